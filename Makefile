@@ -1,0 +1,37 @@
+# `make demo` and `make test` work on a fresh machine with Python 3.11, make and gcc: they build .venv by themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+SOURCES := pyproject.toml constraints.txt src/bayesmooth/_kernels.c
+
+.PHONY: demo test lint bench docs clean
+
+demo: .venv/.demo
+	$(BIN)/bayesmooth demo --out out/demo
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/.dev
+	$(BIN)/python -m benchmarks
+
+docs: .venv/.dev
+	$(BIN)/python -m docs.build
+
+clean:
+	rm -rf .venv build out site .mypy_cache .pytest_cache .ruff_cache .hypothesis src/bayesmooth/*.so src/*.egg-info
+
+.venv/.demo: $(SOURCES)
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "setting up .venv (once)"
+	$(PIP) -e ".[all]"
+	@touch $@
+
+.venv/.dev: .venv/.demo
+	$(PIP) -e ".[dev]"
+	@touch $@

@@ -1,0 +1,6 @@
+"""The command `bayesmooth`."""
+
+
+def main() -> int:
+    """Parse, call, print."""
+    return 0
