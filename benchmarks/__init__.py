@@ -1,0 +1,1 @@
+"""Speed against the peers, as ratios measured interleaved: `python -m benchmarks [name …]`."""
