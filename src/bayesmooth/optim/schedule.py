@@ -1,0 +1,79 @@
+"""Learning-rate schedules: the factor on the initial rate as a pure function of progress.
+
+Progress runs from 0 (before the first step) to 1 (after the last one), so a schedule does not know
+how long an epoch is, and a resumed run finds its rate by looking at the step it is on.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from bayesmooth.errors import InputError
+
+
+def constant(progress: float) -> float:
+    """1, always.
+
+    >>> constant(0.7)
+    1.0
+    """
+    return 1.0
+
+
+def cosine(progress: float, warmup: float = 0.0, start: float = 0.2) -> float:
+    """A straight line from `start` to 1 over the share `warmup`, then half a cosine down to 0.
+
+    IVON's recipe is `start=1/5` over 5 of 200 epochs, `warmup=5/200`:
+
+    >>> [round(cosine(epoch / 200, warmup=5 / 200), 3) for epoch in (0, 5, 102.5, 200)]
+    [0.2, 1.0, 0.5, 0.0]
+    """
+    if not 0 <= warmup < 1:
+        raise InputError(f"warmup={warmup}: must be a share of the run, 0 ≤ warmup < 1; 5/200, say")
+    if progress < warmup:
+        return start + (1 - start) * progress / warmup
+    return (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup))) / 2
+
+
+def steps(progress: float, milestones: Sequence[float] = (0.5, 0.75), factor: float = 0.1) -> float:
+    """×`factor` at every milestone that is passed: the recipe of SGD and SAM.
+
+    >>> [round(steps(progress), 4) for progress in (0, 0.5, 0.75)]
+    [1.0, 0.1, 0.01]
+    """
+    if not all(0 <= milestone <= 1 for milestone in milestones):
+        raise InputError(f"milestones={milestones}: must be shares of the run, in [0, 1]")
+    passed = sum(progress >= milestone for milestone in milestones)
+    return float(factor**passed)
+
+
+SCHEDULES: dict[str, Callable[..., float]] = {
+    "constant": constant,
+    "cosine": cosine,
+    "steps": steps,
+}
+
+
+def scheduler(optimizer: Optimizer, name: str, total_steps: int, **options: Any) -> LambdaLR:
+    """Schedule `name` over `total_steps` calls of its `step()`, one after each optimizer step.
+
+    Every parameter group keeps its own initial rate. Past the end the last factor stays.
+
+    >>> import torch
+    >>> sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.4)
+    >>> rates = scheduler(sgd, "cosine", total_steps=10)
+    >>> for _ in range(5):
+    ...     sgd.step()
+    ...     rates.step()
+    >>> round(rates.get_last_lr()[0], 6)
+    0.2
+    """
+    if name not in SCHEDULES:
+        raise InputError(f"schedule={name!r}: must be one of {', '.join(SCHEDULES)}")
+    if total_steps < 1:
+        raise InputError(f"total_steps={total_steps}: must be ≥ 1, the optimizer steps of the run")
+    factor = SCHEDULES[name]
+    return LambdaLR(optimizer, lambda step: factor(min(step / total_steps, 1.0), **options))

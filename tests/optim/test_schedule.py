@@ -1,0 +1,115 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, MultiStepLR, SequentialLR
+
+from bayesmooth.errors import InputError
+from bayesmooth.optim.schedule import SCHEDULES, constant, cosine, scheduler, steps
+
+shares = st.floats(0, 1)
+
+
+def sgd(lr=0.2):
+    return torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=lr)
+
+
+def rates(optimizer, schedule, count):
+    """The learning rate of each of `count` steps."""
+    seen = []
+    for _ in range(count):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("progress", "factor"),
+    [
+        (0, 0.2),
+        (0.0125, 0.6),
+        (0.025, 1),
+        (0.26875, (1 + math.sqrt(0.5)) / 2),
+        (0.5125, 0.5),
+        (1, 0),
+    ],
+)
+def test_the_variational_recipe_warms_up_from_a_fifth_and_ends_at_zero(progress, factor):
+    assert cosine(progress, warmup=5 / 200, start=1 / 5) == pytest.approx(factor, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("progress", "factor"),
+    [(0, 1), (0.4999, 1), (0.5, 0.1), (0.7499, 0.1), (0.75, 0.01), (1, 0.01)],
+)
+def test_the_rate_falls_tenfold_at_a_half_and_at_three_quarters(progress, factor):
+    assert steps(progress) == pytest.approx(factor)
+
+
+def test_constant_is_the_initial_rate_exactly():
+    optimizer = sgd()
+    assert rates(optimizer, scheduler(optimizer, "constant", 3), 5) == [0.2] * 5
+
+
+def test_cosine_agrees_with_torch_schedulers_step_by_step():
+    theirs = sgd()
+    warm = LinearLR(theirs, start_factor=0.2, total_iters=5)
+    rest = CosineAnnealingLR(theirs, T_max=35)
+    expected = rates(theirs, SequentialLR(theirs, [warm, rest], milestones=[5]), 40)
+    ours = sgd()
+    assert rates(ours, scheduler(ours, "cosine", 40, warmup=5 / 40), 40) == pytest.approx(expected)
+
+
+def test_steps_agrees_with_torch_schedulers_step_by_step():
+    theirs, ours = sgd(), sgd()
+    expected = rates(theirs, MultiStepLR(theirs, milestones=[10, 15]), 20)
+    assert rates(ours, scheduler(ours, "steps", 20), 20) == pytest.approx(expected)
+
+
+@given(shares, shares, st.floats(0, 0.99), st.floats(0, 1))
+def test_every_factor_lies_between_zero_and_one(progress, other, warmup, start):
+    for factor in (constant(progress), steps(progress), cosine(progress, warmup, start)):
+        assert -1e-12 <= factor <= 1 + 1e-12
+    early, late = sorted((progress, other))
+    if early >= warmup:  # after the warm-up the rate never rises
+        assert cosine(late, warmup, start) <= cosine(early, warmup, start) + 1e-12
+
+
+def test_every_group_keeps_its_own_rate_and_the_end_holds():
+    optimizer = torch.optim.SGD(
+        [{"params": [nn.Parameter(torch.zeros(1))], "lr": lr} for lr in (1.0, 0.1)]
+    )
+    schedule = scheduler(optimizer, "steps", 4)
+    rates(optimizer, schedule, 9)
+    assert schedule.get_last_lr() == pytest.approx([0.01, 0.001])
+
+
+def test_a_resumed_schedule_goes_on_where_it_stopped():
+    straight = sgd()
+    expected = rates(straight, scheduler(straight, "cosine", 20, warmup=0.2), 20)
+    first, second = sgd(), sgd()
+    before = scheduler(first, "cosine", 20, warmup=0.2)
+    seen = rates(first, before, 8)
+    after = scheduler(second, "cosine", 20, warmup=0.2)
+    after.load_state_dict(before.state_dict())
+    second.load_state_dict(first.state_dict())
+    assert seen + rates(second, after, 12) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "options", "message"),
+    [
+        ("cosin", 5, {}, "schedule='cosin'"),
+        ("cosine", 0, {}, "total_steps=0"),
+        ("cosine", 5, {"warmup": 5}, "warmup=5"),
+        ("steps", 5, {"milestones": [100]}, "milestones"),
+    ],
+)
+def test_a_wrong_schedule_says_what_is_wrong(name, total, options, message):
+    with pytest.raises(InputError, match=message):
+        scheduler(sgd(), name, total, **options)
+    assert set(SCHEDULES) == {"constant", "cosine", "steps"}
