@@ -1,0 +1,241 @@
+"""How good predictions are, and how good a ranking is. Tensors or arrays in, a float out.
+
+Predictions are class probabilities, N×K with rows that sum to one (`logits.softmax(-1)`, or
+`Posterior.predict`, which averages them over posterior samples), with N integer labels.
+Rankings are N scores, higher = more positive, with N booleans.
+Every value is the same for every order of the examples, ties included.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesmooth.errors import InputError
+
+SUM_TOLERANCE = 0.01  # the rows of a bfloat16 softmax miss one by up to 0.4 %
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """What a reliability diagram shows: one entry a bin; NaN where a bin is empty."""
+
+    confidence: Tensor
+    accuracy: Tensor
+    count: Tensor
+
+    @property
+    def error(self) -> float:
+        """Σ_b (n_b/N)·|accuracy_b − confidence_b|, the expected calibration error."""
+        gap = (self.accuracy - self.confidence).abs().nan_to_num()
+        return float(gap @ self.count.double() / self.count.sum())
+
+
+def accuracy(probs: Any, labels: Any) -> float:
+    """The share of examples whose most probable class is their label.
+
+    >>> accuracy(torch.tensor([[0.7, 0.3], [0.6, 0.4]]), torch.tensor([0, 1]))
+    0.5
+    """
+    probs, labels = _predictions(probs, labels)
+    return float((probs.argmax(1) == labels).double().mean())
+
+
+def nll(probs: Any, labels: Any) -> float:
+    """−mean log p(label): the negative log-likelihood in nats.
+
+    A probability that underflowed to zero counts as the smallest float32 (NLL 87.3), not as ∞.
+    """
+    probs, labels = _predictions(probs, labels)
+    return float(-_of_label(probs, labels).clamp_min(torch.finfo(torch.float32).tiny).log().mean())
+
+
+def brier(probs: Any, labels: Any) -> float:
+    """Mean of Σ_k (p_k − y_k)²; between 0 and 2.
+
+    >>> brier(torch.tensor([[0.5, 0.5]]), torch.tensor([1]))
+    0.5
+    """
+    probs, labels = _predictions(probs, labels)
+    # Σ_k (p_k − y_k)² = Σ_k p_k² − 2 p_y + 1, with no N×K one-hot
+    return float(((probs**2).sum(1) - 2 * _of_label(probs, labels) + 1).mean())
+
+
+def ece(probs: Any, labels: Any, bins: int = 15) -> float:
+    """Expected calibration error over `bins` bins of equal width (Guo et al. 2017)."""
+    return reliability(probs, labels, bins).error
+
+
+def adaptive_ece(probs: Any, labels: Any, bins: int = 15) -> float:
+    """Expected calibration error over `bins` bins of equal size (Nixon et al. 2019)."""
+    return reliability(probs, labels, bins, adaptive=True).error
+
+
+def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False) -> Reliability:
+    """Mean confidence, accuracy and count of every bin of the top confidence.
+
+    Bins are right-closed: of width 1/`bins`, or `adaptive`: of equal size, equal confidences
+    sharing a bin.
+
+    >>> reliability(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]), bins=2).count
+    tensor([0, 2])
+    """
+    probs, labels = _predictions(probs, labels)
+    if bins < 1:
+        raise InputError(f"bins={bins}: must be ≥ 1; 15 is the custom")
+    confidence, predicted = probs.max(1)
+    number = torch.arange(1, bins + 1)
+    upper = number.double() / bins
+    if adaptive:
+        size_up_to = (number * len(confidence) + bins - 1) // bins
+        upper = confidence.sort().values[size_up_to - 1]
+    # rounding may leave a confidence a hair above one
+    index = torch.bucketize(confidence, upper).clamp_max(bins - 1)
+    count = torch.bincount(index, minlength=bins)
+    correct = (predicted == labels).double()
+    return Reliability(
+        torch.bincount(index, confidence, bins) / count,
+        torch.bincount(index, correct, bins) / count,
+        count,
+    )
+
+
+def memorised(probs: Any, labels: Any, clean_labels: Any) -> float:
+    """The share of corrupted examples (label ≠ clean label) that are predicted as the wrong label.
+
+    >>> probs = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]])
+    >>> memorised(probs, labels=torch.tensor([0, 1, 1]), clean_labels=torch.tensor([0, 0, 0]))
+    0.5
+    """
+    probs, labels = _predictions(probs, labels)
+    wrong = labels != _predictions(probs, clean_labels)[1]
+    if not wrong.any():
+        raise InputError("no label differs from its clean label: nothing can have been memorised")
+    return accuracy(probs[wrong], labels[wrong])
+
+
+def auroc(scores: Any, positives: Any) -> float:
+    """P(a positive scores above a negative), a tie counting one half (Mann–Whitney).
+
+    >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([False, False, True, True]))
+    0.875
+    """
+    scores, positives = _ranking(scores, positives)
+    if positives.all():
+        raise InputError(f"{len(scores)} positives, no negative: AUROC compares the two")
+    here, below = _by_score(scores, ~positives)
+    up = _by_score(scores, positives)[0]
+    return float((up * (below + here / 2)).sum() / (up.sum() * here.sum()))
+
+
+def average_precision(scores: Any, positives: Any) -> float:
+    """Σ over thresholds of precision × the recall gained there; equal scores are one threshold."""
+    scores, positives = _ranking(scores, positives)
+    hits, below = _by_score(scores, positives)
+    everyone_below = _by_score(scores, torch.ones_like(positives))[1]
+    precision = (positives.sum() - below) / (len(scores) - everyone_below)
+    return float((precision * hits).sum() / positives.sum())
+
+
+def precision_at_k(scores: Any, positives: Any, k: int) -> float:
+    """The share of positives among the `k` highest scores, expected over the order of ties.
+
+    >>> precision_at_k(torch.tensor([3.0, 2.0, 2.0]), torch.tensor([True, True, False]), k=2)
+    0.75
+    """
+    scores, positives = _ranking(scores, positives)
+    if not 1 <= k <= len(scores):
+        raise InputError(f"k={k}: must be between 1 and the number of scores, {len(scores)}")
+    last = scores.topk(k).values[-1]
+    above, tied = scores > last, scores == last
+    share = (k - int(above.sum())) / int(tied.sum())
+    return float(positives[above].sum() + share * positives[tied].sum()) / k
+
+
+def ood_auroc(inside: Any, outside: Any) -> float:
+    """P(an example of the training distribution looks more familiar than one from outside).
+
+    Each side is N×K probabilities, scored by the largest one, or N scores of one's own.
+
+    >>> ood_auroc(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([[0.5, 0.5]]))
+    1.0
+    """
+    familiar, foreign = (_familiarity(side) for side in (inside, outside))
+    positives = torch.arange(len(familiar) + len(foreign)) < len(familiar)
+    return auroc(torch.cat([familiar, foreign]), positives)
+
+
+def _familiarity(values: Any) -> Tensor:
+    """The largest probability of every row; scores stay as they are."""
+    scores = _numbers(values, "scores")
+    return _rows_that_sum_to_one(scores).amax(1) if scores.ndim == 2 else scores
+
+
+def _by_score(scores: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """For every distinct score, ascending: how many chosen have it, how many a lower one."""
+    index = torch.unique(scores, return_inverse=True)[1]
+    here = torch.bincount(index, chosen.double())
+    return here, here.cumsum(0) - here
+
+
+def _of_label(probs: Tensor, labels: Tensor) -> Tensor:
+    return probs.gather(1, labels[:, None]).squeeze(1)
+
+
+def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    """N×K probabilities in float64 and N labels, or an error that says what is wrong."""
+    probs = _rows_that_sum_to_one(_numbers(probs, "probs"))
+    labels = torch.as_tensor(labels).detach().cpu()
+    if labels.shape != probs.shape[:1] or labels.is_floating_point() or labels.is_complex():
+        raise InputError(
+            f"labels of shape {tuple(labels.shape)}, {labels.dtype}: "
+            f"must be {len(probs)} integers, one a row of probs"
+        )
+    classes = probs.shape[1]
+    if not ((labels >= 0) & (labels < classes)).all():
+        first, last = int(labels.min()), int(labels.max())
+        raise InputError(f"labels from {first} to {last}: must lie in 0 … {classes - 1}")
+    return probs, labels.long()
+
+
+def _rows_that_sum_to_one(probs: Tensor) -> Tensor:
+    if probs.ndim != 2:
+        raise InputError(f"probs of shape {tuple(probs.shape)}: must be examples × classes")
+    sums = probs.sum(1)
+    off = ((sums - 1).abs() > SUM_TOLERANCE) | (probs < 0).any(1)
+    if off.any():
+        row = int(off.nonzero()[0])
+        raise InputError(
+            f"probs[{row}] = {[round(float(p), 4) for p in probs[row, :5]]}…, sum {sums[row]:.4g}: "
+            "must be ≥ 0 and sum to one; pass logits.softmax(-1)"
+        )
+    return probs
+
+
+def _ranking(scores: Any, positives: Any) -> tuple[Tensor, Tensor]:
+    """N scores in float64 and N booleans with at least one positive, or an error."""
+    scores = _numbers(scores, "scores")
+    positives = torch.as_tensor(positives).detach().cpu()
+    if scores.ndim != 1 or positives.shape != scores.shape or positives.dtype != torch.bool:
+        raise InputError(
+            f"scores of shape {tuple(scores.shape)}, positives of shape {tuple(positives.shape)}, "
+            f"{positives.dtype}: must be N scores and N booleans"
+        )
+    if not positives.any():
+        raise InputError(
+            f"no positive among {len(scores)}: there is nothing to rank above the rest"
+        )
+    return scores, positives
+
+
+def _numbers(values: Any, name: str) -> Tensor:
+    """A float64 tensor on the CPU without NaN, with something in it."""
+    numbers = torch.as_tensor(values).detach().to("cpu", torch.float64)
+    if not numbers.numel():
+        raise InputError(f"{name} of shape {tuple(numbers.shape)}: is empty; give at least one row")
+    if numbers.isnan().any():
+        raise InputError(
+            f"{name}: {int(numbers.isnan().sum())} of {numbers.numel()} values are NaN"
+        )
+    return numbers

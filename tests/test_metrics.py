@@ -1,0 +1,221 @@
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
+
+from bayesmooth import metrics
+from bayesmooth.errors import InputError
+
+CALIBRATION = (metrics.ece, metrics.adaptive_ece)
+ON_PREDICTIONS = (metrics.accuracy, metrics.nll, metrics.brier, *CALIBRATION)
+ON_RANKINGS = (metrics.auroc, metrics.average_precision)
+seeds = st.integers(0, 2**31)
+
+
+def predictions(seed, n=300, classes=5, sharpness=2.0):
+    rng = torch.Generator().manual_seed(seed)
+    probs = (sharpness * torch.randn(n, classes, generator=rng, dtype=torch.float64)).softmax(1)
+    return probs, torch.randint(classes, (n,), generator=rng)
+
+
+def ranking(seed, n=60, levels=8):
+    """Scores with many ties, and at least one positive and one negative."""
+    rng = np.random.default_rng(seed)
+    positives = rng.random(n) < 0.3
+    positives[:2] = True, False
+    return torch.tensor(rng.integers(levels, size=n) / levels), torch.tensor(positives)
+
+
+@given(seeds)
+def test_accuracy_nll_and_brier_agree_with_the_oracles(seed):
+    probs, labels = predictions(seed)
+    onehot = torch.nn.functional.one_hot(labels, 5)
+    oracle = multiclass_accuracy(probs, labels, num_classes=5, average="micro")
+    assert metrics.accuracy(probs, labels) == pytest.approx(float(oracle))
+    assert metrics.nll(probs, labels) == pytest.approx(sk.log_loss(labels, probs, labels=range(5)))
+    per_class = [sk.brier_score_loss(onehot[:, k], probs[:, k]) for k in range(5)]
+    assert metrics.brier(probs, labels) == pytest.approx(sum(per_class))
+
+
+@given(seeds, st.sampled_from([1, 2, 10, 15]))
+def test_ece_agrees_with_torchmetrics(seed, bins):
+    probs, labels = predictions(seed)
+    oracle = multiclass_calibration_error(probs, labels, num_classes=5, n_bins=bins, norm="l1")
+    assert metrics.ece(probs, labels, bins) == pytest.approx(float(oracle), abs=1e-6)
+
+
+@given(seeds, st.integers(1, 20))
+def test_adaptive_bins_split_the_sorted_confidences_evenly(seed, bins):
+    probs, labels = predictions(seed, n=97)
+    confidence, predicted = probs.max(1)
+    order = confidence.argsort()
+    ends = [-(-97 * b // bins) for b in range(bins + 1)]
+    gaps = [
+        (predicted == labels)[order[a:b]].double().mean() - confidence[order[a:b]].mean()
+        for a, b in pairwise(ends)
+    ]
+    sizes = [b - a for a, b in pairwise(ends)]
+    expected = sum(abs(float(g)) * n for g, n in zip(gaps, sizes, strict=True)) / 97
+    assert metrics.adaptive_ece(probs, labels, bins) == pytest.approx(expected)
+    assert metrics.reliability(probs, labels, bins, adaptive=True).count.tolist() == sizes
+
+
+@given(seeds)
+def test_auroc_and_average_precision_agree_with_sklearn_ties_included(seed):
+    scores, positives = ranking(seed)
+    assert metrics.auroc(scores, positives) == pytest.approx(sk.roc_auc_score(positives, scores))
+    oracle = sk.average_precision_score(positives, scores)
+    assert metrics.average_precision(scores, positives) == pytest.approx(oracle)
+
+
+@given(seeds, st.integers(1, 60))
+def test_precision_at_k_takes_the_expected_share_of_tied_places(seed, k):
+    scores, positives = ranking(seed, levels=3)
+    expected, left = 0.0, k
+    for level in scores.unique().flip(0):
+        here = positives[scores == level].double()
+        taken = min(left, len(here))
+        expected += taken * float(here.mean())
+        left -= taken
+    assert metrics.precision_at_k(scores, positives, k) == pytest.approx(expected / k)
+
+
+@given(seeds)
+def test_the_order_of_the_examples_does_not_matter(seed):
+    probs, labels = predictions(seed, n=50, sharpness=1.0)
+    probs = (probs * 10).round() + 0.5  # ties on purpose
+    probs /= probs.sum(1, keepdim=True)
+    shuffled = torch.randperm(50, generator=torch.Generator().manual_seed(seed))
+    for metric in ON_PREDICTIONS:
+        assert metric(probs[shuffled], labels[shuffled]) == pytest.approx(metric(probs, labels))
+    scores, positives = ranking(seed, n=50)
+    for metric in ON_RANKINGS:
+        assert metric(scores[shuffled], positives[shuffled]) == pytest.approx(
+            metric(scores, positives)
+        )
+    at_10 = metrics.precision_at_k(scores[shuffled], positives[shuffled], 10)
+    assert at_10 == pytest.approx(metrics.precision_at_k(scores, positives, 10))
+
+
+@given(seeds, st.integers(1, 30))
+def test_every_metric_keeps_its_bounds(seed, bins):
+    probs, labels = predictions(seed, n=20, sharpness=30.0)
+    assert metrics.nll(probs, labels) >= 0
+    assert 0 <= metrics.brier(probs, labels) <= 2
+    for metric in CALIBRATION:
+        assert 0 <= metric(probs, labels, bins) <= 1
+    scores, positives = ranking(seed, n=20)
+    for metric in ON_RANKINGS:
+        assert 0 <= metric(scores, positives) <= 1
+    assert metrics.auroc(-scores, positives) == pytest.approx(1 - metrics.auroc(scores, positives))
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=4))
+def test_a_calibrated_predictor_has_no_calibration_error(groups):
+    """In a group of n with confidence r/n, r are right."""
+    probs, labels = [], []
+    for right, wrong in groups:
+        right, wrong = max(right, wrong), min(right, wrong)
+        probs += [[right / (right + wrong), wrong / (right + wrong)]] * (right + wrong)
+        labels += [0] * right + [1] * wrong
+    for metric in CALIBRATION:
+        error = metric(torch.tensor(probs, dtype=torch.float64), torch.tensor(labels))
+        assert error == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", CALIBRATION)
+def test_a_certain_and_wrong_predictor_has_calibration_error_one(metric):
+    assert metric(torch.eye(3), torch.tensor([1, 2, 0])) == 1
+
+
+def test_reliability_holds_every_example_in_one_right_closed_bin():
+    probs = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.6, 0.4], [0.75, 0.25]], dtype=torch.float64)
+    diagram = metrics.reliability(probs, torch.tensor([0, 0, 1, 0]), bins=4)
+    assert diagram.count.tolist() == [0, 1, 2, 1]  # 0.5 closes bin 2, 0.75 closes bin 3
+    assert diagram.accuracy[1:].tolist() == [1, 0.5, 1]
+    assert diagram.confidence[1:].tolist() == pytest.approx([0.5, 0.675, 1])
+    assert diagram.accuracy.isnan().tolist() == [True, False, False, False]
+
+
+def test_memorised_counts_the_wrong_labels_that_were_learned():
+    labels, clean = torch.tensor([0, 1, 2, 2]), torch.tensor([0, 0, 0, 0])
+    probs = torch.eye(3)[torch.tensor([0, 1, 0, 1])]  # right, memorised, healed, a third class
+    assert metrics.memorised(probs, labels, clean) == pytest.approx(1 / 3)
+    with pytest.raises(InputError, match="no label differs"):
+        metrics.memorised(probs, clean, clean)
+
+
+@given(seeds)
+def test_ood_auroc_is_the_auroc_of_the_largest_probability(seed):
+    inside, outside = predictions(seed, n=30)[0], predictions(seed + 1, n=20, sharpness=0.5)[0]
+    scores = torch.cat([inside.amax(1), outside.amax(1)])
+    oracle = sk.roc_auc_score([1] * 30 + [0] * 20, scores)
+    assert metrics.ood_auroc(inside, outside) == pytest.approx(oracle)
+    assert metrics.ood_auroc(inside.amax(1), outside.amax(1)) == pytest.approx(oracle)
+
+
+def test_nll_of_an_underflowed_probability_is_large_and_finite():
+    assert metrics.nll(torch.eye(2), torch.tensor([1, 1])) == pytest.approx(87.34 / 2, abs=0.01)
+
+
+def test_half_precision_and_numpy_predictions_are_welcome():
+    logits = torch.randn(64, 10, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(64) % 10
+    exact = metrics.nll(logits.softmax(1), labels)
+    assert metrics.nll(logits.bfloat16().softmax(1), labels) == pytest.approx(exact, rel=0.01)
+    assert metrics.nll(logits.softmax(1).numpy(), labels.numpy()) == exact
+    assert isinstance(exact, float)
+    assert not math.isnan(exact)
+
+
+GOOD = torch.tensor([[0.5, 0.5], [1.0, 0.0]])
+LABELS = torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize("metric", ON_PREDICTIONS)
+@pytest.mark.parametrize(
+    ("probs", "labels", "message"),
+    [
+        (GOOD[:0], LABELS[:0], "is empty"),
+        (GOOD, LABELS[:1], "must be 2 integers"),
+        (GOOD, LABELS.float(), "must be 2 integers"),
+        (GOOD, LABELS + 1, "labels from 1 to 2: must lie in 0 … 1"),
+        (GOOD, LABELS - 1, "labels from -1 to 0"),
+        (GOOD * torch.nan, LABELS, "4 of 4 values are NaN"),
+        (GOOD * 2, LABELS, "sum to one; pass logits.softmax"),
+        (torch.tensor([[1.5, -0.5], [0, 1]]), LABELS, "must be ≥ 0"),
+        (GOOD[0], LABELS, "must be examples × classes"),
+    ],
+)
+def test_wrong_predictions_get_an_error_that_says_why(metric, probs, labels, message):
+    with pytest.raises(InputError, match=message):
+        metric(probs, labels)
+
+
+@pytest.mark.parametrize(
+    ("scores", "positives", "message"),
+    [
+        ([], [], "is empty"),
+        ([1.0, 2.0], [True], "must be N scores and N booleans"),
+        ([1.0, 2.0], [1, 0], "must be N scores and N booleans"),
+        ([1.0, math.nan], [True, False], "1 of 2 values are NaN"),
+        ([1.0, 2.0], [False, False], "no positive among 2"),
+        ([1.0, 2.0], [True, True], "no negative"),
+    ],
+)
+def test_wrong_rankings_get_an_error_that_says_why(scores, positives, message):
+    with pytest.raises(InputError, match=message):
+        metrics.auroc(torch.tensor(scores), torch.tensor(positives))
+
+
+def test_wrong_numbers_of_bins_and_places_are_errors():
+    with pytest.raises(InputError, match="bins=0"):
+        metrics.ece(GOOD, LABELS, bins=0)
+    with pytest.raises(InputError, match="k=3: must be between 1"):
+        metrics.precision_at_k(torch.tensor([1.0, 2.0]), torch.tensor([True, False]), k=3)
