@@ -1,0 +1,265 @@
+"""IVON's arithmetic, one tensor at a time: in one fused pass where the CPU kernels apply, in torch elsewhere.
+
+While a sample is in place, the parameter holds θ and its buffer the mean m. After the context they have changed
+places: the caller sees the mean, and the update still finds the sample. So the state is three tensors of the
+parameter's size (buffer, momentum, Hessian), and nothing of that size is made on the way.
+
+Parameters below float32 have a fourth, their mean in float32: updates would be lost to rounding otherwise.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesmooth.errors import InputError
+from bayesmooth.optim.sharding import shard, start
+from bayesmooth.randomness import KERNELS, Job, Rule, run, standard_normal
+
+
+@dataclass(slots=True)
+class Weight:
+    """One parameter with all that an update of it needs; tensors are this rank's shards."""
+
+    param: Tensor  # the user's
+    local: Tensor
+    group: dict[str, Any]
+    state: dict[str, Any]
+    momentum: Tensor
+    hess: Tensor
+    master: Tensor | None  # the mean in float32, for parameters below it
+    buffer: Tensor
+    stream: int  # position among all parameters: names the noise
+    offset: int  # of the shard in the whole tensor
+    fused: bool
+    grad: Tensor | None = None
+    grad_sum: Tensor | None = None
+    product_sum: Tensor | None = None
+
+    def std(self) -> Tensor:
+        """σ = 1/√(λ(h + δ)) of the shard."""
+        return (self.group["ess"] * (self.hess + self.group["weight_decay"])).rsqrt()
+
+    def displacement(self, inside: bool) -> Tensor:
+        """θ − m."""
+        if self.master is not None:
+            return self.buffer - self.master
+        return self.local - self.buffer if inside else self.buffer - self.local
+
+    def products(self, grad: Tensor, inside: bool) -> Tensor:
+        """What the Hessian estimate averages over samples: ĝ·(θ − m), or ĝ²."""
+        return grad * (grad if self.group["hess_approx"] == "gradsq" else self.displacement(inside))
+
+    def fold(self, inside: bool) -> None:
+        """Take the pending sample into the sums."""
+        if self.grad is None:
+            return
+        grad = self.gradient().to(self.momentum.dtype)
+        products = self.products(grad, inside)
+        if self.grad_sum is None or self.product_sum is None:
+            self.grad_sum, self.product_sum = grad.clone(), products
+        else:
+            self.grad_sum += grad
+            self.product_sum += products
+
+    def gradient(self) -> Tensor:
+        """The shard's gradient."""
+        assert self.grad is not None
+        if self.grad.layout != torch.strided:
+            names = self.group.get("param_names")
+            index = next(i for i, p in enumerate(self.group["params"]) if p is self.param)
+            raise InputError(
+                f"parameter {names[index] if names else f'#{index}'}: its gradient is sparse; "
+                "only dense ones are supported; use sparse=False in the embedding"
+            )
+        return shard(self.grad)
+
+    def job(self, inside: bool, step: int, grad: int = 0, debias: float = 1.0) -> Job:
+        """The addresses for the kernels."""
+        here, there = self.local.data_ptr(), self.buffer.data_ptr()
+        mean, sample = (there, here) if inside else (here, there)
+        momentum, hess, size = self.momentum.data_ptr(), self.hess.data_ptr(), self.local.numel()
+        return Job(
+            here, mean, sample, grad, momentum, hess, size, self.offset, self.stream, step, debias
+        )
+
+
+def collect(
+    groups: list[dict[str, Any]], state: Any, buffers: dict[Tensor, Tensor]
+) -> list[Weight]:
+    """Every parameter that takes gradients. Frozen ones are never touched."""
+    every = [(group, param) for group in groups for param in group["params"]]
+    return [
+        _weight(param, group, state[param], buffers, stream)
+        for stream, (group, param) in enumerate(every)
+        if param.requires_grad
+    ]
+
+
+def _weight(
+    param: Tensor,
+    group: dict[str, Any],
+    state: dict[str, Any],
+    buffers: dict[Tensor, Tensor],
+    stream: int,
+) -> Weight:
+    low = param.dtype in (torch.float16, torch.bfloat16)
+    if not state:
+        wide = {"dtype": torch.float32 if low else param.dtype, "requires_grad": False}
+        state["step"] = 0
+        state["momentum"] = torch.zeros_like(param, **wide)
+        state["hess"] = torch.full_like(param, group["hess_init"], **wide)
+        if low:
+            state["mean"] = param.detach().float()
+    local, momentum, hess = shard(param.detach()), shard(state["momentum"]), shard(state["hess"])
+    buffer = buffers.get(param)
+    if buffer is None or buffer.shape != local.shape or buffer.device != local.device:
+        buffer = buffers[param] = torch.empty_like(momentum)
+    fused = group["fused"] is not False and _fusable(local, momentum, hess, buffer)
+    if group["fused"] and not fused:
+        raise InputError(
+            "fused=True: the kernels need dense float32 weights on the CPU, and a compiler when bayesmooth was "
+            f"installed; found {local.dtype} on {local.device}; use fused=None"
+        )
+    master = shard(state["mean"]) if low else None
+    offset = start(param) if local is not param else 0
+    return Weight(param, local, group, state, momentum, hess, master, buffer, stream, offset, fused)
+
+
+def _fusable(local: Tensor, *others: Tensor) -> bool:
+    return (
+        KERNELS
+        and local.dtype == torch.float32
+        and local.device.type == "cpu"
+        and all(other.stride() == local.stride() for other in others)
+    )
+
+
+def by_group(weights: list[Weight]) -> Iterable[tuple[dict[str, Any], list[Weight]]]:
+    """Weights that share a group's numbers."""
+    groups: dict[int, list[Weight]] = {}
+    for weight in weights:
+        groups.setdefault(id(weight.group), []).append(weight)
+    return [(members[0].group, members) for members in groups.values()]
+
+
+def perturb(weights: list[Weight], draw: int, train: bool) -> None:
+    """θ = m + σe into the parameters, m into the buffers (with a master: θ before rounding)."""
+    for group, members in by_group(weights):
+        name, sign = draw, 1.0
+        if group["antithetic"] and train:
+            name, sign = draw // 2, 1.0 - 2.0 * (draw % 2)
+        rule = Rule(ess=group["ess"], decay=group["weight_decay"], sign=sign)
+        steps = [w.state["step"] if train else group["draws"] for w in members]
+        jobs = [w.job(True, step) for w, step in zip(members, steps, strict=True) if w.fused]
+        if jobs:
+            run("sample", jobs, rule, group["seed"], name)
+        for w, step in zip(members, steps, strict=True):
+            if not w.fused:
+                _perturb(w, group["seed"], name, step, sign)
+    _changed(weights)
+
+
+def _perturb(w: Weight, seed: int, draw: int, step: int, sign: float) -> None:
+    noise = standard_normal(
+        w.buffer, seed=seed, stream=w.stream, step=step, draw=draw, offset=w.offset, sign=sign
+    )
+    noise *= w.std()
+    if w.master is None:
+        w.buffer.copy_(w.local)
+        w.local.add_(noise)
+        return
+    stale = w.local != w.master.to(w.local.dtype)  # somebody has set the parameter: believe it
+    w.master.copy_(torch.where(stale, w.local.float(), w.master))
+    torch.add(w.master, noise, out=w.buffer)
+    w.local.copy_(w.buffer)
+
+
+def restore(weights: list[Weight], keep: bool) -> None:
+    """The mean back into the parameters, bit for bit; `keep` leaves the sample in the buffers."""
+    jobs = [w.job(True, 0) for w in weights if w.fused and keep]
+    if jobs:
+        run("swap", jobs, Rule())
+    for w in weights:
+        if w.master is not None:
+            w.local.copy_(w.master)
+        elif not keep:
+            w.local.copy_(w.buffer)
+        elif not w.fused:
+            sample = w.local.clone()
+            w.local.copy_(w.buffer)
+            w.buffer.copy_(sample)
+    _changed(weights)
+
+
+def update(weights: list[Weight], samples: int, inside: bool, scale: float) -> None:
+    """Lines 2 to 7 of alg:ivon. Parameters without a gradient stay at their mean."""
+    for group, members in by_group(weights):
+        rule = Rule(
+            ess=group["ess"],
+            decay=group["weight_decay"],
+            beta1=group["beta1"],
+            keep1=1.0 - group["beta1"],
+            keep2=1.0 - group["beta2"],
+            lr=float(group["lr"]) * (_precision(group) if group["rescale_lr"] else 1.0),
+            radius=group["clip_radius"],
+            scale=scale / samples,
+            squared=group["hess_approx"] == "gradsq",
+        )
+        moved = [w for w in members if w.grad is not None or w.grad_sum is not None]
+        jobs, kept = [], []
+        for w in moved:
+            debias = 1.0 - group["beta1"] ** (w.state["step"] + 1) if group["debias"] else 1.0
+            if w.fused and samples == 1:
+                grad = w.gradient()
+                if grad.stride() != w.local.stride():
+                    grad = torch.empty_like(w.local).copy_(grad)
+                kept.append(grad)
+                jobs.append(w.job(inside, 0, grad.data_ptr(), debias))
+            else:
+                _update(w, rule, debias, inside, samples)
+            w.state["step"] += 1
+        if jobs:
+            run("update", jobs, rule)
+        still = [w for w in members if w.grad is None and w.grad_sum is None]
+        if inside and still:
+            restore(still, keep=False)
+    _changed(weights)
+
+
+def _precision(group: dict[str, Any]) -> float:
+    return float(group["hess_init"] + group["weight_decay"])
+
+
+def _update(w: Weight, rule: Rule, debias: float, inside: bool, samples: int) -> None:
+    if samples == 1:
+        w.fold(inside)
+    assert w.grad_sum is not None
+    assert w.product_sum is not None
+    grad, products = w.grad_sum * rule.scale, w.product_sum * rule.scale
+    mean = w.master if w.master is not None else w.buffer if inside else w.local
+    precision = w.hess + rule.decay
+    # λ/σ² enters with the sample's displacement, the gradient's scale a second time with its square
+    factor = rule.scale * samples if rule.squared else precision
+    sharpness = rule.ess * factor * products
+    change = rule.keep2 * (sharpness - w.hess)
+    w.hess += change + 0.5 * change.square() / precision
+    w.momentum.lerp_(grad, rule.keep1)
+    way = (w.momentum / debias + rule.decay * mean) / (w.hess + rule.decay)
+    new = mean - rule.lr * way.clip_(-rule.radius, rule.radius)
+    if w.master is not None:
+        w.master.copy_(new)
+    w.local.copy_(new)
+
+
+def norm(weights: list[Weight]) -> float:
+    """Of the gradients that are pending, over all weights of this rank."""
+    squares = [float(w.gradient().float().norm()) ** 2 for w in weights if w.grad is not None]
+    return float(sum(squares)) ** 0.5
+
+
+def _changed(weights: list[Weight]) -> None:
+    """Kernels write behind autograd's back: a backward pass through an older forward must notice."""
+    torch.autograd.graph.increment_version([w.param for w in weights])

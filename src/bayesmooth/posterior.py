@@ -1,0 +1,214 @@
+"""The Gaussian over weights: sample it, predict with its average, save it. Needs no optimizer."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
+
+from bayesmooth.errors import InputError
+from bayesmooth.optional import require
+from bayesmooth.randomness import standard_normal
+
+FORMAT = "bayesmooth.posterior.1"
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """q(θ) = N(mean, diag std²), by the names of the model's parameters.
+
+    Parameters that it does not name (frozen ones) are points: sampling leaves them as they are.
+
+    >>> model = nn.Linear(2, 3)
+    >>> mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    >>> posterior = Posterior(mean, {name: torch.full_like(p, 0.1) for name, p in mean.items()})
+    >>> posterior.predict(model, torch.zeros(5, 2), samples=8).shape
+    torch.Size([5, 3])
+    """
+
+    mean: Mapping[str, Tensor]
+    std: Mapping[str, Tensor]
+
+    def __post_init__(self) -> None:
+        if self.mean.keys() != self.std.keys():
+            odd = sorted(self.mean.keys() ^ self.std.keys())
+            raise InputError(f"{odd[0]}: has only a mean or only a std; give both for every weight")
+        for name, std in self.std.items():
+            if std.shape != self.mean[name].shape:
+                raise InputError(
+                    f"{name}: mean of shape {tuple(self.mean[name].shape)}, std of shape "
+                    f"{tuple(std.shape)}; they must be equal"
+                )
+            if not bool((std >= 0).all()):
+                raise InputError(f"{name}: std has negative or NaN entries; it must be ≥ 0")
+
+    @contextmanager
+    def sample(
+        self, model: nn.Module, index: int = 0, *, seed: int = 0, antithetic: bool = False
+    ) -> Iterator[None]:
+        """Inside, the model's weights are draw number `index`; afterwards they are what they were.
+
+        With `antithetic`, draws 2i and 2i + 1 are mirror images about the mean.
+        """
+        pair, sign = (index // 2, 1.0 - 2.0 * (index % 2)) if antithetic else (index, 1.0)
+        draws = {
+            name: noise.mul_(self.std[name].to(noise)).add_(self.mean[name].to(noise))
+            for name, noise in self._noise(model, seed, pair, sign)
+        }
+        with _weights(model, draws):
+            yield
+
+    @contextmanager
+    def at_mean(self, model: nn.Module) -> Iterator[None]:
+        """Inside, the model's weights are the mean; afterwards they are what they were."""
+        self._targets(model)
+        with _weights(model, self.mean):
+            yield
+
+    @torch.no_grad()
+    def predict(
+        self,
+        model: nn.Module,
+        inputs: Tensor | Iterable[Tensor],
+        samples: int = 64,
+        *,
+        antithetic: bool = True,
+        seed: int = 0,
+        batchnorm: Iterable[Tensor] | None = None,
+    ) -> Tensor:
+        """Class probabilities averaged over `samples` draws, for a batch or an iterable of batches.
+
+        The model is in eval mode meanwhile, memory does not grow with the number of samples. BatchNorm layers use
+        the running statistics that training left, gathered under samples; with `batchnorm`, batches of
+        training inputs (a list, read once a draw), each draw computes its own.
+        """
+        if samples < 1:
+            raise InputError(
+                f"samples={samples}: must be ≥ 1; use at_mean for the mean's prediction"
+            )
+        if not isinstance(inputs, Tensor):
+            settings = {"antithetic": antithetic, "seed": seed, "batchnorm": batchnorm}
+            return torch.cat([self.predict(model, x, samples, **settings) for x in inputs])  # type: ignore[arg-type]
+        total: Tensor | float = 0.0
+        with _evaluating(model), _statistics_kept(model):
+            for index in range(samples):
+                with self.sample(model, index, seed=seed, antithetic=antithetic):
+                    if batchnorm is not None:
+                        recompute_batchnorm(model, batchnorm)
+                    total = model(inputs).softmax(-1) + total
+        return total / samples  # type: ignore[return-value]
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file."""
+        tensors = {f"mean.{name}": t.contiguous() for name, t in self.mean.items()}
+        tensors |= {f"std.{name}": t.contiguous() for name, t in self.std.items()}
+        require("safetensors.torch", "train").save_file(tensors, str(path), {"format": FORMAT})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Posterior":
+        """Read what `save` wrote."""
+        safetensors = require("safetensors", "train")
+        try:
+            with safetensors.safe_open(str(path), "pt") as file:
+                form = (file.metadata() or {}).get("format")
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except (OSError, safetensors.SafetensorError) as problem:
+            raise InputError(f"{path}: cannot be read as a posterior: {problem}") from None
+        if form != FORMAT:
+            raise InputError(f"{path}: format {form!r}, expected {FORMAT!r}; write it with save()")
+        parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}}
+        for key, tensor in tensors.items():
+            part, name = key.split(".", 1)
+            parts[part][name] = tensor
+        return cls(parts["mean"], parts["std"])
+
+    def _targets(self, model: nn.Module) -> dict[str, Tensor]:
+        """The model's parameters that this posterior names."""
+        own = dict(model.named_parameters())
+        for name, mean in self.mean.items():
+            if name not in own:
+                raise InputError(
+                    f"{name}: not a parameter of this {type(model).__name__}; the posterior belongs to another model"
+                )
+            if own[name].shape != mean.shape:
+                raise InputError(
+                    f"{name}: {tuple(own[name].shape)} in the model, {tuple(mean.shape)} in the posterior; "
+                    "it belongs to another model"
+                )
+        return {name: own[name] for name in self.mean}
+
+    def _noise(
+        self, model: nn.Module, seed: int, index: int, sign: float
+    ) -> Iterator[tuple[str, Tensor]]:
+        for stream, (name, param) in enumerate(self._targets(model).items()):
+            yield (
+                name,
+                standard_normal(param.detach(), seed=seed, stream=stream, step=index, sign=sign),
+            )
+
+
+def recompute_batchnorm(model: nn.Module, batches: Iterable[Tensor]) -> None:
+    """BatchNorm's running statistics anew, over these batches, at the weights the model has now.
+
+    Training leaves statistics gathered under samples. They suit averaged predictions; before predicting at the
+    mean, call this. `Posterior.predict(batchnorm=…)` does it for every draw.
+    """
+    update_bn(batches, model)
+
+
+def parameter_names(
+    groups: list[dict[str, Any]], model: nn.Module | None = None
+) -> dict[Tensor, str]:
+    """What an optimizer's parameters are called: in the model, or as its constructor was told."""
+    if model is not None:
+        own = {param: name for name, param in model.named_parameters()}
+        return {p: own[p] for group in groups for p in group["params"] if p in own}
+    if not all("param_names" in group for group in groups):
+        raise InputError(
+            "the optimizer does not know its parameters' names; call posterior(model), or build it from "
+            "model.named_parameters()"
+        )
+    return {
+        param: name
+        for group in groups
+        for param, name in zip(group["params"], group["param_names"], strict=True)
+    }
+
+
+@contextmanager
+def _weights(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Other values in the same storage, and the old ones back, bit for bit."""
+    own = dict(model.named_parameters())
+    before = {name: own[name].detach().clone() for name in values}
+    try:
+        for name, value in values.items():
+            own[name].data.copy_(value)
+        yield
+    finally:
+        for name, value in before.items():
+            own[name].data.copy_(value)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
+def _statistics_kept(model: nn.Module) -> Iterator[None]:
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in before:
+            buffer.copy_(value)
