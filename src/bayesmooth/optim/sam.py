@@ -1,0 +1,178 @@
+"""Sharpness-aware minimisation: the gradient from the worst point nearby, the step from here."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
+
+from bayesmooth.errors import InputError
+from bayesmooth.optim.batchnorm import running_statistics_kept
+from bayesmooth.optim.checks import check_group
+from bayesmooth.optim.parameters import active, weights_kept, with_gradients
+
+EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
+
+
+class SAM(Optimizer):
+    r"""Any optimizer, fed with the gradient at the worst point within ρ.
+
+    $$ g = ∇L(w), \qquad ŵ = w + ρ\,g / (‖g‖₂ + 10^{-12}), \qquad w ← \text{base}(w, ∇L(ŵ)) $$
+
+    with one norm over all parameters, and both gradients on the same batch. `step(closure)` calls
+    the closure twice, and returns the first loss, the one at w. BatchNorm's running statistics come
+    from the first pass. ρ=0 is the base optimizer, at one call a step, and weight decay is its own.
+
+    >>> w = torch.nn.Parameter(torch.ones(2))
+    >>> optimizer = SAM([w], torch.optim.SGD, rho=0.05, lr=0.1, momentum=0.9)
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = (w**2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> optimizer.step(closure).item()
+    2.0
+
+    Without a closure, as with a GradScaler, `perturbed()` stands around the second backward pass:
+
+    >>> (w**2).sum().backward()
+    >>> with optimizer.perturbed():
+    ...     (w**2).sum().backward()
+    >>> optimizer.step()
+
+    Args:
+        params: parameters, named parameters or groups of them; a group may have its own `rho`.
+        base_optimizer: the class of the optimizer that takes the step, `torch.optim.SGD`, say.
+        rho: the radius ρ ≥ 0. The method's paper uses 0.05 (CIFAR-10) and 0.1 (CIFAR-100).
+        base_kwargs: what the base optimizer takes: `lr`, `momentum`, `weight_decay`, …
+
+    References:
+        Foret, Kleiner, Mobahi, Neyshabur, *Sharpness-Aware Minimization*, ICLR 2021.
+    """
+
+    _has_second_gradient = False
+
+    def __init__(
+        self,
+        params: ParamsT,
+        base_optimizer: type[Optimizer],
+        rho: float = 0.05,
+        **base_kwargs: Any,
+    ) -> None:
+        _check_base(base_optimizer)
+        super().__init__(params, {"rho": rho})
+        self.base = base_optimizer(self.param_groups, **base_kwargs)
+        self.defaults = self.base.defaults | self.defaults
+        self._share()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step: both passes through `closure`, or the gradient that `perturbed()` left."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+                if self._has_radius():
+                    with self.perturbed():
+                        closure()
+        elif not self._has_second_gradient and self._has_radius() and self._norm() > 0:
+            raise InputError(
+                "step() without a closure: SAM needs a second gradient; give step(closure), or run "
+                "the second backward pass inside `with optimizer.perturbed():` before step()"
+            )
+        self._has_second_gradient = False
+        self.base.step()
+        return loss
+
+    @contextmanager
+    def perturbed(self) -> Iterator[None]:
+        """Inside, the weights are ŵ and the gradients cleared; afterwards the weights are w again.
+
+        Enter it after the first backward pass and run the second one inside. The scale of the first
+        gradient drops out, so a GradScaler need not unscale it.
+        """
+        with weights_kept(active(self)), running_statistics_kept():
+            self._climb()
+            self.zero_grad()
+            yield
+        self._has_second_gradient = True
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, with options of their own: the base optimizer's and `rho`."""
+        super().add_param_group(param_group)
+        try:
+            check_group(self.param_groups[-1])
+            check_radius(self.param_groups[-1]["rho"])
+        except InputError:
+            self.param_groups.pop()
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"base": self.base}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # a checkpoint of the base optimizer alone has no ρ
+            group.setdefault("rho", self.defaults["rho"])
+        self._share()
+
+    def _share(self) -> None:
+        """One list of groups and one state for both: schedulers and state_dict see everything."""
+        self.base.__setstate__({"state": self.state, "param_groups": self.param_groups})
+
+    def _has_radius(self) -> bool:
+        return any(group["rho"] > 0 for group in self.param_groups)
+
+    def _norm(self) -> float:
+        return global_norm([g for group in self.param_groups for _, g in with_gradients(group)])
+
+    @torch.no_grad()
+    def _climb(self) -> None:
+        """ŵ = w + ρ g/(‖g‖₂ + ε)."""
+        norm = self._norm()
+        for group in self.param_groups:
+            if pairs := with_gradients(group):
+                params, grads = zip(*pairs, strict=True)
+                torch._foreach_add_(params, grads, alpha=group["rho"] / (norm + EPS))
+
+
+@torch.no_grad()
+def global_norm(tensors: list[Tensor]) -> float:
+    """‖·‖₂ of everything together, in float32 at least; shards are summed over their ranks.
+
+    >>> global_norm([torch.tensor([3.0]), torch.tensor([[4.0]], dtype=torch.float64)])
+    5.0
+    """
+    if not tensors:
+        return 0.0
+    norms: list[Any] = []
+    for dtype in dict.fromkeys(t.dtype for t in tensors):
+        alike = [t for t in tensors if t.dtype == dtype]
+        norms += torch._foreach_norm(alike, 2, torch.promote_types(dtype, torch.float32))
+    whole = [n.full_tensor() if hasattr(n, "full_tensor") else n for n in norms]
+    return float(torch.linalg.vector_norm(torch.stack([n.to(whole[0].device) for n in whole])))
+
+
+def check_radius(rho: float) -> None:
+    """ρ is a length."""
+    if not 0 <= rho < math.inf:
+        raise InputError(f"rho={rho}: must be ≥ 0; use SGD for plain descent")
+
+
+def _check_base(base_optimizer: object) -> None:
+    if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
+        raise InputError(
+            f"base_optimizer={base_optimizer!r}: must be the class of an optimizer; "
+            "write SAM(params, torch.optim.SGD, rho=0.05, lr=0.1)"
+        )
+    closure = inspect.signature(base_optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise InputError(
+            f"base_optimizer={base_optimizer.__name__}: needs a closure of its own, and SAM hands "
+            "it one gradient; use SGD or AdamW"
+        )

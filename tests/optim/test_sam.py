@@ -1,0 +1,393 @@
+import gc
+import itertools
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.nn.functional import cross_entropy
+from torch.optim import LBFGS, SGD, AdamW
+
+from bayesmooth.errors import InputError
+from bayesmooth.optim.batchnorm import running_statistics_kept
+from bayesmooth.optim.sam import SAM, global_norm
+
+INPUTS = torch.randn(24, 5, generator=torch.Generator().manual_seed(1))
+LABELS = torch.arange(24) % 3
+
+
+def network(seed=0, norm=False):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        between = nn.BatchNorm1d(7) if norm else nn.Tanh()
+        return nn.Sequential(nn.Linear(5, 7), between, nn.Linear(7, 3))
+
+
+def sam(model, rho=0.1, **options):
+    return SAM(model.parameters(), SGD, rho=rho, **({"lr": 0.3, "momentum": 0.9} | options))
+
+
+def closure_of(model, optimizer, inputs=INPUTS, labels=LABELS, calls=None, fail_at=()):
+    calls = [] if calls is None else calls
+
+    def closure():
+        calls.append([p.detach().clone() for p in model.parameters()])
+        optimizer.zero_grad()
+        loss = cross_entropy(model(inputs), labels)
+        loss.backward()
+        if len(calls) in fail_at:
+            raise RuntimeError("out of memory")
+        return loss
+
+    return closure
+
+
+def values(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def same(some, others):
+    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+
+def close(some, others, **tolerance):
+    return all(torch.allclose(a, b, **tolerance) for a, b in zip(some, others, strict=True))
+
+
+# ---- the method ----
+
+
+def test_the_step_is_the_base_step_with_the_gradient_at_the_worst_point():
+    a = nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))
+    b = nn.Parameter(torch.tensor([[3.0]]))  # another group, another dtype: still one norm
+    optimizer = SAM([{"params": [a]}, {"params": [b], "lr": 0.2}], SGD, rho=0.5, lr=0.1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (a**4).sum() / 4 + (b.double() ** 2).sum() * 2
+        loss.backward()
+        return loss
+
+    assert closure() == optimizer.step(closure)
+    norm = (1 + 64 + 144) ** 0.5  # of (1, 8, 12)
+    expected = [1 - 0.1 * (1 + 0.5 / norm) ** 3, 2 - 0.1 * (2 + 0.5 * 8 / norm) ** 3]
+    assert a.tolist() == pytest.approx(expected, abs=1e-12)
+    assert b.item() == pytest.approx(3 - 0.2 * 4 * (3 + 0.5 * 12 / norm))
+
+
+def test_the_second_pass_is_at_distance_rho_along_the_gradient():
+    model, calls = network(), []
+    optimizer = sam(model, rho=0.25)
+    before = values(model)
+    loss = optimizer.step(closure_of(model, optimizer, calls=calls))
+    here, there = calls
+    assert same(here, before)
+    moves = [b - a for a, b in zip(here, there, strict=True)]
+    assert global_norm(moves) == pytest.approx(0.25, rel=1e-5)
+    plain = network()
+    expected = cross_entropy(plain(INPUTS), LABELS)
+    grads = torch.autograd.grad(expected, list(plain.parameters()))
+    assert close(moves, [0.25 * g / global_norm(grads) for g in grads], atol=1e-7)
+    assert loss.item() == expected.item()
+
+
+@pytest.mark.parametrize(
+    ("base", "options"),
+    [
+        (SGD, {"lr": 0.3, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}),
+        (SGD, {"lr": 0.3, "fused": True}),
+        (AdamW, {"lr": 0.01, "eps": 1e-6}),
+        (AdamW, {"lr": 0.01, "foreach": True}),
+    ],
+)
+def test_radius_zero_is_the_base_optimizer_bit_for_bit_at_one_call_a_step(base, options):
+    ours, theirs, calls = network(), network(), []
+    optimizer, plain = (
+        SAM(ours.parameters(), base, rho=0, **options),
+        base(theirs.parameters(), **options),
+    )
+    for _ in range(8):
+        optimizer.step(closure_of(ours, optimizer, calls=calls))
+        plain.step(closure_of(theirs, plain))
+    assert same(values(ours), values(theirs))
+    assert len(calls) == 8
+
+
+def test_a_group_may_have_its_own_radius():
+    model, calls = network(), []
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "rho": 0.0}]
+    optimizer = SAM(groups, SGD, rho=0.3, lr=0.1)
+    optimizer.step(closure_of(model, optimizer, calls=calls))
+    still = [torch.equal(a, b) for a, b in zip(*calls, strict=True)]
+    assert still == [False, False, True, True]
+
+
+@given(st.integers(0, 2**31), st.sampled_from([torch.float16, torch.bfloat16, torch.float64]))
+def test_the_norm_of_everything_is_the_norm_of_the_concatenation(seed, dtype):
+    rng = torch.Generator().manual_seed(seed)
+    tensors = [300 * torch.randn(n, generator=rng) for n in (1, 5, 1000)]
+    mixed = [tensors[0], tensors[1].to(dtype), tensors[2].to(dtype)]  # overflows in float16
+    expected = torch.cat([t.double() for t in mixed]).norm().item()
+    assert global_norm(mixed) == pytest.approx(expected, rel=1e-5)
+    assert global_norm([]) == 0
+
+
+# ---- whatever perturbs, restores ----
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_an_exception_in_either_pass_leaves_weights_and_statistics_as_they_were(call):
+    model = network(norm=True)
+    optimizer = sam(model)
+    optimizer.step(closure_of(model, optimizer))
+    before = deepcopy(model.state_dict())
+    with pytest.raises(RuntimeError, match="out of memory"):
+        optimizer.step(closure_of(model, optimizer, fail_at=[call]))
+    assert same(model.parameters(), [before[name] for name, _ in model.named_parameters()])
+    reference = network(norm=True)
+    reference.load_state_dict(before)
+    reference(INPUTS)  # the first pass went through, the second left no trace
+    assert same(model.buffers(), reference.buffers())
+    optimizer.step(closure_of(model, optimizer))  # and training goes on
+
+
+def test_weights_come_back_bit_for_bit_from_the_perturbed_context():
+    model = network()
+    optimizer = sam(model, rho=1e3)
+    before = values(model)
+    closure_of(model, optimizer)()
+    with optimizer.perturbed():
+        assert not same(values(model), before)
+        assert all(p.grad is None for p in model.parameters())
+    assert same(values(model), before)
+
+
+def test_the_first_gradient_is_freed_before_the_second_pass_and_the_copy_after_it():
+    weight = nn.Parameter(torch.ones(37, 41))
+    optimizer, counts = SAM([weight], SGD, lr=0.1), []
+
+    def alive():
+        gc.collect()
+        found = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+        return sum(t.shape == (37, 41) for t in found)
+
+    def closure():
+        counts.append(alive())
+        loss = (weight**2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert counts == [1, 2]  # the weight; the weight and its copy
+    optimizer.zero_grad()
+    assert alive() == 1
+
+
+# ---- BatchNorm ----
+
+
+def test_running_statistics_come_from_the_first_pass_only():
+    model, reference = network(norm=True), network(norm=True)
+    optimizer = sam(model)
+    reference(INPUTS)
+    optimizer.step(closure_of(model, optimizer))
+    assert same(model.buffers(), reference.buffers())
+    assert model[1].num_batches_tracked == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_statistics_are_kept_inside_a_compiled_model(backend):
+    model, reference = network(norm=True), network(norm=True)
+    compiled = torch.compile(model, backend=backend)
+    optimizer, plain = sam(model), sam(reference)
+    for _ in range(2):
+        optimizer.step(closure_of(compiled, optimizer))
+        plain.step(closure_of(reference, plain))
+    assert close(model.buffers(), reference.buffers())
+    assert close(values(model), values(reference), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(5, momentum=None),
+        nn.InstanceNorm1d(5, track_running_stats=True),
+        nn.BatchNorm1d(5, track_running_stats=False),
+        nn.LayerNorm(4),
+    ],
+)
+def test_every_layer_with_running_statistics_keeps_them(layer):
+    inputs = torch.randn(6, 5, 4, generator=torch.Generator().manual_seed(0))
+    layer(inputs)
+    before = [b.clone() for b in layer.buffers()]
+    with running_statistics_kept():
+        layer(inputs + 1)
+        nn.Sequential(layer)(inputs + 2)
+    assert same(layer.buffers(), before)
+    layer(inputs + 1)
+    assert not before or not same(layer.buffers(), before)  # the hold is gone
+
+
+# ---- without a closure; GradScaler; accumulation ----
+
+
+def two_calls(model, optimizer, scaler, factors=(1.0, 1.0)):
+    """One step as a user with a GradScaler writes it."""
+    optimizer.zero_grad()
+    scaler.scale(factors[0] * cross_entropy(model(INPUTS), LABELS)).backward()
+    with optimizer.perturbed():
+        scaler.scale(factors[1] * cross_entropy(model(INPUTS), LABELS)).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def test_the_context_form_equals_the_closure_form():
+    ours, theirs = network(), network()
+    optimizer, other = sam(ours), sam(theirs)
+    for _ in range(5):
+        optimizer.zero_grad()
+        cross_entropy(ours(INPUTS), LABELS).backward()
+        with optimizer.perturbed():
+            cross_entropy(ours(INPUTS), LABELS).backward()
+        optimizer.step()
+        other.step(closure_of(theirs, other))
+    assert same(values(ours), values(theirs))
+
+
+def test_a_grad_scaler_changes_nothing_and_its_skips_leave_no_trace():
+    ours, theirs = network(), network()
+    optimizer, other = sam(ours), sam(theirs)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    off = torch.amp.GradScaler("cpu", enabled=False)
+    bad = [(float("inf"), 1.0), (1.0, float("inf"))]
+    for step, factors in enumerate([(1.0, 1.0), bad[0], (1.0, 1.0), bad[1], (1.0, 1.0)]):
+        before, scale = values(ours), scaler.get_scale()
+        two_calls(ours, optimizer, scaler, factors)
+        if factors in bad:
+            assert same(values(ours), before), f"step {step} was not skipped"
+            assert scaler.get_scale() == scale / 2
+        else:
+            two_calls(theirs, other, off)
+    assert close(values(ours), values(theirs), atol=1e-6)
+
+
+def test_micro_batches_inside_the_closure_equal_the_whole_batch():
+    ours, theirs = network(), network()
+    optimizer, other = sam(ours), sam(theirs)
+
+    def closure():
+        optimizer.zero_grad()
+        total = 0.0
+        for rows in torch.arange(24).split(8):
+            loss = cross_entropy(ours(INPUTS[rows]), LABELS[rows]) / 3
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    for _ in range(5):
+        optimizer.step(closure)
+        other.step(closure_of(theirs, other))
+    assert close(values(ours), values(theirs), atol=1e-6)
+
+
+def test_a_step_with_one_gradient_is_an_error_that_leaves_the_weights_alone():
+    model = network()
+    optimizer, before = sam(model), values(model)
+    cross_entropy(model(INPUTS), LABELS).backward()
+    with pytest.raises(InputError, match=r"step\(closure\).*perturbed"):
+        optimizer.step()
+    assert same(values(model), before)
+    optimizer.zero_grad(set_to_none=False)
+    optimizer.step()  # the second gradient of a zero gradient is that gradient
+
+
+# ---- state ----
+
+
+def test_schedulers_and_the_state_dict_see_the_base_optimizer():
+    model = network()
+    optimizer = sam(model)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10)
+    optimizer.step(closure_of(model, optimizer))
+    schedule.step()
+    assert optimizer.base.param_groups is optimizer.param_groups
+    assert optimizer.base.state is optimizer.state
+    saved = optimizer.state_dict()
+    assert saved["param_groups"][0]["rho"] == 0.1
+    assert set(saved["state"][0]) == {"momentum_buffer"}
+    optimizer.load_state_dict(saved)
+    assert optimizer.base.param_groups is optimizer.param_groups
+    assert optimizer.base.state is optimizer.state
+
+
+def test_a_run_of_the_base_optimizer_goes_on_with_sam():
+    model = network()
+    plain = SGD(model.parameters(), lr=0.3, momentum=0.9)
+    plain.step(closure_of(model, plain))
+    optimizer = sam(model, rho=0.07)
+    optimizer.load_state_dict(plain.state_dict())
+    assert optimizer.param_groups[0]["rho"] == 0.07
+    assert same(
+        [optimizer.state[p]["momentum_buffer"] for p in model.parameters()],
+        [plain.state[p]["momentum_buffer"] for p in model.parameters()],
+    )
+
+
+def test_distributed_checkpoints_carry_the_state_into_a_fresh_optimizer():
+    model, fresh = network(), network()
+    optimizer, other = (SAM(m.parameters(), AdamW, lr=0.01) for m in (model, fresh))
+    for _ in range(3):
+        optimizer.step(closure_of(model, optimizer))
+    fresh.load_state_dict(model.state_dict())
+    set_optimizer_state_dict(fresh, other, deepcopy(get_optimizer_state_dict(model, optimizer)))
+    for m, o in ((model, optimizer), (fresh, other)):
+        o.step(closure_of(m, o))
+    assert same(values(model), values(fresh))
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda w: SAM([w], SGD, rho=-1, lr=0.1), "rho=-1: must be ≥ 0; use SGD"),
+        (lambda w: SAM([w], SGD, rho=float("nan"), lr=0.1), "rho=nan"),
+        (lambda w: SAM([w], SGD([w], lr=0.1)), "must be the class of an optimizer"),
+        (lambda w: SAM([w], LBFGS), "LBFGS: needs a closure of its own"),
+        (lambda w: SAM([("w", w.detach().cfloat())], SGD, lr=0.1), "parameter w: complex"),
+        (lambda w: SAM([w.detach().to_sparse()], SGD, lr=0.1), "parameter #0: layout"),
+    ],
+)
+def test_bad_arguments_say_the_rule_and_the_way_out(make, message):
+    with pytest.raises(InputError, match=message):
+        make(nn.Parameter(torch.ones(2)))
+
+
+def test_a_sparse_gradient_names_its_parameter_and_leaves_the_weights_alone():
+    table = nn.Embedding(4, 3, sparse=True)
+    optimizer = SAM(table.named_parameters(), SGD, lr=0.1)
+    before = table.weight.detach().clone()
+
+    def closure():
+        table(torch.tensor([1, 2])).sum().backward()
+
+    with pytest.raises(InputError, match="parameter weight: its gradient is sparse"):
+        optimizer.step(closure)
+    assert torch.equal(table.weight, before)
+
+
+def test_a_group_that_is_refused_is_not_added():
+    optimizer = sam(network())
+    with pytest.raises(InputError, match="rho=-2"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "rho": -2})
+    assert len(optimizer.param_groups) == 1
+    assert len(list(itertools.chain(*(g["params"] for g in optimizer.base.param_groups)))) == 4
