@@ -1,0 +1,157 @@
+"""Small pictures for the report: the images that matter most, packed in sprite sheets."""
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmooth.errors import InputError
+from bayesmooth.optional import require
+
+TILES_PER_SHEET = 256  # 16 × 16: one encoder header for 256 images, and a sheet decodes at once
+QUALITY = 82
+
+
+@dataclass(frozen=True, eq=False)
+class Thumbnails:
+    """Encoded sheets of `tile` × `tile` pixels, filled row by row; `index[i]` is the example of tile i."""
+
+    index: NDArray[np.int64]
+    tile: int
+    columns: int
+    per_sheet: int
+    media_type: str
+    sheets: tuple[bytes, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all sheets before base64."""
+        return sum(map(len, self.sheets))
+
+    def payload(self) -> dict[str, Any]:
+        """What the page reads."""
+        return {
+            "index": self.index.tolist(),
+            "tile": self.tile,
+            "columns": self.columns,
+            "perSheet": self.per_sheet,
+            "type": self.media_type,
+            "sheets": [base64.b64encode(sheet).decode() for sheet in self.sheets],
+        }
+
+
+def top(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Positions of the `count` highest scores, highest first.
+
+    >>> top(np.array([0.1, 0.9, 0.5]), 2).tolist()
+    [1, 2]
+    """
+    return np.argsort(-np.asarray(scores), kind="stable")[:count].astype(np.int64)
+
+
+def make_thumbnails(images: Any, index: Sequence[int] | NDArray[Any], size: int = 96) -> Thumbnails:
+    """Thumbnails of `images[i]` for each i in `index`, at most `size` pixels wide and high.
+
+    `images` holds arrays or tensors, (H, W), (H, W, C) or (C, H, W), or paths, or PIL images. Integers are
+    0 … 255; floats 0 … 1, and floats beyond that (standardised images) are stretched to their own range.
+    Nothing is enlarged. The smallest of PNG, WebP and JPEG is kept, one format for all sheets.
+    """
+    chosen = np.asarray(index, np.int64)
+    if len(chosen) == 0:
+        raise InputError("index is empty: name at least one example, or leave the thumbnails out")
+    pictures = [_reduced(_picture(images[int(i)]), size) for i in chosen]
+    tile = max(max(picture.size) for picture in pictures)
+    columns = int(np.ceil(np.sqrt(min(len(pictures), TILES_PER_SHEET))))
+    sheets = [
+        _sheet(pictures[start : start + TILES_PER_SHEET], tile, columns)
+        for start in range(0, len(pictures), TILES_PER_SHEET)
+    ]
+    media_type, encoded = _smallest(sheets)
+    return Thumbnails(chosen, tile, columns, TILES_PER_SHEET, media_type, encoded)
+
+
+def _smallest(sheets: list[Any]) -> tuple[str, tuple[bytes, ...]]:
+    """The format whose sheets take the fewest bytes, judged on the first sheet."""
+    formats = {
+        "image/png": {"format": "PNG", "optimize": True},
+        "image/webp": {"format": "WEBP", "quality": QUALITY},
+        "image/jpeg": {"format": "JPEG", "quality": QUALITY, "optimize": True},
+    }
+    best = min(formats, key=lambda name: len(_encode(sheets[0], formats[name])))
+    return best, tuple(_encode(sheet, formats[best]) for sheet in sheets)
+
+
+def _encode(sheet: Any, options: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    sheet.save(file, **options)
+    return file.getvalue()
+
+
+def _sheet(pictures: list[Any], tile: int, columns: int) -> Any:
+    """Each picture centred in its tile."""
+    module = require("PIL.Image", extra="data")
+    mode = "L" if all(picture.mode == "L" for picture in pictures) else "RGB"
+    rows = -(-len(pictures) // columns)
+    sheet = module.new(mode, (columns * tile, rows * tile))
+    for i, picture in enumerate(pictures):
+        left, upper = (tile - picture.width) // 2, (tile - picture.height) // 2
+        sheet.paste(picture, (i % columns * tile + left, i // columns * tile + upper))
+    return sheet
+
+
+def _reduced(picture: Any, size: int) -> Any:
+    """At most `size` pixels wide and high; only this much of each image stays in memory."""
+    if max(picture.size) <= size:
+        return picture
+    small = picture.copy()
+    small.thumbnail((size, size))
+    return small
+
+
+def _picture(image: Any) -> Any:
+    """Anything that is an image, as a PIL image in grey or RGB."""
+    module = require("PIL.Image", extra="data")
+    if isinstance(image, str | Path):
+        picture = _opened(image)
+    elif isinstance(image, module.Image):
+        picture = image
+    else:
+        array = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
+        picture = module.fromarray(_pixels(array))
+    return picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+
+
+def _opened(path: str | Path) -> Any:
+    """The image of a file, turned as its camera meant it."""
+    try:
+        with require("PIL.Image", extra="data").open(path) as file:
+            return require("PIL.ImageOps", extra="data").exif_transpose(file)
+    except OSError as cause:
+        raise InputError(f"{path}: cannot be read as an image; {cause}") from None
+
+
+def _pixels(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """An (H, W) or (H, W, 3) array of bytes."""
+    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3, 4):
+        array = array.transpose(1, 2, 0)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
+        raise InputError(f"image of shape {array.shape}: must be (H, W), (H, W, C) or (C, H, W)")
+    if np.issubdtype(array.dtype, np.floating):
+        array = 255 * _stretched(array)
+    return np.ascontiguousarray(np.clip(np.round(array), 0, 255).astype(np.uint8))
+
+
+def _stretched(array: NDArray[Any]) -> NDArray[Any]:
+    """Floats as they are where they lie in 0 … 1, else moved from their own range to it."""
+    low, high = float(np.nanmin(array)), float(np.nanmax(array))
+    if low < 0 or high > 1:
+        array = (array - low) / max(high - low, 1e-12)
+    filled: NDArray[Any] = np.nan_to_num(array)
+    return filled
