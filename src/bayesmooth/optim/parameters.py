@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from bayesmooth.errors import InputError
+from bayesmooth.optim.sharding import shard
 
 
 def active(optimizer: Optimizer) -> list[Tensor]:
@@ -34,13 +35,13 @@ def with_gradients(group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
 @contextmanager
 def weights_kept(params: list[Tensor]) -> Iterator[None]:
     """Whatever happens to the values inside, they are back afterwards, bit for bit and in place."""
-    before = [param.detach().clone() for param in params]
+    before = [shard(param.detach()).clone() for param in params]
     try:
         yield
     finally:
         if before:
             with torch.no_grad():
-                torch._foreach_copy_(params, before)
+                torch._foreach_copy_([shard(param) for param in params], before)
 
 
 def keep_dtypes(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:

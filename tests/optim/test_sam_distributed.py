@@ -1,0 +1,42 @@
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).with_name("two_ranks.py")
+LIMIT = 120  # seconds; alone it takes about ten
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What each of two real processes ends with, by case."""
+    place = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, str(SCRIPT)]
+    there = [str(place / "rendezvous"), str(place / "weights")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen([*command, str(rank), *there], env=environment, stderr=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    try:
+        errors = [process.communicate(timeout=LIMIT)[1].decode() for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert [process.returncode for process in running] == [0, 0], "\n".join(errors)
+    return [torch.load(place / f"weights.{rank}", weights_only=True) for rank in range(2)]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "ddp, bucket views", "fsdp2"])
+@pytest.mark.parametrize("name", ["sam", "bsam"])
+def test_two_ranks_equal_one_rank_on_the_joined_batch(ranks, name, kind):
+    script = runpy.run_path(str(SCRIPT))
+    with torch.random.fork_rng():
+        model = script["network"]()
+    alone = script["train"](model, script["OPTIMIZERS"][name](model.parameters(), 5))
+    for rank in ranks:
+        torch.testing.assert_close(rank[f"{name} in {kind}"], alone, rtol=1e-9, atol=1e-10)

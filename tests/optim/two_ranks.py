@@ -1,0 +1,71 @@
+"""Trains with SAM and bSAM on a part of the batch: `python two_ranks.py RANK RENDEZVOUS OUT`."""
+
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from bayesmooth.optim.bsam import BSAM
+from bayesmooth.optim.sam import SAM
+
+RANKS = 2
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+
+
+OPTIMIZERS = {
+    "sam": lambda p, seed: SAM(p, torch.optim.SGD, rho=0.2, lr=0.3, momentum=0.9),
+    "bsam": lambda p, seed: BSAM(p, lr=0.3, ess=200, rho=0.1, seed=seed),
+}
+
+
+def train(model, optimizer, rows=slice(None)):
+    """Four steps on these rows of the batch; the weights afterwards."""
+    rng = torch.Generator().manual_seed(7)
+    inputs = torch.randn(16, 6, generator=rng, dtype=torch.float64)
+    labels = torch.randint(4, (16,), generator=rng)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = cross_entropy(model(inputs[rows]), labels[rows])
+        loss.backward()
+        return loss
+
+    for _ in range(4):
+        optimizer.step(closure)
+    whole = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
+    return [p.detach().clone() for p in whole]
+
+
+def wrapped(kind, model):
+    if kind == "fsdp2":
+        from torch.distributed.fsdp import fully_shard
+
+        return fully_shard(model)
+    return DistributedDataParallel(model, gradient_as_bucket_view=kind == "ddp, bucket views")
+
+
+def main(rank, rendezvous, out):
+    dist.init_process_group(
+        "gloo", f"file://{rendezvous}", timedelta(seconds=60), world_size=RANKS, rank=rank
+    )
+    rows = slice(rank, None, RANKS)
+    results = {}
+    for kind in ("ddp", "ddp, bucket views", "fsdp2"):
+        for name, make in OPTIMIZERS.items():
+            model = wrapped(kind, network())
+            seed = 5 + 100 * rank  # ranks that disagree must come to agree
+            results[f"{name} in {kind}"] = train(model, make(model.parameters(), seed), rows)
+    torch.save(results, f"{out}.{rank}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])
