@@ -1,0 +1,34 @@
+"""Small, standard networks: `MODELS[name](num_classes=K, input_shape=…, seed=…)`."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from bayesmooth.models.cnn import cnn
+from bayesmooth.models.initial import count_parameters, load_weights, weights_from
+from bayesmooth.models.mlp import linear, mlp
+from bayesmooth.models.resnet import resnet18, resnet34, resnet50, resnet_small
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "linear": linear,
+    "mlp": mlp,
+    "cnn": cnn,
+    "resnet_small": resnet_small,
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "resnet50": resnet50,
+}
+
+__all__ = [
+    "MODELS",
+    "cnn",
+    "count_parameters",
+    "linear",
+    "load_weights",
+    "mlp",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet_small",
+    "weights_from",
+]

@@ -1,0 +1,196 @@
+"""The data sets by name: how to load each, where its files lie, and how to bring them."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesmooth.data.cifar import cifar10, cifar10n, cifar100, cifar100n
+from bayesmooth.data.clothing import LISTS, clothing1m
+from bayesmooth.data.digits import digits
+from bayesmooth.data.embeddings import embeddings
+from bayesmooth.data.examples import Examples
+from bayesmooth.data.files import MissingError, data_root
+from bayesmooth.data.folder import folder
+from bayesmooth.data.idx import fashion_mnist, mnist
+from bayesmooth.data.table import table
+from bayesmooth.errors import InputError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One row of the catalog: its `load(split, root, **options)`, its files, how to get them."""
+
+    load: Callable[..., Examples]
+    about: str
+    files: str
+    bring: str
+    splits: tuple[str, ...] = ("train", "test")
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What may be given beside the split."""
+        return tuple(inspect.signature(self.load).parameters)[2:]
+
+
+IDX = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz"
+CIFAR = "https://www.cs.toronto.edu/~kriz"
+HUMAN = "https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data"
+GET_CIFAR10 = f"curl -L {CIFAR}/cifar-10-python.tar.gz | tar xz -C DIR"
+GET_CIFAR100 = f"curl -L {CIFAR}/cifar-100-python.tar.gz | tar xz -C DIR"
+
+DATASETS: dict[str, Dataset] = {
+    "digits": Dataset(
+        digits,
+        "1,797 handwritten digits of 8 × 8, 10 classes",
+        "none: scikit-learn carries them",
+        "pip install 'bayesmooth[data]'",
+    ),
+    "mnist": Dataset(
+        mnist,
+        "70,000 handwritten digits of 28 × 28, 10 classes",
+        f"mnist/{IDX} (or in MNIST/raw; packed or not)",
+        f"curl -L --create-dirs --output-dir DIR/mnist --remote-name-all "
+        f"'https://ossci-datasets.s3.amazonaws.com/mnist/{IDX}'",
+    ),
+    "fashion_mnist": Dataset(
+        fashion_mnist,
+        "70,000 pieces of clothing of 28 × 28, 10 classes",
+        f"fashion-mnist/{IDX} (or in FashionMNIST/raw; packed or not)",
+        f"curl -L --create-dirs --output-dir DIR/fashion-mnist --remote-name-all "
+        f"'http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{IDX}'",
+    ),
+    "cifar10": Dataset(
+        cifar10,
+        "60,000 photographs of 32 × 32, 10 classes",
+        "cifar-10-batches-py/{data_batch_1 … 5,test_batch,batches.meta}",
+        GET_CIFAR10,
+    ),
+    "cifar100": Dataset(
+        cifar100,
+        "60,000 photographs of 32 × 32, 100 classes",
+        "cifar-100-python/{train,test,meta}",
+        GET_CIFAR100,
+    ),
+    "cifar10n": Dataset(
+        cifar10n,
+        "CIFAR-10 with people's labels: aggre (9 % wrong), random1 … 3 (17–18 %), worse (40 %)",
+        "CIFAR-10_human.pt beside cifar-10-batches-py",
+        f"{GET_CIFAR10}\n  curl -L {HUMAN}/CIFAR-10_human.pt -o DIR/CIFAR-10_human.pt",
+    ),
+    "cifar100n": Dataset(
+        cifar100n,
+        "CIFAR-100 with people's labels, 40 % wrong",
+        "CIFAR-100_human.pt beside cifar-100-python",
+        f"{GET_CIFAR100}\n  curl -L {HUMAN}/CIFAR-100_human.pt -o DIR/CIFAR-100_human.pt",
+    ),
+    "clothing1m": Dataset(
+        clothing1m,
+        "1,000,000 pictures from shops, 14 classes, labels from the text around them",
+        "clothing1m/{images/…,noisy_label_kv.txt,clean_label_kv.txt,*_key_list.txt,category_names_eng.txt}",
+        "ask its authors (https://github.com/Cysu/noisy_label), and unpack it into DIR/clothing1m",
+        tuple(LISTS),
+    ),
+    "folder": Dataset(
+        folder,
+        "your pictures, one folder a class",
+        "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg",
+        "say where with path=",
+    ),
+    "table": Dataset(
+        table,
+        "your CSV or parquet: a column of labels; columns of numbers, or of paths of pictures",
+        "PATH.csv or PATH.parquet, with a column `split` or one file a split: PATH-{split}.csv",
+        "say where with path=",
+    ),
+    "embeddings": Dataset(
+        embeddings,
+        "your .npz or .npy of embeddings with labels",
+        "PATH.npz with embeddings and labels, one file a split: PATH-{split}.npz",
+        "say where with path=",
+    ),
+}
+
+
+def load(
+    name: str, split: str = "train", data_dir: str | Path | None = None, **options: Any
+) -> Examples:
+    """A split of a data set, read from `data_dir` (else BAYESMOOTH_DATA, else ./data).
+
+    >>> load("digits", "test")
+    Examples(digits/test: 359 × float32[1, 8, 8], 10 classes)
+    """
+    dataset = _named(name)
+    _check_choice("split", split, dataset.splits)
+    for option in options:
+        _check_choice(f"{name}: option", option, dataset.options)
+    if "path" in dataset.options and "path" not in options:
+        raise InputError(f"{name}: say where it is with path=; it looks like {dataset.files}")
+    root = data_root(data_dir)
+    try:
+        return dataset.load(split, root, **options)
+    except MissingError as missing:
+        raise InputError(
+            f"{name}: {missing}\n  files: {dataset.files}\n"
+            f"  to get them: {_command(dataset, root)}\n"
+            "  if you have them elsewhere: --data-dir, or the variable BAYESMOOTH_DATA"
+        ) from None
+
+
+def describe(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
+    """Every data set as plain data: name, about, splits, options, files, bring."""
+    root = data_root(data_dir)
+    return [
+        {
+            "name": name,
+            "about": dataset.about,
+            "splits": list(dataset.splits),
+            "options": list(dataset.options),
+            "files": dataset.files,
+            "bring": _command(dataset, root),
+        }
+        for name, dataset in DATASETS.items()
+    ]
+
+
+def check(name: str, data_dir: str | Path | None = None, **options: Any) -> list[dict[str, Any]]:
+    """Load every split, checksums and the first input included: what it holds, or its problem."""
+    return [_check_split(name, split, data_dir, options) for split in _named(name).splits]
+
+
+def _check_split(name: str, split: str, data_dir: Any, options: dict[str, Any]) -> dict[str, Any]:
+    try:
+        examples = load(name, split, data_dir, **options)
+        shape = list(examples.batch(torch.tensor([0])).shape[1:])
+    except InputError as error:
+        return {"split": split, "ok": False, "problem": str(error)}
+    return {
+        "split": split,
+        "ok": True,
+        "examples": len(examples),
+        "classes": examples.num_classes,
+        "shape": shape,
+        "summary": repr(examples),
+    }
+
+
+def _named(name: str) -> Dataset:
+    _check_choice("data set", name, tuple(DATASETS))
+    return DATASETS[name]
+
+
+def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        close = get_close_matches(value, choices, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(
+            f"{what} {value!r} is not known; {hint}There are {', '.join(choices) or 'none'}"
+        )
+
+
+def _command(dataset: Dataset, root: Path) -> str:
+    return dataset.bring.replace("DIR", str(root))

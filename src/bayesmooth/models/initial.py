@@ -1,0 +1,69 @@
+"""First weights: drawn from a seed, or read from a file."""
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from bayesmooth.errors import InputError
+
+
+@contextmanager
+def weights_from(seed: int) -> Iterator[None]:
+    """Layers built inside draw their weights from `seed`; the global generator is left as it was.
+
+    >>> with weights_from(0):
+    ...     first = nn.Linear(2, 2)
+    >>> with weights_from(0):
+    ...     torch.equal(first.weight, nn.Linear(2, 2).weight)
+    True
+    """
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
+
+
+def load_weights(model: nn.Module, path: str | Path, head: str, new_head: bool = False) -> None:
+    """Read a state dict into `model`; with `new_head` all but its last layer, named `head`."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise InputError(f"{path}: no state dict can be read from it ({reason})") from None
+    if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
+        raise InputError(f"{path}: holds something else than a state dict; save model.state_dict()")
+    own = model.state_dict()
+    if new_head:
+        found |= {name: own[name] for name in own if name.startswith(f"{head}.")}
+    _check_head(path, found, own, head)
+    try:
+        model.load_state_dict(found)
+    except RuntimeError as error:
+        problems = "; ".join(line.strip() for line in str(error).splitlines()[1:])
+        raise InputError(f"{path}: weights of another network: {problems[:400]}") from None
+
+
+def _check_head(
+    path: str | Path, found: dict[str, torch.Tensor], own: dict[str, torch.Tensor], head: str
+) -> None:
+    weight = f"{head}.weight"
+    if weight in found and len(found[weight]) != len(own[weight]):
+        raise InputError(
+            f"{path}: its head `{head}` has {len(found[weight])} classes, the model "
+            f"{len(own[weight])}; new_head=True reads the rest and starts the head afresh"
+        )
+
+
+def count_parameters(model: nn.Module) -> int:
+    """How many numbers are trained.
+
+    >>> count_parameters(nn.Linear(3, 2))
+    8
+    """
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
