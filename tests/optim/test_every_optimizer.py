@@ -1,0 +1,286 @@
+"""All optimizers through the same truths; torch's own are the controls."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW
+
+from bayesmooth.optim import BSAM, IVON, OPTIMIZERS, SAM
+from bayesmooth.optim.schedule import scheduler
+
+MAKE = {
+    "sgd": lambda params, lr=0.1: SGD(params, lr=lr, momentum=0.9),
+    "adamw": lambda params, lr=0.05: AdamW(params, lr=lr, weight_decay=0),
+    "sam": lambda params, lr=0.1: SAM(params, SGD, rho=0.05, lr=lr, momentum=0.9),
+    "sam over adamw": lambda params, lr=0.05: SAM(params, AdamW, lr=lr, weight_decay=0),
+    "ivon": lambda params, lr=0.1: IVON(params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0),
+    "bsam": lambda params, lr=0.1: BSAM(params, lr, 1e4, weight_decay=0, seed=0),
+}
+CALLS = {"sam": 2, "sam over adamw": 2, "bsam": 2}  # of the closure a step; else one
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda pair: pickle.loads(pickle.dumps(pair)),
+}
+
+every_optimizer = pytest.mark.parametrize("name", MAKE)
+
+
+def train(task, model, optimizer, steps, net=None):
+    closure = task.closure(net or model, optimizer, task.x, task.y)
+    return [optimizer.step(closure).item() for _ in range(steps)]
+
+
+def weights_of(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def same(some, others):
+    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+
+def test_every_public_optimizer_is_here():
+    assert set(MAKE) - {"sam over adamw"} == set(OPTIMIZERS)
+
+
+# ---- where they go ----
+
+
+@every_optimizer
+def test_a_convex_quadratic_is_brought_to_its_minimum(name):
+    """L = ½(w−c)ᵀA(w−c), A of condition 10, the minimum c in sight of every radius and noise."""
+    turn = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(0)))[0]
+    A = turn @ torch.diag(torch.linspace(0.3, 3, 6)) @ turn.T
+    centre = torch.linspace(-1, 1, 6)
+    weight = nn.Parameter(torch.zeros(6))
+    optimizer = MAKE[name]([weight])
+    rates = scheduler(optimizer, "cosine", 300)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (weight - centre) @ A @ (weight - centre) / 2
+        loss.backward()
+        return loss
+
+    first = closure().item()
+    for _ in range(300):
+        optimizer.step(closure)
+        rates.step()
+    assert closure().item() < 1e-3 * first
+    assert torch.allclose(weight, centre, atol=0.05)
+
+
+@every_optimizer
+def test_logistic_regression_ends_within_a_hair_of_the_optimum(task, name):
+    x, y = task.x, (task.y > 0).float()
+
+    def loss_at(w):
+        logits = x @ w
+        return nn.functional.binary_cross_entropy_with_logits(logits, y) + 0.05 * w.square().sum()
+
+    best = nn.Parameter(torch.zeros(5))
+    newton = torch.optim.LBFGS([best], max_iter=100)
+
+    def oracle():
+        newton.zero_grad()
+        loss = loss_at(best)
+        loss.backward()
+        return loss
+
+    newton.step(oracle)
+    weight = nn.Parameter(torch.full((5,), 0.5))
+    optimizer = MAKE[name]([weight])
+    rates = scheduler(optimizer, "cosine", 300)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_at(weight)
+        loss.backward()
+        return loss
+
+    start, floor = closure().item(), loss_at(best).item()
+    for _ in range(300):
+        optimizer.step(closure)
+        rates.step()
+    assert loss_at(weight).item() - floor < 0.01 * (start - floor)
+
+
+@every_optimizer
+def test_the_loss_returned_is_that_of_the_first_call(task, name):
+    model, losses = task.net(), []
+    optimizer = MAKE[name](model.parameters())
+    inner = task.closure(model, optimizer, task.x, task.y)
+
+    def closure():
+        losses.append(inner())
+        return losses[-1]
+
+    assert optimizer.step(closure).item() == losses[0].item()
+    assert len(losses) == CALLS.get(name, 1)
+
+
+@every_optimizer
+def test_micro_batches_in_the_closure_equal_the_whole_batch(task, name):
+    ours, theirs = task.net(torch.float64), task.net(torch.float64)
+    optimizer, other = MAKE[name](ours.parameters()), MAKE[name](theirs.parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        total = torch.zeros(())
+        for rows in torch.arange(40).split(10):
+            output = ours(task.x[rows].double())
+            loss = nn.functional.cross_entropy(output.float(), task.y[rows]) / 4
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    for _ in range(5):
+        optimizer.step(closure)
+    train(task, theirs, other, 5)
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@every_optimizer
+def test_a_compiled_model_takes_the_same_path(task, name):
+    ours, theirs = task.net(), task.net()
+    optimizer, other = MAKE[name](ours.parameters()), MAKE[name](theirs.parameters())
+    compiled = torch.compile(ours, backend="eager")
+    losses = train(task, ours, optimizer, 4, net=compiled)
+    assert losses == pytest.approx(train(task, theirs, other, 4), rel=1e-5)
+
+
+# ---- what they keep ----
+
+
+@every_optimizer
+def test_n_steps_save_load_n_steps_equal_2n_steps_bit_for_bit(task, name):
+    straight, first, second = task.net(), task.net(), task.net(seed=9)
+    whole = MAKE[name](straight.parameters())
+    train(task, straight, whole, 10)
+    half = MAKE[name](first.parameters())
+    train(task, first, half, 5)
+    file = io.BytesIO()
+    torch.save({"model": first.state_dict(), "optimizer": half.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    second.load_state_dict(saved["model"])
+    other = MAKE[name](second.parameters(), lr=0.7)  # replaced by what was saved
+    other.load_state_dict(saved["optimizer"])
+    train(task, second, other, 5)
+    assert same(weights_of(straight), weights_of(second))
+
+
+@every_optimizer
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_goes_on_as_the_original_would(task, name, copied):
+    model = task.net()
+    optimizer = MAKE[name](model.parameters())
+    train(task, model, optimizer, 3)
+    twin, twin_optimizer = COPIES[copied]((model, optimizer))
+    assert train(task, model, optimizer, 3) == train(task, twin, twin_optimizer, 3)
+    assert same(weights_of(model), weights_of(twin))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"), [(name, call + 1) for name in MAKE for call in range(CALLS.get(name, 1))]
+)
+def test_an_exception_in_the_closure_leaves_the_weights_as_they_were(task, name, call):
+    model, calls = task.net(), []
+    optimizer = MAKE[name](model.parameters())
+    train(task, model, optimizer, 2)
+    before = weights_of(model)
+    inner = task.closure(model, optimizer, task.x, task.y)
+
+    def closure():
+        calls.append(inner())
+        if len(calls) == call:
+            raise MemoryError
+        return calls[-1]
+
+    with pytest.raises(MemoryError):
+        optimizer.step(closure)
+    assert same(weights_of(model), before)
+    assert len(calls) == call
+    train(task, model, optimizer, 1)  # and training goes on
+
+
+@every_optimizer
+def test_frozen_and_gradientless_parameters_are_never_touched(task, name):
+    model = task.net()
+    model[0].bias.requires_grad_(False)
+    unused = nn.Parameter(torch.full((3,), 7.0))
+    optimizer = MAKE[name]([*model.parameters(), unused])
+    before = model[0].bias.detach().clone()
+    train(task, model, optimizer, 3)
+    assert torch.equal(model[0].bias, before)
+    assert torch.equal(unused, torch.full((3,), 7.0))
+    model[0].bias.requires_grad_(True)  # thawed, it learns
+    train(task, model, optimizer, 3)
+    assert not torch.equal(model[0].bias, before)
+
+
+@every_optimizer
+def test_storage_and_strides_are_the_callers(name):
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 4, 2))
+    net = net.to(memory_format=torch.channels_last)
+    places = [(p.data_ptr(), p.stride()) for p in net.parameters()]
+    optimizer = MAKE[name](net.parameters())
+    inputs = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = net(inputs).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        optimizer.step(closure)
+    assert [(p.data_ptr(), p.stride()) for p in net.parameters()] == places
+    assert net[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@every_optimizer
+def test_the_global_generator_is_untouched(task, name):
+    model = task.net()
+    before = torch.get_rng_state()
+    train(task, model, MAKE[name](model.parameters()), 2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# ---- groups and schedules ----
+
+
+@every_optimizer
+def test_a_scheduler_rules_the_rate(task, name):
+    model = task.net()
+    optimizer = MAKE[name](model.parameters())
+    rates = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[2], gamma=0.0)
+    for moving in (True, True, False):
+        before = weights_of(model)
+        train(task, model, optimizer, 1)
+        rates.step()
+        assert same(weights_of(model), before) is not moving
+
+
+@every_optimizer
+def test_groups_may_be_added_later_be_empty_and_mix_dtypes(task, name):
+    model, shift = task.net(), nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    optimizer = MAKE[name]([{"params": list(model.parameters())}, {"params": []}])
+
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(task.x) + shift, task.y)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert torch.equal(shift, torch.zeros(3))
+    optimizer.add_param_group({"params": [shift], "lr": 0.01})
+    optimizer.step(closure)
+    assert (shift != 0).all()
+    assert shift.dtype == torch.float64
+    assert [group["lr"] for group in optimizer.param_groups][2] == 0.01
