@@ -197,61 +197,90 @@ def restore(weights: list[Weight], keep: bool) -> None:
 def update(weights: list[Weight], samples: int, inside: bool, scale: float) -> None:
     """Lines 2 to 7 of alg:ivon. Parameters without a gradient stay at their mean."""
     for group, members in by_group(weights):
-        rule = Rule(
-            ess=group["ess"],
-            decay=group["weight_decay"],
-            beta1=group["beta1"],
-            keep1=1.0 - group["beta1"],
-            keep2=1.0 - group["beta2"],
-            lr=float(group["lr"]) * (_precision(group) if group["rescale_lr"] else 1.0),
-            radius=group["clip_radius"],
-            scale=scale / samples,
-            squared=group["hess_approx"] == "gradsq",
-        )
         moved = [w for w in members if w.grad is not None or w.grad_sum is not None]
-        jobs, kept = [], []
         for w in moved:
-            debias = 1.0 - group["beta1"] ** (w.state["step"] + 1) if group["debias"] else 1.0
-            if w.fused and samples == 1:
-                grad = w.gradient()
-                if grad.stride() != w.local.stride():
-                    grad = torch.empty_like(w.local).copy_(grad)
-                kept.append(grad)
-                jobs.append(w.job(inside, 0, grad.data_ptr(), debias))
-            else:
-                _update(w, rule, debias, inside, samples)
             w.state["step"] += 1
-        if jobs:
-            run("update", jobs, rule)
-        still = [w for w in members if w.grad is None and w.grad_sum is None]
-        if inside and still:
-            restore(still, keep=False)
+        rule = _rule(group, scale / samples)
+        fused = [w for w in moved if w.fused and samples == 1]
+        _update_fused(fused, rule, inside)
+        _update(moved if not fused else [w for w in moved if not w.fused], rule, inside, samples)
+        if inside and len(moved) < len(members):
+            restore([w for w in members if w.grad is None and w.grad_sum is None], keep=False)
     _changed(weights)
 
 
-def _precision(group: dict[str, Any]) -> float:
-    return float(group["hess_init"] + group["weight_decay"])
+def _rule(group: dict[str, Any], scale: float) -> Rule:
+    rescaled = group["hess_init"] + group["weight_decay"] if group["rescale_lr"] else 1.0
+    return Rule(
+        ess=group["ess"],
+        decay=group["weight_decay"],
+        beta1=group["beta1"],
+        keep1=1.0 - group["beta1"],
+        keep2=1.0 - group["beta2"],
+        lr=float(group["lr"]) * rescaled,
+        radius=group["clip_radius"],
+        scale=scale,
+        squared=group["hess_approx"] == "gradsq",
+    )
 
 
-def _update(w: Weight, rule: Rule, debias: float, inside: bool, samples: int) -> None:
-    if samples == 1:
-        w.fold(inside)
-    assert w.grad_sum is not None
-    assert w.product_sum is not None
-    grad, products = w.grad_sum * rule.scale, w.product_sum * rule.scale
-    mean = w.master if w.master is not None else w.buffer if inside else w.local
-    precision = w.hess + rule.decay
-    # λ/σ² enters with the sample's displacement, the gradient's scale a second time with its square
-    factor = rule.scale * samples if rule.squared else precision
-    sharpness = rule.ess * factor * products
-    change = rule.keep2 * (sharpness - w.hess)
-    w.hess += change + 0.5 * change.square() / precision
-    w.momentum.lerp_(grad, rule.keep1)
-    way = (w.momentum / debias + rule.decay * mean) / (w.hess + rule.decay)
-    new = mean - rule.lr * way.clip_(-rule.radius, rule.radius)
+def _debias(w: Weight) -> float:
+    return 1.0 - w.group["beta1"] ** w.state["step"] if w.group["debias"] else 1.0
+
+
+def _update_fused(weights: list[Weight], rule: Rule, inside: bool) -> None:
+    grads = [_as(w.local, w.gradient()) for w in weights]
+    jobs = [
+        w.job(inside, 0, grad.data_ptr(), _debias(w))
+        for w, grad in zip(weights, grads, strict=True)
+    ]
+    if jobs:
+        run("update", jobs, rule)
+
+
+def _as(local: Tensor, grad: Tensor) -> Tensor:
+    """The gradient in the parameter's memory layout."""
+    return grad if grad.stride() == local.stride() else torch.empty_like(local).copy_(grad)
+
+
+def _update(weights: list[Weight], rule: Rule, inside: bool, samples: int) -> None:
+    """The same in torch, a few calls for all tensors together: launches are what small kernels cost on a GPU."""
+    if not weights:
+        return
+    for w in weights:
+        if samples == 1:
+            w.fold(inside)
+    grad = torch._foreach_mul([w.grad_sum for w in weights], rule.scale)  # type: ignore[arg-type]
+    estimate = torch._foreach_mul([w.product_sum for w in weights], rule.scale * rule.ess)  # type: ignore[arg-type]
+    momentum, hess = [w.momentum for w in weights], [w.hess for w in weights]
+    mean = [_mean(w, inside) for w in weights]
+
+    precision = torch._foreach_add(hess, rule.decay)
+    if rule.squared:
+        torch._foreach_mul_(estimate, rule.scale * samples)  # the gradient's scale enters twice
+    else:
+        torch._foreach_mul_(estimate, precision)
+    change = torch._foreach_sub(estimate, hess)
+    torch._foreach_mul_(change, rule.keep2)
+    square = torch._foreach_mul(change, change)
+    torch._foreach_div_(square, precision)
+    torch._foreach_add_(hess, change)
+    torch._foreach_add_(hess, square, alpha=0.5)
+
+    torch._foreach_lerp_(momentum, grad, rule.keep1)
+    way = torch._foreach_div(momentum, [_debias(w) for w in weights])
+    torch._foreach_add_(way, mean, alpha=rule.decay)
+    torch._foreach_div_(way, torch._foreach_add(hess, rule.decay))
+    torch._foreach_clamp_min_(way, -rule.radius)
+    torch._foreach_clamp_max_(way, rule.radius)
+    torch._foreach_add_(mean, way, alpha=-rule.lr)
+    torch._foreach_copy_([w.local for w in weights], mean)
+
+
+def _mean(w: Weight, inside: bool) -> Tensor:
     if w.master is not None:
-        w.master.copy_(new)
-    w.local.copy_(new)
+        return w.master
+    return w.buffer if inside else w.local
 
 
 def norm(weights: list[Weight]) -> float:

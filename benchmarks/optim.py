@@ -1,0 +1,152 @@
+"""IVON's step against torch's optimizers and the public IVON package; a whole training step against SGD's."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+
+import ivon
+import torch
+from torch import Tensor, nn
+
+from bayesmooth.models import MODELS
+from bayesmooth.optim import IVON, SAM
+from benchmarks.harness import Jobs, compare, table
+
+ESS = 50_000.0
+# bytes a weight that a step must move in float32: sample (read m, h; write m, θ), update (read θ, m, g, momentum, h;
+# write m, momentum, h), and leaving the context (exchange m and θ), which `step(closure)` does without
+MOVED = {"step(closure)": 16 + 32, "context + step": 16 + 16 + 32, "floor": 40, "AdamW": 28}
+
+
+def parameters(shapes: list[torch.Size]) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    made = [nn.Parameter(0.05 * torch.randn(shape, generator=generator)) for shape in shapes]
+    for param in made:
+        param.grad = 0.01 * torch.randn(param.shape, generator=generator)
+    return made
+
+
+def by_context(optimizer: IVON) -> Callable[[], None]:
+    def step() -> None:
+        with optimizer.sampled_params(train=True):
+            pass
+        optimizer.step()
+
+    return step
+
+
+def by_closure(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    loss = torch.zeros(())
+
+    def step() -> None:
+        optimizer.step(lambda: loss)  # type: ignore[arg-type, return-value]
+
+    return step
+
+
+def steps(shapes: list[torch.Size], public: bool = True) -> Jobs:
+    """One optimizer step each: sampling and update, gradients given."""
+    jobs: dict[str, Callable[[], object]] = {
+        "AdamW fused": torch.optim.AdamW(parameters(shapes), fused=True).step,
+        "AdamW foreach": torch.optim.AdamW(parameters(shapes), foreach=True).step,
+        "IVON step(closure)": by_closure(IVON(parameters(shapes), 0.1, ESS, seed=0)),
+        "IVON context + step": by_context(IVON(parameters(shapes), 0.1, ESS, seed=0)),
+        "IVON fused=False": by_closure(IVON(parameters(shapes), 0.1, ESS, seed=0, fused=False)),
+    }
+    if public:
+        jobs["public IVON"] = by_context(ivon.IVON(parameters(shapes), 0.1, ESS))
+    return jobs
+
+
+def large(repeats: int) -> None:
+    shapes = [p.shape for p in MODELS["resnet34"](num_classes=10).parameters()]
+    size = sum(shape.numel() for shape in shapes)
+    jobs = steps(shapes)
+    for threads in (2, 1):
+        torch.set_num_threads(threads)
+        ratios = compare(jobs, baseline="AdamW fused", repeats=repeats)
+        goals = {"IVON step(closure)": 3.0, "IVON context + step": 3.0}
+        table(f"sample + update, {size / 1e6:.1f}M weights, {threads} threads", ratios, goals)
+        faster = ratios["public IVON"] / ratios["IVON step(closure)"]
+        print(f"{faster:.0f}× faster than the public package (goal ≥ 20×)")
+    print("bytes moved a weight:", ", ".join(f"{name} {count}" for name, count in MOVED.items()))
+
+
+def small(repeats: int) -> None:
+    torch.set_num_threads(2)
+    shapes = [torch.Size(s) for s in [(100, 90), (90,), (90, 100), (100,)] * 2 + [(100, 140), (9,)]]
+    size = sum(shape.numel() for shape in shapes)
+    ratios = compare(steps(shapes), baseline="AdamW foreach", repeats=repeats)
+    goals = {"IVON step(closure)": 1.5, "IVON context + step": 1.5}
+    table(f"sample + update, {len(shapes)} tensors, {size / 1e3:.0f}k weights", ratios, goals)
+
+
+def whole(repeats: int) -> None:
+    torch.set_num_threads(2)
+    x, y = torch.randn(50, 3, 32, 32), torch.randint(10, (50,))
+    makers: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
+        "SGD": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+        "IVON": lambda p: IVON(p, 0.1, ESS, seed=0),
+        "SAM": lambda p: SAM(p, torch.optim.SGD, lr=0.05, momentum=0.9),
+    }
+    jobs = {name: training_step(make, x, y) for name, make in makers.items()}
+    goals = {"IVON": 1.05, "SAM": 2.1}
+    table(
+        "training step, ResNet-18, batch 50", compare(jobs, baseline="SGD", repeats=repeats), goals
+    )
+
+
+def training_step(
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], x: Tensor, y: Tensor
+) -> Callable[[], None]:
+    model = MODELS["resnet18"](num_classes=10)
+    optimizer = make(list(model.parameters()))
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        torch.autograd.backward(loss)
+        return loss
+
+    return lambda: optimizer.step(closure)  # type: ignore[arg-type, return-value]
+
+
+def memory() -> None:
+    """Peak resident memory over that of weights and gradients, in a process of its own."""
+    print("\npeak memory beyond weights and gradients, in sizes of the weights (goal ≤ 3 for IVON)")
+    for name in ("AdamW fused", "IVON step(closure)", "IVON context + step", "public IVON"):
+        command = [sys.executable, "-c", f"from benchmarks.optim import peak; peak({name!r})"]
+        print(
+            f"{name:20} {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}"
+        )
+
+
+def peak(name: str) -> None:
+    """Prints the growth of the peak over four steps at 40M weights."""
+    shapes = [torch.Size([1_000_000])] * 40
+    warm = steps([torch.Size([1000])])[name]
+    warm()  # what loads once is not the step's
+    made = [p for p in parameters(shapes)]  # noqa: C416 - the baseline: weights and gradients
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    optimizer: torch.optim.Optimizer
+    if name == "AdamW fused":
+        optimizer = torch.optim.AdamW(made, fused=True)
+        job: Callable[[], object] = optimizer.step
+    elif name == "public IVON":
+        job = by_context(ivon.IVON(made, 0.1, ESS))
+    else:
+        optimizer = IVON(made, 0.1, ESS, seed=0)
+        job = by_closure(optimizer) if "closure" in name else by_context(optimizer)
+    for _ in range(4):
+        job()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"{(after - before) * 1024 / (4 * 40_000_000):.2f}")
+
+
+def main(quick: bool = False) -> None:
+    """All of it."""
+    large(repeats=3 if quick else 11)
+    small(repeats=50 if quick else 500)
+    memory()
+    whole(repeats=1 if quick else 7)

@@ -1,0 +1,561 @@
+"""What IVON must survive: each test is a way in which variational optimizers have broken for their users."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from bayesmooth.errors import InputError
+from bayesmooth.optim import IVON
+
+F = nn.functional
+
+
+def weights_of(model):
+    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+
+
+def train(task, optimizer, model, steps):
+    closure = task.closure(model, optimizer, task.x, task.y)
+    return [float(optimizer.step(closure)) for _ in range(steps)]
+
+
+# ---- resume ----
+
+
+def test_n_steps_save_load_n_steps_equal_2n_steps_bit_for_bit(task):
+    straight, first, second = task.net(), task.net(), task.net(seed=9)
+    one = IVON(straight.parameters(), 0.1, 40, beta2=0.95, seed=3)
+    train(task, one, straight, 20)
+
+    half = IVON(first.parameters(), 0.1, 40, beta2=0.95, seed=3)
+    train(task, half, first, 10)
+    file = io.BytesIO()
+    torch.save({"model": first.state_dict(), "optimizer": half.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    second.load_state_dict(saved["model"])
+    other = IVON(second.parameters(), 0.7, 11, seed=99)  # all of it is replaced by what was saved
+    other.load_state_dict(saved["optimizer"])
+    train(task, other, second, 10)
+
+    assert torch.equal(weights_of(straight), weights_of(second))
+    assert all(
+        torch.equal(one.state[p]["hess"], other.state[q]["hess"])
+        for p, q in zip(straight.parameters(), second.parameters(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))], ids=["deepcopy", "pickle"]
+)
+def test_a_copy_goes_on_as_the_original_would(task, copied):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 40, mc_samples=2, hess_approx="gradsq", seed=3)
+    train(task, optimizer, model, 3)
+    twin, twin_optimizer = copied((model, optimizer))
+    assert train(task, optimizer, model, 3) == train(task, twin_optimizer, twin, 3)
+    assert torch.equal(weights_of(model), weights_of(twin))
+
+
+def test_evaluation_draws_do_not_disturb_training_and_are_counted_in_the_state(task):
+    quiet, busy = task.net(), task.net()
+    one, two = (IVON(m.parameters(), 0.1, 40, seed=3) for m in (quiet, busy))
+    train(task, one, quiet, 2)
+    train(task, two, busy, 1)
+    draws = []
+    for _ in range(2):
+        with two.sampled_params():
+            draws.append(weights_of(busy))
+    train(task, two, busy, 1)
+    assert torch.equal(weights_of(quiet), weights_of(busy))
+    assert not torch.equal(*draws)
+    assert two.state_dict()["param_groups"][0]["draws"] == 2
+
+
+# ---- the sampling context ----
+
+
+def test_an_exception_inside_the_context_brings_the_mean_back(task):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 40, seed=3)
+    mean = weights_of(model)
+    with pytest.raises(KeyError), optimizer.sampled_params(train=True):
+        assert not torch.equal(weights_of(model), mean)
+        raise KeyError
+    assert torch.equal(weights_of(model), mean)
+    train(task, optimizer, model, 1)  # and the optimizer goes on
+
+
+def test_an_exception_inside_the_closure_brings_the_mean_back_and_forgets_the_step(task):
+    model, twin = task.net(), task.net()
+    optimizer, control = (IVON(m.parameters(), 0.1, 40, mc_samples=2, seed=3) for m in (model, twin))
+    mean, calls = weights_of(model), []
+
+    def fails_at_the_second_sample():
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyError
+        loss = F.cross_entropy(model(task.x), task.y)
+        loss.backward()
+        return loss
+
+    with pytest.raises(KeyError):
+        optimizer.step(fails_at_the_second_sample)
+    assert torch.equal(weights_of(model), mean)
+    assert train(task, optimizer, model, 2) == train(task, control, twin, 2)
+
+
+def test_step_with_a_closure_equals_the_context_by_hand(task):
+    one, two, nested = task.net(), task.net(), task.net()
+    a, b, c = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (one, two, nested))
+    closure, by_hand = task.closure(one, a, task.x, task.y), task.closure(two, b, task.x, task.y)
+    inner = task.closure(nested, c, task.x, task.y)
+
+    def enters_the_context_itself():
+        with c.sampled_params(train=True):
+            return inner()
+
+    for _ in range(5):
+        a.step(closure)
+        with b.sampled_params(train=True):
+            by_hand()
+        b.step()
+        c.step(enters_the_context_itself)
+    assert torch.equal(weights_of(one), weights_of(two))
+    assert torch.equal(weights_of(one), weights_of(nested))
+
+
+def test_gradients_taken_at_the_mean_are_refused(task):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 40, seed=3)
+    F.cross_entropy(model(task.x), task.y).backward()
+    with pytest.raises(InputError, match="no sample.*sampled_params"):
+        optimizer.step()
+
+
+def test_backward_after_the_context_is_noticed(task):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 40, seed=3)
+    with optimizer.sampled_params(train=True):
+        loss = F.cross_entropy(model(task.x), task.y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+# ---- parameters that take no part ----
+
+
+def test_a_parameter_without_a_gradient_stays_at_its_mean(task):
+    model = task.net()
+    idle = nn.Parameter(torch.ones(7))
+    optimizer = IVON([*model.parameters(), idle], 0.1, 40, weight_decay=0.1, seed=3)
+    train(task, optimizer, model, 3)
+    assert torch.equal(idle, torch.ones(7))
+    with optimizer.sampled_params(train=True):
+        assert 0 < (idle - 1).abs().max() < 6 * (40 * 1.1) ** -0.5  # perturbed once, not thrice
+    assert torch.equal(idle, torch.ones(7))
+
+
+def test_a_frozen_parameter_is_never_touched(task):
+    model = task.net()
+    model[0].weight.requires_grad_(False)
+    frozen = model[0].weight.clone()
+    optimizer = IVON(model.parameters(), 0.1, 40, weight_decay=0.1, seed=3)
+    with optimizer.sampled_params(train=True):
+        assert torch.equal(model[0].weight, frozen)
+    train(task, optimizer, model, 3)
+    assert torch.equal(model[0].weight, frozen)
+    assert not optimizer.state[model[0].weight]
+
+
+# ---- mixed precision ----
+
+
+@pytest.mark.parametrize("unscale", [False, True])
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("approx", ["price", "gradsq"])
+def test_gradscaler_gives_the_unscaled_trajectory_also_over_skipped_steps(task, unscale, samples, approx):
+    plain, scaled = task.net(), task.net()
+    a, b = (
+        IVON(m.parameters(), 0.1, 40, beta2=0.9, hess_approx=approx, seed=3) for m in (plain, scaled)
+    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+    for step in range(6):
+        overflow = step == 2  # this step is skipped: the plain run never has it
+        for model, optimizer in ((plain, a), (scaled, b)):
+            if overflow and optimizer is a:
+                continue
+            for sample in range(samples):
+                with optimizer.sampled_params(train=True):
+                    optimizer.zero_grad()
+                    loss = F.cross_entropy(model(task.x), task.y)
+                    if optimizer is b:
+                        loss = scaler.scale(loss) * (float("inf") if overflow and not sample else 1.0)
+                    loss.backward()
+            if optimizer is a:
+                optimizer.step()
+                continue
+            if unscale:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update(1024.0)
+    assert torch.allclose(weights_of(plain), weights_of(scaled), rtol=0, atol=2e-6)
+    assert b.state[scaled[0].weight]["step"] == 5
+
+
+def test_the_clipped_gradient_is_the_one_used(task):
+    after, inside = task.net(), task.net()
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (after, inside))
+    closure = task.closure(inside, b, task.x, task.y)
+
+    def clipping():
+        loss = closure()
+        nn.utils.clip_grad_norm_(inside.parameters(), 0.01)
+        return loss
+
+    unclipped = task.net()
+    train(task, IVON(unclipped.parameters(), 0.1, 40, beta2=0.9, seed=3), unclipped, 4)
+    for _ in range(4):
+        with a.sampled_params(train=True):
+            task.closure(after, a, task.x, task.y)()
+        nn.utils.clip_grad_norm_(after.parameters(), 0.01)
+        a.step()
+        b.step(clipping)
+    assert torch.equal(weights_of(after), weights_of(inside))
+    assert not torch.allclose(weights_of(after), weights_of(unclipped), atol=1e-3)
+
+
+def test_clipping_after_several_samples_scales_them_all(task):
+    one, two = task.net(torch.float64), task.net(torch.float64)
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (one, two))
+    x = task.x.double()
+    for model, optimizer in ((one, a), (two, b)):
+        for _ in range(3):
+            with optimizer.sampled_params(train=True):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), task.y)
+                (loss * 0.25 if optimizer is b else loss).backward()
+    for p in one.parameters():
+        p.grad *= 0.25
+    a.step()
+    b.step()
+    assert torch.allclose(weights_of(one), weights_of(two), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sixteen_bit_parameters_track_float32(task, dtype):
+    wide, narrow = task.net(), task.net()
+    narrow.to(dtype)
+    wide.load_state_dict({k: v.float() for k, v in narrow.state_dict().items()})
+    a, b = (IVON(m.parameters(), 0.02, 400, beta2=0.99, seed=3) for m in (wide, narrow))
+    train(task, a, wide, 60)
+    train(task, b, narrow, 60)
+    start = weights_of(task.net().to(dtype)).float()
+    moved = (weights_of(wide) - start).norm()
+    assert (weights_of(narrow).float() - weights_of(wide)).norm() < 0.1 * moved
+    hess = b.state[narrow[0].weight]["hess"]
+    assert hess.dtype == torch.float32
+    assert (hess - a.state[wide[0].weight]["hess"]).norm() < 0.3 * (hess - 1).norm()
+
+
+def test_sixteen_bit_state_survives_loading_in_float32(task):
+    model, twin = task.net(torch.bfloat16), task.net(torch.bfloat16)
+    a, b = (IVON(m.parameters(), 0.1, 40, seed=3) for m in (model, twin))
+    train(task, a, model, 3)
+    twin.load_state_dict(model.state_dict())
+    b.load_state_dict(a.state_dict())
+    assert train(task, a, model, 3) == train(task, b, twin, 3)
+    assert torch.equal(a.state[model[0].weight]["mean"], b.state[twin[0].weight]["mean"])
+
+
+def test_a_sixteen_bit_parameter_that_somebody_sets_is_believed(task):
+    model = task.net(torch.bfloat16)
+    optimizer = IVON(model.parameters(), 0.0, 1e8, seed=3)
+    train(task, optimizer, model, 1)
+    with torch.no_grad():
+        model[0].weight.fill_(3.0)
+    train(task, optimizer, model, 1)
+    assert (model[0].weight == 3.0).all()
+
+
+# ---- accumulation and samples ----
+
+
+def test_micro_batches_in_one_context_equal_the_joined_batch(task):
+    joined, split = task.net(torch.float64), task.net(torch.float64)
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (joined, split))
+    x = task.x.double()
+    for _ in range(5):
+        with a.sampled_params(train=True):
+            a.zero_grad()
+            F.cross_entropy(joined(x), task.y).backward()
+        a.step()
+        b.zero_grad()
+        with b.sampled_params(train=True):
+            for part in range(4):
+                rows = slice(10 * part, 10 * part + 10)
+                (F.cross_entropy(split(x[rows]), task.y[rows]) / 4).backward()
+        b.step()
+    assert torch.allclose(weights_of(joined), weights_of(split), rtol=1e-10)
+
+
+def test_micro_batches_over_contexts_of_the_same_sample_equal_the_joined_batch(task):
+    joined, split = task.net(torch.float64), task.net(torch.float64)
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (joined, split))
+    x = task.x.double()
+    for _ in range(5):
+        with a.sampled_params(train=True):
+            a.zero_grad()
+            F.cross_entropy(joined(x), task.y).backward()
+        a.step()
+        b.zero_grad()
+        for part in range(4):
+            rows = slice(10 * part, 10 * part + 10)
+            with b.sampled_params(train=True, fresh=part == 0):
+                (F.cross_entropy(split(x[rows]), task.y[rows]) / 4).backward()
+        b.step()
+    assert torch.allclose(weights_of(joined), weights_of(split), rtol=1e-10)
+
+
+@pytest.mark.parametrize("zero", ["inside", "between", "model", "in place", "never"])
+def test_several_contexts_are_averaged_wherever_gradients_are_cleared(task, zero):
+    by_step, by_hand = task.net(torch.float64), task.net(torch.float64)
+    a = IVON(by_step.parameters(), 0.1, 40, beta2=0.9, mc_samples=3, seed=3)
+    b = IVON(by_hand.parameters(), 0.1, 40, beta2=0.9, seed=3)
+    x = task.x.double()
+    closure = task.closure(by_step, a, x, task.y)
+    for _ in range(4):
+        a.step(closure)
+        b.zero_grad()
+        for _ in range(3):
+            if zero == "between":
+                b.zero_grad()
+            if zero == "model":
+                by_hand.zero_grad()
+            if zero == "in place":
+                b.zero_grad(set_to_none=False)
+            with b.sampled_params(train=True):
+                if zero == "inside":
+                    b.zero_grad()
+                F.cross_entropy(by_hand(x), task.y).backward()
+        b.step()
+    assert torch.allclose(weights_of(by_step), weights_of(by_hand), rtol=1e-9)
+
+
+def test_antithetic_samples_are_mirrored_about_the_mean(task):
+    model = task.net(torch.float64)
+    optimizer = IVON(model.parameters(), 0.1, 40, mc_samples=4, antithetic=True, seed=3)
+    mean, seen = weights_of(model), []
+
+    def closure():
+        seen.append(weights_of(model))
+        loss = F.cross_entropy(model(task.x.double()), task.y)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    for first, second in (seen[:2], seen[2:]):
+        assert torch.allclose((first + second) / 2, mean, rtol=0, atol=1e-12)
+    assert not torch.allclose(seen[0], seen[2])
+
+
+# ---- the caller's tensors ----
+
+
+def test_storage_strides_and_layout_stay_the_callers(task):
+    conv = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+    before = [(p.data_ptr(), p.stride()) for p in conv.parameters()]
+    x = torch.randn(4, 3, 8, 8).to(memory_format=torch.channels_last)
+    for fused in (None, False):
+        optimizer = IVON(conv.parameters(), 0.1, 40, seed=3, fused=fused)
+        for _ in range(2):
+            with optimizer.sampled_params(train=True):
+                optimizer.zero_grad()
+                conv(x).square().mean().backward()
+            optimizer.step()
+        assert [(p.data_ptr(), p.stride()) for p in conv.parameters()] == before
+
+
+@pytest.mark.parametrize("approx", ["price", "gradsq"])
+def test_fused_and_plain_updates_agree(task, approx):
+    models = [task.net(), task.net()]
+    for model, fused in zip(models, (True, False), strict=True):
+        options = {"beta2": 0.9, "clip_radius": 0.5, "hess_approx": approx, "seed": 3}
+        train(task, IVON(model.parameters(), 0.1, 40, fused=fused, **options), model, 20)
+    assert torch.allclose(*map(weights_of, models), rtol=1e-3, atol=2e-5)
+
+
+def test_gradients_of_another_layout_and_views_as_parameters_work():
+    base = torch.randn(6, 8)
+    param = nn.Parameter(base[:, ::2])  # not dense
+    transposed = nn.Parameter(torch.randn(4, 5))
+    optimizer = IVON([param, transposed], 0.1, 40, seed=3)
+    with optimizer.sampled_params(train=True):
+        param.square().sum().backward()
+        transposed.grad = torch.ones(5, 4).T
+    before = param.detach().clone()
+    optimizer.step()
+    assert (param.abs() < before.abs()).float().mean() > 0.5
+
+
+def test_mixed_dtypes_groups_and_empty_groups_work(task):
+    model = task.net()
+    model[2].double()
+    extra = nn.Parameter(torch.ones(3))
+    optimizer = IVON([{"params": model[0].parameters()}, {"params": []}], 0.1, 40, seed=3)
+    optimizer.add_param_group({"params": model[2].parameters(), "lr": 0.01, "ess": 400})
+    optimizer.add_param_group({"params": [extra]})
+    before = weights_of(model)
+    for _ in range(3):
+        with optimizer.sampled_params(train=True):
+            optimizer.zero_grad()
+            out = model[2](torch.tanh(model[0](task.x)).double()) + extra
+            F.cross_entropy(out, task.y).backward()
+        optimizer.step()
+    assert not torch.equal(weights_of(model), before)
+    assert optimizer.state[model[2].weight]["hess"].dtype == torch.float64
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lr": -1}, r"lr=-1: must be ≥ 0; 0.1"),
+        ({"ess": 0}, r"ess=0: must be > 0; use the number of training examples"),
+        ({"hess_init": 0.0}, r"hess_init=0.0: must be > 0"),
+        ({"beta1": 1.0}, r"beta1=1.0: must be in \[0, 1\)"),
+        ({"beta2": 1.5}, r"beta2=1.5: must be in \[0, 1\]"),
+        ({"weight_decay": -0.1}, r"weight_decay=-0.1: must be ≥ 0"),
+        ({"weight_decay": float("nan")}, r"weight_decay=nan: must be ≥ 0"),
+        ({"mc_samples": 0}, r"mc_samples=0: must be a whole number ≥ 1"),
+        ({"hess_approx": "fisher"}, r"hess_approx='fisher': must be 'price' or 'gradsq'"),
+        ({"clip_radius": 0}, r"clip_radius=0: must be > 0"),
+        ({"seed": -1}, r"seed=-1: must be a whole number"),
+        ({"lr": "fast"}, r"lr='fast': must be ≥ 0"),
+    ],
+)
+def test_a_bad_argument_is_named_with_its_rule_and_a_way_out(task, wrong, message):
+    with pytest.raises(InputError, match=message):
+        IVON(task.net().parameters(), **({"lr": 0.1, "ess": 40} | wrong))
+
+
+def test_complex_sparse_and_integer_parameters_are_named():
+    for bad, what in (
+        (torch.zeros(2, dtype=torch.complex64), "complex"),
+        (torch.zeros(2).to_sparse(), "layout"),
+        (torch.zeros(2, dtype=torch.int64), "floating"),
+    ):
+        with pytest.raises(InputError, match=f"parameter odd.*{what}"):
+            IVON([("odd", bad)], 0.1, 40)
+
+
+def test_a_sparse_gradient_is_refused_by_name():
+    table = nn.Embedding(5, 2, sparse=True)
+    optimizer = IVON(table.named_parameters(), 0.1, 40, seed=0)
+    with optimizer.sampled_params(train=True):
+        table(torch.tensor([1])).sum().backward()
+    with pytest.raises(InputError, match="weight.*sparse"):
+        optimizer.step()
+
+
+def test_fused_true_says_why_it_cannot(task):
+    model = task.net(torch.float64)
+    with pytest.raises(InputError, match=r"fused=True.*float64.*fused=None"):
+        train(task, IVON(model.parameters(), 0.1, 40, fused=True), model, 1)
+
+
+# ---- randomness ----
+
+
+def test_the_global_generator_is_untouched_and_a_seed_decides_everything(task):
+    runs = []
+    for seed in (3, 3, 4):
+        model = task.net()
+        before = torch.get_rng_state()
+        optimizer = IVON(model.parameters(), 0.1, 40, seed=seed)
+        train(task, optimizer, model, 2)
+        assert torch.equal(before, torch.get_rng_state())
+        runs.append(weights_of(model))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+def test_a_generator_gives_the_seed(task):
+    seeds = [
+        IVON(task.net().parameters(), 0.1, 40, generator=torch.Generator().manual_seed(n))
+        .param_groups[0]["seed"]
+        for n in (1, 1, 2)
+    ]
+    assert seeds[0] == seeds[1] != seeds[2]
+    with pytest.raises(InputError, match="only one of them"):
+        IVON(task.net().parameters(), 0.1, 40, seed=1, generator=torch.Generator())
+
+
+# ---- torch's machinery ----
+
+
+def test_a_compiled_step_follows_the_eager_trajectory(task):
+    eager, compiled = task.net(), task.net()
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (eager, compiled))
+    closure = task.closure(compiled, b, task.x, task.y)
+    step = torch.compile(lambda: b.step(closure), backend="eager")
+    train(task, a, eager, 5)
+    for _ in range(5):
+        step()
+    assert torch.equal(weights_of(eager), weights_of(compiled))
+
+
+def test_schedulers_set_the_rate(task):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 40, seed=3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+    for _ in range(2):
+        train(task, optimizer, model, 1)
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0)
+    before = weights_of(model)
+    train(task, optimizer, model, 1)
+    assert torch.equal(weights_of(model), before)
+
+
+def test_distributed_checkpoint_state_dicts_round_trip_into_a_fresh_optimizer(task):
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    model, fresh = task.net(), task.net(seed=5)
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (model, fresh))
+    train(task, a, model, 3)
+    weights, state = get_state_dict(model, a)
+    set_state_dict(fresh, b, model_state_dict=copy.deepcopy(weights), optim_state_dict=copy.deepcopy(state))
+    assert train(task, a, model, 3) == train(task, b, fresh, 3)
+
+
+# ---- what to look at when it fails ----
+
+
+def test_diagnostics_tell_noise_from_weights_and_whether_the_hessian_moved(task):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 400, hess_init=0.5, weight_decay=0.0, beta2=1.0, seed=3)
+    train(task, optimizer, model, 2)
+    figures = optimizer.diagnostics()
+    rms = weights_of(model).square().mean().sqrt()
+    assert figures["std"] == pytest.approx((400 * 0.5) ** -0.5, rel=1e-5)
+    assert figures["noise_to_weight"] == pytest.approx(float((400 * 0.5) ** -0.5 / rms), rel=1e-4)
+    assert figures["hess_moved"] == 0.0
+    assert figures["steps"] == 2
+    optimizer.param_groups[0]["beta2"] = 0.5
+    train(task, optimizer, model, 1)
+    assert optimizer.diagnostics()["hess_moved"] > 0.9
+
+
+def test_noise_that_drowns_the_weights_is_warned_of_once(task):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 40, hess_init=0.001, seed=3)
+    with pytest.warns(UserWarning, match=r"times the weights.*raise hess_init to about"):
+        train(task, optimizer, model, 1)
+    train(task, optimizer, model, 1)

@@ -1,0 +1,201 @@
+import pytest
+import torch
+from torch import nn
+
+from bayesmooth.errors import InputError
+from bayesmooth.optim import IVON
+from bayesmooth.posterior import Posterior, recompute_batchnorm
+
+
+def gaussian(model, std=0.1):
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    return Posterior(mean, {name: torch.full_like(p, std) for name, p in mean.items()})
+
+
+@pytest.fixture
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Linear(4, 3)
+
+
+def weights_of(model):
+    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+
+
+def test_draws_have_the_mean_and_the_spread_they_should(model):
+    posterior, draws = gaussian(model, 0.3), []
+    for index in range(2000):
+        with posterior.sample(model, index):
+            draws.append(weights_of(model))
+    stacked = torch.stack(draws)
+    mean = torch.cat([m.flatten() for m in posterior.mean.values()])
+    assert ((stacked.mean(0) - mean).abs() < 4.5 * 0.3 / 2000**0.5).all()
+    assert ((stacked.std(0) - 0.3).abs() < 4.5 * 0.3 / 4000**0.5).all()
+
+
+def test_weights_and_storage_come_back_also_after_an_exception(model):
+    before, places = weights_of(model), [p.data_ptr() for p in model.parameters()]
+    with pytest.raises(KeyError), gaussian(model).sample(model):
+        assert not torch.equal(weights_of(model), before)
+        raise KeyError
+    assert torch.equal(weights_of(model), before)
+    assert [p.data_ptr() for p in model.parameters()] == places
+
+
+def test_antithetic_draws_are_mirrored(model):
+    posterior, pair = gaussian(model), []
+    for index in (4, 5):
+        with posterior.sample(model, index, antithetic=True):
+            pair.append(weights_of(model))
+    mean = torch.cat([m.flatten() for m in posterior.mean.values()])
+    assert torch.allclose((pair[0] + pair[1]) / 2, mean, atol=1e-6)
+
+
+def test_the_average_is_the_average_of_the_draws_softmax(model):
+    posterior, x = gaussian(model), torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    by_hand = []
+    for index in range(6):
+        with posterior.sample(model, index, seed=2), torch.no_grad():
+            by_hand.append(model(x).softmax(-1))
+    averaged = posterior.predict(model, x, 6, antithetic=False, seed=2)
+    assert torch.allclose(averaged, torch.stack(by_hand).mean(0), atol=1e-6)
+
+
+def test_batches_give_what_the_whole_gives(model):
+    posterior, x = gaussian(model), torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(
+        posterior.predict(model, x, 4), posterior.predict(model, x.split(4), 4), atol=1e-6
+    )
+
+
+def test_a_linear_model_averages_to_the_exact_expectation(model):
+    """On a linear softmax model the averaged prediction is the Gaussian integral over its logits."""
+    posterior, x = gaussian(model, 0.5), torch.ones(1, 4)
+    exact = torch.zeros(3)
+    n = 200_000
+    f = model(x).detach() + 0.5 * 5**0.5 * torch.randn(
+        n, 3, generator=torch.Generator().manual_seed(0)
+    )
+    exact = f.softmax(-1).mean(0)
+    averaged = posterior.predict(model, x, 4000)[0]
+    assert torch.allclose(averaged, exact, atol=4 * 0.3 / 4000**0.5)
+
+
+def test_prediction_keeps_mode_statistics_and_gradients_as_they_were():
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+    net[2].eval()
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    averaged = gaussian(net).predict(net, x, 4, batchnorm=[x])
+    assert not averaged.requires_grad
+    assert net.training
+    assert not net[2].training
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    assert torch.equal(averaged, gaussian(net).predict(net, x, 4, batchnorm=[x]))  # dropout is off
+
+
+def test_statistics_recomputed_at_the_mean_are_those_of_the_mean():
+    """Under samples the running variance holds the noise too; recomputed it is the data's own."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    x = torch.randn(256, 4, generator=torch.Generator().manual_seed(0))
+    optimizer = IVON(net.parameters(), 0.0, 10, hess_init=0.5, seed=0)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(50):
+        optimizer.step(closure)
+    truth = net[0](x).var(0).detach()
+    assert (net[1].running_var / truth).mean() > 1.5
+    recompute_batchnorm(net, [x])
+    assert torch.allclose(net[1].running_var, truth, rtol=1e-4)
+
+
+def test_each_draw_can_have_its_own_statistics():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    posterior, by_hand = gaussian(net, 0.3), []
+    for index in range(4):
+        with posterior.sample(net, index), torch.no_grad():
+            recompute_batchnorm(net, [x])
+            by_hand.append(net.eval()(x).softmax(-1))
+    own = posterior.predict(net, x, 4, antithetic=False, batchnorm=[x])
+    assert torch.allclose(own, torch.stack(by_hand).mean(0), atol=1e-6)
+    assert not torch.allclose(own, posterior.predict(net, x, 4, antithetic=False), atol=1e-2)
+
+
+def test_frozen_weights_are_points(model):
+    model.bias.requires_grad_(False)
+    optimizer = IVON(model.parameters(), 0.1, 10, seed=0)
+    posterior = optimizer.posterior(model)
+    assert list(posterior.mean) == ["weight"]
+    bias = model.bias.clone()
+    with posterior.sample(model):
+        assert torch.equal(model.bias, bias)
+
+
+def test_the_optimizers_posterior_is_what_it_samples(model):
+    optimizer = IVON(model.named_parameters(), 0.1, 10, hess_init=0.5, weight_decay=0.1, seed=0)
+    posterior = optimizer.posterior()
+    assert torch.equal(posterior.mean["weight"], model.weight)
+    assert torch.allclose(posterior.std["bias"], torch.full((3,), (10 * 0.6) ** -0.5))
+    nameless = IVON(model.parameters(), 0.1, 10)
+    with pytest.raises(InputError, match=r"posterior\(model\)"):
+        nameless.posterior()
+    assert nameless.posterior(model).mean.keys() == posterior.mean.keys()
+
+
+def test_a_file_brings_back_every_bit(model, tmp_path):
+    posterior = gaussian(model)
+    posterior.save(tmp_path / "posterior.safetensors")
+    loaded = Posterior.load(tmp_path / "posterior.safetensors")
+    for part in ("mean", "std"):
+        one, two = getattr(posterior, part), getattr(loaded, part)
+        assert one.keys() == two.keys()
+        assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a posterior", b"\x00" * 100])
+def test_a_file_that_is_no_posterior_is_named(tmp_path, content):
+    path = tmp_path / "odd.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"odd\.safetensors: cannot be read"):
+        Posterior.load(path)
+
+
+def test_another_files_tensors_are_not_taken_for_a_posterior(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"a.b": torch.zeros(1)}, tmp_path / "odd.safetensors")
+    with pytest.raises(InputError, match="format None"):
+        Posterior.load(tmp_path / "odd.safetensors")
+
+
+def test_a_posterior_of_another_model_is_refused_before_anything_changes(model):
+    posterior = gaussian(nn.Linear(4, 5))
+    before = weights_of(model)
+    with pytest.raises(InputError, match="belongs to another model"), posterior.sample(model):
+        pass
+    with pytest.raises(InputError, match="belongs to another model"):
+        gaussian(nn.Sequential(nn.Linear(4, 3))).predict(model, torch.zeros(1, 4))
+    assert torch.equal(weights_of(model), before)
+
+
+def test_nonsense_is_refused(model):
+    good = gaussian(model)
+    with pytest.raises(InputError, match="samples=0"):
+        good.predict(model, torch.zeros(1, 4), 0)
+    with pytest.raises(InputError, match="only a mean or only a std"):
+        Posterior(good.mean, {})
+    with pytest.raises(InputError, match="negative or NaN"):
+        Posterior(good.mean, {name: -s for name, s in good.std.items()})
+    with pytest.raises(InputError, match="must be equal"):
+        Posterior(good.mean, {name: torch.zeros(1, 9) for name in good.std})
