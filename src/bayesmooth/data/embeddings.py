@@ -91,8 +91,10 @@ def _content(file: Path, labels: str | None, split: str, root: Path) -> dict[str
 def _names(content: dict[str, Array], file: Path) -> tuple[str, ...]:
     if "class_names" in content:
         return tuple(_strings(content["class_names"], file, "class_names"))
-    columns = [content[key].tolist() for key in ("labels", "clean_labels") if key in content]
-    return names_of([label for column in columns for label in plain(column, str(file))])
+    present = [key for key in ("labels", "clean_labels") if key in content]
+    return names_of(
+        [label for key in present for label in plain(content[key].tolist(), f"{file}: {key}")]
+    )
 
 
 def _finite(array: Array, file: Path) -> Tensor:

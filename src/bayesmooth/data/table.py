@@ -17,6 +17,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
 RESERVED = ("id", "split", "path", "text")
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None")
 
 
 def table(
@@ -92,14 +93,19 @@ def _read(file: Path, labels: tuple[str, str]) -> Any:
 
 
 def _read_csv(pandas: Any, file: Path, labels: tuple[str, str]) -> Any:
+    form = {"sep": "\t" if file.suffix == ".tsv" else ",", "index_col": False}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a row longer than the header only gets a warning
+        columns = pandas.read_csv(file, nrows=0, **form).columns
+        # Labels are read as they stand: a class may be called NA.
+        missing = {column: MISSING for column in columns if column not in labels}
         return pandas.read_csv(
             file,
-            sep="\t" if file.suffix == ".tsv" else ",",
-            converters=dict.fromkeys(labels, str),  # as they stand: a class may be called NA
-            index_col=False,
+            dtype=dict.fromkeys(labels, str),
+            na_values=missing,
+            keep_default_na=False,
             low_memory=False,
+            **form,
         )
 
 

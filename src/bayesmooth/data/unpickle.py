@@ -243,6 +243,7 @@ OPCODES: dict[int, Callable[[_Reader], object]] = {
         "M": _integer("H"),
         "J": _integer("i"),
         "\x8a": lambda r: r.push(int.from_bytes(r.take(r.number("B")), "little", signed=True)),
+        "G": lambda r: r.push(struct.unpack(">d", r.take(8))[0]),
         "U": _sized("B"),
         "T": _sized("I"),
         "C": _sized("B"),

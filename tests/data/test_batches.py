@@ -1,0 +1,113 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesmooth.data import Augment, Examples, batches, count_batches, split
+from bayesmooth.errors import InputError
+
+AUGMENT = Augment(pad=2, flip=True)
+
+
+def same(these, those):
+    return len(these) == len(those) and all(
+        torch.equal(a, b)
+        for one, two in zip(these, those, strict=True)
+        for a, b in zip(one, two, strict=True)
+    )
+
+
+def test_an_epoch_shows_every_example_once_in_a_new_order(pictures):
+    epochs = [
+        torch.cat([index for index, _, _ in batches(pictures, 6, seed=1, epoch=e)]) for e in (0, 1)
+    ]
+    assert all(sorted(order.tolist()) == list(range(20)) for order in epochs)
+    assert not torch.equal(*epochs)
+
+
+def test_without_a_seed_the_order_is_that_of_the_set(pictures):
+    index, inputs, labels = next(batches(pictures, 20))
+    assert torch.equal(index, torch.arange(20))
+    torch.testing.assert_close(inputs, pictures.inputs / 255)
+    assert torch.equal(labels, pictures.labels)
+
+
+def test_batches_are_a_function_of_seed_and_epoch_and_leave_the_global_generator_alone(pictures):
+    before = torch.get_rng_state()
+    first = list(batches(pictures, 6, seed=3, epoch=2, augment=AUGMENT))
+    assert torch.equal(before, torch.get_rng_state())
+    torch.rand(7)
+    assert same(first, list(batches(pictures, 6, seed=3, epoch=2, augment=AUGMENT)))
+    assert not same(first, list(batches(pictures, 6, seed=4, epoch=2, augment=AUGMENT)))
+
+
+@given(st.integers(1, 9), st.integers(0, 22), st.booleans())
+def test_starting_at_batch_k_is_the_epoch_without_its_first_k(batch_size, start, drop_last):
+    inputs = torch.arange(20.0)[:, None, None, None].expand(-1, 1, 4, 4)
+    examples = Examples(inputs, torch.zeros(20).long(), ("a",))
+    options = {"seed": 0, "epoch": 5, "augment": AUGMENT, "drop_last": drop_last}
+    whole = list(batches(examples, batch_size, **options))
+    assert len(whole) == count_batches(20, batch_size, drop_last)
+    assert same(whole[start:], list(batches(examples, batch_size, start=start, **options)))
+
+
+def test_a_late_start_reads_nothing_of_what_it_leaves_out():
+    class Counting:
+        read = 0
+
+        def __len__(self):
+            return 100
+
+        def __getitem__(self, index):
+            self.read += len(index)
+            return torch.zeros(len(index), 1)
+
+    source = Counting()
+    list(batches(Examples(source, torch.zeros(100).long(), ("a",)), 10, seed=0, start=9))
+    assert source.read == 10
+
+
+@given(st.integers(1, 5), st.integers(1, 9))
+def test_the_slices_of_all_ranks_joined_are_the_batch_of_one_process(world_size, batch_size):
+    inputs = torch.arange(23.0)[:, None, None, None] + torch.rand(23, 1, 4, 4)
+    examples = Examples(inputs, torch.arange(23) % 3, ("a", "b", "c"))
+    options = {"seed": 1, "epoch": 0, "augment": AUGMENT}
+    ranks = [
+        list(batches(examples, batch_size, rank=rank, world_size=world_size, **options))
+        for rank in range(world_size)
+    ]
+    joined = [
+        tuple(torch.cat(parts) for parts in zip(*slices, strict=True))
+        for slices in zip(*ranks, strict=True)
+    ]
+    assert same(joined, list(batches(examples, batch_size, **options)))
+
+
+def test_drop_last_leaves_only_full_batches(pictures):
+    sizes = [len(y) for _, _, y in batches(pictures, 6, seed=0, drop_last=True)]
+    assert sizes == [6, 6, 6]
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 0}, {"rank": 2}, {"start": -1}, {"epoch": -1}, {"seed": -1}]
+)
+def test_settings_out_of_range_are_refused(pictures, options):
+    settings = {"batch_size": 4, "seed": 0, "world_size": 2} | options
+    with pytest.raises(InputError, match=next(iter(options))):
+        next(batches(pictures, **settings))
+
+
+def test_augmenting_in_the_order_of_the_set_is_refused(pictures):
+    with pytest.raises(InputError, match="augment without a seed"):
+        next(batches(pictures, 4, augment=AUGMENT))
+
+
+def test_split_is_a_partition_that_depends_on_the_seed_alone(pictures):
+    train, valid = split(pictures, 0.25, seed=0)
+    assert (len(train), len(valid)) == (15, 5)
+    assert sorted(train.ids + valid.ids, key=int) == [str(i) for i in range(20)]
+    assert split(pictures, 0.25, seed=0)[1].ids == valid.ids
+    assert split(pictures, 0.25, seed=1)[1].ids != valid.ids
+    for fraction in (0.0, 1.0, 0.01):
+        with pytest.raises(InputError, match="valid_fraction"):
+            split(pictures, fraction, seed=0)

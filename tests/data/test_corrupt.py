@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesmooth.data import Examples, corrupt
+from bayesmooth.data.corrupt import data_dependent, pairflip, symmetric
+from bayesmooth.errors import InputError
+
+GOLDENS = {
+    ("symmetric", 0.2): "0123466786 0123446789 0157456709 0193456780",
+    ("symmetric", 0.4): "0122829785 0123421789 0113471789 6150456789",
+    ("pairflip", 0.2): "0123456889 0133467789 0124456789 0124456789",
+}
+RATES = {("symmetric", 0.2): 0.19754, ("symmetric", 0.4): 0.40216, ("pairflip", 0.2): 0.20020}
+
+
+def ten_classes(count):
+    return Examples(torch.zeros(count, 1), torch.arange(count) % 10, tuple("0123456789"))
+
+
+@pytest.mark.parametrize(("kind", "rate"), GOLDENS)
+def test_seed_0_gives_the_noisy_labels_of_the_public_code(kind, rate):
+    noisy, _ = corrupt(ten_classes(40), kind, rate=rate, seed=0)
+    golden = [int(digit) for digit in GOLDENS[kind, rate].replace(" ", "")]
+    assert noisy.labels.tolist() == golden
+    _, corruption = corrupt(ten_classes(50_000), kind, rate=rate, seed=0)
+    assert corruption.rate == RATES[kind, rate]
+
+
+def test_pairflip_moves_to_the_next_class_and_the_last_to_the_first():
+    noisy, _ = corrupt(ten_classes(10), "pairflip", rate=1.0)
+    assert noisy.labels.tolist() == [*range(1, 10), 0]
+
+
+@given(st.integers(2, 12), st.floats(0, 1))
+def test_rows_sum_to_one_and_the_diagonal_is_what_is_kept(K, rate):
+    for P in (symmetric(K, rate), pairflip(K, rate), data_dependent(K, 0.0, rate / K)):
+        np.testing.assert_allclose(P.sum(1), 1)
+        assert (P >= 0).all()
+    np.testing.assert_allclose(np.diag(symmetric(K, rate)), 1 - rate)
+    np.testing.assert_allclose(np.diag(pairflip(K, rate)), 1 - rate)
+
+
+def test_data_dependent_noise_grows_with_the_class_by_beta():
+    P = data_dependent(10, kappa=0.1)
+    np.testing.assert_allclose(1 - np.diag(P), 0.1 + 0.05 * np.arange(1, 11))
+    np.testing.assert_allclose(1 - np.diag(P).mean(), 0.1 + 0.275)
+    np.testing.assert_allclose(P[3, [0, 9]], (0.1 + 0.05 * 4) / 9)
+    np.testing.assert_allclose(
+        1 - np.diag(data_dependent(10, 0.1, offset=0)), 0.1 + 0.05 * np.arange(10)
+    )
+
+
+def test_at_kappa_one_half_the_last_class_keeps_no_label():
+    noisy, _ = corrupt(ten_classes(5000), "data_dependent", kappa=0.5)
+    assert not (noisy.labels[noisy.clean_labels == 9] == 9).any()
+    with pytest.raises(InputError, match="lower beta for 100 classes"):
+        data_dependent(100, 0.1)
+
+
+def test_realised_noise_follows_a_given_matrix():
+    matrix = [[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6]]
+    clean = Examples(torch.zeros(30_000, 1), torch.arange(30_000) % 3, ("a", "b", "c"))
+    noisy, _ = corrupt(clean, "matrix", matrix=matrix, seed=5)
+    counts = torch.zeros(3, 3).index_put_(
+        (clean.labels, noisy.labels), torch.ones(30_000), accumulate=True
+    )
+    np.testing.assert_allclose(counts / 10_000, matrix, atol=0.015)
+
+
+def test_old_labels_become_the_clean_ones_unless_these_are_known():
+    clean = ten_classes(1000)
+    once, first = corrupt(clean, "symmetric", rate=0.3, seed=0)
+    twice, _ = corrupt(once, "symmetric", rate=0.3, seed=1)
+    assert torch.equal(once.clean_labels, clean.labels)
+    assert torch.equal(twice.clean_labels, clean.labels)
+    changed = (once.labels != clean.labels).nonzero().flatten()
+    assert changed.tolist() == first.index.tolist()
+    assert clean.clean_labels is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("symetric", {"rate": 0.1}, "must be one of symmetric"),
+        ("symmetric", {"rate": 1.5}, "rate=1.5: must be from 0 to 1"),
+        ("pairflip", {"rate": -0.1}, "rate=-0.1"),
+        ("symmetric", {"kappa": 0.1}, "its settings are rate"),
+        ("data_dependent", {}, "its settings are kappa, beta, offset"),
+        ("matrix", {"matrix": [[1.0]]}, "must be 10 × 10"),
+        ("matrix", {"matrix": np.full((10, 10), 0.2)}, "row 0"),
+        ("matrix", {"matrix": np.full((10, 10), np.nan)}, "row 0"),
+        ("symmetric", {"rate": 0.1, "seed": -1}, "seed=-1"),
+    ],
+)
+def test_noise_that_cannot_be_is_refused(kind, settings, message):
+    with pytest.raises(InputError, match=message):
+        corrupt(ten_classes(10), kind, **settings)
+
+
+def test_one_class_has_nothing_to_flip_to():
+    one = Examples(torch.zeros(2, 1), torch.zeros(2).long(), ("a",))
+    with pytest.raises(InputError, match="needs two"):
+        corrupt(one, "symmetric", rate=0.1)

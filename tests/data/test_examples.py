@@ -1,0 +1,98 @@
+import pytest
+import torch
+
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
+
+
+class Stream:
+    """Inputs that are not a tensor: row i is full of i."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return index[:, None].expand(-1, 2).float()
+
+
+def test_bytes_become_standardised_floats_only_in_a_batch(pictures):
+    examples = Examples(
+        pictures.inputs,
+        pictures.labels,
+        pictures.class_names,
+        mean=(0.4, 0.5, 0.6),
+        std=(0.1, 0.2, 0.3),
+    )
+    index = torch.tensor([3, 1])
+    batch = examples.batch(index)
+    mean, std = (torch.tensor(x).view(3, 1, 1) for x in (examples.mean, examples.std))
+    assert examples.inputs.dtype == torch.uint8
+    torch.testing.assert_close(batch, (examples.inputs[index] / 255 - mean) / std)
+
+
+def test_as_float_leaves_its_argument_alone():
+    raw = torch.ones(2, 3)
+    Examples(raw, torch.tensor([0, 0]), ("a",), mean=(1.0,), std=(2.0,)).as_float(raw)
+    assert torch.equal(raw, torch.ones(2, 3))
+
+
+def test_a_subset_of_a_subset_keeps_the_positions_of_the_whole_as_ids(pictures):
+    twice = pictures.subset(torch.tensor([5, 9, 2])).subset([2, 0])
+    assert twice.ids == ("2", "5")
+    assert torch.equal(twice.inputs, pictures.inputs[[2, 5]])
+    assert twice.labels.tolist() == [2, 1]
+
+
+def test_a_subset_takes_every_column_along():
+    examples = Examples(
+        Stream(),
+        torch.arange(6) % 2,
+        ("a", "b"),
+        clean_labels=torch.zeros(6, dtype=torch.int64),
+        ids=tuple("uvwxyz"),
+        meta={"text": list("UVWXYZ")},
+        pictures=torch.arange(6),
+    )
+    part = examples.subset(examples.labels == 1)
+    assert (part.ids, part.meta["text"]) == (("v", "x", "z"), ["V", "X", "Z"])
+    assert part.pictures.tolist() == [1, 3, 5]
+    assert part.clean_labels.tolist() == [0, 0, 0]
+    assert part.batch(torch.tensor([2, 0])).tolist() == [[5, 5], [1, 1]]
+    assert part.input_shape == (2,)
+
+
+def test_with_labels_keeps_the_clean_labels(pictures):
+    assert pictures.with_labels(torch.zeros(20).long()).clean_labels is None
+    known = Examples(
+        pictures.inputs, pictures.labels, pictures.class_names, clean_labels=pictures.labels
+    )
+    noisy = known.with_labels((known.labels + 1) % 4)
+    assert torch.equal(noisy.clean_labels, pictures.labels)
+    assert repr(noisy).endswith("4 classes, 100.00% of the labels wrong)")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.tensor([0, 1, 2]), r"labels\[2\]=2: must be from 0 to 1"),
+        (torch.tensor([0, -1, 0]), r"labels\[1\]=-1"),
+        (torch.tensor([0, 1]), r"shape \(2,\)"),
+        (torch.tensor([0.0, 1.0, 0.0]), "must be integers"),
+        (torch.tensor([True, False, True]), "must be integers"),
+    ],
+)
+def test_labels_that_are_none_are_refused(labels, message):
+    with pytest.raises(InputError, match=message):
+        Examples(torch.zeros(3, 1), labels, ("a", "b"))
+    with pytest.raises(InputError, match=message):
+        Examples(torch.zeros(3, 1), torch.zeros(3).long(), ("a", "b"), clean_labels=labels)
+
+
+def test_columns_of_another_length_and_positions_outside_are_refused(pictures):
+    with pytest.raises(InputError, match="2 ids for 20 inputs"):
+        Examples(pictures.inputs, pictures.labels, pictures.class_names, ids=("a", "b"))
+    with pytest.raises(InputError, match="1 text for 20 inputs"):
+        Examples(pictures.inputs, pictures.labels, pictures.class_names, meta={"text": ["a"]})
+    for outside in ([20], [-1]):
+        with pytest.raises(InputError, match="positions must be from 0 to 19"):
+            pictures.subset(outside)

@@ -1,0 +1,115 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from bayesmooth.data import load
+from bayesmooth.data.images import ImageFiles, decode
+from bayesmooth.errors import InputError
+
+pil = pytest.importorskip("PIL.Image")
+
+
+def test_folders_are_classes_and_pictures_come_in_a_fixed_order(picture_dir):
+    train = load("folder", "train", path=str(picture_dir), size=16)
+    assert train.class_names == ("cat", "dog")
+    assert train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert train.ids[:2] == ("cat/0.png", "cat/1.png")
+    assert train.input_shape == (3, 16, 16)
+    assert train.inputs[torch.tensor([0, 4])][:, :, 8, 8].tolist() == [[250, 10, 10], [10, 10, 250]]
+    assert Path(train.meta["path"][3]) == picture_dir / "train" / "dog" / "0.png"
+
+
+def test_classes_of_a_split_are_numbered_as_in_train(picture_dir):
+    (picture_dir / "test" / "cat").rename(picture_dir / "test" / "dog")
+    assert load("folder", "test", path=str(picture_dir)).labels.tolist() == [1]
+    (picture_dir / "test" / "dog").rename(picture_dir / "test" / "emu")
+    with pytest.raises(InputError, match="class 'emu' is not in"):
+        load("folder", "test", path=str(picture_dir))
+
+
+def test_without_train_and_test_all_pictures_are_for_training(picture_dir):
+    flat = load("folder", "train", data_dir=picture_dir, path="train")
+    assert (len(flat), flat.name) == (6, "train/train")
+    with pytest.raises(InputError, match="put one folder a class in it"):
+        load("folder", "test", data_dir=picture_dir, path="train")
+
+
+def test_hidden_folders_and_other_files_are_left_out(picture_dir):
+    (picture_dir / "train" / ".cache").mkdir()
+    (picture_dir / "train" / "cat" / "notes.txt").write_text("not a picture")
+    assert len(load("folder", "train", path=str(picture_dir))) == 6
+
+
+def test_the_middle_is_cut_out_at_the_scale_of_the_short_side(tmp_path):
+    picture = pil.new("RGB", (80, 40), (0, 0, 0))
+    picture.paste((255, 255, 255), (20, 0, 60, 40))  # the middle square, as high as the picture
+    picture.save(tmp_path / "wide.png")
+    assert (decode(tmp_path / "wide.png", 20, 20)[:, 1:-1] == 255).all()  # the edge is smoothed
+    assert decode(tmp_path / "wide.png", 20, 10).shape == (10, 10, 3)
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "CMYK", "RGBA", "1", "I;16"])
+def test_every_kind_of_picture_becomes_three_bytes_a_pixel(tmp_path, mode):
+    file = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")
+    pil.new(mode, (9, 7)).save(file)
+    assert decode(file, 5, 5).shape == (5, 5, 3)
+
+
+def break_picture(path, how):
+    whole = path.read_bytes()
+    path.write_bytes({"empty": b"", "text": b"hello", "cut": whole[: len(whole) // 2]}[how])
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [("empty", "is empty"), ("text", "cannot identify"), ("cut", "not a picture")],
+)
+def test_a_broken_picture_is_named(picture_dir, how, message):
+    broken = picture_dir / "train" / "dog" / "1.png"
+    break_picture(broken, how)
+    with pytest.raises(InputError, match=message) as caught:
+        load("folder", "train", path=str(picture_dir)).batch(torch.arange(6))
+    assert str(broken) in str(caught.value)
+
+
+def test_a_picture_that_vanishes_or_is_too_large_is_named(picture_dir, monkeypatch):
+    train = load("folder", "train", path=str(picture_dir))
+    (picture_dir / "train" / "cat" / "2.png").unlink()
+    with pytest.raises(InputError, match=r"2\.png: no such picture"):
+        train.batch(torch.tensor([2]))
+    monkeypatch.setattr("bayesmooth.data.images.MAX_PIXELS", 100)
+    with pytest.raises(InputError, match=r"0\.png: has 40 × 30 pixels, more than 100"):
+        train.batch(torch.tensor([0]))
+    monkeypatch.setattr(pil, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(InputError, match=r"0\.png"):
+        train.batch(torch.tensor([0]))
+
+
+@pytest.mark.parametrize("place", ["cat/", ""])
+def test_a_name_that_is_not_utf8_is_shown_as_bytes(picture_dir, place):
+    odd = os.fsencode(picture_dir / "train") + b"/" + place.encode() + b"caf\xe9.png"
+    try:
+        Path(os.fsdecode(odd)).mkdir() if not place else Path(os.fsdecode(odd)).write_bytes(b"x")
+    except OSError:
+        pytest.skip("this file system has no such names")
+    with pytest.raises(InputError, match=r"b'caf\\xe9\.png' is not UTF-8; rename it"):
+        load("folder", "train", path=str(picture_dir))
+
+
+def test_a_place_without_pictures_says_what_belongs_there(tmp_path):
+    with pytest.raises(InputError, match=r"folder: path='nowhere': neither there"):
+        load("folder", "train", data_dir=tmp_path, path="nowhere")
+    with pytest.raises(InputError, match="no folders in it"):
+        load("folder", "train", path=str(tmp_path))
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(InputError, match="no pictures in its folders"):
+        load("folder", "train", path=str(tmp_path))
+
+
+def test_sizes_that_cannot_be_are_refused_and_no_pictures_are_an_empty_batch(tmp_path):
+    for size, crop in ((0, None), (8, 9)):
+        with pytest.raises(InputError, match="1 ≤ crop ≤ size"):
+            ImageFiles(tmp_path, [], size, crop)
+    assert ImageFiles(tmp_path, [], 8)[torch.tensor([], dtype=torch.int64)].shape == (0, 3, 8, 8)

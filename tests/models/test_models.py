@@ -1,0 +1,141 @@
+import pytest
+import torch
+from torch import nn
+
+from bayesmooth.errors import InputError
+from bayesmooth.models import (
+    MODELS,
+    cnn,
+    count_parameters,
+    linear,
+    mlp,
+    resnet18,
+    resnet34,
+    resnet50,
+    resnet_small,
+)
+
+SHAPES = {"linear": (7,), "mlp": (1, 8, 8), "cnn": (1, 28, 28), "resnet50": (3, 64, 64)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_gives_a_logit_a_class_and_trains_all_its_parameters(name):
+    shape = SHAPES.get(name, (3, 16, 16))
+    model = MODELS[name](num_classes=5, input_shape=shape)
+    logits = model(torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
+    assert logits.shape == (2, 5)
+    logits.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_parameter_counts_are_the_published_ones():
+    with torch.device("meta"):
+        assert count_parameters(linear(10, input_shape=(784,))) == 7850
+        assert count_parameters(mlp(10, input_shape=(784,), hidden=(100,))) == 785 * 100 + 1010
+        assert count_parameters(cnn()) == 160 + 4640 + 18496 + 64 * 49 * 10 + 10
+        assert count_parameters(resnet18()) == 11_173_962
+        assert count_parameters(resnet34()) == 21_282_122
+        assert count_parameters(resnet50()) == 25_557_032
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet_small"])
+def test_the_seed_decides_the_weights_and_the_global_generator_stays(name):
+    before = torch.get_rng_state()
+    first, again, other = (MODELS[name](seed=seed).state_dict() for seed in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not all(torch.equal(first[key], other[key]) for key in first)
+
+
+def test_cifar_stages_halve_the_picture_from_the_second_on():
+    model, sizes = resnet18(), {}
+    for name in ("layer1", "layer2", "layer3", "layer4"):
+        model.get_submodule(name).register_forward_hook(
+            lambda _, __, out, name=name: sizes.update({name: tuple(out.shape[1:])})
+        )
+    model(torch.zeros(1, 3, 32, 32).requires_grad_()[:, :, :, :].expand(2, -1, -1, -1))
+    assert sizes == {
+        "layer1": (64, 32, 32),
+        "layer2": (128, 16, 16),
+        "layer3": (256, 8, 8),
+        "layer4": (512, 4, 4),
+    }
+
+
+def test_resnet50_has_the_names_and_shapes_of_public_weights():
+    with torch.device("meta"):
+        state = resnet50().state_dict()
+    assert len(state) == 320
+    assert {
+        "conv1.weight": (64, 3, 7, 7),
+        "bn1.running_mean": (64,),
+        "layer1.0.conv3.weight": (256, 64, 1, 1),
+        "layer1.0.downsample.0.weight": (256, 64, 1, 1),
+        "layer2.0.conv2.weight": (128, 128, 3, 3),
+        "layer3.5.bn3.bias": (1024,),
+        "layer4.0.downsample.1.num_batches_tracked": (),
+        "layer4.2.conv1.weight": (512, 2048, 1, 1),
+        "fc.weight": (1000, 2048),
+        "fc.bias": (1000,),
+    }.items() <= {name: tuple(value.shape) for name, value in state.items()}.items()
+
+
+def test_weights_from_a_file_replace_all_but_a_new_head(tmp_path):
+    public = {key: value + 1 for key, value in resnet50(3).state_dict().items()}
+    torch.save(public, tmp_path / "w.pth")
+    whole = resnet50(3, weights=tmp_path / "w.pth").state_dict()
+    assert all(torch.equal(whole[key], public[key]) for key in public)
+    fresh = resnet50(2, seed=4).state_dict()
+    body = resnet50(2, weights=tmp_path / "w.pth", new_head=True, seed=4).state_dict()
+    for key in body:
+        assert torch.equal(body[key], fresh[key] if key.startswith("fc.") else public[key])
+    with pytest.raises(InputError, match="`fc` has 3 classes, the model 2; new_head=True"):
+        resnet50(2, weights=tmp_path / "w.pth")
+
+
+class Hostile:
+    def __reduce__(self):
+        return eval, ("1",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"conv1.weight": torch.zeros(1)}, "weights of another network: Missing key"),
+        ([1, 2], "something else than a state dict"),
+        ({"model": {"a": 1}}, "something else than a state dict"),
+        ({"a": Hostile()}, "no state dict can be read"),
+        (None, "no state dict can be read"),
+    ],
+)
+def test_other_files_are_refused_with_the_reason(tmp_path, content, message):
+    path = tmp_path / "w.pth"
+    if content is not None:
+        torch.save(content, path)
+    with torch.device("meta"), pytest.raises(InputError, match=message):
+        resnet50(weights=path)
+
+
+def test_shapes_that_cannot_be_are_refused():
+    with pytest.raises(InputError, match="halved 2 times"):
+        cnn(input_shape=(1, 3, 3))
+    with pytest.raises(InputError, match="one ≥ 1 of each a stage"):
+        resnet_small(widths=(8, 16), blocks=(1,))
+
+
+def test_small_networks_learn_two_patterns():
+    inputs = (
+        torch.eye(2)[:, None, :, None]
+        .expand(2, 1, 2, 2)
+        .repeat_interleave(4, 2)
+        .repeat_interleave(4, 3)
+    )
+    labels = torch.tensor([0, 1])
+    for build in (mlp, cnn, resnet_small):
+        model = build(2, input_shape=(1, 8, 8))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(30):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+        assert model(inputs).argmax(1).tolist() == [0, 1]
