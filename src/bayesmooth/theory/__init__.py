@@ -1,0 +1,1 @@
+"""The paper in code: pure functions on tensors."""

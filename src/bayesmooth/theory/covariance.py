@@ -1,0 +1,240 @@
+"""The covariance Σ of a Gaussian over a GLM's parameters θ (D, C), held as its inverse Λ = Σ⁻¹.
+
+Three structures with one shape: `Full` couples all D·C parameters, `Block` those of a class,
+`Diagonal` none. Each is made from the curvature A″ of the examples, Λ = Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, and
+yields what VON needs: Σg, the covariance of the logits, log|Λ| and the variances.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from bayesmooth.errors import InputError
+
+ROWS = 1 << 13  # examples at a time: keeps the scaled copy of the features small
+FULL_LIMIT = 4_000  # parameters; their covariance has the square of it
+
+
+@dataclass(frozen=True)
+class Covariance(ABC):
+    """Σ by its inverse. `matrix`: the logits of an example are correlated, and so is A″."""
+
+    precision: Tensor
+    matrix: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def isotropic(cls, precision: float, theta: Tensor) -> Self:
+        """Λ = precision · I, for parameters like `theta`."""
+
+    @classmethod
+    @abstractmethod
+    def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
+        """Λ = Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, as far as the structure keeps it."""
+
+    def blend(self, other: "Covariance", rho: float) -> Self:
+        """(1 − ρ)Λ + ρΛ′  (eq:von)."""
+        return type(self)(torch.lerp(self.precision, other.precision, rho))
+
+    @abstractmethod
+    def solve(self, g: Tensor) -> Tensor:
+        """Σg, both (D, C)."""
+
+    @abstractmethod
+    def log_det(self) -> Tensor:
+        """log|Λ|."""
+
+    @abstractmethod
+    def variances(self) -> Tensor:
+        """diag Σ."""
+
+    @abstractmethod
+    def covariance(self) -> Tensor:
+        """Σ, in the shape of Λ."""
+
+    @abstractmethod
+    def logit_covariance(self, features: Tensor) -> Tensor:
+        """ΦΣΦᵀ of every example: (N, C), or (N, C, C) if the logits are correlated."""
+
+
+class Block(Covariance):
+    """Λ (C, D, D): one block a class, logits of different classes are independent."""
+
+    @classmethod
+    def isotropic(cls, precision: float, theta: Tensor) -> Self:
+        """Λ = precision · I, for parameters like `theta`."""
+        dim, classes = theta.shape
+        eye = torch.eye(dim, dtype=theta.dtype, device=theta.device)
+        return cls((precision * eye).expand(classes, dim, dim).clone())
+
+    @classmethod
+    def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
+        """Λ = Σᵢ A″ᵢ φᵢφᵢᵀ + δI for every class."""
+        grams = torch.stack([_gram(features, weights) for weights in curvature.unbind(1)])
+        grams.diagonal(dim1=-2, dim2=-1).add_(prior)
+        return cls(grams)
+
+    @cached_property
+    def root(self) -> Tensor:
+        """The Cholesky factor of Λ."""
+        return _cholesky(self.precision)
+
+    @cached_property
+    def inverse_root(self) -> Tensor:
+        """R⁻¹ with Σ = R⁻ᵀR⁻¹."""
+        eye = torch.eye(self.root.shape[-1], dtype=self.root.dtype, device=self.root.device)
+        inverse: Tensor = torch.linalg.solve_triangular(self.root, eye, upper=False)
+        return inverse
+
+    def solve(self, g: Tensor) -> Tensor:
+        """Σg, both (D, C)."""
+        return torch.cholesky_solve(g.mT.unsqueeze(-1), self.root).squeeze(-1).mT
+
+    def log_det(self) -> Tensor:
+        """log|Λ|."""
+        return 2 * self.root.diagonal(dim1=-2, dim2=-1).log().sum()
+
+    def variances(self) -> Tensor:
+        """diag Σ as (D, C)."""
+        return self.inverse_root.square().sum(-2).mT
+
+    def covariance(self) -> Tensor:
+        """Σ, in the shape of Λ."""
+        return torch.cholesky_inverse(self.root)
+
+    def logit_covariance(self, features: Tensor) -> Tensor:
+        """φᵀΣφ of every example and class (N, C)."""
+        out = features.new_empty(len(features), len(self.precision))
+        for start in range(0, len(features), ROWS):
+            rows = slice(start, start + ROWS)
+            for k, inverse in enumerate(self.inverse_root):
+                out[rows, k] = _triangular_norms(features[rows], inverse)
+        return out
+
+
+class Full(Block):
+    """Λ (CD, CD), parameters class by class."""
+
+    matrix = True
+
+    @classmethod
+    def isotropic(cls, precision: float, theta: Tensor) -> Self:
+        """Λ = precision · I, for parameters like `theta`."""
+        return cls(torch.diag(torch.full_like(theta, precision).reshape(-1)))
+
+    @classmethod
+    def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
+        """Λ = Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI."""
+        dim, classes = features.shape[1], curvature.shape[1]
+        blocks = features.new_zeros(classes, classes, dim, dim)
+        for j in range(classes):
+            for k in range(j + 1):
+                blocks[j, k] = blocks[k, j] = _gram(features, curvature[:, j, k])
+        precision = blocks.permute(0, 2, 1, 3).reshape(classes * dim, classes * dim)
+        precision.diagonal().add_(prior)
+        return cls(precision)
+
+    def solve(self, g: Tensor) -> Tensor:
+        """Σg, both (D, C)."""
+        flat = torch.cholesky_solve(g.mT.reshape(-1, 1), self.root)
+        return flat.reshape(g.shape[1], g.shape[0]).mT
+
+    def variances(self) -> Tensor:
+        """diag Σ as one vector."""
+        return self.inverse_root.square().sum(-2)
+
+    def logit_covariance(self, features: Tensor) -> Tensor:
+        """Φ Σ Φᵀ of every example (N, C, C)."""
+        dim = features.shape[1]
+        classes = len(self.precision) // dim
+        blocks = self.covariance().reshape(classes, dim, classes, dim)
+        out = features.new_empty(len(features), classes, classes)
+        for start in range(0, len(features), ROWS):
+            rows = slice(start, start + ROWS)
+            for j in range(classes):
+                for k in range(j + 1):
+                    value = ((features[rows] @ blocks[j, :, k]) * features[rows]).sum(1)
+                    out[rows, j, k] = out[rows, k, j] = value
+        return out
+
+
+class Diagonal(Covariance):
+    """Λ (D, C): every parameter on its own."""
+
+    @classmethod
+    def isotropic(cls, precision: float, theta: Tensor) -> Self:
+        """Λ = precision · I, for parameters like `theta`."""
+        return cls(torch.full_like(theta, precision))
+
+    @classmethod
+    def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
+        """Λ_dk = Σᵢ A″ᵢₖ φᵢd² + δ."""
+        return cls(features.square().mT @ curvature + prior)
+
+    def solve(self, g: Tensor) -> Tensor:
+        """Σg, both (D, C)."""
+        return g / self.precision
+
+    def log_det(self) -> Tensor:
+        """log|Λ|."""
+        return self.precision.log().sum()
+
+    def variances(self) -> Tensor:
+        """diag Σ as (D, C)."""
+        return 1 / self.precision
+
+    def covariance(self) -> Tensor:
+        """Σ, in the shape of Λ."""
+        return self.variances()
+
+    def logit_covariance(self, features: Tensor) -> Tensor:
+        """φᵀΣφ of every example and class (N, C)."""
+        return features.square() @ self.variances()
+
+
+COVARIANCES: dict[str, type[Covariance]] = {"full": Full, "block": Block, "diagonal": Diagonal}
+
+
+def _gram(features: Tensor, weights: Tensor) -> Tensor:
+    """Σᵢ wᵢ φᵢφᵢᵀ: the lower triangle in four column strips, then mirrored (5/8 of the work)."""
+    dim = features.shape[1]
+    width = max(64, -(-dim // 4))
+    lower = features.new_zeros(dim, dim)
+    for start in range(0, len(features), ROWS):
+        part = features[start : start + ROWS]
+        scaled = part * weights[start : start + ROWS, None]
+        for column in range(0, dim, width):
+            strip = slice(column, column + width)
+            lower[column:, strip].addmm_(part[:, column:].mT, scaled[:, strip])
+    return lower.tril() + lower.tril(-1).mT
+
+
+def _triangular_norms(features: Tensor, inverse: Tensor) -> Tensor:
+    """‖R⁻¹φ‖² of every row, without the zeros above the diagonal of R⁻¹."""
+    dim = features.shape[1]
+    width = max(64, -(-dim // 4))
+    total = features.new_zeros(len(features))
+    for row in range(0, dim, width):
+        end = min(row + width, dim)
+        total += (features[:, :end] @ inverse[row:end, :end].mT).square().sum(1)
+    return total
+
+
+def _cholesky(precision: Tensor) -> Tensor:
+    """The Cholesky factor, after a rounding error's worth on the diagonal if it takes that."""
+    diagonal = precision.diagonal(dim1=-2, dim2=-1)
+    unit = precision.shape[-1] * torch.finfo(precision.dtype).eps * diagonal
+    for jitter in (0, 1, 100):
+        shifted = precision + torch.diag_embed(jitter * unit) if jitter else precision
+        root: Tensor
+        root, failed = torch.linalg.cholesky_ex(shifted)
+        if not bool(failed.any()) and bool(root.diagonal(dim1=-2, dim2=-1).isfinite().all()):
+            return root
+    raise InputError(
+        "the Hessian is singular to working precision: features are collinear, or overflow, and "
+        "the prior is too weak to tell them apart; raise prior_precision or standardise features"
+    )

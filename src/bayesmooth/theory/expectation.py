@@ -1,0 +1,159 @@
+"""E[g(f)] of a Gaussian f, batched and differentiable, on any device and floating dtype.
+
+`gaussian_expectation` for scalars (Gauss–Hermite), `vector_expectation` for K-dimensional logits (a
+tensor grid for K ≤ 2, quasi-random points beyond), `monte_carlo_expectation` for either, with draws.
+A covariance has the shape of the mean (independent entries) or one more axis (a matrix an example).
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+from bayesmooth.errors import InputError
+
+Seed = int | torch.Generator
+CHUNK = 1 << 15  # entries a thread at a time: three such arrays stay in its cache
+GRID_NODES = 12  # a tensor grid pays from this many nodes an axis
+
+
+def gaussian_expectation(
+    g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor, nodes: int = 32
+) -> Tensor:
+    """E[g(f)], f ~ N(mean, var), entry by entry, by Gauss–Hermite quadrature; g acts on entries.
+
+    32 nodes give the sigmoid to 1e-12 for var = 1, 3e-5 for var = 10; more nodes carry further.
+
+    >>> gaussian_expectation(torch.exp, torch.tensor(0.0), torch.tensor(1.0))  # e^½
+    tensor(1.6487)
+    """
+    points, weights = hermite_rule(nodes)
+    std = covariance_root(mean, var)
+    shape = (mean + std).shape
+
+    def weighted_sum(m: Tensor, s: Tensor) -> Tensor:
+        total = torch.zeros_like(m)
+        for point, weight in zip(points, weights, strict=True):
+            total.add_(g(torch.add(m, s, alpha=point)), alpha=weight)
+        return total
+
+    size = CHUNK * torch.get_num_threads()
+    means, stds = (torch.split(x.expand(shape).reshape(-1), size) for x in (mean, std))
+    parts = [weighted_sum(m, s) for m, s in zip(means, stds, strict=True)]
+    return torch.cat(parts).reshape(shape)
+
+
+def vector_expectation(
+    g: Callable[[Tensor], Tensor], mean: Tensor, cov: Tensor, samples: int = 512, seed: int = 0
+) -> Tensor:
+    """E[g(f)], f ~ N(mean, cov) over the last axis, at points that all examples share.
+
+    The points are antithetic with covariance exactly I, so g is integrated exactly to degree 3;
+    the same seed gives the same points.
+    """
+    points, weights = gaussian_points(mean.shape[-1], samples, seed)
+    root = covariance_root(mean, cov)
+    total: Tensor | None = None
+    for point, weight in zip(points.to(mean), weights.tolist(), strict=True):
+        value = weight * g(mean + _times(root, point, matrix=cov.ndim > mean.ndim))
+        total = value if total is None else total.add_(value)
+    assert total is not None
+    return total
+
+
+def monte_carlo_expectation(
+    g: Callable[[Tensor], Tensor],
+    mean: Tensor,
+    cov: Tensor,
+    samples: int,
+    generator: Seed,
+    antithetic: bool = False,
+) -> Tensor:
+    """The average of g over draws of f ~ N(mean, cov); antithetic: each draw with its mirror image."""
+    if samples < 1 or (antithetic and samples % 2):
+        rule = "even, as draws come in mirrored pairs" if antithetic else "at least 1"
+        raise InputError(f"samples={samples}: must be {rule}")
+    generator, root = as_generator(generator), covariance_root(mean, cov)
+    signs = (1, -1) if antithetic else (1,)
+    values = []
+    for _ in range(samples // len(signs)):
+        shift = _times(root, standard_normal(mean, generator), matrix=cov.ndim > mean.ndim)
+        values += [g(mean + sign * shift) / samples for sign in signs]
+    return torch.stack(values).sum(0)
+
+
+def gaussian_draw(mean: Tensor, cov: Tensor, generator: Seed) -> Tensor:
+    """Σ^½ e, e ~ N(0, I): the displacement of one draw of f ~ N(mean, cov) from its mean."""
+    draw = standard_normal(mean, as_generator(generator))
+    return _times(covariance_root(mean, cov), draw, matrix=cov.ndim > mean.ndim)
+
+
+def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    """A draw e ~ N(0, I) of the shape, dtype and device of `like`."""
+    draw = torch.randn(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
+    return draw.to(like.device)
+
+
+def as_generator(seed: Seed) -> torch.Generator:
+    """A generator as it is, a seed as a generator of its own."""
+    return torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
+
+
+def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
+    """Σ^½: the standard deviations where cov has the shape of the mean, else Cholesky factors."""
+    eps = torch.finfo(cov.dtype).eps
+    if cov.ndim <= mean.ndim:
+        if not bool((cov >= 0).all()):
+            raise InputError(f"variance {float(cov.min())}: must be ≥ 0 and no NaN")
+        # ∂√v/∂v is infinite at 0, where ∂E/∂v = ½E[g″] is not: step off the point
+        return (torch.where(cov < eps, cov + eps, cov) if cov.requires_grad else cov).sqrt()
+    diagonal = cov.diagonal(dim1=-2, dim2=-1)
+    # a rounding error's worth on the diagonal, so that singular matrices have a factor too
+    jitter = 4 * cov.shape[-1] * eps * diagonal.amax(-1, keepdim=True) + torch.finfo(cov.dtype).tiny
+    root: Tensor = torch.linalg.cholesky(cov + torch.diag_embed(jitter.expand_as(diagonal)))
+    return root
+
+
+@lru_cache(maxsize=64)
+def hermite_rule(nodes: int) -> tuple[list[float], list[float]]:
+    """Points and weights with E[g(e)] ≈ Σ w g(x), e ~ N(0, 1): exact to degree 2·nodes − 1."""
+    if nodes < 1:
+        raise InputError(f"nodes={nodes}: must be at least 1; 32 is the usual choice")
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    return points.tolist(), (weights / weights.sum()).tolist()
+
+
+@lru_cache(maxsize=16)
+def gaussian_points(dim: int, samples: int, seed: int) -> tuple[Tensor, Tensor]:
+    """At most `samples` points (S, dim) of N(0, I) and their weights (S,)."""
+    nodes = min(int(samples ** (1 / dim) + 1e-9), 64)
+    if nodes >= GRID_NODES:
+        axis, weights = hermite_rule(nodes)
+        grid = torch.tensor(list(product(axis, repeat=dim)), dtype=torch.float64)
+        return grid, torch.tensor([prod(w) for w in product(weights, repeat=dim)])
+    points = _quasi_normal(dim, samples, seed)
+    return points, torch.full((len(points),), 1 / len(points))
+
+
+def _quasi_normal(dim: int, samples: int, seed: int) -> Tensor:
+    """Scrambled Sobol points under the inverse normal CDF, mirrored, and whitened if enough."""
+    if samples < 2:
+        raise InputError(f"samples={samples}: must be at least 2, as points come in mirrored pairs")
+    sobol = SobolEngine(dim, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
+    uniform = sobol.draw(samples // 2, dtype=torch.float64)
+    half = torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))
+    points = torch.cat([half, -half])
+    if len(points) < 4 * dim:
+        return points
+    root = torch.linalg.cholesky(points.T @ points / len(points))
+    whitened: Tensor = torch.linalg.solve_triangular(root, points.T, upper=False).T
+    return whitened
+
+
+def _times(root: Tensor, e: Tensor, *, matrix: bool) -> Tensor:
+    return torch.einsum("...ij,...j->...i", root, e) if matrix else root * e

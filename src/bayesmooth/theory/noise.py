@@ -1,0 +1,131 @@
+"""Label noise ε: what must be added to a label so that the plain loss gives the same gradient.
+
+Three quantities go by that name, and they have three functions here, all signed, for f ~ N(mean, cov):
+
+- `expected_noise`    A′(m) − E[A′(f)]       a number an example  (eq:labelnoiseGLMGD)
+- `sampled_noise`     A′(m) − A′(f)          one draw of f
+- `linearised_noise`  −A″(m) (f − m)         its first-order expansion  (eq:taylor_noise)
+
+The expected noise has the sign of the logit: for a confident correct example y + ε lies beyond the
+label. The smoothed label that one plots is y − ε, on a log scale |ε|.
+A covariance has the shape of the mean (independent entries) or one more axis (a matrix an example).
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesmooth.errors import InputError
+from bayesmooth.theory.expectation import Seed, covariance_root, gaussian_draw, gaussian_expectation
+from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
+from bayesmooth.theory.moments import softmax_moments
+
+
+def expected_noise(
+    mean: Tensor, cov: Tensor, link: Link, *, nodes: int = 32, samples: int = 512, seed: int = 0
+) -> Tensor:
+    """ε = A′(m) − E[A′(f)], f ~ N(m, cov)  (eq:labelnoiseGD, eq:labelnoiseGLMGD).
+
+    Quadrature with `nodes` for scalar links; the softmax of independent logits is exact, of
+    correlated ones averaged over `samples` quasi-random points.
+
+    >>> expected_noise(torch.tensor([-1.52894, 0.0, 1.52894]), torch.ones(3), Bernoulli())
+    tensor([-0.0391, 0.0000, 0.0391])
+    """
+    if isinstance(link, Bernoulli):
+        # ε is odd in m: on the negative side no digit is lost to 1 − tiny
+        side = torch.where(mean > 0, -1.0, 1.0).to(mean.dtype)
+        mean = side * mean
+        return side * (link.mean(mean) - gaussian_expectation(link.mean, mean, cov, nodes))
+    if isinstance(link, Categorical):
+        return link.mean(mean) - softmax_moments(mean, cov, samples, seed).mean
+    if isinstance(link, Poisson):
+        return -torch.exp(mean) * torch.expm1(cov / 2)
+    if isinstance(link, Gaussian):
+        return torch.zeros_like(mean + cov)
+    return link.mean(mean) - gaussian_expectation(link.mean, mean, cov, nodes)
+
+
+def sampled_noise(mean: Tensor, cov: Tensor, link: Link, generator: Seed) -> Tensor:
+    """A′(m) − A′(m + Σ^½e), one draw e ~ N(0, I): its mean over draws is the expected noise."""
+    return link.mean(mean) - link.mean(mean + gaussian_draw(mean, cov, generator))
+
+
+def linearised_noise(mean: Tensor, cov: Tensor, link: Link, generator: Seed) -> Tensor:
+    """−A″(m) Σ^½e: the sampled noise of the same seed to first order, with mean zero.
+
+    The paper drops the minus  (eq:taylor_noise, eq:taylor_noise_nn).
+    """
+    return -link.variance_times(mean, gaussian_draw(mean, cov, generator))
+
+
+def linearised_std(mean: Tensor, cov: Tensor, link: Link) -> Tensor:
+    """The standard deviation of each entry of the linearised noise, √diag(A″ Σ A″)."""
+    root = covariance_root(mean, cov)
+    if not link.vector:
+        return link.variance(mean) * root
+    response = link.variance(mean)
+    spread = response @ root if cov.ndim > mean.ndim else response * root.unsqueeze(-2)
+    return spread.square().sum(-1).sqrt()
+
+
+def second_order_noise(mean: Tensor, cov: Tensor, link: Link) -> Tensor:
+    """−½ Σ_jk ∂²A′/∂f_j∂f_k Σ_jk: the expected noise to first order in Σ, −½σ″(m)v if binary."""
+    return -link.curvature(mean, cov) / 2
+
+
+def effective_labels(
+    loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, **extra: Any
+) -> Tensor:
+    """t = p − ∂L/∂z: the labels (B, K) with which cross-entropy has the gradient of `loss`.
+
+    `loss(logits, labels, **extra)` is any module with a `reduction`, or any function that returns
+    one value an example. One backward pass; neither the loss's state, nor its parameters' gradients,
+    nor the random state, nor the graph of `logits` feels it.
+
+    >>> smoothing = nn.CrossEntropyLoss(label_smoothing=0.3)
+    >>> effective_labels(smoothing, torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]))
+    tensor([[0.8000, 0.1000, 0.1000]])
+    """
+    if logits.ndim != 2:
+        raise InputError(f"logits of shape {tuple(logits.shape)}: must be (examples, classes)")
+    wide = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+    devices = [logits.device] if logits.is_cuda else []
+    with torch.enable_grad(), torch.random.fork_rng(devices):
+        z = wide.requires_grad_()
+        values = _per_example(loss, z, labels, extra)
+        (gradient,) = torch.autograd.grad(values.sum(), z)
+    return torch.softmax(wide.detach(), -1).sub_(gradient)
+
+
+def effective_noise(
+    loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, **extra: Any
+) -> Tensor:
+    """ε = t − y: the effective labels (B, K) of a loss less the one-hot labels."""
+    noise = effective_labels(loss, logits, labels, **extra)
+    return noise.scatter_add_(1, labels.unsqueeze(1), -torch.ones_like(noise[:, :1]))
+
+
+def _per_example(
+    loss: Callable[..., Tensor], z: Tensor, labels: Tensor, extra: dict[str, Any]
+) -> Tensor:
+    """The loss of every example, from a shadow of the module that takes the state changes."""
+    buffers: dict[str, Tensor] = {}
+    if isinstance(loss, nn.Module):
+        buffers = {name: buffer.clone() for name, buffer in loss.named_buffers()}
+        loss = copy.copy(loss)
+        loss.reduction = "none"  # type: ignore[assignment]
+    values: Tensor = (
+        torch.func.functional_call(loss, buffers, (z, labels), extra)
+        if isinstance(loss, nn.Module) and buffers
+        else loss(z, labels, **extra)
+    )
+    if values.numel() != len(z):
+        raise InputError(
+            f"the loss returned {values.numel()} values for {len(z)} examples: must be one an "
+            "example; give a module that obeys its `reduction`, or a function without one"
+        )
+    return values
