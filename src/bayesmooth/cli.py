@@ -1,6 +1,0 @@
-"""The command `bayesmooth`."""
-
-
-def main() -> int:
-    """Parse, call, print."""
-    return 0

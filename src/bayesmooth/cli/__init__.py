@@ -1,0 +1,99 @@
+"""The command `bayesmooth`: a table from command to plain function, parsed, called, printed.
+
+A command `name` is a function `name(arguments) -> exit code` in a module of this package, with a function
+`name_arguments(parser)` beside it; its docstring is the help, and ends with an example.
+"""
+
+import argparse
+import difflib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+
+from bayesmooth.errors import InputError
+
+# command → the module of this package that has it; loaded when it is called
+COMMANDS: dict[str, str] = {
+    "train": "training",
+    "resume": "training",
+    "evaluate": "results",
+    "compare": "results",
+    "recipes": "recipes",
+    "data": "data",
+}
+
+WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, call, print. What a user can put right is one line and exit code 2; a bug shows its traceback."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        command, parser = parser_for(given)
+        return command(parser.parse_args(given[1:]))
+    except InputError as error:
+        print(f"bayesmooth: {error}", file=sys.stderr)
+        return WRONG_INPUT
+    except KeyboardInterrupt as stop:
+        print(f"bayesmooth: interrupted{stop}", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # so that exiting does not write there
+        return BROKEN_PIPE
+
+
+def parser_for(
+    given: Sequence[str],
+) -> tuple[Callable[[argparse.Namespace], int], argparse.ArgumentParser]:
+    """The function of the command that the line begins with, and the parser of the rest."""
+    name = given[0] if given else ""
+    if name not in COMMANDS:
+        overview(name)
+    module = import_module(f"{__name__}.{COMMANDS[name]}")
+    command: Callable[[argparse.Namespace], int] = getattr(module, name)
+    parser = argparse.ArgumentParser(
+        prog=f"bayesmooth {name}",
+        description=inspect.getdoc(command),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    getattr(module, f"{name}_arguments")(parser)
+    return command, parser
+
+
+def overview(name: str) -> None:
+    """Help, version, or what is wrong with the command; never comes back."""
+    commands = {
+        command: import_module(f"{__name__}.{module}") for command, module in COMMANDS.items()
+    }
+    rows = [
+        f"  {command:10} {first_line(getattr(module, command))}"
+        for command, module in commands.items()
+    ]
+    parser = argparse.ArgumentParser(
+        prog="bayesmooth",
+        usage="bayesmooth COMMAND …",
+        description="Train with labels that are partly wrong, and find the wrong ones.",
+        epilog="\n".join(
+            ["commands:", *rows, "", "`bayesmooth COMMAND --help` has an example of each."]
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"bayesmooth {version('bayesmooth')}"
+    )
+    parser.parse_args(
+        [name] if name in ("--version", "-h") else ["--help"] if name in ("", "--help") else []
+    )
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(COMMANDS)}"
+    raise InputError(f"unknown command '{name}'; {hint}")
+
+
+def first_line(function: Callable[..., int]) -> str:
+    """What a command does, in a line."""
+    return (inspect.getdoc(function) or "").partition("\n")[0]

@@ -1,0 +1,63 @@
+"""`data list` and `data check`."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from bayesmooth.data import check, describe
+from bayesmooth.errors import InputError
+from bayesmooth.training.toml import parse
+
+
+def data(arguments: Namespace) -> int:
+    """List the data sets and how to get them, or check that one is whole.
+
+    examples:
+      bayesmooth data list
+      bayesmooth data check cifar10 --data-dir ~/data
+      bayesmooth data check table --set path=mine.csv
+    """
+    if arguments.action == "list":
+        return _list(arguments.data_dir)
+    if arguments.name is None:
+        raise InputError("data check: which one? `bayesmooth data list` has the names")
+    return _check(arguments.name, arguments.data_dir, dict(map(_option, arguments.settings)))
+
+
+def data_arguments(parser: ArgumentParser) -> None:
+    """The options of `data`."""
+    parser.add_argument("action", choices=("list", "check"))
+    parser.add_argument("name", nargs="?", help="the data set to check")
+    parser.add_argument(
+        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
+    )
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="an option of the data set",
+    )
+
+
+def _list(data_dir: Path | None) -> int:
+    for row in describe(data_dir):
+        print(f"{row['name']:14} {row['about']}")
+        print(f"{'':14}   files  {row['files']}")
+        print(f"{'':14}   get    {row['bring'].replace(chr(10), chr(10) + ' ' * 22)}")
+    return 0
+
+
+def _check(name: str, data_dir: Path | None, options: dict[str, Any]) -> int:
+    results = check(name, data_dir, **options)
+    for result in results:
+        print(f"{result['split']:12} {result['summary'] if result['ok'] else result['problem']}")
+    return 0 if all(result["ok"] for result in results) else 2
+
+
+def _option(setting: str) -> tuple[str, Any]:
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise InputError(f"{setting!r}: not a setting; write key=value")
+    return key, parse(text)

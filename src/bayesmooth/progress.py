@@ -1,0 +1,123 @@
+"""Progress on stderr: a live bar on a terminal, plain lines when piped, nothing when quiet."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from typing import Any, Protocol, TextIO, TypeVar
+
+T = TypeVar("T")
+
+Numbers = Callable[[], Mapping[str, str]]
+"""Figures to show, computed only when a line is about to be drawn."""
+
+
+class Bar(Protocol):
+    """What `bar` gives: move it, and print lines above it."""
+
+    def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
+        """Show that `done` of the items are behind us."""
+
+    def line(self, text: str) -> None:
+        """Print a line that stays."""
+
+
+def track(
+    items: Iterable[T], *, description: str, total: int | None = None, quiet: bool = False
+) -> Iterator[T]:
+    """Pass `items` on, and show how many are done and how long the rest will take.
+
+    >>> sum(track([1, 2, 3], description="adding", quiet=True))
+    6
+    """
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    with bar(total or 0, description=description, quiet=quiet) as shown:
+        for done, item in enumerate(items, start=1):
+            yield item
+            shown.update(done)
+
+
+@contextmanager
+def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False) -> Iterator[Bar]:
+    """A bar over `total` steps (0: unknown) of which `done` were made earlier."""
+    if quiet:
+        yield _Silent()
+    elif sys.stderr.isatty() and (rich := _rich()):
+        with rich:
+            yield _Live(rich, description, total, done)
+    else:
+        yield _Plain(sys.stderr, description, total, done)
+
+
+def duration(seconds: float) -> str:
+    """A length of time as a person says it.
+
+    >>> duration(7.2), duration(190), duration(7500)
+    ('7 s', '3 min', '2 h 05 min')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+class _Silent:
+    def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
+        pass
+
+    def line(self, text: str) -> None:
+        pass
+
+
+class _Plain:
+    """A line every half a minute, so that a log stays short."""
+
+    every = 30.0
+
+    def __init__(self, stream: TextIO, description: str, total: int, done: int) -> None:
+        self.stream, self.description, self.total, self.first = stream, description, total, done
+        self.start = self.drawn = time.monotonic()
+
+    def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
+        if (now := time.monotonic()) - self.drawn >= self.every:
+            self.drawn = now
+            shown = [f"{title or self.description} {done}/{self.total or '?'}"]
+            shown += [f"{name} {value}" for name, value in numbers().items()]
+            if self.total and done > self.first:
+                rest = (now - self.start) / (done - self.first) * (self.total - done)
+                shown.append(f"{duration(rest)} left")
+            self.line(" · ".join(shown))
+
+    def line(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+
+class _Live:
+    """A bar that rich redraws; figures are refreshed ten times a second at most."""
+
+    every = 0.1
+
+    def __init__(self, rich: Any, description: str, total: int, done: int) -> None:
+        self.rich, self.description, self.total, self.drawn = rich, description, total, 0.0
+        self.task = rich.add_task(description, total=total or None, completed=done, numbers="")
+
+    def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
+        if (now := time.monotonic()) - self.drawn >= self.every or done == self.total:
+            self.drawn = now
+            text = "  ".join(f"{name} {value}" for name, value in numbers().items())
+            title = title or self.description
+            self.rich.update(self.task, completed=done, description=title, numbers=text)
+
+    def line(self, text: str) -> None:
+        self.rich.console.print(text, highlight=False, markup=False)
+
+
+def _rich() -> Any:
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    except ModuleNotFoundError:
+        return None  # the bar is a comfort: plain lines do without the package
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, "{task.fields[numbers]}", console=Console(stderr=True))

@@ -1,0 +1,99 @@
+"""Data-parallel runs under `torchrun`: each process takes its part of every batch, and gradients are summed."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from bayesmooth.errors import InputError
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes of a run: this one's rank, and how many there are. A single process is a team of one."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process owns the run directory."""
+        return self.rank == 0
+
+    def sum_(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over the team, in one message."""
+        if self.size == 1 or not tensors:
+            return
+        joined = torch.cat([tensor.flatten() for tensor in tensors])
+        dist.all_reduce(joined)
+        for tensor, total in zip(
+            tensors, torch.split(joined, [t.numel() for t in tensors]), strict=True
+        ):
+            tensor.copy_(total.view_as(tensor))
+
+    def sum_gradients(self, weights: Iterable[nn.Parameter], loss: Tensor) -> None:
+        """Make every process's gradient and loss those of the joined batch.
+
+        A process whose part of the batch is empty has no gradients: it sends zeros.
+        """
+        if self.size > 1:
+            trained = [weight for weight in weights if weight.requires_grad]
+            for weight in trained:
+                if weight.grad is None:
+                    weight.grad = torch.zeros_like(weight)
+            self.sum_([weight.grad for weight in trained if weight.grad is not None] + [loss])
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Whether any process says so; all must ask at the same point."""
+        if self.size == 1:
+            return flag
+        asked = torch.tensor([float(flag)], device=device)
+        dist.all_reduce(asked)
+        return bool(asked.item())
+
+    def average_(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each floating tensor by its mean over the team (BatchNorm's statistics differ by process)."""
+        floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+        self.sum_(floating)
+        for tensor in floating:
+            tensor.div_(self.size)
+
+    def wait(self) -> None:
+        """Go on when all have come here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+ALONE = Team()
+
+
+@contextmanager
+def team(device: torch.device) -> Iterator[Team]:
+    """The team that `torchrun` started this process in, or a team of one."""
+    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Team(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+def device_of(name: str | None) -> torch.device:
+    """The device that is asked for, else a GPU of this process's own if there is one, else the CPU."""
+    if name is None and torch.cuda.is_available():
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    try:
+        return torch.device(name or "cpu")
+    except RuntimeError:
+        raise InputError(f"device {name!r}: must be cpu, cuda or cuda:N") from None
+
+
+def writes_here() -> bool:
+    """Whether this process is the one that writes and prints, also outside of `team`."""
+    return int(os.environ.get("RANK", "0")) == 0

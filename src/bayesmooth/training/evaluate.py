@@ -1,0 +1,87 @@
+"""How good the model is: at the mean of its weights, and averaged over samples of the posterior."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesmooth import metrics
+from bayesmooth.data import Examples, batches
+from bayesmooth.posterior import Posterior
+from bayesmooth.training.distributed import ALONE, Team
+
+MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "accuracy": metrics.accuracy,
+    "nll": metrics.nll,
+    "brier": metrics.brier,
+    "ece": metrics.ece,
+    "adaptive_ece": metrics.adaptive_ece,
+}
+
+
+@torch.no_grad()
+def probabilities(
+    model: nn.Module,
+    examples: Examples,
+    batch_size: int = 256,
+    *,
+    posterior: Posterior | None = None,
+    samples: int = 16,
+    seed: int = 0,
+    team: Team = ALONE,
+    breathe: Callable[[], None] = lambda: None,
+) -> Tensor:
+    """(N, K) class probabilities, in the order of the examples; each process of the team does a part of each batch.
+
+    With a posterior they are averaged over its samples, else they are those of the weights as they stand. `breathe` is
+    called after every batch.
+    """
+    device = next(model.parameters()).device
+    model.eval()
+    found = torch.zeros(len(examples), examples.num_classes, device=device)
+    for index, inputs, _ in batches(examples, batch_size, rank=team.rank, world_size=team.size):
+        if len(index):
+            inputs = inputs.to(device)
+            if posterior is None:
+                found[index.to(device)] = model(inputs).float().softmax(-1)
+            else:
+                found[index.to(device)] = posterior.predict(model, inputs, samples, seed=seed)
+        breathe()
+    team.sum_([found])
+    return found.cpu()
+
+
+def measure(probs: Tensor, labels: Tensor, prefix: str) -> dict[str, float]:
+    """Every measure of `MEASURES`, as `prefix.accuracy`, …"""
+    return {f"{prefix}.{name}": function(probs, labels) for name, function in MEASURES.items()}
+
+
+def evaluate(
+    model: nn.Module,
+    test: Examples | None = None,
+    validation: Examples | None = None,
+    wrong: Examples | None = None,
+    ood: Examples | None = None,
+    name: str = "test",
+    **how: Any,
+) -> dict[str, float]:
+    """Figures on whatever is given; `name` starts those on the test set, `how` goes to `probabilities`.
+
+    `validation` is scored against its noisy labels. `wrong` are examples known to be mislabelled: `memorised` is the
+    share on which the model repeats the wrong label. `ood` is told from `test` by the largest probability.
+    """
+    record: dict[str, float] = {}
+    if test is not None:
+        probs = probabilities(model, test, **how)
+        record |= measure(probs, test.labels, name)
+        if ood is not None:
+            outside = probabilities(model, ood, **how)
+            record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, outside)
+    if validation is not None:
+        probs = probabilities(model, validation, **how)
+        record["validation.accuracy"] = metrics.accuracy(probs, validation.labels)
+        record["validation.nll"] = metrics.nll(probs, validation.labels)
+    if wrong is not None:
+        record["memorised"] = metrics.accuracy(probabilities(model, wrong, **how), wrong.labels)
+    return record

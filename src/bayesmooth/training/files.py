@@ -1,0 +1,123 @@
+"""Files that are whole or not there: a crash at any moment leaves the old content or the new one."""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bayesmooth.errors import InputError
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write all of a file, or leave it as it was."""
+    data = content.encode() if isinstance(content, str) else content
+    replace_with(path, lambda beside: beside.write_bytes(data))
+
+
+def replace_with(path: Path, save: Callable[[Path], object]) -> None:
+    """Let `save` write beside the file, force it to the disk, then put it in the file's place."""
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        save(beside)
+        beside.chmod(
+            path.parent.stat().st_mode & 0o666
+        )  # some writers keep their files to themselves
+        _sync(beside)
+        os.replace(beside, path)
+        _sync(path.parent)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line and force it to the disk; a crash in between leaves a torn last line, which `lines` drops."""
+    try:
+        with open(path, "ab") as file:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> InputError:
+    """What to tell when the disk is full, or the directory read-only."""
+    return InputError(
+        f"{path}: cannot be written: {error.strerror or error}; "
+        "what was saved before is intact: mend that, then resume the run"
+    )
+
+
+def lines(path: Path) -> list[str]:
+    """The complete lines of a file that is only appended to; none where there is no file."""
+    if not path.exists():
+        return []
+    return path.read_text().split("\n")[:-1]
+
+
+def keep_lines(path: Path, count: int) -> None:
+    """Cut the file back to its first `count` lines."""
+    kept = lines(path)[:count]
+    if len(kept) < count:
+        raise InputError(
+            f"{path}: has {len(kept)} complete lines, and the checkpoint comes after {count}; "
+            "the file was cut: put it back, or start a new run"
+        )
+    write_atomically(path, "".join(line + "\n" for line in kept))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON for people and programs: indented, in the order given."""
+    write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or say which file is not."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not readable as JSON: {error}") from None
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the directory for this process alone. The lock dies with its process, however that ends."""
+    with open(directory / "lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise InputError(
+                f"{directory}: another process is training in it ({file.read().strip()}); "
+                "wait for it, stop it, or choose another directory"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether a living process holds the directory."""
+    try:
+        with open(directory / "lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _sync(path: Path) -> None:
+    """Force a file's content, or a directory's names, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

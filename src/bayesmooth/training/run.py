@@ -1,0 +1,149 @@
+"""A run is a directory. Whatever happened to the process that made it, this reads it."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from torch import nn
+
+from bayesmooth.data import Corruption, Examples
+from bayesmooth.errors import InputError
+from bayesmooth.posterior import Posterior
+from bayesmooth.training import checkpoint
+from bayesmooth.training.files import is_locked, lines, read_json, write_atomically, write_json
+from bayesmooth.training.recipe import Recipe
+from bayesmooth.training.splits import Splits, prepare
+from bayesmooth.training.state import make
+
+RECIPE, STATUS, NOISE, ENVIRONMENT = "recipe.toml", "run.json", "noise.json", "environment.json"
+METRICS, TIMING, REPORT = "metrics.jsonl", "timing.jsonl", "report.json"
+CHECKPOINTS, BEST, POSTERIOR, DATA = "checkpoints", "best.pt", "posterior.safetensors", "data.json"
+
+
+class Run:
+    """One directory: recipe, metrics, checkpoints, posterior, environment, report.
+
+    Attributes:
+        path: the directory.
+        recipe: the resolved recipe.
+    """
+
+    def __init__(self, path: Path, recipe: Recipe) -> None:
+        self.path, self.recipe = path, recipe
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Read a run's directory."""
+        path = Path(path)
+        if not (path / RECIPE).is_file():
+            raise InputError(f"{path}: not a run (no {RECIPE} in it); `bayesmooth train` makes one")
+        return cls(path, Recipe.load(path / RECIPE))
+
+    @classmethod
+    def start(cls, path: str | Path, recipe: Recipe) -> Self:
+        """Make the directory, or find the same recipe in it; a different one is an error that says what differs."""
+        path = Path(path)
+        if (path / RECIPE).is_file():
+            run = cls.open(path)
+            run.must_be(recipe)
+            return run
+        foreign = [
+            file.name for file in path.glob("*") if file.name != "lock" and file.suffix != ".tmp"
+        ]
+        if foreign:
+            raise InputError(
+                f"{path}: holds {foreign[0]!r} and is not a run; choose another directory"
+            )
+        try:
+            (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be made: {error.strerror}") from None
+        write_atomically(path / RECIPE, recipe.to_toml())
+        return cls(path, recipe)
+
+    def must_be(self, recipe: Recipe, whose: str = "the run's") -> None:
+        """Refuse to go on under another recipe."""
+        if changes := self.recipe.changes(recipe):
+            raise InputError(
+                f"{self.path}: {whose} recipe differs: {'; '.join(changes)}; go back to it, or choose another directory"
+            )
+
+    @property
+    def status(self) -> str:
+        """finished, running, interrupted, diverged or failed; "killed" where a run ended without a word."""
+        if not (self.path / STATUS).exists():
+            return "new"
+        status: str = read_json(self.path / STATUS)["status"]
+        return "killed" if status == "running" and not is_locked(self.path) else status
+
+    def set_status(self, status: str, message: str = "") -> None:
+        """Write `run.json`."""
+        content = {"status": status, "hash": self.recipe.hash, "seed": self.recipe.train.seed}
+        write_json(self.path / STATUS, content | ({"message": message} if message else {}))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One record an epoch."""
+        return [json.loads(line) for line in lines(self.path / METRICS)]
+
+    def report(self) -> dict[str, Any]:
+        """The final figures."""
+        if not (self.path / REPORT).exists():
+            raise InputError(
+                f"{self.path}: not finished ({self.status}); `bayesmooth resume {self.path}` goes on"
+            )
+        report: dict[str, Any] = read_json(self.path / REPORT)
+        return report
+
+    def seconds(self) -> float:
+        """Time spent in training steps, interrupted epochs left out."""
+        return sum(float(json.loads(line)["train_seconds"]) for line in lines(self.path / TIMING))
+
+    def splits(self, data_dir: str | Path | None = None) -> Splits:
+        """The data as the run saw it."""
+        return prepare(self.recipe, data_dir)
+
+    def examples(
+        self,
+        split: Literal["train", "validation", "test"] = "train",
+        data_dir: str | Path | None = None,
+    ) -> Examples:
+        """One split of it; `train` and `validation` have the noisy labels, and the clean ones beside them."""
+        found: Examples | None = getattr(self.splits(data_dir), split)
+        if found is None:
+            raise InputError(f"{self.path}: this run has no {split} split; see its {RECIPE}")
+        return found
+
+    def corruption(self) -> Corruption | None:
+        """Which labels were made wrong; None where the run left them alone."""
+        path = self.path / NOISE
+        return Corruption.load(path) if path.exists() else None
+
+    def model(self, which: Literal["last", "best"] = "last") -> nn.Module:
+        """The trained network, in eval mode, on the CPU."""
+        saved = self.checkpoint(which)
+        data = read_json(self.path / DATA)
+        facts = {"num_classes": len(data["class_names"]), "input_shape": data["input_shape"]}
+        model: nn.Module = make(self.recipe, "model", **facts)
+        model.load_state_dict(saved["model"])
+        return model.eval()
+
+    def checkpoint(self, which: Literal["last", "best"] = "last") -> checkpoint.Checkpoint:
+        """The last whole checkpoint, or that of the epoch with the best accuracy on the validation split."""
+        if which == "best":
+            return checkpoint.load(self.path / CHECKPOINTS / BEST)
+        saved, _ = checkpoint.load_last(self.path / CHECKPOINTS)
+        if saved is None:
+            raise InputError(
+                f"{self.path}: has no checkpoint yet; `bayesmooth resume {self.path}` goes on"
+            )
+        return saved
+
+    def posterior(self) -> Posterior:
+        """The Gaussian over the weights at the end of the run."""
+        path = self.path / POSTERIOR
+        if not path.exists():
+            raise InputError(
+                f"{self.path}: no {POSTERIOR}: the run is not finished, or its optimizer "
+                f"({self.recipe.optimizer.name}) has none; ivon and bsam have one"
+            )
+        return Posterior.load(path)
