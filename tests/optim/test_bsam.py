@@ -4,42 +4,20 @@ from copy import deepcopy
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.nn.functional import cross_entropy
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim.bsam import BSAM
 from bayesmooth.randomness import standard_normal
 
-INPUTS = torch.randn(24, 5, generator=torch.Generator().manual_seed(1))
-LABELS = torch.arange(24) % 3
-
-
-def network(seed=0, norm=False):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        between = nn.BatchNorm1d(7) if norm else nn.Tanh()
-        return nn.Sequential(nn.Linear(5, 7), between, nn.Linear(7, 3))
-
 
 def bsam(model, **options):
     settings = {"lr": 0.3, "ess": 100.0, "rho": 0.05, "seed": 3}
     return BSAM(model.named_parameters(), **(settings | options))
-
-
-def closure_of(model, optimizer, calls=None, fail_at=()):
-    calls = [] if calls is None else calls
-
-    def closure():
-        calls.append(values(model))
-        optimizer.zero_grad()
-        dtype = next(model.parameters()).dtype
-        loss = cross_entropy(model(INPUTS.to(dtype)), LABELS)
-        loss.backward()
-        if len(calls) in fail_at:
-            raise RuntimeError("out of memory")
-        return loss
-
-    return closure
 
 
 def values(model):
@@ -50,50 +28,70 @@ def same(some, others):
     return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
-def gradient(model, at):
-    """∇L at other weights."""
+@pytest.fixture
+def step(task):
+    """One step of the task; the weights at which the closure was called, and the loss."""
+
+    def take(model, optimizer, fail_at=0):
+        calls = []
+
+        def closure():
+            calls.append(values(model))
+            optimizer.zero_grad()
+            loss = cross_entropy(model(task.x.to(calls[0][0].dtype)), task.y)
+            loss.backward()
+            if len(calls) == fail_at:
+                raise MemoryError
+            return loss
+
+        return calls, optimizer.step(closure)
+
+    return take
+
+
+def loss_at(task, model, at):
     parts = dict(zip(dict(model.named_parameters()), at, strict=True))
-    parts = {name: value.clone().requires_grad_() for name, value in parts.items()}
-    loss = cross_entropy(torch.func.functional_call(model, parts, INPUTS.double()), LABELS)
-    return torch.autograd.grad(loss, list(parts.values()))
+    return cross_entropy(torch.func.functional_call(model, parts, task.x.double()), task.y)
 
 
-def test_five_steps_follow_the_published_update():
+def gradient(task, model, at):
+    at = [value.clone().requires_grad_() for value in at]
+    return torch.autograd.grad(loss_at(task, model, at), at)
+
+
+def test_five_steps_follow_the_published_update(task, step):
     """Written again from the formulas, one list entry a parameter, in float64."""
-    model = network().double()
+    model = task.net(torch.float64)
     N, lr, rho, b1, b2, delta, gamma = 100.0, 0.3, 0.05, 0.8, 0.9, 0.01, 0.2
     optimizer = bsam(model, beta1=b1, beta2=b2, weight_decay=delta, damping=gamma, s_init=0.7)
     w = values(model)
     m, s = [torch.zeros_like(x) for x in w], [torch.full_like(x, 0.7) for x in w]
     for t in range(5):
         noise = [standard_normal(x, seed=3, stream=i, step=t) for i, x in enumerate(w)]
-        g = gradient(model, [x + n / (N * v).sqrt() for x, n, v in zip(w, noise, s, strict=True)])
-        far = gradient(model, [x + rho * e / v for x, e, v in zip(w, g, s, strict=True)])
+        sample = [x + n / (N * v).sqrt() for x, n, v in zip(w, noise, s, strict=True)]
+        g = gradient(task, model, sample)
+        far = gradient(task, model, [x + rho * e / v for x, e, v in zip(w, g, s, strict=True)])
         m = [b1 * a + (1 - b1) * (e + delta * x) for a, e, x in zip(m, far, w, strict=True)]
         w = [x - lr * a / v for x, a, v in zip(w, m, s, strict=True)]  # the old s
         new = [v.sqrt() * e.abs() + gamma + delta for v, e in zip(s, g, strict=True)]
         s = [b2 * v + (1 - b2) * n for v, n in zip(s, new, strict=True)]
-        optimizer.step(closure_of(model, optimizer))
+        step(model, optimizer)
     for ours, theirs in zip(values(model), w, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
     for p, v in zip(model.parameters(), s, strict=True):
         torch.testing.assert_close(optimizer.state[p]["precision"], v, rtol=1e-12, atol=0)
 
 
-def test_the_first_pass_is_at_a_sample_and_the_second_at_the_worst_point_of_the_mean():
-    model, calls = network().double(), []
-    optimizer = bsam(model, ess=50.0, rho=0.2, s_init=2.0)
+def test_the_first_pass_is_at_a_sample_and_the_second_at_the_worst_point_of_the_mean(task, step):
+    model = task.net(torch.float64)
     mean = values(model)
-    loss = optimizer.step(closure_of(model, optimizer, calls))
-    sample, worst = calls
+    (sample, worst), loss = step(model, bsam(model, ess=50.0, rho=0.2, s_init=2.0))
     for i, (x, y) in enumerate(zip(sample, mean, strict=True)):
         noise = standard_normal(y, seed=3, stream=i, step=0)
         torch.testing.assert_close(x, y + noise / math.sqrt(50 * 2))
-    for x, y, g in zip(worst, mean, gradient(model, sample), strict=True):
+    for x, y, g in zip(worst, mean, gradient(task, model, sample), strict=True):
         torch.testing.assert_close(x, y + 0.2 * g / 2)
-    parts = dict(zip(dict(model.named_parameters()), sample, strict=True))
-    at_sample = cross_entropy(torch.func.functional_call(model, parts, INPUTS.double()), LABELS)
-    assert loss.item() == pytest.approx(at_sample.item())
+    assert loss.item() == pytest.approx(loss_at(task, model, sample).item())
 
 
 def test_the_noise_around_the_mean_has_variance_one_over_n_times_s():
@@ -134,45 +132,44 @@ def test_on_a_quadratic_the_precision_settles_where_the_formula_says():
     assert ((found - expected).abs() < deviation).all()
 
 
-def test_the_noise_is_a_function_of_the_seed_and_nothing_else():
+def test_the_noise_is_a_function_of_the_seed_and_nothing_else(task, step):
     runs = {}
     for seed, torchs in ((3, 0), (3, 99), (4, 0)):
         with torch.random.fork_rng():
             torch.manual_seed(torchs)
-            model = network()
+            model = task.net()
             optimizer = bsam(model, seed=seed)
             for _ in range(3):
                 torch.rand(torchs)
-                optimizer.step(closure_of(model, optimizer))
+                step(model, optimizer)
         runs[seed, torchs] = values(model)
     assert same(runs[3, 0], runs[3, 99])
     assert not same(runs[3, 0], runs[4, 0])
 
 
 @pytest.mark.parametrize("call", [1, 2])
-def test_an_exception_in_either_pass_leaves_weights_and_state_as_they_were(call):
-    model, twin = network(), network()
+def test_an_exception_in_either_pass_leaves_weights_and_state_as_they_were(task, step, call):
+    model, twin = task.net(), task.net()
     optimizer, other = bsam(model), bsam(twin)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        optimizer.step(closure_of(model, optimizer, fail_at=[call]))
+    with pytest.raises(MemoryError):
+        step(model, optimizer, fail_at=call)
     assert same(values(model), values(twin))
-    for m, o in ((model, optimizer), (twin, other)):
-        o.step(closure_of(m, o))
+    step(model, optimizer)
+    step(twin, other)
     assert same(values(model), values(twin))
 
 
-def test_running_statistics_are_counted_once_a_step():
-    model = network(norm=True)
-    optimizer = bsam(model)
-    optimizer.step(closure_of(model, optimizer))
+def test_running_statistics_are_counted_once_a_step(task, step):
+    model = nn.Sequential(task.net(), nn.BatchNorm1d(3))
+    step(model, bsam(model))
     assert model[1].num_batches_tracked == 1
 
 
-def test_low_precision_weights_keep_their_state_in_float32_also_through_a_checkpoint():
-    model, fresh = network().bfloat16(), network().bfloat16()
+def test_low_precision_weights_keep_their_state_in_float32_also_through_a_checkpoint(task, step):
+    model, fresh = task.net(torch.bfloat16), task.net(torch.bfloat16)
     optimizer, other = bsam(model), bsam(fresh)
     for _ in range(3):
-        optimizer.step(closure_of(model, optimizer))
+        step(model, optimizer)
     fresh.load_state_dict(model.state_dict())
     other.load_state_dict(deepcopy(optimizer.state_dict()))
     for p, q in zip(model.parameters(), fresh.parameters(), strict=True):
@@ -182,15 +179,26 @@ def test_low_precision_weights_keep_their_state_in_float32_also_through_a_checkp
             assert torch.equal(other.state[q][key], optimizer.state[p][key])
 
 
-def test_the_posterior_is_named_after_the_model():
-    model = network()
+def test_the_posterior_is_named_after_the_model(task, step):
+    model = task.net()
     optimizer = BSAM(model.parameters(), lr=0.1, ess=10, seed=0)
-    optimizer.step(closure_of(model, optimizer))
+    step(model, optimizer)
     posterior = optimizer.posterior(model)
     assert list(posterior.mean) == [name for name, _ in model.named_parameters()]
     assert same(posterior.mean.values(), values(model))
     with pytest.raises(InputError, match="names"):
         optimizer.posterior()
+
+
+def test_checkpointing_builds_the_state_of_a_fresh_optimizer(task, step):
+    model, fresh = task.net(), task.net()
+    optimizer, other = bsam(model), bsam(fresh, seed=8)
+    step(model, optimizer)
+    fresh.load_state_dict(model.state_dict())
+    set_optimizer_state_dict(fresh, other, deepcopy(get_optimizer_state_dict(model, optimizer)))
+    step(model, optimizer)
+    step(fresh, other)
+    assert same(values(model), values(fresh))
 
 
 @pytest.mark.parametrize(
@@ -205,16 +213,16 @@ def test_the_posterior_is_named_after_the_model():
         ({"seed": 1.5}, "seed=1.5"),
     ],
 )
-def test_bad_arguments_say_the_rule_and_the_way_out(options, message):
+def test_bad_arguments_say_the_rule_and_the_way_out(task, options, message):
     with pytest.raises(InputError, match=message):
-        bsam(network(), **options)
+        bsam(task.net(), **options)
 
 
-def test_a_step_without_a_closure_is_an_error_unless_there_is_nothing_to_lose():
-    model = network()
+def test_a_step_without_a_closure_is_an_error_unless_there_is_nothing_to_lose(task):
+    model = task.net()
     optimizer, before = bsam(model), values(model)
     optimizer.step()  # as checkpointing does to build the state
-    cross_entropy(model(INPUTS), LABELS).backward()
+    cross_entropy(model(task.x), task.y).backward()
     with pytest.raises(InputError, match=r"give step\(closure\)"):
         optimizer.step()
     assert same(values(model), before)

@@ -1,4 +1,3 @@
-import gc
 import itertools
 from copy import deepcopy
 
@@ -11,6 +10,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import cross_entropy
 from torch.optim import LBFGS, SGD, AdamW
 
@@ -168,25 +168,38 @@ def test_weights_come_back_bit_for_bit_from_the_perturbed_context():
     assert same(values(model), before)
 
 
-def test_the_first_gradient_is_freed_before_the_second_pass_and_the_copy_after_it():
+def test_the_first_gradient_is_gone_before_the_second_pass_and_the_copy_after_it(monkeypatch):
     weight = nn.Parameter(torch.ones(37, 41))
-    optimizer, counts = SAM([weight], SGD, lr=0.1), []
+    optimizer, clone = SAM([weight], SGD, lr=0.1), torch.Tensor.clone
+    copies, grads, gone = [], [], []
 
-    def alive():
-        gc.collect()
-        found = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
-        return sum(t.shape == (37, 41) for t in found)
+    def recorded(tensor, *args, **kwargs):
+        copy = clone(tensor, *args, **kwargs)
+        copies.append(StorageWeakRef(copy.untyped_storage()))
+        return copy
 
     def closure():
-        counts.append(alive())
+        gone.append([grad.expired() for grad in grads])
         loss = (weight**2).sum()
         loss.backward()
+        grads.append(StorageWeakRef(weight.grad.untyped_storage()))
         return loss
 
+    monkeypatch.setattr(torch.Tensor, "clone", recorded)
     optimizer.step(closure)
-    assert counts == [1, 2]  # the weight; the weight and its copy
-    optimizer.zero_grad()
-    assert alive() == 1
+    assert gone == [[], [True]]
+    assert [copy.expired() for copy in copies] == [True]  # one copy, of the weights
+
+
+def test_a_stale_gradient_of_a_frozen_parameter_counts_for_nothing():
+    model, calls = network(), []
+    optimizer = sam(model, rho=0.25)
+    closure_of(model, optimizer, calls=calls)()
+    model[0].weight.requires_grad_(False)
+    with optimizer.perturbed():
+        moves = [now - then for now, then in zip(values(model), calls[0], strict=True)]
+    assert not moves[0].any()
+    assert global_norm(moves) == pytest.approx(0.25, rel=1e-5)
 
 
 # ---- BatchNorm ----
@@ -260,6 +273,8 @@ def test_the_context_form_equals_the_closure_form():
         optimizer.step()
         other.step(closure_of(theirs, other))
     assert same(values(ours), values(theirs))
+    with pytest.raises(InputError, match="second gradient"):  # the one it had is used up
+        optimizer.step()
 
 
 def test_a_grad_scaler_changes_nothing_and_its_skips_leave_no_trace():

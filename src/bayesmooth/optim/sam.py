@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
@@ -47,7 +47,7 @@ class SAM(Optimizer):
 
     Args:
         params: parameters, named parameters or groups of them; a group may have its own `rho`.
-        base_optimizer: the class of the optimizer that takes the step, `torch.optim.SGD`, say.
+        base_optimizer: the class of the optimizer that takes the step.
         rho: the radius ρ ≥ 0. The method's paper uses 0.05 (CIFAR-10) and 0.1 (CIFAR-100).
         base_kwargs: what the base optimizer takes: `lr`, `momentum`, `weight_decay`, …
 
@@ -60,7 +60,7 @@ class SAM(Optimizer):
     def __init__(
         self,
         params: ParamsT,
-        base_optimizer: type[Optimizer],
+        base_optimizer: type[Optimizer] = SGD,
         rho: float = 0.05,
         **base_kwargs: Any,
     ) -> None:
