@@ -1,0 +1,44 @@
+"""Who softens the labels: one file a method, one shape for all."""
+
+from bayesmooth.losses.acls import ACLS
+from bayesmooth.losses.alasca import ALASCA
+from bayesmooth.losses.base import Loss
+from bayesmooth.losses.confidence_penalty import ConfidencePenalty
+from bayesmooth.losses.correction import BackwardCorrection, ForwardCorrection, estimate_transition
+from bayesmooth.losses.cross_entropy import CrossEntropy
+from bayesmooth.losses.label_smoothing import LabelSmoothing
+from bayesmooth.losses.low_rank import LowRankSmoothing
+from bayesmooth.losses.online import OnlineLabelSmoothing
+from bayesmooth.losses.ood import OODSmoothing
+from bayesmooth.losses.self_knowledge import SelfKnowledgeSmoothing
+
+LOSSES: dict[str, type[Loss]] = {
+    "ce": CrossEntropy,
+    "ls": LabelSmoothing,
+    "ols": OnlineLabelSmoothing,
+    "acls": ACLS,
+    "self_knowledge": SelfKnowledgeSmoothing,
+    "alasca": ALASCA,
+    "loras": LowRankSmoothing,
+    "als": OODSmoothing,
+    "confidence_penalty": ConfidencePenalty,
+    "forward_correction": ForwardCorrection,
+    "backward_correction": BackwardCorrection,
+}
+
+__all__ = [
+    "ACLS",
+    "ALASCA",
+    "LOSSES",
+    "BackwardCorrection",
+    "ConfidencePenalty",
+    "CrossEntropy",
+    "ForwardCorrection",
+    "LabelSmoothing",
+    "Loss",
+    "LowRankSmoothing",
+    "OODSmoothing",
+    "OnlineLabelSmoothing",
+    "SelfKnowledgeSmoothing",
+    "estimate_transition",
+]

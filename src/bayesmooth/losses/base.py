@@ -1,0 +1,155 @@
+"""What every loss has: checked inputs, float32 arithmetic or better, a reduction, the loop's hooks."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bayesmooth.errors import InputError
+
+Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": torch.mean,
+    "sum": torch.sum,
+    "none": lambda values: values,
+}
+
+
+class Loss(nn.Module):
+    """`loss(logits, labels, **extra)` for logits (B, K) and labels (B,) in 0…K−1.
+
+    A method implements `per_example`. It takes from `extra` what it wants and ignores the rest; `needs` names what the
+    training loop has to pass: "index" (B,) positions in the training set, "past" (B, K) probabilities of the past self,
+    "epoch" as a float. A constructor that depends on the data takes `num_classes` and `num_examples`.
+    Whatever must survive a restart is a buffer or a parameter; parameters are trained beside the model's.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        self.reduction = one_of("reduction", reduction, REDUCTIONS)
+
+    def forward(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
+        """The loss of a batch: a scalar, or (B,) with reduction="none"."""
+        check_batch(logits, labels)
+        if logits.dtype in (torch.float16, torch.bfloat16):
+            logits = logits.float()
+        return REDUCTIONS[self.reduction](self.per_example(logits, labels.long(), **extra))
+
+    def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
+        """(B,) losses of checked logits, at least float32, and int64 labels."""
+        raise NotImplementedError
+
+    def attach(self, model: nn.Module, example_input: Tensor | None = None) -> None:
+        """Called once, before the optimizer is built, for methods that look inside the model."""
+
+    def end_epoch(self) -> None:
+        """Called after the last batch of every epoch."""
+
+    def check_classes(self, logits: Tensor, expected: int) -> None:
+        """The number of classes that the loss was built for."""
+        if logits.shape[1] != expected:
+            raise InputError(
+                f"logits of {logits.shape[1]} classes: {type(self).__name__} was built for {expected}; "
+                f"build it for the width of the model's last layer"
+            )
+
+
+class _KnownGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return values.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * upstream.unsqueeze(1), None, None
+
+
+def known_gradient(logits: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
+    """(B,) `values` whose gradient in the (B, K) logits is at hand: p − t, t the effective label.
+
+    It costs one multiplication in the backward pass, where autograd would walk over several arrays of that size.
+    It can be differentiated once.
+    """
+    result: Tensor = _KnownGradient.apply(logits, values, gradient)  # type: ignore[no-untyped-call]
+    return result
+
+
+def predictions(logits: Tensor) -> Tensor:
+    """argmax over the classes; the first of several maxima."""
+    if logits.device.type == "cpu" and not torch.compiler.is_compiling():
+        return torch.from_numpy(logits.detach().numpy().argmax(1))  # ten times torch's speed
+    return logits.argmax(1)
+
+
+def pick(values: Tensor, labels: Tensor) -> Tensor:
+    """values[n, labels[n]], (B,)."""
+    return values.gather(1, labels.unsqueeze(1)).squeeze(1)
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Σ_j a_nj b_nj, (B,)."""
+    return (a * b).sum(1)
+
+
+def subtract_one_hot(values: Tensor, labels: Tensor) -> Tensor:
+    """values − y in place, without building y."""
+    ones = values.new_ones(len(labels), 1)
+    return values.scatter_add_(1, labels.unsqueeze(1), ones.neg_())
+
+
+def check_batch(logits: Tensor, labels: Tensor) -> None:
+    """(B, K) floating logits and (B,) integer labels in 0…K−1, B ≥ 1, K ≥ 2."""
+    if logits.ndim != 2 or not logits.is_floating_point():
+        raise InputError(
+            f"logits of shape {tuple(logits.shape)} and {logits.dtype}: must be (batch, classes) and floating; "
+            "flatten other dimensions into the batch"
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise InputError(
+            f"labels of {labels.dtype}: must be integer class numbers; "
+            "use labels.long(), or labels.argmax(1) for one-hot rows"
+        )
+    if labels.shape != logits.shape[:1]:
+        raise InputError(
+            f"labels of shape {tuple(labels.shape)} for logits of shape {tuple(logits.shape)}: "
+            "must be one label a row; pass labels of shape (batch,)"
+        )
+    if len(labels) == 0:
+        raise InputError("batch of 0 examples: must hold at least 1; skip empty batches")
+    if logits.shape[1] < 2:
+        raise InputError(
+            "logits of 1 class: must be at least 2; for one logit f pass the pair (0, f)"
+        )
+    check_range("label", labels, logits.shape[1], "drop ignored examples, count classes from 0")
+
+
+def check_range(name: str, values: Tensor, size: int, way_out: str) -> None:
+    """Integers in 0…size−1; a compiled graph leaves the check to the indexing kernel."""
+    if torch.compiler.is_compiling():
+        return
+    low, high = (int(bound) for bound in torch.aminmax(values))
+    if low < 0 or high >= size:
+        bad = low if low < 0 else high
+        raise InputError(f"{name} {bad}: must be in 0…{size - 1}; {way_out}")
+
+
+def within(name: str, value: float, low: float, high: float, way_out: str) -> float:
+    """The value of an option, which must lie in [low, high]."""
+    if not low <= value <= high:
+        raise InputError(f"{name}={value}: must be in [{low:g}, {high:g}]; {way_out}")
+    return value
+
+
+def one_of(name: str, value: str, choices: Iterable[str]) -> str:
+    """The value of an option, which must be among the choices."""
+    if value not in choices:
+        raise InputError(
+            f"{name}={value!r}: must be one of {', '.join(map(repr, choices))}; choose one"
+        )
+    return value

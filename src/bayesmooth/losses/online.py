@@ -1,0 +1,84 @@
+"""Online label smoothing: the soft label of a class is its mean correct prediction of the last epoch."""
+
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from bayesmooth.losses.base import Loss, Reduction, dot, one_of, predictions, within
+
+
+class OnlineLabelSmoothing(Loss):
+    """L = −(1−α) log p_y − α Σ_j S_yj log p_j, so ε = α(S_y − y)  (equ: ols noise).
+
+    Row c of S is the soft label of class c. In training mode every forward adds p of the correctly predicted examples
+    to the sum of their class; `end_epoch` divides by their number and makes the result the next S. Under
+    torch.distributed it joins the sums of all ranks first: call it on every rank, and save every rank's state.
+
+    init: "ls" starts from label smoothing with rate `smoothing` on the other classes, as in the paper's comparison;
+    "zeros" starts without a soft term, as in the authors' code (its first epoch is (1−α)·cross-entropy).
+    empty: a class with no correct prediction gets a row of zeros ("zero": its soft term vanishes, ε = α(p − y)),
+    1/K ("uniform", as in the authors' code), or keeps its row ("keep").
+
+    References: Zhang et al., Delving Deep into Label Smoothing, IEEE TIP 2021. Their a is 1 − α.
+    """
+
+    soft: Tensor
+    sums: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 0.5,
+        *,
+        init: Literal["ls", "zeros"] = "ls",
+        smoothing: float = 0.1,
+        empty: Literal["zero", "uniform", "keep"] = "zero",
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.alpha = within("alpha", alpha, 0, 1, "0 is plain cross-entropy")
+        self.empty = one_of("empty", empty, ("zero", "uniform", "keep"))
+        within("smoothing", smoothing, 0, 1, "0 starts from the given labels")
+        within("num_classes", num_classes, 2, float("inf"), "count the classes of the labels")
+        soft = torch.zeros(num_classes, num_classes)
+        if one_of("init", init, ("ls", "zeros")) == "ls":
+            soft.fill_(smoothing / (num_classes - 1)).fill_diagonal_(1 - smoothing)
+        self.register_buffer("soft", soft)
+        self.register_buffer("sums", torch.zeros(num_classes, num_classes))
+        self.register_buffer("counts", torch.zeros(num_classes))
+
+    def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
+        """−(1−α) log p_y − α Σ_j S_yj log p_j."""
+        self.check_classes(logits, len(self.soft))
+        log_probs = logits.log_softmax(1)
+        if self.training:
+            self._add(log_probs.detach(), labels)
+        soft_label = self.soft.index_select(0, labels).to(log_probs.dtype)
+        hard = F.nll_loss(log_probs, labels, reduction="none")
+        return (1 - self.alpha) * hard - self.alpha * dot(soft_label, log_probs)
+
+    def _add(self, log_probs: Tensor, labels: Tensor) -> None:
+        """Sum p of the correct predictions by class."""
+        correct = (predictions(log_probs) == labels).nonzero().squeeze(1)
+        classes = labels[correct]
+        probs = log_probs.index_select(0, correct).exp_().to(self.sums.dtype)
+        self.sums.index_add_(0, classes, probs)
+        self.counts.index_add_(0, classes, self.counts.new_ones(len(classes)))
+
+    @torch.no_grad()
+    def end_epoch(self) -> None:
+        """S ← mean correct prediction by class, then start to count anew."""
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(self.sums)
+            dist.all_reduce(self.counts)
+        seen = self.counts.unsqueeze(1) > 0
+        mean = self.sums / self.counts.clamp_min(1).unsqueeze(1)
+        if self.empty != "keep":
+            self.soft.fill_(0.0 if self.empty == "zero" else 1 / len(self.soft))
+        torch.where(seen, mean, self.soft, out=self.soft)
+        self.sums.zero_()
+        self.counts.zero_()

@@ -1,0 +1,270 @@
+"""The losses under test: each with its formula once more, in plain float64, and its closed-form noise."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bayesmooth.losses import ALASCA, LOSSES, Loss
+
+
+@dataclass(frozen=True)
+class Case:
+    """In `value(loss, z, frozen, y)` whatever carries no gradient is computed from `frozen`; noise(loss, z, y) is ε."""
+
+    method: str
+    value: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
+    noise: Callable[[Any, Tensor, Tensor], Tensor]
+    options: Callable[[int], dict[str, Any]] = lambda K: {}
+    prepare: Callable[[Any, Tensor], dict[str, Any]] = lambda loss, z: {}
+    variant: str = ""
+
+    def make(self, K: int, **options: Any) -> Loss:
+        torch.manual_seed(0)
+        loss = LOSSES[self.method](**self.options(K), **options)
+        if isinstance(loss, ALASCA):
+            loss.attach(TinyResNet(), images(1))
+        if self.method == "loras":
+            nn.init.normal_(loss.embedding, std=0.5)
+        if (
+            self.method == "ols"
+        ):  # an epoch whose predictions are all correct, so that S is no constant
+            loss(2 * torch.eye(K) + 0.3 * torch.randn(K, K), torch.arange(K))
+            loss.end_epoch()
+        return loss
+
+    def __call__(self, loss: Loss, z: Tensor, y: Tensor) -> Tensor:
+        return loss(z, y, **self.prepare(loss, z))
+
+
+class TinyResNet(nn.Module):
+    """Three stages that halve the image, as the first three of a ResNet do."""
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__()
+        self.layer1 = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.layer2 = nn.Sequential(nn.Conv2d(4, 6, 3, padding=1, stride=2), nn.ReLU())
+        self.layer3 = nn.Sequential(nn.Conv2d(6, 8, 3, padding=1, stride=2), nn.ReLU())
+        self.fc = nn.Linear(8, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
+
+
+def images(batch: int, size: int = 16) -> Tensor:
+    return torch.randn(batch, 1, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def one_hot(z: Tensor, y: Tensor) -> Tensor:
+    return F.one_hot(y, z.shape[1]).to(z.dtype)
+
+
+def soft_ce(z: Tensor, t: Tensor) -> Tensor:
+    return -(t * z.log_softmax(1)).sum(1)
+
+
+def entropy(p: Tensor) -> Tensor:
+    return -torch.special.xlogy(p, p).sum(1)
+
+
+def smooth(z: Tensor, y: Tensor, off: float) -> Tensor:
+    """The label with `off` on each other class."""
+    return one_hot(z, y) * (1 - z.shape[1] * off) + off
+
+
+def past(z: Tensor) -> Tensor:
+    return z.detach().flip(1).mul(0.5).to(torch.promote_types(z.dtype, torch.float32)).softmax(1)
+
+
+def rate(z: Tensor) -> Tensor:
+    return (1 - entropy(z.softmax(1)) / math.log(z.shape[1])).unsqueeze(1)
+
+
+def self_label(z: Tensor, y: Tensor) -> Tensor:
+    return (1 - rate(z)) * one_hot(z, y) + rate(z) * past(z)
+
+
+def acls_value(loss: Any, z: Tensor, frozen: Tensor, y: Tensor) -> Tensor:
+    top = frozen.max(1, keepdim=True).values
+    is_top = (frozen == top).to(z.dtype)
+    positive = (is_top * (z - loss.margin).relu() ** 2).sum(1)
+    negative = ((1 - is_top) * (top - z - loss.margin).relu() ** 2).sum(1) / (z.shape[1] - 1)
+    return soft_ce(z, one_hot(z, y)) + loss.alpha * (positive + 0.1 * negative)
+
+
+def acls_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    top = z.max(1, keepdim=True).values
+    is_top = (z == top).to(z.dtype)
+    others = 0.1 / (z.shape[1] - 1) * (top - z - loss.margin).relu()
+    return 2 * loss.alpha * (others - is_top * (z - loss.margin).relu())
+
+
+def spread(loss: Any, z: Tensor, frozen: Tensor, y: Tensor) -> Tensor:
+    k = frozen.argmax(1) if loss.exclude == "predicted" else y
+    others = z.softmax(1)[one_hot(z, k) == 0].view(len(z), -1)
+    return (others.var(1, correction=0) + 1e-12).sqrt()
+
+
+def spread_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    """−λ p_i (d_i − Σ_j p_j d_j) with d_i = (p_i − p̄)/((K−1)s) on the classes that are not excluded."""
+    p, s = z.softmax(1), spread(loss, z, z, y).unsqueeze(1)
+    inside = 1 - one_hot(z, z.argmax(1) if loss.exclude == "predicted" else y)
+    mean = (p * inside).sum(1, keepdim=True) / (z.shape[1] - 1)
+    d = inside * (p - mean) / ((z.shape[1] - 1) * s)
+    return -loss.weight * p * (d - (p * d).sum(1, keepdim=True))
+
+
+def penalty_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    p = z.softmax(1)
+    H = entropy(p).unsqueeze(1)
+    active = 1.0 if loss.threshold is None else (loss.threshold > H).to(z.dtype)
+    return -loss.beta * active * p * (p.log() + H)
+
+
+def low_rank_label(loss: Any, y: Tensor) -> Tensor:
+    E = loss.embedding.detach().double()
+    return (E[y] @ E.t()).softmax(1)
+
+
+def low_rank_value(loss: Any, z: Tensor, frozen: Tensor, y: Tensor) -> Tensor:
+    V = low_rank_label(loss, y)
+    return soft_ce(z, one_hot(z, y)) + loss.beta * (soft_ce(z, V) - loss.eta * entropy(V))
+
+
+def alasca_value(loss: Any, z: Tensor, frozen: Tensor, y: Tensor) -> Tensor:
+    """At epoch 15 of a 30-epoch warm-up, with an average that starts at 0; other logits come from the heads."""
+    confidence = (0.3 * frozen.double() / 0.333).softmax(1).gather(1, y[:, None])
+    kept = 0.5 * confidence + 0.5
+    label = one_hot(z, y) * kept + (1 - one_hot(z, y)) * (1 - kept) / (z.shape[1] - 1)
+    model, x = tiny_resnet(), images(len(z))
+    features = [x := stage(x) for stage in (model.layer1, model.layer2, model.layer3)]
+    outputs = [head(f).double() for head, f in zip(loss.heads, features, strict=True)]
+    return soft_ce(z, one_hot(z, y)) + 2 * sum(soft_ce(h, label) for h in outputs)
+
+
+def alasca_prepare(loss: Any, z: Tensor) -> dict[str, Any]:
+    model = tiny_resnet()
+    loss.attach(model)
+    model(images(len(z)))
+    return {"index": torch.arange(len(z)), "epoch": 15.0}
+
+
+def tiny_resnet() -> TinyResNet:
+    torch.manual_seed(2)
+    return TinyResNet()
+
+
+def transition(K: int) -> Tensor:
+    mixed = torch.rand(K, K, generator=torch.Generator().manual_seed(3)).double()
+    return 0.7 * torch.eye(K, dtype=torch.float64) + 0.3 * mixed / mixed.sum(1, keepdim=True)
+
+
+def forward_label(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    joint = z.softmax(1) * transition(z.shape[1]).t()[y]
+    return joint / joint.sum(1, keepdim=True)
+
+
+def no_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    return torch.zeros_like(z)
+
+
+CASES = [
+    Case("ce", lambda loss, z, frozen, y: soft_ce(z, one_hot(z, y)), no_noise),
+    Case(
+        "ls",
+        lambda loss, z, frozen, y: soft_ce(z, smooth(z, y, 0.1 / z.shape[1])),
+        lambda loss, z, y: 0.1 * (1 / z.shape[1] - one_hot(z, y)),
+    ),
+    Case(
+        "ls",
+        lambda loss, z, frozen, y: soft_ce(z, smooth(z, y, 0.1 / (z.shape[1] - 1))),
+        lambda loss, z, y: 0.1 * ((1 - one_hot(z, y)) / (z.shape[1] - 1) - one_hot(z, y)),
+        lambda K: {"form": "others"},
+        variant="others",
+    ),
+    Case(
+        "ols",
+        lambda loss, z, frozen, y: 0.7 * soft_ce(z, one_hot(z, y)) + 0.3 * soft_ce(z, loss.soft[y]),
+        lambda loss, z, y: 0.3 * (loss.soft[y] - one_hot(z, y)),
+        lambda K: {"num_classes": K, "alpha": 0.3},
+    ),
+    Case("acls", acls_value, acls_noise, lambda K: {"margin": 1.0}),
+    Case(
+        "self_knowledge",
+        lambda loss, z, frozen, y: soft_ce(z, self_label(frozen, y)),
+        lambda loss, z, y: rate(z) * (past(z) - one_hot(z, y)),
+        prepare=lambda loss, z: {"past": past(z)},
+    ),
+    Case(
+        "alasca",
+        alasca_value,
+        no_noise,
+        lambda K: {"num_classes": K, "num_examples": 64},
+        alasca_prepare,
+    ),
+    Case(
+        "loras",
+        low_rank_value,
+        lambda loss, z, y: loss.beta * (low_rank_label(loss, y) - z.softmax(1)),
+        lambda K: {"num_classes": K, "dropout": 0.0},
+    ),
+    *(
+        Case(
+            "als",
+            lambda loss, z, frozen, y: soft_ce(z, one_hot(z, y)) + 0.5 * spread(loss, z, frozen, y),
+            spread_noise,
+            lambda K, exclude=exclude: {"weight": 0.5, "exclude": exclude},
+            variant=exclude,
+        )
+        for exclude in ("predicted", "true")
+    ),
+    Case(
+        "confidence_penalty",
+        lambda loss, z, frozen, y: soft_ce(z, one_hot(z, y)) - 0.1 * entropy(z.softmax(1)),
+        penalty_noise,
+    ),
+    Case(
+        "confidence_penalty",
+        lambda loss, z, frozen, y: (
+            soft_ce(z, one_hot(z, y)) + 0.2 * (loss.threshold - entropy(z.softmax(1))).relu()
+        ),
+        penalty_noise,
+        lambda K: {"beta": 0.2, "threshold": 0.5 * math.log(K)},
+        variant="hinge",
+    ),
+    Case(
+        "forward_correction",
+        lambda loss, z, frozen, y: -(z.softmax(1) * transition(z.shape[1]).t()[y]).sum(1).log(),
+        lambda loss, z, y: forward_label(loss, z, y) - one_hot(z, y),
+        lambda K: {"transition": transition(K)},
+    ),
+    Case(
+        "backward_correction",
+        lambda loss, z, frozen, y: soft_ce(z, transition(z.shape[1]).inverse()[y]),
+        lambda loss, z, y: transition(z.shape[1]).inverse()[y] - one_hot(z, y),
+        lambda K: {"transition": transition(K)},
+    ),
+]
+
+
+@pytest.fixture(
+    params=CASES, ids=lambda case: f"{case.method}{case.variant and '-' + case.variant}"
+)
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param
+
+
+@pytest.fixture
+def cases() -> list[Case]:
+    return CASES
+
+
+@pytest.fixture
+def tiny_model() -> Callable[[], TinyResNet]:
+    """Builds the same small ResNet every time."""
+    return tiny_resnet

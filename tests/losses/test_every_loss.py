@@ -1,0 +1,240 @@
+"""Every loss goes through the same truths; a row in the table of conftest.py brings a new one in."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from bayesmooth.errors import InputError
+from bayesmooth.losses import LOSSES
+
+LOG_P = torch.tensor([[0.7, 0.2, 0.1]]).log()
+Z = torch.tensor([[2.0, 1.0, 0.0]])
+T = [[0.8, 0.2], [0.3, 0.7]]
+GOLDENS = [
+    ("ce", {}, Z, [0], {}, 0.4076060),
+    ("ls", {"alpha": 0.1}, Z, [0], {}, 0.5076060),
+    ("ls", {"alpha": 0.1, "form": "others"}, Z, [0], {}, 0.5576060),
+    ("ols", {"num_classes": 3}, Z, [0], {}, 0.4826060),  # half plain, half "others"
+    ("ols", {"num_classes": 3, "init": "zeros"}, Z, [0], {}, 0.2038030),  # half plain
+    ("acls", {}, torch.tensor([[12, 0, -1], [3, 11, 0.5]]), [0, 0], {}, 4.2833107),
+    ("self_knowledge", {}, LOG_P, [0], {"past": torch.tensor([[0.5, 0.3, 0.2]])}, 0.5633452),
+    ("loras", {"num_classes": 3, "dropout": 0.0}, Z, [0], {}, 0.5373805),  # V = 1/3
+    ("als", {"weight": 1.0}, LOG_P, [1], {}, 1.6594379),  # 0.05 above cross-entropy
+    ("confidence_penalty", {"beta": 0.1}, LOG_P, [0], {}, 0.2764931),
+    ("confidence_penalty", {"beta": 0.1, "threshold": 1.0}, LOG_P, [0], {}, 0.3764931),
+    ("forward_correction", {"transition": T}, torch.tensor([[0.6, 0.4]]).log(), [1], {}, 0.9162907),
+    (
+        "backward_correction",
+        {"transition": T},
+        torch.tensor([[0.6, 0.4]]).log(),
+        [1],
+        {},
+        1.1595698,
+    ),
+]
+
+
+def batch(K, B=6, scale=3.0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(K)
+    z = scale * torch.randn(B, K, generator=generator, dtype=torch.float64)
+    y = torch.where(torch.arange(B) % 2 == 0, z.argmax(1), torch.arange(B) % K)
+    return z.to(dtype), y
+
+
+def noise_of(case, loss, z, y):
+    z = z.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(case(loss, z, y).sum(), z)
+    return z.softmax(1).detach() - gradient - torch.nn.functional.one_hot(y, z.shape[1])
+
+
+@pytest.mark.parametrize(("name", "options", "z", "y", "extra", "value"), GOLDENS)
+def test_golden_number(name, options, z, y, extra, value):
+    loss = LOSSES[name](**options)(z, torch.tensor(y), **extra)
+    assert loss.item() == pytest.approx(value, rel=5e-7)
+
+
+def test_every_method_is_a_case_and_has_a_golden_number(cases):
+    assert {case.method for case in cases} == set(LOSSES)
+    assert {golden[0] for golden in GOLDENS} == set(LOSSES) - {"alasca"}  # its own file has it
+
+
+@pytest.mark.parametrize("K", [2, 3, 1000])
+def test_value_is_the_formula(case, K):
+    z, y = batch(K)
+    loss = case.make(K, reduction="none")
+    expected = case.value(loss, z, z, y)
+    torch.testing.assert_close(case(loss, z, y), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("K", [2, 5])
+def test_gradient_is_the_finite_difference(case, K):
+    z, y = batch(K)
+    loss = case.make(K, reduction="sum")
+    steps = 1e-5 * torch.eye(z.numel(), dtype=z.dtype).view(-1, *z.shape)
+    differences = [
+        (case.value(loss, z + d, z, y).sum() - case.value(loss, z - d, z, y).sum()) / 2e-5
+        for d in steps
+    ]
+    z.requires_grad_()
+    case(loss, z, y).backward()
+    torch.testing.assert_close(z.grad, torch.stack(differences).view_as(z), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("K", [2, 7, 1000])
+def test_noise_of_the_effective_label_is_the_closed_form(case, K):
+    z, y = batch(K)
+    loss = case.make(K, reduction="sum")
+    expected = case.noise(loss, z, y).double()
+    torch.testing.assert_close(noise_of(case, loss, z, y), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("K", [2, 1000])
+def test_extreme_logits_give_finite_losses_and_gradients(case, K):
+    signs = torch.randint(2, (8, K), generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    z, y = (1e4 * signs).requires_grad_(), torch.arange(8) % K
+    loss = case(case.make(K), z, y)
+    loss.backward()
+    assert loss.isfinite()
+    assert z.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("K", [2, 1000])
+def test_autocast_computes_in_float32(case, K, dtype):
+    layer, x = nn.Linear(8, K), 30 * torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    nn.init.uniform_(layer.weight, -1, 1, generator=torch.Generator().manual_seed(1))
+    y, loss = torch.arange(6) % K, case.make(K, reduction="none")
+    twin = copy.deepcopy(loss)
+    with torch.autocast("cpu", dtype):
+        z = layer(x)
+        value = case(loss, z, y)
+    value.sum().backward()
+    assert z.dtype == dtype
+    assert value.dtype == torch.float32
+    assert layer.weight.grad.isfinite().all()
+    tolerance = (
+        0.1 if case.method == "alasca" else 1e-5
+    )  # its heads are layers: they do run in half
+    torch.testing.assert_close(value, case(twin, z.float(), y), rtol=tolerance, atol=1e-5)
+
+
+def test_reductions_agree(case):
+    z, y = batch(5)
+    none, total, mean = (case(case.make(5, reduction=r), z, y) for r in ("none", "sum", "mean"))
+    assert none.shape == (6,)
+    torch.testing.assert_close(none.sum(), total)
+    torch.testing.assert_close(none.mean(), mean)
+
+
+def test_unknown_reduction_is_refused(case):
+    with pytest.raises(InputError, match=r"reduction='max': must be one of 'mean', 'sum', 'none'"):
+        case.make(3, reduction="max")
+
+
+def test_state_survives_saving_in_the_middle_of_an_epoch(case):
+    batches = [batch(4, B) for B in (5, 6, 7)]
+    straight, before = case.make(4), case.make(4)
+    case(straight, *batches[0])
+    case(before, *batches[0])
+    file = io.BytesIO()
+    torch.save(before.state_dict(), file)
+    file.seek(0)
+    resumed = case.make(4)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    for loss in (straight, resumed):
+        case(loss, *batches[1])
+        loss.end_epoch()
+    torch.testing.assert_close(
+        case(resumed, *batches[2]), case(straight, *batches[2]), rtol=0, atol=0
+    )
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_behave_alike(case, duplicate):
+    z, y = batch(4, dtype=torch.float32)
+    loss = case.make(4)
+    case.prepare(loss, z)  # a copy in the middle of a step
+    twin = duplicate(loss)
+    torch.testing.assert_close(case(twin, z, y), case(loss, z, y), rtol=0, atol=0)
+
+
+def test_extras_of_other_methods_are_ignored(case):
+    z, y = batch(4)
+    extra = {"index": torch.arange(6), "past": z.softmax(1), "epoch": 1.0, "weather": "fine"}
+    with_extras, without = case.make(4), case.make(4)
+    given = {**extra, **case.prepare(with_extras, z)}
+    torch.testing.assert_close(with_extras(z, y, **given), case(without, z, y))
+    assert with_extras.needs <= extra.keys()
+
+
+def test_integer_labels_of_any_width_mean_the_same(case):
+    z, y = batch(4)
+    expected = case(case.make(4), z, y)
+    for dtype in (torch.int32, torch.uint8):
+        torch.testing.assert_close(case(case.make(4), z, y.to(dtype)), expected)
+
+
+def test_global_generator_is_untouched(case):
+    loss, (z, y) = case.make(4), batch(4)
+    extra = case.prepare(loss, z)
+    before = torch.get_rng_state()
+    LOSSES[case.method](**case.options(4))
+    loss(z, y, **extra)
+    loss.end_epoch()
+    assert before.equal(torch.get_rng_state())
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_compiled_loss_is_the_loss(case):
+    z, y = batch(4, dtype=torch.float32)
+    loss, twin = case.make(4), case.make(4)
+    extra = case.prepare(twin, z)
+    compiled = torch.compile(twin, backend="eager")
+    z1, z2 = z.clone().requires_grad_(), z.clone().requires_grad_()
+    case(loss, z1, y).backward()
+    compiled(z2, y, **extra).backward()
+    torch.testing.assert_close(z1.grad, z2.grad)
+
+
+z, y = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])
+BAD_INPUTS = {
+    "label too large": (z, torch.tensor([0, 1, 3, 0]), r"label 3: must be in 0…2; drop ignored"),
+    "ignored label": (z, torch.tensor([0, -100, 2, 0]), r"label -100: must be in 0…2"),
+    "float labels": (z, y.float(), r"labels of torch.float32: must be integer .* use labels.long"),
+    "boolean labels": (z, y.bool(), r"labels of torch.bool: must be integer"),
+    "one-hot labels": (z, torch.eye(3).long()[y], r"labels of shape \(4, 3\) .* one label a row"),
+    "too few labels": (
+        z,
+        y[:2],
+        r"labels of shape \(2,\) for logits of shape \(4, 3\): must be one",
+    ),
+    "flat logits": (z[0], y, r"logits of shape \(3,\) .* must be \(batch, classes\)"),
+    "images of logits": (z[None], y[None], r"logits of shape \(1, 4, 3\) .* flatten"),
+    "integer logits": (z.long(), y, r"torch.int64: must be \(batch, classes\) and floating"),
+    "empty batch": (z[:0], y[:0], r"batch of 0 examples: must hold at least 1; skip"),
+    "one class": (z[:, :1], 0 * y, r"logits of 1 class: must be at least 2; for one logit f"),
+}
+
+
+@pytest.mark.parametrize("problem", BAD_INPUTS)
+def test_bad_input_is_refused_with_value_rule_and_way_out(case, problem):
+    z, y, message = BAD_INPUTS[problem]
+    loss = case.make(3)
+    state = copy.deepcopy(loss.state_dict())
+    with pytest.raises(InputError, match=message):
+        loss(z, y)
+    torch.testing.assert_close(loss.state_dict(), state, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "method", ["ols", "alasca", "loras", "forward_correction", "backward_correction"]
+)
+def test_a_loss_built_for_other_classes_refuses(cases, method):
+    case = next(case for case in cases if case.method == method)
+    with pytest.raises(InputError, match=r"logits of 5 classes: \w+ was built for 4; build it"):
+        case.make(4)(torch.zeros(2, 5), torch.tensor([0, 1]))
