@@ -58,7 +58,15 @@ def test_a_wrong_name_gets_the_nearest_one(arguments, options, message):
 def test_every_set_is_described_in_plain_data(tmp_path):
     rows = describe(tmp_path)
     assert [row["name"] for row in rows] == list(DATASETS)
+    assert {row["name"] for row in rows if row["found"]}.isdisjoint(PUBLIC)
     assert all(row["about"] and row["splits"] and row["files"] and row["bring"] for row in rows)
+
+
+def test_a_set_is_found_where_its_folder_is(mnist_dir):
+    found = {row["name"]: row["found"] for row in describe(mnist_dir)}
+    assert found["digits"]
+    assert found["mnist"]
+    assert not found["cifar10"]
 
 
 def test_check_tells_what_each_split_holds_or_what_is_wrong(mnist_dir):

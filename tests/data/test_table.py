@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.data import load
@@ -123,7 +123,6 @@ def test_a_parquet_file_that_is_none_is_refused(write):
 CELLS = st.text('xlabel,12.\n"\r\t\x00é', max_size=30).map(lambda text: f"x,label\n{text}".encode())
 
 
-@settings(max_examples=60)
 @given(CELLS | st.binary(max_size=40))
 def test_any_bytes_are_a_table_or_an_input_error(tmp_path_factory, result_or_input_error, data):
     path = tmp_path_factory.getbasetemp() / "fuzz.csv"

@@ -9,26 +9,30 @@ from typing import Any
 
 import torch
 
-from bayesmooth.data.cifar import cifar10, cifar10n, cifar100, cifar100n
-from bayesmooth.data.clothing import LISTS, clothing1m
+from bayesmooth.data.cifar import CIFAR10, CIFAR100, cifar10, cifar10n, cifar100, cifar100n
+from bayesmooth.data.clothing import FOLDERS, LISTS, clothing1m
 from bayesmooth.data.digits import digits
 from bayesmooth.data.embeddings import embeddings
 from bayesmooth.data.examples import Examples
 from bayesmooth.data.files import MissingError, data_root
 from bayesmooth.data.folder import folder
-from bayesmooth.data.idx import fashion_mnist, mnist
+from bayesmooth.data.idx import FASHION_FOLDERS, MNIST_FOLDERS, fashion_mnist, mnist
 from bayesmooth.data.table import table
 from bayesmooth.errors import InputError
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One row of the catalog: its `load(split, root, **options)`, its files, how to get them."""
+    """One row of the catalog: its `load(split, root, **options)`, its files, how to get them.
+
+    It is there if one of `places` is; without places it needs no files, or the user says where.
+    """
 
     load: Callable[..., Examples]
     about: str
     files: str
     bring: str
+    places: tuple[str, ...] = ()
     splits: tuple[str, ...] = ("train", "test")
 
     @property
@@ -56,6 +60,7 @@ DATASETS: dict[str, Dataset] = {
         f"mnist/{IDX} (or in MNIST/raw; packed or not)",
         f"curl -L --create-dirs --output-dir DIR/mnist --remote-name-all "
         f"'https://ossci-datasets.s3.amazonaws.com/mnist/{IDX}'",
+        MNIST_FOLDERS,
     ),
     "fashion_mnist": Dataset(
         fashion_mnist,
@@ -63,36 +68,42 @@ DATASETS: dict[str, Dataset] = {
         f"fashion-mnist/{IDX} (or in FashionMNIST/raw; packed or not)",
         f"curl -L --create-dirs --output-dir DIR/fashion-mnist --remote-name-all "
         f"'http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{IDX}'",
+        FASHION_FOLDERS,
     ),
     "cifar10": Dataset(
         cifar10,
         "60,000 photographs of 32 × 32, 10 classes",
         "cifar-10-batches-py/{data_batch_1 … 5,test_batch,batches.meta}",
         GET_CIFAR10,
+        (CIFAR10,),
     ),
     "cifar100": Dataset(
         cifar100,
         "60,000 photographs of 32 × 32, 100 classes",
         "cifar-100-python/{train,test,meta}",
         GET_CIFAR100,
+        (CIFAR100,),
     ),
     "cifar10n": Dataset(
         cifar10n,
         "CIFAR-10 with people's labels: aggre (9 % wrong), random1 … 3 (17–18 %), worse (40 %)",
         "CIFAR-10_human.pt beside cifar-10-batches-py",
         f"{GET_CIFAR10}\n  curl -L {HUMAN}/CIFAR-10_human.pt -o DIR/CIFAR-10_human.pt",
+        ("CIFAR-10_human.pt",),
     ),
     "cifar100n": Dataset(
         cifar100n,
         "CIFAR-100 with people's labels, 40 % wrong",
         "CIFAR-100_human.pt beside cifar-100-python",
         f"{GET_CIFAR100}\n  curl -L {HUMAN}/CIFAR-100_human.pt -o DIR/CIFAR-100_human.pt",
+        ("CIFAR-100_human.pt",),
     ),
     "clothing1m": Dataset(
         clothing1m,
         "1,000,000 pictures from shops, 14 classes, labels from the text around them",
         "clothing1m/{images/…,noisy_label_kv.txt,clean_label_kv.txt,*_key_list.txt,category_names_eng.txt}",
         "ask its authors (https://github.com/Cysu/noisy_label), and unpack it into DIR/clothing1m",
+        FOLDERS,
         tuple(LISTS),
     ),
     "folder": Dataset(
@@ -134,6 +145,8 @@ def load(
     try:
         return dataset.load(split, root, **options)
     except MissingError as missing:
+        if "path" in options:
+            raise InputError(f"{name}: {missing}\n  files: {dataset.files}") from None
         raise InputError(
             f"{name}: {missing}\n  files: {dataset.files}\n"
             f"  to get them: {_command(dataset, root)}\n"
@@ -142,7 +155,7 @@ def load(
 
 
 def describe(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
-    """Every data set as plain data: name, about, splits, options, files, bring."""
+    """Every data set as plain data: name, about, splits, options, files, bring, found."""
     root = data_root(data_dir)
     return [
         {
@@ -152,6 +165,7 @@ def describe(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
             "options": list(dataset.options),
             "files": dataset.files,
             "bring": _command(dataset, root),
+            "found": not dataset.places or any((root / place).exists() for place in dataset.places),
         }
         for name, dataset in DATASETS.items()
     ]
