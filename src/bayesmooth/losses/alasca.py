@@ -147,6 +147,12 @@ class ALASCA(Loss):
         ready = 1.0 if epoch >= self.warmup else epoch / self.warmup
         return ready * confidence + (1 - ready)
 
+    def __copy__(self) -> "ALASCA":
+        """A shallow copy reads the same features, once, and leaves them to the original too."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, _features=dict(self._features), _hooks=[])
+        return twin
+
     def __getstate__(self) -> dict[str, Any]:
         """A copy is attached to no model; `attach` it to one, and it keeps its heads."""
         return {**self.__dict__, "_features": {}, "_hooks": []}

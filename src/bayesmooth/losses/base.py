@@ -64,8 +64,8 @@ class _KnownGradient(torch.autograd.Function):
         return values.clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        refuse_second_derivatives()
         (gradient,) = ctx.saved_tensors
         return gradient * upstream.unsqueeze(1), None, None
 
@@ -78,6 +78,15 @@ def known_gradient(logits: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
     """
     result: Tensor = _KnownGradient.apply(logits, values, gradient)  # type: ignore[no-untyped-call]
     return result
+
+
+def refuse_second_derivatives() -> None:
+    """Called in a written-out backward pass: gradients are recorded there only for a second derivative."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise InputError(
+            "create_graph=True: the gradient of this loss is written out, so it must be differentiated once; "
+            "use CrossEntropy or LabelSmoothing where second derivatives are needed"
+        )
 
 
 def predictions(logits: Tensor) -> Tensor:

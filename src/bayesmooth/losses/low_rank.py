@@ -6,7 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesmooth.losses.base import Loss, Reduction, pick, predictions, within
+from bayesmooth.losses.base import (
+    Loss,
+    Reduction,
+    pick,
+    predictions,
+    refuse_second_derivatives,
+    within,
+)
 
 
 class LowRankSmoothing(Loss):
@@ -82,8 +89,8 @@ class _LowRank(torch.autograd.Function):
         return hard + beta * (log_total - agreement - eta * log_soft_total)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        refuse_second_derivatives()
         probs, soft, weighted, rows, embedding, labels = ctx.saved_tensors
         upstream = upstream.unsqueeze(1)
         scaled = -ctx.beta * upstream

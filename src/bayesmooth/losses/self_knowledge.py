@@ -31,9 +31,10 @@ class SelfKnowledgeSmoothing(Loss):
         hard = F.nll_loss(log_probs, labels, reduction="none")
         if past is None:
             return hard
+        past = past.detach()
         _check_past(past, logits)
+        past = past.to(log_probs.dtype)
         rate = smoothing_rate(log_probs.detach())
-        past = past.detach().to(log_probs.dtype)
         return (1 - rate) * hard - rate * dot(past, log_probs)
 
 

@@ -1,0 +1,140 @@
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from bayesmooth.errors import InputError
+from bayesmooth.losses import CrossEntropy, LabelSmoothing, OnlineLabelSmoothing
+
+Y = torch.tensor([1, 0, 0, 1])
+P = torch.tensor([[0.3, 0.6, 0.1], [0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.7, 0.1]])
+
+
+def after_an_epoch(**options):
+    loss = OnlineLabelSmoothing(3, **options)
+    loss(P.log(), Y)
+    loss.end_epoch()
+    return loss
+
+
+def test_only_correct_predictions_are_summed_by_class():
+    loss = OnlineLabelSmoothing(3)
+    loss(P[:2].log(), Y[:2])
+    loss(P[2:].log(), Y[2:])
+    torch.testing.assert_close(
+        loss.sums, torch.tensor([[0.7, 0.2, 0.1], [0.5, 1.3, 0.2], [0.0, 0.0, 0.0]])
+    )
+    assert loss.counts.tolist() == [1, 2, 0]
+
+
+def test_soft_labels_wait_for_the_end_of_the_epoch():
+    loss = OnlineLabelSmoothing(3)
+    before = loss.soft.clone()
+    loss(P.log(), Y)
+    assert loss.soft.equal(before)
+    loss.end_epoch()
+    torch.testing.assert_close(
+        loss.soft, torch.tensor([[0.7, 0.2, 0.1], [0.25, 0.65, 0.1], [0.0, 0.0, 0.0]])
+    )
+    assert not loss.sums.any()
+    assert not loss.counts.any()
+
+
+def test_evaluation_adds_nothing():
+    loss = OnlineLabelSmoothing(3).eval()
+    loss(P.log(), Y)
+    assert not loss.counts.any()
+
+
+def test_sums_carry_no_gradient():
+    z = P.log().requires_grad_()
+    loss = OnlineLabelSmoothing(3)
+    loss(z, Y).backward()
+    assert not loss.sums.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("empty", "row"), [("zero", [0, 0, 0]), ("uniform", [1 / 3] * 3), ("keep", [0.05, 0.05, 0.9])]
+)
+def test_a_class_without_correct_predictions(empty, row):
+    torch.testing.assert_close(after_an_epoch(empty=empty).soft[2], torch.tensor(row).float())
+
+
+def test_an_empty_class_left_at_zero_is_pulled_to_the_prediction():
+    """L = (1−α)·CE has t = (1−α)y + αp."""
+    z = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True)
+    loss = after_an_epoch(alpha=0.3)
+    loss(z, torch.tensor([2])).backward()
+    p, y = z.softmax(1).detach(), torch.tensor([[0.0, 0.0, 1.0]])
+    torch.testing.assert_close(p - z.grad - y, 0.3 * (p - y))
+
+
+def test_first_epoch_is_half_label_smoothing_or_half_nothing():
+    z = torch.randn(4, 3)
+    half = 0.5 * CrossEntropy()(z, Y)
+    smoothed = LabelSmoothing(0.2, form="others")(z, Y)
+    torch.testing.assert_close(OnlineLabelSmoothing(3, init="zeros")(z, Y), half)
+    torch.testing.assert_close(OnlineLabelSmoothing(3, smoothing=0.2)(z, Y), half + 0.5 * smoothed)
+
+
+def test_an_epoch_without_batches_leaves_only_what_empty_says():
+    loss = after_an_epoch(empty="keep")
+    before = loss.soft.clone()
+    loss.end_epoch()
+    assert loss.soft.equal(before)
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(InputError, match=r"init='ones': must be one of 'ls', 'zeros'"):
+        OnlineLabelSmoothing(3, init="ones")
+    with pytest.raises(InputError, match=r"empty='drop': must be one of 'zero', 'uniform', 'keep'"):
+        OnlineLabelSmoothing(3, empty="drop")
+    with pytest.raises(InputError, match=r"num_classes=1: must be in \[2, inf\]"):
+        OnlineLabelSmoothing(1)
+
+
+RANK = """
+import sys, torch, torch.distributed as dist
+from datetime import timedelta
+from bayesmooth.losses import OnlineLabelSmoothing
+rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=60))
+p = torch.tensor([[0.3, 0.6, 0.1], [0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.7, 0.1]])
+y = torch.tensor([1, 0, 0, 1])
+loss = OnlineLabelSmoothing(3)
+loss(p[rank::2].log(), y[rank::2])
+loss.end_epoch()
+torch.save(loss.state_dict(), f"{out}{rank}.pt")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch built without distributed")
+def test_two_processes_join_their_statistics(tmp_path):
+    """Each of two ranks sees half the batch; both end with the soft labels of the whole."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                RANK,
+                str(rank),
+                str(tmp_path / "store"),
+                str(tmp_path / "rank"),
+            ],
+            env=environment,
+        )
+        for rank in range(2)
+    ]
+    try:
+        assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    expected = after_an_epoch().state_dict()
+    for rank in range(2):
+        state = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
+        torch.testing.assert_close(state, expected)
