@@ -85,6 +85,11 @@ def test_nothing_else_gets_in(data, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_file_asks_for_is_said():
+    with pytest.raises(InputError, match=r"file, byte \d+: asks for 'posix\.system'"):
+        load_pickle(HOSTILE["a command"], "file")
+
+
 def nest(op):
     """A tuple that holds the one before twice, 64 times over: hashing it takes 2^64 steps."""
     start = b"\x80\x02" + b")q\x00"

@@ -8,6 +8,7 @@ from bayesmooth.models import (
     cnn,
     count_parameters,
     linear,
+    load_weights,
     mlp,
     resnet18,
     resnet34,
@@ -53,7 +54,7 @@ def test_cifar_stages_halve_the_picture_from_the_second_on():
         model.get_submodule(name).register_forward_hook(
             lambda _, __, out, name=name: sizes.update({name: tuple(out.shape[1:])})
         )
-    model(torch.zeros(1, 3, 32, 32).requires_grad_()[:, :, :, :].expand(2, -1, -1, -1))
+    model(torch.zeros(2, 3, 32, 32))
     assert sizes == {
         "layer1": (64, 32, 32),
         "layer2": (128, 16, 16),
@@ -81,16 +82,29 @@ def test_resnet50_has_the_names_and_shapes_of_public_weights():
 
 
 def test_weights_from_a_file_replace_all_but_a_new_head(tmp_path):
-    public = {key: value + 1 for key, value in resnet50(3).state_dict().items()}
+    public = {key: value + 1 for key, value in resnet_small(3).state_dict().items()}
     torch.save(public, tmp_path / "w.pth")
-    whole = resnet50(3, weights=tmp_path / "w.pth").state_dict()
-    assert all(torch.equal(whole[key], public[key]) for key in public)
-    fresh = resnet50(2, seed=4).state_dict()
-    body = resnet50(2, weights=tmp_path / "w.pth", new_head=True, seed=4).state_dict()
-    for key in body:
-        assert torch.equal(body[key], fresh[key] if key.startswith("fc.") else public[key])
-    with pytest.raises(InputError, match="`fc` has 3 classes, the model 2; new_head=True"):
+    whole, body, fresh = (
+        resnet_small(3),
+        resnet_small(2, seed=4),
+        resnet_small(2, seed=4).state_dict(),
+    )
+    load_weights(whole, tmp_path / "w.pth", "fc")
+    load_weights(body, tmp_path / "w.pth", "fc", new_head=True)
+    assert all(torch.equal(value, public[key]) for key, value in whole.state_dict().items())
+    for key, value in body.state_dict().items():
+        assert torch.equal(value, fresh[key] if key.startswith("fc.") else public[key])
+
+
+def test_a_head_for_other_classes_is_said_to_be_one(tmp_path):
+    torch.save({"fc.weight": torch.zeros(3, 2048), "fc.bias": torch.zeros(3)}, tmp_path / "w.pth")
+    with (
+        torch.device("meta"),
+        pytest.raises(InputError, match=r"3 classes, the model 2; new_head=True"),
+    ):
         resnet50(2, weights=tmp_path / "w.pth")
+    with torch.device("meta"), pytest.raises(InputError, match="another network: Missing key"):
+        resnet50(2, weights=tmp_path / "w.pth", new_head=True)
 
 
 class Hostile:

@@ -52,13 +52,10 @@ def embeddings(
     if not names:  # the train file numbers the classes of the others, which may lack one
         train = split_path(path, "train", root)
         names = _names(content if train == file else _content(train, labels, "train", root), file)
-    given, clean = (
-        encode(plain(content[key].tolist(), f"{file}: {key}"), names, f"{file}: {key}")
-        if key in content
-        else None
-        for key in ("labels", "clean_labels")
-    )
-    assert given is not None  # _content has seen them
+    given = encode(_labels(content, "labels", file), names, f"{file}: labels")
+    clean = None
+    if "clean_labels" in content:
+        clean = encode(_labels(content, "clean_labels", file), names, f"{file}: clean_labels")
     return Examples(
         _finite(content["embeddings"], file),
         given,
@@ -92,9 +89,11 @@ def _names(content: dict[str, Array], file: Path) -> tuple[str, ...]:
     if "class_names" in content:
         return tuple(_strings(content["class_names"], file, "class_names"))
     present = [key for key in ("labels", "clean_labels") if key in content]
-    return names_of(
-        [label for key in present for label in plain(content[key].tolist(), f"{file}: {key}")]
-    )
+    return names_of([label for key in present for label in _labels(content, key, file)])
+
+
+def _labels(content: dict[str, Array], key: str, file: Path) -> list[str]:
+    return plain(content[key].tolist(), f"{file}: {key}")
 
 
 def _finite(array: Array, file: Path) -> Tensor:

@@ -45,11 +45,10 @@ def table(
         names = names_of(
             [value for c in columns if c in train for value in _labels(train, c, file)]
         )
-    given, clean = (
-        encode(_labels(frame, c, file), names, f"{file}: {c}") if c in frame else None
-        for c in columns
-    )
-    assert given is not None  # _read has seen the column
+    given = encode(_labels(frame, label, file), names, f"{file}: {label}")
+    clean = None
+    if clean_label in frame:
+        clean = encode(_labels(frame, clean_label, file), names, f"{file}: {clean_label}")
     inputs, pictures = _inputs(frame, features, columns, file, size)
     text = {
         str(c): _texts(frame[c])
