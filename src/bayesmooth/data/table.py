@@ -131,6 +131,14 @@ def _is_text(column: Any) -> bool:
     return not require("pandas", extra="data").api.types.is_numeric_dtype(column)
 
 
+def _mostly_numbers(column: Any) -> bool:
+    """A stray word in a column of numbers is an error to report, not a reason to leave the column out."""
+    if not _is_text(column):
+        return True
+    numbers = require("pandas", extra="data").to_numeric(column.astype(str), errors="coerce")
+    return bool(numbers.notna().mean() > 0.5)
+
+
 def _texts(column: Any) -> list[str]:
     values = column.astype(object)
     return [str(value) for value in values.where(values.notna(), "").tolist()]
@@ -141,7 +149,7 @@ def _inputs(
 ) -> tuple[Inputs, Inputs | None]:
     """(inputs, pictures to show): numbers if there are any, pictures if there are paths."""
     free = [column for column in frame if column not in (*labels, *RESERVED)]
-    columns = list(features or [column for column in free if not _is_text(frame[column])])
+    columns = list(features or [column for column in free if _mostly_numbers(frame[column])])
     pictures = ImageFiles(file.parent, _texts(frame["path"]), size) if "path" in frame else None
     if columns:
         return _numbers(frame, columns, file), pictures
@@ -165,8 +173,10 @@ def _numbers(frame: Any, columns: list[str], file: Path) -> Tensor:
     broken = np.argwhere(~np.isfinite(values))
     if len(broken):
         row, column = broken[0]
-        cell = frame[columns[column]].iloc[row]
+        cell = (
+            f"{file}, row {row + 1}, column {columns[column]!r}: {frame[columns[column]].iloc[row]}"
+        )
         raise InputError(
-            f"{file}, row {row + 1}, column {columns[column]!r}: {cell} is not a finite number"
+            f"{cell} is not a finite number; mend it, or name other columns with features="
         )
     return torch.from_numpy(values)
