@@ -29,7 +29,8 @@ class ALASCA(Loss):
 
     `attach(model)` builds a head behind each of the model's named stages, before the optimizer is built: the heads are
     parameters of the loss. Forward needs `index` (B,), the examples' positions in the training set, and `epoch`.
-    The averages take 4·N·K bytes. Without them (Clothing1M): momentum=0, temperature=1, warmup=3.
+    The averages take 4·N·K bytes, and each rank of torch.distributed keeps its own. Without them (Clothing1M):
+    momentum=0, temperature=1, warmup=3.
 
     References: Ko et al., A Gift from Label Smoothing: Robust Training with Adaptive Label Smoothing via Auxiliary
     Classifier under Label Noise, AAAI 2023.
