@@ -112,17 +112,19 @@ def test_a_loss_that_was_never_attached_refuses():
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"epoch": 1.0}, r"index of shape None and epoch=1.0 for 6 examples: ALASCA needs both"),
+        ({"epoch": 1.0}, r"index of None, epoch=1.0 for 6 examples: ALASCA needs both"),
         ({"index": INDEX}, r"epoch=None for 6 examples: ALASCA needs both; pass index="),
         ({"index": INDEX[:2], "epoch": 1.0}, r"index of shape \(2,\)"),
+        ({"index": INDEX.float(), "epoch": 1.0}, r"index of shape \(6,\) and torch.float32"),
         ({"index": INDEX + 5, "epoch": 1.0}, r"index 24: must be in 0…19; build .* num_examples"),
     ],
 )
 def test_missing_or_wrong_extras_are_refused(rig, extra, message):
     model, loss = rig
+    before = copy.deepcopy(loss.state_dict())
     with pytest.raises(InputError, match=message):
         loss(model(X), Y, **extra)
-    assert not loss.ema.any()
+    torch.testing.assert_close(loss.state_dict(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])

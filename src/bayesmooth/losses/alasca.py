@@ -109,6 +109,7 @@ class ALASCA(Loss):
         features = [self._features.pop(name, None) for name in self.stages]
         if not self.training:
             return main
+        index, epoch = self._check_extras(labels, index, epoch)
         outputs = self._head_outputs(features, len(labels))
         rate = 1 - self._kept_confidence(logits.detach(), labels, index, epoch)
         auxiliary = [
@@ -128,18 +129,28 @@ class ALASCA(Loss):
             for name, head, feature in zip(self.stages, self.heads, seen, strict=True)
         ]
 
-    @torch.no_grad()
-    def _kept_confidence(
-        self, logits: Tensor, labels: Tensor, index: Tensor | None, epoch: float | None
-    ) -> Tensor:
-        """a = softmax(e/T)_y after e ← μe + (1−μ)z, mixed with 1 during the warm-up."""
-        if index is None or index.shape != labels.shape or epoch is None:
-            shape = None if index is None else tuple(index.shape)
+    def _check_extras(
+        self, labels: Tensor, index: Tensor | None, epoch: float | None
+    ) -> tuple[Tensor, float]:
+        if (
+            index is None
+            or index.shape != labels.shape
+            or index.is_floating_point()
+            or epoch is None
+        ):
+            given = None if index is None else f"shape {tuple(index.shape)} and {index.dtype}"
             raise InputError(
-                f"index of shape {shape} and epoch={epoch} for {len(labels)} examples: ALASCA needs both; "
-                "pass index=(batch,) positions in the training set, and epoch=the epoch so far"
+                f"index of {given}, epoch={epoch} for {len(labels)} examples: ALASCA needs both; "
+                "pass index=(batch,) integer positions in the training set, and epoch=the epochs so far"
             )
         check_range("index", index, len(self.ema), "build the loss with num_examples=len(examples)")
+        return index, epoch
+
+    @torch.no_grad()
+    def _kept_confidence(
+        self, logits: Tensor, labels: Tensor, index: Tensor, epoch: float
+    ) -> Tensor:
+        """a = softmax(e/T)_y after e ← μe + (1−μ)z, mixed with 1 during the warm-up."""
         average = self.ema.index_select(0, index).lerp_(
             logits.to(self.ema.dtype), 1 - self.momentum
         )

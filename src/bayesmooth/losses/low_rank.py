@@ -61,9 +61,11 @@ class LowRankSmoothing(Loss):
         return values
 
     def _dropped(self) -> Tensor:
-        generator = torch.Generator(self.embedding.device).manual_seed(self.seed + int(self.draws))
-        self.draws += 1
         shape, device = self.embedding.shape, self.embedding.device
+        # torch's CPU generator reads 32 bits of its seed; the golden ratio keeps the draws of two seeds far apart
+        name = (self.seed * 0x9E3779B1 + int(self.draws)) % 2**32
+        generator = torch.Generator(device).manual_seed(name)
+        self.draws += 1
         keep = torch.rand(shape, generator=generator, device=device).ge_(self.dropout)
         return self.embedding * keep.div_(1 - self.dropout)
 
