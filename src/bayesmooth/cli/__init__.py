@@ -23,6 +23,9 @@ COMMANDS: dict[str, str] = {
     "compare": "results",
     "recipes": "recipes",
     "data": "data",
+    "sweep": "sweep",
+    "reproduce": "studies",
+    "studies": "studies",
 }
 
 WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141

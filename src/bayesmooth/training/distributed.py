@@ -73,15 +73,17 @@ ALONE = Team()
 
 @contextmanager
 def team(device: torch.device) -> Iterator[Team]:
-    """The team that `torchrun` started this process in, or a team of one."""
-    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield ALONE
-        return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
+    """The team that `torchrun` started this process in (or the caller's own process group), else a team of one."""
+    if dist.is_available() and dist.is_initialized():
         yield Team(dist.get_rank(), dist.get_world_size())
-    finally:
-        dist.destroy_process_group()
+    elif int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+        yield ALONE
+    else:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        try:
+            yield Team(dist.get_rank(), dist.get_world_size())
+        finally:
+            dist.destroy_process_group()
 
 
 def device_of(name: str | None) -> torch.device:

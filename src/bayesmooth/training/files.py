@@ -57,7 +57,7 @@ def lines(path: Path) -> list[str]:
     """The complete lines of a file that is only appended to; none where there is no file."""
     if not path.exists():
         return []
-    return path.read_text().split("\n")[:-1]
+    return path.read_text("utf-8").split("\n")[:-1]
 
 
 def keep_lines(path: Path, count: int) -> None:
@@ -79,7 +79,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read JSON, or say which file is not."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not readable as JSON: {error}") from None
 

@@ -24,4 +24,4 @@ def find(name: str) -> Path:
 
 def about(path: Path) -> str:
     """The comment in the first line of a recipe."""
-    return path.read_text().partition("\n")[0].lstrip("# ")
+    return path.read_text("utf-8").partition("\n")[0].lstrip("# ")

@@ -15,7 +15,7 @@ Tree = dict[str, dict[str, Any]]
 def read(path: Path) -> Tree:
     """The sections of a TOML file."""
     try:
-        tree = tomllib.loads(path.read_text())
+        tree = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -1,0 +1,91 @@
+"""`reproduce` and `studies`."""
+
+import shlex
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from bayesmooth.cli.sweep import executor, how, report, shared_arguments
+from bayesmooth.errors import InputError
+from bayesmooth.progress import duration
+from bayesmooth.studies import STUDIES
+from bayesmooth.studies.cost import expected_seconds
+from bayesmooth.studies.reproduce import Place
+from bayesmooth.studies.reproduce import reproduce as reproduce_study
+from bayesmooth.studies.scale import SCALES, named
+
+
+def reproduce(arguments: Namespace) -> int:
+    """Reproduce a figure of the paper, or all of them: train, draw, and judge its claims.
+
+    example:
+      bayesmooth reproduce data-dependent --scale laptop --jobs 2 --data-dir ~/data
+    """
+    scale = named(arguments.scale)
+    chosen = list(STUDIES) if arguments.name == "all" else [arguments.name]
+    unknown = [name for name in chosen if name not in STUDIES]
+    if unknown:
+        raise InputError(f"study {unknown[0]!r}: must be all, or one of {', '.join(STUDIES)}")
+    out = arguments.out or Path("results") / scale.name
+    place = Place(out, arguments.runs or Path("runs") / scale.name, arguments.data_dir)
+    outcomes = []
+    for name in chosen:
+        with executor(arguments) as where:
+            outcomes += reproduce_study(
+                STUDIES[name],
+                scale,
+                place,
+                where,
+                settings=arguments.settings,
+                command=command(name, arguments),
+                **how(arguments),
+            )
+        print(f"{name}: {out / name}.png .svg .csv .json, {out / 'index.html'}")
+    return report(outcomes)
+
+
+def reproduce_arguments(parser: ArgumentParser) -> None:
+    """The options of `reproduce`."""
+    parser.add_argument("name", help="a study that `bayesmooth studies` lists, or all")
+    parser.add_argument("--scale", choices=SCALES, default="laptop", help="(default: laptop)")
+    parser.add_argument("--out", type=Path, help="where figures go (default: results/SCALE)")
+    parser.add_argument("--runs", type=Path, help="where runs go (default: runs/SCALE)")
+    shared_arguments(parser)
+
+
+def command(name: str, arguments: Namespace) -> str:
+    """The line that makes these figures again; where the data lies is a matter of the machine."""
+    words = ["bayesmooth", "reproduce", name, "--scale", arguments.scale]
+    return shlex.join(words + [word for each in arguments.settings for word in ("--set", each)])
+
+
+def studies(arguments: Namespace) -> int:
+    """List the studies: what each shows, how many runs it needs, how long that takes.
+
+    example:
+      bayesmooth studies --scale full
+    """
+    scale = named(arguments.scale)
+    print(f"{scale.name}: {scale.about}\n")
+    seen: set[str] = set()
+    total = 0.0
+    for study in STUDIES.values():
+        recipes = [recipe for recipe in study.recipes(scale) if recipe.hash not in seen]
+        seen |= {recipe.hash for recipe in recipes}
+        seconds = expected_seconds(recipes, scale)
+        total += seconds
+        shared = len(study.recipes(scale)) - len(recipes)
+        print(f"{study.name:16} {study.title}: {study.shows}")
+        print(
+            f"{'':16} {study.figure or 'not in the paper'} · {_runs(len(recipes), shared)} · {duration(seconds)}"
+        )
+    print(f"\nall: {len(seen)} runs, {duration(total)} expected with {scale.processes} at a time")
+    return 0
+
+
+def studies_arguments(parser: ArgumentParser) -> None:
+    """The options of `studies`."""
+    parser.add_argument("--scale", choices=SCALES, default="laptop", help="(default: laptop)")
+
+
+def _runs(count: int, shared: int) -> str:
+    return f"{count} runs" + (f" and {shared} of studies above" if shared else "")

@@ -1,0 +1,113 @@
+"""`sweep`, and the options that it shares with `reproduce`."""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from concurrent.futures import Executor
+from pathlib import Path
+
+from bayesmooth.training import Run, toml
+from bayesmooth.training.compare import rows, table
+from bayesmooth.training.executors import Processes, RayTasks, Submitit
+from bayesmooth.training.shipped import find
+from bayesmooth.training.sweep import OVER, Outcome, export, grid
+from bayesmooth.training.sweep import sweep as run_all
+
+FAILED = 1
+
+
+def sweep(arguments: Namespace) -> int:
+    """Train a recipe over a grid of settings, on this machine or a cluster; what is finished is not run again.
+
+    examples:
+      bayesmooth sweep digits-ls --grid loss.alpha=0,.1,.3 --grid train.seed=0:5 --jobs 2
+      bayesmooth sweep mine.toml --grid optimizer.lr=.1,.2 --cluster ray --address auto --csv grid.csv
+    """
+    path = find(arguments.recipe)
+    recipes = grid(toml.override(toml.read(path), arguments.settings), arguments.grid, path.name)
+    with executor(arguments) as where:
+        outcomes = run_all(
+            recipes, arguments.out, where, data_dir=arguments.data_dir, **how(arguments)
+        )
+    ended = [outcome for outcome in outcomes if outcome.status in OVER]
+    if ended:
+        print(table(rows([Run.open(outcome.path) for outcome in ended])))
+    if arguments.csv:
+        export(outcomes, arguments.csv)
+        print(f"table: {arguments.csv}", file=sys.stderr)
+    return report(outcomes)
+
+
+def sweep_arguments(parser: ArgumentParser) -> None:
+    """The options of `sweep`."""
+    parser.add_argument("recipe", help="a TOML file, or a name that `bayesmooth recipes` lists")
+    parser.add_argument(
+        "--grid",
+        metavar="SECTION.KEY=VALUES",
+        action="append",
+        default=[],
+        help="an axis of the grid: values with commas between, or 0:5 for 0 … 4; as often as you like",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write settings and figures there")
+    shared_arguments(parser)
+
+
+def shared_arguments(parser: ArgumentParser) -> None:
+    """Where runs go, and how many at a time."""
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        metavar="SECTION.KEY=VALUE",
+        action="append",
+        default=[],
+        help="change a key in every recipe; as often as you like",
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time here (default: 1)")
+    parser.add_argument(
+        "--cluster", choices=("ray", "slurm"), help="run on a cluster instead of here"
+    )
+    parser.add_argument("--address", help="of the Ray cluster; auto finds it (default: start one)")
+    parser.add_argument("--cpus", type=int, default=1, help="CPUs a run on a cluster (default: 1)")
+    parser.add_argument("--gpus", type=float, default=0, help="GPUs a run on a cluster")
+    parser.add_argument("--partition", help="of Slurm")
+    parser.add_argument(
+        "--hours", type=float, default=24, help="longest time of a Slurm job (default: 24)"
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
+    )
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def executor(arguments: Namespace) -> Executor:
+    """Where the runs go."""
+    if arguments.cluster == "ray":
+        return RayTasks(arguments.address, cpus=arguments.cpus, gpus=arguments.gpus)
+    if arguments.cluster == "slurm":
+        return Submitit(
+            Path("slurm"),
+            timeout_min=round(60 * arguments.hours),
+            cpus_per_task=arguments.cpus,
+            gpus_per_node=round(arguments.gpus),
+            **({"slurm_partition": arguments.partition} if arguments.partition else {}),
+        )
+    return Processes(arguments.jobs)
+
+
+def how(arguments: Namespace) -> dict[str, object]:
+    """The rest of what `sweep` wants to know; the cores are shared out among the jobs of this machine."""
+    cores = len(os.sched_getaffinity(0))
+    threads = arguments.cpus if arguments.cluster else max(1, cores // arguments.jobs)
+    return {"device": arguments.device, "threads": threads, "quiet": arguments.quiet}
+
+
+def report(outcomes: list[Outcome]) -> int:
+    """Say what did not end well; the exit code."""
+    bad = [outcome for outcome in outcomes if outcome.status not in OVER]
+    for outcome in bad:
+        print(f"{outcome.status}: {outcome.path}: {outcome.message}", file=sys.stderr)
+    return FAILED if bad else 0

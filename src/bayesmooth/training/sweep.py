@@ -1,0 +1,219 @@
+"""Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on."""
+
+import csv
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesmooth.errors import InputError
+from bayesmooth.optional import require
+from bayesmooth.training import toml
+from bayesmooth.training.board import Board, board
+from bayesmooth.training.divergence import DivergedError
+from bayesmooth.training.entry import train
+from bayesmooth.training.recipe import Recipe
+from bayesmooth.training.run import Run
+from bayesmooth.training.session import StoppedError
+
+OVER = ("finished", "diverged")
+"""How a run can end for good: run again, it would end the same way."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a recipe: finished, diverged, interrupted or failed; `message` says why."""
+
+    recipe: Recipe
+    path: Path
+    status: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe and its directory, ready to be sent to another process or machine, and called there."""
+
+    recipe: Recipe
+    path: Path
+    data_dir: Path | None = None
+    device: str | None = None
+    threads: int = 0  # 0: as many as torch takes
+
+    def __call__(self) -> Outcome:
+        """Train; an error becomes part of the outcome, with its traceback in the log beside the run."""
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        log = self.path.with_suffix(".log")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+            try:
+                train(
+                    self.recipe, self.path, data_dir=self.data_dir, device=self.device, quiet=True
+                )
+            except StoppedError:
+                return self.outcome("interrupted")
+            except DivergedError as error:
+                return self.outcome("diverged", str(error))
+            except Exception as error:
+                traceback.print_exc()
+                return self.outcome("failed", f"{error or type(error).__name__} (see {log})")
+        return self.outcome("finished")
+
+    def outcome(self, status: str, message: str = "") -> Outcome:
+        """The end of this job."""
+        return Outcome(self.recipe, self.path, status, message.partition("\n")[0])
+
+    def checkpoint(self) -> Any:
+        """Submitit asks for this when Slurm takes the node away: queue the same job again, it resumes."""
+        return require("submitit.helpers", extra="slurm").DelayedSubmission(self)
+
+
+def sweep(
+    recipes: Iterable[Recipe],
+    out: str | Path,
+    executor: Executor,
+    *,
+    data_dir: str | Path | None = None,
+    device: str | None = None,
+    threads: int = 0,
+    names: Mapping[str, str] | None = None,
+    quiet: bool = False,
+) -> list[Outcome]:
+    """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
+
+    Ctrl-C stops what runs, saved, and the same call goes on from there. `names` (by hash) are for the display; by
+    default a run is called by the settings in which it differs from the others.
+    """
+    where = None if data_dir is None else Path(data_dir).absolute()
+    jobs = [
+        Job(recipe, Path(out).absolute() / recipe.title, where, device, threads)
+        for recipe in {recipe.hash: recipe for recipe in recipes}.values()
+    ]
+    outcomes = {job.recipe.hash: job.outcome(*end) for job in jobs if (end := ended(job.path))}
+    todo = [job for job in jobs if job.recipe.hash not in outcomes]
+    called = names or titles([job.recipe for job in jobs])
+    known = {job.path: called[job.recipe.hash] for job in jobs}
+    with board(known, skipped=len(outcomes), quiet=quiet) as shown:
+        for outcome in _results(todo, executor, shown):
+            outcomes[outcome.recipe.hash] = outcome
+            shown.done(outcome.path, outcome.status, outcome.message)
+    return [outcomes[job.recipe.hash] for job in jobs]
+
+
+def _results(todo: Sequence[Job], executor: Executor, shown: Board) -> Iterable[Outcome]:
+    """Outcomes as they come in; after Ctrl-C nothing is left running."""
+    futures: dict[Future[Outcome], Job] = {}
+    try:
+        futures |= {executor.submit(job): job for job in todo}
+        waiting = set(futures)
+        while waiting:
+            done, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
+            yield from (_result(future, futures[future]) for future in done)
+            shown.refresh()
+    except KeyboardInterrupt:
+        executor.shutdown(wait=True, cancel_futures=True)
+        raise
+
+
+def _result(future: Future[Outcome], job: Job) -> Outcome:
+    error = future.exception()
+    return future.result() if error is None else job.outcome("failed", str(error))
+
+
+def ended(path: Path) -> tuple[str, ...]:
+    """(status,) of a run that is over, else ()."""
+    if not path.exists():
+        return ()
+    try:
+        status = Run.open(path).status
+    except InputError:
+        return ()  # killed before its recipe was written: the job itself says what is wrong, if anything
+    return (status,) if status in OVER else ()
+
+
+def grid(tree: toml.Tree, axes: Sequence[str], source: str = "recipe") -> list[Recipe]:
+    """Every combination of values: `loss.alpha=0,.1,.3`, and `train.seed=0:5` for 0 … 4.
+
+    >>> [recipe.train.seed for recipe in grid({}, ["train.seed=0:2", "train.epochs=1,2"])]
+    [0, 0, 1, 1]
+    """
+    settings = []
+    for axis in axes:
+        place, equals, text = axis.partition("=")
+        if not equals or not text:
+            raise InputError(f"{axis!r}: not an axis; write section.key=value,value or =0:5")
+        settings.append([f"{place}={value}" for value in values(text)])
+    return [
+        Recipe.from_dict(toml.override(tree, chosen), source=source)
+        for chosen in product(*settings)
+    ]
+
+
+def values(text: str) -> list[str]:
+    """The values of an axis, as text; a comma within brackets does not part them.
+
+    >>> values("0,.1,.3"), values("2:5"), values("[8, 16],[4]")
+    (['0', '.1', '.3'], ['2', '3', '4'], ['[8, 16]', '[4]'])
+    """
+    first, colon, last = text.partition(":")
+    if colon and first.isdigit() and last.isdigit():
+        return [str(value) for value in range(int(first), int(last))]
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def varied(recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
+    """For each recipe the keys in which they are not all alike."""
+    flat = [
+        {
+            f"{part}.{key}": value
+            for part, keys in recipe.to_dict().items()
+            for key, value in keys.items()
+        }
+        for recipe in recipes
+    ]
+    keys = dict.fromkeys(key for each in flat for key in each)
+    different = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
+    return [{key: each[key] for key in different if key in each} for each in flat]
+
+
+def titles(recipes: Sequence[Recipe]) -> dict[str, str]:
+    """By hash, what tells each recipe from the others; a single one has its title.
+
+    >>> list(titles(grid({"loss": {"name": "ls"}}, ["loss.alpha=0,.1"])).values())
+    ['loss.alpha=0.0', 'loss.alpha=0.1']
+    """
+    return {
+        recipe.hash: " ".join(f"{key}={value}" for key, value in settings.items()) or recipe.title
+        for recipe, settings in zip(recipes, varied(recipes), strict=True)
+    }
+
+
+def export(outcomes: Sequence[Outcome], path: Path) -> None:
+    """CSV: a row a run, the settings in which the runs differ, how each ended, its final figures."""
+    rows = [
+        {**settings, "run": each.path.name, "status": each.status, **_figures(each)}
+        for each, settings in zip(outcomes, varied([o.recipe for o in outcomes]), strict=True)
+    ]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _figures(outcome: Outcome) -> dict[str, Any]:
+    return Run.open(outcome.path).report() if outcome.status == "finished" else {}
