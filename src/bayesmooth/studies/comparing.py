@@ -1,0 +1,103 @@
+"""IVON against LS over α and SAM over ρ: the figure with two rows of panels, and the claims about it."""
+
+from pathlib import Path
+from statistics import mean
+
+from bayesmooth.studies.style import COLOURS, PAGE, data_name, figure, level, line
+from bayesmooth.studies.table import Table, best, column, curve, distinct, said, where
+from bayesmooth.studies.verdict import Claim, Values, ahead, comparable, holds
+
+BASELINES = {"LS": ("α", "smoothing rate α"), "SAM": ("ρ", "radius ρ")}
+SENSITIVE = 0.05  # accuracy that a wrong ρ costs, to call SAM sensitive
+
+
+def levels(table: Table) -> list[str]:
+    """The kinds of noise, in the order of the figure."""
+    return distinct(table, "noise")
+
+
+def chosen(table: Table, noise: str, method: str, by: str = "accuracy") -> Values:
+    """The accuracies of a method under a noise, at the strength that is best by the column `by`."""
+    rows = where(table, noise=noise, method=method)
+    return column(rows) if method == "IVON" else best(rows, by)[1]
+
+
+def draw_panels(table: Table, out: Path) -> None:
+    """LS above, SAM below, a column a noise; IVON is the line across, its gain over the best written in blue."""
+    noises = levels(table)
+    size = {"width": max(PAGE * len(noises) / 3, 3.35), "height": 4.0}
+    with figure(out, 2, len(noises), sharey="col", **size) as axes:
+        for row, (method, (_, name)) in zip(axes, BASELINES.items(), strict=True):
+            for axis, noise in zip(row, noises, strict=True):
+                _panel(axis, table, noise, method)
+                axis.set_xlabel(name)
+            row[0].set_ylabel("test accuracy (%)")
+        for axis, noise in zip(axes[0], noises, strict=True):
+            axis.set_title(f"{data_name(table)}, {noise}")
+        for axis in axes[1]:
+            axis.set_xscale("symlog", linthresh=0.01)
+            axis.set_xticks([0, 0.01, 0.05, 0.1, 0.5], ["0", ".01", ".05", ".1", ".5"])
+        handles = [axis.get_legend_handles_labels() for axis in (axes[0][0], axes[1][0])]
+        lines = {
+            name: mark for marks, names in handles for mark, name in zip(marks, names, strict=True)
+        }
+        axes[0][0].figure.legend(
+            lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines)
+        )
+
+
+def _panel(axis: object, table: Table, noise: str, method: str) -> None:
+    ours, others = chosen(table, noise, "IVON"), chosen(table, noise, method)
+    level(axis, "IVON", ours)
+    line(axis, method, curve(where(table, noise=noise, method=method)))
+    if ours and others:
+        gain = 100 * (mean(ours) - mean(others))
+        axis.annotate(  # type: ignore[attr-defined]
+            f"{gain:+.1f}", (0.97, 0.04), xycoords="axes fraction", ha="right", color=COLOURS["SAM"]
+        )
+
+
+def overtakes(table: Table) -> list[Claim]:
+    """IVON beats LS and SAM at their best on every noise; best on test as in the paper, then by noisy validation."""
+    found = []
+    for by, how in (("accuracy", "best on test"), ("validation", "chosen on noisy validation")):
+        for method in BASELINES:
+            pairs = [
+                (chosen(table, n, "IVON"), chosen(table, n, method, by)) for n in levels(table)
+            ]
+            claim = f"IVON outperforms {method} on every noise ({BASELINES[method][0]} {how})"
+            found.append(Claim(claim, measured(table, method, by), ahead(pairs)))
+    return found
+
+
+def equals_sam(table: Table) -> list[Claim]:
+    """IVON beats LS, is comparable to SAM at its peak, and SAM depends on ρ."""
+    pairs = [(chosen(table, n, "IVON"), chosen(table, n, "SAM")) for n in levels(table)]
+    peak = Claim(
+        "IVON is comparable with SAM at its best ρ", measured(table, "SAM"), comparable(pairs)
+    )
+    losses = [sensitivity(where(table, noise=noise, method="SAM")) for noise in levels(table)]
+    known = [loss for loss in losses if loss is not None]
+    sensitive = Claim(
+        "SAM is sensitive to ρ",
+        f"from the best to the worst ρ: {', '.join(f'{100 * loss:.1f}' for loss in known)} points",
+        holds([loss >= SENSITIVE for loss in known]),
+    )
+    return [*overtakes(table), peak, sensitive]
+
+
+def sensitivity(table: Table) -> float | None:
+    """Mean accuracy at the best strength less that at the worst."""
+    means = [mean(values) for _, values in curve(table) if values]
+    return max(means) - min(means) if len(means) > 1 else None
+
+
+def measured(table: Table, method: str, by: str = "accuracy") -> str:
+    """Both sides in words, a noise after another."""
+    symbol = BASELINES[method][0]
+    parts = []
+    for noise in levels(table):
+        strength, values = best(where(table, noise=noise, method=method), by)
+        ours = said(chosen(table, noise, "IVON"))
+        parts.append(f"{noise}: IVON {ours}, {method} {said(values)} at {symbol} = {strength:g}")
+    return "; ".join(parts)

@@ -1,0 +1,107 @@
+"""A study from its recipes to its files: train what is missing, make the table, draw, judge."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bayesmooth.errors import InputError
+from bayesmooth.studies import table
+from bayesmooth.studies.methods import Cell
+from bayesmooth.studies.page import write_page
+from bayesmooth.studies.scale import Scale
+from bayesmooth.studies.study import Study
+from bayesmooth.training import Recipe, Run, toml
+from bayesmooth.training.sweep import OVER, Outcome, sweep
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the data is, where runs go, where figures go."""
+
+    out: Path
+    runs: Path
+    data_dir: Path | None = None
+
+
+def reproduce(
+    study: Study,
+    scale: Scale,
+    place: Place,
+    executor: Executor,
+    *,
+    settings: Sequence[str] = (),
+    command: str = "",
+    **how: Any,
+) -> list[Outcome]:
+    """Run a study; `settings` change every recipe, `how` goes to `sweep`.
+
+    Writes `name`.csv, .png, .svg and .json to the directory `place.out`, and the page of all studies there.
+    """
+    cells = changed(study.cells(scale), settings)
+    names = {cell.recipe.hash: cell.name for cell in cells}
+    outcomes = sweep(
+        [cell.recipe for cell in cells],
+        place.runs,
+        executor,
+        data_dir=place.data_dir,
+        names=names,
+        **how,
+    )
+    ended = {o.recipe.hash: Run.open(o.path) for o in outcomes if o.status in OVER}
+    if cells and not ended:
+        raise InputError(
+            f"{study.name}: no run has finished; the first says: {outcomes[0].message}"
+        )
+    publish(study, scale, cells, ended, place, command)
+    return outcomes
+
+
+def publish(
+    study: Study,
+    scale: Scale,
+    cells: Sequence[Cell],
+    runs: dict[str, Run],
+    place: Place,
+    command: str = "",
+) -> None:
+    """The files of a study, from the runs that there are."""
+    place.out.mkdir(parents=True, exist_ok=True)
+    file = place.out / f"{study.name}.csv"
+    table.write(study.measure(cells, runs, place.data_dir), file)
+    facts = {
+        "scale": scale.name,
+        "command": command,
+        "runs": len(runs),
+        "seconds": round(sum(run.seconds() for run in runs.values())),
+    }
+    redraw(study, place.out, facts)
+
+
+def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
+    """Figure, claims and page, from the CSV alone."""
+    rows = table.read(out / f"{study.name}.csv")
+    study.draw(rows, out / study.name)
+    content = {
+        "study": study.name,
+        "figure": study.figure,
+        "title": study.title,
+        "shows": study.shows,
+        **facts,
+        "claims": [asdict(claim) for claim in study.claims(rows)],
+    }
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    (out / f"{study.name}.json").write_text(text + "\n")
+    write_page(out)
+
+
+def changed(cells: Sequence[Cell], settings: Sequence[str]) -> list[Cell]:
+    """The same cells with these settings in every recipe."""
+    if not settings:
+        return list(cells)
+    return [
+        Cell(cell.labels, Recipe.from_dict(toml.override(cell.recipe.to_dict(), settings)))
+        for cell in cells
+    ]

@@ -1,0 +1,136 @@
+"""The table behind a figure: a row a cell, its labels and what was measured; CSV out and in."""
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from bayesmooth.studies.methods import Cell
+from bayesmooth.training import Run
+
+Row = dict[str, Any]
+Table = list[Row]
+
+FIGURES = ("accuracy", "nll", "ece")
+TEXT = (
+    "noise",
+    "method",
+    "hash",
+    "pixels",
+    "loss",
+    "class",
+    "data",
+)  # columns that stay as they are written
+
+
+def figures(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None = None) -> Table:
+    """A row a cell: accuracy, NLL and ECE on the clean test set, accuracy on the noisy validation split, …
+
+    `accuracy` is averaged over the posterior where the method has one; `at_mean` is that of the mean.
+    """
+    return [
+        {
+            "data": cell.recipe.data.name,
+            **cell.labels,
+            **final(runs[cell.recipe.hash]),
+            "hash": cell.recipe.hash,
+        }
+        for cell in cells
+        if cell.recipe.hash in runs
+    ]
+
+
+def final(run: Run) -> Row:
+    """The last figures of a run; a diverged run has none, and counts as chance."""
+    if run.status == "diverged":
+        return {"accuracy": 0.0, "at_mean": 0.0, "nll": math.inf, "ece": 1.0, "validation": 0.0}
+    report = run.report()
+    own = {name: report.get(f"averaged.{name}", report[f"test.{name}"]) for name in FIGURES}
+    return {
+        **own,
+        "at_mean": report["test.accuracy"],
+        "validation": report.get("validation.accuracy"),
+        "memorised": report.get("memorised"),
+        "seconds": round(run.seconds(), 1),
+    }
+
+
+def write(table: Sequence[Row], path: Path) -> None:
+    """CSV with six digits."""
+    columns = list(dict.fromkeys(key for row in table for key in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        for row in table:
+            writer.writerow({key: _cell(value) for key, value in row.items()})
+
+
+def read(path: Path) -> Table:
+    """What `write` wrote."""
+    with path.open(newline="") as file:
+        return [
+            {key: text if key in TEXT else _value(text) for key, text in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def _cell(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else value
+
+
+def _value(text: str) -> float | str | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return text
+
+
+def where(table: Iterable[Row], **labels: Any) -> Table:
+    """The rows with these labels."""
+    return [row for row in table if all(row.get(key) == value for key, value in labels.items())]
+
+
+def column(table: Iterable[Row], key: str = "accuracy") -> list[float]:
+    """The numbers of a column, gaps left out."""
+    return [float(row[key]) for row in table if row.get(key) is not None]
+
+
+def distinct(table: Iterable[Row], key: str) -> list[Any]:
+    """The values of a column, in the order in which they come."""
+    return list(dict.fromkeys(row[key] for row in table if row.get(key) is not None))
+
+
+def curve(
+    table: Iterable[Row], x: str = "strength", y: str = "accuracy"
+) -> list[tuple[float, list[float]]]:
+    """For each x, in order, the y of all seeds."""
+    rows = list(table)
+    return [(at, column(where(rows, **{x: at}), y)) for at in sorted(distinct(rows, x))]
+
+
+def best(table: Iterable[Row], by: str = "accuracy") -> tuple[float, list[float]]:
+    """(strength, accuracy of its seeds) where the mean of `by` is largest; (nan, []) of nothing."""
+    rows = list(table)
+    chosen = [(at, values) for at, values in curve(rows, y=by) if values]
+    if not chosen:
+        return math.nan, []
+    strength = max(chosen, key=lambda pair: mean(pair[1]))[0]
+    return strength, column(where(rows, strength=strength))
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation over seeds; 0 of a single one."""
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def said(values: Sequence[float]) -> str:
+    """Accuracies in words.
+
+    >>> said([0.5, 0.52])
+    '51.0 ± 1.4 % (2 seeds)'
+    """
+    if not values:
+        return "nothing"
+    return f"{100 * mean(values):.1f} ± {100 * spread(values):.1f} % ({len(values)} seeds)"
