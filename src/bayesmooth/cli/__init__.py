@@ -23,6 +23,8 @@ COMMANDS: dict[str, str] = {
     "compare": "results",
     "recipes": "recipes",
     "data": "data",
+    "audit": "audit",
+    "clean": "audit",
     "sweep": "sweep",
     "reproduce": "studies",
     "studies": "studies",
