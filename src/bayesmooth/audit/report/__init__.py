@@ -78,7 +78,7 @@ def _digest(text: str) -> str:
 
 
 def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
 def _to_json(value: object) -> str:

@@ -47,7 +47,7 @@ function percent(share) {
   if (value === 0 || value === 100) return `${value}\u00a0%`;
   if (value < 0.1) return '<\u00a00.1\u00a0%';
   if (value > 99.9) return '>\u00a099.9\u00a0%';
-  return `${value.toFixed(value < 10 || value >= 99 ? 1 : 0)}\u00a0%`;
+  return `${value.toFixed(value < 10 || value > 90 ? 1 : 0)}\u00a0%`;
 }
 
 function brief(value) {

@@ -57,6 +57,8 @@ class ReportData:
     def __post_init__(self) -> None:
         """Refuse what the page could only show wrongly."""
         _check_names("class_names", self.class_names)
+        if "" in self.class_names:
+            raise InputError("class_names: one is empty; name it, for no one could relabel to it")
         _check_labels("given", self.given, len(self), len(self.class_names))
         _check_labels("suggested", self.suggested, len(self), len(self.class_names))
         _check_labels("quadrant", self.quadrant, len(self), len(QUADRANTS))

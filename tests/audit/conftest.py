@@ -1,0 +1,40 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayesmooth.audit.report import ReportData
+
+
+def make_report_data(count: int = 300, classes: int = 4, **changes: Any) -> ReportData:
+    """A made-up audit: example i is of class i mod K, and one in ten looks like the next class."""
+    rng = np.random.default_rng(0)
+    given = np.arange(count) % classes
+    wrong = np.arange(count) % 10 == 3
+    suggested = np.where(wrong, (given + 1) % classes, given)
+    ambiguity = rng.uniform(0.01, 0.2, count)
+    sure = rng.uniform(0.7, 0.99, count)
+    disagreement = np.where(wrong, sure, -sure)
+    columns: dict[str, Any] = {
+        "title": "Made-up audit",
+        "source": "four classes in turn",
+        "created": "2026-01-02",
+        "class_names": tuple(f"class {k}" for k in range(classes)),
+        "given": given,
+        "suggested": suggested,
+        "given_probability": np.where(wrong, 1 - sure, sure),
+        "suggested_probability": sure,
+        "disagreement": disagreement,
+        "ambiguity": ambiguity,
+        "quadrant": (ambiguity >= 0.15) + 2 * (disagreement >= 0),
+        "disagreement_threshold": 0.0,
+        "ambiguity_threshold": 0.15,
+        "summary": {"method": "made up", "noise_rate": 0.1, "seconds": 0.5},
+    }
+    return ReportData(**{**columns, **changes})
+
+
+@pytest.fixture(scope="session")
+def report_data() -> Callable[..., ReportData]:
+    return make_report_data

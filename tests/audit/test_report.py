@@ -1,0 +1,213 @@
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bayesmooth.audit.report as report
+from bayesmooth.audit.report import ReportData, render, write_report
+from bayesmooth.errors import InputError
+
+Make = Callable[..., ReportData]
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script>",
+    "<!--<script>",
+    "{{payload}}",
+    "\u2028",
+    "\ud800",
+)
+
+
+class Page(HTMLParser):
+    """The tags of a page, and the text of its scripts and styles, as a browser splits them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.blocks: list[tuple[dict[str, str | None], str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self.blocks.append((dict(attrs), ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem in ("script", "style"):
+            attrs, text = self.blocks[-1]
+            self.blocks[-1] = (attrs, text + data)
+
+
+def payload_of(page: str) -> dict:
+    (text,) = [text for attrs, text in Page(page).blocks if attrs.get("id") == "payload"]
+    return json.loads(text)
+
+
+def column_of(payload: dict, name: str) -> np.ndarray:
+    column = payload["columns"][name]
+    dtype = {"Uint8Array": "<u1", "Uint16Array": "<u2", "Float32Array": "<f4"}[column["type"]]
+    return np.frombuffer(base64.b64decode(column["data"]), dtype)
+
+
+def test_columns_come_back_from_the_page_as_they_went_in(report_data: Make) -> None:
+    data = report_data()
+    payload = payload_of(render(data))
+    for name in ("given", "suggested", "quadrant"):
+        np.testing.assert_array_equal(column_of(payload, name), getattr(data, name))
+    for name in ("disagreement", "ambiguity"):
+        np.testing.assert_array_equal(column_of(payload, name), np.float32(getattr(data, name)))
+    probability = column_of(payload, "suggestedProbability") / 65535
+    np.testing.assert_allclose(probability, data.suggested_probability, atol=1e-5)
+    assert payload["classes"] == list(data.class_names)
+
+
+def test_more_than_256_classes_keep_their_numbers(report_data: Make) -> None:
+    data = report_data(count=900, classes=300)
+    np.testing.assert_array_equal(column_of(payload_of(render(data)), "given"), data.given)
+
+
+def test_page_fetches_nothing_and_allows_only_its_own_script_and_style(report_data: Make) -> None:
+    page = Page(render(report_data()))
+    for _, attrs in page.tags:
+        assert "src" not in attrs
+        assert attrs.get("href", "#").startswith("#")
+        assert not any(name.startswith("on") or name == "style" for name in attrs)
+    policy = next(a["content"] for t, a in page.tags if t == "meta" and "http-equiv" in a)
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    executable = [text for attrs, text in page.blocks if attrs.get("type") != "application/json"]
+    assert len(executable) == 2
+    for text in executable:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_hostile_names_stay_data(report_data: Make) -> None:
+    data = report_data(
+        classes=len(HOSTILE),
+        class_names=HOSTILE,
+        title="</title><script>",
+        texts=["</script><script>boom()</script>"] * 300,
+        summary={"</script>": "<img onerror=boom()>"},
+    )
+    page = render(data)
+    harmless = Page(render(report_data(classes=len(HOSTILE))))
+    assert [tag for tag, _ in Page(page).tags] == [tag for tag, _ in harmless.tags]
+    assert payload_of(page)["classes"] == list(HOSTILE)
+    page.encode()  # a lone surrogate is escaped, so that the file can be written
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=30))
+def test_any_text_survives_the_embedding(text: str) -> None:
+    embedded = report._to_json([text])
+    assert json.loads(embedded) == [text]
+    assert not re.search("[<>&\u2028\u2029]", embedded)
+    embedded.encode()
+
+
+def test_key_of_the_decisions_follows_the_content_and_not_the_date(report_data: Make) -> None:
+    key = payload_of(render(report_data()))["key"]
+    assert payload_of(render(report_data(created="later")))["key"] == key
+    assert payload_of(render(report_data(count=299)))["key"] != key
+
+
+def test_matrix_counts_given_against_suggested(report_data: Make) -> None:
+    data = report_data()
+    expected = np.zeros((4, 4), int)
+    for row, column in zip(data.given, data.suggested, strict=True):
+        expected[row, column] += 1
+    np.testing.assert_array_equal(data.matrix, expected)
+
+
+def test_headline_states_count_total_and_share(report_data: Make) -> None:
+    none = np.zeros(300, int)
+    assert report_data(quadrant=none).headline == "None of the 300 labels looks wrong."
+    one = none.copy()
+    one[7] = 2
+    assert report_data(quadrant=one).headline == "1 of 300 labels looks wrong (0.3\u00a0%)."
+    data = report_data(count=2000, quadrant=np.repeat([2, 0], 1000))
+    assert data.headline == "1,000 of 2,000 labels look wrong (50.0\u00a0%)."
+    assert html.escape(data.headline) in render(data)
+
+
+def test_precision_compares_the_flagged_with_the_truth(report_data: Make) -> None:
+    data = report_data()
+    assert data.precision is None
+    known = report_data(clean=data.suggested)
+    flagged = int((data.quadrant == 2).sum())
+    assert known.precision == (flagged, flagged, int((data.given != data.suggested).sum()))
+
+
+def test_table_rows_share_their_keys(report_data: Make) -> None:
+    rows = [{"age": np.int64(30), "city": "Lima"}, {"age": float("nan")}, None] + ["text"] * 297
+    texts = payload_of(render(report_data(texts=rows)))["texts"]
+    assert texts["keys"] == ["age", "city"]
+    assert texts["rows"][:4] == [[30, "Lima"], ["nan", None], None, "text"]
+
+
+def test_positions_are_not_written_out_as_ids(report_data: Make) -> None:
+    assert payload_of(render(report_data()))["ids"] is None
+    ids = [f"img/{i}.png" for i in range(300)]
+    assert payload_of(render(report_data(ids=ids)))["ids"] == ids
+
+
+def test_file_is_written_whole_and_says_its_size(report_data: Make, tmp_path: Path) -> None:
+    target = tmp_path / "audit.html"
+    size = write_report(report_data(), target)
+    assert target.stat().st_size == size
+    stated = re.search(r"This file is (\d+) kB", target.read_text(encoding="utf-8"))
+    assert stated
+    assert int(stated[1]) == pytest.approx(size / 1e3, abs=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["audit.html"]
+    with pytest.raises(InputError, match="folder does not exist"):
+        write_report(report_data(), tmp_path / "nowhere" / "audit.html")
+    with pytest.raises(InputError, match="is a folder"):
+        write_report(report_data(), tmp_path)
+
+
+def test_hundred_thousand_examples_fit_in_a_few_megabytes(report_data: Make) -> None:
+    assert len(render(report_data(count=100_000))) < 2.5e6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"given": np.full(300, 4)}, "given: 4 is outside 0 … 3"),
+        ({"given": np.zeros(300)}, "must hold integers"),
+        ({"suggested": np.zeros(299, int)}, "suggested: has 299 entries"),
+        ({"quadrant": np.full(300, 4)}, "quadrant: 4 is outside"),
+        ({"clean": np.full(300, -1)}, "clean: -1 is outside"),
+        ({"disagreement": np.full(300, np.nan)}, "disagreement: nan"),
+        ({"ambiguity": np.full(300, -0.1)}, "ambiguity: -0.1"),
+        ({"given_probability": np.full(300, 1.1)}, "given_probability: 1.1"),
+        ({"ids": ["a"] * 300}, "ids: 'a' occurs more than once"),
+        ({"ids": list(range(300))}, "is not a string"),
+        ({"class_names": ("a", "a", "b", "c")}, "class_names: 'a' occurs more than once"),
+        ({"class_names": ("", "a", "b", "c")}, "class_names: one is empty"),
+        ({"texts": ["one"]}, "texts: has 1 entries"),
+    ],
+)
+def test_columns_the_page_could_not_show_are_refused(
+    report_data: Make, changes: dict, message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        report_data(**changes)
+
+
+def test_scripts_are_small_and_leave_nothing_from_data_as_markup() -> None:
+    for name in report.SCRIPTS:
+        text = report._part(name)
+        assert text.count("\n") < 250, name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text), (
+            name
+        )

@@ -1,0 +1,370 @@
+"""The report in a real browser, through the eyes and keys of its reader."""
+
+import csv
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayesmooth.audit.decisions import clean, read_decisions
+from bayesmooth.audit.report import ReportData, write_report
+from bayesmooth.audit.thumbnails import make_thumbnails
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
+from selenium.webdriver.chrome.options import Options  # noqa: E402
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+
+Make = Callable[..., ReportData]
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1400,1000",
+)  # fmt: skip
+
+
+class Reader:
+    """What a reader does with a report."""
+
+    def __init__(self, driver: Any, folder: Path, make: Make) -> None:
+        self.driver, self.folder, self.make = driver, folder, make
+
+    def open(self, name: str, **changes: Any) -> None:
+        path = self.folder / f"{name}.html"
+        write_report(self.make(**changes), path)
+        self.driver.get(path.as_uri())
+
+    def js(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def find(self, selector: str) -> Any:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def text(self, selector: str) -> str:
+        return self.js("return document.querySelector(arguments[0]).textContent", selector)
+
+    def click(self, selector: str) -> None:
+        element = self.find(selector)
+        self.js("arguments[0].scrollIntoView({block: 'center'})", element)
+        element.click()
+
+    def press(self, *keys: str) -> None:
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def choose(self, selector: str, label: str) -> None:
+        script = """const [select, label] = arguments;
+            select.value = [...select.options].find((option) => option.textContent === label).value;
+            select.dispatchEvent(new Event('change'));"""
+        self.js(script, self.find(selector), label)
+
+    def errors(self) -> list[Any]:
+        return [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+    def download(self) -> Path:
+        target = self.folder / "decisions.csv"
+        target.unlink(missing_ok=True)
+        self.click("#save")
+        self.until(target.exists)
+        return target
+
+    @staticmethod
+    def until(condition: Callable[[], bool]) -> None:
+        """Wait for what the page does a moment later; ten seconds are for a busy machine."""
+        for _ in range(200):
+            if condition():
+                return
+            time.sleep(0.05)
+        raise AssertionError("it never happened")
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("browser")
+    options = Options()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
+        options.add_argument(flag)
+    options.add_experimental_option("prefs", {"download.default_directory": str(folder)})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = Service(DRIVER, log_output=subprocess.DEVNULL)
+    browser = webdriver.Chrome(options=options, service=service)
+    browser.folder = folder
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def reader(driver: Any, report_data: Make) -> Iterator[Reader]:
+    reader = Reader(driver, driver.folder, report_data)
+    reader.errors()  # what an earlier test left
+    yield reader
+    assert reader.errors() == []
+    reader.js("try { localStorage.clear() } catch {}")
+
+
+def wrong_examples(data: ReportData) -> np.ndarray:
+    """The mislabelled quadrant, most suspicious first: what the button of the headline shows."""
+    members = np.flatnonzero(data.quadrant == 2)
+    return members[np.argsort(-data.disagreement[members], kind="stable")]
+
+
+def test_page_states_the_claim_and_draws_every_part(reader: Reader) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (300, 16, 16), dtype=np.uint8)
+    reader.open("parts", thumbnails=make_thumbnails(images, range(300)))
+    assert reader.text("h1") == reader.make().headline
+    assert len(reader.driver.find_elements(By.CSS_SELECTOR, "#matrix td button")) == 16
+    assert len(reader.driver.find_elements(By.CSS_SELECTOR, "#list [role=option]")) > 5
+    painted = """const canvas = document.querySelector(arguments[0]);
+        const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        return new Set(new Uint32Array(pixels.buffer)).size"""
+    assert reader.js(painted, "#scatter") > 20
+    reader.until(lambda: reader.js(painted, "#detail canvas.thumb") > 20)
+
+
+def test_quadrant_chip_and_selects_and_search_filter_the_list(reader: Reader) -> None:
+    data = reader.make(ids=[f"image-{i:03d}" for i in range(300)])
+    reader.open("filters", ids=data.ids)
+    reader.click("#quadrants [data-quadrant='2']")
+    flagged = int((data.quadrant == 2).sum())
+    assert reader.text("#count") == f"{flagged} of 300 examples: mislabelled"
+    reader.choose("#filter-given", "class 1")
+    both = int(((data.quadrant == 2) & (data.given == 1)).sum())
+    assert reader.text("#count").startswith(f"{both} of 300")
+    reader.click("#clear")
+    assert reader.text("#count") == "All 300 examples"
+    reader.find("#search").send_keys("image-12")
+    reader.until(lambda: reader.text("#count").startswith("10 of 300"))
+    reader.find("#search").send_keys("zzz")
+    reader.until(lambda: reader.find("#empty").is_displayed())
+    assert not reader.find("#detail").is_displayed()
+
+
+def test_matrix_cell_shows_its_examples_by_mouse_and_by_keyboard(reader: Reader) -> None:
+    reader.open("matrix")
+    expected = int(reader.make().matrix[1, 2])
+    reader.click("#matrix button[data-row='1'][data-column='2']")
+    assert reader.text("#count").startswith(f"{expected} of 300 examples: labelled “class 1”")
+    assert reader.text(".bar.given b") == "class 1"
+    assert reader.text(".bar.suggested b") == "class 2"
+    reader.press(Keys.ENTER)
+    assert reader.text("#count") == "All 300 examples"
+    reader.press(Keys.ARROW_UP, *[Keys.ARROW_DOWN] * 3, *[Keys.ARROW_LEFT] * 2, Keys.ENTER)
+    assert reader.text("#count").endswith("labelled “class 3”, looks like “class 0”")
+
+
+def test_keyboard_review_downloads_a_csv_that_clean_applies(reader: Reader, tmp_path: Path) -> None:
+    ids = [f'=HYPERLINK("a,{i}")\n"' for i in range(300)]
+    data = reader.make(ids=ids)
+    reader.open("review", ids=ids)
+    reader.click("#start")
+    reader.press("k", "r", "a", "s", "1", "c")
+    reader.press("class 3", Keys.ENTER)
+    assert reader.text("#progress-text").startswith("6 of ")
+    first = wrong_examples(data)[:6]
+    kinds = ["keep", "relabel", "ambiguous", "skip", "relabel", "relabel"]
+    targets = [None, data.suggested[first[1]], None, None, 0, 3]
+    rows = {row.id: row for row in read_decisions(reader.download())}
+    assert set(rows) == {ids[i] for i in first}
+    for i, kind, target in zip(first, kinds, targets, strict=True):
+        kept = target == data.given[i]
+        assert rows[ids[i]].given == data.class_names[data.given[i]]
+        assert rows[ids[i]].decision == ("keep" if kept else kind)
+        assert rows[ids[i]].new_label == (
+            "" if kept or target is None else data.class_names[target]
+        )
+    assert_clean_applies(data, reader.folder / "decisions.csv", tmp_path)
+
+
+def assert_clean_applies(data: ReportData, decisions: Path, folder: Path) -> None:
+    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "label"])
+        names = [data.class_names[label] for label in data.given]
+        writer.writerows(zip(data.ids or (), names, strict=True))
+    result = clean(folder / "labels.csv", decisions, folder / "clean.csv")
+    relabelled = [row for row in read_decisions(decisions) if row.decision == "relabel"]
+    assert len(result.relabelled) == len(relabelled) > 0
+
+
+def test_undo_takes_back_one_step_and_returns_to_it(reader: Reader) -> None:
+    reader.open("undo")
+    reader.click("#start")
+    reader.press("r", "k", "u")
+    assert reader.text("#progress-text").startswith("1 of ")
+    assert reader.text(".where b") == "2"
+    reader.press("u", "u")
+    assert reader.text("#progress-text").startswith("0 of ")
+    assert reader.text(".where b") == "1"
+    assert reader.js("return document.querySelector('#undo').disabled")
+
+
+def test_arrows_move_and_the_keys_sleep_while_one_types(reader: Reader) -> None:
+    reader.open("arrows")
+    reader.click("#view-table")
+    reader.js("document.querySelector('#list').focus()")
+    reader.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_UP)
+    assert reader.text(".where b") == "2"
+    reader.press(Keys.END)
+    assert reader.text(".where b") == "300"
+    assert (
+        reader.js("return document.querySelector('[aria-selected=true]').dataset.position") == "299"
+    )
+    reader.find("#search").send_keys("kkrr")
+    assert reader.js("return document.querySelector('#save').disabled")
+
+
+def test_decisions_outlive_a_reload_and_stay_with_their_audit(reader: Reader) -> None:
+    reader.open("reload")
+    reader.click("#start")
+    reader.press("r", "a")
+    reader.driver.refresh()
+    assert reader.text("#progress-text") == "2 of 300 reviewed"
+    reader.open("another", count=299)
+    assert reader.text("#progress-text") == "0 of 299 reviewed"
+
+
+def test_downloaded_decisions_load_again(reader: Reader) -> None:
+    reader.open("load")
+    reader.click("#start")
+    reader.press("r", "k", "a")
+    saved = reader.download()
+    kept = saved.rename(saved.with_name("kept.csv"))
+    kept.write_text(kept.read_text() + '"nobody","class 0","keep",""\n')
+    reader.js("localStorage.clear()")
+    reader.driver.refresh()
+    assert reader.text("#progress-text") == "0 of 300 reviewed"
+    reader.find("#file").send_keys(str(kept))
+    reader.until(lambda: reader.text("#progress-text") == "3 of 300 reviewed")
+    assert reader.text("#notice") == "Loaded 3 decisions. 1 rows do not belong to this audit."
+    assert reader.download().read_text() == kept.read_text().replace(
+        '"nobody","class 0","keep",""\n', ""
+    )
+
+
+def test_page_works_where_storage_is_denied(reader: Reader) -> None:
+    deny = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied') }})"
+    command = "Page.addScriptToEvaluateOnNewDocument"
+    script = reader.driver.execute_cdp_cmd(command, {"source": deny})
+    try:
+        reader.open("denied")
+        reader.click("#start")
+        reader.press("r")
+        assert reader.text("#progress-text").startswith("1 of ")
+        assert "keeps nothing" in reader.text("#notice")
+        assert len(read_decisions(reader.download())) == 1  # and so the page may close unasked
+    finally:
+        command = "Page.removeScriptToEvaluateOnNewDocument"
+        reader.driver.execute_cdp_cmd(command, script)
+
+
+def test_page_says_so_when_storage_is_full(reader: Reader) -> None:
+    reader.open("full")
+    reader.js("Storage.prototype.setItem = () => { throw new Error('full') }")
+    reader.click("#start")
+    reader.press("r", "k")
+    assert reader.text("#progress-text").startswith("2 of ")
+    assert "keeps nothing" in reader.text("#notice")
+    assert len(read_decisions(reader.download())) == 2
+
+
+def test_hostile_names_are_shown_and_not_run(reader: Reader) -> None:
+    boom = "<script>window.boom = 1</script>"
+    names = ("{{payload}}", boom, "</script>" + boom, "<img src=x onerror='window.boom=1'>")
+    reader.open(
+        "hostile", class_names=names, title="</title>" + boom, source=boom, summary={boom: boom},
+        texts=[boom if i % 2 else {boom: boom} for i in range(300)], ids=[f"{boom}{i}" for i in range(300)],
+    )  # fmt: skip
+    reader.click("#view-table")
+    reader.click("#matrix button[data-row='1'][data-column='2']")
+    assert reader.text(".bar.given b") == names[1]
+    assert reader.text(".bar.suggested b") == names[2]
+    assert reader.js("return window.boom === undefined")
+    assert reader.js("return document.querySelectorAll('script').length") == 2
+    assert reader.js("return document.querySelectorAll('img').length") == 0
+
+
+def test_hover_shows_the_example_and_a_drag_selects_a_region(reader: Reader) -> None:
+    ambiguity = np.linspace(0.01, 0.2, 300)
+    data = reader.make(ambiguity=ambiguity, disagreement=np.linspace(-1, 1, 300))
+    reader.open("pointer", ambiguity=data.ambiguity, disagreement=data.disagreement)
+    reader.click("#scale-rank")  # the last example is first on both axes: the upper right corner
+    canvas = reader.find("#scatter")
+    reader.js("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    corner = canvas.size["width"] / 2 - 14, -canvas.size["height"] / 2 + 14
+    mouse = webdriver.ActionChains(reader.driver)
+    mouse.move_to_element_with_offset(canvas, *map(round, corner)).perform()
+    assert "id 299" in reader.text("#tooltip")
+    mouse.click_and_hold().move_by_offset(-60, 60).release().perform()
+    assert "inside the selected region" in reader.text("#count")
+    chosen = int(reader.text("#count").split(" of ")[0])
+    assert 1 <= chosen < 20
+
+
+def test_hundred_thousand_examples_scroll_with_few_nodes(reader: Reader) -> None:
+    reader.open("large", count=100_000)
+    nodes = "return document.querySelectorAll('*').length"
+    few = reader.js(nodes)
+    assert few < 1500
+    reader.click("#view-table")
+    bottom = """const [done] = [arguments[0]]; const list = document.querySelector('#list');
+        list.scrollTop = list.scrollHeight;
+        requestAnimationFrame(() => requestAnimationFrame(() =>
+            done(Math.max(...[...list.querySelectorAll('.item')].map((item) => Number(item.dataset.position))))));"""
+    assert reader.driver.execute_async_script(bottom) == 99_999
+    assert reader.js(nodes) < 1500
+    reader.js("document.querySelector('#list').focus()")
+    reader.press(Keys.HOME, "k")
+    assert reader.text("#progress-text") == "1 of 100,000 reviewed"
+
+
+def test_phone_needs_no_sideways_scroll_and_theme_can_be_switched(reader: Reader) -> None:
+    metrics = {"width": 390, "height": 800, "deviceScaleFactor": 2, "mobile": True}
+    reader.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        reader.open("phone")
+        assert reader.js("return document.documentElement.scrollWidth") <= 390
+        page = "return getComputedStyle(document.body).backgroundColor"
+        before = reader.js(page)
+        reader.click("#theme-button")
+        assert reader.js(page) != before
+    finally:
+        reader.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_text_has_the_contrast_of_level_aa_in_both_themes(reader: Reader) -> None:
+    reader.open("contrast")
+    for theme in ("light", "dark"):
+        reader.js("document.documentElement.dataset.theme = arguments[0]", theme)
+        for text, ground in [
+            ("ink", "page"), ("ink", "card"), ("ink", "sunk"), ("ink", "tint"), ("muted", "page"),
+            ("muted", "card"), ("muted", "sunk"), ("muted", "tint"), ("on-accent", "accent"), ("card", "ink"),
+        ]:  # fmt: skip
+            assert contrast(reader, text, ground) >= 4.5, (theme, text, ground)
+        for name in ("clear", "ambiguous", "mislabelled", "hard"):
+            assert contrast(reader, f"q-{name}", "card") >= 3, (theme, name)
+
+
+def contrast(reader: Reader, first: str, second: str) -> float:
+    """The ratio of WCAG 2 between two colours of the page."""
+    script = """const probe = document.body.appendChild(document.createElement('i'));
+        probe.style.color = `var(--${arguments[0]})`;
+        const colour = getComputedStyle(probe).color.match(/[\\d.]+/g).slice(0, 3).map(Number);
+        probe.remove();
+        return colour"""
+
+    def luminance(name: str) -> float:
+        channel = np.array(reader.js(script, name)) / 255
+        linear = np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    low, high = sorted([luminance(first), luminance(second)])
+    return (high + 0.05) / (low + 0.05)
