@@ -25,9 +25,7 @@ def audit(arguments: Namespace) -> int:
     """
     if arguments.folds is not None and arguments.out_of_sample not in (None, "folds"):
         raise InputError(f"--folds with --out-of-sample {arguments.out_of_sample}: choose one")
-    source = open_path(
-        arguments.source, label=arguments.label, clean_label=arguments.clean_label
-    )
+    source = open_path(arguments.source, label=arguments.label, clean_label=arguments.clean_label)
     if arguments.benchmark:
         print_table(benchmark(source, data_dir=arguments.data_dir, quiet=arguments.quiet))
         return 0
@@ -87,9 +85,7 @@ def clean_arguments(parser: ArgumentParser) -> None:
 
 
 def _what(source: Any, arguments: Namespace) -> dict[str, Any]:
-    if not arguments.probabilities:
-        return {"source": source}
-    return {"predicted": source}
+    return {"probabilities" if arguments.probabilities else "source": source}
 
 
 def _how(arguments: Namespace) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""How well the audit finds errors that are known, beside what others find in the same data."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesmooth.audit.competitors import COMPETITORS
+from bayesmooth.audit.entry import audit
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
+from bayesmooth.metrics import auroc, average_precision, precision_at_k
+from bayesmooth.training import Run
+
+OURS: dict[str, dict[str, Any]] = {
+    "bayesmooth, leave-one-out": {"out_of_sample": "loo"},
+    "bayesmooth, in-sample": {"out_of_sample": "none"},
+    "bayesmooth, 5 folds": {"out_of_sample": "folds", "folds": 5},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one method did; `precision` is among as many as there are true errors."""
+
+    method: str
+    ap: float
+    auroc: float
+    precision: float
+    seconds: float
+    """Wall-clock."""
+    cpu_seconds: float
+
+
+def benchmark(
+    source: Examples | Run, *, data_dir: str | Path | None = None, quiet: bool = False
+) -> Iterator[Row]:
+    """A row for each method, ours first, as they finish."""
+    examples = source if isinstance(source, Examples) else source.examples("train", data_dir)
+    wrong = known_errors(examples)
+    jobs: dict[str, Callable[[], Any]] = {
+        name: _ours(source, {**settings, "data_dir": data_dir, "quiet": quiet})
+        for name, settings in OURS.items()
+        if isinstance(source, Examples) or settings["out_of_sample"] != "folds"
+    }
+    if isinstance(source, Examples):
+        jobs |= {name: _theirs(method, source) for name, method in COMPETITORS.items()}
+    for name, job in jobs.items():
+        yield measure(name, job, wrong)
+
+
+def measure(name: str, job: Callable[[], Any], wrong: Tensor) -> Row:
+    """Time a method and hold its scores against the errors."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    scores = torch.as_tensor(job())
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    count = int(wrong.sum())
+    return Row(
+        name,
+        average_precision(scores, wrong),
+        auroc(scores, wrong),
+        precision_at_k(scores, wrong, count),
+        wall,
+        cpu,
+    )
+
+
+def known_errors(examples: Examples) -> Tensor:
+    """Which labels are wrong, or an error where that is not known."""
+    if examples.clean_labels is None:
+        raise InputError(
+            f"{examples.name}: --benchmark needs the true labels; add clean_labels (.npz) or a "
+            "column clean_label, or corrupt a clean set first"
+        )
+    wrong = examples.labels != examples.clean_labels
+    if not bool(wrong.any()):
+        raise InputError(f"{examples.name}: no label differs from its clean label; nothing to find")
+    return wrong
+
+
+def print_table(rows: Iterator[Row] | Sequence[Row]) -> None:
+    """Print rows as they come."""
+    print(f"{'method':26} {'AP':>6} {'AUROC':>6} {'P@errors':>8} {'seconds':>8} {'CPU s':>7}")
+    for row in rows:
+        numbers = f"{row.ap:6.3f} {row.auroc:6.3f} {row.precision:8.3f}"
+        print(f"{row.method:26} {numbers} {row.seconds:8.1f} {row.cpu_seconds:7.1f}", flush=True)
+
+
+def _ours(source: Examples | Run, settings: Mapping[str, Any]) -> Callable[[], Any]:
+    return lambda: audit(source, **settings).disagreement
+
+
+def _theirs(method: Callable[[Examples], Tensor], examples: Examples) -> Callable[[], Any]:
+    return lambda: method(examples)

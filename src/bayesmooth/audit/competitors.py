@@ -1,0 +1,128 @@
+"""What others do with the same embeddings and labels. Every score: higher = the label is more likely wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from bayesmooth.audit.embeddings import cross_fit, prepare
+from bayesmooth.data import Examples, batches
+from bayesmooth.optional import require
+
+FOLDS = 5
+
+
+def cleanlab_default(examples: Examples) -> Tensor:
+    """Confident learning as people run it: 5-fold logistic regression, ranked by self-confidence."""
+    return confident_learning(examples, _cross_validated(examples), "self_confidence")
+
+
+def cleanlab_margin(examples: Examples) -> Tensor:
+    """The same, ranked by cleanlab's normalised margin."""
+    return confident_learning(examples, _cross_validated(examples), "normalized_margin")
+
+
+def cleanlab_tuned(examples: Examples) -> Tensor:
+    """The same as `cleanlab_margin`, the strength of its ridge penalty chosen by inner cross-validation."""
+    linear = require("sklearn.linear_model", extra="data")
+    tuned = linear.LogisticRegressionCV(
+        Cs=5,
+        cv=3,
+        max_iter=1000,
+        scoring="neg_log_loss",
+        l1_ratios=(0,),
+        use_legacy_attributes=False,
+    )
+    return confident_learning(examples, _cross_validated(examples, tuned), "normalized_margin")
+
+
+def cleanlab_on_ours(examples: Examples) -> Tensor:
+    """Cleanlab's normalised margin on the 5-fold probabilities of our own model."""
+    features = prepare(examples)
+    probabilities = cross_fit(
+        features, examples.labels, examples.num_classes, FOLDS, seed=0, quiet=True
+    )
+    return confident_learning(examples, probabilities.numpy(), "normalized_margin")
+
+
+def in_sample_loss(examples: Examples) -> Tensor:
+    """−log p_y of a logistic regression fitted to all labels, wrong ones included."""
+    pipeline = _pipeline().fit(_rows(examples), examples.labels.numpy())
+    logits = torch.from_numpy(pipeline.decision_function(_rows(examples))).double()
+    if logits.ndim == 1:  # scikit-learn gives one column for two classes
+        logits = torch.stack([torch.zeros_like(logits), logits], 1)
+    present = torch.from_numpy(pipeline.classes_)
+    position = torch.searchsorted(present, examples.labels)
+    return cross_entropy(logits, position, reduction="none")
+
+
+def area_under_margin(examples: Examples, epochs: int = 20, lr: float = 0.1) -> Tensor:
+    """−AUM: z_y − max_{k≠y} z_k averaged over the epochs of a short SGD run (Pleiss et al. 2020)."""
+    features = prepare(examples)
+    features = features / features.std(0).clamp_min(1e-6)
+    features[:, -1] = 1.0  # the column of ones has no spread
+    table = Examples(features, examples.labels, examples.class_names)
+    theta = torch.zeros(features.shape[1], examples.num_classes)
+    momentum, total = torch.zeros_like(theta), torch.zeros(len(examples))
+    for epoch in range(epochs):
+        for _, x, y in batches(table, 128, seed=0, epoch=epoch):
+            error = torch.softmax(x @ theta, -1)
+            error[torch.arange(len(y)), y] -= 1
+            momentum = 0.9 * momentum + x.mT @ error / len(y)
+            theta = theta - lr / features.shape[1] ** 0.5 * momentum
+        total += _logit_margin(features @ theta, examples.labels)
+    return -total / epochs
+
+
+COMPETITORS: dict[str, Callable[[Examples], Tensor]] = {
+    "cleanlab, 5 folds": cleanlab_default,
+    "cleanlab, margin": cleanlab_margin,
+    "cleanlab, margin, tuned": cleanlab_tuned,
+    "cleanlab on our folds": cleanlab_on_ours,
+    "in-sample loss": in_sample_loss,
+    "AUM": area_under_margin,
+}
+
+
+def confident_learning(examples: Examples, probabilities: Any, method: str) -> Tensor:
+    """Cleanlab's label issues first, the rest after them, both by its label quality."""
+    ranking = require("cleanlab.rank", extra="cleanlab")
+    filtering = require("cleanlab.filter", extra="cleanlab")
+    labels = examples.labels.numpy()
+    quality = ranking.get_label_quality_scores(labels, probabilities, method=method)
+    issues = filtering.find_label_issues(labels, probabilities, n_jobs=1)
+    return torch.from_numpy(issues.astype(np.float64) - quality)
+
+
+def _logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
+    own = logits.gather(1, labels[:, None]).squeeze(1)
+    return own - logits.scatter(1, labels[:, None], -torch.inf).amax(1)
+
+
+def _cross_validated(examples: Examples, model: Any = None) -> Any:
+    """(N, K) out-of-sample probabilities of scikit-learn's logistic regression on standardised rows."""
+    selection = require("sklearn.model_selection", extra="data")
+    folds = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    labels = examples.labels.numpy()
+    found = selection.cross_val_predict(
+        _pipeline(model), _rows(examples), labels, cv=folds, method="predict_proba"
+    )
+    out = np.full((len(examples), examples.num_classes), 1e-6)
+    out[:, np.unique(labels)] = found
+    return out / out.sum(1, keepdims=True)
+
+
+def _pipeline(model: Any = None) -> Any:
+    pipeline = require("sklearn.pipeline", extra="data")
+    scaling = require("sklearn.preprocessing", extra="data")
+    linear = require("sklearn.linear_model", extra="data")
+    return pipeline.make_pipeline(
+        scaling.StandardScaler(), model or linear.LogisticRegression(max_iter=1000)
+    )
+
+
+def _rows(examples: Examples) -> Any:
+    return examples.batch(torch.arange(len(examples))).flatten(1).numpy()

@@ -1,0 +1,127 @@
+"""The files of an audit: all are made in memory first, then each is written whole."""
+
+import datetime
+import io
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bayesmooth.audit.files import write_atomically
+from bayesmooth.audit.report import ReportData, render
+from bayesmooth.audit.result import Audit
+from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, top
+from bayesmooth.errors import InputError
+from bayesmooth.optional import require
+
+
+def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
+    """Write audit.csv, audit.parquet, audit.json and audit.html; the path of the last."""
+    files: dict[str, str | bytes] = {"audit.csv": audit.to_csv()}
+    if find_spec("pyarrow"):
+        files["audit.parquet"] = to_parquet(audit)
+    files["audit.json"] = json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
+    files["audit.html"] = render(report_data(audit, thumbnails=thumbnails, title=title))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{directory}: cannot be made ({error.strerror})") from None
+    for name, content in files.items():
+        write_atomically(directory / name, content)
+    return directory / "audit.html"
+
+
+def to_parquet(audit: Audit) -> bytes:
+    """The table as a parquet file."""
+    arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+    file = io.BytesIO()
+    parquet.write_table(arrow.table(audit.columns()), file)
+    return file.getvalue()
+
+
+def summary(audit: Audit) -> dict[str, Any]:
+    """What audit.json says: counts, thresholds, classes and the matrix of given × suggested labels."""
+    given = np.bincount(audit.given, minlength=len(audit.class_names))
+    return {
+        "examples": len(audit),
+        "class_names": list(audit.class_names),
+        "quadrants": audit.counts,
+        "disagreement_threshold": audit.disagreement_threshold,
+        "ambiguity_threshold": audit.ambiguity_threshold,
+        **audit.summary,
+        "classes": [
+            {
+                "name": name,
+                "examples": int(given[k]),
+                "contradicted": int(given[k] - audit.matrix[k, k]),
+                "ambiguity": float(audit.ambiguity[audit.given == k].mean()) if given[k] else None,
+            }
+            for k, name in enumerate(audit.class_names)
+        ],
+        "given_by_suggested": audit.matrix.tolist(),
+        "given_by_true": None if audit.true_matrix is None else audit.true_matrix.tolist(),
+        "top": [row["id"] for row in audit.top(100)],
+    }
+
+
+def report_data(audit: Audit, *, thumbnails: int, title: str = "") -> ReportData:
+    """The audit as the report shows it."""
+    about = {key: value for key, value in audit.summary.items() if not isinstance(value, list)}
+    return ReportData(
+        title=title or f"Label audit of {audit.summary.get('source', 'a data set')}",
+        source=str(audit.summary.get("source", "")),
+        created=datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
+        class_names=audit.class_names,
+        ids=audit.ids,
+        given=audit.given,
+        suggested=audit.suggested,
+        given_probability=audit.given_probability,
+        suggested_probability=audit.suggested_probability,
+        disagreement=audit.disagreement,
+        ambiguity=audit.ambiguity,
+        quadrant=audit.quadrant,
+        disagreement_threshold=audit.disagreement_threshold,
+        ambiguity_threshold=audit.ambiguity_threshold,
+        axis_names=audit.axis_names,
+        clean=audit.clean,
+        texts=_texts(audit),
+        thumbnails=_thumbnails(audit, thumbnails),
+        summary=about,
+    )
+
+
+class _OneByOne:
+    """Inputs that are indexed by tensors, as pictures by number."""
+
+    def __init__(self, inputs: Any) -> None:
+        self.inputs = inputs
+
+    def __getitem__(self, number: int) -> Any:
+        return self.inputs[torch.tensor([number])][0]
+
+
+def _texts(audit: Audit) -> list[Any] | None:
+    meta = audit.examples.meta if audit.examples is not None else {}
+    if not meta:
+        return None
+    if set(meta) == {"text"}:
+        return meta["text"]
+    return [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
+
+
+def _thumbnails(audit: Audit, count: int) -> Thumbnails | None:
+    """Pictures of the worst labels, where the data has any and Pillow is there to make them."""
+    examples = audit.examples
+    if examples is None or count < 1 or not find_spec("PIL"):
+        return None
+    pictures = examples.pictures
+    if pictures is None and len(examples.input_shape) == 3 and examples.input_shape[0] in (1, 3):
+        pictures = examples.inputs
+    return (
+        None
+        if pictures is None
+        else make_thumbnails(_OneByOne(pictures), top(audit.disagreement, count))
+    )

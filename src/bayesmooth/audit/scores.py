@@ -1,0 +1,102 @@
+"""Two axes, never mixed up: ambiguity (the size of ε, blind to the label) and disagreement with the label.
+
+Every disagreement score: higher = the label is more likely wrong.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bayesmooth.audit.evidence import Evidence
+from bayesmooth.audit.report.payload import AMBIGUOUS, CLEAR, HARD, MISLABELLED
+
+ENTRIES = (CLEAR, AMBIGUOUS, MISLABELLED, HARD)
+
+
+def margin(evidence: Evidence) -> Tensor:
+    """max_{k≠y} p_k − p_y of the averaged prediction, −1 … 1: above 0 it prefers another class."""
+    return _rival(evidence.probabilities, evidence.labels) - _own(evidence)
+
+
+def self_confidence(evidence: Evidence) -> Tensor:
+    """1 − p_y, 0 … 1: the averaged probability that the label is wrong."""
+    return 1 - _own(evidence)
+
+
+def log_odds(evidence: Evidence) -> Tensor:
+    """log max_{k≠y} p_k − log p_y: the margin in logits, which still tells the very certain apart."""
+    tiny = torch.finfo(torch.float32).tiny
+    rival = _rival(evidence.probabilities, evidence.labels)
+    return rival.clamp_min(tiny).log() - _own(evidence).clamp_min(tiny).log()
+
+
+def normalised_margin(evidence: Evidence) -> Tensor:
+    """The margin less its mean over the examples of the class: fair to classes that are hard as a whole."""
+    values, labels = margin(evidence), evidence.labels
+    counts = torch.bincount(labels, minlength=evidence.probabilities.shape[1]).clamp_min(1)
+    means = torch.bincount(labels, values, len(counts)) / counts
+    return (values - means[labels]).to(values.dtype)
+
+
+def noise_of_label(evidence: Evidence) -> Tensor:
+    """−ε_y: averaging takes certainty from what the mean prefers, so it is positive for other labels."""
+    return -evidence.signed_noise().gather(1, evidence.labels[:, None]).squeeze(1)
+
+
+SCORES: dict[str, Callable[[Evidence], Tensor]] = {
+    "margin": margin,
+    "self_confidence": self_confidence,
+    "log_odds": log_odds,
+    "normalised_margin": normalised_margin,
+    "noise_of_label": noise_of_label,
+}
+
+
+def threshold(score: str, disagreement: Tensor, evidence: Evidence) -> float:
+    """From here on a label counts as contradicted: where the averaged prediction prefers another class.
+
+    For the margin and the log-odds that is 0 by definition. Other scores have no such point: theirs leaves
+    the same number of examples above.
+    """
+    if score in ("margin", "log_odds"):
+        return 0.0
+    contradicted = int((margin(evidence) > 0).sum())
+    if contradicted == 0:
+        return float(disagreement.max()) + 1.0
+    return float(disagreement.topk(contradicted).values[-1])
+
+
+def ambiguity_threshold(ambiguity: Tensor) -> float:
+    """Otsu's threshold: the cut with the largest variance between the two sides."""
+    values = ambiguity.double().sort().values
+    count = torch.arange(1, len(values), dtype=torch.float64)
+    below = values.cumsum(0)[:-1]
+    above = values.sum() - below
+    rest = len(values) - count
+    between = count * rest * (below / count - above / rest).square()
+    return float(values[int(between.argmax()) + 1]) if len(values) > 1 else float(values[0])
+
+
+def quadrants(disagreement: Tensor, ambiguity: Tensor, cuts: tuple[float, float]) -> Tensor:
+    """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and ambiguous hard.
+
+    >>> quadrants(torch.tensor([-1.0, -1.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]), (0.0, 0.5))
+    tensor([0, 1, 2, 3])
+    """
+    against, unclear = disagreement > cuts[0], ambiguity >= cuts[1]
+    return torch.tensor(ENTRIES)[2 * against.long() + unclear.long()]
+
+
+def noise_matrix(given: Tensor, other: Tensor, classes: int) -> Tensor:
+    """(K, K) counts: rows are given labels, columns the suggested (or the true) ones."""
+    return torch.bincount(given * classes + other, minlength=classes**2).reshape(classes, classes)
+
+
+def _own(evidence: Evidence) -> Tensor:
+    return evidence.probabilities.gather(1, evidence.labels[:, None]).squeeze(1)
+
+
+def _rival(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The largest probability of a class other than the label's."""
+    return probabilities.scatter(1, labels[:, None], -1.0).amax(1)

@@ -1,0 +1,164 @@
+"""Draws of the weights passed over the data: expected, sampled and linearised noise."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesmooth.errors import InputError
+from bayesmooth.labelnoise.batches import Data, batches, chunks, count
+from bayesmooth.labelnoise.result import LabelNoise, join
+from bayesmooth.posterior import Posterior, _evaluating
+from bayesmooth.progress import bar
+from bayesmooth.randomness import standard_normal
+from bayesmooth.theory.links import Categorical
+
+
+def label_noise(
+    model: nn.Module, posterior: Posterior, data: Data, *, quiet: bool = False, **how: Any
+) -> LabelNoise:
+    """The label noise of every example of `data`, with the settings of `label_noise_chunks`.
+
+    >>> model = nn.Linear(2, 3)
+    >>> mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    >>> q = Posterior(mean, {name: torch.full_like(p, 0.1) for name, p in mean.items()})
+    >>> label_noise(model, q, torch.zeros(5, 2), quiet=True).expected.shape
+    torch.Size([5, 3])
+    """
+    passes = count(data, how.get("batch_size", 256)) * (how.get("samples", 16) + 1)
+    with bar(passes, description="label noise", quiet=quiet) as shown:
+        steps = iter(range(1, 1 << 62))
+        pieces = label_noise_chunks(
+            model, posterior, data, tick=lambda: shown.update(next(steps)), **how
+        )
+        return join(list(pieces))
+
+
+@torch.no_grad()
+def label_noise_chunks(
+    model: nn.Module,
+    posterior: Posterior,
+    data: Data,
+    *,
+    samples: int = 16,
+    antithetic: bool = True,
+    seed: int = 0,
+    linearised: int = 0,
+    batch_size: int = 256,
+    tick: Callable[[], None] = lambda: None,
+) -> Iterator[LabelNoise]:
+    """The label noise, one piece after the other, in memory that does not grow with the data.
+
+    `data` is an `Examples`, an iterable of (inputs, labels) or (inputs, labels, index) batches in a fixed
+    order, or a tensor of inputs. `samples` draws of the weights are averaged, `antithetic` in mirrored pairs,
+    in which the first-order part of the noise, far larger than ε, cancels. `linearised` is the number of
+    linearised draws (True: as many as samples); the first goes with `sampled`. The same seed gives the same
+    noise, however the data is cut into batches. The model is in eval mode meanwhile: no dropout, and
+    BatchNorm uses its running statistics for the mean and for every draw alike.
+    """
+    if samples < 2 or (antithetic and samples % 2):
+        rule = "even and ≥ 2, as draws come in mirrored pairs" if antithetic else "≥ 2"
+        raise InputError(f"samples={samples}: must be {rule}")
+    device = next(model.parameters()).device
+    tangents = samples if linearised is True else int(linearised)
+    with _evaluating(model), posterior.at_mean(model):
+        for chunk in chunks(batches(data, batch_size)):
+            on_device = [b.inputs.to(device) for b in chunk]
+
+            def forward(inputs: list[Tensor] = on_device) -> Tensor:
+                return torch.cat([_logits(model(x), tick) for x in inputs])
+
+            logits = forward()
+            columns = _draws(model, posterior, forward, logits, samples, antithetic, seed)
+            if tangents:
+                columns |= _linear_draws(model, posterior, on_device, logits, tangents, seed)
+            labels = [b.labels for b in chunk if b.labels is not None]
+            yield LabelNoise(
+                index=torch.cat([b.position for b in chunk]),
+                label=torch.cat(labels) if labels else None,
+                logits=logits.cpu(),
+                **{name: column.cpu() for name, column in columns.items()},
+            )
+
+
+def _draws(
+    model: nn.Module,
+    posterior: Posterior,
+    forward: Callable[[], Tensor],
+    logits: Tensor,
+    samples: int,
+    antithetic: bool,
+    seed: int,
+) -> dict[str, Tensor]:
+    """The averages over draws, each of which passes over the whole chunk."""
+    probs = logits.softmax(-1)
+    noise, shift, square = (torch.zeros_like(logits) for _ in range(3))
+    sampled = probs
+    for number in range(samples):
+        with posterior.sample(model, number, seed=seed, antithetic=antithetic):
+            drawn = forward()
+        # differences to the mean are summed: in float32 a sum of probabilities would lose ε
+        difference = probs - drawn.softmax(-1)
+        sampled = difference if number == 0 else sampled
+        noise += difference
+        moved = drawn - logits
+        shift += moved
+        square.addcmul_(moved, moved)
+    centre = shift / samples
+    # a mirrored pair has no freedom left to lose to its centre
+    freedom = 1.0 if antithetic else samples / (samples - 1)
+    variance = (square / samples - centre.square()).clamp_min(0) * freedom
+    expected = noise / samples
+    return {
+        "expected": expected,
+        "averaged": probs - expected,
+        "logit_variance": variance,
+        "sampled": sampled,
+    }
+
+
+def _linear_draws(
+    model: nn.Module,
+    posterior: Posterior,
+    inputs: list[Tensor],
+    logits: Tensor,
+    draws: int,
+    seed: int,
+) -> dict[str, Tensor]:
+    """−A″(f) ∇f σe by forward-mode differentiation, and its root mean square over draws."""
+    own = dict(model.named_parameters())
+    first, square = torch.zeros_like(logits), torch.zeros_like(logits)
+    for number in range(draws):
+        tangent = {
+            name: standard_normal(own[name].detach(), seed=seed, stream=stream, step=number)
+            * std.to(own[name])
+            for stream, (name, std) in enumerate(posterior.std.items())
+        }
+        slope = torch.cat([_slope(model, x, tangent) for x in inputs])
+        noise = -Categorical().variance_times(logits, slope)
+        first = noise if number == 0 else first
+        square.addcmul_(noise, noise)
+    return {"linearised": first, "linearised_std": (square / draws).sqrt()}
+
+
+def _slope(model: nn.Module, inputs: Tensor, tangent: dict[str, Tensor]) -> Tensor:
+    """∇f·tangent, at the weights that the model has now."""
+    own = dict(model.named_parameters())
+    at = {name: own[name].detach() for name in tangent}
+
+    def logits(weights: dict[str, Tensor]) -> Tensor:
+        out: Tensor = torch.func.functional_call(model, weights, (inputs,))
+        return out
+
+    slope: Tensor = torch.func.jvp(logits, (at,), (tangent,))[1]
+    return slope
+
+
+def _logits(out: Tensor, tick: Callable[[], None]) -> Tensor:
+    tick()
+    if out.ndim != 2 or out.shape[1] < 2:
+        raise InputError(
+            f"the model's output has the shape {tuple(out.shape)}: must be (batch, classes ≥ 2)"
+        )
+    return out.float()
