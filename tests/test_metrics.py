@@ -143,6 +143,11 @@ def test_reliability_holds_every_example_in_one_right_closed_bin():
     assert diagram.accuracy.isnan().tolist() == [True, False, False, False]
 
 
+def test_a_confidence_rounded_above_one_counts_in_the_last_bin():
+    probs = torch.tensor([[1.003, 0.001]])  # bfloat16 rows sum to one no better than this
+    assert metrics.reliability(probs, torch.tensor([0]), bins=3).count.tolist() == [0, 0, 1]
+
+
 def test_memorised_counts_the_wrong_labels_that_were_learned():
     labels, clean = torch.tensor([0, 1, 2, 2]), torch.tensor([0, 0, 0, 0])
     probs = torch.eye(3)[torch.tensor([0, 1, 0, 1])]  # right, memorised, healed, a third class

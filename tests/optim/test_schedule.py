@@ -86,6 +86,8 @@ def test_every_group_keeps_its_own_rate_and_the_end_holds():
     schedule = scheduler(optimizer, "steps", 4)
     rates(optimizer, schedule, 9)
     assert schedule.get_last_lr() == pytest.approx([0.01, 0.001])
+    optimizer = sgd()
+    assert rates(optimizer, scheduler(optimizer, "cosine", 4), 9)[4:] == [0] * 5
 
 
 def test_a_resumed_schedule_goes_on_where_it_stopped():
