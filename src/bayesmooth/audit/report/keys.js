@@ -33,7 +33,7 @@ function reviewing() {
 }
 
 function onKey(event) {
-  const typing = event.target.closest('input, select, textarea, dialog');
+  const typing = event.target.closest?.('input, select, textarea, dialog');
   if (typing || event.ctrlKey || event.metaKey || event.altKey || !byId('shortcuts').checked) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const entry = KEYS.find(({ keys }) => keys.includes(key));

@@ -38,7 +38,7 @@ function card(position) {
   const example = list.items[position];
   return el('div', { ...itemProperties(position), role: 'option', class: 'item card-item', 'aria-label': itemWords(example) },
     el('div', { class: 'media' }, content(example, 4)), verdictLine(example),
-    el('p', { class: 'share-line' }, marker(quadrant[example]), percent(suggestedProbability(example)), badge(example)));
+    el('p', { class: 'share-line' }, marker(quadrant[example]), badge(example) ?? percent(suggestedProbability(example))));
 }
 
 const TABLE = [

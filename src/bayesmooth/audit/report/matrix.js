@@ -36,7 +36,7 @@ function matrixCell(row, column) {
     type: 'button', class: same ? 'cell same' : 'cell', title: words, 'aria-label': words, tabindex: -1,
     'data-row': row, 'data-column': column, text: times === 0 ? '' : times < 10000 ? String(times) : compact.format(times), onclick: () => choosePair(row, column),
   });
-  if (!same && times) button.style.setProperty('--strength', `${Math.round(10 + 65 * Math.sqrt(times / largest))}%`);
+  if (!same && times) button.style.setProperty('--strength', `${Math.round(8 + 67 * (times / largest) ** 0.75)}%`);
   return el('td', {}, button);
 }
 
