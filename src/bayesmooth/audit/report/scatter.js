@@ -1,4 +1,4 @@
-// The two-axis scatter on canvas: stamps for the points, a grid for finding them.
+// The two-axis scatter on canvas: points blended pixel by pixel, a grid for finding them.
 
 const base = byId('scatter');
 const over = byId('scatter-over');
@@ -24,11 +24,13 @@ function colour(name) {
 }
 const quadrantColour = (q) => colour(`q-${quadrants[q]}`);
 
+const pixelRatio = () => devicePixelRatio || 1;
+
 function prepare(canvas) {
-  const ratio = devicePixelRatio || 1;
+  const ratio = pixelRatio();
   canvas.width = Math.round(plot.width * ratio);
   canvas.height = Math.round(plot.height * ratio);
-  const context = canvas.getContext('2d');
+  const context = canvas.getContext('2d', { willReadFrequently: true });
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   return context;
 }
@@ -46,19 +48,22 @@ const toX = (share) => MARGIN.left + share * (plot.width - MARGIN.left - MARGIN.
 const toY = (share) => plot.height - MARGIN.bottom - share * (plot.height - MARGIN.top - MARGIN.bottom);
 
 function drawScatter(visible) {
+  if (plot.width === 0 || plot.height === 0) return; // a page that is not shown yet
   const context = prepare(base);
   drawRegions(context);
-  drawAxes(context);
+  const image = context.getImageData(0, 0, base.width, base.height);
   const inList = new Uint8Array(count);
   for (const i of visible) inList[i] = 1;
   const some = visible.length < count;
   const crowd = Math.min(1, (4000 / count) ** 0.3); // many points: smaller and paler
   const radius = 1.6 + 2.6 * crowd;
-  if (some) stamp(context, CLEAR, colour('faint'), radius * 0.5, 0.5, (i) => inList[i] === 0);
+  if (some) stamp(image, CLEAR, colour('faint'), radius * 0.5, 0.5, (i) => inList[i] === 0);
   for (const q of [CLEAR, AMBIGUOUS, HARD, MISLABELLED]) {
     const small = q === CLEAR;
-    stamp(context, q, quadrantColour(q), small ? radius * 0.6 : radius, crowd * (small ? 0.4 : 0.75), (i) => quadrant[i] === q && (!some || inList[i] === 1));
+    stamp(image, q, quadrantColour(q), small ? radius * 0.6 : radius, crowd * (small ? 0.4 : 0.75), (i) => quadrant[i] === q && (!some || inList[i] === 1));
   }
+  context.putImageData(image, 0, 0);
+  drawAxes(context);
   drawNames(context);
   plot.grid = buildGrid(visible);
   base.setAttribute('aria-label', `Scatter of ${number.format(visible.length)} examples, ambiguity against disagreement: `
@@ -70,6 +75,8 @@ function drawRegions(context) {
   const [left, middle, right] = [toX(0), toX(plot.axes.x.threshold), toX(1)];
   const [bottom, centre, top] = [toY(0), toY(plot.axes.y.threshold), toY(1)];
   const corners = [[left, centre, middle, bottom], [middle, centre, right, bottom], [left, top, middle, centre], [middle, top, right, centre]];
+  context.fillStyle = colour('card'); // opaque, so that points blend with what is there
+  context.fillRect(0, 0, plot.width, plot.height);
   corners.forEach(([x0, y0, x1, y1], q) => {
     context.globalAlpha = filters.quadrant === q ? 0.14 : 0.06;
     context.fillStyle = quadrantColour(q);
@@ -120,19 +127,37 @@ function drawAxes(context) {
   context.restore();
 }
 
-// One small picture of the marker, drawn at every point that passes the test.
-function stamp(context, shape, fill, radius, alpha, test) {
-  const ratio = devicePixelRatio || 1;
-  const size = Math.ceil(2.4 * radius + 2);
-  const marker = el('canvas', { width: Math.ceil(size * ratio), height: Math.ceil(size * ratio) });
-  const pen = marker.getContext('2d');
-  pen.scale(ratio, ratio);
-  pen.fillStyle = fill;
-  traceShape(pen, shape, size / 2, size / 2, radius);
+// The pixels a marker covers, as offsets in the image, and how much of each.
+function coverage(shape, radius, width) {
+  const half = Math.ceil(1.2 * radius) + 1;
+  const pen = el('canvas', { width: 2 * half, height: 2 * half }).getContext('2d');
+  traceShape(pen, shape, half, half, radius);
   pen.fill();
-  context.globalAlpha = alpha;
-  for (let i = 0; i < count; i++) if (test(i)) context.drawImage(marker, plot.x[i] - size / 2, plot.y[i] - size / 2, size, size);
-  context.globalAlpha = 1;
+  const drawn = pen.getImageData(0, 0, 2 * half, 2 * half).data;
+  const pixels = [];
+  for (let k = 0; k < 4 * half * half; k++) {
+    const [x, y] = [(k % (2 * half)) - half, Math.floor(k / (2 * half)) - half];
+    if (drawn[4 * k + 3]) pixels.push({ offset: 4 * (y * width + x), share: drawn[4 * k + 3] / 255 });
+  }
+  return pixels;
+}
+
+// A marker at every point that passes the test: 100,000 take a blink, where drawing calls take seconds.
+function stamp(image, shape, fill, radius, alpha, test) {
+  const { data, width } = image;
+  const ratio = pixelRatio();
+  const pixels = coverage(shape, radius * ratio, width);
+  const [red, green, blue] = fill.match(/[\d.]+/g).map(Number);
+  for (let i = 0; i < count; i++) {
+    if (!test(i)) continue;
+    const centre = 4 * (Math.round(plot.y[i] * ratio) * width + Math.round(plot.x[i] * ratio));
+    for (const { offset, share } of pixels) {
+      const k = centre + offset;
+      data[k] += (red - data[k]) * share * alpha;
+      data[k + 1] += (green - data[k + 1]) * share * alpha;
+      data[k + 2] += (blue - data[k + 2]) * share * alpha;
+    }
+  }
 }
 
 // items of cell c are items[start[c]] … items[start[c + 1] - 1].
