@@ -58,9 +58,10 @@ def test_a_crash_between_the_two_renames_loses_nothing(tmp_path, monkeypatch):
         if str(target).endswith("previous.pt"):
             raise RuntimeError("power cut")
 
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr(os, "replace", power_cut)
+    monkeypatch.setattr(os, "replace", power_cut)
+    with pytest.raises(RuntimeError, match="power cut"):
         checkpoint.save_last(tmp_path, {"epoch": 2})
+    monkeypatch.undo()
     assert checkpoint.load_last(tmp_path) == ({"epoch": 2}, [])
     checkpoint.save_last(tmp_path, {"epoch": 3})
     assert checkpoint.load_last(tmp_path) == ({"epoch": 3}, [])

@@ -84,7 +84,7 @@ def test_a_missing_file_and_a_broken_override_are_told(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         Recipe.load(tmp_path / "nowhere.toml")
     for wrong in ("optimizer.lr", "lr=3", ".lr=3", "optimizer.=3"):
-        with pytest.raises(InputError, match="write section.key=value"):
+        with pytest.raises(InputError, match=r"write section\.key=value"):
             Recipe.load(write(tmp_path, ""), [wrong])
 
 

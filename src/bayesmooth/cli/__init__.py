@@ -56,9 +56,13 @@ def parser_for(
     given: Sequence[str],
 ) -> tuple[Callable[[argparse.Namespace], int], argparse.ArgumentParser]:
     """The function of the command that the line begins with, and the parser of the rest."""
-    name = given[0] if given else ""
+    name = given[0] if given else "--help"
+    if name in ("--help", "-h", "--version"):
+        overview().parse_args([name])
     if name not in COMMANDS:
-        overview(name)
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(COMMANDS)}"
+        raise InputError(f"unknown command '{name}'; {hint}")
     module = import_module(f"{__name__}.{COMMANDS[name]}")
     command: Callable[[argparse.Namespace], int] = getattr(module, name)
     parser = argparse.ArgumentParser(
@@ -70,8 +74,8 @@ def parser_for(
     return command, parser
 
 
-def overview(name: str) -> None:
-    """Help, version, or what is wrong with the command; never comes back."""
+def overview() -> argparse.ArgumentParser:
+    """The parser that explains what there is; it has no other use."""
     commands = {
         command: import_module(f"{__name__}.{module}") for command, module in COMMANDS.items()
     }
@@ -91,12 +95,7 @@ def overview(name: str) -> None:
     parser.add_argument(
         "--version", action="version", version=f"bayesmooth {version('bayesmooth')}"
     )
-    parser.parse_args(
-        [name] if name in ("--version", "-h") else ["--help"] if name in ("", "--help") else []
-    )
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(COMMANDS)}"
-    raise InputError(f"unknown command '{name}'; {hint}")
+    return parser
 
 
 def first_line(function: Callable[..., int]) -> str:

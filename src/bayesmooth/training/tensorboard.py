@@ -14,14 +14,17 @@ def tensorboard(directory: Path) -> Iterator[Callable[[Mapping[str, Any]], None]
     require("tensorboard", extra="tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(directory))
+    writer: list[Any] = []  # made with the first figure: a run begins in an empty directory
 
     def listen(record: Mapping[str, Any]) -> None:
+        if not writer:
+            writer.append(SummaryWriter(str(directory)))
         for name, value in record.items():
             if name != "epoch":
-                writer.add_scalar(name.replace(".", "/"), value, record["epoch"])
+                writer[0].add_scalar(name.replace(".", "/"), value, record["epoch"])
 
     try:
         yield listen
     finally:
-        writer.close()
+        for open_one in writer:
+            open_one.close()

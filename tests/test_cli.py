@@ -1,0 +1,183 @@
+import csv
+import io
+import json
+import signal
+
+import pytest
+
+from bayesmooth import cli
+from bayesmooth.training.loop import Loop
+from bayesmooth.training.shipped import shipped
+
+TINY = [
+    "--set",
+    "data.limit=100",
+    "--set",
+    "train.epochs=2",
+    "--set",
+    "model.widths=[4]",
+    "--quiet",
+]
+
+
+@pytest.fixture
+def run(capsys):
+    """Call a command line; its exit code, and what it wrote."""
+
+    def call(*line):
+        code = cli.main([str(word) for word in line])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two small runs, made by the command line."""
+    place = tmp_path_factory.mktemp("runs")
+    for name in ("ce", "ivon"):
+        assert cli.main(["train", f"digits-{name}", "--out", str(place / name), *TINY]) == 0
+    return place
+
+
+def test_train_prints_the_final_figures_and_where_they_are(run, tmp_path):
+    code, out, err = run("train", "digits-ivon", "--out", tmp_path / "run", *TINY)
+    assert code == 0
+    assert err == ""
+    assert out.startswith(f"{tmp_path / 'run'}\n")
+    assert out.split()[1:5] == ["test", "mean", "averaged", "accuracy"]
+
+
+def test_without_a_terminal_progress_is_a_plain_line_an_epoch_on_stderr(run, tmp_path):
+    code, _, err = run("train", "digits-ce", "--out", tmp_path / "run", *TINY[:-1])
+    assert code == 0
+    assert [line.split("  ")[0] for line in err.splitlines()] == ["epoch 1/2", "epoch 2/2"]
+    assert "\x1b" not in err
+
+
+def test_evaluate_gives_the_figures_of_the_run_again(run, trained):
+    code, out, _ = run("evaluate", trained / "ce", "--json")
+    report = json.loads((trained / "ce" / "report.json").read_text())
+    assert code == 0
+    assert json.loads(out).items() <= report.items()
+    code, out, _ = run("evaluate", trained / "ivon", "--samples", 4, "--checkpoint", "last")
+    assert code == 0
+    assert "averaged" in out
+    code, out, _ = run("evaluate", trained / "ivon", "--checkpoint", "best")
+    assert code == 0
+    assert "averaged" not in out
+
+
+def test_compare_prints_a_table_and_draws_a_plot(run, trained, tmp_path):
+    code, out, err = run(
+        "compare", trained / "ce", trained / "ivon", "--plot", tmp_path / "plot.png"
+    )
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["run", "status"], ["ce", "finished"], ["ivon", "finished"],
+    ]  # fmt: skip
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path / "plot.png") in err
+    code, out, _ = run("compare", trained / "ce", trained / "ivon", "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["run"] for row in rows] == ["ce", "ivon"]
+    assert 0 <= float(rows[0]["accuracy"]) <= 1
+
+
+def test_ctrl_c_saves_exits_with_130_and_resume_goes_on(run, tmp_path, monkeypatch):
+    real = Loop.step
+
+    def interrupted(loop, batch):
+        real(loop, batch)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "step", interrupted)
+        code, _, err = run("train", "digits-ce", "--out", tmp_path / "run", *TINY)
+    assert code == 130
+    assert (
+        err
+        == f"bayesmooth: interrupted and saved; `bayesmooth resume {tmp_path / 'run'}` goes on\n"
+    )
+    assert run("resume", tmp_path / "run", "--quiet")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["trian"], "unknown command 'trian'; did you mean 'train'?"),
+        (["train", "digits-ivom"], "did you mean 'digits-ivon'?"),
+        (
+            ["train", "digits-ivon", "--set", "optimizer.lrr=1"],
+            "unknown key 'lrr' in [optimizer]; did you mean 'lr'?",
+        ),
+        (
+            ["train", "digits-ivon", "--device", "tpu9"],
+            "device 'tpu9': must be cpu, cuda or cuda:N",
+        ),
+        (["resume", "nowhere"], "nowhere: not a run (no recipe.toml in it)"),
+        (["evaluate", "nowhere"], "nowhere: not a run"),
+        (["compare", "nowhere"], "nowhere: not a run"),
+        (["data", "check"], "data check: which one?"),
+        (["data", "check", "digts"], "did you mean 'digits'?"),
+        (["data", "check", "table", "--set", "path"], "write key=value"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line_and_exit_code_2(line, message, run):
+    code, out, err = run(*line)
+    assert (code, out) == (2, "")
+    assert err.startswith("bayesmooth: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_bug_shows_its_traceback(monkeypatch):
+    monkeypatch.setattr("bayesmooth.cli.recipes.shipped", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["recipes"])
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_explains_itself_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert left.value.code == 0
+    assert f"  bayesmooth {command}" in shown
+    assert len(shown.splitlines()) < 50
+
+
+@pytest.mark.parametrize("line", [[], ["--help"], ["-h"]])
+def test_the_overview_lists_every_command(line, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(line)
+    shown = capsys.readouterr().out
+    assert all(f"\n  {command} " in shown for command in cli.COMMANDS)
+
+
+def test_recipes_are_listed_and_printed(run):
+    code, out, _ = run("recipes")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == list(shipped())
+    assert run("recipes", "digits-ivon")[1] == shipped()["digits-ivon"].read_text()
+
+
+def test_data_are_listed_and_checked(run, tmp_path):
+    code, out, _ = run("data", "list")
+    assert code == 0
+    assert "cifar-10-batches-py" in out
+    assert run("data", "check", "digits")[0] == 0
+    code, out, _ = run("data", "check", "mnist", "--data-dir", tmp_path)
+    assert code == 2
+    assert "train" in out
+
+
+def test_tensorboard_gets_every_figure(run, tmp_path):
+    pytest.importorskip("tensorboard")
+    assert run("train", "digits-ce", "--out", tmp_path / "run", "--tensorboard", *TINY)[0] == 0
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert {"train/loss", "test/accuracy", "memorised"} <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("test/accuracy")] == [1, 2]

@@ -1,0 +1,86 @@
+import io
+import sys
+
+import pytest
+
+from bayesmooth import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test turns."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def stderr(monkeypatch):
+    def use(stream):
+        monkeypatch.setattr(sys, "stderr", stream)
+        return stream
+
+    return use
+
+
+def test_items_pass_through_unchanged_also_without_a_length():
+    assert list(progress.track([3, 1, 2], description="x", quiet=True)) == [3, 1, 2]
+    assert list(progress.track(iter("abc"), description="x", quiet=True)) == ["a", "b", "c"]
+
+
+def test_piped_progress_is_a_line_every_half_minute_with_the_time_left(clock, stderr):
+    out = stderr(io.StringIO())
+    for _ in progress.track(range(100), description="reading"):
+        clock[0] += 10
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 100 * 10 // 30
+    assert lines[0] == "reading 3/100 · 16 min left"
+    assert lines[-1] == "reading 99/100 · 10 s left"
+
+
+def test_the_time_left_does_not_count_work_done_before(clock, stderr):
+    out = stderr(io.StringIO())
+    with progress.bar(100, done=50) as bar:
+        clock[0] = 60.0
+        bar.update(75, "epoch 3/4", lambda: {"loss": "0.5"})
+    assert out.getvalue() == "epoch 3/4 75/100 · loss 0.5 · 60 s left\n"
+
+
+def test_an_unknown_total_is_shown_as_such(clock, stderr):
+    out = stderr(io.StringIO())
+    for _ in progress.track(iter(range(4)), description="reading"):
+        clock[0] += 30
+    assert out.getvalue().splitlines()[0] == "reading 1/?"
+
+
+def test_quiet_is_silent_and_never_computes_the_figures(stderr):
+    out = stderr(Terminal())
+    with progress.bar(3, quiet=True) as bar:
+        bar.update(1, "x", lambda: 1 / 0)
+        bar.line("done")
+    assert out.getvalue() == ""
+
+
+def test_a_terminal_gets_a_live_bar_that_ends_complete(stderr):
+    out = stderr(Terminal())
+    with progress.bar(20, description="train") as bar:
+        for done in range(1, 21):
+            bar.update(done, "epoch 1/1", lambda: {"accuracy": "81.2 %"})
+        bar.line("a line that stays [not markup]")
+    shown = out.getvalue()
+    assert "20/20" in shown
+    assert "accuracy 81.2 %" in shown
+    assert "a line that stays [not markup]" in shown
+
+
+def test_without_rich_a_terminal_gets_plain_lines(stderr, clock, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    out = stderr(Terminal())
+    for _ in progress.track(range(2), description="reading"):
+        clock[0] += 30
+    assert out.getvalue().startswith("reading 1/2")
