@@ -20,8 +20,8 @@ lint: .venv/.dev
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks
 
-docs: .venv/.dev
-	$(BIN)/python -m docs.build
+docs: .venv/.docs
+	$(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
 
 clean:
 	rm -rf .venv build out site .mypy_cache .pytest_cache .ruff_cache .hypothesis src/bayesmooth/*.so src/*.egg-info
@@ -34,4 +34,8 @@ clean:
 
 .venv/.dev: .venv/.demo
 	$(PIP) -e ".[dev]"
+	@touch $@
+
+.venv/.docs: .venv/.demo
+	$(PIP) -e ".[docs]"
 	@touch $@

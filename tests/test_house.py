@@ -11,7 +11,8 @@ import bayesmooth
 
 SOURCE = Path(bayesmooth.__file__).parent
 FLOORS = [
-    {"errors", "optional", "progress", "_kernels"},
+    {"errors", "_kernels"},
+    {"optional", "progress"},
     {"randomness", "theory"},
     {"posterior"},
     {"optim", "losses", "data", "models", "metrics", "labelnoise"},
@@ -60,11 +61,12 @@ def test_the_front_door_loads_torch_and_numpy_and_nothing_heavier():
 
 
 def test_every_public_name_is_there_and_documented():
-    assert bayesmooth.__all__ == sorted(bayesmooth.__all__, key=str)
     for name in bayesmooth.__all__:
         assert getattr(bayesmooth, name).__doc__, name
 
 
 def test_files_stay_short_enough_to_read():
-    long = {str(f.relative_to(SOURCE)): n for f in FILES if (n := len(f.read_text().splitlines())) > 350}
+    long = {
+        str(f.relative_to(SOURCE)): n for f in FILES if (n := len(f.read_text().splitlines())) > 350
+    }
     assert not long

@@ -42,9 +42,7 @@ def test_neighbours_and_their_squares_are_uncorrelated():
         assert off.abs().max() < 5.0 * rows.shape[1] ** -0.5
 
 
-@given(
-    n=st.integers(1, 5000), cut=st.integers(0, 5000), seed=st.integers(0, 2**63 - 1)
-)
+@given(n=st.integers(1, 5000), cut=st.integers(0, 5000), seed=st.integers(0, 2**63 - 1))
 def test_a_shard_draws_its_slice_of_the_whole(n, cut, seed):
     cut = min(cut, n)
     whole = standard_normal(torch.empty(n), seed=seed, stream=3, step=7)

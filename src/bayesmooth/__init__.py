@@ -1,3 +1,39 @@
-"""Variational learning as adaptive label smoothing: train on imperfect labels, and find the wrong ones."""
+"""Train with labels that are partly wrong, and find the wrong ones.
+
+Variational learning as adaptive label smoothing, after Yang, Liu, Marconi and Khan (ICML 2025).
+"""
+
+from bayesmooth import data, losses, metrics, models, theory
+from bayesmooth.audit import Audit, audit
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
+from bayesmooth.labelnoise import LabelNoise, label_noise
+from bayesmooth.optim import BSAM, IVON, SAM
+from bayesmooth.posterior import Posterior, recompute_batchnorm
+from bayesmooth.theory.noise import effective_labels
+from bayesmooth.training import Recipe, Run, train
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BSAM",
+    "IVON",
+    "SAM",
+    "Audit",
+    "Examples",
+    "InputError",
+    "LabelNoise",
+    "Posterior",
+    "Recipe",
+    "Run",
+    "audit",
+    "data",
+    "effective_labels",
+    "label_noise",
+    "losses",
+    "metrics",
+    "models",
+    "recompute_batchnorm",
+    "theory",
+    "train",
+]

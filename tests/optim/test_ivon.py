@@ -50,7 +50,9 @@ def test_n_steps_save_load_n_steps_equal_2n_steps_bit_for_bit(task):
 
 
 @pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))], ids=["deepcopy", "pickle"]
+    "copied",
+    [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))],
+    ids=["deepcopy", "pickle"],
 )
 def test_a_copy_goes_on_as_the_original_would(task, copied):
     model = task.net()
@@ -83,16 +85,23 @@ def test_an_exception_inside_the_context_brings_the_mean_back(task):
     model = task.net()
     optimizer = IVON(model.parameters(), 0.1, 40, seed=3)
     mean = weights_of(model)
-    with pytest.raises(KeyError), optimizer.sampled_params(train=True):
-        assert not torch.equal(weights_of(model), mean)
-        raise KeyError
+
+    def fails():
+        with optimizer.sampled_params(train=True):
+            assert not torch.equal(weights_of(model), mean)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
     assert torch.equal(weights_of(model), mean)
     train(task, optimizer, model, 1)  # and the optimizer goes on
 
 
 def test_an_exception_inside_the_closure_brings_the_mean_back_and_forgets_the_step(task):
     model, twin = task.net(), task.net()
-    optimizer, control = (IVON(m.parameters(), 0.1, 40, mc_samples=2, seed=3) for m in (model, twin))
+    optimizer, control = (
+        IVON(m.parameters(), 0.1, 40, mc_samples=2, seed=3) for m in (model, twin)
+    )
     mean, calls = weights_of(model), []
 
     def fails_at_the_second_sample():
@@ -133,7 +142,7 @@ def test_gradients_taken_at_the_mean_are_refused(task):
     model = task.net()
     optimizer = IVON(model.parameters(), 0.1, 40, seed=3)
     F.cross_entropy(model(task.x), task.y).backward()
-    with pytest.raises(InputError, match="no sample.*sampled_params"):
+    with pytest.raises(InputError, match=r"no sample.*sampled_params"):
         optimizer.step()
 
 
@@ -178,10 +187,13 @@ def test_a_frozen_parameter_is_never_touched(task):
 @pytest.mark.parametrize("unscale", [False, True])
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("approx", ["price", "gradsq"])
-def test_gradscaler_gives_the_unscaled_trajectory_also_over_skipped_steps(task, unscale, samples, approx):
+def test_gradscaler_gives_the_unscaled_trajectory_also_over_skipped_steps(
+    task, unscale, samples, approx
+):
     plain, scaled = task.net(), task.net()
     a, b = (
-        IVON(m.parameters(), 0.1, 40, beta2=0.9, hess_approx=approx, seed=3) for m in (plain, scaled)
+        IVON(m.parameters(), 0.1, 40, beta2=0.9, hess_approx=approx, seed=3)
+        for m in (plain, scaled)
     )
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
     for step in range(6):
@@ -194,7 +206,9 @@ def test_gradscaler_gives_the_unscaled_trajectory_also_over_skipped_steps(task, 
                     optimizer.zero_grad()
                     loss = F.cross_entropy(model(task.x), task.y)
                     if optimizer is b:
-                        loss = scaler.scale(loss) * (float("inf") if overflow and not sample else 1.0)
+                        loss = scaler.scale(loss) * (
+                            float("inf") if overflow and not sample else 1.0
+                        )
                     loss.backward()
             if optimizer is a:
                 optimizer.step()
@@ -460,7 +474,7 @@ def test_a_sparse_gradient_is_refused_by_name():
     optimizer = IVON(table.named_parameters(), 0.1, 40, seed=0)
     with optimizer.sampled_params(train=True):
         table(torch.tensor([1])).sum().backward()
-    with pytest.raises(InputError, match="weight.*sparse"):
+    with pytest.raises(InputError, match=r"weight.*sparse"):
         optimizer.step()
 
 
@@ -488,8 +502,9 @@ def test_the_global_generator_is_untouched_and_a_seed_decides_everything(task):
 
 def test_a_generator_gives_the_seed(task):
     seeds = [
-        IVON(task.net().parameters(), 0.1, 40, generator=torch.Generator().manual_seed(n))
-        .param_groups[0]["seed"]
+        IVON(
+            task.net().parameters(), 0.1, 40, generator=torch.Generator().manual_seed(n)
+        ).param_groups[0]["seed"]
         for n in (1, 1, 2)
     ]
     assert seeds[0] == seeds[1] != seeds[2]
@@ -531,7 +546,9 @@ def test_distributed_checkpoint_state_dicts_round_trip_into_a_fresh_optimizer(ta
     a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (model, fresh))
     train(task, a, model, 3)
     weights, state = get_state_dict(model, a)
-    set_state_dict(fresh, b, model_state_dict=copy.deepcopy(weights), optim_state_dict=copy.deepcopy(state))
+    set_state_dict(
+        fresh, b, model_state_dict=copy.deepcopy(weights), optim_state_dict=copy.deepcopy(state)
+    )
     assert train(task, a, model, 3) == train(task, b, fresh, 3)
 
 
@@ -540,7 +557,9 @@ def test_distributed_checkpoint_state_dicts_round_trip_into_a_fresh_optimizer(ta
 
 def test_diagnostics_tell_noise_from_weights_and_whether_the_hessian_moved(task):
     model = task.net()
-    optimizer = IVON(model.parameters(), 0.1, 400, hess_init=0.5, weight_decay=0.0, beta2=1.0, seed=3)
+    optimizer = IVON(
+        model.parameters(), 0.1, 400, hess_init=0.5, weight_decay=0.0, beta2=1.0, seed=3
+    )
     train(task, optimizer, model, 2)
     figures = optimizer.diagnostics()
     rms = weights_of(model).square().mean().sqrt()

@@ -56,7 +56,9 @@ def test_bayesian_linear_regression_reaches_the_optimal_diagonal_posterior():
     features = torch.randn(n, 3, generator=generator, **DOUBLE) @ torch.tensor(
         [[1.0, 0.6, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 2.0]], **DOUBLE
     )
-    y = features @ torch.tensor([1.0, -1.0, 0.5], **DOUBLE) + torch.randn(n, generator=generator, **DOUBLE)
+    y = features @ torch.tensor([1.0, -1.0, 0.5], **DOUBLE) + torch.randn(
+        n, generator=generator, **DOUBLE
+    )
     weight = nn.Parameter(torch.zeros(3, **DOUBLE))
     decay = 0.05
     (mean,), (variance,) = run(

@@ -1,4 +1,4 @@
-"""Trains with SAM and bSAM on a part of the batch: `python two_ranks.py RANK RENDEZVOUS OUT`."""
+"""Trains with SAM, bSAM and IVON on a part of the batch: `python two_ranks.py RANK RENDEZVOUS OUT`."""
 
 import sys
 from datetime import timedelta
@@ -9,27 +9,30 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from bayesmooth.optim.bsam import BSAM
-from bayesmooth.optim.sam import SAM
+from bayesmooth.optim import BSAM, IVON, SAM
 
 RANKS = 2
 
 
-def network():
+def network(dtype=torch.float64):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)).to(dtype)
 
 
 OPTIMIZERS = {
     "sam": lambda p, seed: SAM(p, torch.optim.SGD, rho=0.2, lr=0.3, momentum=0.9),
     "bsam": lambda p, seed: BSAM(p, lr=0.3, ess=200, rho=0.1, seed=seed),
+    "ivon": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, seed=seed),
+    "ivon, two samples": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, mc_samples=2, seed=seed),
 }
+SYNCED = {"ivon": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, sync=True, seed=seed)}
 
 
 def train(model, optimizer, rows=slice(None)):
     """Four steps on these rows of the batch; the weights afterwards."""
     rng = torch.Generator().manual_seed(7)
-    inputs = torch.randn(16, 6, generator=rng, dtype=torch.float64)
+    dtype = next(model.parameters()).dtype
+    inputs = torch.randn(16, 6, generator=rng, dtype=torch.float64).to(dtype)
     labels = torch.randint(4, (16,), generator=rng)
 
     def closure():
@@ -45,11 +48,21 @@ def train(model, optimizer, rows=slice(None)):
 
 
 def wrapped(kind, model):
+    if kind == "sync":
+        return model
     if kind == "fsdp2":
         from torch.distributed.fsdp import fully_shard
 
         return fully_shard(model)
     return DistributedDataParallel(model, gradient_as_bucket_view=kind == "ddp, bucket views")
+
+
+def cases():
+    """Every wrapper × optimizer in float64; IVON in float32 too, where its kernels work."""
+    kinds = ("ddp", "ddp, bucket views", "fsdp2")
+    yield from ((kind, name, torch.float64) for kind in kinds for name in OPTIMIZERS)
+    yield from ((kind, "ivon", torch.float32) for kind in ("ddp", "fsdp2"))
+    yield "sync", "ivon", torch.float64
 
 
 def main(rank, rendezvous, out):
@@ -58,11 +71,11 @@ def main(rank, rendezvous, out):
     )
     rows = slice(rank, None, RANKS)
     results = {}
-    for kind in ("ddp", "ddp, bucket views", "fsdp2"):
-        for name, make in OPTIMIZERS.items():
-            model = wrapped(kind, network())
-            seed = 5 + 100 * rank  # ranks that disagree must come to agree
-            results[f"{name} in {kind}"] = train(model, make(model.parameters(), seed), rows)
+    for kind, name, dtype in cases():
+        model = wrapped(kind, network(dtype))
+        make = SYNCED[name] if kind == "sync" else OPTIMIZERS[name]
+        seed = 5 + 100 * rank  # ranks that disagree must come to agree
+        results[f"{name} in {kind}, {dtype}"] = train(model, make(model.parameters(), seed), rows)
     torch.save(results, f"{out}.{rank}")
     dist.destroy_process_group()
 

@@ -49,7 +49,7 @@ def check_tensor(name: str, param: Tensor) -> None:
     """Only dense real tensors have the Gaussian that these optimizers learn."""
     if param.is_complex():
         raise InputError(
-            f"parameter {name}: complex ({param.dtype}); only real weights have this posterior; "
+            f"parameter {name}: complex ({param.dtype}); only real weights are supported; "
             "use torch.view_as_real, or give it to another optimizer"
         )
     if param.layout != torch.strided:

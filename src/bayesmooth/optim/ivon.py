@@ -26,6 +26,7 @@ from torch.optim.optimizer import ParamsT
 from bayesmooth.errors import InputError
 from bayesmooth.optim.checks import check_group, seed_of
 from bayesmooth.optim.diagnostics import diagnose, warn_of_drowning
+from bayesmooth.optim.parameters import keep_dtypes
 from bayesmooth.optim.sharding import agree_on_seed, average_over_ranks, whole
 from bayesmooth.optim.weights import Weight, collect, norm, perturb, restore, update
 from bayesmooth.posterior import Posterior, parameter_names
@@ -200,12 +201,7 @@ class IVON(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch; but the state of 16-bit parameters stays in float32."""
         super().load_state_dict(state_dict)
-        saved = [i for group in state_dict["param_groups"] for i in group["params"]]
-        own = [p for group in self.param_groups for p in group["params"]]
-        for index, param in zip(saved, own, strict=True):
-            for name, value in state_dict["state"].get(index, {}).items():
-                if isinstance(value, Tensor) and value.dtype != self.state[param][name].dtype:
-                    self.state[param][name] = value.detach().clone().to(param.device)
+        keep_dtypes(self, state_dict)
         self._forget()
 
     def __setstate__(self, state: dict[str, Any]) -> None:

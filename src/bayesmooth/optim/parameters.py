@@ -19,17 +19,23 @@ def active(optimizer: Optimizer) -> list[Tensor]:
 
 def with_gradients(group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
     """The parameters of a group that take part and have a gradient, with it."""
-    found = []
-    for index, param in enumerate(group["params"]):
-        if param.requires_grad and param.grad is not None:
-            if param.grad.layout is not torch.strided:
-                name = (group.get("param_names") or {index: f"#{index}"})[index]
-                raise InputError(
-                    f"parameter {name}: its gradient is sparse, and only a dense one tells how far "
-                    "to move; build its layer with sparse=False, or give it to another optimizer"
-                )
-            found.append((param, param.grad))
-    return found
+    return [
+        (param, dense(param.grad, param, group))
+        for param in group["params"]
+        if param.requires_grad and param.grad is not None
+    ]
+
+
+def dense(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
+    """The gradient itself, once it is known not to be sparse."""
+    if grad.layout is not torch.strided:
+        index = next(i for i, p in enumerate(group["params"]) if p is param)
+        name = (group.get("param_names") or {index: f"#{index}"})[index]
+        raise InputError(
+            f"parameter {name}: its gradient is sparse, and only a dense one tells how far "
+            "to move; build its layer with sparse=False, or give it to another optimizer"
+        )
+    return grad
 
 
 @contextmanager

@@ -7,6 +7,7 @@ parameter's size (buffer, momentum, Hessian), and nothing of that size is made o
 Parameters below float32 have a fourth, their mean in float32: updates would be lost to rounding otherwise.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
+from bayesmooth.optim.parameters import dense
 from bayesmooth.optim.sharding import shard, start
 from bayesmooth.randomness import KERNELS, Job, Rule, run, standard_normal
 
@@ -40,7 +42,8 @@ class Weight:
 
     def std(self) -> Tensor:
         """σ = 1/√(λ(h + δ)) of the shard."""
-        return (self.group["ess"] * (self.hess + self.group["weight_decay"])).rsqrt()
+        ess, decay = float(self.group["ess"]), float(self.group["weight_decay"])
+        return (ess * (self.hess + decay)).rsqrt()
 
     def displacement(self, inside: bool) -> Tensor:
         """θ − m."""
@@ -67,14 +70,7 @@ class Weight:
     def gradient(self) -> Tensor:
         """The shard's gradient."""
         assert self.grad is not None
-        if self.grad.layout != torch.strided:
-            names = self.group.get("param_names")
-            index = next(i for i, p in enumerate(self.group["params"]) if p is self.param)
-            raise InputError(
-                f"parameter {names[index] if names else f'#{index}'}: its gradient is sparse; "
-                "only dense ones are supported; use sparse=False in the embedding"
-            )
-        return shard(self.grad)
+        return shard(dense(self.grad, self.param, self.group))
 
     def job(self, inside: bool, step: int, grad: int = 0, debias: float = 1.0) -> Job:
         """The addresses for the kernels."""
@@ -107,10 +103,10 @@ def _weight(
 ) -> Weight:
     low = param.dtype in (torch.float16, torch.bfloat16)
     if not state:
-        wide = {"dtype": torch.float32 if low else param.dtype, "requires_grad": False}
+        wide = torch.float32 if low else param.dtype
         state["step"] = 0
-        state["momentum"] = torch.zeros_like(param, **wide)
-        state["hess"] = torch.full_like(param, group["hess_init"], **wide)
+        state["momentum"] = torch.zeros_like(param, dtype=wide, requires_grad=False)
+        state["hess"] = torch.full_like(param, group["hess_init"], dtype=wide, requires_grad=False)
         if low:
             state["mean"] = param.detach().float()
     local, momentum, hess = shard(param.detach()), shard(state["momentum"]), shard(state["hess"])
@@ -250,8 +246,9 @@ def _update(weights: list[Weight], rule: Rule, inside: bool, samples: int) -> No
     for w in weights:
         if samples == 1:
             w.fold(inside)
-    grad = torch._foreach_mul([w.grad_sum for w in weights], rule.scale)  # type: ignore[arg-type]
-    estimate = torch._foreach_mul([w.product_sum for w in weights], rule.scale * rule.ess)  # type: ignore[arg-type]
+    sums = [(w.grad_sum, w.product_sum) for w in weights]
+    grad = torch._foreach_mul([g for g, _ in sums if g is not None], rule.scale)
+    estimate = torch._foreach_mul([p for _, p in sums if p is not None], rule.scale * rule.ess)
     momentum, hess = [w.momentum for w in weights], [w.hess for w in weights]
     mean = [_mean(w, inside) for w in weights]
 
@@ -286,7 +283,7 @@ def _mean(w: Weight, inside: bool) -> Tensor:
 def norm(weights: list[Weight]) -> float:
     """Of the gradients that are pending, over all weights of this rank."""
     squares = [float(w.gradient().float().norm()) ** 2 for w in weights if w.grad is not None]
-    return float(sum(squares)) ** 0.5
+    return math.sqrt(sum(squares))
 
 
 def _changed(weights: list[Weight]) -> None:
