@@ -8,7 +8,7 @@ A covariance has the shape of the mean (independent entries) or one more axis (a
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 import torch
@@ -18,31 +18,32 @@ from torch.quasirandom import SobolEngine
 from bayesmooth.errors import InputError
 
 Seed = int | torch.Generator
+Rule = tuple[list[float], list[float]]  # points, weights
 CHUNK = 1 << 15  # entries a thread at a time: three such arrays stay in its cache
 GRID_NODES = 12  # a tensor grid pays from this many nodes an axis
 
 
 def gaussian_expectation(
-    g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor, nodes: int = 32
+    g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor, nodes: int | None = 32
 ) -> Tensor:
-    """E[g(f)], f ~ N(mean, var), entry by entry, by Gauss–Hermite quadrature; g acts on entries.
+    """E[g(f)], f ~ N(mean, var), entry by entry, by quadrature; g acts on entries.
 
-    32 nodes give the sigmoid to 1e-12 for var = 1, 3e-5 for var = 10; more nodes carry further.
+    32 Gauss–Hermite nodes give the sigmoid to 1e-12 for var = 1 and 3e-5 for var = 10; None takes
+    as many nodes as the largest variance asks for.
 
     >>> gaussian_expectation(torch.exp, torch.tensor(0.0), torch.tensor(1.0))  # e^½
     tensor(1.6487)
     """
-    points, weights = hermite_rule(nodes)
     std = covariance_root(mean, var)
-    shape = (mean + std).shape
+    rule = normal_rule(std, fewest=32, most=1024) if nodes is None else hermite_rule(nodes)
+    shape, size = (mean + std).shape, CHUNK * torch.get_num_threads()
 
     def weighted_sum(m: Tensor, s: Tensor) -> Tensor:
         total = torch.zeros_like(m)
-        for point, weight in zip(points, weights, strict=True):
+        for point, weight in zip(*rule, strict=True):
             total.add_(g(torch.add(m, s, alpha=point)), alpha=weight)
         return total
 
-    size = CHUNK * torch.get_num_threads()
     means, stds = (torch.split(x.expand(shape).reshape(-1), size) for x in (mean, std))
     parts = [weighted_sum(m, s) for m, s in zip(means, stds, strict=True)]
     return torch.cat(parts).reshape(shape)
@@ -119,8 +120,27 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
     return root
 
 
+def normal_rule(std: Tensor, fewest: int, most: int) -> Rule:
+    """Nodes dense enough for sigmoids and Gumbel CDFs of std·x: Gauss–Hermite while that is narrow.
+
+    Then the trapezoid rule, as Hermite nodes spread out instead of closing up.
+    """
+    widest = float(std.detach().max()) if std.numel() else 0.0
+    if not widest > 1.5:
+        return hermite_rule(fewest + ceil(12 * widest))
+    return trapezoid_rule(max(fewest, min(most, ceil(18 * min(widest, most)))))
+
+
 @lru_cache(maxsize=64)
-def hermite_rule(nodes: int) -> tuple[list[float], list[float]]:
+def trapezoid_rule(nodes: int) -> Rule:
+    """Points and weights with E[g(x)] ≈ Σ w g(x), x ~ N(0, 1), equally spaced within 6.5."""
+    points = np.linspace(-6.5, 6.5, nodes)
+    weights = np.exp(-(points**2) / 2)
+    return points.tolist(), (weights / weights.sum()).tolist()
+
+
+@lru_cache(maxsize=64)
+def hermite_rule(nodes: int) -> Rule:
     """Points and weights with E[g(e)] ≈ Σ w g(x), e ~ N(0, 1): exact to degree 2·nodes − 1."""
     if nodes < 1:
         raise InputError(f"nodes={nodes}: must be at least 1; 32 is the usual choice")

@@ -5,6 +5,8 @@ logits one integral over the real line is exact, whatever the number of classes;
 take quasi-random points.
 """
 
+from collections.abc import Callable
+from functools import partial
 from math import ceil
 from typing import NamedTuple
 
@@ -15,13 +17,13 @@ from bayesmooth.theory.expectation import (
     covariance_root,
     gaussian_expectation,
     gaussian_points,
-    hermite_rule,
+    normal_rule,
 )
 from bayesmooth.theory.links import Categorical, Gaussian, Link, Poisson
 
 CHUNK = 1 << 16  # entries a thread at a time
 STEP = 0.5  # of the trapezoid rule: 1e-8 for a Gumbel density
-MAX_STEPS, MAX_NODES = 256, 96
+MAX_STEPS, MAX_NODES = 256, 128
 
 
 class Moments(NamedTuple):
@@ -42,23 +44,30 @@ def moments(link: Link, mean: Tensor, cov: Tensor, samples: int = 512, seed: int
     if isinstance(link, Gaussian):
         return Moments((mean.square() + cov) / 2, mean.expand_as(cov), torch.ones_like(cov))
     functions = (link.log_partition, link.mean, link.variance)
-    nodes = _nodes(covariance_root(mean, cov), fewest=32)
-    return Moments(*(gaussian_expectation(g, mean, cov, nodes) for g in functions))
+    return Moments(*(gaussian_expectation(g, mean, cov, nodes=None) for g in functions))
 
 
 def softmax_moments(mean: Tensor, cov: Tensor, samples: int = 512, seed: int = 0) -> Moments:
     """The categorical moments of logits (…, K), in pieces that fit the cache."""
-    classes, correlated = mean.shape[-1], cov.ndim > mean.ndim
-    rows = max(1, CHUNK * torch.get_num_threads() // (classes * (samples if correlated else 40)))
-    flat_mean = mean.reshape(-1, classes)
-    flat_cov = cov.reshape(len(flat_mean), *cov.shape[mean.ndim - 1 :])
-    parts = [
-        _correlated(m, c, samples, seed) if correlated else _independent(m, c)
-        for m, c in zip(torch.split(flat_mean, rows), torch.split(flat_cov, rows), strict=True)
-    ]
-    joined = Moments(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
-    batch = mean.shape[:-1]
-    return Moments(*(part.reshape(*batch, *part.shape[1:]) for part in joined))
+    batch, classes = mean.shape[:-1], mean.shape[-1]
+    flat = mean.reshape(-1, classes)
+    spread = cov.reshape(len(flat), *cov.shape[mean.ndim - 1 :])
+    if cov.ndim > mean.ndim:
+        pieces = _in_pieces(partial(_correlated, samples=samples, seed=seed), flat, spread, samples)
+    else:
+        order = spread.detach().amax(-1).argsort()  # the widest of a piece sets its number of nodes
+        sorted_ = _in_pieces(_independent, flat[order], spread[order], 40)
+        back = order.argsort()
+        pieces = Moments(*(part[back] for part in sorted_))
+    return Moments(*(part.reshape(*batch, *part.shape[1:]) for part in pieces))
+
+
+def _in_pieces(
+    rule: Callable[[Tensor, Tensor], Moments], mean: Tensor, cov: Tensor, points: int
+) -> Moments:
+    rows = max(1, CHUNK * torch.get_num_threads() // (mean.shape[-1] * points))
+    pieces = zip(torch.split(mean, rows), torch.split(cov, rows), strict=True)
+    return Moments(*map(torch.cat, zip(*(rule(m, c) for m, c in pieces), strict=True)))
 
 
 def _independent(mean: Tensor, var: Tensor) -> Moments:
@@ -97,19 +106,12 @@ def _gumbel_mixture(rate: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
     cdf, density = torch.zeros_like(rate), torch.zeros_like(rate)
     largest = torch.finfo(rate.dtype).max ** 0.49
     rate = rate.clamp(max=largest)
-    points, weights = hermite_rule(_nodes(std, fewest=12))
-    for point, weight in zip(points, weights, strict=True):
+    for point, weight in zip(*normal_rule(std, fewest=12, most=MAX_NODES), strict=True):
         exponent = rate * -torch.exp(std * point).clamp(max=largest).unsqueeze(-2)
         survival = torch.exp(exponent)
         cdf.add_(survival, alpha=weight)
         density.addcmul_(exponent, survival, value=-weight)
     return cdf, density
-
-
-def _nodes(std: Tensor, fewest: int) -> int:
-    """Quadrature nodes that keep their spacing below the width of the function."""
-    widest = float(std.detach().max()) if std.numel() else 0.0
-    return min(fewest + ceil(12 * widest), MAX_NODES) if widest < MAX_NODES else MAX_NODES
 
 
 def _correlated(mean: Tensor, cov: Tensor, samples: int, seed: int) -> Moments:

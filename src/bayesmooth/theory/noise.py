@@ -25,12 +25,18 @@ from bayesmooth.theory.moments import softmax_moments
 
 
 def expected_noise(
-    mean: Tensor, cov: Tensor, link: Link, *, nodes: int = 32, samples: int = 512, seed: int = 0
+    mean: Tensor,
+    cov: Tensor,
+    link: Link,
+    *,
+    nodes: int | None = 32,
+    samples: int = 512,
+    seed: int = 0,
 ) -> Tensor:
     """ε = A′(m) − E[A′(f)], f ~ N(m, cov)  (eq:labelnoiseGD, eq:labelnoiseGLMGD).
 
-    Quadrature with `nodes` for scalar links; the softmax of independent logits is exact, of
-    correlated ones averaged over `samples` quasi-random points.
+    Quadrature with `nodes` for scalar links (None: as many as it takes); the softmax of independent
+    logits is exact, of correlated ones averaged over `samples` quasi-random points.
 
     >>> expected_noise(torch.tensor([-1.52894, 0.0, 1.52894]), torch.ones(3), Bernoulli())
     tensor([-0.0391, 0.0000, 0.0391])

@@ -36,9 +36,9 @@ class Covariance(ABC):
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
         """Λ = Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, as far as the structure keeps it."""
 
-    def blend(self, other: "Covariance", rho: float) -> Self:
+    def blend(self, other: "Covariance", rho: float) -> "Covariance":
         """(1 − ρ)Λ + ρΛ′  (eq:von)."""
-        return type(self)(torch.lerp(self.precision, other.precision, rho))
+        return other if rho == 1 else type(self)(torch.lerp(self.precision, other.precision, rho))
 
     @abstractmethod
     def solve(self, g: Tensor) -> Tensor:
@@ -73,10 +73,13 @@ class Block(Covariance):
 
     @classmethod
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
-        """Λ = Σᵢ A″ᵢ φᵢφᵢᵀ + δI for every class."""
-        grams = torch.stack([_gram(features, weights) for weights in curvature.unbind(1)])
+        """Λ = Σᵢ A″ᵢ φᵢφᵢᵀ + δI for every class, once if all have the same curvature (at θ = 0)."""
+        classes = curvature.shape[1]
+        same = bool((curvature == curvature[:, :1]).all())
+        columns = curvature[:, :1] if same else curvature
+        grams = torch.stack([_gram(features, weights) for weights in columns.unbind(1)])
         grams.diagonal(dim1=-2, dim2=-1).add_(prior)
-        return cls(grams)
+        return cls(grams.expand(classes, -1, -1))
 
     @cached_property
     def root(self) -> Tensor:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bayesmooth.theory.covariance import Covariance
+from bayesmooth.theory.glm.covariance import Covariance
 from bayesmooth.theory.links import Link
 from bayesmooth.theory.moments import Moments, moments
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Features φ (N, D), labels y (N, C), a link, the prior precision δ and example weights (N, 1)."""
+    """Features φ (N, D), labels y (N, C), a link, the prior precision δ, weights (N,)."""
 
     features: Tensor
     labels: Tensor
