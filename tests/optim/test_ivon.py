@@ -578,3 +578,10 @@ def test_noise_that_drowns_the_weights_is_warned_of_once(task):
     with pytest.warns(UserWarning, match=r"times the weights.*raise hess_init to about"):
         train(task, optimizer, model, 1)
     train(task, optimizer, model, 1)
+
+
+def test_matrices_that_start_at_zero_are_no_reason_to_warn(task):
+    model = task.net()
+    with torch.no_grad():
+        model[2].weight.zero_()
+    train(task, IVON(model.parameters(), 0.1, 40, seed=3), model, 1)

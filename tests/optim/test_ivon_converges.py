@@ -1,114 +1,90 @@
-"""IVON reaches the Gaussians that are known to be optimal."""
+"""IVON reaches the Gaussians that are known to be optimal.
+
+Each problem is solved by many independent copies at once: their average has little of the chance in one run.
+"""
 
 import torch
 from torch import nn
 
 from bayesmooth.optim import IVON
+from bayesmooth.theory.glm import fit_glm
 
+COPIES, STEPS = 64, 4000  # four times the memory of β₂ = 0.999
 DOUBLE = {"dtype": torch.float64}
 
 
-def run(params, loss, steps, *, lr, average_from, **settings):
-    """Anneals the rate to zero; returns mean and variance, the latter averaged over the tail."""
-    optimizer = IVON(params, lr, seed=0, **settings)
-    variance, count = [torch.zeros_like(p) for p in params], 0
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = lr * (1 - step / steps)
+def solve(loss, size, *, lr, ess, weight_decay, hess_init=1.0):
+    """Mean and variance after annealing the rate to zero, averaged over the copies."""
+    weight = nn.Parameter(torch.zeros(COPIES, size))
+    optimizer = IVON([weight], lr, ess, hess_init, beta2=0.999, weight_decay=weight_decay, seed=0)
 
-        def closure():
-            optimizer.zero_grad()
-            value = loss()
-            value.backward()
-            return value
+    def closure():
+        optimizer.zero_grad()
+        value = loss(weight).sum()
+        value.backward()
+        return value
 
+    for step in range(STEPS):
+        optimizer.param_groups[0]["lr"] = lr * (1 - step / STEPS)
         optimizer.step(closure)
-        if step >= average_from:
-            count += 1
-            for total, p in zip(variance, params, strict=True):
-                scale = settings["ess"] * (optimizer.state[p]["hess"] + settings["weight_decay"])
-                total += 1 / scale
-    return [p.detach() for p in params], [total / count for total in variance]
+    variance = 1 / (ess * (optimizer.state[weight]["hess"] + weight_decay))
+    return weight.detach().double().mean(0), variance.double().mean(0)
 
 
 def test_on_a_quadratic_the_posterior_is_the_laplace_approximation():
-    curvature = torch.tensor([0.5, 1.0, 4.0], **DOUBLE)
-    target = torch.tensor([1.0, -2.0, 3.0], **DOUBLE)
-    weight = nn.Parameter(torch.zeros(3, **DOUBLE))
-    (mean,), (variance,) = run(
-        [weight],
-        lambda: 0.5 * (curvature * (weight - target).square()).sum(),
-        6000,
+    curvature, target = torch.tensor([0.5, 1.0, 4.0]), torch.tensor([1.0, -2.0, 3.0])
+    mean, variance = solve(
+        lambda w: 0.5 * (curvature * (w - target).square()).sum(-1),
+        3,
         lr=0.3,
         ess=100.0,
         weight_decay=0.1,
-        beta2=0.999,
-        average_from=2000,
     )
     # minimiser of λ·loss + λδ/2·‖w‖², and its inverse Hessian
-    assert torch.allclose(mean, curvature * target / (curvature + 0.1), atol=0.01)
-    assert torch.allclose(variance, 1 / (100 * (curvature + 0.1)), rtol=0.05)
+    assert torch.allclose(mean, (curvature * target / (curvature + 0.1)).double(), atol=0.01)
+    assert torch.allclose(variance, 1 / (100 * (curvature + 0.1)).double(), rtol=0.04)
 
 
 def test_bayesian_linear_regression_reaches_the_optimal_diagonal_posterior():
     generator = torch.Generator().manual_seed(0)
-    n = 200
-    features = torch.randn(n, 3, generator=generator, **DOUBLE) @ torch.tensor(
-        [[1.0, 0.6, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 2.0]], **DOUBLE
+    n, decay = 200, 0.05
+    mixing = torch.tensor([[1.0, 0.6, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 2.0]])
+    x = torch.randn(n, 3, generator=generator) @ mixing
+    y = x @ torch.tensor([1.0, -1.0, 0.5]) + torch.randn(n, generator=generator)
+    mean, variance = solve(
+        lambda w: 0.5 * (w @ x.T - y).square().mean(-1), 3, lr=0.2, ess=float(n), weight_decay=decay
     )
-    y = features @ torch.tensor([1.0, -1.0, 0.5], **DOUBLE) + torch.randn(
-        n, generator=generator, **DOUBLE
-    )
-    weight = nn.Parameter(torch.zeros(3, **DOUBLE))
-    decay = 0.05
-    (mean,), (variance,) = run(
-        [weight],
-        lambda: 0.5 * (features @ weight - y).square().mean(),
-        6000,
-        lr=0.2,
-        ess=float(n),
-        weight_decay=decay,
-        beta2=0.999,
-        average_from=2000,
-    )
-    precision = features.T @ features + n * decay * torch.eye(3, **DOUBLE)
-    assert torch.allclose(mean, torch.linalg.solve(precision, features.T @ y), atol=0.02)
+    x, y = x.double(), y.double()
+    precision = x.T @ x + n * decay * torch.eye(3, **DOUBLE)
+    assert torch.allclose(mean, torch.linalg.solve(precision, x.T @ y), atol=0.01)
     # the best diagonal Gaussian has the diagonal of the precision, not of the covariance
-    assert torch.allclose(variance, 1 / precision.diagonal(), rtol=0.06)
+    assert torch.allclose(variance, 1 / precision.diagonal(), rtol=0.04)
 
 
 def test_logistic_regression_agrees_with_the_exact_diagonal_variational_solution():
-    from bayesmooth.theory.glm import fit_glm
-
     generator = torch.Generator().manual_seed(0)
     n, prior = 60, 3.0
-    features = torch.randn(n, 3, generator=generator, **DOUBLE)
-    y = (torch.rand(n, generator=generator, **DOUBLE) < torch.sigmoid(2 * features[:, 0])).long()
+    x = torch.randn(n, 3, generator=generator)
+    y = (torch.rand(n, generator=generator) < torch.sigmoid(2 * x[:, 0])).float()
     exact = fit_glm(
-        features,
-        y,
+        x.double(),
+        y.long(),
         family="bernoulli",
-        method="von",
         covariance="diagonal",
         prior_precision=prior,
         bias=False,
     )
-    weight = nn.Parameter(torch.zeros(3, **DOUBLE))
-    bce = nn.functional.binary_cross_entropy_with_logits
-    (mean,), (variance,) = run(
-        [weight],
-        lambda: bce(features @ weight, y.double()),
-        12000,
+    softplus = nn.functional.softplus
+    mean, variance = solve(
+        lambda w: (softplus(w @ x.T) - y * (w @ x.T)).mean(-1),
+        3,
         lr=0.3,
         ess=float(n),
         weight_decay=prior / n,
-        beta2=0.9995,
-        average_from=4000,
-        mc_samples=2,
-        antithetic=True,
+        hess_init=0.2,
     )
-    assert torch.allclose(mean, exact.mean.flatten(), atol=0.03)
-    assert torch.allclose(variance, exact.covariance.flatten(), rtol=0.07)
+    assert torch.allclose(mean, exact.mean.flatten(), atol=0.02)
+    assert torch.allclose(variance, exact.covariance.flatten(), rtol=0.05)
 
 
 def test_the_hessian_estimate_is_unbiased():

@@ -31,10 +31,14 @@ def diagnose(weights: list[Weight]) -> dict[str, float]:
 
 def warn_of_drowning(weights: list[Weight]) -> None:
     """Before the first step: with more noise than weight in most matrices, no signal passes."""
-    matrices = [w for w in weights if w.local.ndim > 1 and w.local.numel()]
-    if any(w.state["step"] for w in weights) or not matrices:
+    if any(w.state["step"] for w in weights):
         return
-    ratios = torch.tensor([_rms([w.std()]) / max(_rms([w.local]), 1e-30) for w in matrices])
+    matrices = [
+        w for w in weights if w.local.ndim > 1 and bool(w.local.any())
+    ]  # zeros pass none anyway
+    if not matrices:
+        return
+    ratios = torch.tensor([_rms([w.std()]) / _rms([w.local]) for w in matrices])
     if (ratio := float(ratios.median())) > DROWNING:
         group = matrices[0].group
         precision = group["ess"] * (group["hess_init"] + group["weight_decay"])
