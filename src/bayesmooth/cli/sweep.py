@@ -5,6 +5,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
 from bayesmooth.training import Run, toml
 from bayesmooth.training.compare import rows, table
@@ -98,7 +99,7 @@ def executor(arguments: Namespace) -> Executor:
     return Processes(arguments.jobs)
 
 
-def how(arguments: Namespace) -> dict[str, object]:
+def how(arguments: Namespace) -> dict[str, Any]:
     """The rest of what `sweep` wants to know; the cores are shared out among the jobs of this machine."""
     cores = len(os.sched_getaffinity(0))
     threads = arguments.cpus if arguments.cluster else max(1, cores // arguments.jobs)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from statistics import mean
 
-from bayesmooth.studies.style import COLOURS, PAGE, data_name, figure, level, line
+from bayesmooth.studies.style import COLOURS, PAGE, data_name, figure, legend_below, level, line
 from bayesmooth.studies.table import Table, best, column, curve, distinct, said, where
 from bayesmooth.studies.verdict import Claim, Values, ahead, comparable, holds
 
@@ -37,13 +37,7 @@ def draw_panels(table: Table, out: Path) -> None:
         for axis in axes[1]:
             axis.set_xscale("symlog", linthresh=0.01)
             axis.set_xticks([0, 0.01, 0.05, 0.1, 0.5], ["0", ".01", ".05", ".1", ".5"])
-        handles = [axis.get_legend_handles_labels() for axis in (axes[0][0], axes[1][0])]
-        lines = {
-            name: mark for marks, names in handles for mark, name in zip(marks, names, strict=True)
-        }
-        axes[0][0].figure.legend(
-            lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines)
-        )
+        legend_below(axes[0][0], axes[1][0])
 
 
 def _panel(axis: object, table: Table, noise: str, method: str) -> None:

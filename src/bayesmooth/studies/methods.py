@@ -69,7 +69,7 @@ def sgd(lr: float) -> Section:
 
 def sam(task: Task, rho: float) -> Section:
     """SAM around SGD; at ρ = 0 that is SGD itself, so that is what runs."""
-    return sgd(task.sam_lr) | ({"name": "sam", "rho": rho} if rho else {})
+    return {**sgd(task.sam_lr), **({"name": "sam", "rho": rho} if rho else {})}
 
 
 def ivon(task: Task, **changes: Any) -> Section:

@@ -51,6 +51,7 @@ class Task:
     hess_init: float = 0.9
     beta2: float = 1 - 1e-5
     warmup: float = 5 / 200
+    stages: tuple[str, ...] = ("layer1", "layer2", "layer3")  # where ALASCA listens
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def _laptop(data: Section) -> Task:
         hess_init=LAPTOP_HESS_INIT,
         beta2=beta2(steps),
         warmup=1 / LAPTOP_EPOCHS,
+        stages=("1", "4", "7"),
     )
 
 
@@ -95,8 +97,9 @@ def _full(name: str, **settings: Any) -> Task:
 
 _DIGITS = Task(
     {"name": "digits", "limit": 240, "validation": 1 / 6},
-    {"name": "mlp", "hidden": [16]},
+    {"name": "cnn", "widths": [4, 8]},
     epochs=2,
+    stages=("1", "4"),
     hess_init=1.0,
     beta2=0.99,
 )
@@ -110,7 +113,7 @@ SMOKE = Scale(
         "cifar100": _DIGITS,
         "natural": _DIGITS,
     },
-    seeds=(0, 1),
+    seeds=(0,),
     alphas=(0.0, 0.5),
     rhos=(0.0, 0.1),
     kappas=(0.1, 0.5),

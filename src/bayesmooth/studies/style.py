@@ -105,6 +105,16 @@ def level(axis: Any, method: str, values: Sequence[float], label: str = "") -> N
         axis.axhspan(centre - half, centre + half, color=COLOURS[method], alpha=0.18, linewidth=0)
 
 
+def legend_below(*axes: Any) -> None:
+    """One legend for all panels, under them."""
+    found: dict[str, Any] = {}
+    for axis in axes:
+        handles, labels = axis.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    sheet = axes[0].figure
+    sheet.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found))
+
+
 def data_name(table: Table) -> str:
     """The data set of a table, as people write it."""
     names = [DATA.get(name, name) for name in distinct(table, "data")]

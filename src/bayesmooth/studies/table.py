@@ -14,15 +14,7 @@ Row = dict[str, Any]
 Table = list[Row]
 
 FIGURES = ("accuracy", "nll", "ece")
-TEXT = (
-    "noise",
-    "method",
-    "hash",
-    "pixels",
-    "loss",
-    "class",
-    "data",
-)  # columns that stay as they are written
+TEXT = ("data", "noise", "method", "loss", "class", "other", "hash", "pixels")  # stay as they are
 
 
 def figures(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None = None) -> Table:

@@ -1,0 +1,23 @@
+"""fig: clothing1m_all: labels that people or web pages got wrong."""
+
+from bayesmooth.studies.comparing import draw_panels, equals_sam
+from bayesmooth.studies.methods import NOISES, Cell, comparison
+from bayesmooth.studies.scale import Scale
+from bayesmooth.studies.study import Study
+
+
+def cells(scale: Scale) -> list[Cell]:
+    """The labels as they came; digits come right, so at smoke scale some are flipped."""
+    noise = NOISES["symmetric 40 %"] if scale.name == "smoke" else NOISES["none"]
+    return comparison(scale, "natural", [("natural noise", noise)])
+
+
+STUDY = Study(
+    "natural-noise",
+    "fig: clothing1m_all",
+    "Natural label noise",
+    "the same on Clothing1M (full scale) or CIFAR-10N's worst human labels (laptop)",
+    cells,
+    draw_panels,
+    equals_sam,
+)

@@ -1,0 +1,119 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesmooth.studies import STUDIES
+from bayesmooth.studies.table import best
+from bayesmooth.studies.verdict import ahead, comparable, difference, gain
+
+accuracies = st.lists(st.floats(0, 1), min_size=2, max_size=5)
+
+
+def rows(noise, method, by_strength, validation=None):
+    """A made-up table: strength → accuracies of the seeds."""
+    return [
+        {
+            "data": "cifar10",
+            "noise": noise,
+            "method": method,
+            "strength": strength,
+            "seed": seed,
+            "accuracy": accuracy,
+            "validation": (validation or by_strength)[strength][seed],
+        }
+        for strength, values in by_strength.items()
+        for seed, accuracy in enumerate(values)
+    ]
+
+
+def made_up(ivon, ls, sam, noise="κ = 0.4"):
+    return rows(noise, "IVON", {None: ivon}) + rows(noise, "LS", ls) + rows(noise, "SAM", sam)
+
+
+def verdicts(study, table):
+    return {claim.paper: claim.verdict for claim in STUDIES[study].claims(table)}
+
+
+def test_a_clear_lead_everywhere_reproduces_the_figure():
+    table = made_up(
+        [0.70, 0.71], {0.0: [0.1, 0.11], 0.5: [0.18, 0.19]}, {0.0: [0.1, 0.11], 0.1: [0.2, 0.21]}
+    )
+    found = verdicts("data-dependent", table)
+    assert set(found.values()) == {"reproduced"}
+
+
+def test_a_lead_within_the_spread_of_the_seeds_is_a_direction():
+    table = made_up([0.60, 0.70], {0.1: [0.58, 0.68]}, {0.1: [0.58, 0.68]})
+    found = verdicts("data-dependent", table)
+    assert set(found.values()) == {"direction only"}
+
+
+def test_where_ivon_loses_the_verdict_says_so():
+    table = made_up([0.50, 0.51], {0.1: [0.58, 0.59]}, {0.1: [0.58, 0.59]})
+    found = verdicts("data-dependent", table)
+    assert set(found.values()) == {"not reproduced"}
+
+
+def test_losing_on_one_of_two_noises_is_no_reproduction():
+    table = made_up([0.9, 0.91], {0.1: [0.5, 0.51]}, {0.1: [0.5, 0.51]}, "κ = 0.1")
+    table += made_up([0.4, 0.41], {0.1: [0.5, 0.51]}, {0.1: [0.5, 0.51]}, "κ = 0.2")
+    found = verdicts("data-dependent", table)
+    assert found["IVON outperforms LS on every noise (α best on test)"] == "direction only"
+    assert found["κ = .4: IVON is about 50 points above the best LS"] == "not run"
+
+
+def test_the_choice_by_noisy_validation_does_not_see_the_test_accuracy():
+    test = {0.1: [0.9, 0.9], 0.5: [0.5, 0.5]}
+    validation = {0.1: [0.3, 0.3], 0.5: [0.4, 0.4]}
+    table = rows("κ = 0.4", "LS", test, validation)
+    assert best(table) == (0.1, [0.9, 0.9])
+    assert best(table, "validation") == (0.5, [0.5, 0.5])
+
+
+def test_without_a_validation_split_there_is_no_choice_by_it():
+    table = [{**row, "validation": None} for row in rows("a", "LS", {0.1: [0.9]})]
+    assert best(table, "validation")[1] == []
+
+
+def test_sam_is_sensitive_if_a_wrong_radius_costs_five_points():
+    for worst, verdict in ((0.40, "reproduced"), (0.48, "not reproduced")):
+        table = made_up([0.5, 0.5], {0.1: [0.4, 0.4]}, {0.1: [0.5, 0.5], 0.5: [worst, worst]}, "n")
+        assert verdicts("cifar10-noisy", table)["SAM is sensitive to ρ"] == verdict
+
+
+def test_a_first_hessian_of_a_hundredth_is_outside_of_the_claim():
+    table = rows("n", "learned Σ", {0.01: [0.1], 0.1: [0.5], 0.9: [0.45]})
+    assert set(verdicts("hessian-init", table).values()) == {"reproduced"}
+    table = rows("n", "learned Σ", {0.1: [0.5], 0.9: [0.35]})
+    assert set(verdicts("hessian-init", table).values()) == {"not reproduced"}
+
+
+def test_learned_must_beat_the_best_fixed_covariance():
+    table = rows("n", "learned Σ", {0.1: [0.5, 0.51], 0.9: [0.4, 0.41]})
+    table += rows("n", "fixed Σ", {0.1: [0.3, 0.31], 0.9: [0.6, 0.61]})
+    assert set(verdicts("fixed-covariance", table).values()) == {"not reproduced"}
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "sigmoid-noise"])
+def test_an_empty_table_is_not_run(name):
+    assert set(verdicts(name, []).values()) == {"not run"}
+
+
+@given(accuracies, accuracies)
+def test_both_sides_cannot_be_ahead(ours, others):
+    won = [ahead([pair]) != "not reproduced" for pair in ((ours, others), (others, ours))]
+    assert sum(won) <= 1
+
+
+@given(accuracies, accuracies)
+def test_who_is_ahead_is_comparable_and_has_gained(ours, others):
+    if ahead([(ours, others)]) == "reproduced":
+        assert comparable([(ours, others)]) == "reproduced"
+        assert gain((ours, others), 0.5) != "not reproduced"
+
+
+@given(accuracies, accuracies)
+def test_a_difference_turns_its_sign_with_the_sides(ours, others):
+    (forward, error), (backward, same) = difference(ours, others), difference(others, ours)
+    assert forward == pytest.approx(-backward)
+    assert error == pytest.approx(same)
