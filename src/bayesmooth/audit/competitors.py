@@ -25,20 +25,6 @@ def cleanlab_margin(examples: Examples) -> Tensor:
     return confident_learning(examples, _cross_validated(examples), "normalized_margin")
 
 
-def cleanlab_tuned(examples: Examples) -> Tensor:
-    """The same as `cleanlab_margin`, the strength of its ridge penalty chosen by inner cross-validation."""
-    linear = require("sklearn.linear_model", extra="data")
-    tuned = linear.LogisticRegressionCV(
-        Cs=5,
-        cv=3,
-        max_iter=1000,
-        scoring="neg_log_loss",
-        l1_ratios=(0,),
-        use_legacy_attributes=False,
-    )
-    return confident_learning(examples, _cross_validated(examples, tuned), "normalized_margin")
-
-
 def cleanlab_on_ours(examples: Examples) -> Tensor:
     """Cleanlab's normalised margin on the 5-fold probabilities of our own model."""
     features = prepare(examples)
@@ -80,7 +66,6 @@ def area_under_margin(examples: Examples, epochs: int = 20, lr: float = 0.1) -> 
 COMPETITORS: dict[str, Callable[[Examples], Tensor]] = {
     "cleanlab, 5 folds": cleanlab_default,
     "cleanlab, margin": cleanlab_margin,
-    "cleanlab, margin, tuned": cleanlab_tuned,
     "cleanlab on our folds": cleanlab_on_ours,
     "in-sample loss": in_sample_loss,
     "AUM": area_under_margin,
@@ -102,25 +87,25 @@ def _logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
     return own - logits.scatter(1, labels[:, None], -torch.inf).amax(1)
 
 
-def _cross_validated(examples: Examples, model: Any = None) -> Any:
+def _cross_validated(examples: Examples) -> Any:
     """(N, K) out-of-sample probabilities of scikit-learn's logistic regression on standardised rows."""
     selection = require("sklearn.model_selection", extra="data")
     folds = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=0)
     labels = examples.labels.numpy()
     found = selection.cross_val_predict(
-        _pipeline(model), _rows(examples), labels, cv=folds, method="predict_proba"
+        _pipeline(), _rows(examples), labels, cv=folds, method="predict_proba"
     )
     out = np.full((len(examples), examples.num_classes), 1e-6)
     out[:, np.unique(labels)] = found
     return out / out.sum(1, keepdims=True)
 
 
-def _pipeline(model: Any = None) -> Any:
+def _pipeline() -> Any:
     pipeline = require("sklearn.pipeline", extra="data")
     scaling = require("sklearn.preprocessing", extra="data")
     linear = require("sklearn.linear_model", extra="data")
     return pipeline.make_pipeline(
-        scaling.StandardScaler(), model or linear.LogisticRegression(max_iter=1000)
+        scaling.StandardScaler(), linear.LogisticRegression(max_iter=1000)
     )
 
 

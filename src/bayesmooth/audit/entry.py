@@ -14,7 +14,7 @@ from bayesmooth.audit.sources import How, gather, open_path
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
-WAYS = ("loo", "folds", "none")
+WAYS = ("none", "loo", "folds")
 ENTROPY = "Ambiguity (entropy, for want of a posterior)"
 
 
@@ -27,7 +27,7 @@ def audit(
     probabilities: Any = None,
     labels: Any = None,
     class_names: Sequence[str] | None = None,
-    out_of_sample: str | None = None,
+    out_of_sample: str = "none",
     folds: int = 5,
     score: str = "margin",
     samples: int = 16,
@@ -42,9 +42,9 @@ def audit(
     loader in a fixed order); a `Run` or its directory; a table of embeddings (a .npz, .csv or .parquet, an
     `Examples`, or `embeddings=` and `labels=`); `probabilities=` (out of sample) and `labels=`.
 
-    `out_of_sample` says how an example is kept from vouching for its own label: `loo` (leave-one-out from
-    the posterior, no refit; the default for embeddings), `folds` (refits, embeddings only), or `none` (the
-    default for networks). `score` is one of `SCORES`.
+    `out_of_sample` says how an example is kept from vouching for its own label: `none` (a variational fit
+    memorises little, and this finds the most; see docs/audit.md), `loo` (leave-one-out from the posterior, no
+    refit), or `folds` (refits, embeddings only). `score` is one of `SCORES`.
 
     >>> x = torch.cat([torch.randn(20, 2), torch.randn(20, 2) + 9])
     >>> y = torch.arange(40) // 20
@@ -52,7 +52,7 @@ def audit(
     >>> audit(embeddings=x, labels=y, quiet=True).top(1)[0]["id"]
     '3'
     """
-    _check_choice("out_of_sample", out_of_sample or "loo", WAYS)
+    _check_choice("out_of_sample", out_of_sample, WAYS)
     _check_choice("score", score, tuple(SCORES))
     start = time.perf_counter()
     subject = gather(

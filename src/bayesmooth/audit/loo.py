@@ -26,8 +26,16 @@ class LeftOut(NamedTuple):
     cov: Tensor
 
 
-def leave_one_out(logits: Tensor, cov: Tensor, averaged: Tensor, labels: Tensor) -> LeftOut:
+def leave_one_out(
+    logits: Tensor,
+    cov: Tensor,
+    averaged: Tensor,
+    labels: Tensor,
+    curvature: Tensor | None = None,
+) -> LeftOut:
     """f₋ᵢ and V₋ᵢ from one fit; `cov` is (N, K) for independent logits, or (N, K, K).
+
+    `curvature` is E[A″] (N, K, K), for correlated logits; default: that of the averaged prediction.
 
     >>> leave_one_out(torch.zeros(1, 2), torch.ones(1, 2), torch.full((1, 2), 0.5), torch.tensor([0]))
     LeftOut(logits=tensor([[-0.6667,  0.6667]]), cov=tensor([[1.3333, 1.3333]]))
@@ -37,7 +45,8 @@ def leave_one_out(logits: Tensor, cov: Tensor, averaged: Tensor, labels: Tensor)
         leverage = (cov * averaged * (1 - averaged)).clamp_max(MAX_LEVERAGE)
         left = cov / (1 - leverage)
         return LeftOut(logits + left * pull, left)
-    curvature = torch.diag_embed(averaged) - averaged.unsqueeze(-1) * averaged.unsqueeze(-2)
+    if curvature is None:
+        curvature = torch.diag_embed(averaged) - averaged.unsqueeze(-1) * averaged.unsqueeze(-2)
     left = _removed(cov, curvature)
     return LeftOut(logits + (left @ pull.unsqueeze(-1)).squeeze(-1), left)
 

@@ -25,7 +25,7 @@ ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", ".parquet", ".pq")
 class How:
     """The settings that subjects share."""
 
-    out_of_sample: str | None = None
+    out_of_sample: str = "none"
     folds: int = 5
     samples: int = 16
     seed: int = 0
@@ -53,7 +53,7 @@ class Network:
             self.model,
             self.posterior,
             self.data,
-            out_of_sample=how.out_of_sample or "none",
+            out_of_sample=how.out_of_sample,
             samples=how.samples,
             seed=how.seed,
             batch_size=how.batch_size,
@@ -71,7 +71,7 @@ class Embedded:
         """From a variational softmax regression."""
         return audit_embeddings(
             self.examples,
-            out_of_sample=how.out_of_sample or "loo",
+            out_of_sample=how.out_of_sample,
             folds=how.folds,
             seed=how.seed,
             quiet=how.quiet,

@@ -23,8 +23,8 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit predictions.npz --probabilities
       bayesmooth audit embeddings.npz --benchmark     against cleanlab, in-sample loss, AUM, where errors are known
     """
-    if arguments.folds is not None and arguments.out_of_sample not in (None, "folds"):
-        raise InputError(f"--folds with --out-of-sample {arguments.out_of_sample}: choose one")
+    if arguments.folds is not None and arguments.out_of_sample == "loo":
+        raise InputError("--folds with --out-of-sample loo: choose one")
     source = open_path(arguments.source, label=arguments.label, clean_label=arguments.clean_label)
     if arguments.benchmark:
         print_table(benchmark(source, data_dir=arguments.data_dir, quiet=arguments.quiet))
@@ -44,7 +44,7 @@ def audit_arguments(parser: ArgumentParser) -> None:
     add("--probabilities", action="store_true", help="the numbers are predicted probabilities")
     add("--label", help="column of the labels in a table (default: label)")
     add("--clean-label", help="column of the true labels, if known (default: clean_label)")
-    add("--out-of-sample", choices=WAYS, help="default: loo for tables, none for runs")
+    add("--out-of-sample", choices=WAYS, default="none", help="default: none")
     add("--folds", type=int, help="cross-fit with so many folds instead")
     add("--score", choices=list(SCORES), default="margin", help="default: margin")
     add("--samples", type=int, default=16, help="of a run's posterior (default: 16)")

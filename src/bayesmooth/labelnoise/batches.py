@@ -16,7 +16,9 @@ CHUNK_BYTES = 64 << 20  # inputs kept while all draws pass over them: each draw 
 class Indexed(Protocol):
     """Labelled examples that give their inputs by position, like `bayesmooth.data.Examples`."""
 
-    labels: Tensor
+    @property
+    def labels(self) -> Tensor:
+        """(N,) class numbers."""
 
     def batch(self, index: Tensor) -> Tensor:
         """The inputs at these positions."""

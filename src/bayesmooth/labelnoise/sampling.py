@@ -1,5 +1,6 @@
 """Draws of the weights passed over the data: expected, sampled and linearised noise."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from bayesmooth.posterior import Posterior, _evaluating
 from bayesmooth.progress import bar
 from bayesmooth.randomness import standard_normal
 from bayesmooth.theory.links import Categorical
+
+TOGETHER = 4  # linearised draws that share one pass at the mean
 
 
 def label_noise(
@@ -127,32 +130,51 @@ def _linear_draws(
     seed: int,
 ) -> dict[str, Tensor]:
     """−A″(f) ∇f σe by forward-mode differentiation, and its root mean square over draws."""
-    own = dict(model.named_parameters())
     first, square = torch.zeros_like(logits), torch.zeros_like(logits)
-    for number in range(draws):
-        tangent = {
-            name: standard_normal(own[name].detach(), seed=seed, stream=stream, step=number)
-            * std.to(own[name])
-            for stream, (name, std) in enumerate(posterior.std.items())
-        }
-        slope = torch.cat([_slope(model, x, tangent) for x in inputs])
-        noise = -Categorical().variance_times(logits, slope)
-        first = noise if number == 0 else first
-        square.addcmul_(noise, noise)
+    for start in range(0, draws, TOGETHER):
+        numbers = range(start, min(start + TOGETHER, draws))
+        tangents = _tangents(model, posterior, numbers, seed)
+        slopes = torch.cat([_slopes(model, x, tangents) for x in inputs], 1)
+        noises = -Categorical().variance_times(logits, slopes)
+        first = noises[0] if start == 0 else first
+        square += noises.square().sum(0)
     return {"linearised": first, "linearised_std": (square / draws).sqrt()}
 
 
-def _slope(model: nn.Module, inputs: Tensor, tangent: dict[str, Tensor]) -> Tensor:
-    """∇f·tangent, at the weights that the model has now."""
+def _tangents(
+    model: nn.Module, posterior: Posterior, numbers: range, seed: int
+) -> dict[str, Tensor]:
+    """σe of these draws, stacked, by parameter: the same e as in `Posterior.sample`."""
     own = dict(model.named_parameters())
-    at = {name: own[name].detach() for name in tangent}
+    return {
+        name: torch.stack(
+            [
+                standard_normal(own[name].detach(), seed=seed, stream=stream, step=number)
+                for number in numbers
+            ]
+        )
+        * std.to(own[name])
+        for stream, (name, std) in enumerate(posterior.std.items())
+    }
+
+
+def _slopes(model: nn.Module, inputs: Tensor, tangents: dict[str, Tensor]) -> Tensor:
+    """∇f·tangent of every tangent (T, B, K), at the weights that the model has now."""
+    own = dict(model.named_parameters())
+    at = {name: own[name].detach() for name in tangents}
 
     def logits(weights: dict[str, Tensor]) -> Tensor:
         out: Tensor = torch.func.functional_call(model, weights, (inputs,))
         return out
 
-    slope: Tensor = torch.func.jvp(logits, (at,), (tangent,))[1]
-    return slope
+    def slope(tangent: dict[str, Tensor]) -> Tensor:
+        out: Tensor = torch.func.jvp(logits, (at,), (tangent,))[1]
+        return out
+
+    with warnings.catch_warnings():  # torch's own rules for forward mode use what it deprecates
+        warnings.simplefilter("ignore", DeprecationWarning)
+        slopes: Tensor = torch.func.vmap(slope)(tangents)
+    return slopes
 
 
 def _logits(out: Tensor, tick: Callable[[], None]) -> Tensor:

@@ -1,0 +1,87 @@
+"""Label noise in forward passes: S samples, one linearised draw, and all of MNIST on the small network."""
+
+import os
+from collections.abc import Callable
+from time import perf_counter, process_time
+
+import torch
+from torch import Tensor, nn
+
+from bayesmooth.data import Examples, load
+from bayesmooth.labelnoise import label_noise
+from bayesmooth.models import MODELS
+from bayesmooth.posterior import Posterior
+from benchmarks.harness import compare, table
+
+SAMPLES, BATCH = 16, 256
+
+
+def spread(model: nn.Module, std: float = 0.01) -> Posterior:
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    return Posterior(mean, {name: torch.full_like(p, std) for name, p in mean.items()})
+
+
+def forward(model: nn.Module, inputs: Tensor) -> Callable[[], None]:
+    @torch.no_grad()
+    def job() -> None:
+        for batch in inputs.split(BATCH):  # type: ignore[no-untyped-call]
+            model(batch)
+
+    return job
+
+
+def passes(name: str, shape: tuple[int, ...], count: int, repeats: int) -> None:
+    """Both costs in forward passes over the same inputs."""
+    model = MODELS[name](num_classes=10, input_shape=shape).eval()
+    inputs, q = torch.randn(count, *shape), spread(model)
+    bare = forward(model, inputs)
+
+    def noise(linearised: int) -> Callable[[], None]:
+        def job() -> None:
+            label_noise(
+                model,
+                q,
+                inputs,
+                samples=SAMPLES,
+                linearised=linearised,
+                batch_size=BATCH,
+                quiet=True,
+            )
+
+        return job
+
+    jobs = {"forward": bare, "noise": noise(0), "noise, linearised": noise(4)}
+    ratios = compare(jobs, baseline="forward", repeats=repeats)
+    costs = {
+        f"{SAMPLES} samples, a sample": ratios["noise"] / SAMPLES,
+        "a linearised draw": (ratios["noise, linearised"] - ratios["noise"]) / 4,
+    }
+    goals = {f"{SAMPLES} samples, a sample": 1.1, "a linearised draw": 2.5}
+    table(f"label noise in forward passes, {name} on {count} × {shape}", costs, goals)
+
+
+def mnist(examples: Examples) -> None:
+    """Every training image, 16 samples, beside as many bare forward passes."""
+    model = MODELS["cnn"](num_classes=10).eval()
+    wall, cpu = perf_counter(), process_time()
+    label_noise(model, spread(model), examples, samples=SAMPLES, batch_size=BATCH, quiet=True)
+    noise = perf_counter() - wall, process_time() - cpu
+    inputs = examples.batch(torch.arange(len(examples)))
+    wall, cpu = perf_counter(), process_time()
+    for _ in range(SAMPLES):
+        forward(model, inputs)()
+    bare = perf_counter() - wall, process_time() - cpu
+    print(f"\n{len(examples):,} MNIST images × {SAMPLES} samples, small network")
+    for name, (seconds, cpu_seconds) in {"label noise": noise, "bare forwards": bare}.items():
+        print(f"{name:14} {seconds:6.1f} s  {cpu_seconds:6.1f} CPU s")
+
+
+def main(quick: bool = False) -> None:
+    """All of it."""
+    torch.set_num_threads(1)
+    repeats = 3 if quick else 9
+    passes("cnn", (1, 28, 28), 512 if quick else 2048, repeats)
+    passes("resnet_small", (3, 32, 32), 256, repeats)
+    passes("mlp", (784,), 4096, repeats)
+    if "BAYESMOOTH_DATA" in os.environ and not quick:
+        mnist(load("mnist", "train"))

@@ -1,0 +1,261 @@
+"""The verb, from every source to the files."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from bayesmooth.audit import Audit, audit
+from bayesmooth.audit.embeddings import prepare, stratified_folds
+from bayesmooth.audit.sources import open_path
+from bayesmooth.cli import main
+from bayesmooth.data import Examples, corrupt, load
+from bayesmooth.errors import InputError
+from bayesmooth.metrics import average_precision
+from bayesmooth.models import MODELS
+from bayesmooth.optim import IVON
+from bayesmooth.posterior import Posterior
+
+NAMES = ("ant", "bee", "<script>")
+
+
+def clouds(count: int = 90, wrong: int = 6) -> Examples:
+    """Three clouds far apart; the first `wrong` labels are moved on by one."""
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.arange(count) % 3
+    x = 8 * torch.eye(3)[clean] + torch.randn(count, 3, generator=generator)
+    labels = clean.clone()
+    labels[:wrong] = (labels[:wrong] + 1) % 3
+    return Examples(x, labels, NAMES, clean, name="clouds")
+
+
+def errors(made: Audit) -> float:
+    assert made.clean is not None
+    return average_precision(made.disagreement, torch.from_numpy(made.given != made.clean))
+
+
+@pytest.fixture(scope="module")
+def digits() -> Examples:
+    noisy, _ = corrupt(load("digits", "train"), "symmetric", rate=0.2, seed=0)
+    return noisy.subset(torch.arange(500))
+
+
+@pytest.mark.parametrize("way", ["loo", "none", "folds"])
+def test_wrong_labels_come_first(way: str) -> None:
+    made = audit(clouds(), out_of_sample=way, folds=3, quiet=True)
+    assert {row["id"] for row in made.top(6)} == {str(i) for i in range(6)}
+    assert made.counts["mislabelled"] + made.counts["hard"] == 6
+    assert (made.suggested == made.clean).all()
+    assert made.rank[made.order].tolist() == list(range(1, 91))
+
+
+def test_real_digits_are_found_from_pixels(digits: Examples) -> None:
+    assert errors(audit(digits, quiet=True)) > 0.95
+
+
+def test_the_size_of_the_noise_does_not_find_wrong_labels(digits: Examples) -> None:
+    made = audit(digits, quiet=True)
+    assert made.clean is not None
+    wrong = torch.from_numpy(made.given != made.clean)
+    assert average_precision(made.ambiguity, wrong) < 0.5 * errors(made)
+
+
+def test_a_turn_of_the_embeddings_changes_nothing() -> None:
+    examples = clouds()
+    turn = torch.linalg.qr(torch.randn(3, 3)).Q
+    turned = Examples(examples.batch(torch.arange(90)) @ turn + 5, examples.labels, NAMES)
+    one, two = audit(examples, quiet=True), audit(turned, quiet=True)
+    np.testing.assert_allclose(one.disagreement, two.disagreement, atol=2e-3)
+
+
+def test_prepared_features_have_unit_mean_square_norm_and_a_column_of_ones() -> None:
+    features = prepare(clouds())
+    assert features[:, -1].eq(1).all()
+    assert float(features[:, :-1].square().sum(1).mean()) == pytest.approx(1, rel=1e-4)
+
+
+def test_folds_spread_every_class_evenly() -> None:
+    labels = torch.arange(100) % 7
+    member = stratified_folds(labels, 5, seed=3)
+    for k in range(7):
+        counts = torch.bincount(member[labels == k], minlength=5)
+        assert int(counts.max() - counts.min()) <= 1
+
+
+def trained(examples: Examples) -> tuple[nn.Module, IVON]:
+    model = MODELS["linear"](num_classes=3, input_shape=(3,), seed=0)
+    optimizer = IVON(model.parameters(), lr=0.1, ess=90, hess_init=4.0, weight_decay=1e-2, seed=0)
+    x, y = examples.batch(torch.arange(90)), examples.labels
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(200):
+        optimizer.step(closure)
+    return model, optimizer
+
+
+def test_three_lines_audit_a_users_own_model() -> None:
+    examples = clouds()
+    model, optimizer = trained(examples)
+    loader = DataLoader(
+        TensorDataset(examples.batch(torch.arange(90)), examples.labels), batch_size=32
+    )
+    made = audit(model, optimizer, loader, quiet=True)
+    assert {row["id"] for row in made.top(6)} == {str(i) for i in range(6)}
+    other = audit(model, optimizer.posterior(model), examples, out_of_sample="loo", quiet=True)
+    assert errors(other) > 0.99
+    assert other.class_names == NAMES
+
+
+def test_probabilities_alone_are_ranked_by_margin() -> None:
+    p = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.1, 0.9]])
+    made = audit(probabilities=p, labels=[0, 1, 0, 1], quiet=True)
+    assert [row["id"] for row in made.top(2)] == ["1", "2"]
+    assert "entropy" in made.axis_names[0]
+
+
+def test_the_files_agree_with_the_table_and_with_each_other(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    made = audit(clouds(), quiet=True)
+    page = made.save(tmp_path / "new" / "folder")
+    assert page.name == "audit.html"
+    assert sorted(p.name for p in page.parent.iterdir()) == [
+        "audit.csv",
+        "audit.html",
+        "audit.json",
+        "audit.parquet",
+    ]
+    rows = list(csv.DictReader(io.StringIO((page.parent / "audit.csv").read_text())))
+    table = parquet.read_table(page.parent / "audit.parquet").to_pydict()
+    assert [row["given"] for row in rows] == table["given"] == made.columns()["given"]
+    assert [int(row["rank"]) for row in rows] == made.rank.tolist()
+    summary = json.loads((page.parent / "audit.json").read_text())
+    assert summary["given_by_suggested"] == made.matrix.tolist()
+    assert summary["given_by_true"] == summary["given_by_suggested"]
+    assert "<script>alert" not in page.read_text()
+
+
+def npz(path: Path, **changes: object) -> Path:
+    examples = clouds()
+    content = {"embeddings": examples.inputs, "labels": examples.labels} | changes
+    np.savez(path, **{key: np.asarray(value) for key, value in content.items()})
+    return path
+
+
+def test_the_command_writes_a_report_and_prints_its_path_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, out = npz(tmp_path / "e.npz"), tmp_path / "out"
+    assert main(["audit", str(table), "--out", str(out), "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out / "audit.html")
+    decisions = tmp_path / "decisions.csv"
+    row = next(csv.DictReader(io.StringIO((out / "audit.csv").read_text())))
+    decisions.write_text(
+        f"id,given,decision,new_label\n0,{row['given']},relabel,{row['suggested']}\n"
+    )
+    fixed = tmp_path / "fixed.csv"
+    arguments = ["clean", str(out / "audit.csv"), str(decisions), "--out", str(fixed)]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "1 of 90 labels changed"
+    assert next(csv.DictReader(io.StringIO(fixed.read_text())))["given"] == row["suggested"]
+
+
+def test_a_csv_of_numbers_is_a_table_of_embeddings(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    examples = clouds()
+    lines = ["a,b,c,label"]
+    for x, y in zip(examples.batch(torch.arange(90)).tolist(), examples.labels, strict=True):
+        lines.append(",".join([*map(str, x), NAMES[int(y)]]))
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(lines))
+    made = audit(path, quiet=True)
+    assert {row["id"] for row in made.top(6)} == {str(i) for i in range(6)}
+    assert set(made.class_names) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"embeddings": np.full((90, 3), np.nan)}, "nan"),
+        ({"labels": np.zeros(90, int)}, "two"),
+        ({"labels": np.r_[np.zeros(89, int), 1]}, "1 example: must be 2"),
+        ({"embeddings": np.ones((90, 3))}, "all embeddings are the same"),
+        ({"labels": np.zeros(9, int)}, "90"),
+    ],
+)
+def test_bad_input_is_said_in_a_line_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], message: str
+) -> None:
+    table, out = npz(tmp_path / "e.npz", **changes), tmp_path / "out"
+    assert main(["audit", str(table), "--out", str(out), "--quiet"]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_posterior_of_another_model_is_refused() -> None:
+    model = nn.Linear(3, 3)
+    foreign = Posterior({"w": torch.zeros(2)}, {"w": torch.ones(2)})
+    with pytest.raises(InputError, match="another model"):
+        audit(model, foreign, clouds(), quiet=True)
+    with pytest.raises(InputError, match="no posterior"):
+        audit(model, torch.optim.SGD(model.parameters()), clouds(), quiet=True)
+
+
+def test_labels_beyond_the_models_classes_are_refused() -> None:
+    examples = clouds()
+    batch = [(examples.batch(torch.arange(90)), examples.labels + 5)]
+    model, optimizer = nn.Linear(3, 3), None
+    q = Posterior(
+        {n: p.detach().clone() for n, p in model.named_parameters()},
+        {n: torch.ones_like(p) for n, p in model.named_parameters()},
+    )
+    assert optimizer is None
+    with pytest.raises(InputError, match="must be from 0 to 2"):
+        audit(model, q, batch, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"probabilities": [[0.5, 0.6]] * 4, "labels": [0, 1, 0, 1]}, "sum to one"),
+        ({"embeddings": [[1.0], [2.0]]}, "labels=: missing"),
+        ({}, "give one source"),
+        ({"source": 3}, "no source for an audit"),
+        ({"source": "nowhere.npz"}, "no such file"),
+        ({"source": clouds(), "score": "guess"}, "must be one of"),
+        ({"source": clouds(), "out_of_sample": "magic"}, "must be one of"),
+        ({"source": nn.Linear(3, 3)}, "give its posterior"),
+    ],
+)
+def test_arguments_that_make_no_audit_are_explained(
+    arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        audit(quiet=True, **arguments)  # type: ignore[arg-type]
+
+
+def test_an_unknown_kind_of_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").touch()
+    with pytest.raises(InputError, match=r"must be one of \.npz"):
+        open_path(tmp_path / "x.zip")
+
+
+def test_importing_the_audit_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, bayesmooth.audit; "
+        "print([m for m in ('pandas','sklearn','pyarrow','PIL','cleanlab') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

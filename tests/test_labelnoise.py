@@ -1,0 +1,237 @@
+"""Label noise of networks: every estimate is held to the exact expectation of a linear model, or to a limit."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import bayesmooth.labelnoise.batches as batching
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
+from bayesmooth.labelnoise import (
+    LabelNoise,
+    exact_label_noise,
+    label_noise,
+    label_noise_chunks,
+    smoothed_labels_by_class,
+)
+from bayesmooth.losses import LOSSES
+from bayesmooth.models import MODELS
+from bayesmooth.posterior import Posterior
+from bayesmooth.theory.links import Categorical
+from bayesmooth.theory.noise import second_order_noise
+
+K, D = 3, 4
+
+
+def spread(model: nn.Module, std: float) -> Posterior:
+    """The model's weights as the mean, one standard deviation for all."""
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    return Posterior(mean, {name: torch.full_like(p, std) for name, p in mean.items()})
+
+
+def linear(seed: int = 0) -> tuple[nn.Module, Tensor]:
+    model = MODELS["linear"](num_classes=K, input_shape=(D,), seed=seed)
+    return model, torch.randn(40, D, generator=torch.Generator().manual_seed(seed))
+
+
+def logit_variance(inputs: Tensor, std: float) -> Tensor:
+    """std² (‖x‖² + 1), the same for every class of a linear model."""
+    return (std**2 * (inputs.square().sum(1) + 1))[:, None].expand(-1, K).contiguous()
+
+
+def network(*layers: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(D, 8), *layers, nn.ReLU(), nn.Linear(8, K))
+
+
+def test_on_a_linear_model_every_estimate_agrees_with_the_exact_expectation() -> None:
+    model, x = linear()
+    noise = label_noise(model, spread(model, 0.5), x, samples=2000, linearised=300, quiet=True)
+    exact = exact_label_noise(model(x).detach(), logit_variance(x, 0.5))
+    bound = 5 / 2000**0.5  # five standard errors of a variable within [−1, 1]
+    assert (noise.expected - exact.expected).abs().max() < 0.3 * bound
+    assert (noise.averaged - exact.averaged).abs().max() < 0.3 * bound
+    assert noise.linearised_std is not None
+    assert exact.linearised_std is not None
+    assert (noise.linearised_std / exact.linearised_std - 1).abs().max() < 5 / 600**0.5
+    assert (noise.logit_variance / exact.logit_variance - 1).abs().max() < 2 * bound
+
+
+def test_the_sampled_noise_averages_to_the_expected_noise() -> None:
+    model, x = linear()
+    draws = [
+        label_noise(model, spread(model, 0.5), x, samples=2, seed=s, quiet=True).sampled
+        for s in range(200)
+    ]
+    mean = torch.stack([d for d in draws if d is not None]).mean(0)
+    exact = exact_label_noise(model(x).detach(), logit_variance(x, 0.5)).expected
+    assert (mean - exact).abs().max() < 5 * 0.35 / 200**0.5
+
+
+@pytest.mark.parametrize("std", [0.02, 0.01])
+def test_for_small_covariances_the_expected_noise_is_the_second_order_formula(std: float) -> None:
+    model, x = linear()
+    model, x = model.double(), x.double()
+    with torch.no_grad():
+        logits = model(x)
+    limit = second_order_noise(logits, logit_variance(x, std), Categorical())
+    noise = exact_label_noise(logits, logit_variance(x, std)).expected
+    # the next order is smaller by another variance
+    assert (noise - limit).abs().max() < 40 * std**2 * limit.abs().max()
+
+
+def test_antithetic_pairs_estimate_small_noise_with_a_hundredth_of_the_variance() -> None:
+    model, x = linear()
+    q, exact = spread(model, 0.05), exact_label_noise(model(x).detach(), logit_variance(x, 0.05))
+
+    def error(antithetic: bool) -> float:
+        runs = [
+            label_noise(model, q, x, samples=16, antithetic=antithetic, seed=s, quiet=True)
+            for s in range(20)
+        ]
+        return float(
+            torch.stack([(run.expected - exact.expected).square().mean() for run in runs]).mean()
+        )
+
+    factor = error(False) / error(True)
+    print(f"antithetic pairs: {factor:.0f} times less variance")
+    assert factor > 100
+
+
+def test_the_linearised_draw_is_the_sampled_draw_to_first_order() -> None:
+    model = network()
+    x = torch.randn(20, D)
+    gaps = []
+    for std in (1e-2, 1e-3):
+        noise = label_noise(model, spread(model, std), x, samples=2, linearised=1, quiet=True)
+        assert noise.sampled is not None
+        assert noise.linearised is not None
+        gaps.append(float((noise.sampled - noise.linearised).norm() / noise.sampled.norm()))
+    assert gaps[1] < 0.3 * gaps[0] < 0.03
+
+
+def test_batchnorm_and_dropout_are_in_eval_mode_and_come_back_as_they_were() -> None:
+    model = network(nn.BatchNorm1d(8), nn.Dropout(0.5))
+    model(torch.randn(64, D))
+    model.train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    x = torch.randn(10, D)
+    noise = label_noise(model, spread(model, 0.1), x, linearised=2, quiet=True)
+    assert model.training
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    model.eval()
+    with torch.no_grad():
+        assert noise.logits.equal(model(x))
+    alone = label_noise(model, spread(model, 0.1), x[:1], quiet=True)
+    torch.testing.assert_close(alone.expected, noise.expected[:1])
+
+
+def test_without_variance_there_is_no_noise() -> None:
+    model = network()
+    noise = label_noise(model, spread(model, 0.0), torch.randn(9, D), linearised=1, quiet=True)
+    for values in (noise.expected, noise.sampled, noise.linearised, noise.logit_variance):
+        assert values is not None
+        assert float(values.abs().max()) == 0
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 50), st.integers(0, 5), st.integers(1, 4096))
+def test_cutting_the_data_otherwise_changes_nothing(batch: int, seed: int, chunk: int) -> None:
+    model, x = linear()
+    labels = torch.arange(len(x)) % K
+    examples = Examples(x, labels, ("a", "b", "c"))
+    whole = label_noise(model, spread(model, 0.3), examples, seed=seed, quiet=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "CHUNK_BYTES", chunk)
+        loader = DataLoader(TensorDataset(x, labels), batch_size=batch)
+        cut = label_noise(model, spread(model, 0.3), loader, seed=seed, quiet=True)
+    torch.testing.assert_close(cut.expected, whole.expected, atol=1e-6, rtol=1e-4)
+    assert cut.label is not None
+    assert cut.label.equal(labels)
+    assert cut.index.equal(whole.index)
+
+
+def test_the_same_seed_gives_the_same_noise_and_another_one_another() -> None:
+    model, x = linear()
+    a, b, c = (label_noise(model, spread(model, 0.3), x, seed=s, quiet=True) for s in (0, 0, 1))
+    assert a.expected.equal(b.expected)
+    assert not a.expected.equal(c.expected)
+
+
+def test_it_streams_without_reading_ahead_of_the_chunk() -> None:
+    model, x = linear()
+    read = 0
+
+    def batches() -> object:
+        nonlocal read
+        while True:
+            read += 1
+            yield x, torch.zeros(len(x), dtype=torch.int64), torch.arange(len(x)) + 7
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "CHUNK_BYTES", 2 * x.numel() * 4)
+        first = next(label_noise_chunks(model, spread(model, 0.1), batches()))
+    assert (read, len(first), int(first.index[0])) == (2, 2 * len(x), 7)
+
+
+def test_noise_sums_to_zero_and_smoothed_labels_to_one() -> None:
+    model, x = linear()
+    examples = Examples(x, torch.arange(len(x)) % K, ("a", "b", "c"))
+    noise = label_noise(model, spread(model, 0.5), examples, quiet=True)
+    assert float(noise.expected.sum(1).abs().max()) < 1e-6
+    torch.testing.assert_close(noise.smoothed.sum(1), torch.ones(len(x)))
+    assert noise.true_class.equal(noise.expected.gather(1, examples.labels[:, None]).squeeze(1))
+    assert float(noise.magnitude.max()) <= 1
+    assert "40 examples × 3 classes" in repr(noise)
+
+
+def test_a_confident_correct_example_has_its_label_smoothed_below_one() -> None:
+    logits = torch.tensor([[3.0, 0.0, -1.0]])
+    noise = exact_label_noise(logits, torch.ones(1, 3), torch.tensor([0]))
+    torch.testing.assert_close(
+        noise.expected, torch.tensor([[0.058, -0.040, -0.018]]), atol=1e-3, rtol=0
+    )
+    assert 0 < float(noise.smoothed[0, 0]) < 1
+
+
+def test_smoothed_labels_by_class_put_losses_and_the_posterior_on_one_axis() -> None:
+    logits, labels = torch.randn(60, K), torch.arange(60) % K
+    noise = exact_label_noise(logits, torch.ones(60, K), labels)
+    methods = {
+        "ce": LOSSES["ce"](),
+        "ls": LOSSES["ls"](alpha=0.3),
+        "variational": noise,
+    }
+    rows = smoothed_labels_by_class(methods, logits, labels)
+    torch.testing.assert_close(rows["ce"], torch.eye(K), atol=1e-6, rtol=0)
+    torch.testing.assert_close(rows["ls"], 0.7 * torch.eye(K) + 0.1, atol=1e-6, rtol=0)
+    torch.testing.assert_close(rows["variational"][1], noise.smoothed[labels == 1].mean(0))
+
+
+def test_what_a_user_can_get_wrong_is_said() -> None:
+    model, x = linear()
+    q = spread(model, 0.1)
+    with pytest.raises(InputError, match="mirrored pairs"):
+        label_noise(model, q, x, samples=3, quiet=True)
+    with pytest.raises(InputError, match="another model"):
+        label_noise(network(), q, x, quiet=True)
+    with pytest.raises(InputError, match="no labels"):
+        _ = label_noise(model, q, x, quiet=True).smoothed
+    with pytest.raises(InputError, match="must be \\(inputs, labels\\)"):
+        label_noise(model, q, [x], quiet=True)
+    with pytest.raises(InputError, match="is empty"):
+        label_noise(model, q, [], quiet=True)
+    binary = nn.Linear(D, 1)
+    with pytest.raises(InputError, match="classes ≥ 2"):
+        label_noise(binary, spread(binary, 0.1), x, quiet=True)
+
+
+def test_the_global_generator_is_not_touched() -> None:
+    model, x = linear()
+    state = torch.get_rng_state()
+    noise = label_noise(model, spread(model, 0.1), x, linearised=True, quiet=True)
+    assert torch.get_rng_state().equal(state)
+    assert isinstance(noise, LabelNoise)
