@@ -27,8 +27,8 @@ class Claim:
 def difference(ours: Values, others: Values) -> tuple[float, float]:
     """(mean difference, its standard error); with one seed the error is unknown, so infinite.
 
-    >>> difference([0.9, 0.92], [0.8, 0.82])
-    (0.1..., 0.0141...)
+    >>> difference([0.5, 0.75], [0.25, 0.25]), difference([0.5], [0.25])
+    ((0.375, 0.125), (0.25, inf))
     """
     if min(len(ours), len(others)) < 2:
         return mean(ours) - mean(others), math.inf

@@ -1,0 +1,86 @@
+"""The tables of the README and the docs, from the files of a directory of results: nothing is typed by hand."""
+
+import json
+import sys
+from pathlib import Path
+from statistics import mean
+
+from bayesmooth.studies import STUDIES, table
+from bayesmooth.studies.comparing import BASELINES, chosen, levels
+from bayesmooth.studies.style import data_name
+from bayesmooth.studies.table import Table, spread
+from bayesmooth.studies.verdict import Values
+
+COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise")
+
+
+def accuracies(out: Path) -> str:
+    """IVON beside LS and SAM, each at the strength that is best on test (as in the paper) and by noisy validation."""
+    head = ["data", "noise", "IVON"]
+    head += [
+        f"{m}, {how}"
+        for m, (s, _) in BASELINES.items()
+        for how in (f"best {s}", f"{s} by validation")
+    ]
+    rows = []
+    for name in COMPARED:
+        if (out / f"{name}.csv").exists():
+            rows += _accuracy_rows(table.read(out / f"{name}.csv"))
+    return markdown(head, rows)
+
+
+def _accuracy_rows(rows: Table) -> list[list[str]]:
+    return [
+        [data_name(rows), noise, _cell(chosen(rows, noise, "IVON"))]
+        + [
+            _cell(chosen(rows, noise, m, by))
+            for m in BASELINES
+            for by in ("accuracy", "validation")
+        ]
+        for noise in levels(rows)
+    ]
+
+
+def _cell(values: Values) -> str:
+    return f"{100 * mean(values):.1f} ± {100 * spread(values):.1f}" if values else "–"
+
+
+def verdicts(out: Path) -> str:
+    """A line a claim, in the order of the studies."""
+    rows = []
+    for name in STUDIES:
+        if (out / f"{name}.json").exists():
+            content = json.loads((out / f"{name}.json").read_text())
+            rows += [
+                [name, claim["paper"], f"**{claim['verdict']}**"] for claim in content["claims"]
+            ]
+    return markdown(["study", "the paper says", "verdict"], rows)
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown.
+
+    >>> print(markdown(["a", "b"], [["1", "2"]]))
+    | a | b |
+    | --- | --- |
+    | 1 | 2 |
+    """
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def fill(page: Path, out: Path) -> None:
+    """Put the tables between `<!-- accuracies -->` and `<!-- end -->`, and between `<!-- verdicts -->` and that."""
+    text = page.read_text()
+    for name, make in (("accuracies", accuracies), ("verdicts", verdicts)):
+        before, mark, rest = text.partition(f"<!-- {name} -->\n")
+        if mark:
+            _, end, after = rest.partition("<!-- end -->")
+            text = f"{before}{mark}{make(out)}\n{end}{after}"
+    page.write_text(text)
+
+
+if (
+    __name__ == "__main__"
+):  # python -m bayesmooth.studies.summary results/laptop README.md docs/reproduce.md
+    for page in sys.argv[2:]:
+        fill(Path(page), Path(sys.argv[1]))

@@ -1,0 +1,51 @@
+import re
+
+import pytest
+
+from bayesmooth.cli import main
+from bayesmooth.studies import STUDIES
+from bayesmooth.studies.scale import SCALES
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_studies_lists_what_each_shows_its_runs_and_its_time(scale, capsys):
+    assert main(["studies", "--scale", scale]) == 0
+    said = capsys.readouterr().out
+    for study in STUDIES.values():
+        assert re.search(rf"^{study.name} +{re.escape(study.title)}: ", said, re.M)
+    assert re.search(r"all: \d+ runs, .+ expected", said)
+
+
+def test_the_laptop_scale_is_expected_to_take_four_hours_at_most(capsys):
+    main(["studies"])
+    hours = int(re.search(r"all: \d+ runs, (\d) h", capsys.readouterr().out)[1])
+    assert hours < 4
+
+
+def test_reproduce_says_where_it_wrote(tmp_path, capsys):
+    out, runs = tmp_path / "results", tmp_path / "runs"
+    assert (
+        main(
+            [
+                "reproduce",
+                "sigmoid-noise",
+                "--scale",
+                "smoke",
+                "--out",
+                str(out),
+                "--runs",
+                str(runs),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert str(out / "sigmoid-noise") in said
+    assert str(out / "index.html") in said
+    assert {file.suffix for file in out.iterdir()} == {".png", ".svg", ".csv", ".json", ".html"}
+
+
+def test_an_unknown_study_is_refused(capsys):
+    assert main(["reproduce", "fig99"]) == 2
+    assert "study 'fig99': must be all, or one of" in capsys.readouterr().err
