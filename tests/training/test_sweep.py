@@ -127,7 +127,8 @@ def test_a_job_goes_on_where_it_was_killed(tmp_path):
     assert [record["epoch"] for record in Run.open(path).metrics()] == list(range(1, 151))
 
 
-def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_path):
     command = [sys.executable, "-c", MAIN, "sweep", "digits.toml", "--jobs", "2"]
     command += ["--grid", "train.seed=0:3", "--set", "train.epochs=120", "--out", "runs"]
     (tmp_path / "digits.toml").write_text(grid(TREE, [])[0].to_toml())
@@ -136,9 +137,10 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
     process = subprocess.Popen(command, env=env, **here)
     runs = tmp_path / "runs"
     wait_for(process, lambda: len([p for p in runs.glob("*/metrics.jsonl") if lines(p)]) >= 2)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
+    assert "what ran is saved, the same command goes on" in said
     assert "Traceback" not in said
     states = sorted(Run.open(path).status for path in runs.glob("*/"))
     assert set(states) <= {"interrupted", "finished"}

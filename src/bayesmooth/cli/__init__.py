@@ -9,6 +9,7 @@ import difflib
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -38,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         command, parser = parser_for(given)
-        return command(parser.parse_args(given[1:]))
+        with warnings.catch_warnings():
+            warnings.showwarning = show_warning  # type: ignore[assignment]
+            return command(parser.parse_args(given[1:]))
     except InputError as error:
         print(f"bayesmooth: {error}", file=sys.stderr)
         return WRONG_INPUT
@@ -50,6 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # so that exiting does not write there
         return BROKEN_PIPE
+
+
+def show_warning(message: Warning | str, *where: object) -> None:
+    """A warning is for the user: the line of code that gave it is not."""
+    print(f"bayesmooth: warning: {message}", file=sys.stderr)
 
 
 def parser_for(

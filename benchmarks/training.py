@@ -1,0 +1,90 @@
+"""What the training loop costs on top of bare forward + backward + step on batches that are ready."""
+
+from collections.abc import Callable
+from itertools import islice
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from bayesmooth import progress
+from bayesmooth.data import Examples
+from bayesmooth.training import Recipe, Splits
+from bayesmooth.training.loop import Loop
+from bayesmooth.training.state import State, begin
+from benchmarks.harness import compare, table
+
+STEPS = 5  # a job
+GOAL = 1.05
+CPU = torch.device("cpu")
+CASES = {
+    "CNN, 28 × 28, batch 50": {"shape": (1, 28, 28), "model": "cnn", "augment": "none"},
+    "small ResNet, 32 × 32, batch 50, crop and flip": {
+        "shape": (3, 32, 32),
+        "model": "resnet_small",
+        "augment": "crop_flip",
+    },
+}
+
+
+def pictures(shape: tuple[int, ...], count: int = 2000) -> Examples:
+    rng = torch.Generator().manual_seed(0)
+    inputs = torch.randint(256, (count, *shape), dtype=torch.uint8, generator=rng)
+    labels = torch.randint(10, (count,), generator=rng)
+    return Examples(inputs, labels, tuple("0123456789"), mean=(0.5,), std=(0.25,))
+
+
+def loop_of(model: str, augment: str, examples: Examples) -> Loop:
+    recipe = Recipe.from_dict(
+        {
+            "data": {"augment": augment},
+            "model": {"name": model},
+            "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9},
+            "schedule": {"name": "cosine"},
+            "train": {"epochs": 10**6, "batch_size": 50},
+        }
+    )
+    splits = Splits(examples, None, None, None)
+    return Loop(recipe, splits, begin(recipe, splits, CPU), CPU)
+
+
+def bare(state: State, ready: list[tuple[Tensor, Tensor]]) -> Callable[[], None]:
+    """The least that any training does."""
+
+    def job() -> None:
+        state.model.train()
+        for inputs, labels in ready:
+            state.optimizer.zero_grad()
+            cross_entropy(state.model(inputs), labels).backward()  # type: ignore[no-untyped-call]
+            state.optimizer.step()
+
+    return job
+
+
+def whole(loop: Loop) -> Callable[[], None]:
+    """The same steps by the loop, with its batches, its figures and its progress."""
+
+    def job() -> None:
+        loop.state.batch = 0
+        with progress.bar(10**6, quiet=True) as bar:
+            for state in islice(loop.steps(), STEPS):
+                bar.update(state.batch, "epoch 1", dict)
+
+    return job
+
+
+def main(quick: bool = False) -> None:
+    for title, case in CASES.items():
+        examples = pictures(case["shape"])  # type: ignore[arg-type]
+        first = torch.arange(50 * STEPS).chunk(STEPS)
+        ready = [(examples.batch(index), examples.labels[index]) for index in first]
+        jobs = {
+            "bare": bare(loop_of(case["model"], "none", examples).state, ready),  # type: ignore[arg-type]
+            "loop": whole(loop_of(case["model"], case["augment"], examples)),  # type: ignore[arg-type]
+        }
+        repeats = 5 if quick else 40
+        table(f"training: {title}", compare(jobs, baseline="bare", repeats=repeats), {"loop": GOAL})
+
+
+if __name__ == "__main__":
+    main()
