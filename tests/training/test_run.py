@@ -157,7 +157,7 @@ def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(
 
 
 def test_weights_that_overflow_are_not_saved(tiny, tmp_path):
-    recipe = tiny(optimizer={"name": "sgd", "lr": 3e38}, schedule={"name": "constant"})
+    recipe = tiny(optimizer={"name": "sgd", "lr": float("inf")}, schedule={"name": "constant"})
     with pytest.raises(DivergedError, match=r"epoch 1, batch 2: the weight \S+ is not finite"):
         train(recipe, tmp_path / "run", quiet=True, save_steps=1)
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []

@@ -86,11 +86,11 @@ class Loop:
 
         loss: Tensor = state.optimizer.step(closure)  # type: ignore[assignment, arg-type]
         state.schedule.step()
-        # Of several calls the first is the one to count: SAM makes it at the weights themselves.
-        if parts:
-            state.meter.add(loss, torch.cat(logits[: len(parts)]), batch[2])
         if state.batch % self.check_every == 0:
             check_loss(state, float(loss))
+        if parts:
+            # Of several calls the first is the one to count: SAM makes it at the weights themselves.
+            state.meter.add(loss, torch.cat(logits[: len(parts)]), batch[2])
 
     def parts(self, batch: Batch) -> Iterator[tuple[Batch, float, dict[str, Any]]]:
         """The batch in `accumulate` pieces: each with its share of the whole batch, and what the loss needs to know."""

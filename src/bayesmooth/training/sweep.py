@@ -1,10 +1,12 @@
 """Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on."""
 
 import csv
+import signal
+import threading
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -100,7 +102,7 @@ def sweep(
     todo = [job for job in jobs if job.recipe.hash not in outcomes]
     called = names or titles([job.recipe for job in jobs])
     known = {job.path: called[job.recipe.hash] for job in jobs}
-    with board(known, skipped=len(outcomes), quiet=quiet) as shown:
+    with terminating(), board(known, skipped=len(outcomes), quiet=quiet) as shown:
         for outcome in _results(todo, executor, shown):
             outcomes[outcome.recipe.hash] = outcome
             shown.done(outcome.path, outcome.status, outcome.message)
@@ -119,7 +121,20 @@ def _results(todo: Sequence[Job], executor: Executor, shown: Board) -> Iterable[
             shown.refresh()
     except KeyboardInterrupt:
         executor.shutdown(wait=True, cancel_futures=True)
-        raise
+        raise KeyboardInterrupt("; what ran is saved, the same command goes on") from None
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """Within the context SIGTERM stops a sweep as Ctrl-C does, and leaves no process behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _result(future: Future[Outcome], job: Job) -> Outcome:
