@@ -23,7 +23,10 @@ from bayesmooth.theory.links import Categorical, Gaussian, Link, Poisson
 
 CHUNK = 1 << 16  # entries a thread at a time
 STEP = 0.5  # of the trapezoid rule: 1e-8 for a Gumbel density
-MAX_STEPS, MAX_NODES = 256, 128
+MAX_STEPS, MAX_NODES = 512, 256
+WIDEST = (
+    50.0  # beyond this standard deviation the softmax is a choice, and the quadrature too coarse
+)
 
 
 class Moments(NamedTuple):
@@ -59,7 +62,7 @@ def softmax_moments(mean: Tensor, cov: Tensor, samples: int = 512, seed: int = 0
         sorted_ = _in_pieces(_independent, flat[order], spread[order], 40)
         back = order.argsort()
         pieces = Moments(*(part[back] for part in sorted_))
-    return Moments(*(part.reshape(*batch, *part.shape[1:]) for part in pieces))
+    return Moments(*(part.reshape(batch + part.shape[1:]) for part in pieces))
 
 
 def _in_pieces(
@@ -77,7 +80,7 @@ def _independent(mean: Tensor, var: Tensor) -> Moments:
     F = ∏P_j, E[softmax_k] = ∫F r_k, and by ∂/∂mean_k of it E[A″_kk] = ∫F r_k Σ_{j≠k} r_j.
     """
     top = mean.amax(-1, keepdim=True)
-    std = covariance_root(mean, var)
+    std = covariance_root(mean, var).clamp(max=WIDEST)
     u, du = _real_line(std.gather(-1, mean.argmax(-1, keepdim=True)), std.amax(-1, keepdim=True))
     cdf, density = _gumbel_mixture(torch.exp((mean - top).unsqueeze(-2) - u.unsqueeze(-1)), std)
     hazard = density / cdf.clamp_min(torch.finfo(mean.dtype).tiny)

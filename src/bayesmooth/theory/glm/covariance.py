@@ -41,6 +41,10 @@ class Covariance(ABC):
         return other if rho == 1 else type(self)(torch.lerp(self.precision, other.precision, rho))
 
     @abstractmethod
+    def shifted(self, change: float) -> "Covariance":
+        """Λ + change · I: another prior precision."""
+
+    @abstractmethod
     def solve(self, g: Tensor) -> Tensor:
         """Σg, both (D, C)."""
 
@@ -80,6 +84,12 @@ class Block(Covariance):
         grams = torch.stack([_gram(features, weights) for weights in columns.unbind(1)])
         grams.diagonal(dim1=-2, dim2=-1).add_(prior)
         return cls(grams.expand(classes, -1, -1))
+
+    def shifted(self, change: float) -> "Covariance":
+        """Λ + change · I: another prior precision."""
+        precision = self.precision.clone()
+        precision.diagonal(dim1=-2, dim2=-1).add_(change)
+        return type(self)(precision)
 
     @cached_property
     def root(self) -> Tensor:
@@ -177,6 +187,10 @@ class Diagonal(Covariance):
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
         """Λ_dk = Σᵢ A″ᵢₖ φᵢd² + δ."""
         return cls(features.square().mT @ curvature + prior)
+
+    def shifted(self, change: float) -> "Covariance":
+        """Λ + change · I: another prior precision."""
+        return Diagonal(self.precision + change)
 
     def solve(self, g: Tensor) -> Tensor:
         """Σg, both (D, C)."""

@@ -20,7 +20,7 @@ from bayesmooth.theory.links import Link
 from bayesmooth.theory.moments import moments
 from bayesmooth.theory.noise import expected_noise
 
-MAX_ITER = {"gd": 10_000, "newton": 100, "variational_gd": 10_000, "von": 100}
+MAX_ITER = {"gd": 10_000, "newton": 100, "variational_gd": 10_000, "von": 200}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,10 @@ from bayesmooth.theory.glm.steps import (
 
 ROUGH = 0.05  # of a posterior standard deviation: where VON takes over from the search for the mode
 LARGE = 2e9  # N·D²·C from which most of the way is travelled in float32
-FLOAT32_TOLERANCE = 1e-3
+FLOAT32_TOLERANCE = 2e-4
+WIDE = (
+    10.0  # variance of a logit: beyond it Laplace's covariance may be far too wide, as for counts
+)
 
 
 def iterate(
@@ -83,7 +86,7 @@ def von(
     if double and n * d * d * problem.labels.shape[1] > LARGE:
         near = _near_in_float32(problem, structure, tol, max_iter, choose_prior)
     if near is None:
-        start = _from_mode(problem, structure, max_iter)
+        start = _from_mode(problem, structure, tol, max_iter)
         return find_posterior(problem, start, tol, max_iter, choose_prior)
     problem = replace(problem, prior=near.problem.prior)
     covariance = structure(near.point.covariance.precision.double())
@@ -106,22 +109,26 @@ def _near_in_float32(
     """The solution to the digits that float32 has; None where it does not carry the problem."""
     small = problem.to(torch.float32)
     try:
-        start = _from_mode(small, structure, max_iter)
+        start = _from_mode(small, structure, tol, max_iter)
         near = find_posterior(small, start, max(tol, FLOAT32_TOLERANCE), max_iter, choose_prior)
     except InputError:
         return None
     return near if near.converged else None
 
 
-def _from_mode(problem: Problem, structure: type[Covariance], max_iter: int) -> Gaussian:
-    """Laplace's Gaussian at the mode, or as narrow as makes its ELBO finite."""
-    mode = find_mode(problem, origin(problem), structure, ROUGH, max_iter).point
-    covariance = problem.hessian(structure, mode.expected.variance)
-    start = gaussian_at(problem, covariance, mode.theta)
-    while not isfinite(start.objective) and bool(covariance.precision.isfinite().all()):
-        covariance = structure(10 * covariance.precision)  # e^{v/2} overflows for counts
-        start = gaussian_at(problem, covariance, mode.theta)
-    return start
+def _from_mode(
+    problem: Problem, structure: type[Covariance], tol: float, max_iter: int
+) -> Gaussian:
+    """Laplace's Gaussian at the mode, narrowed while it is wide and that lowers the objective."""
+    mode = find_mode(problem, origin(problem), structure, max(tol, ROUGH), max_iter).point
+    point = gaussian_at(problem, problem.hessian(structure, mode.expected.variance), mode.theta)
+    while float(point.variances().max()) > WIDE:
+        covariance = structure(4 * point.covariance.precision)
+        narrower = gaussian_at(problem, covariance, mode.theta, point.spread / 4)
+        if isfinite(point.objective) and narrower.objective >= point.objective:
+            break
+        point = narrower
+    return point
 
 
 def _printed_step(

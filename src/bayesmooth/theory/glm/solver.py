@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from bayesmooth.theory.glm.covariance import Covariance
+from bayesmooth.theory.glm.covariance import Covariance, Diagonal
 from bayesmooth.theory.glm.newton import holds_whole_hessian, newton_direction
 from bayesmooth.theory.glm.steps import Problem, kl_divergence, moments_at
 from bayesmooth.theory.moments import Moments, moments
@@ -22,6 +22,9 @@ from bayesmooth.theory.moments import Moments, moments
 HALVINGS = 30
 STALE = 25  # conjugate-gradient steps after which a new preconditioner pays
 SLACK = 1e-6  # of the negative ELBO: so far its quadrature and its gradient's may disagree
+WIDEST = 30.0  # standard deviation of the logits up to which their quadrature is sound
+PATIENCE = 5  # iterations beyond it before that is an answer
+LONGEST_MOVE = 4.0  # of log δ in one iteration
 PRIOR_RANGE = 1e8  # how far δ may go from where its search starts, either way
 
 
@@ -117,25 +120,44 @@ def find_posterior(
     Until an iteration moves the mean by less than `tol` posterior standard deviations (rms), the
     variances of the logits by less than `tol` of themselves (rms), and log δ by less than `tol`.
     """
-    point, change, iteration = start, float("nan"), 0
+    point, iteration, rho, longest, wide = start, 0, 1.0, 1.0, 0
+    change, missing, failure = float("inf"), 0.0, ""
     search = PriorSearch(problem.prior)
-    while iteration < max_iter:
+    while iteration < max_iter and not failure:
         iteration += 1
-        gradient = problem.gradient(point.theta, point.expected.mean)
         hessian = problem.hessian(type(point.covariance), point.expected.variance)
-        direction, _ = newton_direction(problem, point.expected, gradient, hessian)
-        line = _gaussian_line(problem, point, direction, hessian)
-        old = point.variances()
-        point, rho = _halve(line, point, slack=point.rounding + SLACK * abs(point.objective))
-        relative = (point.variances() - old) / old.clamp_min(torch.finfo(old.dtype).tiny)
-        change = max(_rms(gradient * direction), _rms(relative.square()) / max(rho, 0.1))
         if choose_prior:
-            problem, point, missing = search.step(problem, point)
-            change = max(change, missing)
-        if change < tol or rho == 0 or search.failure:
+            problem, point, hessian, missing = search.step(problem, point, hessian)
+        before = point.objective
+        point, change, rho = _von_step(problem, point, hessian, min(longest, 1.5 * rho))
+        if max(change, missing) < tol or rho == 0:
             break
-    message = search.failure or _verdict(change, tol, iteration)
-    return Solution(point, problem, iteration, change < tol and not search.failure, message)
+        if point.objective >= before:
+            longest = max(0.7 * longest, 0.2)  # it swings within the slack: shorter steps settle
+        wide = wide + 1 if _typical_std(point) > WIDEST else 0
+        failure = search.failure or (_too_wide(point, problem) if wide == PATIENCE else "")
+    step = max(change, missing)
+    message = failure or _verdict(step, tol, iteration)
+    return Solution(point, problem, iteration, step < tol and not failure, message)
+
+
+def _von_step(
+    problem: Problem, here: Gaussian, hessian: Covariance, rho: float
+) -> tuple[Gaussian, float, float]:
+    """VON's step with the coupled direction, how far it moves at ρ = 1, and the ρ it took."""
+    gradient = problem.gradient(here.theta, here.expected.mean)
+    direction, _ = newton_direction(problem, here.expected, gradient, hessian)
+
+    def line(rho: float) -> Gaussian:
+        covariance = here.covariance.blend(hessian, rho)
+        return gaussian_at(problem, covariance, here.theta - rho * direction)
+
+    slack = SLACK * abs(here.objective) if problem.link.vector else 0.0
+    point, rho = _halve(line, here, slack=here.rounding + slack, rho=rho)
+    old = here.variances()
+    relative = (point.variances() - old) / old.clamp_min(torch.finfo(old.dtype).tiny)
+    change = max(_rms(gradient * direction), _rms(relative.square()) / max(rho, 0.1))
+    return point, change, rho
 
 
 def find_descent(
@@ -143,21 +165,25 @@ def find_descent(
 ) -> Solution[Point]:
     """Gradient descent on the objective of `at`, each step as long as pays.
 
-    Until the largest entry of the gradient is below `tol` of the first (or of 1).
+    Until the parameters are within `tol` (rms) of the optimum, as far as the diagonal of the Hessian
+    tells, in posterior standard deviations.
     """
-    point, rho, iteration = at(theta), 1.0, 0
-    gradient = problem.gradient(theta, point.expected.mean)
-    first = max(float(gradient.abs().max()), 1.0)
-    size = float(gradient.abs().max()) / first
-    while size >= tol and iteration < max_iter and rho > 0:
+    point, iteration, distance = at(theta), 0, float("inf")
+    rho = 1 / float(problem.features.square().sum() + problem.prior)
+    while iteration < max_iter and rho > 0:
+        gradient = problem.gradient(point.theta, point.expected.mean)
+        curvature = point.expected.variance
+        if curvature.ndim == 3:
+            curvature = curvature.diagonal(dim1=-2, dim2=-1)
+        distance = _rms(gradient * problem.hessian(Diagonal, curvature).solve(gradient))
+        if distance < tol:
+            break
         iteration += 1
         # a decrease of ½ρ‖g‖² keeps ρ below the inverse curvature
         slope = float(gradient.square().sum()) / 2
         line = _line(at, point.theta, gradient)
         point, rho = _halve(line, point, slack=point.rounding, rho=2 * rho, slope=slope)
-        gradient = problem.gradient(point.theta, point.expected.mean)
-        size = float(gradient.abs().max()) / first
-    return Solution(point, problem, iteration, size < tol, _verdict(size, tol, iteration))
+    return Solution(point, problem, iteration, distance < tol, _verdict(distance, tol, iteration))
 
 
 class PriorSearch:
@@ -171,41 +197,32 @@ class PriorSearch:
         self.last: tuple[float, float] | None = None
         self.failure = ""
 
-    def step(self, problem: Problem, point: Gaussian) -> tuple[Problem, Gaussian, float]:
-        """A better δ, the point with its objective under it, and how far log δ was off."""
+    def step(
+        self, problem: Problem, point: Gaussian, hessian: Covariance
+    ) -> tuple[Problem, Gaussian, Covariance, float]:
+        """The problem, point and Hessian under a better δ, and how far log δ was off."""
         here = log(problem.prior)
-        determined = point.theta.numel() - problem.prior * float(point.covariance.variances().sum())
-        missing = (
-            log(max(determined, 1e-30) / max(float(point.theta.square().sum()), 1e-300)) - here
-        )
+        determined = point.theta.numel() - problem.prior * float(hessian.variances().sum())
+        missing = log(max(determined, 1e-9) / max(float(point.theta.square().sum()), 1e-300)) - here
         slope = -1.0
         if self.last is not None and here != self.last[0]:
             slope = (missing - self.last[1]) / (here - self.last[0])
         self.last = here, missing
-        better = here - missing / min(max(slope, -1.0), -0.2)
+        move = missing / min(max(-slope, 0.2), 1.0)
+        better = here + min(max(move, -LONGEST_MOVE), LONGEST_MOVE)
         if not self.bounds[0] <= better <= self.bounds[1]:
             self.failure = (
                 f"the ELBO asks for a prior_precision beyond {exp(better):.1e}, as when labels do "
                 "not depend on the features; give a prior_precision"
             )
-            return problem, point, abs(missing)
         changed = replace(problem, prior=exp(better))
         kls = [kl_divergence(point.theta, point.covariance, x.prior) for x in (changed, problem)]
-        objective = point.objective + float(kls[0] - kls[1])
-        return changed, replace(point, objective=objective), abs(missing)
+        moved = replace(point, objective=point.objective + float(kls[0] - kls[1]))
+        return changed, moved, hessian.shifted(changed.prior - problem.prior), abs(missing)
 
 
 def _line(at: Callable[[Tensor], P], theta: Tensor, direction: Tensor) -> Callable[[float], P]:
     return lambda rho: at(theta - rho * direction)
-
-
-def _gaussian_line(
-    problem: Problem, here: Gaussian, direction: Tensor, hessian: Covariance
-) -> Callable[[float], Gaussian]:
-    """VON's step as a function of ρ  (eq:von)."""
-    return lambda rho: gaussian_at(
-        problem, here.covariance.blend(hessian, rho), here.theta - rho * direction
-    )
 
 
 def _halve(
@@ -218,6 +235,17 @@ def _halve(
             return point, rho
         rho /= 2
     return here, 0.0
+
+
+def _typical_std(point: Gaussian) -> float:
+    return float(point.variances().amax(1).median().sqrt())
+
+
+def _too_wide(point: Gaussian, problem: Problem) -> str:
+    return (
+        f"the logits' standard deviation reached {_typical_std(point):.0f}: the labels are "
+        f"separable, and prior_precision={problem.prior:.1e} is too weak to hold the model; raise it"
+    )
 
 
 def _rms(squares: Tensor) -> float:
