@@ -130,7 +130,7 @@ def test_a_job_goes_on_where_it_was_killed(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_path):
     command = [sys.executable, "-c", MAIN, "sweep", "digits.toml", "--jobs", "2"]
-    command += ["--grid", "train.seed=0:3", "--set", "train.epochs=120", "--out", "runs"]
+    command += ["--grid", "train.seed=0:3", "--set", "train.epochs=80", "--out", "runs"]
     (tmp_path / "digits.toml").write_text(grid(TREE, [])[0].to_toml())
     here = {"cwd": tmp_path, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
     env = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -135,7 +135,7 @@ LAPTOP = Scale(
     seeds=(0, 1),
     samples=8,
     channels_last=True,
-    flops=3.8e10,
+    flops=3.5e10,
     processes=2,
 )
 

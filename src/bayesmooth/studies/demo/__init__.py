@@ -1,0 +1,5 @@
+"""The demo: cross-entropy, label smoothing and IVON on digits with wrong labels, and the picture of fig:illustration."""
+
+from bayesmooth.studies.demo.entry import Demo, demo
+
+__all__ = ["Demo", "demo"]

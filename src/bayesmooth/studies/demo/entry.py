@@ -1,0 +1,92 @@
+"""From four recipes to a page: train what is missing, measure, draw, write."""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from bayesmooth.errors import InputError
+from bayesmooth.studies.demo.digits import Digits, digits_of
+from bayesmooth.studies.demo.drawing import DARK, LIGHT, curves, illustration, strips
+from bayesmooth.studies.demo.live import watching
+from bayesmooth.studies.demo.page import page
+from bayesmooth.studies.demo.results import METHODS, Result, gather
+from bayesmooth.training import Recipe, Run
+from bayesmooth.training.shipped import find
+from bayesmooth.training.sweep import sweep
+
+Plan = dict[str, list[Recipe]]
+"""By the name of the method, a recipe a seed."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo found, and the page that shows it."""
+
+    page: Path
+    results: list[Result]
+    digits: Digits
+
+
+def demo(
+    out: Path,
+    executor: Executor,
+    *,
+    seeds: int = 3,
+    settings: Sequence[str] = (),
+    quiet: bool = False,
+) -> Demo:
+    """Train every method with `seeds` seeds, and write index.html and its pictures to `out`.
+
+    `settings` change every recipe. Runs are kept under `out`/runs by their hash: what is finished is only drawn again.
+    """
+    planned = plan(seeds, settings)
+    runs = train_all(planned, out / "runs", executor, quiet)
+    results = gather(runs)
+    digits = digits_of(runs["IVON"][0])
+    written = out / "index.html"
+    pictures = {}
+    for name, draw in {
+        "illustration": lambda theme: illustration(digits, theme),
+        "strips": lambda theme: strips(digits, theme),
+        "curves": lambda theme: curves(runs, theme),
+    }.items():
+        pictures[name] = (draw(LIGHT), draw(DARK))
+        (out / f"{name}.png").write_bytes(pictures[name][0])
+    written.write_text(page(results, runs, digits, pictures), "utf-8")
+    return Demo(written, results, digits)
+
+
+def plan(seeds: int, settings: Sequence[str] = ()) -> Plan:
+    """The recipes, by method."""
+    if seeds < 1:
+        raise InputError(f"seeds={seeds}: must be ≥ 1")
+    return {
+        name: [
+            Recipe.load(find(method.recipe), [*method.settings, *settings, f"train.seed={seed}"])
+            for seed in range(seeds)
+        ]
+        for name, method in METHODS.items()
+    }
+
+
+def train_all(planned: Plan, out: Path, executor: Executor, quiet: bool) -> dict[str, list[Run]]:
+    """The finished runs; all methods have their first seed before any has its second."""
+    order = [recipe for seed in zip(*planned.values(), strict=True) for recipe in seed]
+    names = {
+        recipe.hash: f"{name}, seed {recipe.train.seed}"
+        for name, recipes in planned.items()
+        for recipe in recipes
+    }
+    with watching(planned, out, quiet) as live:
+        outcomes = sweep(order, out, executor, threads=1, names=names, quiet=quiet or live)
+    for outcome in outcomes:
+        if outcome.status != "finished":
+            raise InputError(
+                f"{names[outcome.recipe.hash]}: {outcome.status}: {outcome.message}; "
+                f"its log is {outcome.path.with_suffix('.log')}"
+            )
+    return {
+        name: [Run.open(out / recipe.title) for recipe in recipes]
+        for name, recipes in planned.items()
+    }
