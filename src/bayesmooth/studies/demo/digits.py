@@ -55,10 +55,14 @@ class Digits:
 def digits_of(run: Run) -> Digits:
     """The digits of a run that has a posterior."""
     train = run.examples("train")
-    right = train if train.clean_labels is None else train.subset(train.labels == train.clean_labels)
+    right = (
+        train if train.clean_labels is None else train.subset(train.labels == train.clean_labels)
+    )
     pictures = right.inputs[torch.arange(len(right))].squeeze(1)
     noise = sampled_size(run.model(), run.posterior(), right)
-    return Digits(pictures, right.labels, noise, own_kind_distance(pictures.flatten(1), right.labels))
+    return Digits(
+        pictures, right.labels, noise, own_kind_distance(pictures.flatten(1), right.labels)
+    )
 
 
 def sampled_size(

@@ -50,7 +50,9 @@ class Theme:
 
 
 LIGHT = Theme("#ffffff", "#1a1d21", "#8a929c", "gray_r")
-DARK = Theme("#1b1e23", "#e9ebee", "#6b7480", "gray", {"SGD": "#e9ebee", "LS": "#a0a7b1", "IVON": "#f07a28"})
+DARK = Theme(
+    "#1b1e23", "#e9ebee", "#6b7480", "gray", {"SGD": "#e9ebee", "LS": "#a0a7b1", "IVON": "#f07a28"}
+)
 
 
 @contextmanager
@@ -88,11 +90,20 @@ def _bars(axis: Any, digits: Digits, at: int, theme: Theme) -> None:
     for method, noise, shift in (("LS", same, -0.21), ("IVON", digits.noise[at], 0.21)):
         places = [k + shift for k in classes]
         axis.bar(places, (100 * noise).tolist(), 0.4, color=theme.colour(method))
-    words = {"LS": (f"label smoothing, α = {ALPHA}", same), "IVON": ("variational (IVON)", digits.noise[at])}
+    words = {
+        "LS": (f"label smoothing, α = {ALPHA}", same),
+        "IVON": ("variational (IVON)", digits.noise[at]),
+    }
     for line, (method, (name, noise)) in enumerate(words.items()):
         axis.text(
-            0.02, 0.97 - 0.15 * line, f"{name}: {50 * float(noise.sum()):.0f} %",
-            color=theme.colour(method), transform=axis.transAxes, va="top", fontsize=9, fontweight="bold",
+            0.02,
+            0.97 - 0.15 * line,
+            f"{name}: {50 * float(noise.sum()):.0f} %",
+            color=theme.colour(method),
+            transform=axis.transAxes,
+            va="top",
+            fontsize=9,
+            fontweight="bold",
         )
     axis.set(xticks=list(classes), ylabel="label noise (%)")
     axis.grid(visible=False, axis="x")
@@ -104,10 +115,14 @@ def strips(digits: Digits, theme: Theme) -> bytes:
     png = BytesIO()
     with sheet(theme, 1.75, png) as figure:
         axes = figure.subplots(2, SHOWN)
-        for row, chosen, name in zip(axes, digits.extremes(SHOWN), ("clearest", "most\nambiguous"), strict=True):
+        for row, chosen, name in zip(
+            axes, digits.extremes(SHOWN), ("clearest", "most\nambiguous"), strict=True
+        ):
             for axis, at in zip(row, chosen, strict=False):
                 _picture(axis, digits.pictures[at], theme)
-                axis.set_title(f"{100 * float(digits.size[at]):.0f} %", fontsize=7, color=theme.colour("IVON"))
+                axis.set_title(
+                    f"{100 * float(digits.size[at]):.0f} %", fontsize=7, color=theme.colour("IVON")
+                )
             row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
     return png.getvalue()
 
@@ -119,7 +134,10 @@ def _picture(axis: Any, pixels: Tensor, theme: Theme) -> None:
     axis.grid(visible=False)
 
 
-PANELS = {"test.accuracy": "accuracy on clean test digits (%)", "memorised": "wrong labels memorised (%)"}
+PANELS = {
+    "test.accuracy": "accuracy on clean test digits (%)",
+    "memorised": "wrong labels memorised (%)",
+}
 
 
 def curves(runs: Mapping[str, Sequence[Run]], theme: Theme) -> bytes:
@@ -130,7 +148,12 @@ def curves(runs: Mapping[str, Sequence[Run]], theme: Theme) -> bytes:
         for axis, (key, name) in zip(axes, PANELS.items(), strict=True):
             for method, own in runs.items():
                 line = "--" if method.endswith("tuned") else "-"
-                axis.plot(*means(own, key), line, color=theme.colour(METHODS[method].colour), label=title(method, own[0]))
+                axis.plot(
+                    *means(own, key),
+                    line,
+                    color=theme.colour(METHODS[method].colour),
+                    label=title(method, own[0]),
+                )
             axis.set_title(name, loc="left")
             axis.set_xlabel("epoch")
         handles, labels = axes[0].get_legend_handles_labels()
@@ -142,6 +165,7 @@ def means(runs: Sequence[Run], key: str) -> tuple[list[int], list[float]]:
     """Epochs, and a figure's mean over the seeds in per cent."""
     histories = zip(*(run.metrics() for run in runs), strict=True)
     points = [
-        (records[0]["epoch"], 100 * mean(record[key] for record in records)) for records in histories
+        (records[0]["epoch"], 100 * mean(record[key] for record in records))
+        for records in histories
     ]
     return [epoch for epoch, _ in points], [value for _, value in points]

@@ -38,7 +38,10 @@ def _live(planned: Mapping[str, Sequence[Recipe]], out: Path) -> Any:
         return None  # plain lines do without the package
     watched = Watched(planned, out)
     return Live(
-        get_renderable=watched.table, console=Console(stderr=True), refresh_per_second=2, transient=True
+        get_renderable=watched.table,
+        console=Console(stderr=True),
+        refresh_per_second=2,
+        transient=True,
     )
 
 

@@ -172,7 +172,8 @@ def _against(ours: Result, found: Comparison) -> str:
     lines = "".join(
         f"<dd class='{side}'><b>{words[side]}</b> "
         + ", ".join(
-            f"{MEASURES[key].name} ({ours.said(key)} against {found.rival.said(key)})" for key in keys
+            f"{MEASURES[key].name} ({ours.said(key)} against {found.rival.said(key)})"
+            for key in keys
         )
         + "</dd>"
         for side, keys in sides.items()

@@ -135,7 +135,9 @@ def _compared(ours: Result, rival: Result) -> Comparison:
             gain, error = difference(ours.figures[key], rival.figures[key])
             gain *= measure.better
             # one seed has no error bar, so it can show no clear difference
-            side = "ahead" if gain > CLEAR * error else "behind" if -gain > CLEAR * error else "level"
+            side = (
+                "ahead" if gain > CLEAR * error else "behind" if -gain > CLEAR * error else "level"
+            )
             sides[side].append(key)
     return Comparison(rival, **sides)
 
