@@ -23,7 +23,7 @@ from bayesmooth.theory.links import Categorical, Gaussian, Link, Poisson
 
 CHUNK = 1 << 16  # entries a thread at a time
 STEP = 0.5  # of the trapezoid rule: 1e-8 for a Gumbel density
-MAX_STEPS, MAX_NODES = 512, 256
+MAX_STEPS, MAX_NODES = 256, 128
 WIDEST = (
     50.0  # beyond this standard deviation the softmax is a choice, and the quadrature too coarse
 )

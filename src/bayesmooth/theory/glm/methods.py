@@ -44,11 +44,10 @@ def iterate(
         iteration += 1
         before, old = theta, covariance.precision
         theta, covariance = _printed_step(problem, method, theta, covariance, rho)
-        if not bool(theta.isfinite().all()):
-            trouble = (
-                f"diverged at iteration {iteration}: step_size={rho} is too large; leave it out"
-            )
-            return _ended(problem, method, before, start, iteration, trouble)
+        if not bool((theta.abs() < HOPELESS).all()):
+            trouble = f"diverged in {iteration} iterations: step_size={rho} is too large; halve it"
+            stayed = gaussian_at(problem, start, origin(problem))
+            return Solution(stayed, problem, iteration, False, trouble)
         moved = max(_relative(theta, before), _relative(covariance.precision, old)) / rho
         if moved < tol:
             return _ended(problem, method, theta, covariance, iteration)

@@ -1,0 +1,150 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesmooth.errors import InputError
+from bayesmooth.theory.expectation import (
+    covariance_root,
+    gaussian_expectation,
+    gaussian_points,
+    hermite_rule,
+    monte_carlo_expectation,
+    trapezoid_rule,
+    vector_expectation,
+)
+
+
+def tensor(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@given(st.integers(1, 10), st.floats(-3, 3), st.floats(0, 4))
+def test_n_hermite_nodes_integrate_polynomials_of_degree_2n_minus_1_exactly(nodes, mean, var):
+    degree = 2 * nodes - 1
+    value = gaussian_expectation(
+        lambda f: (f - mean) ** (degree - 1), tensor(mean), tensor(var), nodes
+    )
+    double_factorial = float(np.prod(np.arange(degree - 2, 0, -2))) if degree > 2 else 1.0
+    torch.testing.assert_close(
+        value, tensor(double_factorial * var ** ((degree - 1) / 2)), rtol=1e-7, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("std", [0.1, 1.0, 2.0, 10.0, 50.0])
+def test_nodes_none_takes_as_many_as_the_variance_needs(std):
+    mean = torch.linspace(-20, 20, 9, dtype=torch.float64)
+    grid = torch.linspace(-9, 9, 20_001, dtype=torch.float64)
+    weights = torch.exp(-grid.square() / 2)
+    exact = torch.sigmoid(mean[:, None] + std * grid) @ weights / weights.sum()
+    value = gaussian_expectation(torch.sigmoid, mean, torch.full_like(mean, std**2), nodes=None)
+    torch.testing.assert_close(value, exact, rtol=0, atol=1e-7)
+
+
+def test_the_expectation_broadcasts_and_keeps_shape_dtype_and_chunks():
+    mean, var = torch.randn(3, 1, 5), torch.rand(4, 1)
+    value = gaussian_expectation(torch.exp, mean, var)
+    assert value.shape == (3, 4, 5)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, torch.exp(mean + var / 2))
+    many = torch.linspace(-3, 3, 100_001)
+    torch.testing.assert_close(
+        gaussian_expectation(torch.exp, many, torch.tensor(0.5)), torch.exp(many + 0.25)
+    )
+
+
+@pytest.mark.parametrize("var", [0.0, 1e-12, 0.7])
+def test_derivatives_are_those_of_bonnet_and_price_also_at_zero_variance(var):
+    mean, v = tensor(0.3).requires_grad_(), tensor(var).requires_grad_()
+    value = gaussian_expectation(torch.sin, mean, v)
+    by_mean, by_var = torch.autograd.grad(value, (mean, v))
+    damp = np.exp(-var / 2)  # E[sin f] = sin(m) e^{−v/2}
+    assert float(by_mean) == pytest.approx(np.cos(0.3) * damp, rel=1e-6)
+    assert float(by_var) == pytest.approx(-np.sin(0.3) * damp / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 10])
+def test_shared_points_have_mean_zero_and_covariance_one(dim):
+    points, weights = gaussian_points(dim, 512, 0)
+    assert float(weights.sum()) == pytest.approx(1)
+    w = weights.double()
+    torch.testing.assert_close(w @ points, torch.zeros(dim, dtype=torch.float64), atol=1e-7, rtol=0)
+    covariance = points.T @ (w[:, None] * points)
+    torch.testing.assert_close(covariance, torch.eye(dim, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dim", [2, 4])
+def test_a_quadratic_of_a_correlated_gaussian_is_exact(dim):
+    generator = torch.Generator().manual_seed(1)
+    root = torch.randn(3, dim, dim, generator=generator, dtype=torch.float64)
+    mean = torch.randn(3, dim, generator=generator, dtype=torch.float64)
+    cov = root @ root.mT
+    value = vector_expectation(lambda f: f.unsqueeze(-1) * f.unsqueeze(-2), mean, cov)
+    torch.testing.assert_close(
+        value, cov + mean.unsqueeze(-1) * mean.unsqueeze(-2), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_a_diagonal_covariance_means_independent_entries():
+    mean, var = tensor(0.1, -0.5, 1.0), tensor(0.2, 0.5, 1.0)
+    softmax = lambda f: torch.softmax(f, -1)  # noqa: E731
+    torch.testing.assert_close(
+        vector_expectation(softmax, mean, var), vector_expectation(softmax, mean, torch.diag(var))
+    )
+
+
+@pytest.mark.parametrize("matrix", [False, True])
+def test_monte_carlo_comes_near_and_antithetic_nearer(matrix):
+    mean = torch.zeros(200, 2, dtype=torch.float64) + 0.3
+    var = torch.full_like(mean, 0.5)
+    cov = torch.diag_embed(var) if matrix else var
+    exact = torch.exp(mean + var / 2)
+    plain, mirrored = (
+        (monte_carlo_expectation(torch.exp, mean, cov, 64, 7, antithetic=a) - exact).square().mean()
+        for a in (False, True)
+    )
+    assert mirrored < 0.6 * plain < 0.03
+
+
+def test_monte_carlo_follows_its_generator_and_leaves_the_global_one_alone():
+    mean, var = torch.zeros(4), torch.ones(4)
+    before = torch.get_rng_state()
+    a, b = (monte_carlo_expectation(torch.sin, mean, var, 8, 3) for _ in range(2))
+    generator = torch.Generator().manual_seed(3)
+    c, d = (monte_carlo_expectation(torch.sin, mean, var, 8, generator) for _ in range(2))
+    assert torch.equal(a, b)
+    assert torch.equal(a, c)
+    assert not torch.equal(c, d)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_singular_covariance_has_a_root():
+    ones = torch.ones(3, 3, dtype=torch.float64)
+    root = covariance_root(torch.zeros(3), ones)
+    torch.testing.assert_close(root @ root.T, ones, atol=1e-12, rtol=0)
+    zero = covariance_root(torch.zeros(3), torch.zeros(3, 3))
+    assert float(zero.abs().max()) < 1e-15
+
+
+@pytest.mark.parametrize("rule", [hermite_rule(33), trapezoid_rule(77)])
+def test_rules_have_weights_that_sum_to_one_and_unit_variance(rule):
+    points, weights = map(np.array, rule)
+    assert weights.sum() == pytest.approx(1)
+    assert (weights * points**2).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: gaussian_expectation(torch.exp, torch.zeros(2), -torch.ones(2)), "must be ≥ 0"),
+        (lambda: gaussian_expectation(torch.exp, torch.zeros(1), torch.tensor([torch.nan])), "NaN"),
+        (lambda: gaussian_expectation(torch.exp, torch.zeros(2), torch.ones(2), 0), "at least 1"),
+        (lambda: monte_carlo_expectation(torch.exp, torch.zeros(2), torch.ones(2), 3, 0, True), "even"),
+        (lambda: monte_carlo_expectation(torch.exp, torch.zeros(2), torch.ones(2), 0, 0), "at least 1"),
+        (lambda: vector_expectation(torch.exp, torch.zeros(3), torch.ones(3), 1), "mirrored"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

@@ -1,0 +1,176 @@
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from bayesmooth.errors import InputError
+from bayesmooth.theory.links import Bernoulli, Categorical, Poisson
+from bayesmooth.theory.noise import (
+    effective_labels,
+    effective_noise,
+    expected_noise,
+    linearised_noise,
+    linearised_std,
+    sampled_noise,
+)
+
+LOGITS = torch.tensor([[2.0, 1.0, 0.0], [-1.0, 0.5, 3.0]])
+LABELS = torch.tensor([0, 1])
+
+
+class Counting(nn.Module):
+    """A loss with every kind of state that a forward pass may change."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = reduction
+        self.weight = nn.Parameter(torch.ones(3))
+        self.drop = nn.Dropout(0.5)
+        self.seen = 0
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, logits, labels, scale=1.0):
+        self.seen += len(logits)
+        self.total += torch.softmax(logits.detach(), -1).sum(0)  # in place
+        self.mean = self.total / self.seen
+        values = scale * F.cross_entropy(
+            logits + 0 * self.drop(self.weight), labels, reduction="none"
+        )
+        return values if self.reduction == "none" else getattr(values, self.reduction)()
+
+
+# ---- noise of Gaussian logits ----
+
+
+@given(st.floats(-1e4, 1e4), st.floats(0, 25))
+def test_bernoulli_noise_is_odd_bounded_and_has_the_sign_of_the_logit(mean, var):
+    m, v = torch.tensor([mean]).double(), torch.tensor([var]).double()
+    noise = expected_noise(m, v, Bernoulli())
+    torch.testing.assert_close(expected_noise(-m, v, Bernoulli()), -noise, rtol=0, atol=1e-15)
+    assert noise.abs() < 0.5
+    assert noise * m.sign() >= -1e-16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_tail_of_the_noise_has_its_digits(dtype):
+    """Far out σ(m) = e^m, so ε = −(e^{v/2} − 1) e^m on the left, and its mirror image on the right."""
+    m, v = torch.tensor([-20.0, 20.0], dtype=dtype), torch.ones(2, dtype=dtype)
+    size = torch.expm1(torch.tensor(0.5)) * torch.exp(torch.tensor(-20.0))
+    torch.testing.assert_close(
+        expected_noise(m, v, Bernoulli()),
+        size * torch.tensor([-1.0, 1.0], dtype=dtype),
+        rtol=1e-4,
+        atol=0,
+    )
+
+
+def test_two_class_softmax_noise_is_the_sigmoid_noise_of_the_difference():
+    mean, var = torch.tensor([[1.3, -0.2]]).double(), torch.tensor([[0.8, 0.4]]).double()
+    pair = expected_noise(mean, var, Categorical())
+    single = expected_noise(mean[:, 0] - mean[:, 1], var.sum(1), Bernoulli())
+    torch.testing.assert_close(pair, torch.stack([single, -single], 1), rtol=0, atol=1e-7)
+
+
+def test_poisson_noise_is_exact():
+    mean, var = torch.tensor([0.3, -2.0]).double(), torch.tensor([0.5, 1e-9]).double()
+    noise = expected_noise(mean, var, Poisson())
+    torch.testing.assert_close(
+        noise, torch.exp(mean) - torch.exp(mean + var / 2), rtol=1e-6, atol=0
+    )
+
+
+def test_sampled_and_linearised_noise_of_one_seed_share_the_draw_and_agree_for_small_variance():
+    mean = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).double()
+    root = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).double()
+    cov = (1e-8 * root @ root.T).expand(50, 4, 4)
+    sampled, linear = (
+        noise(mean, cov, Categorical(), 5) for noise in (sampled_noise, linearised_noise)
+    )
+    torch.testing.assert_close(sampled, linear, rtol=1e-2, atol=1e-9)
+
+
+def test_linearised_std_of_correlated_logits_is_that_of_its_draws():
+    mean, cov = (
+        torch.tensor([0.5, -1.0, 0.0]),
+        torch.tensor([[1.0, 0.5, 0], [0.5, 1, 0], [0, 0, 2]]),
+    )
+    many = mean.expand(100_000, 3)
+    draws = linearised_noise(many, cov.expand(100_000, 3, 3), Categorical(), 0)
+    torch.testing.assert_close(
+        draws.std(0), linearised_std(mean, cov, Categorical()), rtol=0.02, atol=0
+    )
+
+
+# ---- effective labels ----
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 0.7])
+def test_label_smoothing_mixes_the_label_with_the_uniform_whatever_the_reduction(alpha, reduction):
+    loss = nn.CrossEntropyLoss(label_smoothing=alpha, reduction=reduction)
+    mixed = (1 - alpha) * F.one_hot(LABELS, 3) + alpha / 3
+    torch.testing.assert_close(effective_labels(loss, LOGITS, LABELS), mixed)
+    noise = effective_noise(loss, LOGITS, LABELS)
+    torch.testing.assert_close(noise, alpha * (1 / 3 - F.one_hot(LABELS, 3)))
+
+
+def test_cross_entropy_with_the_effective_labels_has_the_gradient_of_the_loss():
+    def penalised(logits, labels):
+        p = torch.softmax(logits, -1)
+        return F.cross_entropy(logits, labels, reduction="none") + (p * p.log()).sum(1) / 2
+
+    z = LOGITS.clone().requires_grad_()
+    (theirs,) = torch.autograd.grad(penalised(z, LABELS).sum(), z)
+    t = effective_labels(penalised, LOGITS, LABELS)
+    ours = torch.softmax(LOGITS, -1) * t.sum(1, keepdim=True) - t  # ∂/∂z of −Σ t log p
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_neither_state_nor_gradients_nor_graph_nor_random_numbers_feel_it():
+    loss, logits = Counting(), (LOGITS.clone().requires_grad_() * 1.0)
+    logits.retain_grad()
+    before, version = copy.deepcopy(loss.state_dict()), logits._version
+    random = torch.get_rng_state()
+    effective_labels(loss, logits, LABELS, scale=2.0)
+    assert all(torch.equal(v, before[k]) for k, v in loss.state_dict().items())
+    assert loss.seen == 0
+    assert not hasattr(loss, "mean")
+    assert loss.reduction == "mean"
+    assert loss.weight.grad is None
+    assert logits.grad is None
+    assert logits._version == version
+    assert torch.equal(torch.get_rng_state(), random)
+    logits.sum().backward()  # the graph is whole
+
+
+def test_state_is_kept_also_when_the_loss_raises():
+    loss = Counting()
+    with pytest.raises(TypeError):
+        effective_labels(loss, LOGITS, LABELS, scale="two")
+    assert loss.seen == 0
+    assert not loss.total.any()
+
+
+def test_extras_reach_the_loss_and_work_without_gradients_enabled():
+    with torch.no_grad():
+        twice = effective_labels(Counting(), LOGITS, LABELS, scale=2.0)
+    p, y = torch.softmax(LOGITS, -1), F.one_hot(LABELS, 3)
+    torch.testing.assert_close(twice, p - 2 * (p - y))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_logits_give_float32_labels(dtype):
+    labels = effective_labels(nn.CrossEntropyLoss(label_smoothing=0.1), LOGITS.to(dtype), LABELS)
+    assert labels.dtype == torch.float32
+    torch.testing.assert_close(labels, 0.9 * F.one_hot(LABELS, 3) + 0.1 / 3, rtol=0, atol=1e-6)
+
+
+def test_a_loss_that_hides_its_examples_is_refused():
+    with pytest.raises(InputError, match="1 values for 2 examples"):
+        effective_labels(F.cross_entropy, LOGITS, LABELS)
+    with pytest.raises(InputError, match="must be \\(examples, classes\\)"):
+        effective_labels(F.cross_entropy, LOGITS[0], LABELS)
