@@ -30,9 +30,8 @@ from bayesmooth.theory.glm.steps import (
 ROUGH = 0.05  # of a posterior standard deviation: where VON takes over from the search for the mode
 LARGE = 2e9  # N·D²·C from which most of the way is travelled in float32
 FLOAT32_TOLERANCE = 2e-4
-WIDE = (
-    10.0  # variance of a logit: beyond it Laplace's covariance may be far too wide, as for counts
-)
+WIDE = 10.0  # variance of a logit from which Laplace's covariance may be far too wide
+HOPELESS = 1e30  # size of a parameter from which an iteration does not come back
 
 
 def iterate(
