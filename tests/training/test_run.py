@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import torch
 
+from bayesmooth.data import load
 from bayesmooth.errors import InputError
 from bayesmooth.training import DivergedError, Run, train
 from bayesmooth.training.files import locked
@@ -107,6 +108,20 @@ def test_a_recipe_edited_in_the_run_is_refused_and_the_difference_told(tiny, tmp
         train(edited.recipe, run.path, quiet=True)
 
 
+def test_a_run_does_not_go_on_with_other_data(tiny, tmp_path, before_step, monkeypatch):
+    before_step(7, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(tiny(), tmp_path / "run", quiet=True)
+    monkeypatch.setattr("bayesmooth.training.splits.load", changed_load)
+    with pytest.raises(InputError, match=r"its data have changed: labels: \w{12} → \w{12}; summary: .*bring back"):
+        train(tiny(), tmp_path / "run", quiet=True)
+
+
+def changed_load(*arguments, **options):
+    examples = load(*arguments, **options)
+    return examples.with_labels(examples.labels.roll(1))
+
+
 def test_a_directory_of_something_else_is_not_touched(tiny, tmp_path):
     (tmp_path / "thesis.tex").write_text("all my work")
     with pytest.raises(InputError, match=r"holds 'thesis.tex' and is not a run"):
@@ -156,10 +171,15 @@ def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(
     assert all(bool(weight.isfinite().all()) for weight in run.model().state_dict().values())
 
 
-def test_weights_that_overflow_are_not_saved(tiny, tmp_path):
-    recipe = tiny(optimizer={"name": "sgd", "lr": float("inf")}, schedule={"name": "constant"})
+@pytest.mark.parametrize("batch_size", [20, 1000])  # within the epoch, and at its end
+def test_weights_that_overflow_are_not_saved(batch_size, tiny, tmp_path):
+    recipe = tiny(
+        optimizer={"name": "sgd", "lr": float("inf")},
+        schedule={"name": "constant"},
+        train={"batch_size": batch_size},
+    )
     with pytest.raises(DivergedError, match=r"epoch 1, batch 2: the weight \S+ is not finite"):
-        train(recipe, tmp_path / "run", quiet=True, save_steps=1)
+        train(recipe, tmp_path / "run", quiet=True, save_steps=1 if batch_size == 20 else 0)
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
 
 

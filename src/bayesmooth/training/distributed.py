@@ -47,13 +47,13 @@ class Team:
                     weight.grad = torch.zeros_like(weight)
             self.sum_([weight.grad for weight in trained if weight.grad is not None] + [loss])
 
-    def any(self, flag: bool, device: torch.device) -> bool:
-        """Whether any process says so; all must ask at the same point."""
+    def any(self, wishes: Sequence[bool], device: torch.device) -> list[bool]:
+        """For each wish, whether any process has it; all must ask at the same point."""
         if self.size == 1:
-            return flag
-        asked = torch.tensor([float(flag)], device=device)
-        dist.all_reduce(asked)
-        return bool(asked.item())
+            return list(wishes)
+        counts = torch.tensor(wishes, dtype=torch.float32, device=device)
+        dist.all_reduce(counts)
+        return [count > 0 for count in counts.tolist()]
 
     def average_(self, tensors: Iterable[Tensor]) -> None:
         """Replace each floating tensor by its mean over the team (BatchNorm's statistics differ by process)."""

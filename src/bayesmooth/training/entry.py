@@ -39,10 +39,10 @@ def train(
         crew = scope.enter_context(team(where))
         path = Path(out) if out is not None else Path("runs") / recipe.title
         if crew.writes:
-            run = Run.start(path, recipe)
+            Run.start(path, recipe)
             scope.enter_context(files.locked(path))
         crew.wait()
-        run = Run.start(path, recipe)
+        run = Run.open(path)
         if run.status == "finished":
             return run
         scope.enter_context(seeded(recipe.train.seed))

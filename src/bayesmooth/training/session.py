@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from bayesmooth import progress
+from bayesmooth.errors import InputError
 from bayesmooth.training import checkpoint, files
 from bayesmooth.training import run as place
 from bayesmooth.training.distributed import Team
@@ -81,12 +82,12 @@ class Session:
     def epoch(self, bar: progress.Bar) -> dict[str, Any]:
         """The rest of an epoch, its figures, and a checkpoint."""
         state, start = self.state, time.monotonic()
-        title = f"epoch {state.epoch + 1}/{self.run.recipe.train.epochs}"
+        title = f"epoch {state.epoch + 1}/{self.run.recipe.train.epochs}, step"
         for _ in self.loop.steps():
             bar.update(state.schedule.last_epoch, title, lambda: shown(state.meter.numbers()))
             self._between_steps()
         trained = time.monotonic()
-        self._join()
+        self._settle()
         record = self.loop.measure(self._breathe)
         self._commit(
             record,
@@ -96,19 +97,25 @@ class Session:
 
     def finish(self) -> None:
         """The posterior and the report; done again, they are the same."""
-        record = self.run.metrics()[-1] | {"best_epoch": self.state.best_epoch}
-        record |= self.loop.measure_foreign()
-        posterior, path = posterior_of(self.state), self.run.path
+        foreign, posterior, path = (
+            self.loop.measure_foreign(),
+            posterior_of(self.state),
+            self.run.path,
+        )
         if self.crew.writes:
             if posterior is not None:
                 files.replace_with(path / place.POSTERIOR, posterior.save)
-            files.write_json(path / place.REPORT, {"title": self.run.recipe.title, **record})
+            title, best = self.run.recipe.title, self.state.best_epoch
+            report = {"title": title, **self.run.metrics()[-1], "best_epoch": best, **foreign}
+            files.write_json(path / place.REPORT, report)
+        self.crew.wait()
 
     def _between_steps(self) -> None:
         """Save where it is time to, and stop where somebody asked."""
-        stop = self.crew.any(self.interrupt.asked, self.loop.device)
-        if stop or self.crew.any(self.saving.due(self.state.batch), self.loop.device):
-            self._join()
+        wishes = [self.interrupt.asked, self.saving.due(self.state.batch)]
+        stop, save = self.crew.any(wishes, self.loop.device)
+        if stop or save:
+            self._settle()
             self._save()
         if stop:
             raise StoppedError
@@ -143,17 +150,16 @@ class Session:
             files.append_line(path / place.TIMING, json.dumps({"epoch": state.epoch, **timing}))
         self._save()
 
-    def _join(self) -> None:
-        """Bring the processes' counts and statistics together."""
+    def _settle(self) -> None:
+        """Between steps: see that the weights are sound, bring the processes' counts and statistics together."""
+        check_weights(self.state)
         self.state.meter.join(self.crew)
         self.crew.average_(self.state.model.buffers())
 
     def _save(self) -> None:
-        check_weights(self.state)
         if self.crew.writes:
-            checkpoint.save_last(
-                self.run.path / place.CHECKPOINTS, self.state.capture(self.run.recipe)
-            )
+            directory = self.run.path / place.CHECKPOINTS
+            checkpoint.save_last(directory, self.state.capture(self.run.recipe))
         self.saving.last = time.monotonic()
 
     def _restore(self) -> None:
@@ -168,19 +174,27 @@ class Session:
         self.crew.wait()
 
     def _describe(self) -> None:
-        """What the run was made of, and where; the first process of a run says it."""
+        """What the run is made of, and where; a run that goes on must find the same data."""
         path, splits = self.run.path, self.loop.splits
-        if splits.corruption is not None:
-            files.replace_with(path / place.NOISE, splits.corruption.save)
-        files.write_json(path / place.DATA, splits.facts())
-        here = environment(self.loop.device)
-        if (path / place.ENVIRONMENT).exists():
-            before = files.read_json(path / place.ENVIRONMENT)
-            for key in ("packages", "device", "threads", "processes"):
-                if before[key] != here[key]:
-                    print(
-                        f"{key} were {before[key]}, now {here[key]}: the last bits may differ",
-                        file=sys.stderr,
-                    )
-        else:
+        here, facts = environment(self.loop.device), splits.facts()
+        if not (path / place.ENVIRONMENT).exists():
+            if splits.corruption is not None:
+                files.replace_with(path / place.NOISE, splits.corruption.save)
+            files.write_json(path / place.DATA, facts)
             files.write_json(path / place.ENVIRONMENT, here)
+        if (before := files.read_json(path / place.DATA)) != facts:
+            told = "; ".join(
+                f"{key}: {before.get(key)} → {facts[key]}"
+                for key in facts
+                if before.get(key) != facts[key]
+            )
+            raise InputError(
+                f"{path}: its data have changed: {told}; bring back what it began with"
+            )
+        before = files.read_json(path / place.ENVIRONMENT)
+        for key in ("packages", "device", "threads", "processes"):
+            if before[key] != here[key]:
+                print(
+                    f"{key}: {before[key]} before, {here[key]} now; the last bits may differ",
+                    file=sys.stderr,
+                )

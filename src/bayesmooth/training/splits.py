@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from bayesmooth.data import Corruption, Examples, corrupt, load, split
+from bayesmooth.data.noisefile import label_hash
 from bayesmooth.errors import InputError
 from bayesmooth.training.choices import FILE, NONE, noise_file
 from bayesmooth.training.options import build
@@ -39,6 +40,7 @@ class Splits:
         return {
             "class_names": list(self.train.class_names),
             "input_shape": list(self.train.input_shape),
+            "labels": label_hash(self.train)[:12],
             "summary": {name: repr(part) for name, part in parts.items() if part is not None},
         }
 
