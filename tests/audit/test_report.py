@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bayesmooth.audit.report as report
+from bayesmooth.audit import report
 from bayesmooth.audit.report import ReportData, render, write_report
 from bayesmooth.errors import InputError
 

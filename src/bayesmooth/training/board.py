@@ -54,13 +54,14 @@ class Plain(Board):
 
     def __init__(self, names: Mapping[Path, str], skipped: int) -> None:
         super().__init__(names, skipped)
+        self.stream = sys.stderr  # a job in a thread of this process redirects it while it runs
         old = f", {skipped} of them done before" if skipped else ""
-        print(f"{len(names)} runs{old}", file=sys.stderr, flush=True)
+        print(f"{len(names)} runs{old}", file=self.stream, flush=True)
 
     def done(self, path: Path, status: str, message: str = "") -> None:
         """A run has ended."""
         super().done(path, status, message)
-        print(self.line(path, message), file=sys.stderr, flush=True)
+        print(self.line(path, message), file=self.stream, flush=True)
 
 
 class Live(Board):
