@@ -79,9 +79,9 @@ def mnist(examples: Examples) -> None:
 def main(quick: bool = False) -> None:
     """All of it."""
     torch.set_num_threads(1)
-    repeats = 3 if quick else 9
-    passes("cnn", (1, 28, 28), 512 if quick else 2048, repeats)
-    passes("resnet_small", (3, 32, 32), 256, repeats)
-    passes("mlp", (784,), 4096, repeats)
+    repeats = 3 if quick else 7
+    passes("cnn", (1, 28, 28), 512, repeats)
+    passes("resnet_small", (3, 32, 32), 64, repeats)
+    passes("mlp", (784,), 16_384, repeats)
     if "BAYESMOOTH_DATA" in os.environ and not quick:
         mnist(load("mnist", "train"))

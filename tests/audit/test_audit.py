@@ -119,7 +119,7 @@ def test_three_lines_audit_a_users_own_model() -> None:
     assert other.class_names == NAMES
 
 
-def test_probabilities_alone_are_ranked_by_margin() -> None:
+def test_probabilities_alone_are_ranked_by_their_odds_against_the_label() -> None:
     p = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.1, 0.9]])
     made = audit(probabilities=p, labels=[0, 1, 0, 1], quiet=True)
     assert [row["id"] for row in made.top(2)] == ["1", "2"]

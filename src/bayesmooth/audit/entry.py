@@ -29,7 +29,7 @@ def audit(
     class_names: Sequence[str] | None = None,
     out_of_sample: str = "none",
     folds: int = 5,
-    score: str = "margin",
+    score: str = "root_margin",
     samples: int = 16,
     seed: int = 0,
     batch_size: int = 256,

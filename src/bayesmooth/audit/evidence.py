@@ -38,7 +38,7 @@ class Evidence:
         """ε, or an error that says what it takes."""
         if self.noise is None:
             raise InputError(
-                "score='noise_of_label' needs a posterior; with probabilities alone use 'margin'"
+                "score='noise_of_label' needs a posterior; with probabilities alone use 'root_margin'"
             )
         return self.noise
 

@@ -25,10 +25,20 @@ def self_confidence(evidence: Evidence) -> Tensor:
 
 
 def log_odds(evidence: Evidence) -> Tensor:
-    """log max_{k≠y} p_k − log p_y: the margin in logits, which still tells the very certain apart."""
+    """log max_{k≠y} p_k − log p_y: above 0 another class is preferred; still tells the very certain apart."""
     tiny = torch.finfo(torch.float32).tiny
     rival = _rival(evidence.probabilities, evidence.labels)
     return rival.clamp_min(tiny).log() - _own(evidence).clamp_min(tiny).log()
+
+
+def root_margin(evidence: Evidence) -> Tensor:
+    """√max_{k≠y} p_k − √p_y, −1 … 1, half-way between margin and log-odds: above 0 it prefers another class.
+
+    The default. The margin is best where labels move to one similar class, the log-odds where they move
+    anywhere; this is near the better of the two on both, and best on average (docs/audit.md).
+    """
+    rival = _rival(evidence.probabilities, evidence.labels)
+    return rival.clamp_min(0).sqrt() - _own(evidence).clamp_min(0).sqrt()
 
 
 def normalised_margin(evidence: Evidence) -> Tensor:
@@ -45,9 +55,10 @@ def noise_of_label(evidence: Evidence) -> Tensor:
 
 
 SCORES: dict[str, Callable[[Evidence], Tensor]] = {
+    "root_margin": root_margin,
     "margin": margin,
-    "self_confidence": self_confidence,
     "log_odds": log_odds,
+    "self_confidence": self_confidence,
     "normalised_margin": normalised_margin,
     "noise_of_label": noise_of_label,
 }
@@ -56,10 +67,10 @@ SCORES: dict[str, Callable[[Evidence], Tensor]] = {
 def threshold(score: str, disagreement: Tensor, evidence: Evidence) -> float:
     """From here on a label counts as contradicted: where the averaged prediction prefers another class.
 
-    For the margin and the log-odds that is 0 by definition. Other scores have no such point: theirs leaves
+    For the margins and the log-odds that is 0 by definition. Other scores have no such point: theirs leaves
     the same number of examples above.
     """
-    if score in ("margin", "log_odds"):
+    if score in ("root_margin", "margin", "log_odds"):
         return 0.0
     contradicted = int((margin(evidence) > 0).sum())
     if contradicted == 0:

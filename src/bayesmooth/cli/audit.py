@@ -46,7 +46,7 @@ def audit_arguments(parser: ArgumentParser) -> None:
     add("--clean-label", help="column of the true labels, if known (default: clean_label)")
     add("--out-of-sample", choices=WAYS, default="none", help="default: none")
     add("--folds", type=int, help="cross-fit with so many folds instead")
-    add("--score", choices=list(SCORES), default="margin", help="default: margin")
+    add("--score", choices=list(SCORES), default="root_margin", help="default: root_margin")
     add("--samples", type=int, default=16, help="of a run's posterior (default: 16)")
     add("--seed", type=int, default=0, help="(default: 0)")
     add("--top", type=int, default=10, help="how many to print (default: 10)")
