@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
+from bayesmooth.theory.expectation import trapezoid_rule
 from bayesmooth.theory.links import Bernoulli, Categorical, Poisson
 from bayesmooth.theory.noise import (
     effective_labels,
@@ -66,6 +67,37 @@ def test_the_tail_of_the_noise_has_its_digits(dtype):
         rtol=1e-4,
         atol=0,
     )
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 7, 32, 33, 80])
+def test_pairs_in_closed_form_are_the_sum_over_the_nodes(nodes):
+    """Without gradients the pairs ±x are added in closed form; here they are added one by one."""
+    mean = torch.linspace(-12, 12, 49, dtype=torch.float64)
+    var = torch.linspace(0, 20, 49, dtype=torch.float64).flip(0)
+    points, weights = (torch.tensor(x, dtype=torch.float64) for x in trapezoid_rule(nodes))
+    sums = torch.sigmoid(mean[:, None] + var.sqrt()[:, None] * points) @ weights
+    noise = expected_noise(mean, var, Bernoulli(), nodes=nodes)
+    torch.testing.assert_close(noise, torch.sigmoid(mean) - sums, rtol=0, atol=1e-13)
+
+
+def test_the_gradient_of_the_noise_is_its_slope():
+    mean = torch.tensor([-2.0, 0.0, 1.0]).double().requires_grad_()
+    var = torch.tensor([0.5, 1.0, 0.0]).double().requires_grad_()
+    by_mean, by_var = torch.autograd.grad(expected_noise(mean, var, Bernoulli()).sum(), (mean, var))
+    m, v, h = mean.detach(), var.detach(), 1e-4
+    slope = expected_noise(m + h, v, Bernoulli()) - expected_noise(m - h, v, Bernoulli())
+    torch.testing.assert_close(by_mean, slope / (2 * h), rtol=0, atol=1e-7)
+    rise = expected_noise(m, v + h, Bernoulli()) - expected_noise(m, v, Bernoulli())
+    torch.testing.assert_close(by_var, rise / h, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_wide_and_far_logits_give_finite_noise(dtype):
+    mean = torch.tensor([1e4, -1e4, 100.0, -100.0, 0.0], dtype=dtype)
+    for var in (0.0, 1.0, 99.0, 1e4, 1e8):
+        noise = expected_noise(mean, torch.full_like(mean, var), Bernoulli())
+        assert noise.isfinite().all()
+        assert (noise.abs() <= 0.5).all()
 
 
 def test_two_class_softmax_noise_is_the_sigmoid_noise_of_the_difference():

@@ -1,1 +1,38 @@
-"""The paper in code: pure functions on tensors."""
+"""The paper in code: pure functions on tensors, and a solver for generalised linear models."""
+
+from bayesmooth.theory.expectation import (
+    gaussian_expectation,
+    monte_carlo_expectation,
+    vector_expectation,
+)
+from bayesmooth.theory.glm import GLMFit, fit_glm
+from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
+from bayesmooth.theory.noise import (
+    effective_labels,
+    effective_noise,
+    expected_noise,
+    linearised_noise,
+    linearised_std,
+    sampled_noise,
+    second_order_noise,
+)
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "GLMFit",
+    "Gaussian",
+    "Link",
+    "Poisson",
+    "effective_labels",
+    "effective_noise",
+    "expected_noise",
+    "fit_glm",
+    "gaussian_expectation",
+    "linearised_noise",
+    "linearised_std",
+    "monte_carlo_expectation",
+    "sampled_noise",
+    "second_order_noise",
+    "vector_expectation",
+]

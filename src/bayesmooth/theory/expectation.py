@@ -8,7 +8,7 @@ A covariance has the shape of the mean (independent entries) or one more axis (a
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
-from math import ceil, prod
+from math import ceil, pi, prod
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from bayesmooth.errors import InputError
 
 Seed = int | torch.Generator
 Rule = tuple[list[float], list[float]]  # points, weights
-CHUNK = 1 << 15  # entries a thread at a time: three such arrays stay in its cache
+CHUNK = 1 << 16  # entries a thread at a time: a few such arrays stay in its cache
 GRID_NODES = 12  # a tensor grid pays from this many nodes an axis
 
 
@@ -133,8 +133,14 @@ def normal_rule(std: Tensor, fewest: int, most: int) -> Rule:
 
 @lru_cache(maxsize=64)
 def trapezoid_rule(nodes: int) -> Rule:
-    """Points and weights with E[g(x)] ≈ Σ w g(x), x ~ N(0, 1), equally spaced within 6.5."""
-    points = np.linspace(-6.5, 6.5, nodes)
+    """Points and weights with E[g(x)] ≈ Σ w g(x), x ~ N(0, 1), equally spaced.
+
+    The range √(π·nodes) balances what is cut off against the spacing; beyond 7 nothing is left.
+    """
+    if nodes < 1:
+        raise InputError(f"nodes={nodes}: must be at least 1; 32 is the usual choice")
+    reach = min((pi * nodes) ** 0.5, 7.0) if nodes > 1 else 0.0
+    points = np.linspace(-reach, reach, nodes)
     weights = np.exp(-(points**2) / 2)
     return points.tolist(), (weights / weights.sum()).tolist()
 

@@ -13,15 +13,25 @@ A covariance has the shape of the mean (independent entries) or one more axis (a
 
 import copy
 from collections.abc import Callable
+from math import log
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.expectation import Seed, covariance_root, gaussian_draw, gaussian_expectation
+from bayesmooth.theory.expectation import (
+    CHUNK,
+    Seed,
+    covariance_root,
+    gaussian_draw,
+    gaussian_expectation,
+    trapezoid_rule,
+)
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 from bayesmooth.theory.moments import softmax_moments
+
+NARROW = 10.0  # standard deviation up to which e^{−s·x} stays a normal number
 
 
 def expected_noise(
@@ -42,10 +52,7 @@ def expected_noise(
     tensor([-0.0391, 0.0000, 0.0391])
     """
     if isinstance(link, Bernoulli):
-        # ε is odd in m: on the negative side no digit is lost to 1 − tiny
-        side = torch.where(mean > 0, -1.0, 1.0).to(mean.dtype)
-        mean = side * mean
-        return side * (link.mean(mean) - gaussian_expectation(link.mean, mean, cov, nodes))
+        return _sigmoid_noise(mean, cov, nodes)
     if isinstance(link, Categorical):
         return link.mean(mean) - softmax_moments(mean, cov, samples, seed).mean
     if isinstance(link, Poisson):
@@ -102,8 +109,7 @@ def effective_labels(
     devices = [logits.device] if logits.is_cuda else []
     with torch.enable_grad(), torch.random.fork_rng(devices):
         z = wide.requires_grad_()
-        values = _per_example(loss, z, labels, extra)
-        (gradient,) = torch.autograd.grad(values.sum(), z)
+        (gradient,) = torch.autograd.grad(_per_example(loss, z, labels, extra).sum(), z)
     return torch.softmax(wide.detach(), -1).sub_(gradient)
 
 
@@ -113,6 +119,42 @@ def effective_noise(
     """ε = t − y: the effective labels (B, K) of a loss less the one-hot labels."""
     noise = effective_labels(loss, logits, labels, **extra)
     return noise.scatter_add_(1, labels.unsqueeze(1), -torch.ones_like(noise[:, :1]))
+
+
+def _sigmoid_noise(mean: Tensor, var: Tensor, nodes: int | None) -> Tensor:
+    """The expected noise of the sigmoid, without cancellation, and without sigmoids if it can be."""
+    std = covariance_root(mean, var)
+    narrow = std.numel() > 0 and float(std.detach().max()) < NARROW
+    if nodes is not None and narrow and not (mean.requires_grad or var.requires_grad):
+        shape, size = (mean + std).shape, CHUNK * torch.get_num_threads()
+        pieces = (torch.split(x.expand(shape).reshape(-1), size) for x in (mean, std))
+        return torch.cat(
+            [_paired_noise(m, s, nodes) for m, s in zip(*pieces, strict=True)]
+        ).reshape(shape)
+    # ε is odd in m: on the negative side no digit is lost to 1 − tiny
+    side = torch.where(mean > 0, -1.0, 1.0).to(mean.dtype)
+    mean = side * mean
+    return side * (torch.sigmoid(mean) - gaussian_expectation(torch.sigmoid, mean, var, nodes))
+
+
+def _paired_noise(mean: Tensor, std: Tensor, nodes: int) -> Tensor:
+    """tanh(m/2) Σ_{x>0} w(x) / (1 + cosh²(m/2)/sinh²(s·x/2)), x the nodes of the trapezoid rule.
+
+    The sigmoids at ±x add up to that. Equal spacing makes e^{−s·x} a geometric series, so a pair of
+    nodes costs five cheap operations and no exponential.
+    """
+    points, weights = trapezoid_rule(nodes)
+    positive = [(x, w) for x, w in zip(points, weights, strict=True) if x > 1e-9]
+    far = 0.9 * log(torch.finfo(mean.dtype).max)
+    cosh = 4 * torch.cosh(mean.clamp(-far, far) / 2).square_()
+    total = torch.zeros_like(mean)
+    e = torch.exp(std * -positive[0][0]) if positive else total  # 4 sinh²(s·x/2) = (1 − e)²/e
+    ratio = torch.exp(std * (points[0] - points[1])) if positive else total
+    for _, weight in positive:
+        sinh = (1 - e).square_()
+        total.addcdiv_(sinh, torch.addcmul(sinh, cosh, e), value=weight)
+        e.mul_(ratio)
+    return total.mul_(torch.tanh(mean / 2))
 
 
 def _per_example(
