@@ -15,7 +15,7 @@ TINY = [
     "--set",
     "train.epochs=2",
     "--set",
-    "model.widths=[4]",
+    "model.hidden=[4]",
     "--quiet",
 ]
 

@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "sweep",
     "reproduce": "studies",
     "studies": "studies",
+    "demo": "demo",
 }
 
 WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141

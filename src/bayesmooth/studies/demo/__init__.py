@@ -1,4 +1,4 @@
-"""The demo: cross-entropy, label smoothing and IVON on digits with wrong labels, and the picture of fig:illustration."""
+"""The demo: cross-entropy, label smoothing and IVON on digits with wrong labels, and fig:illustration drawn from it."""
 
 from bayesmooth.studies.demo.entry import Demo, demo
 

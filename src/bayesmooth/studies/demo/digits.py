@@ -30,6 +30,11 @@ class Digits:
         """½ Σ_k of the noise: the share of the label that it moves."""
         return self.noise.sum(1) / 2
 
+    @property
+    def classes(self) -> list[int]:
+        """Those that occur."""
+        return sorted(set(self.labels.tolist()))
+
     def pair(self, digit: int = DIGIT) -> tuple[int, int]:
         """(typical, atypical): the nearest to its own kind and the farthest, whatever their noise."""
         own = (self.labels == digit).nonzero().flatten()
@@ -38,7 +43,7 @@ class Digits:
 
     def agreeing(self) -> int:
         """The number of classes whose atypical digit has more noise than the typical one."""
-        pairs = [self.pair(int(digit)) for digit in self.labels.unique()]
+        pairs = [self.pair(digit) for digit in self.classes]
         return sum(bool(self.size[far] > self.size[near]) for near, far in pairs)
 
     def correlation(self) -> float:

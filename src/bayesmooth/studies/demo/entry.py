@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bayesmooth.errors import InputError
 from bayesmooth.studies.demo.digits import Digits, digits_of
-from bayesmooth.studies.demo.drawing import DARK, LIGHT, curves, illustration, strips
+from bayesmooth.studies.demo.drawing import THEMES, curves, illustration, strips
 from bayesmooth.studies.demo.live import watching
 from bayesmooth.studies.demo.page import page
 from bayesmooth.studies.demo.results import METHODS, Result, gather
@@ -44,15 +44,14 @@ def demo(
     runs = train_all(planned, out / "runs", executor, quiet)
     results = gather(runs)
     digits = digits_of(runs["IVON"][0])
+    pictures = {
+        "illustration": [illustration(digits, theme) for theme in THEMES],
+        "strips": [strips(digits, theme) for theme in THEMES],
+        "curves": [curves(runs, theme) for theme in THEMES],
+    }
+    for name, (light, _) in pictures.items():
+        (out / f"{name}.png").write_bytes(light)
     written = out / "index.html"
-    pictures = {}
-    for name, draw in {
-        "illustration": lambda theme: illustration(digits, theme),
-        "strips": lambda theme: strips(digits, theme),
-        "curves": lambda theme: curves(runs, theme),
-    }.items():
-        pictures[name] = (draw(LIGHT), draw(DARK))
-        (out / f"{name}.png").write_bytes(pictures[name][0])
     written.write_text(page(results, runs, digits, pictures), "utf-8")
     return Demo(written, results, digits)
 

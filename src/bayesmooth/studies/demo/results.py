@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import Any
 
 from bayesmooth.studies.table import spread
 from bayesmooth.studies.verdict import CLEAR, difference
@@ -19,13 +20,15 @@ class Method:
     settings: tuple[str, ...] = ()
 
 
+PLAIN, SMOOTH, TUNED, OURS = "cross-entropy", "label smoothing", "label smoothing, tuned", "IVON"
+AVERAGED = "IVON, averaged"
+
 METHODS: dict[str, Method] = {
-    "cross-entropy": Method("digits-ce", "SGD"),
-    "label smoothing": Method("digits-ls", "LS", ("loss.alpha=0.1",)),  # what people use untuned
-    "label smoothing, tuned": Method("digits-ls", "LS"),
-    "IVON": Method("digits-ivon", "IVON"),
+    PLAIN: Method("digits-ce", "SGD"),
+    SMOOTH: Method("digits-ls", "LS", ("loss.alpha=0.1",)),  # what people take who do not tune
+    TUNED: Method("digits-ls", "LS"),
+    OURS: Method("digits-ivon", "IVON"),
 }
-OURS, AVERAGED = "IVON", "IVON, averaged"
 
 
 @dataclass(frozen=True)
@@ -99,12 +102,13 @@ def at_mean(run: Run) -> dict[str, float]:
 
 def averaged(run: Run) -> dict[str, float]:
     """The same for predictions averaged over the posterior."""
-    report, model, splits = run.report(), run.model(), run.splits()
-    how = {"posterior": run.posterior(), "samples": run.recipe.evaluate.samples}
+    report, model, wrong = run.report(), run.model(), run.splits().wrong
+    how: dict[str, Any] = {"posterior": run.posterior(), "samples": run.recipe.evaluate.samples}
+    sure = probabilities(model, run.examples("test"), **how).max(1).values.mean()
     return {
         **{key: report[f"averaged.{key}"] for key in ("accuracy", "nll", "ece")},
-        "memorised": evaluate(model, wrong=splits.wrong, **how)["memorised"],
-        "confidence": float(probabilities(model, splits.test, **how).max(1).values.mean()),
+        "memorised": evaluate(model, wrong=wrong, **how)["memorised"],
+        "confidence": float(sure),
     }
 
 
@@ -118,8 +122,17 @@ class Comparison:
 
     rival: Result
     ahead: list[str]
-    level: list[str]
     behind: list[str]
+    level: list[str]
+
+    def sides(self) -> dict[str, list[str]]:
+        """In words, with the names of the measures; empty sides are left out."""
+        said = {
+            "ahead in": self.ahead,
+            "behind in": self.behind,
+            "no clear difference in": self.level,
+        }
+        return {side: [MEASURES[key].name for key in keys] for side, keys in said.items() if keys}
 
 
 def compare(results: Sequence[Result]) -> list[Comparison]:
@@ -129,7 +142,7 @@ def compare(results: Sequence[Result]) -> list[Comparison]:
 
 
 def _compared(ours: Result, rival: Result) -> Comparison:
-    sides: dict[str, list[str]] = {"ahead": [], "level": [], "behind": []}
+    sides: dict[str, list[str]] = {"ahead": [], "behind": [], "level": []}
     for key, measure in MEASURES.items():
         if measure.better:
             gain, error = difference(ours.figures[key], rival.figures[key])
@@ -142,14 +155,10 @@ def _compared(ours: Result, rival: Result) -> Comparison:
     return Comparison(rival, **sides)
 
 
-def sentence(ours: Result, found: Comparison) -> str:
-    """A comparison in words, with its numbers."""
-    parts = []
-    for side, keys in (("ahead", found.ahead), ("level", found.level), ("behind", found.behind)):
-        if keys:
-            numbers = [
-                f"{MEASURES[key].name} ({ours.said(key)} against {found.rival.said(key)})"
-                for key in keys
-            ]
-            parts.append(f"{side} in {', '.join(numbers)}")
-    return f"IVON against {found.rival.name}: {'; '.join(parts)}."
+def sentences(results: Sequence[Result]) -> list[str]:
+    """What the comparisons say, in words."""
+    return [
+        f"IVON against {found.rival.name}: "
+        + "; ".join(f"{side} {', '.join(names)}" for side, names in found.sides().items())
+        for found in compare(results)
+    ]
