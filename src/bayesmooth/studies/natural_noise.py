@@ -16,7 +16,7 @@ STUDY = Study(
     "natural-noise",
     "fig: clothing1m_all",
     "Natural label noise",
-    "the same on Clothing1M (full scale) or CIFAR-10N's worst human labels (laptop)",
+    "the same on Clothing1M (full scale) or one annotator's labels of CIFAR-10N (laptop)",
     cells,
     draw_panels,
     equals_sam,

@@ -130,7 +130,7 @@ LAPTOP = Scale(
         "mnist": _laptop({"name": "mnist"}),
         "cifar10": _laptop({"name": "cifar10"}),
         "cifar100": _laptop({"name": "cifar100"}),
-        "natural": _laptop({"name": "cifar10n", "labels": "worse"}),
+        "natural": _laptop({"name": "cifar10n", "labels": "random1"}),
     },
     seeds=(0, 1),
     samples=8,
