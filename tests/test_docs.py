@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-ELSEWHERE = {"data.md", "losses.md"}  # beside the rooms' own tests, which also check what is printed
+ELSEWHERE = {
+    "data.md",
+    "losses.md",
+}  # beside the rooms' own tests, which also check what is printed
 
 
 def snippets(page: Path) -> str:
@@ -14,7 +17,9 @@ def snippets(page: Path) -> str:
     return "\n".join(block for block in blocks if not block.lstrip().startswith(">>>"))
 
 
-PAGES = [page for page in sorted(DOCS.glob("*.md")) if page.name not in ELSEWHERE and snippets(page)]
+PAGES = [
+    page for page in sorted(DOCS.glob("*.md")) if page.name not in ELSEWHERE and snippets(page)
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

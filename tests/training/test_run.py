@@ -113,7 +113,9 @@ def test_a_run_does_not_go_on_with_other_data(tiny, tmp_path, before_step, monke
     with pytest.raises(ZeroDivisionError):
         train(tiny(), tmp_path / "run", quiet=True)
     monkeypatch.setattr("bayesmooth.training.splits.load", changed_load)
-    with pytest.raises(InputError, match=r"its data have changed: labels: \w{12} → \w{12}; summary: .*bring back"):
+    with pytest.raises(
+        InputError, match=r"its data have changed: labels: \w{12} → \w{12}; summary: .*bring back"
+    ):
         train(tiny(), tmp_path / "run", quiet=True)
 
 
