@@ -25,6 +25,7 @@ SLACK = 1e-6  # of the negative ELBO: so far its quadrature and its gradient's m
 WIDEST = 30.0  # standard deviation of the logits up to which their quadrature is sound
 PATIENCE = 5  # iterations beyond it before that is an answer
 LONGEST_MOVE = 4.0  # of log δ in one iteration
+PRIOR_TOLERANCE = 0.01  # of log δ: the ELBO does not feel less
 PRIOR_RANGE = 1e8  # how far δ may go from where its search starts, either way
 
 
@@ -118,11 +119,11 @@ def find_posterior(
     """The Gaussian that minimises the negative ELBO, and with it the prior precision if asked.
 
     Until an iteration moves the mean by less than `tol` posterior standard deviations (rms), the
-    variances of the logits by less than `tol` of themselves (rms), and log δ by less than `tol`.
+    variances of the logits by less than `tol` of themselves (rms), and δ is right to `tol` or 1 %.
     """
     point, iteration, rho, longest, wide = start, 0, 1.0, 1.0, 0
     change, missing, failure = float("inf"), 0.0, ""
-    search = PriorSearch(problem.prior)
+    search = PriorSearch(problem.prior, max(tol, PRIOR_TOLERANCE))
     while iteration < max_iter and not failure:
         iteration += 1
         hessian = problem.hessian(type(point.covariance), point.expected.variance)
@@ -130,7 +131,7 @@ def find_posterior(
             problem, point, hessian, missing = search.step(problem, point, hessian)
         before = point.objective
         point, change, rho = _von_step(problem, point, hessian, min(longest, 1.5 * rho))
-        if max(change, missing) < tol or rho == 0:
+        if (change < tol and missing == 0) or rho == 0:
             break
         if point.objective >= before:
             longest = max(0.7 * longest, 0.2)  # it swings within the slack: shorter steps settle
@@ -192,7 +193,8 @@ class PriorSearch:
     At the optimum δ = γ/‖θ‖², with γ = P − δ tr Σ the number of parameters that the data determine.
     """
 
-    def __init__(self, start: float) -> None:
+    def __init__(self, start: float, tol: float) -> None:
+        self.tol = tol
         self.bounds = log(start) - log(PRIOR_RANGE), log(start) + log(PRIOR_RANGE)
         self.last: tuple[float, float] | None = None
         self.failure = ""
@@ -204,11 +206,13 @@ class PriorSearch:
         here = log(problem.prior)
         determined = point.theta.numel() - problem.prior * float(hessian.variances().sum())
         missing = log(max(determined, 1e-9) / max(float(point.theta.square().sum()), 1e-300)) - here
+        if abs(missing) < self.tol:
+            return problem, point, hessian, 0.0
         slope = -1.0
         if self.last is not None and here != self.last[0]:
             slope = (missing - self.last[1]) / (here - self.last[0])
         self.last = here, missing
-        move = missing / min(max(-slope, 0.2), 1.0)
+        move = missing / min(max(-slope, 0.4), 1.0)
         better = here + min(max(move, -LONGEST_MOVE), LONGEST_MOVE)
         if not self.bounds[0] <= better <= self.bounds[1]:
             self.failure = (
