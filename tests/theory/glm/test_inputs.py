@@ -19,6 +19,7 @@ Y = torch.tensor([0, 0, 1, 1])
         (X[:0], Y[:0], {}, r"must be \(examples, features\)"),
         (X[:, :0], Y, {}, r"must be \(examples, features\)"),
         (X / 0 * 0, Y, {}, r"features\[0, 0\] is nan: must be finite"),
+        (0 * X, Y, {"bias": False}, "all features are zero"),
         (X, Y[:3], {}, r"labels of shape \(3,\): must be \(4,\)"),
         (X, Y.float(), {}, "labels of dtype torch.float32: must be integers"),
         (X, Y - 1, {}, "labels from -1 to 0: must lie in 0"),

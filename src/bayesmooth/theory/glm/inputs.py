@@ -35,6 +35,8 @@ def as_problem(
     """Tensors of one dtype and device, with a column of ones if there is a bias."""
     link = choose("family", family, FAMILIES)
     matrix = design_matrix(features, bias, dtype)
+    if not bool(matrix.any()):
+        raise InputError("all features are zero, and there is no bias: nothing to learn from")
     y = torch.as_tensor(labels).to(matrix.device)
     if y.ndim != 1 or len(y) != len(matrix):
         raise InputError(
