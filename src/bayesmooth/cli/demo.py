@@ -2,6 +2,7 @@
 
 import os
 from argparse import ArgumentParser, Namespace
+from concurrent.futures import Executor
 from pathlib import Path
 
 from bayesmooth.studies.demo import demo as show
@@ -18,19 +19,24 @@ def demo(arguments: Namespace) -> int:
     example:
       bayesmooth demo --out out/demo
     """
-    with Processes(arguments.jobs) as executor:
-        # every run needs these, and would spend more time on loading them than on training
-        executor.context.set_forkserver_preload(["bayesmooth.training", *LOADED])
+    with workers(arguments.jobs) as executor:
         found = show(
             arguments.out,
             executor,
             seeds=arguments.seeds,
-            settings=arguments.settings,
+            epochs=arguments.epochs,
             quiet=arguments.quiet,
         )
     print(text(found.results), "", *sentences(found.results), sep="\n", end="\n\n")
     print(found.page)
     return 0
+
+
+def workers(jobs: int) -> Executor:
+    """Processes that begin with what every run needs: loading it takes longer than training."""
+    executor = Processes(jobs)
+    executor.context.set_forkserver_preload(["bayesmooth.training", *LOADED])
+    return executor
 
 
 def demo_arguments(parser: ArgumentParser) -> None:
@@ -45,12 +51,5 @@ def demo_arguments(parser: ArgumentParser) -> None:
         default=len(os.sched_getaffinity(0)),
         help="runs at a time (default: one a core)",
     )
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        metavar="SECTION.KEY=VALUE",
-        action="append",
-        default=[],
-        help="change a key in every recipe; as often as you like",
-    )
+    parser.add_argument("--epochs", type=int, help="of every run (default: the recipes')")
     parser.add_argument("--quiet", action="store_true", help="no progress")

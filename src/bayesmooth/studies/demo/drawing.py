@@ -94,13 +94,15 @@ def _noises(axis: Any, digits: Digits, at: int, theme: Theme) -> None:
         places = [k + 0.21 * side for k in range(classes)]
         axis.bar(places, (100 * noise).tolist(), 0.4, color=theme.colour(method))
         words = {"color": theme.colour(method), "fontsize": 9.5, "fontweight": "bold"}
-        at_line = {"transform": axis.transAxes, "va": "top"}
+        hiding = {"facecolor": theme.paper, "edgecolor": "none", "pad": 1}  # the grid behind them
+        at_line = {"transform": axis.transAxes, "va": "top", "bbox": hiding}
         height = 0.91 - 0.08 * side
         total = f"{50 * float(noise.sum()):.0f} %"
         axis.text(0.1, height, total, ha="right", **words, **at_line)
         axis.text(0.12, height, name, **words, **at_line)
     axis.set(xticks=list(range(classes)), ylabel="label noise (%)")
     axis.grid(visible=False, axis="x")
+    axis.set_axisbelow(True)
     axis.tick_params(length=0)
 
 

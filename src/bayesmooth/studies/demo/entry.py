@@ -1,6 +1,5 @@
 """From four recipes to a page: train what is missing, measure, draw, write."""
 
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from bayesmooth.studies.demo.digits import Digits, digits_of
 from bayesmooth.studies.demo.drawing import THEMES, curves, illustration, strips
 from bayesmooth.studies.demo.live import watching
 from bayesmooth.studies.demo.page import page
-from bayesmooth.studies.demo.results import METHODS, Result, gather
+from bayesmooth.studies.demo.results import METHODS, OURS, Result, gather
 from bayesmooth.training import Recipe, Run
 from bayesmooth.training.shipped import find
 from bayesmooth.training.sweep import sweep
@@ -33,17 +32,24 @@ def demo(
     executor: Executor,
     *,
     seeds: int = 3,
-    settings: Sequence[str] = (),
+    epochs: int | None = None,
     quiet: bool = False,
 ) -> Demo:
     """Train every method with `seeds` seeds, and write index.html and its pictures to `out`.
 
-    `settings` change every recipe. Runs are kept under `out`/runs by their hash: what is finished is only drawn again.
+    Without `epochs` those of the recipes. Runs are kept under `out`/runs by their hash: what is finished is only drawn
+    again.
     """
-    planned = plan(seeds, settings)
-    runs = train_all(planned, out / "runs", executor, quiet)
+    planned = plan(seeds, epochs)
+    with watching(planned, out / "runs", quiet) as live:
+        runs = train_all(planned, out / "runs", executor, quiet or live)
+        return show(runs, out)
+
+
+def show(runs: dict[str, list[Run]], out: Path) -> Demo:
+    """Measure, draw and write."""
     results = gather(runs)
-    digits = digits_of(runs["IVON"][0])
+    digits = digits_of(runs[OURS][0])
     pictures = {
         "illustration": [illustration(digits, theme) for theme in THEMES],
         "strips": [strips(digits, theme) for theme in THEMES],
@@ -56,13 +62,14 @@ def demo(
     return Demo(written, results, digits)
 
 
-def plan(seeds: int, settings: Sequence[str] = ()) -> Plan:
+def plan(seeds: int, epochs: int | None = None) -> Plan:
     """The recipes, by method."""
     if seeds < 1:
         raise InputError(f"seeds={seeds}: must be ≥ 1")
+    length = [] if epochs is None else [f"train.epochs={epochs}"]
     return {
         name: [
-            Recipe.load(find(method.recipe), [*method.settings, *settings, f"train.seed={seed}"])
+            Recipe.load(find(method.recipe), [*method.settings, *length, f"train.seed={seed}"])
             for seed in range(seeds)
         ]
         for name, method in METHODS.items()
@@ -77,8 +84,7 @@ def train_all(planned: Plan, out: Path, executor: Executor, quiet: bool) -> dict
         for name, recipes in planned.items()
         for recipe in recipes
     }
-    with watching(planned, out, quiet) as live:
-        outcomes = sweep(order, out, executor, threads=1, names=names, quiet=quiet or live)
+    outcomes = sweep(order, out, executor, threads=1, names=names, quiet=quiet)
     for outcome in outcomes:
         if outcome.status != "finished":
             raise InputError(

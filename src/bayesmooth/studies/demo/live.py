@@ -1,15 +1,17 @@
 """The table of the methods, side by side: live on a terminal while they train, and as text."""
 
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-from bayesmooth.studies.demo.results import MEASURES, Result, title
+from bayesmooth.progress import duration
+from bayesmooth.studies.demo.results import MEASURES, OURS, Result, title
 from bayesmooth.training import Recipe, Run
 from bayesmooth.training.compare import table
-from bayesmooth.training.run import METRICS
 
 COLUMNS = {
     "test.accuracy": "accuracy",
@@ -49,36 +51,58 @@ class Watched:
     """Runs under way, read from their directories."""
 
     def __init__(self, planned: Mapping[str, Sequence[Recipe]], out: Path) -> None:
-        self.planned, self.out = planned, out
+        self.start = time.monotonic()
+        self.runs = {
+            name: [Run(out / recipe.title, recipe) for recipe in recipes]
+            for name, recipes in planned.items()
+        }
 
     def table(self) -> Any:
-        """A row a method: its progress, and its latest figures as the mean over the seeds that have any."""
+        """A row a method: how far it is, and its latest figures as the mean over the seeds that have any."""
         from rich import box
+        from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        shown = Table(box=box.SIMPLE_HEAD, title="training on labels that are partly wrong")
-        shown.add_column("")
-        for name in ("epochs", *(MEASURES[key].name for key in COLUMNS.values())):
-            shown.add_column(name, justify="right")
-        for name, recipes in self.planned.items():
-            runs = [Run(self.out / recipe.title, recipe) for recipe in recipes]
-            records = [run.metrics() for run in runs if (run.path / METRICS).exists()]
-            records = [history for history in records if history]
-            done = sum(len(history) for history in records)
-            total = sum(recipe.train.epochs for recipe in recipes)
-            cells = [
-                MEASURES[column].said([history[-1][key] for history in records]) if records else "–"
-                for key, column in COLUMNS.items()
-            ]
-            shown.add_row(title(name, runs[0]), f"{done}/{total}", *cells)
+        shown = Table(box=box.SIMPLE_HEAD, caption_justify="left")
+        shown.add_column("", no_wrap=True)
+        shown.add_column("training")
+        for key in COLUMNS.values():
+            shown.add_column(MEASURES[key].name, justify="right")
+        done = total = 0
+        for name, runs in self.runs.items():
+            histories = [history for run in runs if (history := run.metrics())]
+            trained = sum(map(len, histories))
+            epochs = sum(run.recipe.train.epochs for run in runs)
+            done, total = done + trained, total + epochs
+            bar = ProgressBar(total=epochs, completed=trained, width=10)
+            style = "bold dark_orange" if name == OURS else ""
+            shown.add_row(title(name, runs[0]), bar, *_latest(histories), style=style)
+        shown.caption = self.left(done / total)
         return shown
+
+    def left(self, done: float) -> str:
+        """What is still to come."""
+        if done == 1:
+            return "measuring and drawing"
+        if not done:
+            return "loading"
+        return f"{duration((time.monotonic() - self.start) * (1 - done) / done)} left"
+
+
+def _latest(histories: Sequence[Sequence[Mapping[str, float]]]) -> list[str]:
+    if not histories:
+        return ["–"] * len(COLUMNS)
+    return [
+        MEASURES[name].said([mean(history[-1][key] for history in histories)])
+        for key, name in COLUMNS.items()
+    ]
 
 
 def text(results: Sequence[Result]) -> str:
-    """The final table, aligned."""
+    """The final table, aligned; it fits into 80 columns."""
     return table(
         [
-            {"": row.name, **{measure.name: row.said(key) for key, measure in MEASURES.items()}}
+            {"": row.name, **{MEASURES[key].name: row.said(key) for key in COLUMNS.values()}}
             for row in results
         ]
     )

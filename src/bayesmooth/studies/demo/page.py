@@ -14,6 +14,7 @@ from bayesmooth.studies.demo.results import (
     OURS,
     PLAIN,
     SMOOTH,
+    TUNED,
     Comparison,
     Measure,
     Result,
@@ -61,6 +62,9 @@ def percent(value: float) -> str:
     return f"{100 * value:.0f} %"
 
 
+NAMED = {"plain": PLAIN, "smooth": SMOOTH, "tuned": TUNED, "ours": OURS}  # in the template
+
+
 def _numbers(results: Sequence[Result], runs: Runs) -> dict[str, str]:
     """What the text quotes of the runs."""
     rows = {row.method: row for row in reversed(results)}  # the averaged row comes last
@@ -70,7 +74,7 @@ def _numbers(results: Sequence[Result], runs: Runs) -> dict[str, str]:
     return {
         **{
             f"{name}_{key}": percent(mean(rows[method].figures[key]))
-            for name, method in (("plain", PLAIN), ("smooth", SMOOTH), ("ours", OURS))
+            for name, method in NAMED.items()
             for key in ("accuracy", "memorised", "confidence")
         },
         "rate": percent(first.recipe.corruption.options["rate"]),
@@ -134,7 +138,7 @@ def _cell(row: Result, key: str, measure: Measure, results: Sequence[Result]) ->
 
 def _against(found: Comparison) -> str:
     lines = "<br>".join(
-        f"<b class='{side.partition(' ')[0]}'>{side}</b> {escape(', '.join(names))}"
+        f"<b class='{side}'>{side}</b> {escape(', '.join(names))}"
         for side, names in found.sides().items()
     )
     return f"<dt>against {escape(found.rival.name)}</dt><dd>{lines}</dd>"

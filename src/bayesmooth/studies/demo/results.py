@@ -43,9 +43,9 @@ class Measure:
         """Mean ± standard deviation over seeds.
 
         >>> MEASURES["accuracy"].said([0.95, 0.97]), MEASURES["ece"].said([0.3])
-        ('96.0 ± 1.4 %', '0.300')
+        ('96.0 ± 1.4 %', '0.30')
         """
-        scale, digits = (100.0, 1) if self.share else (1.0, 3)
+        scale, digits = (100.0, 1) if self.share else (1.0, 2)
         text = f"{scale * mean(values):.{digits}f}"
         if len(values) > 1:
             text += f" ± {scale * spread(values):.{digits}f}"
@@ -54,7 +54,7 @@ class Measure:
 
 MEASURES: dict[str, Measure] = {
     "accuracy": Measure("accuracy", True, 1),
-    "memorised": Measure("memorised errors", True, -1),
+    "memorised": Measure("memorised", True, -1),
     "nll": Measure("NLL", False, -1),
     "ece": Measure("ECE", False, -1),
     "confidence": Measure("confidence", True, 0),
@@ -84,9 +84,9 @@ def gather(runs: Mapping[str, Sequence[Run]]) -> list[Result]:
 
 
 def title(name: str, run: Run) -> str:
-    """The name of a method, with its smoothing rate if it has one."""
+    """The name of a method, with its smoothing rate if it has one: label smoothing 0.7, tuned."""
     alpha = run.recipe.loss.options.get("alpha")
-    return name if alpha is None else f"{name} (α = {alpha:g})"
+    return name if alpha is None else name.replace(SMOOTH, f"{SMOOTH} {alpha:g}")
 
 
 def at_mean(run: Run) -> dict[str, float]:
@@ -127,11 +127,7 @@ class Comparison:
 
     def sides(self) -> dict[str, list[str]]:
         """In words, with the names of the measures; empty sides are left out."""
-        said = {
-            "ahead in": self.ahead,
-            "behind in": self.behind,
-            "no clear difference in": self.level,
-        }
+        said = {"ahead": self.ahead, "behind": self.behind, "level": self.level}
         return {side: [MEASURES[key].name for key in keys] for side, keys in said.items() if keys}
 
 
@@ -158,7 +154,7 @@ def _compared(ours: Result, rival: Result) -> Comparison:
 def sentences(results: Sequence[Result]) -> list[str]:
     """What the comparisons say, in words."""
     return [
-        f"IVON against {found.rival.name}: "
-        + "; ".join(f"{side} {', '.join(names)}" for side, names in found.sides().items())
+        f"IVON against {found.rival.name}, "
+        + "; ".join(f"{side}: {', '.join(names)}" for side, names in found.sides().items())
         for found in compare(results)
     ]

@@ -61,7 +61,8 @@ PAGE = Template("""<!doctype html>
 <h1>Trained on labels of which $rate are wrong, IVON reads $ours_accuracy of new digits, cross-entropy
 $plain_accuracy.</h1>
 <p class="lead">The same small network on the same digits. Cross-entropy learns $plain_memorised of the wrong labels by
-heart, label smoothing $smooth_memorised, IVON $ours_memorised.</p>
+heart, label smoothing $smooth_memorised, IVON $ours_memorised. At a tuned rate label smoothing reads $tuned_accuracy
+and learns $tuned_memorised by heart.</p>
 </header>
 
 <section class="card scroll">
@@ -85,7 +86,7 @@ $strips
 
 <section>
 <h2>Where IVON is ahead, and where it is not</h2>
-<p>Ahead or behind is by more than two standard errors of the difference over the seeds.</p>
+<p>Ahead or behind: by more than two standard errors of the difference over the seeds. Level: neither.</p>
 <dl class="card">
 $verdicts
 </dl>
@@ -107,9 +108,10 @@ in it.</p>
 <pre><code>$commands</code></pre>
 </section>
 
-<footer>$train digits of scikit-learn to train on, $test to test; $seeds a method, ± is the standard deviation over
-them. Memorised errors: the share of the wrong training labels that the network predicts. Averaged: over $samples draws
-of the weights; else at their mean. $runs runs, $time of training.</footer>
+<footer>$train digits of scikit-learn to train on, $test clean ones to test; $seeds a method, ± is the standard
+deviation over them. The number behind label smoothing is its rate α. Memorised: the share of the wrong training labels
+that the network predicts. Confidence: the mean of the largest probability. Averaged: over $samples draws of the
+weights; else at their mean. $runs runs, $time of training.</footer>
 
 </main>
 </html>
