@@ -11,6 +11,7 @@ from bayesmooth import progress
 from bayesmooth.data import Examples
 from bayesmooth.training import Recipe, Splits
 from bayesmooth.training.loop import Loop
+from bayesmooth.training.memory import keep_freed_memory
 from bayesmooth.training.state import State, begin
 from benchmarks.harness import compare, table
 
@@ -74,6 +75,7 @@ def whole(loop: Loop) -> Callable[[], None]:
 
 
 def main(quick: bool = False) -> None:
+    keep_freed_memory()  # as `train` does; both sides gain
     for title, case in CASES.items():
         examples = pictures(case["shape"])  # type: ignore[arg-type]
         first = torch.arange(50 * STEPS).chunk(STEPS)

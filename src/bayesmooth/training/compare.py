@@ -93,7 +93,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     for axis, key in zip(axes, panels, strict=True):
         _panel(axis, key, records)
     handles, labels = axes[0].get_legend_handles_labels()
-    columns = min(len(labels), len(panels))
+    columns = max(1, min(len(labels), 120 // (max(map(len, labels)) + 6)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     figure.savefig(path, dpi=150)
 

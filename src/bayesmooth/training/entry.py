@@ -10,6 +10,7 @@ from bayesmooth.training import files
 from bayesmooth.training.distributed import Team, device_of, team
 from bayesmooth.training.divergence import DivergedError
 from bayesmooth.training.interrupt import interruptible
+from bayesmooth.training.memory import keep_freed_memory
 from bayesmooth.training.recipe import Recipe
 from bayesmooth.training.run import Run
 from bayesmooth.training.session import Listener, Saving, Session
@@ -35,6 +36,7 @@ def train(
     epoch, and within one after `save_steps` steps (0: not) and when the last time is `save_seconds` ago.
     """
     where = device_of(device)
+    keep_freed_memory()
     with ExitStack() as scope:
         crew = scope.enter_context(team(where))
         path = Path(out) if out is not None else Path("runs") / recipe.title
