@@ -168,6 +168,17 @@ def test_a_file_brings_back_every_bit(model, tmp_path):
         assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_a_loaded_posterior_draws_what_the_saved_one_drew(tmp_path):
+    net = nn.Sequential(
+        nn.Linear(4, 8), nn.Linear(8, 3)
+    )  # whose names a file puts in another order
+    posterior, x = gaussian(net), torch.ones(2, 4)
+    posterior.save(tmp_path / "posterior.safetensors")
+    loaded = Posterior.load(tmp_path / "posterior.safetensors")
+    assert list(loaded.mean) != list(posterior.mean)
+    assert torch.equal(loaded.predict(net, x, 4), posterior.predict(net, x, 4))
+
+
 @pytest.mark.parametrize("content", [b"", b"not a posterior", b"\x00" * 100])
 def test_a_file_that_is_no_posterior_is_named(tmp_path, content):
     path = tmp_path / "odd.safetensors"

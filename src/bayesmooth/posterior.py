@@ -139,7 +139,7 @@ class Posterior:
                     f"{name}: {tuple(own[name].shape)} in the model, {tuple(mean.shape)} in the posterior; "
                     "it belongs to another model"
                 )
-        return {name: own[name] for name in self.mean}
+        return {name: p for name, p in own.items() if name in self.mean}  # a file sorts its names
 
     def _noise(
         self, model: nn.Module, seed: int, index: int, sign: float
