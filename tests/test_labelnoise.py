@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesmooth.labelnoise.batches as batching
+import bayesmooth.labelnoise.sampling as sampling
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import (
@@ -111,6 +112,29 @@ def test_the_linearised_draw_is_the_sampled_draw_to_first_order() -> None:
         assert noise.linearised is not None
         gaps.append(float((noise.sampled - noise.linearised).norm() / noise.sampled.norm()))
     assert gaps[1] < 0.3 * gaps[0] < 0.03
+
+
+def test_a_posterior_from_a_file_has_the_noise_of_the_saved_one(tmp_path) -> None:
+    model, x = network(), torch.randn(20, D)
+    q = spread(model, 0.1)
+    q.save(tmp_path / "q.safetensors")  # sorts its names, so bias comes before weight
+    a, b = (
+        label_noise(model, each, x, linearised=3, quiet=True)
+        for each in (q, Posterior.load(tmp_path / "q.safetensors"))
+    )
+    for column in ("expected", "sampled", "linearised", "linearised_std"):
+        assert torch.equal(getattr(a, column), getattr(b, column)), column
+
+
+@pytest.mark.parametrize("size", [1, 100, 1 << 20])
+def test_linearised_draws_do_not_depend_on_how_many_examples_share_the_cache(
+    monkeypatch, size
+) -> None:
+    model, x = network(), torch.randn(20, D)
+    whole = label_noise(model, spread(model, 0.1), x, linearised=3, quiet=True)
+    monkeypatch.setattr(sampling, "AT_ONCE", size)
+    split = label_noise(model, spread(model, 0.1), x, linearised=3, quiet=True)
+    assert torch.allclose(whole.linearised_std, split.linearised_std, rtol=1e-5)
 
 
 def test_batchnorm_and_dropout_are_in_eval_mode_and_come_back_as_they_were() -> None:

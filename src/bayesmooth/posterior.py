@@ -56,11 +56,21 @@ class Posterior:
         """
         pair, sign = (index // 2, 1.0 - 2.0 * (index % 2)) if antithetic else (index, 1.0)
         draws = {
-            name: noise.mul_(self.std[name].to(noise)).add_(self.mean[name].to(noise))
-            for name, noise in self._noise(model, seed, pair, sign)
+            name: moved.add_(self.mean[name].to(moved))
+            for name, moved in self.deviations(model, pair, seed=seed, sign=sign).items()
         }
         with _weights(model, draws):
             yield
+
+    def deviations(
+        self, model: nn.Module, index: int = 0, *, seed: int = 0, sign: float = 1.0
+    ) -> dict[str, Tensor]:
+        """σe of draw number `index`, by the names of the model's parameters: what `sample` adds to the mean."""
+        noise = {
+            name: standard_normal(param.detach(), seed=seed, stream=stream, step=index, sign=sign)
+            for stream, (name, param) in enumerate(self._targets(model).items())
+        }
+        return {name: e.mul_(self.std[name].to(e)) for name, e in noise.items()}
 
     @contextmanager
     def at_mean(self, model: nn.Module) -> Iterator[None]:
@@ -94,7 +104,7 @@ class Posterior:
             settings = {"antithetic": antithetic, "seed": seed, "batchnorm": batchnorm}
             return torch.cat([self.predict(model, x, samples, **settings) for x in inputs])  # type: ignore[arg-type]
         total: Tensor | float = 0.0
-        with _evaluating(model), _statistics_kept(model):
+        with evaluating(model), _statistics_kept(model):
             for index in range(samples):
                 with self.sample(model, index, seed=seed, antithetic=antithetic):
                     if batchnorm is not None:
@@ -141,15 +151,6 @@ class Posterior:
                 )
         return {name: p for name, p in own.items() if name in self.mean}  # a file sorts its names
 
-    def _noise(
-        self, model: nn.Module, seed: int, index: int, sign: float
-    ) -> Iterator[tuple[str, Tensor]]:
-        for stream, (name, param) in enumerate(self._targets(model).items()):
-            yield (
-                name,
-                standard_normal(param.detach(), seed=seed, stream=stream, step=index, sign=sign),
-            )
-
 
 def recompute_batchnorm(model: nn.Module, batches: Iterable[Tensor]) -> None:
     """BatchNorm's running statistics anew, over these batches, at the weights the model has now.
@@ -194,7 +195,8 @@ def _weights(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside; afterwards every module is in the mode it was."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -26,7 +26,7 @@ CELL = re.compile(r"<td[^>]*>([^<]*)<")
 def call(out, seeds=2):
     """The command in this process; what it prints."""
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as said:
-        patch.setattr("bayesmooth.cli.demo.workers", lambda jobs: ThreadPoolExecutor(1))
+        patch.setattr("bayesmooth.cli.demo.Processes", lambda jobs: ThreadPoolExecutor(1))
         line = ["demo", "--out", out, "--seeds", seeds, "--epochs", 2, "--quiet"]
         assert cli.main([str(word) for word in line]) == 0
     return said.getvalue()

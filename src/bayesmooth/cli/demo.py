@@ -2,15 +2,12 @@
 
 import os
 from argparse import ArgumentParser, Namespace
-from concurrent.futures import Executor
 from pathlib import Path
 
 from bayesmooth.studies.demo import demo as show
 from bayesmooth.studies.demo.live import text
 from bayesmooth.studies.demo.results import sentences
 from bayesmooth.training.executors import Processes
-
-LOADED = ("sklearn.datasets", "torch._dynamo")
 
 
 def demo(arguments: Namespace) -> int:
@@ -19,7 +16,7 @@ def demo(arguments: Namespace) -> int:
     example:
       bayesmooth demo --out out/demo
     """
-    with workers(arguments.jobs) as executor:
+    with Processes(arguments.jobs) as executor:
         found = show(
             arguments.out,
             executor,
@@ -30,13 +27,6 @@ def demo(arguments: Namespace) -> int:
     print(text(found.results), "", *sentences(found.results), sep="\n", end="\n\n")
     print(found.page)
     return 0
-
-
-def workers(jobs: int) -> Executor:
-    """Processes that begin with what every run needs: loading it takes longer than training."""
-    executor = Processes(jobs)
-    executor.context.set_forkserver_preload(["bayesmooth.training", *LOADED])
-    return executor
 
 
 def demo_arguments(parser: ArgumentParser) -> None:

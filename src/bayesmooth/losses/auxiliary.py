@@ -1,14 +1,14 @@
 """What ALASCA puts inside a network: taps on its stages, and a small classifier behind each of them."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
+from bayesmooth.posterior import evaluating
 
 Shape = tuple[int, int]  # channels, and the shorter side of the image
 UNKNOWN = sys.maxsize
@@ -90,7 +90,7 @@ def observed_shapes(
 
     hooks = [stage.register_forward_hook(remember(name)) for name, stage in stages.items()]
     try:
-        with _evaluating(model):
+        with evaluating(model):
             model(example_input[:1])
     finally:
         for hook in hooks:
@@ -117,15 +117,3 @@ def _image_shape(name: str, output: Any) -> Shape:
             "height, width); name convolutional stages"
         )
     return output.shape[1], min(output.shape[2:])
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards the mode each module had."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

@@ -18,9 +18,10 @@ RHOS = (0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.5)  # the union of the paper's two li
 KAPPAS = (0.1, 0.2, 0.3, 0.4, 0.5)
 HESSIANS = (0.01, 0.05, 0.1, 0.2, 0.5, 0.9)
 
-# Laptop: one rule for every data set, none of it chosen by looking at test accuracy.
+# Laptop: one rule for every data set and noise, and no test accuracy in it. On CIFAR-10 with 40 % symmetric noise and
+# seed 0 the noisy validation labels chose among ¼, ½ and 1 × the learning rates and h₀ = .2, .5, .9 (docs/reproduce.md)
 LAPTOP_EXAMPLES, LAPTOP_HELD, LAPTOP_EPOCHS = 5_000, 1_000, 20
-LAPTOP_HESS_INIT = 0.2
+LAPTOP_SGD_LR, LAPTOP_IVON_LR, LAPTOP_HESS_INIT = 0.05 / 4, 0.2 / 4, 0.9
 LAPTOP_MODEL: Section = {
     "name": "cnn",
     "widths": [16, 32, 64],
@@ -84,6 +85,9 @@ def _laptop(data: Section) -> Task:
         {**data, "limit": LAPTOP_EXAMPLES, "validation": held},
         LAPTOP_MODEL,
         LAPTOP_EPOCHS,
+        ls_lr=LAPTOP_SGD_LR,
+        sam_lr=LAPTOP_SGD_LR,
+        ivon_lr=LAPTOP_IVON_LR,
         hess_init=LAPTOP_HESS_INIT,
         beta2=beta2(steps),
         warmup=1 / LAPTOP_EPOCHS,

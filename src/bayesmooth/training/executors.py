@@ -18,6 +18,7 @@ from bayesmooth.optional import require
 
 T = TypeVar("T")
 
+LOADED = ["bayesmooth.training", "torch._dynamo", "sklearn.datasets"]  # once, not once a job
 RETRIES = 3  # a job whose process or node is lost starts again this often; a run goes on from its checkpoint
 
 
@@ -34,7 +35,7 @@ class Processes(Executor):
         self.waiting = ThreadPoolExecutor(jobs)
         self.running: set[BaseProcess] = set()
         self.context = get_context("forkserver")  # forks from a clean process that has torch loaded
-        self.context.set_forkserver_preload(["bayesmooth.training"])
+        self.context.set_forkserver_preload(LOADED)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Run `fn` in a process of its own, as soon as one of the places is free."""
