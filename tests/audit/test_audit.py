@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bayesmooth.audit import Audit, audit
+from bayesmooth.audit import Audit, audit, outputs
 from bayesmooth.audit.embeddings import prepare, stratified_folds
 from bayesmooth.audit.sources import open_path
 from bayesmooth.cli import main
@@ -23,6 +24,7 @@ from bayesmooth.metrics import average_precision
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
 from bayesmooth.posterior import Posterior
+from bayesmooth.training import Recipe, train
 
 NAMES = ("ant", "bee", "<script>")
 
@@ -170,6 +172,48 @@ def test_the_command_writes_a_report_and_prints_its_path_last(
     assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[0] == "1 of 90 labels changed"
     assert next(csv.DictReader(io.StringIO(fixed.read_text())))["given"] == row["suggested"]
+
+
+def test_a_run_is_audited_from_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = Recipe.from_dict(
+        {
+            "data": {"name": "digits", "limit": 300},
+            "corruption": {"name": "symmetric", "rate": 0.2},
+            "model": {"name": "mlp", "hidden": [32]},
+            "optimizer": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99},
+            "train": {"epochs": 30, "batch_size": 25},
+        }
+    )
+    run, out = train(recipe, tmp_path / "run", quiet=True), tmp_path / "out"
+    assert main(["audit", str(tmp_path / "run"), "--out", str(out), "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out / "audit.html")
+    made = audit(run, quiet=True)
+    assert made.to_csv() == (out / "audit.csv").read_text()
+    assert errors(made) > 0.8
+    with pytest.raises(InputError, match="use 'loo'"):
+        audit(run, out_of_sample="folds", quiet=True)
+
+
+def test_only_the_texts_of_the_worst_labels_go_into_a_report_that_would_be_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    examples = replace(clouds(), meta={"text": ["long"] * 90})
+    made = audit(examples, quiet=True)
+    assert outputs.report_data(made, thumbnails=0).texts == ["long"] * 90
+    monkeypatch.setattr(outputs, "TEXTS", 4 * 7 + 1)
+    kept = outputs.report_data(made, thumbnails=0).texts
+    assert kept is not None
+    assert {i for i, text in enumerate(kept) if text} == {int(row["id"]) for row in made.top(7)}
+
+
+def test_predicted_probabilities_may_be_called_as_in_cleanlab(tmp_path: Path) -> None:
+    examples = clouds()
+    p = torch.nn.functional.one_hot(examples.clean_labels, 3) * 0.7 + 0.1
+    np.savez(tmp_path / "p.npz", pred_probs=p.numpy(), labels=examples.labels.numpy())
+    made = audit(probabilities=open_path(tmp_path / "p.npz"), quiet=True)
+    assert {int(row["id"]) for row in made.top(6)} == set(range(6))
 
 
 def test_a_csv_of_numbers_is_a_table_of_embeddings(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import datetime
 import io
 import json
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from bayesmooth.audit.result import Audit
 from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, top
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
+
+TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
 
 
 def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
@@ -71,7 +74,7 @@ def report_data(audit: Audit, *, thumbnails: int, title: str = "") -> ReportData
     """The audit as the report shows it."""
     about = {key: value for key, value in audit.summary.items() if not isinstance(value, list)}
     return ReportData(
-        title=title or f"Label audit of {audit.summary.get('source', 'a data set')}",
+        title=title or str(audit.summary.get("source", "a data set")),
         source=str(audit.summary.get("source", "")),
         created=datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
         class_names=audit.class_names,
@@ -104,11 +107,21 @@ class _OneByOne:
 
 
 def _texts(audit: Audit) -> list[Any] | None:
+    """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
     meta = audit.examples.meta if audit.examples is not None else {}
     if not meta:
         return None
-    if set(meta) == {"text"}:
-        return meta["text"]
+    rows: list[Any] = meta["text"] if set(meta) == {"text"} else _records(meta)
+    sizes = [len(str(row)) for row in rows]
+    if sum(sizes) <= TEXTS:
+        return rows
+    ranked = top(audit.disagreement, len(rows))
+    fits = np.cumsum(np.array(sizes)[ranked]) <= TEXTS
+    kept = set(ranked[fits].tolist())
+    return [row if number in kept else None for number, row in enumerate(rows)]
+
+
+def _records(meta: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
 
 

@@ -1,11 +1,12 @@
 """`sweep`, and the options that it shares with `reproduce`."""
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from bayesmooth.training import Run, toml
 from bayesmooth.training.compare import rows, table
@@ -100,9 +101,9 @@ def executor(arguments: Namespace) -> Executor:
 
 
 def how(arguments: Namespace) -> dict[str, Any]:
-    """The rest of what `sweep` wants to know; the cores are shared out among the jobs of this machine."""
-    cores = len(os.sched_getaffinity(0))
-    threads = arguments.cpus if arguments.cluster else max(1, cores // arguments.jobs)
+    """The rest of what `sweep` wants to know; torch's threads (see OMP_NUM_THREADS) are shared out among the jobs."""
+    local = max(1, torch.get_num_threads() // arguments.jobs)
+    threads = arguments.cpus if arguments.cluster else local
     return {"device": arguments.device, "threads": threads, "quiet": arguments.quiet}
 
 

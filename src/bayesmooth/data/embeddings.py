@@ -18,7 +18,7 @@ from bayesmooth.errors import InputError
 
 Array = np.ndarray[Any, Any]
 KEYS = {
-    "embeddings": ("embeddings", "features", "X"),
+    "embeddings": ("embeddings", "features", "X", "probabilities", "pred_probs"),
     "labels": ("labels", "y"),
     "clean_labels": ("clean_labels",),
     "class_names": ("class_names",),
@@ -38,8 +38,8 @@ def embeddings(
 ) -> Examples:
     """Rows of numbers from `path` (.npz or .npy); `labels` names a .npy of labels kept apart.
 
-    A path with {split} in it has one file a split. In a .npz: embeddings (or features, X), labels
-    (or y), and, if you have them, clean_labels, class_names, ids, texts, and images (paths, or
+    A path with {split} in it has one file a split. In a .npz: embeddings (or features, X; or probabilities,
+    pred_probs), labels (or y), and, if you have them, clean_labels, class_names, ids, texts, and images (paths, or
     pictures as bytes).
     """
     if split != "train" and "{split}" not in path:
