@@ -79,8 +79,6 @@ def fill(page: Path, out: Path) -> None:
     page.write_text(text)
 
 
-if (
-    __name__ == "__main__"
-):  # python -m bayesmooth.studies.summary results/laptop README.md docs/reproduce.md
+if __name__ == "__main__":  # summary results/laptop README.md docs/reproduce.md
     for page in sys.argv[2:]:
         fill(Path(page), Path(sys.argv[1]))
