@@ -1,9 +1,10 @@
 """The audit's table: known errors found by us, cleanlab, in-sample loss and AUM, on the same embeddings.
 
     BAYESMOOTH_DATA=… python -m benchmarks audit
-    BAYESMOOTH_DATA=… BAYESMOOTH_EMBEDDINGS=cifar10.npz python -m benchmarks audit
+    BAYESMOOTH_DATA=… BAYESMOOTH_EMBEDDINGS=cifar10.npz BAYESMOOTH_TABLES=tweets.npz python -m benchmarks audit
 
-The second adds CIFAR-10N from a .npz whose `embeddings` are those of the first N training images of CIFAR-10.
+The second adds CIFAR-10N from a .npz whose `embeddings` are those of the first N training images of CIFAR-10, and any
+table that has `clean_labels`.
 """
 
 import os
@@ -41,6 +42,8 @@ def data_sets(quick: bool) -> Iterator[Examples]:
             yield replace(noisy, name=f"{examples.name}, {kind}")
     if path := os.environ.get("BAYESMOOTH_EMBEDDINGS"):
         yield from human(path)
+    for path in filter(None, os.environ.get("BAYESMOOTH_TABLES", "").split(os.pathsep)):
+        yield load("embeddings", "train", path=os.path.abspath(path))
 
 
 def human(path: str) -> Iterator[Examples]:

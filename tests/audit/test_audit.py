@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bayesmooth.audit import Audit, audit, outputs
+from bayesmooth.audit.benchmark import benchmark
 from bayesmooth.audit.embeddings import prepare, stratified_folds
 from bayesmooth.audit.sources import open_path
 from bayesmooth.cli import main
@@ -194,6 +195,10 @@ def test_a_run_is_audited_from_its_folder(
     assert errors(made) > 0.8
     with pytest.raises(InputError, match="use 'loo'"):
         audit(run, out_of_sample="folds", quiet=True)
+    rows = {row.method: row.ap for row in benchmark(run, quiet=True)}
+    assert rows["bayesmooth"] == errors(made)
+    assert set(rows) == {"bayesmooth", "bayesmooth, leave-one-out", "in-sample loss"}
+    assert min(rows.values()) > 0.6
 
 
 def test_only_the_texts_of_the_worst_labels_go_into_a_report_that_would_be_too_large(
