@@ -7,7 +7,11 @@ def test_the_tables_hold_what_the_files_hold(smoke):
     row = next(line for line in text.splitlines() if "pairflip" in line)
     rows = read(smoke.out / "cifar10-noisy.csv")
     ours = next(r for r in rows if r["noise"] == "pairflip 20 %" and r["method"] == "IVON")
-    assert f"| {100 * ours['accuracy']:.1f} ± 0.0 |" in row
+    plain = next(r for r in rows if r["noise"] == "pairflip 20 %" and r["strength"] == 0.0)
+    assert [cell.strip(" *") for cell in row.split("|")[3:5]] == [
+        f"{100 * each['accuracy']:.1f} ± 0.0" for each in (plain, ours)
+    ]
+    assert "**" in row
     assert len(set(map(len, (line.split("|") for line in text.splitlines())))) == 1
 
 

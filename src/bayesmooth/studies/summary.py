@@ -8,20 +8,17 @@ from statistics import mean
 from bayesmooth.studies import STUDIES, table
 from bayesmooth.studies.comparing import BASELINES, chosen, levels
 from bayesmooth.studies.style import data_name
-from bayesmooth.studies.table import Table, spread
+from bayesmooth.studies.table import Table, column, spread, where
 from bayesmooth.studies.verdict import Values
 
 COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise")
 
 
 def accuracies(out: Path) -> str:
-    """IVON beside LS and SAM, each at the strength that is best on test (as in the paper) and by noisy validation."""
-    head = ["data", "noise", "IVON"]
-    head += [
-        f"{m}, {how}"
-        for m, (s, _) in BASELINES.items()
-        for how in (f"best {s}", f"{s} by validation")
-    ]
+    """IVON beside SGD, LS and SAM, these two at their best on test (as in the paper) and as validation chose."""
+    head = ["data", "noise", "SGD", "IVON"]
+    for method, (strength, _) in BASELINES.items():
+        head += [f"{method}, best {strength}", f"{method}, {strength} by validation"]
     rows = []
     for name in COMPARED:
         if (out / f"{name}.csv").exists():
@@ -30,19 +27,29 @@ def accuracies(out: Path) -> str:
 
 
 def _accuracy_rows(rows: Table) -> list[list[str]]:
-    return [
-        [data_name(rows), noise, _cell(chosen(rows, noise, "IVON"))]
-        + [
-            _cell(chosen(rows, noise, m, by))
-            for m in BASELINES
+    made = []
+    for noise in levels(rows):
+        plain = column(where(rows, noise=noise, method="LS", strength=0.0))
+        others = [
+            chosen(rows, noise, method, by)
+            for method in BASELINES
             for by in ("accuracy", "validation")
         ]
-        for noise in levels(rows)
-    ]
+        made.append(
+            [data_name(rows), noise, *_cells([plain, chosen(rows, noise, "IVON"), *others])]
+        )
+    return made
 
 
-def _cell(values: Values) -> str:
-    return f"{100 * mean(values):.1f} ± {100 * spread(values):.1f}" if values else "–"
+def _cells(row: list[Values]) -> list[str]:
+    """In words, the highest mean in bold."""
+    top = max((mean(values) for values in row if values), default=0.0)
+    return [_cell(values, bold=bool(values) and mean(values) == top) for values in row]
+
+
+def _cell(values: Values, bold: bool) -> str:
+    text = f"{100 * mean(values):.1f} ± {100 * spread(values):.1f}" if values else "–"
+    return f"**{text}**" if bold else text
 
 
 def verdicts(out: Path) -> str:
