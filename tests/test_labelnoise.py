@@ -126,15 +126,18 @@ def test_a_posterior_from_a_file_has_the_noise_of_the_saved_one(tmp_path) -> Non
         assert torch.equal(getattr(a, column), getattr(b, column)), column
 
 
-@pytest.mark.parametrize("size", [1, 100, 1 << 20])
-def test_linearised_draws_do_not_depend_on_how_many_examples_share_the_cache(
+@pytest.mark.parametrize("size", [1, 1000, 1 << 20])
+def test_linearised_draws_do_not_depend_on_how_many_pictures_share_the_cache(
     monkeypatch, size
 ) -> None:
-    model, x = network(), torch.randn(20, D)
+    model, x = (
+        MODELS["cnn"](num_classes=K, input_shape=(1, 8, 8), widths=(4,)),
+        torch.randn(20, 1, 8, 8),
+    )
     whole = label_noise(model, spread(model, 0.1), x, linearised=3, quiet=True)
     monkeypatch.setattr(sampling, "AT_ONCE", size)
     split = label_noise(model, spread(model, 0.1), x, linearised=3, quiet=True)
-    assert torch.allclose(whole.linearised_std, split.linearised_std, rtol=1e-5)
+    assert torch.allclose(whole.linearised_std, split.linearised_std, rtol=1e-4)
 
 
 def test_batchnorm_and_dropout_are_in_eval_mode_and_come_back_as_they_were() -> None:

@@ -15,7 +15,7 @@ from bayesmooth.progress import bar
 from bayesmooth.theory.links import Categorical
 
 TOGETHER = 8  # linearised draws that share one pass at the mean
-AT_ONCE = 192 << 10  # bytes of inputs under them: the tangents of a small batch stay in the cache
+AT_ONCE = 128 << 10  # bytes of pictures under them: the tangents of a small batch stay in the cache
 
 
 def label_noise(
@@ -155,9 +155,10 @@ def _tangents(
 
 
 def _split(inputs: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Pieces of `size` bytes, or of one example."""
-    row = inputs[0].numel() * inputs.element_size()
-    return inputs.split(max(1, size // row))  # type: ignore[no-any-return, no-untyped-call]
+    """Pieces of up to `size` bytes, a power of two of them; flat rows have no feature maps, and stay together."""
+    fit = size * len(inputs) // (inputs.numel() * inputs.element_size())
+    rows = len(inputs) if inputs.ndim == 2 else 1 << max(fit, 1).bit_length() - 1
+    return inputs.split(rows)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _slopes(model: nn.Module, inputs: Tensor, tangents: dict[str, Tensor]) -> Tensor:
