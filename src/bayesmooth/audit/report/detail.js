@@ -3,7 +3,7 @@
 const QUADRANT_WORDS = [
   'The model agrees with the label and is sure.',
   'The model agrees with the label, but wavers.',
-  'The model is sure of another label.',
+  'The model prefers another label.',
   'The model disagrees with the label, but wavers.',
 ];
 

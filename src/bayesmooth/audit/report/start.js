@@ -2,7 +2,7 @@
 
 function buildLead() {
   const wrong = quadrantCounts[MISLABELLED];
-  byId('lead').textContent = `${wrong ? `The model is sure of another label for ${wrong === 1 ? 'it' : 'them'}. ` : ''}`
+  byId('lead').textContent = `${wrong ? `The model prefers another label for ${wrong === 1 ? 'it' : 'them'}. ` : ''}`
     + `It also disagrees with ${number.format(quadrantCounts[HARD])} labels but wavers there (hard), and wavers on ${number.format(quadrantCounts[AMBIGUOUS])} labels it agrees with (ambiguous).`;
   byId('lead').after(el('p', { class: 'lead', text: truthWords(), hidden: !audit.precision }));
   const start = byId('start');
