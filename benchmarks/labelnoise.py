@@ -64,6 +64,7 @@ def passes(name: str, shape: tuple[int, ...], count: int, repeats: int) -> None:
 def mnist(examples: Examples) -> None:
     """Every training image, 16 samples, beside as many bare forward passes."""
     model = MODELS["cnn"](num_classes=10).eval()
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     wall, cpu = perf_counter(), process_time()
     label_noise(model, spread(model), examples, samples=SAMPLES, batch_size=BATCH, quiet=True)
     noise = perf_counter() - wall, process_time() - cpu
