@@ -3,7 +3,7 @@
 from pathlib import Path
 from statistics import mean
 
-from bayesmooth.studies.style import COLOURS, PAGE, data_name, figure, legend_below, level, line
+from bayesmooth.studies.style import PAGE, data_name, figure, legend_below, level, line
 from bayesmooth.studies.table import Table, best, column, curve, distinct, said, where
 from bayesmooth.studies.verdict import Claim, Values, ahead, comparable, holds
 
@@ -23,7 +23,7 @@ def chosen(table: Table, noise: str, method: str, by: str = "accuracy") -> Value
 
 
 def draw_panels(table: Table, out: Path) -> None:
-    """LS above, SAM below, a column a noise; IVON is the line across, its gain over the best written in blue."""
+    """LS above, SAM below, a column a noise; IVON is the line across, its gain over the best written below."""
     noises = levels(table)
     size = {"width": max(PAGE * len(noises) / 3, 3.35), "height": 4.0}
     with figure(out, 2, len(noises), sharey="col", **size) as axes:
@@ -46,9 +46,8 @@ def _panel(axis: object, table: Table, noise: str, method: str) -> None:
     line(axis, method, curve(where(table, noise=noise, method=method)))
     if ours and others:
         gain = 100 * (mean(ours) - mean(others))
-        axis.annotate(  # type: ignore[attr-defined]
-            f"{gain:+.1f}", (0.97, 0.04), xycoords="axes fraction", ha="right", color=COLOURS["SAM"]
-        )
+        words = f"IVON − best {method}: {gain:+.1f}".replace("-", "−")
+        axis.annotate(words, (0.03, 0.04), xycoords="axes fraction", fontsize=7)  # type: ignore[attr-defined]
 
 
 def overtakes(table: Table) -> list[Claim]:

@@ -14,7 +14,7 @@ from bayesmooth.studies.noise_of import (
     training_noise,
 )
 from bayesmooth.studies.study import Study
-from bayesmooth.studies.style import COLOURS, figure
+from bayesmooth.studies.style import COLOURS, figure, picture
 from bayesmooth.studies.table import Table, column, distinct, where
 from bayesmooth.studies.verdict import Claim, holds
 from bayesmooth.training import Run
@@ -51,11 +51,10 @@ def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | Non
 def draw(table: Table, out: Path) -> None:
     """The picture, then its noise by class as bars."""
     with figure(out, 2, 2, height=2.6, gridspec_kw={"width_ratios": [1, 3]}) as axes:
-        for (picture, bars), kind in zip(axes, KINDS, strict=True):
+        for (image, bars), kind in zip(axes, KINDS, strict=True):
             rows = where(table, kind=kind)
-            picture.imshow(picture_from(rows[0]["pixels"]), cmap="gray_r")
-            picture.set(xticks=[], yticks=[], ylabel=f"{kind} 6")
-            picture.grid(visible=False)
+            picture(image, picture_from(rows[0]["pixels"]))
+            image.set_ylabel(f"{kind} 6")
             for method, shift in (("LS", -0.2), ("IVON", 0.2)):
                 _bars(bars, where(rows, method=method), method, shift)
             bars.set(ylabel="label noise |ε|", ylim=(0, 1.1 * max(column(table, "noise_size"))))

@@ -14,7 +14,7 @@ from bayesmooth.studies.noise_of import (
     training_noise,
 )
 from bayesmooth.studies.study import Study
-from bayesmooth.studies.style import COLOURS, PAGE, data_name, figure
+from bayesmooth.studies.style import COLOURS, PAGE, data_name, figure, picture
 from bayesmooth.studies.table import Table, column
 from bayesmooth.studies.verdict import Claim, holds
 from bayesmooth.training import Run
@@ -62,9 +62,7 @@ def draw(table: Table, out: Path) -> None:
         _curve(axes[0][1].figure.add_subplot(wide[:, 0]), table)
         extremes = [*reversed(table[-SHOWN:]), *table[:SHOWN]]
         for axis, row in zip(axes[:, 1:].flatten(), extremes, strict=False):
-            axis.imshow(picture_from(row["pixels"]), cmap="gray_r")
-            axis.set(xticks=[], yticks=[])
-            axis.grid(visible=False)
+            picture(axis, picture_from(row["pixels"]))
         axes[0][1].set_ylabel("highest", loc="bottom")
         axes[2][1].set_ylabel("lowest", loc="bottom")
 

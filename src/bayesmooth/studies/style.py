@@ -119,3 +119,11 @@ def data_name(table: Table) -> str:
     """The data set of a table, as people write it."""
     names = [DATA.get(name, name) for name in distinct(table, "data")]
     return ", ".join(names)
+
+
+def picture(axis: Any, pixels: Any) -> None:
+    """A grey image, dark on light, without a frame."""
+    axis.imshow(pixels, cmap="gray_r")
+    axis.set(xticks=[], yticks=[])
+    axis.grid(visible=False)
+    axis.spines[:].set_visible(False)
