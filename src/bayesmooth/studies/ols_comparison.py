@@ -12,10 +12,10 @@ from bayesmooth.data import Examples
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.losses import OnlineLabelSmoothing
 from bayesmooth.studies.methods import NOISES, Cell, recipe, sgd
-from bayesmooth.studies.noise_of import ALPHA, ivon_cell, smoothing_noise
+from bayesmooth.studies.noise_of import ivon_cell, smoothing_noise
 from bayesmooth.studies.scale import Scale
 from bayesmooth.studies.study import Study
-from bayesmooth.studies.style import COLOURS, DATA, MARKERS, PAGE, figure
+from bayesmooth.studies.style import COLOURS, DATA, MARKERS, PAGE, figure, legend_below
 from bayesmooth.studies.table import Row, Table, column, distinct, where
 from bayesmooth.studies.verdict import Claim, holds
 from bayesmooth.training import Run
@@ -23,6 +23,7 @@ from bayesmooth.training import Run
 SETS = ("cifar10", "cifar100")
 CLASSES = 10  # of CIFAR-100 so many are drawn, as in the paper
 PANELS = 3
+METHODS = ("LS", "OLS", "IVON")
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -104,12 +105,12 @@ def draw(table: Table, out: Path) -> None:
                 _panel(axis, where(rows, **{"class": name}))
                 axis.set_title(f"{DATA.get(data, data)}, given label: {name}")
             row[0].set_ylabel("mass on other class")
-        axes[0][0].legend()
+        legend_below(axes[0][0])
 
 
 def _panel(axis: Any, rows: Table) -> None:
     others = distinct(rows, "other")
-    for method in ("LS", "OLS", "IVON"):
+    for method in METHODS:
         values = [max(value, 1e-8) for value in column(where(rows, method=method), "mass")]
         axis.semilogy(values, color=COLOURS[method], marker=MARKERS[method], label=method)
     axis.set_xticks(range(len(others)), others, rotation=60, ha="right")
@@ -118,13 +119,9 @@ def _panel(axis: Any, rows: Table) -> None:
 def claims(table: Table) -> list[Claim]:
     """The pattern is that of OLS, the noise stronger."""
     sets = distinct(table, "data")
-    masses = {
-        (d, m): column(where(table, data=d, method=m), "mass")
-        for d in sets
-        for m in ("IVON", "OLS")
-    }
+    masses = {(d, m): column(where(table, data=d, method=m), "mass") for d in sets for m in METHODS}
     ranks = [rank_correlation(masses[d, "IVON"], masses[d, "OLS"]) for d in sets]
-    means = [(mean(masses[d, "IVON"]), mean(masses[d, "OLS"])) for d in sets]
+    means = {key: mean(values) for key, values in masses.items()}
     return [
         Claim(
             "IVON's smoothed labels are distributed as those of OLS",
@@ -134,10 +131,10 @@ def claims(table: Table) -> list[Claim]:
         Claim(
             "IVON tends to induce stronger noise than OLS",
             "; ".join(
-                f"{d}: mean mass IVON {a:.2g}, OLS {b:.2g}, LS {ALPHA / CLASSES:.2g}"
-                for d, (a, b) in zip(sets, means, strict=True)
+                f"{d}: mean mass " + ", ".join(f"{m} {means[d, m]:.2g}" for m in METHODS)
+                for d in sets
             ),
-            holds([a > b for a, b in means]),
+            holds([means[d, "IVON"] > means[d, "OLS"] for d in sets]),
         ),
     ]
 
