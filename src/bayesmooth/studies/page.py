@@ -33,7 +33,7 @@ def write_page(out: Path) -> Path:
         "<!doctype html><html lang='en'><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>bayesmooth: studies</title><style>{STYLE}</style>\n"
-        f"<main><h1>The paper's figures, reproduced</h1>\n{body}\n</main></html>\n"
+        f"<main><h1>The paper's figures, claim by claim</h1>\n{body}\n</main></html>\n"
     )
     return page
 
