@@ -1,6 +1,5 @@
 """Time named callables in turn, round after round: a busy machine slows all of them alike."""
 
-import ctypes
 from collections.abc import Callable, Mapping
 from statistics import median
 from time import perf_counter
@@ -34,12 +33,3 @@ def table(title: str, ratios: Mapping[str, float], goals: Mapping[str, float] | 
         goal = goals.get(name) if isinstance(goals, Mapping) else goals
         verdict = "" if goal is None else f"  ≤ {goal:5.2f}  {'ok' if ratio <= goal else 'MISSED'}"
         print(f"{name:{width}}  {ratio:6.2f}×{verdict}")
-
-
-def keep_freed_memory() -> None:
-    """Have glibc reuse freed arrays, as under a large heap: page faults are not what is timed."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        trim_threshold, mmap_threshold = -1, -3
-        libc.mallopt(trim_threshold, 1 << 30)
-        libc.mallopt(mmap_threshold, 1 << 25)

@@ -1,6 +1,5 @@
 """Each loss, forward and backward, against `torch.nn.functional.cross_entropy` at batch 512 and 1,000 classes."""
 
-import ctypes
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesmooth.losses import ALASCA, LOSSES, Loss
+from bayesmooth.training.memory import keep_freed_memory
 from benchmarks.harness import compare, table
 
 BATCH, CLASSES, EXAMPLES = 512, 1_000, 2_048
@@ -18,7 +18,7 @@ GOAL = 3.0
 
 def main(quick: bool = False) -> None:
     """Print the ratios. ALASCA classifies four times, so it stands against four cross-entropies."""
-    _keep_freed_memory()
+    keep_freed_memory()
     torch.manual_seed(0)
     logits = 3 * torch.randn(BATCH, CLASSES)
     labels = logits.argmax(1)
@@ -42,15 +42,6 @@ def main(quick: bool = False) -> None:
         _alasca_jobs(logits, labels, extra), baseline="4 × F.cross_entropy", repeats=repeats
     )
     table(f"ALASCA without its convolutions, {size}", ratios, GOAL)
-
-
-def _keep_freed_memory() -> None:
-    """Have glibc reuse freed arrays, as it does under a training loop's larger heap: page faults are not at test."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        trim_threshold, mmap_threshold = -1, -3
-        libc.mallopt(trim_threshold, 1 << 30)
-        libc.mallopt(mmap_threshold, 1 << 25)
 
 
 def _losses() -> dict[str, Loss]:

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import effective_labels, expected_noise
-from benchmarks.harness import compare, keep_freed_memory, measure, table
+from bayesmooth.training.memory import keep_freed_memory
+from benchmarks.harness import compare, measure, table
 
 NODES = 32
 
