@@ -177,7 +177,7 @@ INLINE void fill_group(const Job *job, Rule rule, const float *z, int64_t at, in
         }                                                                                         \
     }
 
-/* Lines 1 to 7 of alg:ivon after one sample. `sample` and `mean` are read, `param` is one of them and is written. */
+/* Lines 2 to 7 of alg:ivon after one sample. `sample` and `mean` are read, `param` is one of them and is written. */
 #define UPDATE(name, target)                                                                      \
     target static void name(const Job *job, const Rule *given, int64_t lo, int64_t hi) {          \
         const Rule rule = *given;                                                                 \

@@ -2,11 +2,11 @@
 
 A draw is named by (seed, stream, step, draw): the stream is the parameter's position, the step its update count. The
 same name gives the same noise on every rank and after every restart, so there is no generator state to keep, and the
-global generator is never touched.
+global generator is never touched. (The kernels, and torch on the CPU or a GPU, each have noise of their own.)
 """
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Literal, NamedTuple
 
 import torch
@@ -67,7 +67,10 @@ def run(
     others = [
         _threads().submit(call, jobs, seed, draw, part, parts, rule) for part in range(1, parts)
     ]
-    call(jobs, seed, draw, 0, parts, rule)
+    try:
+        call(jobs, seed, draw, 0, parts, rule)
+    finally:  # they write to memory that the caller may free
+        wait(others)
     for other in others:
         other.result()
 

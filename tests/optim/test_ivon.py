@@ -441,6 +441,8 @@ def test_mixed_dtypes_groups_and_empty_groups_work(task):
     ("wrong", "message"),
     [
         ({"lr": -1}, r"lr=-1: must be ≥ 0; 0.1"),
+        ({"lr": float("inf")}, r"lr=inf: must be ≥ 0"),
+        ({"ess": 1e39}, r"ess=1e\+39: must be > 0"),
         ({"ess": 0}, r"ess=0: must be > 0; use the number of training examples"),
         ({"hess_init": 0.0}, r"hess_init=0.0: must be > 0"),
         ({"beta1": 1.0}, r"beta1=1.0: must be in \[0, 1\)"),
@@ -459,11 +461,20 @@ def test_a_bad_argument_is_named_with_its_rule_and_a_way_out(task, wrong, messag
         IVON(task.net().parameters(), **({"lr": 0.1, "ess": 40} | wrong))
 
 
+@pytest.mark.parametrize("own", [{"mc_samples": 2}, {"sync": True}], ids=str)
+def test_what_a_step_has_once_is_the_same_in_all_groups(task, own):
+    optimizer = IVON(task.net().parameters(), 0.1, 40)
+    with pytest.raises(InputError, match=r"in a group.*same in all"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))], **own})
+    assert len(optimizer.param_groups) == 1
+
+
 def test_complex_sparse_and_integer_parameters_are_named():
     for bad, what in (
         (torch.zeros(2, dtype=torch.complex64), "complex"),
         (torch.zeros(2).to_sparse(), "layout"),
         (torch.zeros(2, dtype=torch.int64), "floating"),
+        (torch.zeros(2).to(torch.float8_e4m3fn), "floating"),
     ):
         with pytest.raises(InputError, match=f"parameter odd.*{what}"):
             IVON([("odd", bad)], 0.1, 40)
@@ -472,10 +483,17 @@ def test_complex_sparse_and_integer_parameters_are_named():
 def test_a_sparse_gradient_is_refused_by_name():
     table = nn.Embedding(5, 2, sparse=True)
     optimizer = IVON(table.named_parameters(), 0.1, 40, seed=0)
-    with optimizer.sampled_params(train=True):
-        table(torch.tensor([1])).sum().backward()
-    with pytest.raises(InputError, match=r"weight.*sparse"):
-        optimizer.step()
+    mean = weights_of(table)
+
+    def by_hand():
+        with optimizer.sampled_params(train=True):
+            table(torch.tensor([1])).sum().backward()
+
+    for refused in (by_hand, lambda: optimizer.step(by_hand)):
+        with pytest.raises(InputError, match=r"weight.*sparse"):
+            refused()
+        assert torch.equal(weights_of(table), mean)
+        assert optimizer.state[table.weight]["step"] == 0
 
 
 def test_fused_true_says_why_it_cannot(task):
@@ -570,6 +588,14 @@ def test_diagnostics_tell_noise_from_weights_and_whether_the_hessian_moved(task)
     optimizer.param_groups[0]["beta2"] = 0.5
     train(task, optimizer, model, 1)
     assert optimizer.diagnostics()["hess_moved"] > 0.9
+
+
+def test_the_mean_is_not_to_be_had_where_the_weights_are_a_sample(task):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 40, seed=0)
+    for asked in (lambda: optimizer.posterior(model), optimizer.diagnostics):
+        with optimizer.sampled_params(), pytest.raises(InputError, match="call it outside"):
+            asked()
 
 
 def test_noise_that_drowns_the_weights_is_warned_of_once(task):

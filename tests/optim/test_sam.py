@@ -15,8 +15,9 @@ from torch.nn.functional import cross_entropy
 from torch.optim import LBFGS, SGD, AdamW
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.batchnorm import running_statistics_kept
-from bayesmooth.optim.sam import SAM, global_norm
+from bayesmooth.optim.buffers import buffers_kept
+from bayesmooth.optim.parameters import global_norm
+from bayesmooth.optim.sam import SAM
 
 INPUTS = torch.randn(24, 5, generator=torch.Generator().manual_seed(1))
 LABELS = torch.arange(24) % 3
@@ -239,7 +240,7 @@ def test_every_layer_with_running_statistics_keeps_them(layer):
     inputs = torch.randn(6, 5, 4, generator=torch.Generator().manual_seed(0))
     layer(inputs)
     before = [b.clone() for b in layer.buffers()]
-    with running_statistics_kept():
+    with buffers_kept():
         layer(inputs + 1)
         nn.Sequential(layer)(inputs + 2)
     assert same(layer.buffers(), before)

@@ -24,8 +24,11 @@ OPTIMIZERS = {
     "bsam": lambda p, seed: BSAM(p, lr=0.3, ess=200, rho=0.1, seed=seed),
     "ivon": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, seed=seed),
     "ivon, two samples": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, mc_samples=2, seed=seed),
+    "ivon, two squares": lambda p, seed: IVON(
+        p, 0.1, 200, beta2=0.9, mc_samples=2, hess_approx="gradsq", seed=seed
+    ),
 }
-SYNCED = {"ivon": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, sync=True, seed=seed)}
+SYNCED = ("ivon", "ivon, two samples", "ivon, two squares")
 
 
 def train(model, optimizer, rows=slice(None)):
@@ -50,6 +53,8 @@ def train(model, optimizer, rows=slice(None)):
 def wrapped(kind, model):
     if kind == "sync":
         return model
+    if kind == "columns":
+        return split_by_columns(model)
     if kind == "fsdp2":
         from torch.distributed.fsdp import fully_shard
 
@@ -57,12 +62,24 @@ def wrapped(kind, model):
     return DistributedDataParallel(model, gradient_as_bucket_view=kind == "ddp, bucket views")
 
 
+def split_by_columns(model):
+    """Shards that are not one piece of their matrix, as tensor parallelism makes them; every rank sees all rows."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
+
+    plan = {name: RowwiseParallel(input_layouts=Replicate()) for name in ("0", "2")}
+    return parallelize_module(model, init_device_mesh("cpu", (RANKS,)), plan)
+
+
 def cases():
     """Every wrapper × optimizer in float64; IVON in float32 too, where its kernels work."""
     kinds = ("ddp", "ddp, bucket views", "fsdp2")
     yield from ((kind, name, torch.float64) for kind in kinds for name in OPTIMIZERS)
     yield from ((kind, "ivon", torch.float32) for kind in ("ddp", "fsdp2"))
-    yield "sync", "ivon", torch.float64
+    yield from (("sync", name, torch.float64) for name in SYNCED)
+    yield "columns", "ivon", torch.float64
+    yield "columns", "bsam", torch.float64
 
 
 def main(rank, rendezvous, out):
@@ -73,9 +90,11 @@ def main(rank, rendezvous, out):
     results = {}
     for kind, name, dtype in cases():
         model = wrapped(kind, network(dtype))
-        make = SYNCED[name] if kind == "sync" else OPTIMIZERS[name]
         seed = 5 + 100 * rank  # ranks that disagree must come to agree
-        results[f"{name} in {kind}, {dtype}"] = train(model, make(model.parameters(), seed), rows)
+        optimizer = OPTIMIZERS[name](model.parameters(), seed)
+        optimizer.param_groups[0]["sync"] = kind == "sync"
+        part = slice(None) if kind == "columns" else rows
+        results[f"{name} in {kind}, {dtype}"] = train(model, optimizer, part)
     torch.save(results, f"{out}.{rank}")
     dist.destroy_process_group()
 

@@ -20,20 +20,19 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.batchnorm import running_statistics_kept
+from bayesmooth.optim.buffers import buffers_kept
 from bayesmooth.optim.checks import check_group, seed_of
-from bayesmooth.optim.parameters import active, keep_dtypes, weights_kept, with_gradients
+from bayesmooth.optim.parameters import active, state_kept_wide, weights_kept, with_gradients
 from bayesmooth.optim.sam import check_radius
-from bayesmooth.optim.sharding import agree_on_seed, shard, start, whole
+from bayesmooth.optim.sharding import agree_on_seed, noise_of, shard, whole
 from bayesmooth.posterior import Posterior, parameter_names
-from bayesmooth.randomness import standard_normal
 
 
 class BSAM(Optimizer):
     """SAM whose radius follows the curvature, with a posterior of variance 1/(ess·s) around w.
 
     `step(closure)` calls the closure twice: at a sample from the posterior, whose loss it returns,
-    and at the worst point nearby. BatchNorm's running statistics come from the first pass.
+    and at the worst point nearby. Buffers, as BatchNorm's running statistics, are those of the first pass.
 
     >>> model = nn.Linear(4, 3)
     >>> optimizer = BSAM(model.parameters(), lr=0.5, ess=1000, seed=0)
@@ -99,7 +98,7 @@ class BSAM(Optimizer):
                 self._sample()
                 loss = closure()
             first = self._take_gradients()
-            with weights_kept(active(self)), running_statistics_kept():
+            with weights_kept(active(self)), buffers_kept():
                 self._climb(first)
                 closure()
         self._update(first)
@@ -126,8 +125,8 @@ class BSAM(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, bit for bit."""
-        super().load_state_dict(state_dict)
-        keep_dtypes(self, state_dict)
+        with state_kept_wide(self):
+            super().load_state_dict(state_dict)
 
     def _weights(self) -> Iterator[tuple[dict[str, Any], Tensor, dict[str, Any], int]]:
         """Every parameter that takes part: its group, itself, its state and its noise's stream."""
@@ -141,9 +140,7 @@ class BSAM(Optimizer):
         """w + n/√(λ s)."""
         for group, param, state, stream in self._weights():
             local, sigma = shard(param), shard(std(group, state))
-            noise = standard_normal(
-                sigma, seed=group["seed"], stream=stream, step=state["step"], offset=start(param)
-            )
+            noise = noise_of(param, sigma, seed=group["seed"], stream=stream, step=state["step"])
             local.add_(noise.mul_(sigma))
 
     def _take_gradients(self) -> dict[Tensor, Tensor]:

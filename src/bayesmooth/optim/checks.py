@@ -10,8 +10,8 @@ from bayesmooth.errors import InputError
 
 # name: (holds, the rule, the way out)
 RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
-    "lr": (lambda x: x >= 0, "must be ≥ 0", "0.1 to 0.2 is a good start"),
-    "ess": (lambda x: 0 < x < float("inf"), "must be > 0", "use the number of training examples"),
+    "lr": (lambda x: 0 <= x < float("inf"), "must be ≥ 0", "0.1 to 0.2 is a good start"),
+    "ess": (lambda x: 0 < x < 1e30, "must be > 0", "use the number of training examples"),
     "hess_init": (lambda x: 0 < x < float("inf"), "must be > 0", "0.05 to 1 is usual"),
     "beta1": (lambda x: 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
     "beta2": (
@@ -45,6 +45,16 @@ def check_group(group: dict[str, Any]) -> None:
         check_tensor(name, param)
 
 
+def check_alike(groups: list[dict[str, Any]], *names: str) -> None:
+    """What a whole step has but once."""
+    for name in names:
+        if groups[-1][name] != groups[0][name]:
+            raise InputError(
+                f"{name}={groups[-1][name]!r} in a group, {groups[0][name]!r} in the first: must be the same in all; "
+                "give it to the optimizer"
+            )
+
+
 def check_tensor(name: str, param: Tensor) -> None:
     """Only dense real tensors have the Gaussian that these optimizers learn."""
     if param.is_complex():
@@ -57,8 +67,11 @@ def check_tensor(name: str, param: Tensor) -> None:
             f"parameter {name}: layout {param.layout}; only dense tensors are supported; "
             "call .to_dense(), or give it to another optimizer"
         )
-    if not param.is_floating_point():
-        raise InputError(f"parameter {name}: {param.dtype}; weights must be floating point")
+    if param.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise InputError(
+            f"parameter {name}: {param.dtype}; weights must be floating point of 16 bits or more; "
+            "leave it out"
+        )
 
 
 def seed_of(seed: int | None, generator: torch.Generator | None) -> int:

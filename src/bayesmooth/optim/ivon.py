@@ -7,7 +7,7 @@
     m ← m − α (g/(1 − β₁ᵗ) + δ m)/(h + δ)
     σ ← 1/√(λ (h + δ))
 
-This file says when samples are drawn, kept and used; `weights.py` has the arithmetic.
+This file is what users see. `samples.py` says what becomes of a sample, `arithmetic.py` computes.
 
 References: Shen et al., "Variational Learning is Effective for Large Deep Networks", ICML 2024;
 Yang et al., "Variational Learning Induces Adaptive Label Smoothing", ICML 2025.
@@ -24,11 +24,13 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.checks import check_group, seed_of
+from bayesmooth.optim.arithmetic import perturb, restore
+from bayesmooth.optim.checks import check_alike, check_group, seed_of
 from bayesmooth.optim.diagnostics import diagnose, warn_of_drowning
-from bayesmooth.optim.parameters import keep_dtypes
-from bayesmooth.optim.sharding import agree_on_seed, average_over_ranks, whole
-from bayesmooth.optim.weights import Weight, collect, norm, perturb, restore, update
+from bayesmooth.optim.parameters import state_kept_wide
+from bayesmooth.optim.samples import Samples
+from bayesmooth.optim.sharding import agree_on_seed, whole
+from bayesmooth.optim.weights import Weight, collect
 from bayesmooth.posterior import Posterior, parameter_names
 
 EVALUATION = 2**32 - 1  # a draw number that training never reaches
@@ -56,7 +58,8 @@ class IVON(Optimizer):
 
     Several backward passes in one context add up. Several contexts before a `step` are several samples and are
     averaged. Gradients may be clipped or unscaled in the closure, or between context and `step`: what
-    `.grad` holds at the `step` is what it uses (after several samples: its scale, for all of them).
+    `.grad` holds at the `step` is what it uses (after several samples, unless each was clipped: its scale, for all
+    of them). `zero_grad()` keeps the samples so far, unless there is a NaN or inf in the last; an exception drops them.
 
     Arguments:
         lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that learning rates of SGD with momentum carry
@@ -75,7 +78,8 @@ class IVON(Optimizer):
         debias: divide g by 1 − β₁ᵗ.
         rescale_lr: see lr.
         antithetic: draw the samples of a step in pairs mirrored about the mean.
-        seed, generator: where the noise comes from; by default torch's seed. The global generator is not touched.
+        seed, generator: where the noise comes from; by default torch's seed, so that two optimizers draw alike. The
+            global generator is not touched.
         fused: None takes the CPU kernels where they apply, False never, True fails where they do not.
 
     BatchNorm's running statistics are gathered under samples, as each forward pass sees them. They suit averaged
@@ -131,6 +135,7 @@ class IVON(Optimizer):
         super().add_param_group(param_group)
         try:
             check_group(self.param_groups[-1])
+            check_alike(self.param_groups, "mc_samples", "sync")
         except InputError:
             self.param_groups.pop()
             raise
@@ -146,37 +151,42 @@ class IVON(Optimizer):
         if self._drawn:
             yield
             return
-        self._draw(train, fresh)
         try:
+            self._draw(fresh) if train else self._draw_for_evaluation()
             yield
+            self._leave(train)
         except BaseException:
             self._abandon()
             raise
-        self._leave(train)
 
     @_disable_dynamo
     @torch.no_grad()
-    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]
-        """Update mean and variance from the samples since the last step; a closure is called at new ones."""
-        loss = self._sampled_loss(closure) if closure is not None else None
-        if self._overflowed():
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update mean and variance from the samples since the last step; a closure is called at new ones.
+
+        Returns the mean of what the closure returned; parameters without a gradient stay at their mean.
+        """
+        try:
+            loss = self._sampled_loss(closure) if closure is not None else None
+            if not self._samples.count:
+                self._refuse_gradients_at_the_mean()
+            elif not self._overflowed():
+                self._samples.update(float(getattr(self, "grad_scale", None) or 1.0))
+        finally:
             self._abandon()
-        elif self._samples:
-            self._update()
-        else:
-            self._refuse_gradients_at_the_mean()
-        self._forget()
         return loss
 
+    @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As in torch; but a sample whose gradients would be lost goes into the average first."""
-        if self._pending and not self._drawn:
-            self._fold()
+        """As in torch; but a sample whose gradients would be lost goes into the average first, if it is finite."""
+        if self._samples.pending and not self._drawn:
+            self._samples.fold() if self._samples.finite() else self._samples.drop()
         super().zero_grad(set_to_none)
 
     @torch.no_grad()
     def posterior(self, model: nn.Module | None = None) -> Posterior:
         """The Gaussian over weights, by the names in `model` (or those that the constructor was given)."""
+        self._refuse_a_sample("posterior()")
         names = parameter_names(self.param_groups, model)
         mean, std = {}, {}
         for w in self._collect({}):
@@ -196,65 +206,47 @@ class IVON(Optimizer):
         std: σ, root mean square.
         steps: updates so far.
         """
+        self._refuse_a_sample("diagnostics()")
         return diagnose(self._collect({}))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As in torch; but the state of 16-bit parameters stays in float32."""
-        super().load_state_dict(state_dict)
-        keep_dtypes(self, state_dict)
+        """As in torch; but the state of 16-bit parameters stays in float32, and that of other shapes is refused."""
+        with state_kept_wide(self):
+            super().load_state_dict(state_dict)
         self._forget()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._forget()
 
-    # ---- samples: drawn → left (pending) → folded into the average, or used by the update ----
-
     def _forget(self) -> None:
         """No sample is under way."""
-        self._weights: list[Weight] = []  # of the training samples since the last step
-        self._samples = 0
-        self._pending = False  # the last of them is not folded yet
+        self._samples = Samples([], sync=False)  # of training, since the last step
         self._drawn: list[Weight] = []  # whose parameters hold a sample now
-        self._norm = 0.0
         if not hasattr(self, "_buffers"):
             self._buffers: dict[Tensor, Tensor] = {}
 
-    def _collect(self, buffers: dict[Tensor, Tensor]) -> list[Weight]:
-        return collect(self.param_groups, self.state, buffers)
+    @torch.no_grad()
+    def _draw(self, fresh: bool = True) -> None:
+        if not self._samples.count:
+            agree_on_seed(self.param_groups)
+            weights = self._collect(self._buffers)
+            warn_of_drowning(weights)
+            self._samples = Samples(weights, self.param_groups[0]["sync"])
+        self._drawn = self._samples.weights
+        self._samples.draw(fresh)
 
     @torch.no_grad()
-    def _draw(self, train: bool, fresh: bool = True) -> None:
-        if not train:
-            self._drawn = self._collect({})
-            for group in self.param_groups:
-                group["draws"] += 1
-            perturb(self._drawn, EVALUATION, train)
-            return
-        if self._pending and fresh:
-            self._fold()
-        if not self._samples:
-            agree_on_seed(self.param_groups)
-            self._weights = self._collect(self._buffers)
-            warn_of_drowning(self._weights)
-        self._samples += fresh or not self._samples
-        self._drawn = self._weights
-        perturb(self._drawn, self._samples - 1, train)
+    def _draw_for_evaluation(self) -> None:
+        self._drawn = self._collect({})
+        for group in self.param_groups:
+            group["draws"] += 1
+        perturb(self._drawn, EVALUATION, train=False)
 
     @torch.no_grad()
     def _leave(self, train: bool) -> None:
-        """The mean back into the parameters; a training sample stays pending."""
-        restore(self._drawn, keep=train)
+        self._samples.leave() if train else restore(self._drawn, keep=False)
         self._drawn = []
-        if train:
-            self._hold()
-
-    def _hold(self) -> None:
-        self._pending = True
-        for w in self._weights:
-            w.grad = w.param.grad
-        if self._samples > 1:
-            self._norm = norm(self._weights)
 
     @torch.no_grad()
     def _abandon(self) -> None:
@@ -262,67 +254,37 @@ class IVON(Optimizer):
         restore(self._drawn, keep=False)
         self._forget()
 
-    @torch.no_grad()
-    def _fold(self) -> None:
-        """The pending sample into the average; its gradients make room for the next one's."""
-        for w in self._weights:
-            w.fold(inside=bool(self._drawn))
-            w.grad = w.param.grad = None
-        self._pending = False
-
-    def _sampled_loss(self, closure: Callable[[], Tensor]) -> Tensor:
+    def _sampled_loss(self, closure: Callable[[], Any]) -> Any:
         """Mean loss over the samples. The last one stays in place: the update reads it there."""
         losses = []
-        for _ in range(self.defaults["mc_samples"]):
+        for _ in range(self.param_groups[0]["mc_samples"]):
             if self._drawn:
                 self._leave(train=True)
-            self._draw(train=True)
-            try:
-                with torch.enable_grad():
-                    losses.append(closure())
-            except BaseException:
-                self._abandon()
-                raise
-        self._hold()
-        return sum(losses[1:], losses[0]) / len(losses)
-
-    # ---- the update ----
+            self._draw()
+            with torch.enable_grad():
+                losses.append(closure())
+        self._samples.hold()
+        silent = any(loss is None for loss in losses)
+        return None if silent else sum(losses[1:], losses[0]) / len(losses)
 
     def _overflowed(self) -> bool:
-        """Whether GradScaler found an overflow in this step, or an earlier sample of it has one."""
-        found = getattr(self, "found_inf", None)
-        if found is None:
-            return False
-        sums = [w.grad_sum for w in self._weights if w.grad_sum is not None]
-        return bool(found) or not all(bool(total.isfinite().all()) for total in sums)
+        found = getattr(self, "found_inf", None)  # GradScaler's
+        return found is not None and self._samples.overflowed(found)
 
-    def _update(self) -> None:
-        for w in self._weights:
-            w.grad = w.param.grad if w.param.grad is not None and self._pending else w.grad
-        if self._samples > 1 and self._pending:
-            self._rescale()
-            for w in self._weights:
-                w.fold(inside=bool(self._drawn))
-        if self.defaults["sync"]:
-            gradients = [t for w in self._weights for t in (w.grad, w.grad_sum, w.product_sum)]
-            average_over_ranks([t for t in gradients if t is not None])
-        grad_scale = getattr(self, "grad_scale", None)
-        scale = 1.0 / float(grad_scale) if grad_scale is not None else 1.0
-        update(self._weights, self._samples, inside=bool(self._drawn), scale=scale)
+    def _collect(self, buffers: dict[Tensor, Tensor]) -> list[Weight]:
+        return collect(self.param_groups, self.state, buffers)
 
-    def _rescale(self) -> None:
-        """Clipping or unscaling since the last context reached `.grad` alone: do the same to the folded samples."""
-        factor = norm(self._weights) / self._norm if self._norm else 1.0
-        for w in self._weights:
-            if factor != 1.0 and w.grad_sum is not None and w.product_sum is not None:
-                w.grad_sum *= factor
-                w.product_sum *= factor**2 if w.group["hess_approx"] == "gradsq" else factor
+    def _refuse_a_sample(self, call: str) -> None:
+        if self._drawn:
+            raise InputError(
+                f"{call} inside a sampling context: the weights are a sample there, not the mean; call it outside"
+            )
 
     def _refuse_gradients_at_the_mean(self) -> None:
         """A step without samples is for set-up calls only: those have no gradients, or lr = 0."""
-        for w in self._collect({}):
-            if w.param.grad is not None and float(w.group["lr"]) != 0.0:
-                raise InputError(
-                    "step() found gradients but no sample: they were taken at the mean; use step(closure), or "
-                    "compute them inside `with optimizer.sampled_params(train=True):`"
-                )
+        every = [(group, param) for group in self.param_groups for param in group["params"]]
+        if any(param.grad is not None and float(group["lr"]) != 0.0 for group, param in every):
+            raise InputError(
+                "step() found gradients but no sample: they were taken at the mean; use step(closure), or "
+                "compute them inside `with optimizer.sampled_params(train=True):`"
+            )

@@ -50,11 +50,73 @@ def weights_kept(params: list[Tensor]) -> Iterator[None]:
                 torch._foreach_copy_([shard(param) for param in params], before)
 
 
-def keep_dtypes(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-    """Undo that torch casts loaded state to each parameter's dtype: ours is wider on purpose."""
-    saved = (index for group in state_dict["param_groups"] for index in group["params"])
+@torch.no_grad()
+def global_norm(tensors: list[Tensor]) -> float:
+    """‖·‖₂ of everything together, in float32 at least; shards are summed over their ranks.
+
+    >>> global_norm([torch.tensor([3.0]), torch.tensor([[4.0]], dtype=torch.float64)])
+    5.0
+    """
+    if not tensors:
+        return 0.0
+    norms: list[Any] = []
+    for dtype in dict.fromkeys(t.dtype for t in tensors):
+        alike = [t for t in tensors if t.dtype == dtype]
+        norms += torch._foreach_norm(alike, 2, torch.promote_types(dtype, torch.float32))
+    whole = [n.full_tensor() if hasattr(n, "full_tensor") else n for n in norms]
+    return float(torch.linalg.vector_norm(torch.stack([n.to(whole[0].device) for n in whole])))
+
+
+@contextmanager
+def state_kept_wide(optimizer: Optimizer) -> Iterator[None]:
+    """A `load_state_dict` inside checks what it is given, and keeps state in float32 at least.
+
+    torch casts loaded state to each parameter's dtype, and looks at neither shapes nor names.
+    """
+    loaded: dict[str, Any] = {}
+
+    def check(_: Optimizer, state_dict: dict[str, Any]) -> None:
+        _check_loaded(optimizer, state_dict)
+        loaded.update(state_dict)
+
+    def widen(_: Optimizer) -> None:
+        for param, state in _pairs(optimizer, loaded):
+            wide = torch.promote_types(param.dtype, torch.float32)
+            for key, value in state.items():
+                if isinstance(value, Tensor):
+                    copy = value.to(param.device, wide, copy=True)
+                    optimizer.state[param][key] = copy
+
+    hooks = [
+        optimizer.register_load_state_dict_pre_hook(check),
+        optimizer.register_load_state_dict_post_hook(widen, prepend=True),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _pairs(optimizer: Optimizer, loaded: dict[str, Any]) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    """Each parameter with the state that it is about to get; torch itself refuses other numbers of parameters."""
     own = (param for group in optimizer.param_groups for param in group["params"])
-    for index, param in zip(saved, own, strict=True):
-        for key, value in state_dict["state"].get(index, {}).items():
-            if isinstance(value, Tensor):
-                optimizer.state[param][key] = value.to(param.device, copy=True)
+    saved = (index for group in loaded["param_groups"] for index in group["params"])
+    for param, index in zip(own, saved, strict=False):
+        yield param, loaded["state"].get(index, {})
+
+
+def _check_loaded(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
+    name = type(optimizer).__name__
+    for group in loaded["param_groups"]:
+        if missing := sorted(optimizer.defaults.keys() - group.keys()):
+            raise InputError(
+                f"the state has no {missing[0]!r}: it is not that of {name}; start without it"
+            )
+    for number, (param, state) in enumerate(_pairs(optimizer, loaded)):
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape != param.shape:
+                raise InputError(
+                    f"parameter #{number}: {key} of shape {tuple(value.shape)} for weights of shape "
+                    f"{tuple(param.shape)}; the state is another model's; leave a new layer's out of it"
+                )

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.batchnorm import running_statistics_kept
+from bayesmooth.optim.buffers import buffers_kept
 from bayesmooth.optim.checks import check_group
-from bayesmooth.optim.parameters import active, weights_kept, with_gradients
+from bayesmooth.optim.parameters import active, global_norm, weights_kept, with_gradients
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
 
@@ -25,8 +24,9 @@ class SAM(Optimizer):
     $$ g = ∇L(w), \qquad ŵ = w + ρ\,g / (‖g‖₂ + 10^{-12}), \qquad w ← \text{base}(w, ∇L(ŵ)) $$
 
     with one norm over all parameters, and both gradients on the same batch. `step(closure)` calls
-    the closure twice, and returns the first loss, the one at w. BatchNorm's running statistics come
-    from the first pass. ρ=0 is the base optimizer, at one call a step, and weight decay is its own.
+    the closure twice, and returns the first loss, the one at w. Buffers (BatchNorm's running statistics, what a
+    loss has collected) are those of the first pass. ρ=0 is the base optimizer, at one call a step, and weight
+    decay is its own.
 
     >>> w = torch.nn.Parameter(torch.ones(2))
     >>> optimizer = SAM([w], torch.optim.SGD, rho=0.05, lr=0.1, momentum=0.9)
@@ -96,11 +96,16 @@ class SAM(Optimizer):
         Enter it after the first backward pass and run the second one inside. The scale of the first
         gradient drops out, so a GradScaler need not unscale it.
         """
-        with weights_kept(active(self)), running_statistics_kept():
+        with weights_kept(active(self)), buffers_kept():
             self._climb()
-            self.zero_grad()
+            super().zero_grad()
             yield
         self._has_second_gradient = True
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As in torch; a second gradient that no step has used is forgotten with the rest."""
+        self._has_second_gradient = False
+        super().zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own: the base optimizer's and `rho`."""
@@ -139,23 +144,6 @@ class SAM(Optimizer):
             if pairs := with_gradients(group):
                 params, grads = zip(*pairs, strict=True)
                 torch._foreach_add_(params, grads, alpha=group["rho"] / (norm + EPS))
-
-
-@torch.no_grad()
-def global_norm(tensors: list[Tensor]) -> float:
-    """‖·‖₂ of everything together, in float32 at least; shards are summed over their ranks.
-
-    >>> global_norm([torch.tensor([3.0]), torch.tensor([[4.0]], dtype=torch.float64)])
-    5.0
-    """
-    if not tensors:
-        return 0.0
-    norms: list[Any] = []
-    for dtype in dict.fromkeys(t.dtype for t in tensors):
-        alike = [t for t in tensors if t.dtype == dtype]
-        norms += torch._foreach_norm(alike, 2, torch.promote_types(dtype, torch.float32))
-    whole = [n.full_tensor() if hasattr(n, "full_tensor") else n for n in norms]
-    return float(torch.linalg.vector_norm(torch.stack([n.to(whole[0].device) for n in whole])))
 
 
 def check_radius(rho: float) -> None:

@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from bayesmooth.randomness import standard_normal
+
 
 def shard(tensor: Tensor) -> Tensor:
     """This rank's part of a DTensor; any other tensor itself."""
@@ -20,23 +22,50 @@ def whole(tensor: Tensor) -> Tensor:
     return full.detach().clone()
 
 
-def start(tensor: Tensor) -> int:
-    """Index of the shard's first element in the whole tensor."""
+def start(tensor: Tensor) -> int | None:
+    """Index of the shard's first element in the whole tensor; None where the shard is not one piece of it."""
+    shape, offset = _place(tensor)
+    split = [i for i, size in enumerate(shape) if size != tensor.shape[i]]
+    if split and math.prod(shape[: split[-1]]) > 1:
+        return None
+    return sum(o * math.prod(tensor.shape[i + 1 :]) for i, o in enumerate(offset))
+
+
+def noise_of(
+    tensor: Tensor,
+    like: Tensor,
+    *,
+    seed: int,
+    stream: int,
+    step: int,
+    draw: int = 0,
+    sign: float = 1.0,
+) -> Tensor:
+    """What this rank's shard gets of the whole tensor's noise; `like` has the shard's shape."""
+    name = {"seed": seed, "stream": stream, "step": step, "draw": draw}
+    if (offset := start(tensor)) is not None:
+        return standard_normal(like, offset=offset, sign=sign, **name)
+    every = standard_normal(like.new_empty(tensor.shape), sign=sign, **name)
+    shape, offsets = _place(tensor)
+    return every[tuple(slice(o, o + size) for o, size in zip(offsets, shape, strict=True))]
+
+
+def _place(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape of this rank's shard, and where it begins in the whole tensor, by dimension."""
     if not hasattr(tensor, "to_local"):
-        return 0
+        return tuple(tensor.shape), (0,) * tensor.ndim
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     assert isinstance(tensor, DTensor)
-    _, offset = compute_local_shape_and_global_offset(
+    return compute_local_shape_and_global_offset(
         tensor.shape, tensor.device_mesh, tensor.placements
     )
-    return sum(o * math.prod(tensor.shape[i + 1 :]) for i, o in enumerate(offset))
 
 
 def agree_on_seed(groups: list[dict[str, Any]]) -> None:
     """Rank 0's seed on every rank, so that all draw the same noise."""
-    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+    if not _ranks():
         return
     device = next((p.device for group in groups for p in group["params"]), torch.device("cpu"))
     seed = torch.tensor([group["seed"] for group in groups], device=device)
@@ -47,7 +76,27 @@ def agree_on_seed(groups: list[dict[str, Any]]) -> None:
 
 def average_over_ranks(tensors: list[Tensor]) -> None:
     """Mean over ranks, in place."""
-    if dist.is_available() and dist.is_initialized():
+    if _ranks():
         for tensor in tensors:
             dist.all_reduce(tensor)
             tensor /= dist.get_world_size()
+
+
+def mean_over_ranks(value: float, device: torch.device) -> float:
+    """The mean of a number."""
+    total = torch.tensor([value], device=device)
+    average_over_ranks([total])
+    return float(total)
+
+
+def on_any_rank(flags: list[bool], device: torch.device) -> list[bool]:
+    """Each flag, true where it is on one rank at least: what ranks decide together, they must decide alike."""
+    if not _ranks():
+        return flags
+    counts = torch.tensor(flags, dtype=torch.int32, device=device)
+    dist.all_reduce(counts)
+    return [count > 0 for count in counts.tolist()]
+
+
+def _ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

@@ -1,4 +1,4 @@
-"""BatchNorm's running statistics, held still while a network is looked at from other weights."""
+"""Buffers, held still while a network is looked at from other weights."""
 
 import re
 import warnings
@@ -7,27 +7,32 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 COMPILED_HOOK = "Using `torch.compile(module)` when there are global hooks"
 
 
 @contextmanager
-def running_statistics_kept() -> Iterator[None]:
-    """Forward passes inside leave every layer's running mean, variance and count as they were.
+def buffers_kept() -> Iterator[None]:
+    """Forward passes inside leave the buffers of every module in training mode as they were.
 
-    Needs no reference to the model: whichever module is called first is asked for its BatchNorm and
-    InstanceNorm layers. So it sees `torch.compile(model)` too, whose inner layers are traced away.
+    BatchNorm's running mean, variance and count; the labels that an online loss collects. Needs no reference to model
+    or loss: whichever module is called first is asked for its parts. So it sees `torch.compile(model)`
+    too, whose inner layers are traced away.
     """
     met: set[nn.Module] = set()
-    before: list[tuple[Tensor, Tensor]] = []
+    before: list[tuple[nn.Module, str, Tensor, Tensor]] = []
 
     def remember(module: nn.Module, inputs: object) -> None:
         if module not in met:
             new = set(module.modules()) - met
             met.update(new)
-            before.extend((buffer, buffer.clone()) for part in new for buffer in _statistics(part))
+            before.extend(
+                (part, name, buffer, buffer.clone())
+                for part in new
+                if part.training
+                for name, buffer in part.named_buffers(recurse=False)
+            )
 
     _expect_compiled_modules()
     hook = register_module_forward_pre_hook(remember)
@@ -36,16 +41,8 @@ def running_statistics_kept() -> Iterator[None]:
     finally:
         hook.remove()
         with torch.no_grad():
-            for buffer, value in before:
-                buffer.copy_(value)
-
-
-def _statistics(module: nn.Module) -> list[Tensor]:
-    """The buffers that a training forward pass of this layer moves."""
-    if not (isinstance(module, _NormBase) and module.training):
-        return []
-    buffers = (module.running_mean, module.running_var, module.num_batches_tracked)
-    return [buffer for buffer in buffers if buffer is not None]
+            for part, name, buffer, value in before:
+                part._buffers[name] = buffer.copy_(value)
 
 
 def _expect_compiled_modules() -> None:

@@ -1,0 +1,192 @@
+"""What becomes of a sample, also when the caller changes its mind or something breaks."""
+
+import pytest
+import torch
+from torch import nn
+
+from bayesmooth.optim import IVON, arithmetic
+
+F = nn.functional
+PATHS = {"fused": None, "plain": False}
+
+
+def weights_of(model):
+    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+
+
+@pytest.fixture(params=PATHS)
+def made(task, request):
+    """A model and its optimizer, anew at every call, on the kernels and on torch."""
+
+    def make(**settings):
+        model = task.net()
+        settings = {"weight_decay": 0.0, "seed": 0, "fused": PATHS[request.param]} | settings
+        return model, IVON(model.parameters(), 0.1, 40, **settings)
+
+    return make
+
+
+def take(task, model, optimizer, scale=1.0, rows=slice(None), fresh=True):
+    """A sample with gradients."""
+    with optimizer.sampled_params(train=True, fresh=fresh):
+        (scale * F.cross_entropy(model(task.x[rows]), task.y[rows])).backward()
+
+
+def after(task, model, optimizer):
+    optimizer.step()
+    return weights_of(model)
+
+
+# ---- errors ----
+
+
+def test_a_closure_without_a_return_value_steps_like_any_other(task, made):
+    (model, optimizer), (twin, control) = made(), made()
+    assert optimizer.step(lambda: task.closure(model, optimizer, task.x, task.y)() and None) is None
+    control.step(task.closure(twin, control, task.x, task.y))
+    assert torch.equal(weights_of(model), weights_of(twin))
+
+
+def test_a_closure_without_a_backward_pass_leaves_the_mean(task, made):
+    model, optimizer = made()
+    mean = weights_of(model)
+    optimizer.step(lambda: F.cross_entropy(model(task.x), task.y))
+    assert torch.equal(weights_of(model), mean)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 4])
+def test_a_draw_that_fails_half_way_brings_every_mean_back(task, monkeypatch, failing):
+    model, twin = task.net(), task.net()
+    optimizer, control = (IVON(m.parameters(), 0.1, 40, seed=0, fused=False) for m in (model, twin))
+    mean, real, calls = weights_of(model), arithmetic.noise_of, []
+
+    def short_of_memory(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == failing:
+            raise MemoryError
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(arithmetic, "noise_of", short_of_memory)
+    with pytest.raises(MemoryError):
+        optimizer.step(task.closure(model, optimizer, task.x, task.y))
+    assert torch.equal(weights_of(model), mean)
+    for m, o in ((model, optimizer), (twin, control)):
+        o.step(task.closure(m, o, task.x, task.y))
+    assert torch.equal(weights_of(model), weights_of(twin))
+
+
+@pytest.mark.parametrize("kernel", ["sample", "swap"])
+def test_ctrl_c_while_a_kernel_runs_brings_every_mean_back(task, monkeypatch, kernel):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 40, seed=0)
+    mean, real = weights_of(model), arithmetic.run
+
+    def interrupted(name, *args):
+        real(name, *args)
+        if name == kernel:  # Python raises it once the C code returns
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(arithmetic, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            take(task, model, optimizer)
+    assert torch.equal(weights_of(model), mean)
+    take(task, model, optimizer)
+    assert not torch.equal(after(task, model, optimizer), mean)
+
+
+def test_a_failing_update_brings_the_mean_back(task, monkeypatch):
+    model = task.net(torch.float64)
+    optimizer = IVON(model.parameters(), 0.1, 40, seed=0)
+    mean = weights_of(model)
+
+    def breaks(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(arithmetic, "_update", breaks)
+    with pytest.raises(MemoryError):
+        optimizer.step(task.closure(model, optimizer, task.x, task.y))
+    assert torch.equal(weights_of(model), mean)
+
+
+# ---- what counts ----
+
+
+def test_a_gradient_that_the_caller_removes_does_not_move_its_weight(task, made):
+    model, optimizer = made()
+    last = model[2].weight.detach().clone()
+    take(task, model, optimizer)
+    model[2].weight.grad = None
+    optimizer.step()
+    assert torch.equal(model[2].weight, last)
+    assert not torch.equal(model[0].weight, task.net()[0].weight)
+
+
+def test_zero_grad_keeps_a_sample_that_is_finite(task, made):
+    (model, optimizer), (twin, control) = made(), made()
+    take(task, model, optimizer)
+    optimizer.zero_grad()
+    take(task, twin, control)
+    torch.testing.assert_close(after(task, model, optimizer), after(task, twin, control))
+
+
+@pytest.mark.parametrize("worth", [float("nan"), float("inf")])
+def test_zero_grad_drops_a_sample_that_is_not(task, made, worth):
+    (model, optimizer), (twin, control) = made(), made()
+    take(task, model, optimizer, scale=worth)
+    optimizer.zero_grad()
+    for m, o in ((model, optimizer), (twin, control)):
+        take(task, m, o)
+    assert torch.equal(after(task, model, optimizer), after(task, twin, control))
+
+
+def test_a_context_without_a_backward_pass_is_no_sample(task, made):
+    (model, optimizer), (twin, control) = made(), made()
+    for m, o in ((model, optimizer), (twin, control)):
+        take(task, m, o)
+    with optimizer.sampled_params(train=True):
+        pass
+    torch.testing.assert_close(after(task, model, optimizer), after(task, twin, control))
+
+
+def test_micro_batches_of_a_sample_add_up_also_over_zero_grad(task, made):
+    (model, optimizer), (twin, control) = made(), made()
+    halves = slice(0, 20), slice(20, 40)
+    take(task, model, optimizer, rows=halves[0])
+    optimizer.zero_grad()
+    take(task, model, optimizer, rows=halves[1], fresh=False)
+    take(task, twin, control, scale=2.0)
+    torch.testing.assert_close(after(task, model, optimizer), after(task, twin, control))
+
+
+def test_clipping_each_of_several_samples_is_not_done_to_them_twice(task, made):
+    def norms_clipped(m):
+        nn.utils.clip_grad_norm_(m.parameters(), 0.01)
+
+    (model, optimizer), (twin, control) = made(), made()
+    for _ in range(3):
+        take(task, model, optimizer)
+        norms_clipped(model)
+        with control.sampled_params(train=True):
+            F.cross_entropy(twin(task.x), task.y).backward()
+            norms_clipped(twin)
+    torch.testing.assert_close(after(task, model, optimizer), after(task, twin, control))
+
+
+# ---- where the settings stand ----
+
+
+def test_the_number_of_samples_is_the_groups(task, made):
+    model, optimizer = made()
+    calls = []
+
+    def closure():
+        calls.append(1)
+        return task.closure(model, optimizer, task.x, task.y)()
+
+    optimizer.param_groups[0]["mc_samples"] = 3
+    optimizer.step(closure)
+    assert len(calls) == 3
+    optimizer.load_state_dict(made(mc_samples=2)[1].state_dict())
+    optimizer.step(closure)
+    assert len(calls) == 5
