@@ -3,6 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -224,3 +225,13 @@ def test_wrong_numbers_of_bins_and_places_are_errors():
         metrics.ece(GOOD, LABELS, bins=0)
     with pytest.raises(InputError, match="k=3: must be between 1"):
         metrics.precision_at_k(torch.tensor([1.0, 2.0]), torch.tensor([True, False]), k=3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=12))
+def test_rank_correlation_is_scipys_ties_included(pairs):
+    one, other = torch.tensor(pairs, dtype=torch.float64).T
+    ours = metrics.rank_correlation(one, other)
+    if len(set(one.tolist())) < 2 or len(set(other.tolist())) < 2:
+        assert math.isnan(ours)
+    else:
+        assert ours == pytest.approx(scipy.stats.spearmanr(one, other).statistic, abs=1e-6)

@@ -49,3 +49,14 @@ def test_reproduce_says_where_it_wrote(tmp_path, capsys):
 def test_an_unknown_study_is_refused(capsys):
     assert main(["reproduce", "fig99"]) == 2
     assert "study 'fig99': must be all, or one of" in capsys.readouterr().err
+
+
+def test_a_study_that_cannot_run_does_not_stop_the_others(tmp_path, capsys, monkeypatch):
+    chosen = {name: STUDIES[name] for name in ("natural-noise", "sigmoid-noise")}
+    monkeypatch.setattr("bayesmooth.cli.studies.STUDIES", chosen)
+    places = ["--out", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    wrong = ["--set", "train.seed=7"]  # which sigmoid-noise, without a run, has no use for
+    assert main(["reproduce", "all", "--scale", "smoke", "--quiet", *places, *wrong]) == 1
+    said = capsys.readouterr()
+    assert "natural-noise: --set train.seed=7" in said.err
+    assert (tmp_path / "results" / "sigmoid-noise.png").exists()

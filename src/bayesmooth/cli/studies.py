@@ -1,6 +1,7 @@
 """`reproduce` and `studies`."""
 
 import shlex
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -27,20 +28,27 @@ def reproduce(arguments: Namespace) -> int:
         raise InputError(f"study {unknown[0]!r}: must be all, or one of {', '.join(STUDIES)}")
     out = arguments.out or Path("results") / scale.name
     place = Place(out, arguments.runs or Path("runs") / scale.name, arguments.data_dir)
-    outcomes = []
+    outcomes, failed = [], False
     for name in chosen:
-        with executor(arguments) as where:
-            outcomes += reproduce_study(
-                STUDIES[name],
-                scale,
-                place,
-                where,
-                settings=arguments.settings,
-                command=command(name, arguments),
-                **how(arguments),
-            )
-        print(f"{name}: {out / name}.png .svg .csv .json, {out / 'index.html'}")
-    return report(outcomes)
+        try:
+            with executor(arguments) as where:
+                outcomes += reproduce_study(
+                    STUDIES[name],
+                    scale,
+                    place,
+                    where,
+                    settings=arguments.settings,
+                    command=command(name, arguments),
+                    **how(arguments),
+                )
+        except InputError as problem:
+            if len(chosen) == 1:
+                raise
+            failed = True  # one study without its data does not stop the rest
+            print(f"{name}: {problem}", file=sys.stderr)
+        else:
+            print(f"{name}: {out / name}.png .svg .csv .json, {out / 'index.html'}")
+    return report(outcomes) or int(failed)
 
 
 def reproduce_arguments(parser: ArgumentParser) -> None:

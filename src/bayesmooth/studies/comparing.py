@@ -69,20 +69,33 @@ def equals_sam(table: Table) -> list[Claim]:
     peak = Claim(
         "IVON is comparable with SAM at its best ρ", measured(table, "SAM"), comparable(pairs)
     )
-    losses = [sensitivity(where(table, noise=noise, method="SAM")) for noise in levels(table)]
-    known = [loss for loss in losses if loss is not None]
+    costs = sensitivities(where(table, method="SAM"))
     sensitive = Claim(
         "SAM is sensitive to ρ",
-        f"from the best to the worst ρ: {', '.join(f'{100 * loss:.1f}' for loss in known)} points",
-        holds([loss >= SENSITIVE for loss in known]),
+        f"from the best to the worst ρ: {in_words(costs)}",
+        holds([mean(cost) >= SENSITIVE for cost in costs.values()]),
     )
     return [*overtakes(table), peak, sensitive]
 
 
-def sensitivity(table: Table) -> float | None:
-    """Mean accuracy at the best strength less that at the worst."""
-    means = [mean(values) for _, values in curve(table) if values]
-    return max(means) - min(means) if len(means) > 1 else None
+def sensitivities(table: Table) -> dict[str, list[float]]:
+    """By noise: what the worst strength costs against the best, a number a seed."""
+    found = {}
+    for noise in levels(table):
+        rows = where(table, noise=noise)
+        points = [(mean(values), at) for at, values in curve(rows) if values]
+        if len(points) > 1:
+            top, low = (where(rows, strength=at) for _, at in (max(points), min(points)))
+            pairs = [[column(where(r, seed=s)) for r in (top, low)] for s in distinct(rows, "seed")]
+            found[noise] = [high[0] - deep[0] for high, deep in pairs if high and deep]
+    return {noise: costs for noise, costs in found.items() if costs}
+
+
+def in_words(costs: dict[str, list[float]]) -> str:
+    """A noise after another."""
+    return (
+        "; ".join(f"{noise}: {said(cost, 'points')}" for noise, cost in costs.items()) or "nothing"
+    )
 
 
 def measured(table: Table, method: str, by: str = "accuracy") -> str:
@@ -92,5 +105,6 @@ def measured(table: Table, method: str, by: str = "accuracy") -> str:
     for noise in levels(table):
         strength, values = best(where(table, noise=noise, method=method), by)
         ours = said(chosen(table, noise, "IVON"))
-        parts.append(f"{noise}: IVON {ours}, {method} {said(values)} at {symbol} = {strength:g}")
+        others = f"{said(values)} at {symbol} = {strength:g}" if values else "not measured"
+        parts.append(f"{noise}: IVON {ours}, {method} {others}")
     return "; ".join(parts)

@@ -24,7 +24,7 @@ def draw(table: Table, out: Path) -> None:
         for method, name in NAMES.items():
             points = [(kappa(noise), chosen(table, noise, method)) for noise in levels(table)]
             line(axis, method, points, name)
-        axis.set(xlabel="noise of the cleanest class, κ", ylabel="test accuracy (%)")
+        axis.set(xlabel="noise κ (class $i$: κ + .05 $i$)", ylabel="test accuracy (%)")
         axis.set_title(f"{data_name(table)}, data-dependent noise")
         axis.set_xticks([kappa(noise) for noise in levels(table)])
         axis.legend()

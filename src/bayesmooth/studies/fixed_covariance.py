@@ -7,7 +7,7 @@ from bayesmooth.studies.verdict import Claim, ahead
 
 
 def claims(table: Table) -> list[Claim]:
-    """Learned beats fixed, both at their best h₀ and at each."""
+    """Learned beats fixed, both at their best h₀."""
     noises = distinct(table, "noise")
     rows = {(n, m): where(table, noise=n, method=m) for n in noises for m in (LEARNED, FIXED)}
     pairs = [(best(rows[n, LEARNED])[1], best(rows[n, FIXED])[1]) for n in noises]

@@ -2,20 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from bayesmooth.studies.methods import Cell
 from bayesmooth.studies.noise_of import (
     ALPHA,
-    ivon_cell,
+    first_seed,
+    ivon_cells,
     picture_from,
     picture_text,
     smoothing_noise,
-    training_noise,
+    training_noises,
 )
 from bayesmooth.studies.study import Study
 from bayesmooth.studies.style import COLOURS, PAGE, data_name, figure, picture
-from bayesmooth.studies.table import Table, column
+from bayesmooth.studies.table import Table, column, distinct, told, where
 from bayesmooth.studies.verdict import Claim, holds
 from bayesmooth.training import Run
 
@@ -24,32 +26,32 @@ SHOWN = 8  # pictures of each extreme
 
 def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
     """½‖ε‖₁ of every example in rising order, beside LS's, and whether the network is right about it."""
-    found = training_noise(cells, runs, data_dir)
-    if found is None:
-        return []
-    examples, noise = found
-    order = noise.magnitude.argsort().tolist()
-    same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
-    extremes = {*order[:SHOWN], *order[-SHOWN:]}
-    right = noise.logits.argmax(1) == examples.labels
-    margin = noise.probabilities.topk(2).values
-    return [
-        {
-            "data": cells[0].labels["data"],
-            "id": i,
-            "label": int(examples.labels[i]),
-            "ivon_noise": float(noise.magnitude[i]),
-            "ls_noise": same,
-            "margin": float(margin[i, 0] - margin[i, 1]),
-            "right": int(right[i]),
-            "pixels": picture_text(examples.inputs[i : i + 1][0, 0]) if i in extremes else "",  # type: ignore[index]
-        }
-        for i in order
-    ]
+    rows: Table = []
+    for facts, examples, noise in training_noises(cells, runs, data_dir):
+        order = noise.magnitude.argsort().tolist()
+        same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
+        extremes = {*order[:SHOWN], *order[-SHOWN:]}
+        right = noise.logits.argmax(1) == examples.labels
+        margin = noise.probabilities.topk(2).values
+        rows += [
+            {
+                **facts,
+                "id": i,
+                "label": int(examples.labels[i]),
+                "ivon_noise": float(noise.magnitude[i]),
+                "ls_noise": same,
+                "margin": float(margin[i, 0] - margin[i, 1]),
+                "right": int(right[i]),
+                "pixels": picture_text(examples.inputs[i : i + 1][0, 0]) if i in extremes else "",  # type: ignore[index]
+            }
+            for i in order
+        ]
+    return rows
 
 
 def draw(table: Table, out: Path) -> None:
     """The sorted noise on the left, pictures on the right: highest above, lowest below."""
+    table = first_seed(table)
     size: dict[str, Any] = {
         "width": PAGE,
         "height": 2.6,
@@ -76,30 +78,36 @@ def _curve(axis: Any, table: Table) -> None:
 
 
 def claims(table: Table) -> list[Claim]:
-    """IVON's noise differs between examples, and is high where the network is unsure or wrong."""
-    tenth = max(len(table) // 10, 1)
-    low, high = table[:tenth], table[-tenth:]
-    if not table:
+    """IVON's noise differs between examples, and is high where the network is unsure or wrong, whatever the seed."""
+    found = [_tenths(where(table, seed=seed)) for seed in distinct(table, "seed")]
+    if not found:
         return [Claim(SAYS, "nothing", "not run")]
-    values = column(table, "ivon_noise")
-    unsure = {
-        name: sum(column(rows, "margin")) / len(rows)
-        for name, rows in (("low", low), ("high", high))
-    }
-    wrong = {
-        name: 1 - sum(column(rows, "right")) / len(rows)
-        for name, rows in (("low", low), ("high", high))
-    }
+    said = {key: told([each[key] for each in found], ".2g") for key in found[0]}
     measured = (
-        f"½‖ε‖₁ from {values[0]:.2g} to {values[-1]:.2g}; margin {unsure['high']:.2f} in the tenth with most noise, "
-        f"{unsure['low']:.2f} in that with least; wrong {100 * wrong['high']:.1f} and {100 * wrong['low']:.1f} %"
+        f"½‖ε‖₁ from {said['least']} to {said['most']}; margin {said['margin, high']} in the tenth with most noise, "
+        f"{said['margin, low']} in that with least; share wrong {said['wrong, high']} and {said['wrong, low']}"
     )
     parts = [
-        values[-1] > 10 * values[0],
-        unsure["high"] < unsure["low"],
-        wrong["high"] >= wrong["low"],
+        part
+        for each in found
+        for part in (
+            each["most"] > 10 * each["least"],
+            each["margin, high"] < each["margin, low"],
+            each["wrong, high"] >= each["wrong, low"],
+        )
     ]
     return [Claim(SAYS, measured, holds(parts))]
+
+
+def _tenths(rows: Table) -> dict[str, float]:
+    """Of one seed: the extremes, and the tenths of the examples with the least noise and the most."""
+    tenth = max(len(rows) // 10, 1)
+    values = column(rows, "ivon_noise")
+    found = {"least": values[0], "most": values[-1]}
+    for name, part in (("low", rows[:tenth]), ("high", rows[-tenth:])):
+        found[f"margin, {name}"] = mean(column(part, "margin"))
+        found[f"wrong, {name}"] = 1 - mean(column(part, "right"))
+    return found
 
 
 SAYS = "IVON's noise differs by example; it is high for atypical or unclear examples and low for regular ones"
@@ -109,7 +117,7 @@ STUDY = Study(
     "fig: mnist_noise_distribution",
     "Label noise on MNIST",
     "sorted noise of IVON and LS, the highest and lowest examples as pictures",
-    lambda scale: [ivon_cell(scale, "mnist")],
+    lambda scale: ivon_cells(scale, "mnist"),
     draw,
     claims,
     measure,

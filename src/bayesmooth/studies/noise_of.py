@@ -1,7 +1,7 @@
 """The label noise of finished runs, as rows of a table; pictures go along as text."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +13,61 @@ from bayesmooth.data import Examples
 from bayesmooth.labelnoise import LabelNoise, label_noise
 from bayesmooth.studies.methods import NOISES, Cell, ivon, recipe
 from bayesmooth.studies.scale import Scale
+from bayesmooth.studies.table import Row, Table, where
 from bayesmooth.training import Run
 
 ALPHA = 0.1  # of the label smoothing that variational noise is shown beside
+NEIGHBOURS = 10
 
 
-def ivon_cell(scale: Scale, name: str) -> Cell:
-    """IVON on clean labels, the first seed."""
-    task, seed = scale.task(name), scale.seeds[0]
-    labels = {
-        "data": task.data["name"],
-        "method": "IVON",
-        "samples": scale.noise_samples,
-        "seed": seed,
-    }
-    made = recipe(scale, task, NOISES["none"], {"name": "ce"}, ivon(task), seed)
-    return Cell(labels, made)
+def ivon_cells(scale: Scale, name: str) -> list[Cell]:
+    """IVON on clean labels."""
+    task = scale.task(name)
+    facts = {"data": task.data["name"], "method": "IVON", "samples": scale.noise_samples}
+    return [
+        Cell(
+            {**facts, "seed": seed},
+            recipe(scale, task, NOISES["none"], {"name": "ce"}, ivon(task), seed),
+        )
+        for seed in scale.seeds
+    ]
 
 
-def training_noise(
+def training_noises(
     cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None
-) -> tuple[Examples, LabelNoise] | None:
-    """Of the first cell: its training examples, and the expected noise at the end of its run."""
-    run = runs.get(cells[0].recipe.hash)
-    if run is None:
-        return None
-    examples = run.examples("train", data_dir)
-    noise = label_noise(
-        run.model(), run.posterior(), examples, samples=cells[0].labels["samples"], quiet=True
-    )
-    return examples, noise
+) -> Iterator[tuple[Row, Examples, LabelNoise]]:
+    """Data set and seed, training examples, and the expected noise at the end, of each run that there is."""
+    for cell in cells:
+        if (run := runs.get(cell.recipe.hash)) is not None and run.status != "diverged":
+            examples = run.examples("train", data_dir)
+            noise = label_noise(
+                run.model(), run.posterior(), examples, samples=cell.labels["samples"], quiet=True
+            )
+            yield {key: cell.labels[key] for key in ("data", "seed")}, examples, noise
 
 
-def smoothing_noise(classes: int, label: int, alpha: float = ALPHA) -> Tensor:
+def first_seed(table: Table) -> Table:
+    """What a figure of single examples shows; the claims are about all seeds."""
+    return where(table, seed=table[0]["seed"]) if table else []
+
+
+def smoothing_noise(classes: int, label: int) -> Tensor:
     """ε = α(u − y), the noise of label smoothing."""
-    noise = torch.full((classes,), alpha / classes)
-    noise[label] -= alpha
+    noise = torch.full((classes,), ALPHA / classes)
+    noise[label] -= ALPHA
     return noise
+
+
+def own_kind_distance(points: Tensor, labels: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
+    """The mean distance to the nearest points of the same class.
+
+    >>> own_kind_distance(torch.tensor([[0.0], [1.0], [5.0], [0.5]]), torch.tensor([0, 0, 0, 1]), neighbours=1)
+    tensor([1., 1., 4., inf])
+    """
+    distances = torch.cdist(points, points)
+    distances[labels[:, None] != labels] = torch.inf
+    distances.fill_diagonal_(torch.inf)
+    return distances.sort(1).values[:, :neighbours].mean(1)
 
 
 def picture_text(picture: Tensor) -> str:

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data import Examples
-from bayesmooth.labelnoise import label_noise
+from bayesmooth.labelnoise import LabelNoise
 from bayesmooth.losses import OnlineLabelSmoothing
+from bayesmooth.metrics import rank_correlation
 from bayesmooth.studies.methods import NOISES, Cell, recipe, sgd
-from bayesmooth.studies.noise_of import ivon_cell, smoothing_noise
-from bayesmooth.studies.scale import Scale
+from bayesmooth.studies.noise_of import first_seed, ivon_cells, smoothing_noise, training_noises
+from bayesmooth.studies.scale import Scale, Task
 from bayesmooth.studies.study import Study
 from bayesmooth.studies.style import COLOURS, DATA, MARKERS, PAGE, figure, legend_below
-from bayesmooth.studies.table import Row, Table, column, distinct, where
+from bayesmooth.studies.table import Row, Table, column, distinct, told, where
 from bayesmooth.studies.verdict import Claim, holds
 from bayesmooth.training import Run
 
@@ -27,40 +28,42 @@ METHODS = ("LS", "OLS", "IVON")
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """IVON and OLS on clean labels; LS needs no run, its smoothed labels are known."""
-    return [cell for name in SETS for cell in (ivon_cell(scale, name), _ols_cell(scale, name))]
+    """IVON and OLS on clean labels, in turn; LS needs no run, its smoothed labels are known."""
+    sets = {scale.task(name).data["name"]: name for name in SETS}
+    return [
+        cell
+        for name in sets.values()
+        for ours in ivon_cells(scale, name)
+        for cell in (ours, _ols_cell(scale, scale.task(name), ours.labels))
+    ]
 
 
-def _ols_cell(scale: Scale, name: str) -> Cell:
-    task, seed = scale.task(name), scale.seeds[0]
-    labels = {"data": name, "method": "OLS", "seed": seed}
-    loss = {"name": "ols", "alpha": 0.5}
-    return Cell(labels, recipe(scale, task, NOISES["none"], loss, sgd(task.ls_lr), seed))
+def _ols_cell(scale: Scale, task: Task, labels: Mapping[str, Any]) -> Cell:
+    loss, seed = {"name": "ols", "alpha": 0.5}, labels["seed"]
+    made = recipe(scale, task, NOISES["none"], loss, sgd(task.ls_lr), seed)
+    return Cell({"data": labels["data"], "method": "OLS", "seed": seed}, made)
 
 
 def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
     """Off-class mass by (given class, other class): what each method adds to the labels."""
     rows: Table = []
     for ours, ols in zip(cells[::2], cells[1::2], strict=True):
-        if ours.recipe.hash not in runs or ols.recipe.hash not in runs:
-            continue
-        run, data = runs[ours.recipe.hash], ols.labels["data"]
-        examples = run.examples("train", data_dir)
-        masses = {
-            "IVON": _variational(run, examples, ours.labels["samples"]),
-            "OLS": _online(runs[ols.recipe.hash], examples.num_classes),
-            "LS": torch.stack(
-                [smoothing_noise(examples.num_classes, c) for c in range(examples.num_classes)]
-            ),
-        }
-        for method, mass in masses.items():
-            rows += _rows(data, method, mass, examples.class_names)
+        for facts, examples, noise in training_noises([ours], runs, data_dir):
+            if (online := runs.get(ols.recipe.hash)) is None:
+                continue
+            classes = range(examples.num_classes)
+            masses = {
+                "IVON": _variational(noise, examples),
+                "OLS": _online(online, examples.num_classes),
+                "LS": torch.stack([smoothing_noise(len(classes), c) for c in classes]),
+            }
+            for method, mass in masses.items():
+                rows += _rows({**facts, "method": method}, mass, examples.class_names)
     return rows
 
 
-def _variational(run: Run, examples: Examples, samples: int) -> Tensor:
+def _variational(noise: LabelNoise, examples: Examples) -> Tensor:
     """The mean of |ε| over the examples of a class."""
-    noise = label_noise(run.model(), run.posterior(), examples, samples=samples, quiet=True)
     sums = torch.zeros(examples.num_classes, examples.num_classes)
     sums.index_add_(0, examples.labels, noise.expected.abs())
     return sums / examples.labels.bincount(minlength=examples.num_classes).clamp_min(1)[:, None]
@@ -73,20 +76,14 @@ def _online(run: Run, classes: int) -> Tensor:
     return loss.alpha * loss.soft
 
 
-def _rows(data: str, method: str, mass: Tensor, names: tuple[str, ...]) -> list[Row]:
+def _rows(facts: Row, mass: Tensor, names: tuple[str, ...]) -> list[Row]:
     chosen = (
         torch.randperm(len(names), generator=torch.Generator().manual_seed(0))[:CLASSES]
         .sort()
         .values.tolist()
     )
     return [
-        {
-            "data": data,
-            "method": method,
-            "class": names[c],
-            "other": names[j],
-            "mass": float(mass[c, j]),
-        }
+        {**facts, "class": names[c], "other": names[j], "mass": float(mass[c, j])}
         for c in chosen
         for j in chosen
         if c != j
@@ -95,6 +92,7 @@ def _rows(data: str, method: str, mass: Tensor, names: tuple[str, ...]) -> list[
 
 def draw(table: Table, out: Path) -> None:
     """A row a data set, a panel for each of three given classes, on a log scale."""
+    table = first_seed(table)
     sets = distinct(table, "data")
     with figure(
         out, len(sets), PANELS, width=PAGE, height=1.9 * len(sets) + 0.3, sharey="row"
@@ -118,35 +116,37 @@ def _panel(axis: Any, rows: Table) -> None:
 
 def claims(table: Table) -> list[Claim]:
     """The pattern is that of OLS, the noise stronger."""
-    sets = distinct(table, "data")
-    masses = {(d, m): column(where(table, data=d, method=m), "mass") for d in sets for m in METHODS}
-    ranks = [rank_correlation(masses[d, "IVON"], masses[d, "OLS"]) for d in sets]
-    means = {key: mean(values) for key, values in masses.items()}
+    ranks: dict[str, list[float]] = {}
+    means: dict[str, dict[str, list[float]]] = {}
+    for data in distinct(table, "data"):
+        for seed in distinct(where(table, data=data), "seed"):
+            masses = {
+                m: column(where(table, data=data, seed=seed, method=m), "mass") for m in METHODS
+            }
+            rank = rank_correlation(torch.tensor(masses["IVON"]), torch.tensor(masses["OLS"]))
+            ranks.setdefault(data, []).append(rank)
+            for method, values in masses.items():
+                means.setdefault(data, {}).setdefault(method, []).append(mean(values))
+    words = [
+        f"{data}: mean mass " + ", ".join(f"{m} {told(v, '.2g')}" for m, v in of.items())
+        for data, of in means.items()
+    ]
+    shown = f"over {CLASSES} classes"
     return [
         Claim(
             "IVON's smoothed labels are distributed as those of OLS",
-            "; ".join(f"{d}: rank correlation {r:.2f}" for d, r in zip(sets, ranks, strict=True)),
-            holds([r > 0.5 for r in ranks]),
+            "; ".join(f"{d}: rank correlation {shown} {told(r)}" for d, r in ranks.items())
+            or "nothing",
+            holds([rank > 0.5 for each in ranks.values() for rank in each]),
         ),
         Claim(
             "IVON tends to induce stronger noise than OLS",
-            "; ".join(
-                f"{d}: mean mass " + ", ".join(f"{m} {means[d, m]:.2g}" for m in METHODS)
-                for d in sets
+            "; ".join(words) or "nothing",
+            holds(
+                [i > o for of in means.values() for i, o in zip(of["IVON"], of["OLS"], strict=True)]
             ),
-            holds([means[d, "IVON"] > means[d, "OLS"] for d in sets]),
         ),
     ]
-
-
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's: the correlation of the ranks.
-
-    >>> rank_correlation([1, 2, 3, 4], [10, 20, 30, 35]), rank_correlation([1, 2, 3], [3, 2, 1])
-    (1.0, -1.0)
-    """
-    ranks = torch.tensor([a, b], dtype=torch.float64).argsort(1).argsort(1).double()
-    return round(float(torch.corrcoef(ranks)[0, 1]), 6)
 
 
 STUDY = Study(

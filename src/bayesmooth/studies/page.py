@@ -2,11 +2,12 @@
 
 import base64
 import json
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from bayesmooth.progress import duration
+from bayesmooth.training.files import write_atomically
 
 MARKS = {
     "reproduced": "#00734f",
@@ -24,28 +25,32 @@ code { background: #f3f3f3; padding: .1rem .3rem; border-radius: 3px; }
 """
 
 
-def write_page(out: Path) -> Path:
-    """`index.html` in a directory of results: every study's figure, claims and verdicts."""
-    studies = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
-    body = "\n".join(_section(study, out) for study in studies)
+def write_page(out: Path, names: Iterable[str]) -> Path:
+    """`index.html` in a directory of results: figure, claims and verdicts of each of these studies that is there."""
+    body = "\n".join(_section(name, out) for name in names if (out / f"{name}.json").exists())
     page = out / "index.html"
-    page.write_text(
+    write_atomically(
+        page,
         "<!doctype html><html lang='en'><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>bayesmooth: studies</title><style>{STYLE}</style>\n"
-        f"<main><h1>The paper's figures, claim by claim</h1>\n{body}\n</main></html>\n"
+        f"<main><h1>The paper's figures, claim by claim</h1>\n{body}\n</main></html>\n",
     )
     return page
 
 
-def _section(study: dict[str, Any], out: Path) -> str:
-    picture = out / f"{study['study']}.png"
-    data = base64.b64encode(picture.read_bytes()).decode()
+def _section(name: str, out: Path) -> str:
+    try:
+        study = json.loads((out / f"{name}.json").read_text())
+        data = base64.b64encode((out / f"{name}.png").read_bytes()).decode()
+    except (OSError, ValueError):
+        return f"<section><h2>{name}</h2><p>Its files are damaged: run it again.</p></section>"
     rows = "\n".join(_claim(claim) for claim in study["claims"])
     facts = [
         f"{study['scale']} scale",
         f"{study['runs']} runs",
         f"{duration(study['seconds'])} of training",
+        *(f"{study[what]} runs {what}" for what in ("missing", "diverged") if study.get(what)),
     ]
     return (
         f"<section id='{escape(study['study'])}'><h2>{escape(study['title'])}</h2>"

@@ -3,17 +3,18 @@
 import json
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bayesmooth.errors import InputError
-from bayesmooth.studies import table
+from bayesmooth.studies import STUDIES, table
 from bayesmooth.studies.methods import Cell
 from bayesmooth.studies.page import write_page
 from bayesmooth.studies.scale import Scale
 from bayesmooth.studies.study import Study
 from bayesmooth.training import Recipe, Run, toml
+from bayesmooth.training.files import write_atomically
 from bayesmooth.training.sweep import OVER, Outcome, sweep
 
 
@@ -41,6 +42,7 @@ def reproduce(
     Writes `name`.csv, .png, .svg and .json to the directory `place.out`, and the page of all studies there.
     """
     cells = changed(study.cells(scale), settings)
+    _make(place.out)
     names = {cell.recipe.hash: cell.name for cell in cells}
     outcomes = sweep(
         [cell.recipe for cell in cells],
@@ -68,40 +70,67 @@ def publish(
     command: str = "",
 ) -> None:
     """The files of a study, from the runs that there are."""
-    place.out.mkdir(parents=True, exist_ok=True)
     file = place.out / f"{study.name}.csv"
     table.write(study.measure(cells, runs, place.data_dir), file)
     facts = {
         "scale": scale.name,
         "command": command,
         "runs": len(runs),
+        "missing": len({cell.recipe.hash for cell in cells} - runs.keys()),
+        "diverged": sum(run.status == "diverged" for run in runs.values()),
         "seconds": round(sum(run.seconds() for run in runs.values())),
     }
     redraw(study, place.out, facts)
 
 
 def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
-    """Figure, claims and page, from the CSV alone."""
+    """Figure, claims and page, from the CSV alone. Where runs are missing, nothing is judged."""
     rows = table.read(out / f"{study.name}.csv")
     study.draw(rows, out / study.name)
+    claims = study.claims(rows)
+    if facts.get("missing"):
+        claims = [replace(claim, verdict="not run") for claim in claims]
     content = {
         "study": study.name,
         "figure": study.figure,
         "title": study.title,
         "shows": study.shows,
         **facts,
-        "claims": [asdict(claim) for claim in study.claims(rows)],
+        "claims": [asdict(claim) for claim in claims],
     }
     text = json.dumps(content, indent=2, ensure_ascii=False)
-    (out / f"{study.name}.json").write_text(text + "\n")
-    write_page(out)
+    write_atomically(out / f"{study.name}.json", text + "\n")
+    write_page(out, STUDIES)
+
+
+def _make(out: Path) -> None:
+    """Before hours of training, not after them."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / ".writable", "")
+        (out / ".writable").unlink()
+    except OSError as error:
+        raise InputError(
+            f"{out}: results cannot be written there: {error.strerror}; choose another --out"
+        ) from None
+
+
+LABELLED = ("corruption.", "train.seed")  # what tables and figures call the cells by
 
 
 def changed(cells: Sequence[Cell], settings: Sequence[str]) -> list[Cell]:
     """The same cells with these settings in every recipe."""
-    if not settings:
-        return list(cells)
-    return [
+    for setting in settings:
+        if cells and setting.strip().startswith(LABELLED):
+            raise InputError(
+                f"--set {setting}: a study decides its noise and seeds itself; use `bayesmooth sweep` for others"
+            )
+    made = [
         Cell(cell.labels, Recipe.from_dict(toml.override(cell.recipe.to_dict(), settings)))
         for cell in cells
     ]
+    if len({c.recipe.hash for c in made}) < len({c.recipe.hash for c in cells}):
+        raise InputError(
+            f"--set {' --set '.join(settings)}: makes runs equal that the study compares; use `bayesmooth sweep`"
+        )
+    return made

@@ -151,7 +151,9 @@ FULL = Scale(
     "the paper's settings, for GPUs",
     {
         # The paper says "3-layers convolutional neural networks" and no more: the rest as on CIFAR-10.
-        "mnist": Task({"name": "mnist"}, {"name": "cnn"}, 20, warmup=1 / 20),
+        "mnist": Task(
+            {"name": "mnist"}, {"name": "cnn"}, 20, beta2=beta2(20 * 1200), warmup=1 / 20
+        ),
         "cifar10": _full("cifar10"),
         "cifar100": _full("cifar100", **_SYMMETRIC),
         "cifar100, symmetric 20 %": _full("cifar100", **_SYMMETRIC),

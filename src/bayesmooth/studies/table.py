@@ -1,6 +1,7 @@
 """The table behind a figure: a row a cell, its labels and what was measured; CSV out and in."""
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from bayesmooth.studies.methods import Cell
 from bayesmooth.training import Run
+from bayesmooth.training.files import read_json, write_atomically
+from bayesmooth.training.run import DATA
 
 Row = dict[str, Any]
 Table = list[Row]
@@ -37,7 +40,10 @@ def figures(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | Non
 def final(run: Run) -> Row:
     """The last figures of a run; a diverged run has none, and counts as chance."""
     if run.status == "diverged":
-        return {"accuracy": 0.0, "at_mean": 0.0, "nll": math.inf, "ece": 1.0, "validation": 0.0}
+        classes = len(read_json(run.path / DATA)["class_names"])
+        chance = 1 / classes
+        own = {"accuracy": chance, "nll": math.log(classes), "ece": 0.0}
+        return {**own, "at_mean": chance, "validation": chance, "diverged": 1}
     report = run.report()
     own = {name: report.get(f"averaged.{name}", report[f"test.{name}"]) for name in FIGURES}
     return {
@@ -52,11 +58,12 @@ def final(run: Run) -> Row:
 def write(table: Sequence[Row], path: Path) -> None:
     """CSV with six digits."""
     columns = list(dict.fromkeys(key for row in table for key in row))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        for row in table:
-            writer.writerow({key: _cell(value) for key, value in row.items()})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in table:
+        writer.writerow({key: _cell(value) for key, value in row.items()})
+    write_atomically(path, text.getvalue())
 
 
 def read(path: Path) -> Table:
@@ -103,12 +110,16 @@ def curve(
 
 
 def best(table: Iterable[Row], by: str = "accuracy") -> tuple[float, list[float]]:
-    """(strength, accuracy of its seeds) where the mean of `by` is largest; (nan, []) of nothing."""
+    """(strength, accuracy of its seeds) where the mean of `by` is largest; (nan, []) of nothing.
+
+    A strength that lacks some of the seeds does not take part: one lucky seed is no mean.
+    """
     rows = list(table)
     chosen = [(at, values) for at, values in curve(rows, y=by) if values]
+    seeds = max((len(values) for _, values in chosen), default=0)
     if not chosen:
         return math.nan, []
-    strength = max(chosen, key=lambda pair: mean(pair[1]))[0]
+    strength = max((pair for pair in chosen if len(pair[1]) == seeds), key=lambda p: mean(p[1]))[0]
     return strength, column(where(rows, strength=strength))
 
 
@@ -117,12 +128,25 @@ def spread(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def said(values: Sequence[float]) -> str:
-    """Accuracies in words.
+def said(values: Sequence[float], unit: str = "%") -> str:
+    """Shares of one in words.
 
-    >>> said([0.5, 0.52])
-    '51.0 ± 1.4 % (2 seeds)'
+    >>> said([0.5, 0.52]), said([0.5]), said([0.1, 0.1], "points")
+    ('51.0 ± 1.4 % (2 seeds)', '50.0 % (1 seed)', '10.0 ± 0.0 points (2 seeds)')
     """
     if not values:
         return "nothing"
-    return f"{100 * mean(values):.1f} ± {100 * spread(values):.1f} % ({len(values)} seeds)"
+    if len(values) == 1:
+        return f"{100 * values[0]:.1f} {unit} (1 seed)"
+    return f"{100 * mean(values):.1f} ± {100 * spread(values):.1f} {unit} ({len(values)} seeds)"
+
+
+def told(values: Sequence[float], form: str = ".2f") -> str:
+    """Any numbers in words.
+
+    >>> told([0.5, 0.75]), told([0.5])
+    ('0.62 ± 0.18 (2 seeds)', '0.50 (1 seed)')
+    """
+    if len(values) == 1:
+        return f"{values[0]:{form}} (1 seed)"
+    return f"{mean(values):{form}} ± {spread(values):{form}} ({len(values)} seeds)"

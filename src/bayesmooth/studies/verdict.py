@@ -36,8 +36,8 @@ def difference(ours: Values, others: Values) -> tuple[float, float]:
     return mean(ours) - mean(others), error
 
 
-def ahead(pairs: Sequence[Pair], by: float = 0.0) -> Verdict:
-    """Ours is ahead by more than `by` in every pair, clearly: reproduced; on average only: direction only.
+def ahead(pairs: Sequence[Pair]) -> Verdict:
+    """Ours is clearly ahead in every pair: reproduced; on average, and clearly behind in none: direction only.
 
     >>> ahead([([0.9, 0.91], [0.5, 0.51])]), ahead([([0.9], [0.5])]), ahead([([0.4], [0.5])])
     ('reproduced', 'direction only', 'not reproduced')
@@ -45,35 +45,38 @@ def ahead(pairs: Sequence[Pair], by: float = 0.0) -> Verdict:
     if not _complete(pairs):
         return "not run"
     differences = [difference(*pair) for pair in pairs]
-    if all(value - by > CLEAR * error for value, error in differences):
+    if all(value > CLEAR * error for value, error in differences):
         return "reproduced"
-    return "direction only" if mean(value for value, _ in differences) > by else "not reproduced"
+    lost = any(value < -CLEAR * error for value, error in differences)
+    on_average = mean(value for value, _ in differences) > 0
+    return "direction only" if on_average and not lost else "not reproduced"
 
 
 def comparable(pairs: Sequence[Pair]) -> Verdict:
-    """Ours is at most a point behind in every pair: reproduced; on average only: direction only.
+    """Ours is at most a point behind in every pair: reproduced; on average, or with one seed: direction only.
 
-    >>> comparable([([0.895], [0.9])]), comparable([([0.8], [0.9])])
-    ('reproduced', 'not reproduced')
+    >>> comparable([([0.89, 0.9], [0.9, 0.9])]), comparable([([0.895], [0.9])]), comparable([([0.8], [0.9])])
+    ('reproduced', 'direction only', 'not reproduced')
     """
     if not _complete(pairs):
         return "not run"
-    behind = [difference(*pair)[0] + COMPARABLE for pair in pairs]
-    if min(behind) >= 0:
+    differences = [difference(*pair) for pair in pairs]
+    if all(value + COMPARABLE >= 0 and error < math.inf for value, error in differences):
         return "reproduced"
-    return "direction only" if mean(behind) >= 0 else "not reproduced"
+    on_average = mean(value for value, _ in differences) + COMPARABLE >= 0
+    return "direction only" if on_average else "not reproduced"
 
 
 def gain(pair: Pair, claimed: float) -> Verdict:
-    """A gain of `claimed`: half of it or more is a reproduction, any gain at all the direction.
+    """A gain of `claimed`: half of it or more, and clear, is a reproduction; any gain at all the direction.
 
-    >>> gain(([0.9], [0.8]), 0.12), gain(([0.81], [0.8]), 0.12), gain(([0.79], [0.8]), 0.12)
+    >>> gain(([0.9, 0.9], [0.8, 0.8]), 0.12), gain(([0.9], [0.8]), 0.12), gain(([0.79], [0.8]), 0.12)
     ('reproduced', 'direction only', 'not reproduced')
     """
     if not _complete([pair]):
         return "not run"
-    measured = difference(*pair)[0]
-    if measured >= claimed / 2:
+    measured, error = difference(*pair)
+    if measured >= claimed / 2 and measured > CLEAR * error:
         return "reproduced"
     return "direction only" if measured > 0 else "not reproduced"
 

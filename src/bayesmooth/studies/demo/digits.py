@@ -7,12 +7,13 @@ from torch import Tensor, nn
 
 from bayesmooth.data import Examples
 from bayesmooth.labelnoise import label_noise
+from bayesmooth.metrics import rank_correlation
 from bayesmooth.posterior import Posterior
+from bayesmooth.studies.noise_of import own_kind_distance
 from bayesmooth.training import Run
 
 DIGIT = 6  # of fig:illustration
 DRAWS = 128
-NEIGHBOURS = 10
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,7 @@ class Digits:
 
     def correlation(self) -> float:
         """Spearman's rank correlation of noise and distance."""
-        ranks = torch.stack([self.size, self.distance]).argsort(1).argsort(1).double()
-        return float(torch.corrcoef(ranks)[0, 1])
+        return rank_correlation(self.size, self.distance)
 
     def extremes(self, count: int) -> tuple[list[int], list[int]]:
         """(least noise, most noise)."""
@@ -84,15 +84,3 @@ def sampled_size(
         assert noise.sampled is not None
         total += noise.sampled.abs()
     return total / draws
-
-
-def own_kind_distance(points: Tensor, labels: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
-    """The mean distance to the nearest points of the same class.
-
-    >>> own_kind_distance(torch.tensor([[0.0], [1.0], [5.0], [0.5]]), torch.tensor([0, 0, 0, 1]), neighbours=1)
-    tensor([1., 1., 4., inf])
-    """
-    distances = torch.cdist(points, points)
-    distances[labels[:, None] != labels] = torch.inf
-    distances.fill_diagonal_(torch.inf)
-    return distances.sort(1).values[:, :neighbours].mean(1)
