@@ -85,6 +85,26 @@ def test_compare_prints_a_table_and_draws_a_plot(run, trained, tmp_path):
     assert 0 <= float(rows[0]["accuracy"]) <= 1
 
 
+def test_compare_passes_over_files_beside_the_runs(run, trained, tmp_path):
+    log = tmp_path / "run.log"
+    log.write_text("what a job printed")
+    code, out, _ = run("compare", log, trained / "ce")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["run", "ce"]
+    assert run("compare", log) == (
+        2,
+        "",
+        f"bayesmooth: {log}: a file; name the directories of runs\n",
+    )
+
+
+@pytest.mark.parametrize("name", ["nowhere/plot.png", "plot.xyz"])
+def test_compare_refuses_a_plot_it_cannot_write(name, run, trained, tmp_path):
+    code, out, err = run("compare", trained / "ce", "--plot", tmp_path / name)
+    assert (code, out) == (2, "")
+    assert name in err
+
+
 def test_ctrl_c_saves_exits_with_130_and_resume_goes_on(run, tmp_path, monkeypatch):
     real = Loop.step
 

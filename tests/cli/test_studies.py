@@ -60,3 +60,10 @@ def test_a_study_that_cannot_run_does_not_stop_the_others(tmp_path, capsys, monk
     said = capsys.readouterr()
     assert "natural-noise: --set train.seed=7" in said.err
     assert (tmp_path / "results" / "sigmoid-noise.png").exists()
+
+
+def test_a_wrong_option_is_told_once_and_not_by_every_study(capsys):
+    assert main(["reproduce", "all", "--jobs", "0"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "bayesmooth: --jobs 0: must be > 0; leave it out for the default"
+    ]

@@ -1,5 +1,7 @@
 import csv
 
+import pytest
+
 from bayesmooth.cli import main
 
 RECIPE = """
@@ -27,16 +29,45 @@ def test_sweep_trains_the_grid_prints_a_table_and_exports_it(tmp_path, monkeypat
     assert [row["loss.alpha"] for row in rows] == ["0.0", "0.1"]
     assert main(line) == 0
     assert "2 of them done before" in capsys.readouterr().err
+    assert (
+        main(["compare", *map(str, (tmp_path / "runs").glob("*"))]) == 0
+    )  # as a shell writes runs/*
+    assert capsys.readouterr().out.count("finished") == 2
 
 
 def test_a_failed_run_is_an_exit_code_and_a_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text(RECIPE)
     assert main(["sweep", "mine.toml", "--set", "data.limit=999999"]) == 1
-    assert "failed: " in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("failed: ")
+    assert said.count(str(tmp_path)) == 1
 
 
 def test_a_wrong_axis_is_one_line(tmp_path, capsys):
     (tmp_path / "mine.toml").write_text(RECIPE)
     assert main(["sweep", str(tmp_path / "mine.toml"), "--grid", "loss.alfa=0,1"]) == 2
     assert "did you mean 'alpha'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--csv nowhere/grid.csv", "nowhere/grid.csv: there is no directory nowhere"),
+        ("--jobs 0", "--jobs 0: must be > 0"),
+        ("--jobs 0 --cluster ray", "--jobs 0: must be > 0"),
+        ("--gpus 1", "--gpus 1.0: needs --cluster ray or slurm"),
+        ("--hours 2", "--hours 2.0: needs --cluster slurm"),
+        ("--partition gpu --cluster ray", "--partition gpu: needs --cluster slurm"),
+        ("--address auto", "--address auto: needs --cluster ray"),
+        ("--gpus .5 --cluster slurm", "--gpus 0.5: Slurm gives out whole GPUs"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_before_anything_runs(
+    line, says, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(RECIPE)
+    assert main(["sweep", "mine.toml", *line.split()]) == 2
+    assert f"bayesmooth: {says}" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.toml"]

@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,6 +121,9 @@ def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_n
     killer.start()
     with RayTasks(two_nodes.address) as executor:
         *short, survivor = sweep([*recipes, long], tmp_path, executor, threads=1, quiet=True)
+        executor.shutdown(
+            cancel_futures=True
+        )  # as Ctrl-C does; leaving the context is the second time
     assert_equal_runs(local, short)
     assert killed
     assert survivor.status == "finished"
@@ -127,6 +131,16 @@ def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_n
     with ThreadPoolExecutor(1) as executor:
         alone = sweep([long], tmp_path / "alone", executor, threads=1, quiet=True)
     assert_equal_runs(alone, [survivor])
+
+
+def test_without_a_ray_cluster_the_way_to_one_is_told(monkeypatch):
+    def init(**how):
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setattr("bayesmooth.training.executors.require", lambda *name, **how: ray)
+    with pytest.raises(InputError, match=r"--address auto: no Ray cluster.*`ray start --head`"):
+        RayTasks("auto")
 
 
 @needs_submitit

@@ -1,6 +1,8 @@
 import errno
+import fcntl
 import os
 import signal
+import threading
 
 import pytest
 
@@ -54,3 +56,37 @@ def test_the_lock_holds_others_off_and_dies_with_its_process(tmp_path):
     assert not files.is_locked(tmp_path)
     with files.locked(tmp_path):
         assert files.is_locked(tmp_path)
+
+
+def test_a_passing_look_at_the_lock_holds_nobody_off(tmp_path):
+    with open(tmp_path / "lock", "w") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        threading.Timer(0.1, fcntl.flock, (look, fcntl.LOCK_UN)).start()
+        with files.locked(tmp_path):
+            assert files.is_locked(tmp_path)
+
+
+def test_a_line_that_is_no_record_is_told_with_its_number(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for damage in (b"garbage", b"3", b"\xff\x00", b"[]"):
+        path.write_bytes(b'{"epoch": 1}\n' + damage + b"\n")
+        with pytest.raises(
+            InputError, match=r"metrics\.jsonl, line 2: .* delete the run and train"
+        ):
+            files.records(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nowhere/a.png", "there is no directory"),
+        ("a.xyz", "must end in .png, .svg"),
+        ("folder.png", "cannot be written"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_beforehand(name, says, tmp_path):
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(InputError, match=says):
+        files.check_output(tmp_path / name, (".png", ".svg"))
+    files.check_output(tmp_path / "new.PNG", (".png", ".svg"))
+    assert [file.name for file in tmp_path.iterdir()] == ["folder.png"]

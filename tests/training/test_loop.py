@@ -156,6 +156,12 @@ def test_the_past_self_is_the_best_checkpoint_so_far(tiny, tmp_path, monkeypatch
             tmp_path / "other",
             quiet=True,
         )
+    with pytest.raises(InputError, match=r"every = 9 of \d+ epochs.*evaluate\.every = 1"):
+        train(
+            tiny(loss={"name": "remembering"}, evaluate={"every": 9}),
+            tmp_path / "another",
+            quiet=True,
+        )
 
 
 def test_the_effective_sample_size_is_the_number_of_training_examples_unless_said(tiny, loop):

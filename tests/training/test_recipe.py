@@ -42,7 +42,8 @@ def write(tmp_path, text):
         ("[train]\nepochs = 2.5", "recipe.toml: [train] epochs = 2.5: must be a whole number"),
         ("[train]\nepochs = true", "recipe.toml: [train] epochs = True: must be a whole number"),
         ("[train]\nepochs = 0", "recipe.toml: [train] epochs = 0: must be ≥ 1"),
-        ("[train]\nclip_norm = nan", "recipe.toml: [train] clip_norm = nan: must be ≥ 0"),
+        ("[train]\nclip_norm = nan", "recipe.toml: [train] clip_norm = nan: must be a number"),
+        ("[optimizer]\nlr = nan", "recipe.toml: [optimizer] lr = nan: must be a number"),
         ("[train]\nprecision = 'half'", "must be one of 'float32', 'bfloat16'"),
         ("[data]\nvalidation = 1.0", "recipe.toml: [data] validation = 1.0: must be < 1"),
         (

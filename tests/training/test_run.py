@@ -1,6 +1,7 @@
 import json
 import os
 import resource
+import shutil
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -237,3 +238,42 @@ def test_a_disk_that_fills_up_is_told_and_the_last_checkpoint_stays(
     assert run.status == "failed"
     assert run.checkpoint()["progress"]["batch"] == 2
     same_run(train(recipe, run.path, quiet=True), train(recipe, tmp_path / "whole", quiet=True))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("report.json", None), ("report.json", "{"), ("run.json", "{}"), ("run.json", "[")],
+)
+def test_a_finished_run_that_lost_its_last_files_is_damaged_and_mended(
+    file, content, finished, tmp_path, same_run
+):
+    hurt = Run(tmp_path / "run", finished.recipe)
+    shutil.copytree(finished.path, hurt.path)
+    (hurt.path / file).unlink()
+    if content is not None:
+        (hurt.path / file).write_text(content)
+    assert hurt.status == "damaged"
+    if file == "report.json":
+        with pytest.raises(InputError, match=f"`bayesmooth resume {hurt.path}`"):
+            hurt.report()
+    assert train(hurt.recipe, hurt.path, quiet=True).status == "finished"
+    same_run(finished, hurt)
+
+
+def test_damaged_metrics_are_told_before_the_training_goes_on(tiny, tmp_path, before_step):
+    before_step(7, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(tiny(), tmp_path / "run", quiet=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text("garbage\n")
+    before_step(0, lambda: pytest.fail("it trains"))
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: 'garbage' is not"):
+        train(tiny(), tmp_path / "run", quiet=True)
+
+
+def test_the_time_of_an_epoch_that_a_crash_took_back_counts_once(tiny, tmp_path):
+    run = Run.start(tmp_path / "run", tiny())
+    lines = [
+        {"epoch": epoch, "train_seconds": seconds} for epoch, seconds in ((1, 2), (2, 3), (2, 4))
+    ]
+    (run.path / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run.seconds() == 6.0

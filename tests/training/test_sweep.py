@@ -4,14 +4,17 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from bayesmooth.errors import InputError
-from bayesmooth.training import Run
-from bayesmooth.training.sweep import Job, export, grid, sweep, titles, values
+from bayesmooth.training import Run, files
+from bayesmooth.training.board import Board
+from bayesmooth.training.executors import Processes
+from bayesmooth.training.sweep import Job, export, grid, sweep, terminating, titles, values
 
 MAIN = "from bayesmooth.cli import main; raise SystemExit(main())"
 TREE = {
@@ -54,11 +57,14 @@ def test_an_axis_may_have_lists_and_words():
         ("loss.alpha=", "not an axis"),
         ("alpha=1,2", "section.key=value"),
         ("train.sed=0:2", "did you mean 'seed'"),
+        ("train.seed=5:5", "no value"),
+        ("train.seed=5:3", "no value"),
+        (" optimizer.lr =.3", "a second axis of optimizer.lr; put all values in one"),
     ],
 )
 def test_a_wrong_axis_is_refused_before_anything_runs(axis, says):
     with pytest.raises(InputError, match=re.escape(says)):
-        grid(TREE, [axis])
+        grid(TREE, ["optimizer.lr=.1,.2", axis])
 
 
 def test_runs_are_called_by_what_tells_them_apart():
@@ -87,6 +93,107 @@ def test_a_failure_does_not_stop_the_rest(run_all, capsys):
     assert "2 runs" in said
     assert "[1/2]  failed" in said
     assert "[2/2]  finished" in said
+
+
+def test_a_failure_is_one_line_with_the_way_out_and_the_log(run_all, tmp_path):
+    (outcome,) = run_all(grid({"data": {"name": "mnist"}}, []), data_dir=tmp_path, quiet=True)
+    assert "\n" not in outcome.message
+    assert "; to get them: " in outcome.message
+    assert outcome.message.endswith(f" (see {outcome.path}.log)")
+
+
+def test_a_damaged_run_is_mended(run_all):
+    (first,) = run_all(grid(TREE, []), quiet=True)
+    report = (first.path / "report.json").read_bytes()
+    (first.path / "report.json").unlink()
+    (again,) = run_all(grid(TREE, []), quiet=True)
+    assert again.status == "finished"
+    assert (first.path / "report.json").read_bytes() == report
+
+
+def test_two_equal_sweeps_share_the_runs_and_both_have_all_results(tmp_path):
+    recipes = grid({**TREE, "train": {"epochs": 60}}, ["train.seed=0:2"])
+
+    def go():
+        with Processes(1) as executor:
+            return sweep(recipes, tmp_path, executor, threads=1, quiet=True)
+
+    with ThreadPoolExecutor(2) as both:
+        answers = [future.result() for future in [both.submit(go), both.submit(go)]]
+    for outcomes in answers:
+        assert [(outcome.status, outcome.message) for outcome in outcomes] == [("finished", "")] * 2
+    for outcome in answers[0]:
+        epochs = [record["epoch"] for record in Run.open(outcome.path).metrics()]
+        assert epochs == list(range(1, 61))
+
+
+def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path, monkeypatch, capsys):
+    (recipe,) = grid(TREE, [])
+    run = Run.start(tmp_path / "runs" / recipe.title, recipe)
+    held, noticed = threading.Event(), threading.Event()
+
+    def other():
+        with files.locked(run.path):
+            held.set()
+            noticed.wait()
+
+    real = Board.elsewhere
+    monkeypatch.setattr(Board, "elsewhere", lambda *known: (real(*known), noticed.set()))
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
+    threading.Thread(target=other, daemon=True).start()
+    held.wait()
+    assert [outcome.status for outcome in run_all([recipe])] == ["finished"]
+    assert capsys.readouterr().err.splitlines()[1] == f"running elsewhere  {recipe.title}"
+
+
+def test_workers_are_told_where_the_data_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipes, told = grid(TREE, []), []
+    monkeypatch.setattr(Job, "__call__", lambda job: (told.append(job), job.outcome("failed"))[1])
+    with ThreadPoolExecutor(1) as executor:
+        monkeypatch.delenv("BAYESMOOTH_DATA", raising=False)
+        sweep(recipes, "runs", executor, quiet=True)
+        monkeypatch.setenv("BAYESMOOTH_DATA", "shared")
+        sweep(recipes, "runs", executor, quiet=True)
+        sweep(recipes, "runs", executor, data_dir="mine", quiet=True)
+    assert [job.data_dir for job in told] == [
+        tmp_path / name for name in ("data", "shared", "mine")
+    ]
+
+
+def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
+    stopped = []
+
+    class Recorded(ThreadPoolExecutor):
+        def shutdown(self, wait=True, *, cancel_futures=False):
+            stopped.append(cancel_futures)
+            super().shutdown(wait, cancel_futures=cancel_futures)
+
+    def interrupted(*known):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Board, "done", interrupted)
+    with (
+        pytest.raises(KeyboardInterrupt, match="the same command goes on"),
+        Recorded(1) as executor,
+    ):
+        sweep(grid(TREE, []), tmp_path, executor, quiet=True)
+    assert stopped == [True, False]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_closed_terminal_stops_a_sweep_unless_it_is_told_not_to_mind(number):
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), terminating():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+    signal.signal(number, signal.SIG_IGN)  # nohup
+    try:
+        with terminating():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_run_that_diverged_is_not_tried_again(run_all):

@@ -6,9 +6,11 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from bayesmooth.errors import InputError
 from bayesmooth.training import Run
-from bayesmooth.training.compare import draw, rows, table
+from bayesmooth.training.compare import PICTURES, draw, rows, table
 from bayesmooth.training.evaluate import evaluate as measure
+from bayesmooth.training.files import check_output
 from bayesmooth.training.run import POSTERIOR
 from bayesmooth.training.summary import final
 
@@ -60,7 +62,11 @@ def compare(arguments: Namespace) -> int:
     example:
       bayesmooth compare runs/* --plot compare.png
     """
-    runs = [Run.open(path) for path in arguments.runs]
+    check_output(arguments.plot, PICTURES)
+    places = [path for path in arguments.runs if not path.is_file()]  # `runs/*` finds logs, too
+    if not places:
+        raise InputError(f"{arguments.runs[0]}: a file; name the directories of runs")
+    runs = [Run.open(path) for path in places]
     content = rows(runs)
     if arguments.csv:
         writer = csv.DictWriter(sys.stdout, list(content[0]), lineterminator="\n")

@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from bayesmooth.cli.sweep import executor, how, report, shared_arguments
+from bayesmooth.cli.sweep import check_place, executor, how, report, shared_arguments
 from bayesmooth.errors import InputError
 from bayesmooth.progress import duration
 from bayesmooth.studies import STUDIES
@@ -21,6 +21,7 @@ def reproduce(arguments: Namespace) -> int:
     example:
       bayesmooth reproduce data-dependent --scale laptop --jobs 2 --data-dir ~/data
     """
+    check_place(arguments)
     scale = named(arguments.scale)
     chosen = list(STUDIES) if arguments.name == "all" else [arguments.name]
     unknown = [name for name in chosen if name not in STUDIES]

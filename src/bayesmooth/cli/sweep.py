@@ -8,14 +8,21 @@ from typing import Any
 
 import torch
 
+from bayesmooth.errors import InputError
 from bayesmooth.training import Run, toml
 from bayesmooth.training.compare import rows, table
 from bayesmooth.training.executors import Processes, RayTasks, Submitit
+from bayesmooth.training.files import check_output
 from bayesmooth.training.shipped import find
 from bayesmooth.training.sweep import OVER, Outcome, export, grid
 from bayesmooth.training.sweep import sweep as run_all
 
 FAILED = 1
+CLUSTERS = {
+    "ray": ("address", "cpus", "gpus"),
+    "slurm": ("cpus", "gpus", "hours", "partition"),
+}
+"""The options that each kind of cluster has; on this machine none of them means anything."""
 
 
 def sweep(arguments: Namespace) -> int:
@@ -25,6 +32,7 @@ def sweep(arguments: Namespace) -> int:
       bayesmooth sweep digits-ls --grid loss.alpha=0,.1,.3 --grid train.seed=0:5 --jobs 2
       bayesmooth sweep mine.toml --grid optimizer.lr=.1,.2 --cluster ray --address auto --csv grid.csv
     """
+    check_output(arguments.csv)
     path = find(arguments.recipe)
     recipes = grid(toml.override(toml.read(path), arguments.settings), arguments.grid, path.name)
     with executor(arguments) as where:
@@ -72,12 +80,10 @@ def shared_arguments(parser: ArgumentParser) -> None:
         "--cluster", choices=("ray", "slurm"), help="run on a cluster instead of here"
     )
     parser.add_argument("--address", help="of the Ray cluster; auto finds it (default: start one)")
-    parser.add_argument("--cpus", type=int, default=1, help="CPUs a run on a cluster (default: 1)")
-    parser.add_argument("--gpus", type=float, default=0, help="GPUs a run on a cluster")
+    parser.add_argument("--cpus", type=int, help="CPUs a run on a cluster (default: 1)")
+    parser.add_argument("--gpus", type=float, help="GPUs a run on a cluster (default: 0)")
     parser.add_argument("--partition", help="of Slurm")
-    parser.add_argument(
-        "--hours", type=float, default=24, help="longest time of a Slurm job (default: 24)"
-    )
+    parser.add_argument("--hours", type=float, help="longest time of a Slurm job (default: 24)")
     parser.add_argument(
         "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
     )
@@ -87,23 +93,42 @@ def shared_arguments(parser: ArgumentParser) -> None:
 
 def executor(arguments: Namespace) -> Executor:
     """Where the runs go."""
+    check_place(arguments)
+    cpus, gpus = arguments.cpus or 1, arguments.gpus or 0
     if arguments.cluster == "ray":
-        return RayTasks(arguments.address, cpus=arguments.cpus, gpus=arguments.gpus)
+        return RayTasks(arguments.address, cpus=cpus, gpus=gpus)
     if arguments.cluster == "slurm":
         return Submitit(
             Path("slurm"),
-            timeout_min=round(60 * arguments.hours),
-            cpus_per_task=arguments.cpus,
-            gpus_per_node=round(arguments.gpus),
+            timeout_min=round(60 * (arguments.hours or 24)),
+            cpus_per_task=cpus,
+            gpus_per_node=int(gpus),
             **({"slurm_partition": arguments.partition} if arguments.partition else {}),
         )
     return Processes(arguments.jobs)
 
 
+def check_place(arguments: Namespace) -> None:
+    """Refuse options that the place of the runs does not have, rather than drop them."""
+    for option in ("jobs", "cpus", "hours"):
+        value = getattr(arguments, option)
+        if value is not None and value <= 0:
+            raise InputError(f"--{option} {value}: must be > 0; leave it out for the default")
+    for option in dict.fromkeys(option for options in CLUSTERS.values() for option in options):
+        value = getattr(arguments, option)
+        if value is not None and option not in CLUSTERS.get(arguments.cluster, ()):
+            right = " or ".join(name for name, options in CLUSTERS.items() if option in options)
+            raise InputError(
+                f"--{option} {value}: needs --cluster {right}; add that, or leave it out"
+            )
+    if arguments.cluster == "slurm" and (arguments.gpus or 0) % 1:
+        raise InputError(f"--gpus {arguments.gpus}: Slurm gives out whole GPUs; write 0, 1, …")
+
+
 def how(arguments: Namespace) -> dict[str, Any]:
     """The rest of what `sweep` wants to know; torch's threads (see OMP_NUM_THREADS) are shared out among the jobs."""
     local = max(1, torch.get_num_threads() // arguments.jobs)
-    threads = arguments.cpus if arguments.cluster else local
+    threads = (arguments.cpus or 1) if arguments.cluster else local
     return {"device": arguments.device, "threads": threads, "quiet": arguments.quiet}
 
 
@@ -111,5 +136,7 @@ def report(outcomes: list[Outcome]) -> int:
     """Say what did not end well; the exit code."""
     bad = [outcome for outcome in outcomes if outcome.status not in OVER]
     for outcome in bad:
-        print(f"{outcome.status}: {outcome.path}: {outcome.message}", file=sys.stderr)
+        path, message = str(outcome.path), outcome.message
+        words = (outcome.status, "" if path in message else path, message)
+        print(": ".join(filter(None, words)), file=sys.stderr)
     return FAILED if bad else 0

@@ -4,23 +4,34 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from bayesmooth.errors import InputError
 from bayesmooth.progress import duration
-from bayesmooth.training.run import METRICS, STATUS, Run
+from bayesmooth.training.run import Run
 from bayesmooth.training.summary import COLUMNS, shown
 
 SHOWN = ("test.accuracy", "averaged.accuracy", "memorised")
+ELSEWHERE = "running elsewhere"
+
+Named = Mapping[Path, tuple[str, Run]]
+"""The runs that a sweep has to do, by directory, and what each is called."""
 
 
 class Board:
     """Counts what is done, and says how long the rest will take. Nothing is shown: that is the quiet one."""
 
-    def __init__(self, names: Mapping[Path, str], skipped: int) -> None:
-        self.names, self.skipped, self.start = names, skipped, time.monotonic()
+    def __init__(self, runs: Named, skipped: int) -> None:
+        self.runs, self.skipped, self.start = runs, skipped, time.monotonic()
+        self.total = skipped + len(runs)
         self.ends: dict[Path, str] = {}
+        self.others: set[Path] = set()
+
+    def elsewhere(self, path: Path) -> None:
+        """Another process is at work on the run, and this one waits for it."""
+        self.others.add(path)
 
     def done(self, path: Path, status: str, message: str = "") -> None:
         """A run has ended."""
@@ -31,32 +42,33 @@ class Board:
 
     def left(self) -> str:
         """The time that the rest will take at the pace so far."""
-        rest = len(self.names) - self.skipped - len(self.ends)
+        rest = len(self.runs) - len(self.ends)
         if not rest or not self.ends:
             return ""
         return f"{duration((time.monotonic() - self.start) / len(self.ends) * rest)} left"
 
     def line(self, path: Path, message: str = "") -> str:
         """A finished run in a line."""
-        count = f"[{self.skipped + len(self.ends)}/{len(self.names)}]"
-        words = [
-            count,
-            f"{self.ends[path]:11}",
-            self.names[path],
-            message or figures(path),
-            self.left(),
-        ]
+        count = f"[{self.skipped + len(self.ends)}/{self.total}]"
+        name, run = self.runs[path]
+        words = [count, f"{self.ends[path]:11}", name, message or figures(run), self.left()]
         return "  ".join(word for word in words if word)
 
 
 class Plain(Board):
     """A line a run."""
 
-    def __init__(self, names: Mapping[Path, str], skipped: int) -> None:
-        super().__init__(names, skipped)
+    def __init__(self, runs: Named, skipped: int) -> None:
+        super().__init__(runs, skipped)
         self.stream = sys.stderr  # a job in a thread of this process redirects it while it runs
         old = f", {skipped} of them done before" if skipped else ""
-        print(f"{len(names)} runs{old}", file=self.stream, flush=True)
+        print(f"{self.total} runs{old}", file=self.stream, flush=True)
+
+    def elsewhere(self, path: Path) -> None:
+        """Another process is at work on the run, and this one waits for it."""
+        if path not in self.others:
+            print(f"{ELSEWHERE}  {self.runs[path][0]}", file=self.stream, flush=True)
+        super().elsewhere(path)
 
     def done(self, path: Path, status: str, message: str = "") -> None:
         """A run has ended."""
@@ -67,8 +79,8 @@ class Plain(Board):
 class Live(Board):
     """What runs now as a table that rich redraws, below the lines of what has failed."""
 
-    def __init__(self, names: Mapping[Path, str], skipped: int, live: Any) -> None:
-        super().__init__(names, skipped)
+    def __init__(self, runs: Named, skipped: int, live: Any) -> None:
+        super().__init__(runs, skipped)
         self.live = live
 
     def done(self, path: Path, status: str, message: str = "") -> None:
@@ -83,41 +95,44 @@ class Live(Board):
 
         counts = Counter(self.ends.values()) + Counter(finished=self.skipped)
         summary = [f"{count} {status}" for status, count in counts.items()]
-        table = Table(title="  ".join([*summary, f"of {len(self.names)}", self.left()]))
+        table = Table(title="  ".join([*summary, f"of {self.total}", self.left()]))
         for column in ("run", "epoch", "figures"):
             table.add_column(column)
-        for path, name in self.names.items():
-            if path not in self.ends and (path / STATUS).exists():
-                run = Run.open(path)
-                if run.status == "running":
-                    table.add_row(name, epochs(run), figures(path))
+        for path, (name, run) in self.runs.items():
+            if path not in self.ends and run.status == "running":
+                where = f" ({ELSEWHERE})" if path in self.others else ""
+                table.add_row(name + where, epochs(run), figures(run))
         self.live.update(table)
 
 
 @contextmanager
-def board(names: Mapping[Path, str], *, skipped: int = 0, quiet: bool = False) -> Iterator[Board]:
+def board(runs: Named, *, skipped: int = 0, quiet: bool = False) -> Iterator[Board]:
     """The display that suits where stderr goes."""
     if quiet:
-        yield Board(names, skipped)
+        yield Board(runs, skipped)
     elif sys.stderr.isatty() and (live := _live()):
         with live:
-            yield Live(names, skipped, live)
+            yield Live(runs, skipped, live)
     else:
-        yield Plain(names, skipped)
+        yield Plain(runs, skipped)
 
 
 def epochs(run: Run) -> str:
     """Done, and of how many."""
-    return f"{len(run.metrics())}/{run.recipe.train.epochs}"
+    return f"{len(_metrics(run))}/{run.recipe.train.epochs}"
 
 
-def figures(path: Path) -> str:
+def figures(run: Run) -> str:
     """The last figures of a run in words."""
-    if not (path / METRICS).exists():
-        return ""
-    last = (Run.open(path).metrics() or [{}])[-1]
+    last = (_metrics(run) or [{}])[-1]
     numbers = shown({COLUMNS[key]: last[key] for key in SHOWN if key in last})
     return "  ".join(f"{name} {value}" for name, value in numbers.items())
+
+
+def _metrics(run: Run) -> list[dict[str, Any]]:
+    with suppress(InputError):  # a damaged run is the business of its job, which says so
+        return run.metrics()
+    return []
 
 
 def _live() -> Any:

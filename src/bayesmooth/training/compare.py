@@ -1,5 +1,6 @@
 """Runs side by side: a table of their final figures, and curves by epoch."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -25,6 +26,7 @@ PANELS = {
     "test.ece": "calibration error (ECE) ↓",
     "memorised": "wrong labels memorised ↓",
 }
+PICTURES = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito's: told apart by the colour-blind too."""
 
@@ -33,18 +35,24 @@ def rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One row a run: its name, status, epochs, and the last value of every figure that any of them has."""
     last: list[dict[str, Any]] = [latest(run) for run in runs]
     present = {
-        key: name for key, name in FIGURES.items() if any(key in figures for figures in last)
+        key: title for key, title in FIGURES.items() if any(key in figures for figures in last)
     }
     return [
         {
-            "run": run.path.name,
+            "run": name,
             "status": run.status,
             "epoch": figures.get("epoch", 0),
-            **{name: figures.get(key) for key, name in present.items()},
+            **{title: figures.get(key) for key, title in present.items()},
             "time": duration(run.seconds()),
         }
-        for run, figures in zip(runs, last, strict=True)
+        for name, run, figures in zip(names(runs), runs, last, strict=True)
     ]
+
+
+def names(runs: Sequence[Run]) -> list[str]:
+    """What each run is called: its directory's name, or the whole path where another has the same name."""
+    count = Counter(run.path.name for run in runs)
+    return [run.path.name if count[run.path.name] == 1 else str(run.path) for run in runs]
 
 
 def latest(run: Run) -> dict[str, Any]:
@@ -84,7 +92,7 @@ def _cell(name: str, value: Any) -> str:
 def draw(runs: Sequence[Run], path: Path) -> None:
     """Accuracy, calibration and memorisation by epoch, one line a run, as a picture."""
     matplotlib = require("matplotlib.figure", extra="plot")
-    records = {run.path.name: run.metrics() for run in runs}
+    records = {name: run.metrics() for name, run in zip(names(runs), runs, strict=True)}
     panels = [key for key in PANELS if any(key in r for rs in records.values() for r in rs)]
     if not panels:
         raise InputError("none of the runs has finished an epoch yet: nothing to draw")

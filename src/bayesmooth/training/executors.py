@@ -19,7 +19,7 @@ from bayesmooth.optional import require
 T = TypeVar("T")
 
 LOADED = ["bayesmooth.training", "torch._dynamo", "sklearn.datasets"]  # once, not once a job
-RETRIES = 3  # a job whose process or node is lost starts again this often; a run goes on from its checkpoint
+RETRIES = 3  # Ray starts a task whose worker or node is lost again this often; its run goes on from the checkpoint
 
 
 class LostError(RuntimeError):
@@ -88,7 +88,13 @@ class RayTasks(Executor):
         self.started = not self.ray.is_initialized()
         if self.started:
             where = {"address": address} if address else {"include_dashboard": False}
-            self.ray.init(**where, log_to_driver=False, logging_level="error")
+            try:
+                self.ray.init(**where, log_to_driver=False, logging_level="error")
+            except ConnectionError as error:
+                raise InputError(
+                    f"--address {address}: no Ray cluster there: {error}; start one with `ray start --head`, "
+                    "or leave --address out"
+                ) from None
         self.options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
         self.tasks: list[Any] = []
 
@@ -101,11 +107,12 @@ class RayTasks(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for the tasks; with `cancel_futures` ask Ray to stop them."""
+        tasks, self.tasks = self.tasks, []  # a second call must not ask a cluster that is gone
         if cancel_futures:
-            for task in self.tasks:
+            for task in tasks:
                 self.ray.cancel(task)
-        if wait and self.tasks:
-            self.ray.wait(self.tasks, num_returns=len(self.tasks), fetch_local=False)
+        if wait and tasks:
+            self.ray.wait(tasks, num_returns=len(tasks), fetch_local=False)
         if self.started:
             self.ray.shutdown()
 

@@ -4,12 +4,19 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bayesmooth.errors import InputError
+
+PATIENCE = 1.0  # seconds; who only looks whether a lock is held holds it for an instant
+
+
+class LockedError(InputError):
+    """Another process is at work in the directory."""
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -57,7 +64,24 @@ def lines(path: Path) -> list[str]:
     """The complete lines of a file that is only appended to; none where there is no file."""
     if not path.exists():
         return []
-    return path.read_text("utf-8").split("\n")[:-1]
+    return path.read_text("utf-8", errors="backslashreplace").split("\n")[:-1]
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a file as JSON objects."""
+    found = []
+    for number, line in enumerate(lines(path), 1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise InputError(
+                f"{path}, line {number}: {line[:40]!r} is not a JSON object; the file was damaged: "
+                "put it back, or delete the run and train it again"
+            )
+        found.append(record)
+    return found
 
 
 def keep_lines(path: Path, count: int) -> None:
@@ -88,18 +112,30 @@ def read_json(path: Path) -> Any:
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for this process alone. The lock dies with its process, however that ends."""
     with open(directory / "lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _lock(file):
             file.seek(0)
-            raise InputError(
+            raise LockedError(
                 f"{directory}: another process is training in it ({file.read().strip()}); "
                 "wait for it, stop it, or choose another directory"
-            ) from None
+            )
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
+
+
+def _lock(file: IO[str]) -> bool:
+    """Take the lock, or find it held for the whole of `PATIENCE`."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def is_locked(directory: Path) -> bool:
@@ -112,6 +148,18 @@ def is_locked(directory: Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def check_output(path: Path | None, kinds: Sequence[str] = ()) -> None:
+    """Refuse a file that could not be written once the work is done; `kinds` are the endings it may have."""
+    if path is None:
+        return
+    if kinds and path.suffix.lower() not in kinds:
+        raise InputError(f"{path}: must end in {', '.join(kinds)}; choose one of those")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no directory {path.parent}; make it first")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{path}: cannot be written; choose another place")
 
 
 def _sync(path: Path) -> None:

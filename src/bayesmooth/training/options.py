@@ -8,6 +8,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
+from math import isnan
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -30,6 +31,8 @@ def fit(value: Value, kind: Any) -> Value:
     >>> fit(1, float), fit([3, 4], tuple[int, ...]), fit("price", Literal["price", "gradsq"])
     (1.0, (3, 4), 'price')
     """
+    if isinstance(value, float) and isnan(value):
+        raise MisfitError(spoken(float))
     if kind is Any or kind is inspect.Parameter.empty:
         return value
     if get_origin(kind) in (Union, UnionType):

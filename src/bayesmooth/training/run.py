@@ -1,6 +1,5 @@
 """A run is a directory. Whatever happened to the process that made it, this reads it."""
 
-import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -10,7 +9,7 @@ from bayesmooth.data import Corruption, Examples
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.training import checkpoint
-from bayesmooth.training.files import is_locked, lines, read_json, write_atomically, write_json
+from bayesmooth.training.files import is_locked, read_json, records, write_atomically, write_json
 from bayesmooth.training.recipe import Recipe
 from bayesmooth.training.splits import Splits, prepare
 from bayesmooth.training.state import make
@@ -70,10 +69,18 @@ class Run:
 
     @property
     def status(self) -> str:
-        """finished, running, interrupted, diverged or failed; "killed" where a run ended without a word."""
+        """finished, running, interrupted, diverged or failed; "killed" where a run ended without a word.
+
+        "damaged" is a run whose `run.json`, or whose report though it finished, cannot be read: `resume` mends both.
+        """
         if not (self.path / STATUS).exists():
             return "new"
-        status: str = read_json(self.path / STATUS)["status"]
+        try:
+            status: str = read_json(self.path / STATUS)["status"]
+            if status == "finished":
+                read_json(self.path / REPORT)
+        except (InputError, KeyError, TypeError):
+            return "damaged"
         return "killed" if status == "running" and not is_locked(self.path) else status
 
     def set_status(self, status: str, message: str = "") -> None:
@@ -83,7 +90,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record an epoch."""
-        return [json.loads(line) for line in lines(self.path / METRICS)]
+        return records(self.path / METRICS)
 
     def report(self) -> dict[str, Any]:
         """The final figures."""
@@ -91,12 +98,19 @@ class Run:
             raise InputError(
                 f"{self.path}: not finished ({self.status}); `bayesmooth resume {self.path}` goes on"
             )
-        report: dict[str, Any] = read_json(self.path / REPORT)
+        try:
+            report: dict[str, Any] = read_json(self.path / REPORT)
+        except InputError as error:
+            raise InputError(f"{error}; `bayesmooth resume {self.path}` writes it again") from None
         return report
 
     def seconds(self) -> float:
         """Time spent in training steps, interrupted epochs left out."""
-        return sum(float(json.loads(line)["train_seconds"]) for line in lines(self.path / TIMING))
+        # An epoch that a crash took back has two lines.
+        epochs = {
+            record["epoch"]: record["train_seconds"] for record in records(self.path / TIMING)
+        }
+        return sum(map(float, epochs.values()))
 
     def splits(self, data_dir: str | Path | None = None) -> Splits:
         """The data as the run saw it."""

@@ -171,6 +171,7 @@ class Session:
             for damage in damaged:
                 print(f"{damage}; going on from epoch {self.state.epoch}", file=sys.stderr)
             files.keep_lines(self.run.path / place.METRICS, self.state.epoch)
+            self.run.metrics()  # the report will need them: damage is told now, not after the training
         self.crew.wait()
 
     def _describe(self) -> None:

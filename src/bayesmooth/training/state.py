@@ -94,11 +94,8 @@ def begin(recipe: Recipe, splits: Splits, device: torch.device) -> State:
     if splits.corruption is not None:
         facts["transition"] = torch.from_numpy(splits.corruption.matrix)
     loss: Loss = make(recipe, "loss", **facts).to(device)
-    if "past" in loss.needs and splits.validation is None:
-        raise InputError(
-            f"[loss] {recipe.loss.name} learns from its best past self, and without a validation split there is no "
-            "telling which that is; set data.validation = 0.1"
-        )
+    if "past" in loss.needs:
+        _check_past(recipe, splits)
     loss.attach(model, train.batch(torch.arange(1)).to(device))
     weights = [*model.parameters(), *loss.parameters()]
     optimizer: Optimizer = make(
@@ -107,6 +104,21 @@ def begin(recipe: Recipe, splits: Splits, device: torch.device) -> State:
     steps = recipe.train.epochs * count_batches(len(train), recipe.train.batch_size)
     schedule = scheduler(optimizer, recipe.schedule.name, steps, **recipe.schedule.options)
     return State(model, loss, optimizer, schedule, Meter(device))
+
+
+def _check_past(recipe: Recipe, splits: Splits) -> None:
+    """A loss that learns from the best of its past needs to know which that is, and before the end."""
+    name, every, epochs = recipe.loss.name, recipe.evaluate.every, recipe.train.epochs
+    if splits.validation is None:
+        raise InputError(
+            f"[loss] {name} learns from its best past self, and without a validation split there is no "
+            "telling which that is; set data.validation = 0.1"
+        )
+    if 1 < epochs <= every:
+        raise InputError(
+            f"[evaluate] every = {every} of {epochs} epochs: {name} learns from its best past self, and none is known "
+            "before the end; set evaluate.every = 1"
+        )
 
 
 def make(recipe: Recipe, section: str, **supplied: Any) -> Any:

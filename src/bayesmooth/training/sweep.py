@@ -3,6 +3,7 @@
 import csv
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -14,18 +15,22 @@ from typing import Any
 
 import torch
 
+from bayesmooth.data.files import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 from bayesmooth.training import toml
-from bayesmooth.training.board import Board, board
+from bayesmooth.training.board import ELSEWHERE, Board, board
 from bayesmooth.training.divergence import DivergedError
 from bayesmooth.training.entry import train
+from bayesmooth.training.files import LockedError, is_locked
 from bayesmooth.training.recipe import Recipe
 from bayesmooth.training.run import Run
 from bayesmooth.training.session import StoppedError
 
 OVER = ("finished", "diverged")
 """How a run can end for good: run again, it would end the same way."""
+
+POLL = 1.0  # seconds between two looks at what runs
 
 
 @dataclass(frozen=True)
@@ -52,25 +57,38 @@ class Job:
         """Train; an error becomes part of the outcome, with its traceback in the log beside the run."""
         if self.threads:
             torch.set_num_threads(self.threads)
-        log = self.path.with_suffix(".log")
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
             try:
                 train(
                     self.recipe, self.path, data_dir=self.data_dir, device=self.device, quiet=True
                 )
             except StoppedError:
                 return self.outcome("interrupted")
+            except LockedError as error:
+                return self.outcome(ELSEWHERE, str(error))
             except DivergedError as error:
                 return self.outcome("diverged", str(error))
             except Exception as error:
                 traceback.print_exc()
-                return self.outcome("failed", f"{error or type(error).__name__} (see {log})")
+                return self.failed(error)
         return self.outcome("finished")
 
+    @property
+    def log(self) -> Path:
+        """What the job prints, beside the run."""
+        return self.path.with_suffix(".log")
+
     def outcome(self, status: str, message: str = "") -> Outcome:
-        """The end of this job."""
-        return Outcome(self.recipe, self.path, status, message.partition("\n")[0])
+        """The end of this job, with the lines of its message in one."""
+        words = "; ".join(line.strip() for line in message.splitlines() if line.strip())
+        return Outcome(self.recipe, self.path, status, words)
+
+    def failed(self, error: BaseException) -> Outcome:
+        """The end of this job in an error."""
+        return self.outcome(
+            "failed", f"{str(error).strip() or type(error).__name__} (see {self.log})"
+        )
 
     def checkpoint(self) -> Any:
         """Submitit asks for this when Slurm takes the node away: queue the same job again, it resumes."""
@@ -90,10 +108,11 @@ def sweep(
 ) -> list[Outcome]:
     """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
 
-    Ctrl-C stops what runs, saved, and the same call goes on from there. `names` (by hash) are for the display; by
-    default a run is called by the settings in which it differs from the others.
+    A run that another process is at work on is waited for, and taken over should that one stop. Ctrl-C stops what runs,
+    saved, and the same call goes on from there. `names` (by hash) are for the display; by default a run is called by
+    the settings in which it differs from the others.
     """
-    where = None if data_dir is None else Path(data_dir).absolute()
+    where = data_root(data_dir).absolute()  # here: a worker has its own directory and variables
     jobs = [
         Job(recipe, Path(out).absolute() / recipe.title, where, device, threads)
         for recipe in {recipe.hash: recipe for recipe in recipes}.values()
@@ -101,45 +120,66 @@ def sweep(
     outcomes = {job.recipe.hash: job.outcome(*end) for job in jobs if (end := ended(job.path))}
     todo = [job for job in jobs if job.recipe.hash not in outcomes]
     called = names or titles([job.recipe for job in jobs])
-    known = {job.path: called[job.recipe.hash] for job in jobs}
-    with terminating(), board(known, skipped=len(outcomes), quiet=quiet) as shown:
-        for outcome in _results(todo, executor, shown):
-            outcomes[outcome.recipe.hash] = outcome
-            shown.done(outcome.path, outcome.status, outcome.message)
+    runs = {job.path: (called[job.recipe.hash], Run(job.path, job.recipe)) for job in todo}
+    with terminating(), board(runs, skipped=len(outcomes), quiet=quiet) as shown:
+        try:
+            for outcome in _results(todo, executor, shown):
+                outcomes[outcome.recipe.hash] = outcome
+                shown.done(outcome.path, outcome.status, outcome.message)
+        except KeyboardInterrupt:
+            executor.shutdown(wait=True, cancel_futures=True)  # nothing is left running
+            raise KeyboardInterrupt("; what ran is saved, the same command goes on") from None
     return [outcomes[job.recipe.hash] for job in jobs]
 
 
 def _results(todo: Sequence[Job], executor: Executor, shown: Board) -> Iterable[Outcome]:
-    """Outcomes as they come in; after Ctrl-C nothing is left running."""
-    futures: dict[Future[Outcome], Job] = {}
-    try:
-        futures |= {executor.submit(job): job for job in todo}
-        waiting = set(futures)
-        while waiting:
-            done, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
-            yield from (_result(future, futures[future]) for future in done)
-            shown.refresh()
-    except KeyboardInterrupt:
-        executor.shutdown(wait=True, cancel_futures=True)
-        raise KeyboardInterrupt("; what ran is saved, the same command goes on") from None
+    """Outcomes as they come in; a job whose run is locked is sent again when the lock is gone."""
+    futures = {executor.submit(job): job for job in todo}
+    elsewhere: list[Job] = []
+    while futures or elsewhere:
+        for outcome, job in _next(futures):
+            if outcome.status == ELSEWHERE:
+                elsewhere.append(job)
+                shown.elsewhere(job.path)
+            else:
+                yield outcome
+        for job in [job for job in elsewhere if not is_locked(job.path)]:
+            elsewhere.remove(job)
+            if end := ended(job.path):
+                yield job.outcome(*end)
+            else:
+                futures[executor.submit(job)] = job
+        shown.refresh()
+
+
+def _next(futures: dict[Future[Outcome], Job]) -> list[tuple[Outcome, Job]]:
+    """Take out what is done, after a second at most."""
+    if not futures:
+        time.sleep(POLL)
+    done, _ = wait(futures, timeout=POLL, return_when=FIRST_COMPLETED)
+    return [(_result(future, job := futures.pop(future)), job) for future in done]
 
 
 @contextmanager
 def terminating() -> Iterator[None]:
-    """Within the context SIGTERM stops a sweep as Ctrl-C does, and leaves no process behind."""
+    """Within the context SIGTERM and a closed terminal stop a sweep as Ctrl-C does, and leave no process behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [number for number in before if before[number] != signal.SIG_IGN]  # nohup's wish
+    for number in heard:
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in heard:
+            signal.signal(number, before[number])
 
 
 def _result(future: Future[Outcome], job: Job) -> Outcome:
     error = future.exception()
-    return future.result() if error is None else job.outcome("failed", str(error))
+    return future.result() if error is None else job.failed(error)
 
 
 def ended(path: Path) -> tuple[str, ...]:
@@ -159,15 +199,19 @@ def grid(tree: toml.Tree, axes: Sequence[str], source: str = "recipe") -> list[R
     >>> [recipe.train.seed for recipe in grid({}, ["train.seed=0:2", "train.epochs=1,2"])]
     [0, 0, 1, 1]
     """
-    settings = []
+    settings: dict[str, list[str]] = {}
     for axis in axes:
         place, equals, text = axis.partition("=")
         if not equals or not text:
             raise InputError(f"{axis!r}: not an axis; write section.key=value,value or =0:5")
-        settings.append([f"{place}={value}" for value in values(text)])
+        if place.strip() in settings:
+            raise InputError(f"{axis!r}: a second axis of {place.strip()}; put all values in one")
+        if not (found := values(text)):
+            raise InputError(f"{axis!r}: no value; 0:5 is 0 … 4, so the second must be larger")
+        settings[place.strip()] = [f"{place}={value}" for value in found]
     return [
         Recipe.from_dict(toml.override(tree, chosen), source=source)
-        for chosen in product(*settings)
+        for chosen in product(*settings.values())
     ]
 
 

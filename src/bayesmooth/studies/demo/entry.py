@@ -87,10 +87,7 @@ def train_all(planned: Plan, out: Path, executor: Executor, quiet: bool) -> dict
     outcomes = sweep(order, out, executor, threads=1, names=names, quiet=quiet)
     for outcome in outcomes:
         if outcome.status != "finished":
-            raise InputError(
-                f"{names[outcome.recipe.hash]}: {outcome.status}: {outcome.message}; "
-                f"its log is {outcome.path.with_suffix('.log')}"
-            )
+            raise InputError(f"{names[outcome.recipe.hash]}: {outcome.status}: {outcome.message}")
     return {
         name: [Run.open(out / recipe.title) for recipe in recipes]
         for name, recipes in planned.items()
