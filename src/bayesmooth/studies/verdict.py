@@ -68,9 +68,9 @@ def comparable(pairs: Sequence[Pair]) -> Verdict:
 
 
 def gain(pair: Pair, claimed: float) -> Verdict:
-    """A gain of `claimed`: half of it or more, and clear, is a reproduction; any gain at all the direction.
+    """A gain of `claimed`: half of it or more, and clear, is a reproduction; a tenth of it the direction.
 
-    >>> gain(([0.9, 0.9], [0.8, 0.8]), 0.12), gain(([0.9], [0.8]), 0.12), gain(([0.79], [0.8]), 0.12)
+    >>> gain(([0.9, 0.9], [0.8, 0.8]), 0.12), gain(([0.9], [0.8]), 0.12), gain(([0.805], [0.8]), 0.12)
     ('reproduced', 'direction only', 'not reproduced')
     """
     if not _complete([pair]):
@@ -78,7 +78,7 @@ def gain(pair: Pair, claimed: float) -> Verdict:
     measured, error = difference(*pair)
     if measured >= claimed / 2 and measured > CLEAR * error:
         return "reproduced"
-    return "direction only" if measured > 0 else "not reproduced"
+    return "direction only" if measured >= claimed / 10 else "not reproduced"
 
 
 def holds(parts: Sequence[bool]) -> Verdict:
