@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import bayesmooth.labelnoise.batches as batching
+import bayesmooth.labelnoise.result as result
 import bayesmooth.labelnoise.sampling as sampling
+import bayesmooth.posterior as chunking
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import (
@@ -172,7 +173,7 @@ def test_cutting_the_data_otherwise_changes_nothing(batch: int, seed: int, chunk
     examples = Examples(x, labels, ("a", "b", "c"))
     whole = label_noise(model, spread(model, 0.3), examples, seed=seed, quiet=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "CHUNK_BYTES", chunk)
+        patch.setattr(chunking, "CHUNK_BYTES", chunk)
         loader = DataLoader(TensorDataset(x, labels), batch_size=batch)
         cut = label_noise(model, spread(model, 0.3), loader, seed=seed, quiet=True)
     torch.testing.assert_close(cut.expected, whole.expected, atol=1e-6, rtol=1e-4)
@@ -199,7 +200,7 @@ def test_it_streams_without_reading_ahead_of_the_chunk() -> None:
             yield x, torch.zeros(len(x), dtype=torch.int64), torch.arange(len(x)) + 7
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "CHUNK_BYTES", 2 * x.numel() * 4)
+        patch.setattr(chunking, "CHUNK_BYTES", 2 * x.numel() * 4)
         first = next(label_noise_chunks(model, spread(model, 0.1), batches()))
     assert (read, len(first), int(first.index[0])) == (2, 2 * len(x), 7)
 
@@ -262,3 +263,9 @@ def test_the_global_generator_is_not_touched() -> None:
     noise = label_noise(model, spread(model, 0.1), x, linearised=True, quiet=True)
     assert torch.get_rng_state().equal(state)
     assert isinstance(noise, LabelNoise)
+
+
+def test_tables_by_class_lie_where_the_values_lie() -> None:
+    values, labels = torch.eye(3), torch.arange(3)
+    with torch.device("meta"):  # where a tensor goes that nobody has placed
+        assert result._class_means(values, labels).equal(values)

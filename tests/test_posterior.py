@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from bayesmooth import metrics, posterior
 from bayesmooth.errors import InputError
 from bayesmooth.optim import IVON
 from bayesmooth.posterior import Posterior, recompute_batchnorm
@@ -215,3 +216,62 @@ def test_nonsense_is_refused(model):
         Posterior(good.mean, {name: -s for name, s in good.std.items()})
     with pytest.raises(InputError, match="must be equal"):
         Posterior(good.mean, {name: torch.zeros(1, 9) for name in good.std})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "found"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)]
+)
+def test_averaged_probabilities_sum_to_one_whatever_the_models_dtype(model, dtype, found):
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    averaged = gaussian(model.to(dtype), 0.01).predict(model, x, 64)
+    assert averaged.dtype == found
+    torch.testing.assert_close(averaged.sum(1), torch.ones(200, dtype=found))
+    assert 0 <= metrics.accuracy(averaged, torch.zeros(200, dtype=torch.int64)) <= 1
+
+
+@pytest.mark.parametrize("kind", [list, iter])
+def test_each_draw_is_made_once_for_all_batches(model, kind, monkeypatch):
+    q, x = gaussian(model), torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
+    by_batch = torch.cat([q.predict(model, part, 4) for part in x.split(2)])
+    drawn, real = [], Posterior.deviations
+
+    def counted(self, model, index, **how):
+        drawn.append(index)
+        return real(self, model, index, **how)
+
+    monkeypatch.setattr(Posterior, "deviations", counted)
+    assert torch.equal(q.predict(model, kind(x.split(2)), 4), by_batch)
+    assert drawn == [0, 0, 1, 1]  # mirrored pairs
+
+
+def test_batches_are_read_once_and_no_more_than_a_chunk_ahead(model, monkeypatch):
+    x, read, held = torch.zeros(2, 4), [], []
+    monkeypatch.setattr(posterior, "CHUNK_BYTES", 3 * x.nbytes)
+
+    def batches():
+        for number in range(8):
+            read.append(number)
+            yield x
+
+    averaged = gaussian(model).predict(model, batches(), 2, tick=lambda: held.append(len(read)))
+    assert averaged.shape == (16, 3)
+    assert held == [3, 3, 6, 6, 8, 8]
+    assert read == list(range(8))
+
+
+def test_between_two_draws_the_weights_are_back(model):
+    before, seen = weights_of(model), []
+    gaussian(model).predict(
+        model, torch.zeros(1, 4), 3, tick=lambda: seen.append(weights_of(model))
+    )
+    assert len(seen) == 3
+    assert all(torch.equal(weights, before) for weights in seen)
+
+
+def test_batches_for_batchnorm_that_would_run_out_are_refused():
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    x = torch.zeros(5, 4)
+    with pytest.raises(InputError, match="a generator is empty after the first draw; give a list"):
+        gaussian(net).predict(net, x, 4, batchnorm=(part for part in [x]))
+    with pytest.raises(InputError, match="no batches"):
+        gaussian(net).predict(net, [], 4)

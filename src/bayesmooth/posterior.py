@@ -1,10 +1,10 @@
 """The Gaussian over weights: sample it, predict with its average, save it. Needs no optimizer."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from bayesmooth.optional import require
 from bayesmooth.randomness import standard_normal
 
 FORMAT = "bayesmooth.posterior.1"
+CHUNK_BYTES = 64 << 20  # inputs kept while all draws pass over them: each draw is made once a chunk
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -89,28 +92,42 @@ class Posterior:
         antithetic: bool = True,
         seed: int = 0,
         batchnorm: Iterable[Tensor] | None = None,
+        tick: Callable[[], None] = lambda: None,
     ) -> Tensor:
         """Class probabilities averaged over `samples` draws, for a batch or an iterable of batches.
 
-        The model is in eval mode meanwhile, memory does not grow with the number of samples. BatchNorm layers use
-        the running statistics that training left, gathered under samples; with `batchnorm`, batches of
-        training inputs (a list, read once a draw), each draw computes its own.
+        They are float32, of a float64 model float64. Batches are read once, CHUNK_BYTES of them at a time, and all
+        draws pass over these: memory grows neither with the samples nor with the inputs. `tick` is called after each
+        draw, when the weights are back.
+
+        The model is in eval mode meanwhile. BatchNorm layers use the running statistics that training left, gathered
+        under samples; with `batchnorm`, batches of training inputs (a list, read once a draw), each draw computes
+        its own.
         """
         if samples < 1:
             raise InputError(
                 f"samples={samples}: must be ≥ 1; use at_mean for the mean's prediction"
             )
-        if not isinstance(inputs, Tensor):
-            settings = {"antithetic": antithetic, "seed": seed, "batchnorm": batchnorm}
-            return torch.cat([self.predict(model, x, samples, **settings) for x in inputs])  # type: ignore[arg-type]
-        total: Tensor | float = 0.0
+        if isinstance(batchnorm, Iterator):
+            raise InputError(
+                f"batchnorm: a {type(batchnorm).__name__} is empty after the first draw; "
+                "give a list or a loader"
+            )
+        batches = [inputs] if isinstance(inputs, Tensor) else inputs
+        averages = []
         with evaluating(model), _statistics_kept(model):
-            for index in range(samples):
-                with self.sample(model, index, seed=seed, antithetic=antithetic):
-                    if batchnorm is not None:
-                        recompute_batchnorm(model, batchnorm)
-                    total = model(inputs).softmax(-1) + total
-        return total / samples  # type: ignore[return-value]
+            for chunk in chunks(batches, lambda batch: batch):
+                total = torch.zeros(())
+                for index in range(samples):
+                    with self.sample(model, index, seed=seed, antithetic=antithetic):
+                        if batchnorm is not None:
+                            recompute_batchnorm(model, batchnorm)
+                        total = torch.cat([_probabilities(model(x)) for x in chunk]) + total
+                    tick()
+                averages.append(total / samples)
+        if not averages:
+            raise InputError("inputs: no batches; give one at least")
+        return torch.cat(averages)
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file."""
@@ -152,6 +169,20 @@ class Posterior:
         return {name: p for name, p in own.items() if name in self.mean}  # a file sorts its names
 
 
+def chunks(parts: Iterable[Part], inputs: Callable[[Part], Tensor]) -> Iterator[list[Part]]:
+    """Consecutive parts whose inputs come to CHUNK_BYTES, the last of them less."""
+    chunk: list[Part] = []
+    size = 0
+    for part in parts:
+        chunk.append(part)
+        size += inputs(part).nbytes
+        if size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
 def recompute_batchnorm(model: nn.Module, batches: Iterable[Tensor]) -> None:
     """BatchNorm's running statistics anew, over these batches, at the weights the model has now.
 
@@ -178,6 +209,11 @@ def parameter_names(
         for group in groups
         for param, name in zip(group["params"], group["param_names"], strict=True)
     }
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    """Softmax, wide enough to be summed: 64 rows in bfloat16 would miss one by a hundredth."""
+    return logits.softmax(-1, torch.promote_types(logits.dtype, torch.float32))
 
 
 @contextmanager

@@ -221,6 +221,38 @@ def test_predicted_probabilities_may_be_called_as_in_cleanlab(tmp_path: Path) ->
     assert {int(row["id"]) for row in made.top(6)} == set(range(6))
 
 
+def test_a_file_of_probabilities_alone_is_not_audited_as_embeddings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = clouds()
+    p = torch.nn.functional.one_hot(examples.clean_labels, 3) * 0.7 + 0.1
+    np.savez(tmp_path / "p.npz", pred_probs=p.numpy(), labels=examples.labels.numpy())
+    command = ["audit", str(tmp_path / "p.npz"), "--out", str(tmp_path / "out"), "--quiet"]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "has predicted probabilities and no embeddings; audit them with --probabilities" in said
+    assert main([*command, "--probabilities"]) == 0
+    assert "6 mislabelled" in capsys.readouterr().out
+    assert audit(probabilities=tmp_path / "p.npz", quiet=True).counts["mislabelled"] == 6
+
+
+def test_beside_embeddings_probabilities_are_used_when_asked_for(tmp_path: Path) -> None:
+    examples = clouds()
+    p = torch.nn.functional.one_hot(examples.labels, 3) * 0.7 + 0.1  # which agree with every label
+    table = npz(tmp_path / "e.npz", pred_probs=p)
+    assert {int(row["id"]) for row in audit(table, quiet=True).top(6)} == set(range(6))
+    assert audit(probabilities=table, quiet=True).counts["clear"] == 90
+
+
+def test_matrices_count_given_by_suggested_and_by_true_labels() -> None:
+    made = audit(clouds(), quiet=True)
+    assert made.clean is not None
+    for matrix, other in ((made.matrix, made.suggested), (made.true_matrix, made.clean)):
+        expected = np.zeros((3, 3), int)
+        np.add.at(expected, (made.given, other), 1)
+        np.testing.assert_array_equal(matrix, expected)
+
+
 def test_a_csv_of_numbers_is_a_table_of_embeddings(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     examples = clouds()

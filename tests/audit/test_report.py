@@ -121,14 +121,6 @@ def test_key_of_the_decisions_follows_the_content_and_not_the_date(report_data: 
     assert payload_of(render(report_data(count=299)))["key"] != key
 
 
-def test_matrix_counts_given_against_suggested(report_data: Make) -> None:
-    data = report_data()
-    expected = np.zeros((4, 4), int)
-    for row, column in zip(data.given, data.suggested, strict=True):
-        expected[row, column] += 1
-    np.testing.assert_array_equal(data.matrix, expected)
-
-
 def test_headline_states_count_total_and_share(report_data: Make) -> None:
     none = np.zeros(300, int)
     assert report_data(quadrant=none).headline == "None of the 300 labels looks wrong."

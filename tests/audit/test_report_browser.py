@@ -150,7 +150,8 @@ def test_quadrant_chip_and_selects_and_search_filter_the_list(reader: Reader) ->
 
 def test_matrix_cell_shows_its_examples_by_mouse_and_by_keyboard(reader: Reader) -> None:
     reader.open("matrix")
-    expected = int(reader.make().matrix[1, 2])
+    data = reader.make()
+    expected = int(((data.given == 1) & (data.suggested == 2)).sum())
     reader.click("#matrix button[data-row='1'][data-column='2']")
     assert reader.text("#count").startswith(f"{expected} of 300 examples: labelled “class 1”")
     assert reader.text(".bar.given b") == "class 1"
@@ -307,6 +308,33 @@ def test_hover_shows_the_example_and_a_drag_selects_a_region(reader: Reader) -> 
     assert "inside the selected region" in reader.text("#count")
     chosen = int(reader.text("#count").split(" of ")[0])
     assert 1 <= chosen < 20
+
+
+def test_rank_lines_divide_as_the_quadrants_do(reader: Reader) -> None:
+    """Ties with a threshold are on the side that Python put them on: here 270 at 0, not contradicted, and so none."""
+    disagreement = np.r_[np.ones(30), np.zeros(270)]
+    quadrant = np.r_[np.full(30, 2), np.zeros(270, int)]
+    drawn = """window.lines = [];
+        const { lineTo } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.lineTo = function (x, y) {
+          window.lines.push([x, y, this.getLineDash().length]);
+          return lineTo.call(this, x, y);
+        };"""
+    command = "Page.addScriptToEvaluateOnNewDocument"
+    script = reader.driver.execute_cdp_cmd(command, {"source": drawn})
+    try:
+        reader.open(
+            "ties", disagreement=disagreement, ambiguity=0 * disagreement, quadrant=quadrant
+        )
+        reader.js("window.lines = []")
+        reader.click("#scale-rank")
+        lines = [line for line in reader.js("return window.lines") if line[2]]
+        height = reader.find("#scatter").size["height"]
+    finally:
+        command = "Page.removeScriptToEvaluateOnNewDocument"
+        reader.driver.execute_cdp_cmd(command, script)
+    share = (height - 44 - lines[-1][1]) / (height - 14 - 44)  # the margins of scatter.js
+    assert 300 ** (1 - share) - 1 == pytest.approx(29.5, abs=0.3)
 
 
 def test_hundred_thousand_examples_scroll_with_few_nodes(reader: Reader) -> None:

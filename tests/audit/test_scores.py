@@ -4,11 +4,10 @@ import torch
 from hypothesis import given, settings
 
 from bayesmooth.audit.evidence import Evidence
-from bayesmooth.audit.report.payload import QUADRANTS
+from bayesmooth.audit.report.payload import CLEAR, MISLABELLED, QUADRANTS
 from bayesmooth.audit.scores import (
     SCORES,
     ambiguity_threshold,
-    noise_matrix,
     quadrants,
     threshold,
 )
@@ -45,9 +44,23 @@ def test_the_threshold_leaves_as_many_above_as_are_contradicted(name: str) -> No
     found = evidence()
     score = SCORES[name](found)
     contradicted = int((found.probabilities.argmax(1) != found.labels).sum())
-    cut = threshold(name, score, found)
-    above = int((score > cut).sum())
-    assert above in (contradicted, contradicted - 1)
+    cells = quadrants(score, found.ambiguity, (threshold(name, score, found), 0.1))
+    assert int((cells >= MISLABELLED).sum()) == contradicted
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_as_few_as_are_contradicted_are_flagged(wrong: int) -> None:
+    p = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
+    found = Evidence(torch.tensor([int(wrong > 0), int(wrong > 1)]), p, None, "")
+    score = SCORES["self_confidence"](found)
+    assert int((score > threshold("self_confidence", score, found)).sum()) == wrong
+
+
+def test_a_label_that_ties_with_the_last_contradicted_one_is_flagged_with_it() -> None:
+    p = torch.tensor([[0.3, 0.4, 0.2, 0.1], [0.3, 0.25, 0.25, 0.2], [0.7, 0.1, 0.1, 0.1]])
+    found = Evidence(torch.zeros(3, dtype=torch.int64), p, None, "")
+    score = SCORES["self_confidence"](found)
+    assert (score > threshold("self_confidence", score, found)).tolist() == [True, True, False]
 
 
 def test_ambiguity_does_not_look_at_the_label() -> None:
@@ -76,6 +89,9 @@ def test_quadrants_are_named_as_the_report_names_them() -> None:
     assert [QUADRANTS[int(i)] for i in cells] == ["clear", "ambiguous", "mislabelled", "hard"]
 
 
-def test_the_noise_matrix_counts_given_by_suggested() -> None:
-    matrix = noise_matrix(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2)
-    assert matrix.tolist() == [[1, 1], [0, 1]]
+@pytest.mark.parametrize("value", [0.0, 0.3])
+def test_where_all_are_equally_ambiguous_none_is(value: float) -> None:
+    ambiguity = torch.full((5,), value)
+    ambiguity[2] += 1e-7  # as rounding does
+    cells = quadrants(torch.zeros(5), ambiguity, (0.0, ambiguity_threshold(ambiguity)))
+    assert cells.tolist() == [CLEAR] * 5

@@ -44,6 +44,21 @@ def test_other_usual_names_and_image_paths_are_known(tmp_path, inputs, labels):
     assert examples.meta == {"path": list("abcd")}
 
 
+def test_predicted_probabilities_are_no_embeddings(tmp_path):
+    path, p = str(tmp_path / "e.npz"), np.full((4, 2), 0.5)
+    np.savez(path, pred_probs=p, X=-X, embeddings=X, labels=[0, 1, 1, 0])
+    both = load("embeddings", path=path, probabilities=True)
+    assert np.array_equal(both.inputs.numpy(), X)
+    assert np.array_equal(both.subset([1, 3]).predicted.numpy(), p[:2])
+    assert load("embeddings", path=path).predicted is None
+    np.savez(path, pred_probs=p, labels=[0, 1, 1, 0])
+    alone = load("embeddings", path=path, probabilities=True)
+    assert alone.inputs.shape == (4, 0)
+    assert np.array_equal(alone.predicted.numpy(), p)
+    with pytest.raises(InputError, match=r"only labels, pred_probs; .* probabilities=True"):
+        load("embeddings", path=path)
+
+
 def test_a_split_is_numbered_as_the_train_file_and_labels_may_lie_apart(tmp_path):
     for split, labels in (("train", ["a", "b", "a", "c"]), ("test", ["c", "c", "b", "b"])):
         np.save(tmp_path / f"x-{split}.npy", X)
@@ -85,12 +100,15 @@ def test_arrays_of_every_order_and_width_come_back(tmp_path, array):
         ({"texts": [1, 2, 3, 4]}, "must be N strings"),
         ({"images": X}, "images must be paths"),
         ({"ids": ["a"]}, "1 ids for 4 inputs"),
+        ({"pred_probs": X[:3]}, "3 predicted for 4 inputs"),
+        ({"pred_probs": X[0]}, "must be N × D"),
+        ({"probabilities": np.full((4, 2), np.inf)}, r"probabilities\[0, 0\] is inf"),
     ],
 )
 def test_a_wrong_array_is_named(tmp_path, changes, message):
     np.savez(tmp_path / "e.npz", **({"embeddings": X, "labels": [0, 1, 0, 1]} | changes))
     with pytest.raises(InputError, match=message):
-        load("embeddings", path=str(tmp_path / "e.npz"))
+        load("embeddings", path=str(tmp_path / "e.npz"), probabilities=True)
 
 
 def npy(array):

@@ -109,6 +109,23 @@ def test_arrays_must_have_the_bytes_of_their_shape():
             load_pickle(good.replace(b"K\x07\x85", shape), "file")
 
 
+def test_arrays_that_share_their_bytes_count_one_by_one(monkeypatch):
+    """A small file may hold one string and many arrays of it, each of which takes memory of its own."""
+    monkeypatch.setattr("bayesmooth.data.unpickle.LIMIT", 1 << 20)
+    raw = bytes(1 << 18)
+    array = b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01J\x00\x00\x04\x00\x85h\x02\x89h\x01tb"
+    shared = b"\x80\x02}U\x01rB\x00\x00\x04\x00" + raw + b"q\x01s"
+    shared += b"U\x01dcnumpy\ndtype\nU\x02u1\x85Rq\x02s"
+
+    def arrays(count):
+        return shared + b"".join(b"U\x01%c" % (97 + i) + array + b"s" for i in range(count)) + b"."
+
+    assert load_pickle(arrays(3), "file")["c"].nbytes == 1 << 18
+    assert load_pickle(arrays(4), "file")["a"].nbytes == 1 << 18
+    with pytest.raises(InputError, match="unpacks to more than 1 MB"):
+        load_pickle(arrays(5), "file")
+
+
 def test_a_zip_without_a_sane_pickle_is_refused():
     for names in ([], ["a/data.pkl", "b/data.pkl"]):
         buffer = io.BytesIO()

@@ -143,6 +143,8 @@ def test_rules_have_weights_that_sum_to_one_and_unit_variance(rule):
         (lambda: monte_carlo_expectation(torch.exp, torch.zeros(2), torch.ones(2), 3, 0, True), "even"),
         (lambda: monte_carlo_expectation(torch.exp, torch.zeros(2), torch.ones(2), 0, 0), "at least 1"),
         (lambda: vector_expectation(torch.exp, torch.zeros(3), torch.ones(3), 1), "mirrored"),
+        (lambda: gaussian_expectation(torch.sin, torch.zeros(1), torch.full((1,), 1e8), None), "reach 1000"),
+        (lambda: gaussian_expectation(torch.sin, torch.zeros(1), torch.full((1,), torch.inf)), "inf: .* finite"),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_named(call, message):

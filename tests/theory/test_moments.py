@@ -116,3 +116,58 @@ def test_batch_shapes_are_kept_and_empty_batches_pass():
     torch.testing.assert_close(got.mean[1, 2], moments(Categorical(), mean[1, 2], var[1, 2]).mean)
     empty = moments(Categorical(), mean[:0], var[:0])
     assert empty.mean.shape == (0, 3, 4)
+
+
+def over_one_normal(g, mean: torch.Tensor, std: float) -> torch.Tensor:
+    """E[g(f)], f ~ N(mean, std²) one by one, by so many points that their distance is half a logit."""
+    x = torch.linspace(-8, 8, int(32 * std) + 1001, dtype=torch.float64)
+    weights = torch.exp(-x.square() / 2)
+    return torch.stack([g(m + std * x) @ weights / weights.sum() for m in mean])
+
+
+@pytest.mark.parametrize("std", [20.0, 45.0, 100.0, 1e4])
+def test_however_wide_one_class_among_points_is_a_sigmoid(std):
+    """Where one logit alone varies, softmax is its sigmoid against the others' log-sum-exp, and they share the rest."""
+    mean = logits(6, 5)
+    mean[:, 0] = torch.tensor([0.0, 3.0, -3.0, std, -std, 2 * std])
+    var = torch.zeros_like(mean)
+    var[:, 0] = std**2
+    rest = torch.logsumexp(mean[:, 1:], -1)
+    link = Bernoulli()
+    share, slope, partition = (
+        over_one_normal(g, mean[:, 0] - rest, std)
+        for g in (link.mean, link.variance, link.log_partition)
+    )
+    got = moments(Categorical(), mean, var)
+    others = (1 - share)[:, None] * torch.softmax(mean[:, 1:], -1)
+    exact = torch.cat([share[:, None], others], 1)
+    torch.testing.assert_close(got.mean, exact, rtol=0, atol=1e-6)
+    torch.testing.assert_close(got.variance[:, 0], slope, rtol=0, atol=1e-6)
+    torch.testing.assert_close(got.log_partition, rest + partition, rtol=0, atol=1e-6 * std)
+
+
+@pytest.mark.parametrize("std", [6.0, 50.0, 3000.0])
+def test_however_wide_two_classes_are_one_sigmoid_of_the_difference(std):
+    mean = torch.tensor([[0.0, 0.0], [5.0, 0.0], [-100.0, 0.0], [std, -std]], dtype=torch.float64)
+    var = torch.tensor([0.64, 0.36], dtype=torch.float64).expand_as(mean) * std**2
+    pair = moments(Categorical(), mean, var)
+    link, difference = Bernoulli(), mean[:, 0] - mean[:, 1]
+    single = moments(link, difference, var.sum(1))
+    for got, g in zip(single, (link.log_partition, link.mean, link.variance), strict=True):
+        exact = over_one_normal(g, difference, std)
+        torch.testing.assert_close(got, exact, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(pair.mean[:, 0], single.mean, rtol=0, atol=1e-6)
+    torch.testing.assert_close(pair.variance[:, 0], single.variance, rtol=0, atol=1e-6)
+    log_partition = mean[:, 1] + single.log_partition
+    torch.testing.assert_close(pair.log_partition, log_partition, rtol=0, atol=1e-6 * std)
+
+
+@pytest.mark.parametrize("link", [Categorical(), Bernoulli()], ids=lambda x: type(x).__name__)
+def test_bonnet_and_price_hold_for_wide_beside_narrow_logits(link: Link):
+    mean = logits(4, 3).requires_grad_()
+    std = torch.tensor([[0.0, 0.5, 30.0], [30.0, 30.0, 300.0], [9.0, 3.9, 4.1], [1.0, 50.0, 0.0]])
+    var = std.double().square().requires_grad_()
+    value = moments(link, mean, var)
+    by_mean, by_var = torch.autograd.grad(value.log_partition.sum(), (mean, var))
+    torch.testing.assert_close(by_mean, value.mean, rtol=0, atol=1e-5)
+    torch.testing.assert_close(2 * by_var, value.variance, rtol=0, atol=1e-4)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from bayesmooth.audit.evidence import Evidence, check_labels
+from bayesmooth.audit.report.payload import AXES
 from bayesmooth.audit.result import Audit
 from bayesmooth.audit.scores import SCORES, ambiguity_threshold, quadrants, threshold
 from bayesmooth.audit.sources import How, gather, open_path
@@ -40,7 +41,7 @@ def audit(
 
     Give one of: a network, its posterior (or the optimizer that learned it) and the data (an `Examples` or a
     loader in a fixed order); a `Run` or its directory; a table of embeddings (a .npz, .csv or .parquet, an
-    `Examples`, or `embeddings=` and `labels=`); `probabilities=` (out of sample) and `labels=`.
+    `Examples`, or `embeddings=` and `labels=`); `probabilities=` (out of sample) and `labels=`, or a file with both.
 
     `out_of_sample` says how an example is kept from vouching for its own label: `none` (a variational fit
     memorises little, and this finds the most; see docs/audit.md), `loo` (leave-one-out from the posterior, no
@@ -56,11 +57,11 @@ def audit(
     _check_choice("score", score, tuple(SCORES))
     start = time.perf_counter()
     subject = gather(
-        open_path(source) if isinstance(source, str | Path) else source,
+        _opened(source),
         posterior,
         data,
         embeddings=embeddings,
-        probabilities=probabilities,
+        probabilities=_opened(probabilities),
         labels=labels,
         class_names=class_names,
         data_dir=data_dir,
@@ -113,12 +114,13 @@ def tabulate(
         ambiguity_threshold=cuts[1],
         clean=None if clean is None else clean.numpy(),
         summary=summary,
-        axis_names=(
-            Audit.axis_names[0] if evidence.noise is not None else ENTROPY,
-            Audit.axis_names[1],
-        ),
+        axis_names=AXES if evidence.noise is not None else (ENTROPY, AXES[1]),
         examples=examples,
     )
+
+
+def _opened(source: Any) -> Any:
+    return open_path(source) if isinstance(source, str | Path) else source
 
 
 def _ids(evidence: Evidence, examples: Examples | None) -> tuple[str, ...]:

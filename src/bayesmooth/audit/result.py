@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmooth.audit.report.payload import QUADRANTS
+from bayesmooth.audit.report.payload import AXES, QUADRANTS
 from bayesmooth.data import Examples
 
 Array = NDArray[Any]
@@ -38,7 +38,7 @@ class Audit:
     clean: Array | None = None
     """The true labels, where they are known."""
     summary: Mapping[str, Any] = field(default_factory=dict)
-    axis_names: tuple[str, str] = ("Ambiguity (size of ε)", "Disagreement with the label")
+    axis_names: tuple[str, str] = AXES
     examples: Examples | None = None
     """What the report shows beside the numbers."""
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from bayesmooth.audit.evidence import Evidence
-from bayesmooth.audit.report.payload import AMBIGUOUS, CLEAR, HARD, MISLABELLED
+from bayesmooth.audit.report.payload import AMBIGUOUS, MISLABELLED
 
-ENTRIES = (CLEAR, AMBIGUOUS, MISLABELLED, HARD)
+SAME = 1e-6  # apart in ambiguity: what rounding alone does
 
 
 def margin(evidence: Evidence) -> Tensor:
@@ -65,28 +65,33 @@ SCORES: dict[str, Callable[[Evidence], Tensor]] = {
 
 
 def threshold(score: str, disagreement: Tensor, evidence: Evidence) -> float:
-    """From here on a label counts as contradicted: where the averaged prediction prefers another class.
+    """Above it a label counts as contradicted: where the averaged prediction prefers another class.
 
     For the margins and the log-odds that is 0 by definition. Other scores have no such point: theirs leaves
-    the same number of examples above.
+    the same number of examples above, and with the last of them all that tie with it.
     """
     if score in ("root_margin", "margin", "log_odds"):
         return 0.0
     contradicted = int((margin(evidence) > 0).sum())
-    if contradicted == 0:
-        return float(disagreement.max()) + 1.0
-    return float(disagreement.topk(contradicted).values[-1])
+    last = float(disagreement.topk(contradicted).values[-1]) if contradicted else float("inf")
+    below = disagreement[disagreement < last]
+    return float(below.max()) if len(below) else last - 1.0
 
 
 def ambiguity_threshold(ambiguity: Tensor) -> float:
-    """Otsu's threshold: the cut with the largest variance between the two sides."""
+    """Otsu's threshold: the cut with the largest variance between the two sides; from here on it is high.
+
+    Where all values are the same there are no two sides, and it lies above them.
+    """
     values = ambiguity.double().sort().values
+    if values[-1] - values[0] < SAME:
+        return float(values[-1]) + 1.0
     count = torch.arange(1, len(values), dtype=torch.float64)
     below = values.cumsum(0)[:-1]
     above = values.sum() - below
     rest = len(values) - count
     between = count * rest * (below / count - above / rest).square()
-    return float(values[int(between.argmax()) + 1]) if len(values) > 1 else float(values[0])
+    return float(values[int(between.argmax()) + 1])
 
 
 def quadrants(disagreement: Tensor, ambiguity: Tensor, cuts: tuple[float, float]) -> Tensor:
@@ -96,12 +101,7 @@ def quadrants(disagreement: Tensor, ambiguity: Tensor, cuts: tuple[float, float]
     tensor([0, 1, 2, 3])
     """
     against, unclear = disagreement > cuts[0], ambiguity >= cuts[1]
-    return torch.tensor(ENTRIES)[2 * against.long() + unclear.long()]
-
-
-def noise_matrix(given: Tensor, other: Tensor, classes: int) -> Tensor:
-    """(K, K) counts: rows are given labels, columns the suggested (or the true) ones."""
-    return torch.bincount(given * classes + other, minlength=classes**2).reshape(classes, classes)
+    return MISLABELLED * against.long() + AMBIGUOUS * unclear.long()  # both: HARD
 
 
 def _own(evidence: Evidence) -> Tensor:

@@ -69,6 +69,11 @@ class Embedded:
 
     def evidence(self, how: How) -> Evidence:
         """From a variational softmax regression."""
+        if self.examples.predicted is not None and self.examples.input_shape == (0,):
+            raise InputError(
+                f"{self.examples.name}: has predicted probabilities and no embeddings; audit them with "
+                "--probabilities, in Python with probabilities=path"
+            )
         return audit_embeddings(
             self.examples,
             out_of_sample=how.out_of_sample,
@@ -86,7 +91,9 @@ class Predicted:
 
     def evidence(self, how: How) -> Evidence:
         """As they are."""
-        rows = self.examples.batch(torch.arange(len(self.examples)))
+        rows = self.examples.predicted
+        if rows is None:
+            rows = self.examples.batch(torch.arange(len(self.examples)))
         values = check_probabilities(rows, len(self.examples), self.examples.num_classes)
         return Evidence(self.examples.labels, values, None, "probabilities as given")
 
@@ -140,8 +147,10 @@ def open_path(path: str | Path, **options: Any) -> Any:
     if path.suffix not in ARRAYS + TABLES:
         known = ", ".join(ARRAYS + TABLES)
         raise InputError(f"{path}: unknown kind of file; must be one of {known}, or a run's folder")
-    kind = "embeddings" if path.suffix in ARRAYS else "table"
     options = {key: value for key, value in options.items() if value is not None}
+    kind = "table"
+    if path.suffix in ARRAYS:
+        kind, options["probabilities"] = "embeddings", True
     return load(kind, "train", path=os.path.abspath(path), **options)
 
 

@@ -18,13 +18,18 @@ from bayesmooth.errors import InputError
 
 Array = np.ndarray[Any, Any]
 KEYS = {
-    "embeddings": ("embeddings", "features", "X", "probabilities", "pred_probs"),
+    "embeddings": ("embeddings", "features", "X"),
+    "predicted": ("probabilities", "pred_probs"),
     "labels": ("labels", "y"),
     "clean_labels": ("clean_labels",),
     "class_names": ("class_names",),
     "ids": ("ids",),
     "texts": ("texts",),
     "images": ("images",),
+}
+WAYS_OUT = {
+    "embeddings": "predicted probabilities are read with probabilities=True",
+    "labels": "name a .npy of labels with labels=",
 }
 MAX_BYTES = 8 << 30
 
@@ -35,29 +40,31 @@ def embeddings(
     path: str,
     labels: str | None = None,
     class_names: Sequence[str] | None = None,
+    probabilities: bool = False,
 ) -> Examples:
     """Rows of numbers from `path` (.npz or .npy); `labels` names a .npy of labels kept apart.
 
-    A path with {split} in it has one file a split. In a .npz: embeddings (or features, X; or probabilities,
-    pred_probs), labels (or y), and, if you have them, clean_labels, class_names, ids, texts, and images (paths, or
-    pictures as bytes).
+    A path with {split} in it has one file a split. In a .npz: embeddings (or features, X), labels (or y), and, if you
+    have them, clean_labels, class_names, ids, texts, and images (paths, or pictures as bytes). `probabilities` reads
+    those that a model predicted (probabilities, or pred_probs) too; without embeddings, inputs have no columns then.
     """
     if split != "train" and "{split}" not in path:
         raise MissingError(
             f"path={path!r}: put {{split}} in it, to read {split!r} from another file"
         )
     file = split_path(path, split, root)
-    content = _content(file, labels, split, root)
+    content = _content(file, labels, split, root, probabilities)
     names = tuple(class_names or ())
     if not names:  # the train file numbers the classes of the others, which may lack one
         train = split_path(path, "train", root)
-        names = _names(content if train == file else _content(train, labels, "train", root), file)
+        first = content if train == file else _content(train, labels, "train", root, probabilities)
+        names = _names(first, file)
     given = encode(_labels(content, "labels", file), names, f"{file}: labels")
     clean = None
     if "clean_labels" in content:
         clean = encode(_labels(content, "clean_labels", file), names, f"{file}: clean_labels")
     return Examples(
-        _finite(content["embeddings"], file),
+        _finite(content["embeddings"], file, "embeddings"),
         given,
         names,
         clean,
@@ -65,21 +72,29 @@ def embeddings(
         f"{file.stem}/{split}",
         meta=_meta(content, file),
         pictures=_pictures(content.get("images"), file),
+        predicted=_predicted(content.get("predicted"), file),
     )
 
 
-def _content(file: Path, labels: str | None, split: str, root: Path) -> dict[str, Array]:
-    """The arrays of a file under the names of KEYS."""
+def _content(
+    file: Path, labels: str | None, split: str, root: Path, probabilities: bool
+) -> dict[str, Array]:
+    """The arrays of a file under the names of KEYS, of which the first counts."""
     found = {"embeddings": read_npy(file)} if file.suffix == ".npy" else read_npz(file)
-    content = {key: found[name] for key, names in KEYS.items() for name in names if name in found}
+    content = {k: found[name] for k, names in KEYS.items() for name in names[::-1] if name in found}
+    if not probabilities:
+        content.pop("predicted", None)
+    elif "predicted" in content:
+        none = np.empty((*content["predicted"].shape[:1], 0), np.float32)
+        content.setdefault("embeddings", none)
     if labels is not None:
         content["labels"] = read_npy(split_path(labels, split, root))
-    for key, ndim in {"embeddings": 2, "labels": 1}.items():
+    for key, way_out in WAYS_OUT.items():
         if key not in content:
-            way_out = "; name a .npy of labels with labels=" if key == "labels" else ""
-            known = ", ".join(sorted(found))[:200]
-            raise InputError(f"{file}: has no {' or '.join(KEYS[key])}, only {known}{way_out}")
-        if content[key].ndim != ndim:
+            known, asked = ", ".join(sorted(found))[:200], " or ".join(KEYS[key])
+            raise InputError(f"{file}: has no {asked}, only {known}; {way_out}")
+    for key, ndim in {"embeddings": 2, "predicted": 2, "labels": 1}.items():
+        if key in content and content[key].ndim != ndim:
             shape = content[key].shape
             raise InputError(f"{file}: {key} of shape {shape}: must be N × D, and N labels")
     return content
@@ -96,18 +111,20 @@ def _labels(content: dict[str, Array], key: str, file: Path) -> list[str]:
     return plain(content[key].tolist(), f"{file}: {key}")
 
 
-def _finite(array: Array, file: Path) -> Tensor:
+def _finite(array: Array, file: Path, key: str) -> Tensor:
     if array.dtype.kind not in "fiu":
-        raise InputError(f"{file}: embeddings are {array.dtype}; must be numbers")
+        raise InputError(f"{file}: {key} are {array.dtype}; must be numbers")
     with np.errstate(over="ignore"):
         numbers = array.astype(np.float32, copy=False)
     broken = np.argwhere(~np.isfinite(numbers))
     if len(broken):
         row, column = broken[0]
-        raise InputError(
-            f"{file}: embeddings[{row}, {column}] is {array[row, column]}; must be finite"
-        )
+        raise InputError(f"{file}: {key}[{row}, {column}] is {array[row, column]}; must be finite")
     return torch.from_numpy(numbers)
+
+
+def _predicted(array: Array | None, file: Path) -> Tensor | None:
+    return None if array is None else _finite(array, file, "probabilities")
 
 
 def _strings(array: Array, file: Path, key: str) -> list[str]:

@@ -42,7 +42,7 @@ class Examples:
     `inputs` stay as they are on disk (uint8 pictures as uint8); `batch` makes them float, scales
     uint8 to [0, 1] and applies `mean` and `std`, one number a channel. `ids` name the examples across
     subsets (default: positions); `meta` holds columns of text to show beside them, `pictures` what to
-    show where the inputs are embeddings.
+    show where the inputs are embeddings, `predicted` the class probabilities that somebody's model gave.
 
     >>> Examples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("cat", "dog"), name="pets")
     Examples(pets: 3 × float32[2], 2 classes)
@@ -58,6 +58,7 @@ class Examples:
     std: tuple[float, ...] | None = None
     meta: dict[str, list[str]] = field(default_factory=dict)
     pictures: Inputs | None = None
+    predicted: Tensor | None = None
 
     def __post_init__(self) -> None:
         count, classes = len(self.inputs), self.num_classes
@@ -65,7 +66,8 @@ class Examples:
         if self.clean_labels is not None:
             clean = checked(self.clean_labels, count, classes, "clean_labels")
             object.__setattr__(self, "clean_labels", clean)
-        columns = {"ids": self.ids, "pictures": self.pictures, **self.meta}
+        extra = {"ids": self.ids, "pictures": self.pictures, "predicted": self.predicted}
+        columns = {**extra, **self.meta}
         for name, column in columns.items():
             if column is not None and len(column) != count:
                 raise InputError(
@@ -121,6 +123,7 @@ class Examples:
             ids=tuple(str(i) if names is None else names[i] for i in rows),
             meta={key: [column[i] for i in rows] for key, column in self.meta.items()},
             pictures=None if self.pictures is None else _take(self.pictures, at),
+            predicted=None if self.predicted is None else self.predicted[at],
         )
 
     def with_labels(self, labels: Tensor) -> "Examples":

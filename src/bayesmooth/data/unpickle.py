@@ -1,8 +1,8 @@
 """Read pickles from outside without running them.
 
 CIFAR and CIFAR-N come as pickles. This interpreter knows the few opcodes that plain containers and
-numpy arrays need; nothing is imported, called or allocated because a file says so. Any other opcode
-or global name is an error.
+numpy arrays need; nothing is imported or called because a file says so, and what is allocated is
+counted first. Any other opcode or global name is an error.
 """
 
 import io
@@ -86,7 +86,8 @@ class _Reader:
     """A stack machine over the bytes; `load` runs to the next STOP."""
 
     def __init__(self, data: bytes, name: str) -> None:
-        self.data, self.name, self.at, self.encoded = data, name, 0, 0
+        self.data, self.name, self.at = data, name, 0
+        self.encoded = self.copied = 0  # bytes
 
     def load(self) -> object:
         self.stack: list[Any] = []
@@ -162,9 +163,7 @@ class _Reader:
         elif function == DTYPE and _text(arguments[0]) in NUMBERS:
             self.push(_Dtype(_text(arguments[0])))
         elif function == ENCODE and arguments[1:] == ("latin1",):
-            self.encoded += len(arguments[0])
-            if self.encoded > LIMIT:
-                raise InputError(f"unpacks to more than {LIMIT >> 20} MB")
+            self.encoded = _limited(self.encoded + len(arguments[0]))
             self.push(arguments[0].encode("latin1"))
         else:
             raise InputError(f"{function} with unusual arguments")
@@ -174,9 +173,16 @@ class _Reader:
         if type(target) is _Dtype and _text(state[1]) in {"<", ">", "|", "="}:
             target.order = _text(state[1])
         elif type(target) is _Array:
+            self.copied = _limited(self.copied + len(state[4]))  # many arrays may share their bytes
             target.value = _array(*state)
         else:
             raise TypeError
+
+
+def _limited(size: int) -> int:
+    if size > LIMIT:
+        raise InputError(f"unpacks to more than {LIMIT >> 20} MB")
+    return size
 
 
 def _text(value: object) -> str:

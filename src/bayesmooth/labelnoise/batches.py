@@ -1,15 +1,12 @@
-"""Any data as batches with positions, and as chunks of bounded size."""
+"""Any data as batches with positions."""
 
 from collections.abc import Iterable, Iterator, Sized
-from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-
-CHUNK_BYTES = 64 << 20  # inputs kept while all draws pass over them: each draw is made once a chunk
 
 
 @runtime_checkable
@@ -56,13 +53,6 @@ def batches(data: Data, batch_size: int) -> Iterator[Batch]:
         index = rest[0] if rest else torch.arange(start, start + len(inputs))
         start += len(inputs)
         yield Batch(inputs, labels.cpu(), index.cpu())
-
-
-def chunks(parts: Iterator[Batch]) -> Iterator[list[Batch]]:
-    """Consecutive batches, as many as CHUNK_BYTES hold, one at least."""
-    for first in parts:
-        size = max(1, first.inputs.numel() * first.inputs.element_size())
-        yield [first, *islice(parts, max(0, CHUNK_BYTES // size - 1))]
 
 
 def count(data: Data, batch_size: int) -> int:

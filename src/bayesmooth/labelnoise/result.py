@@ -117,5 +117,5 @@ def join(parts: list[LabelNoise]) -> LabelNoise:
 
 def _class_means(values: Tensor, labels: Tensor) -> Tensor:
     classes = values.shape[1]
-    sums = torch.zeros(classes, classes, dtype=values.dtype).index_add_(0, labels, values)
+    sums = values.new_zeros(classes, classes).index_add_(0, labels, values)
     return sums / torch.bincount(labels, minlength=classes)[:, None]

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.labelnoise.batches import Data, batches, chunks, count
+from bayesmooth.labelnoise.batches import Data, batches, count
 from bayesmooth.labelnoise.result import LabelNoise, join
-from bayesmooth.posterior import Posterior, evaluating
+from bayesmooth.posterior import Posterior, chunks, evaluating
 from bayesmooth.progress import bar
 from bayesmooth.theory.links import Categorical
 
 TOGETHER = 8  # linearised draws that share one pass at the mean
+SAMPLES, BATCH_SIZE = 16, 256
 AT_ONCE = 128 << 10  # bytes of pictures under them: the tangents of a small batch stay in the cache
 
 
@@ -29,7 +30,7 @@ def label_noise(
     >>> label_noise(model, q, torch.zeros(5, 2), quiet=True).expected.shape
     torch.Size([5, 3])
     """
-    passes = count(data, how.get("batch_size", 256)) * (how.get("samples", 16) + 1)
+    passes = count(data, how.get("batch_size", BATCH_SIZE)) * (how.get("samples", SAMPLES) + 1)
     with bar(passes, description="label noise", quiet=quiet) as shown:
         done = 0
 
@@ -47,11 +48,11 @@ def label_noise_chunks(
     posterior: Posterior,
     data: Data,
     *,
-    samples: int = 16,
+    samples: int = SAMPLES,
     antithetic: bool = True,
     seed: int = 0,
     linearised: int = 0,
-    batch_size: int = 256,
+    batch_size: int = BATCH_SIZE,
     tick: Callable[[int], None] = lambda batches: None,
 ) -> Iterator[LabelNoise]:
     """The label noise, one piece after the other, in memory that does not grow with the data.
@@ -69,7 +70,7 @@ def label_noise_chunks(
     device = next(model.parameters()).device
     tangents = samples if linearised is True else int(linearised)
     with evaluating(model), posterior.at_mean(model):
-        for chunk in chunks(batches(data, batch_size)):
+        for chunk in chunks(batches(data, batch_size), lambda batch: batch.inputs):
             on_device = [b.inputs.to(device) for b in chunk]
 
             def forward(inputs: list[Tensor] = on_device) -> Tensor:

@@ -20,6 +20,7 @@ from bayesmooth.errors import InputError
 Seed = int | torch.Generator
 Rule = tuple[list[float], list[float]]  # points, weights
 CHUNK = 1 << 16  # entries a thread at a time: a few such arrays stay in its cache
+WIDEST = 1000.0  # standard deviation for which nodes are added: 18,000 then
 GRID_NODES = 12  # a tensor grid pays from this many nodes an axis
 
 
@@ -28,14 +29,14 @@ def gaussian_expectation(
 ) -> Tensor:
     """E[g(f)], f ~ N(mean, var), entry by entry, by quadrature; g acts on entries.
 
-    32 Gauss–Hermite nodes give the sigmoid to 1e-12 for var = 1 and 3e-5 for var = 10; None takes
-    as many nodes as the largest variance asks for.
+    32 Gauss–Hermite nodes give the sigmoid to 1e-12 for var = 1 and 3e-5 for var = 10; past that
+    take None: as many nodes as the largest variance asks for.
 
     >>> gaussian_expectation(torch.exp, torch.tensor(0.0), torch.tensor(1.0))  # e^½
     tensor(1.6487)
     """
     std = covariance_root(mean, var)
-    rule = normal_rule(std, fewest=32, most=1024) if nodes is None else hermite_rule(nodes)
+    rule = normal_rule(std, fewest=32) if nodes is None else hermite_rule(nodes)
     shape, size = (mean + std).shape, CHUNK * torch.get_num_threads()
 
     def weighted_sum(m: Tensor, s: Tensor) -> Tensor:
@@ -109,8 +110,10 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
     """Σ^½: the standard deviations where cov has the shape of the mean, else Cholesky factors."""
     eps = torch.finfo(cov.dtype).eps
     if cov.ndim <= mean.ndim:
-        if not bool((cov >= 0).all()):
-            raise InputError(f"variance {float(cov.min())}: must be ≥ 0 and no NaN")
+        least, most = cov.detach().aminmax() if cov.numel() else (0.0, 0.0)
+        if not (least >= 0 and most < float("inf")):
+            odd = float(most if least >= 0 else least)
+            raise InputError(f"variance {odd}: must be ≥ 0, finite and no NaN")
         # ∂√v/∂v is infinite at 0, where ∂E/∂v = ½E[g″] is not: step off the point
         return (torch.where(cov < eps, cov + eps, cov) if cov.requires_grad else cov).sqrt()
     diagonal = cov.diagonal(dim1=-2, dim2=-1)
@@ -120,7 +123,7 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
     return root
 
 
-def normal_rule(std: Tensor, fewest: int, most: int) -> Rule:
+def normal_rule(std: Tensor, fewest: int) -> Rule:
     """Nodes dense enough for sigmoids and Gumbel CDFs of std·x: Gauss–Hermite while that is narrow.
 
     Then the trapezoid rule, as Hermite nodes spread out instead of closing up.
@@ -128,7 +131,11 @@ def normal_rule(std: Tensor, fewest: int, most: int) -> Rule:
     widest = float(std.detach().max()) if std.numel() else 0.0
     if not widest > 1.5:
         return hermite_rule(fewest + ceil(12 * widest))
-    return trapezoid_rule(max(fewest, min(most, ceil(18 * min(widest, most)))))
+    if widest > WIDEST:
+        raise InputError(
+            f"standard deviation {widest:.3g}: adaptive nodes reach {WIDEST:g}; give their number, or scale f"
+        )
+    return trapezoid_rule(max(fewest, ceil(18 * widest)))
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bayesmooth import metrics
 from bayesmooth.data import Examples, batches
-from bayesmooth.posterior import Posterior
+from bayesmooth.posterior import Posterior, chunks
 from bayesmooth.training.distributed import ALONE, Team
 
 MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -35,19 +35,23 @@ def probabilities(
     """(N, K) class probabilities, in the order of the examples; each process of the team does a part of each batch.
 
     With a posterior they are averaged over its samples, else they are those of the weights as they stand. `breathe` is
-    called after every batch.
+    called after every batch, of samples after every draw.
     """
     device = next(model.parameters()).device
     model.eval()
     found = torch.zeros(len(examples), examples.num_classes, device=device)
-    for index, inputs, _ in batches(examples, batch_size, rank=team.rank, world_size=team.size):
-        if len(index):
-            inputs = inputs.to(device)
-            if posterior is None:
-                found[index.to(device)] = model(inputs).float().softmax(-1)
-            else:
-                found[index.to(device)] = posterior.predict(model, inputs, samples, seed=seed)
-        breathe()
+    own = batches(examples, batch_size, rank=team.rank, world_size=team.size)
+    parts = (part for part in own if len(part[0]))
+    if posterior is None:
+        for index, inputs, _ in parts:
+            found[index.to(device)] = model(inputs.to(device)).float().softmax(-1)
+            breathe()
+    else:
+        for chunk in chunks(parts, lambda part: part[1]):
+            index = torch.cat([part[0] for part in chunk]).to(device)
+            inside = [part[1].to(device) for part in chunk]
+            averaged = posterior.predict(model, inside, samples, seed=seed, tick=breathe)
+            found[index] = averaged.float()
     team.sum_([found])
     return found.cpu()
 

@@ -13,6 +13,7 @@ from bayesmooth.errors import InputError
 
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
+AXES = ("Ambiguity (size of ε)", "Disagreement with the label")
 
 Array = NDArray[Any]
 Content = str | Mapping[str, object] | None
@@ -45,7 +46,7 @@ class ReportData:
     """Positions in `QUADRANTS`."""
     disagreement_threshold: float
     ambiguity_threshold: float
-    axis_names: tuple[str, str] = ("Ambiguity (size of ε)", "Disagreement with the label")
+    axis_names: tuple[str, str] = AXES
     clean: Array | None = None
     """The true labels, where they are known."""
     texts: Sequence[Content] | None = None
@@ -83,22 +84,9 @@ class ReportData:
         return len(self.given)
 
     @property
-    def matrix(self) -> Array:
-        """K×K counts: rows are given labels, columns suggested ones."""
-        classes = len(self.class_names)
-        pairs = np.asarray(self.given, np.int64) * classes + np.asarray(self.suggested, np.int64)
-        return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many examples each quadrant holds."""
-        numbers = np.bincount(np.asarray(self.quadrant, np.int64), minlength=len(QUADRANTS))
-        return dict(zip(QUADRANTS, numbers.tolist(), strict=True))
-
-    @property
     def headline(self) -> str:
         """The claim in one sentence."""
-        wrong, total = self.counts["mislabelled"], len(self)
+        wrong, total = int((self.quadrant == MISLABELLED).sum()), len(self)
         if wrong == 0:
             return f"None of the {total:,} labels looks wrong."
         verb = "looks" if wrong == 1 else "look"

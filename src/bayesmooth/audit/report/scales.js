@@ -5,10 +5,9 @@ function quantile(sortedDescending, share) {
 }
 
 // The top of the ranking gets the room: top 1, top 10, top 100 are equally far apart.
-function rankScale({ rank, order, values }, threshold) {
+// The line is drawn where the quadrants divide: which side of a threshold its ties are on is decided in Python alone.
+function rankScale({ rank }, above) {
   const place = (r) => 1 - Math.log(r + 1) / Math.log(Math.max(count, 2));
-  let above = 0;
-  while (above < count && values[order[above]] >= threshold) above++;
   const ticks = [];
   for (let n = 1; n <= count; n *= 10) ticks.push({ at: place(n - 1), label: n === 1 ? 'top 1' : compact.format(n) });
   return { of: (i) => place(rank[i]), ticks, threshold: place(Math.max(above - 0.5, 0)) };
@@ -49,6 +48,7 @@ function logScale(sorted, threshold) {
 function axes(mode) {
   const x = { ...byAmbiguity, values: ambiguity };
   const y = { ...bySuspicion, values: disagreement };
-  if (mode === 'rank') return { x: rankScale(x, ambiguityThreshold), y: rankScale(y, disagreementThreshold) };
+  const holds = (...cells) => cells.reduce((sum, q) => sum + quadrantCounts[q], 0);
+  if (mode === 'rank') return { x: rankScale(x, holds(AMBIGUOUS, HARD)), y: rankScale(y, holds(MISLABELLED, HARD)) };
   return { x: logScale(x, ambiguityThreshold), y: linearScale(y, disagreementThreshold) };
 }
