@@ -34,6 +34,7 @@ PANELS = {
     "memorised": "memorised (%) ↓",
 }
 PER_CENT = ("accuracy", "memorised")
+NLLS = (2, 5, 10, 50)
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -65,6 +66,13 @@ def draw(table: Table, out: Path) -> None:
             for method, shift in (("SGD", -0.12), ("IVON", 0.12)):
                 _marks(axis, table, losses, method, key, shift)
             axis.set_xlabel(title)
+            if key == "nll":  # the corrections can be far off
+                axis.set_xscale("log")
+                axis.set_xlim(left=0.8 * min(column(table, key)))
+                axis.set_xticks(NLLS, [f"{tick:g}" for tick in NLLS], minor=False)
+                axis.set_xticks([], minor=True)
+            if key == "ece":
+                axis.set_xlim(left=0)
         axes[0].set_yticks(range(len(losses)), losses)
         axes[0].invert_yaxis()
         axes[0].figure.suptitle(f"{data_name(table)}, {NOISE} noise", fontsize=8)
