@@ -4,6 +4,7 @@ import json
 import signal
 
 import pytest
+import torch
 
 from bayesmooth import cli
 from bayesmooth.training.loop import Loop
@@ -67,6 +68,24 @@ def test_evaluate_gives_the_figures_of_the_run_again(run, trained):
     code, out, _ = run("evaluate", trained / "ivon", "--checkpoint", "best")
     assert code == 0
     assert "averaged" not in out
+    code, _, err = run("evaluate", trained / "ivon", "--checkpoint", "best", "--samples", 4)
+    assert code == 2
+    assert "posterior is that of the last" in err
+
+
+def test_a_refused_recipe_leaves_its_directory_free(run, tmp_path):
+    place = tmp_path / "run"
+    code, _, err = run("train", "digits-ivon", "--out", place, *TINY, "--set", "optimizer.lr=-1")
+    assert code == 2
+    assert "lr=-1" in err
+    assert run("train", "digits-ivon", "--out", place, *TINY)[0] == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_an_error_with_a_way_out(run, tmp_path):
+    code, _, err = run("train", "digits-ce", "--out", tmp_path / "run", *TINY, "--device", "cuda")
+    assert code == 2
+    assert "0 GPUs here; leave it out, or use cpu" in err
 
 
 def test_compare_prints_a_table_and_draws_a_plot(run, trained, tmp_path):

@@ -129,3 +129,15 @@ def test_any_bytes_are_a_table_or_an_input_error(tmp_path_factory, result_or_inp
     path = tmp_path_factory.getbasetemp() / "fuzz.csv"
     path.write_bytes(data)
     result_or_input_error("fuzz.csv", load, "table", path=str(path))
+
+
+def test_columns_called_as_the_classes_come_in_their_order(write):
+    path = write("dog,cat,fish,label\n.7,.2,.1,dog\n.1,.8,.1,cat\n.2,.2,.6,fish\n")
+    examples = load("table", "train", path=path)
+    assert examples.class_names == ("cat", "dog", "fish")
+    assert torch.equal(examples.inputs.argmax(1), examples.labels)
+
+
+def test_a_column_of_true_labels_that_is_named_must_be_there(write):
+    with pytest.raises(InputError, match=r"no column 'truth' for the true labels"):
+        load("table", "train", path=write(CSV), clean_label="truth")

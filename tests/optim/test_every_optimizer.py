@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, AdamW
 
+from bayesmooth.errors import InputError
 from bayesmooth.optim import BSAM, IVON, OPTIMIZERS, SAM
 from bayesmooth.optim.schedule import scheduler
 
@@ -183,6 +184,15 @@ def test_a_copy_goes_on_as_the_original_would(task, name, copied):
     twin, twin_optimizer = COPIES[copied]((model, optimizer))
     assert train(task, model, optimizer, 3) == train(task, twin, twin_optimizer, 3)
     assert same(weights_of(model), weights_of(twin))
+
+
+@pytest.mark.parametrize("name", ["ivon", "sam", "bsam"])
+def test_a_closure_that_forgets_its_backward_pass_is_told(task, name):
+    model = task.net()
+    optimizer, before = MAKE[name](model.parameters()), weights_of(model)
+    with pytest.raises(InputError, match=r"no gradient.*call loss\.backward\(\)"):
+        optimizer.step(lambda: model(task.x).sum())
+    assert same(weights_of(model), before)
 
 
 @pytest.mark.parametrize(

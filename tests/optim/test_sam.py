@@ -407,3 +407,23 @@ def test_a_group_that_is_refused_is_not_added():
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "rho": -2})
     assert len(optimizer.param_groups) == 1
     assert len(list(itertools.chain(*(g["params"] for g in optimizer.base.param_groups)))) == 4
+
+
+def test_the_state_of_another_base_is_refused():
+    model = nn.Linear(2, 2)
+    saved = torch.optim.AdamW(model.parameters()).state_dict()
+    optimizer = SAM(model.parameters(), torch.optim.SGD, rho=0.1, lr=0.1, momentum=0.9)
+    with pytest.raises(InputError, match=r"no '.*': it is not that of SGD"):
+        optimizer.load_state_dict(saved)
+
+
+def test_a_second_gradient_that_no_step_used_is_forgotten_with_the_rest():
+    w = nn.Parameter(torch.ones(2))
+    optimizer = SAM([w], torch.optim.SGD, rho=0.1, lr=0.1)
+    (w**2).sum().backward()
+    with optimizer.perturbed():
+        (w**2).sum().backward()
+    optimizer.zero_grad()  # as after a step that a GradScaler skips
+    (w**2).sum().backward()
+    with pytest.raises(InputError, match="needs a second gradient"):
+        optimizer.step()

@@ -47,10 +47,10 @@ def test_a_closure_without_a_return_value_steps_like_any_other(task, made):
     assert torch.equal(weights_of(model), weights_of(twin))
 
 
-def test_a_closure_without_a_backward_pass_leaves_the_mean(task, made):
+def test_a_closure_that_skips_its_batch_leaves_the_mean(task, made):
     model, optimizer = made()
     mean = weights_of(model)
-    optimizer.step(lambda: F.cross_entropy(model(task.x), task.y))
+    assert optimizer.step(lambda: None) is None
     assert torch.equal(weights_of(model), mean)
 
 

@@ -19,8 +19,12 @@ def evaluate(arguments: Namespace) -> int:
     """Measure a trained model again: accuracy, NLL, Brier, calibration, memorised errors.
 
     example:
-      bayesmooth evaluate runs/first --checkpoint best --samples 64
+      bayesmooth evaluate runs/first --samples 64
     """
+    if arguments.checkpoint == "best" and arguments.samples:
+        raise InputError(
+            f"--samples {arguments.samples} with --checkpoint best: the posterior is that of the last; leave one out"
+        )
     run = Run.open(arguments.run)
     splits = run.splits(arguments.data_dir)
     model = run.model(arguments.checkpoint)

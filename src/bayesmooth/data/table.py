@@ -16,6 +16,7 @@ from bayesmooth.data.images import ImageFiles
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
+CLEAN = "clean_label"  # the column of the true labels, where no other is named
 RESERVED = ("id", "split", "path", "text")
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None")
 
@@ -25,7 +26,7 @@ def table(
     root: Path,
     path: str,
     label: str = "label",
-    clean_label: str = "clean_label",
+    clean_label: str | None = None,
     class_names: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
     size: int = 64,
@@ -36,9 +37,11 @@ def table(
     Columns of text become `meta`, the column `id` the ids, the column `clean_label` (if there is one)
     the clean labels.
     """
-    columns = (label, clean_label)
+    columns = (label, clean_label or CLEAN)
     file = split_path(path, split, root)
     frame = _read(file, columns)
+    if clean_label is not None and clean_label not in frame:
+        raise InputError(f"{file}: no column {clean_label!r} for the true labels; leave it out")
     names = tuple(class_names or ())
     if not names:  # the train file numbers the classes of the others, which may lack one
         train = _read(split_path(path, "train", root), columns) if "{split}" in path else frame
@@ -47,9 +50,9 @@ def table(
         )
     given = encode(_labels(frame, label, file), names, f"{file}: {label}")
     clean = None
-    if clean_label in frame:
-        clean = encode(_labels(frame, clean_label, file), names, f"{file}: {clean_label}")
-    inputs, pictures = _inputs(frame, features, columns, file, size)
+    if columns[1] in frame:
+        clean = encode(_labels(frame, columns[1], file), names, f"{file}: {columns[1]}")
+    inputs, pictures = _inputs(frame, features, columns, names, file, size)
     text = {
         str(c): _texts(frame[c])
         for c in frame
@@ -145,11 +148,20 @@ def _texts(column: Any) -> list[str]:
 
 
 def _inputs(
-    frame: Any, features: Sequence[str] | None, labels: tuple[str, str], file: Path, size: int
+    frame: Any,
+    features: Sequence[str] | None,
+    labels: tuple[str, str],
+    names: tuple[str, ...],
+    file: Path,
+    size: int,
 ) -> tuple[Inputs, Inputs | None]:
     """(inputs, pictures to show): numbers if there are any, pictures if there are paths."""
     free = [column for column in frame if column not in (*labels, *RESERVED)]
     columns = list(features or [column for column in free if _mostly_numbers(frame[column])])
+    if {str(column) for column in columns} == set(
+        names
+    ):  # probabilities: in the order of the classes
+        columns.sort(key=lambda column: names.index(str(column)))
     pictures = ImageFiles(file.parent, _texts(frame["path"]), size) if "path" in frame else None
     if columns:
         return _numbers(frame, columns, file), pictures

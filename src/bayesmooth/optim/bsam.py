@@ -22,7 +22,13 @@ from torch.optim.optimizer import ParamsT
 from bayesmooth.errors import InputError
 from bayesmooth.optim.buffers import buffers_kept
 from bayesmooth.optim.checks import check_group, seed_of
-from bayesmooth.optim.parameters import active, state_kept_wide, weights_kept, with_gradients
+from bayesmooth.optim.parameters import (
+    active,
+    check_moved,
+    state_kept_wide,
+    weights_kept,
+    with_gradients,
+)
 from bayesmooth.optim.sam import check_radius
 from bayesmooth.optim.sharding import agree_on_seed, noise_of, shard, whole
 from bayesmooth.posterior import Posterior, parameter_names
@@ -97,6 +103,7 @@ class BSAM(Optimizer):
             with weights_kept(active(self)):
                 self._sample()
                 loss = closure()
+                check_moved(active(self), loss)
             first = self._take_gradients()
             with weights_kept(active(self)), buffers_kept():
                 self._climb(first)

@@ -27,7 +27,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.optim.arithmetic import perturb, restore
 from bayesmooth.optim.checks import check_alike, check_group, seed_of
 from bayesmooth.optim.diagnostics import diagnose, warn_of_drowning
-from bayesmooth.optim.parameters import state_kept_wide
+from bayesmooth.optim.parameters import check_moved, state_kept_wide
 from bayesmooth.optim.samples import Samples
 from bayesmooth.optim.sharding import agree_on_seed, whole
 from bayesmooth.optim.weights import Weight, collect
@@ -263,6 +263,7 @@ class IVON(Optimizer):
             self._draw()
             with torch.enable_grad():
                 losses.append(closure())
+            check_moved((w.param for w in self._drawn), losses[-1])
         self._samples.hold()
         silent = any(loss is None for loss in losses)
         return None if silent else sum(losses[1:], losses[0]) / len(losses)

@@ -1,6 +1,6 @@
 """What optimizers that look at other weights share: who takes part, and how values come back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,6 +67,24 @@ def global_norm(tensors: list[Tensor]) -> float:
     return float(torch.linalg.vector_norm(torch.stack([n.to(whole[0].device) for n in whole])))
 
 
+def check_moved(params: Iterable[Tensor], loss: object) -> None:
+    """A closure that has a loss and left no gradient has forgotten something."""
+    params = list(params)
+    if loss is not None and params and all(param.grad is None for param in params):
+        raise InputError(
+            "the closure left no gradient on any parameter; call loss.backward() in it"
+        )
+
+
+def check_groups(loaded: dict[str, Any], settings: Iterable[str], name: str) -> None:
+    """Refuse the state of another kind of optimizer."""
+    for group in loaded["param_groups"]:
+        if missing := sorted(set(settings) - group.keys()):
+            raise InputError(
+                f"the state has no {missing[0]!r}: it is not that of {name}; start without it"
+            )
+
+
 @contextmanager
 def state_kept_wide(optimizer: Optimizer) -> Iterator[None]:
     """A `load_state_dict` inside checks what it is given, and keeps state in float32 at least.
@@ -107,12 +125,7 @@ def _pairs(optimizer: Optimizer, loaded: dict[str, Any]) -> Iterator[tuple[Tenso
 
 
 def _check_loaded(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
-    name = type(optimizer).__name__
-    for group in loaded["param_groups"]:
-        if missing := sorted(optimizer.defaults.keys() - group.keys()):
-            raise InputError(
-                f"the state has no {missing[0]!r}: it is not that of {name}; start without it"
-            )
+    check_groups(loaded, optimizer.defaults, type(optimizer).__name__)
     for number, (param, state) in enumerate(_pairs(optimizer, loaded)):
         for key, value in state.items():
             if isinstance(value, Tensor) and value.shape != param.shape:

@@ -13,7 +13,14 @@ from torch.optim.optimizer import ParamsT
 from bayesmooth.errors import InputError
 from bayesmooth.optim.buffers import buffers_kept
 from bayesmooth.optim.checks import check_group
-from bayesmooth.optim.parameters import active, global_norm, weights_kept, with_gradients
+from bayesmooth.optim.parameters import (
+    active,
+    check_groups,
+    check_moved,
+    global_norm,
+    weights_kept,
+    with_gradients,
+)
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
 
@@ -77,6 +84,7 @@ class SAM(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+                check_moved(active(self), loss)
                 if self._has_radius():
                     with self.perturbed():
                         closure()
@@ -116,6 +124,11 @@ class SAM(Optimizer):
         except InputError:
             self.param_groups.pop()
             raise
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As in torch; a state of SAM, or of its base optimizer alone."""
+        check_groups(state_dict, self.base.defaults, type(self.base).__name__)
+        super().load_state_dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"base": self.base}

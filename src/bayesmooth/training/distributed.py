@@ -91,9 +91,14 @@ def device_of(name: str | None) -> torch.device:
     if name is None and torch.cuda.is_available():
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
-        return torch.device(name or "cpu")
+        device = torch.device(name or "cpu")
     except RuntimeError:
         raise InputError(f"device {name!r}: must be cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(
+            f"device {name!r}: {torch.cuda.device_count()} GPUs here; leave it out, or use cpu"
+        )
+    return device
 
 
 def writes_here() -> bool:

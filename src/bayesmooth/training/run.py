@@ -44,8 +44,11 @@ class Run:
         path = Path(path)
         if (path / RECIPE).is_file():
             run = cls.open(path)
-            run.must_be(recipe)
-            return run
+            if run.status != "failed" or any((path / name).exists() for name in (DATA, METRICS)):
+                run.must_be(recipe)
+                return run
+            write_atomically(path / RECIPE, recipe.to_toml())  # it was refused before it began
+            return cls(path, recipe)
         foreign = [
             file.name for file in path.glob("*") if file.name != "lock" and file.suffix != ".tmp"
         ]
