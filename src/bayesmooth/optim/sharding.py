@@ -24,6 +24,8 @@ def whole(tensor: Tensor) -> Tensor:
 
 def start(tensor: Tensor) -> int | None:
     """Index of the shard's first element in the whole tensor; None where the shard is not one piece of it."""
+    if not hasattr(tensor, "to_local"):
+        return 0
     shape, offset = _place(tensor)
     split = [i for i, size in enumerate(shape) if size != tensor.shape[i]]
     if split and math.prod(shape[: split[-1]]) > 1:
@@ -51,9 +53,7 @@ def noise_of(
 
 
 def _place(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape of this rank's shard, and where it begins in the whole tensor, by dimension."""
-    if not hasattr(tensor, "to_local"):
-        return tuple(tensor.shape), (0,) * tensor.ndim
+    """Shape of this rank's shard of a DTensor, and where it begins in the whole, by dimension."""
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

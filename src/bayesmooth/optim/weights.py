@@ -103,7 +103,8 @@ def _weight(
     buffers: dict[Tensor, Tensor],
     stream: int,
 ) -> Weight:
-    _prepare(param, group, state)
+    if not state or state["momentum"].dtype != param.dtype or "mean" in state:
+        _prepare(param, group, state)
     local, momentum, hess = shard(param.detach()), shard(state["momentum"]), shard(state["hess"])
     buffer = buffers.get(param)
     if buffer is None or not _alike(buffer, momentum):
