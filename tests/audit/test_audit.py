@@ -71,6 +71,20 @@ def test_the_size_of_the_noise_does_not_find_wrong_labels(digits: Examples) -> N
     assert average_precision(made.ambiguity, wrong) < 0.5 * errors(made)
 
 
+@pytest.mark.parametrize("kind", ["symmetric", "pairflip"])
+def test_hard_labels_are_wrong_as_often_as_mislabelled_ones(kind: str) -> None:
+    noisy, _ = corrupt(load("digits", "train"), kind, rate=0.2, seed=0)
+    rows = noisy.batch(torch.arange(len(noisy))).flatten(1)
+    made = audit(embeddings=rows, labels=noisy.labels, quiet=True)
+    assert noisy.clean_labels is not None
+    wrong = (noisy.labels != noisy.clean_labels).numpy()
+    shares = {
+        name: wrong[made.quadrant == q].mean() for q, name in ((2, "mislabelled"), (3, "hard"))
+    }
+    assert shares["hard"] > shares["mislabelled"] - 0.02
+    assert min(shares.values()) > 0.6  # against 20 % of all
+
+
 def test_a_turn_of_the_embeddings_changes_nothing() -> None:
     examples = clouds()
     turn = torch.linalg.qr(torch.randn(3, 3)).Q

@@ -112,8 +112,8 @@ def reader(driver: Any, report_data: Make) -> Iterator[Reader]:
 
 
 def wrong_examples(data: ReportData) -> np.ndarray:
-    """The mislabelled quadrant, most suspicious first: what the button of the headline shows."""
-    members = np.flatnonzero(data.quadrant == 2)
+    """The contradicted labels, most suspicious first: what the button of the headline shows."""
+    members = np.flatnonzero(data.quadrant >= 2)
     return members[np.argsort(-data.disagreement[members], kind="stable")]
 
 

@@ -115,7 +115,7 @@ function fill(select, entries) {
 
 function buildControls() {
   const any = (words, names) => [[-1, words], ...names.map((name, k) => [k, name])];
-  fill('filter-quadrant', any('All', quadrants.map(capital)));
+  fill('filter-quadrant', any('All', [...quadrants, 'contradicted'].map(capital)));
   fill('filter-given', any('Any', classes));
   fill('filter-suggested', any('Any', classes));
   fill('filter-state', Object.entries(STATES).map(([key, { label }]) => [key, label]));

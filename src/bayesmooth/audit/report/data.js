@@ -21,6 +21,8 @@ const columns = Object.fromEntries(Object.entries(audit.columns).map(([name, col
 const { given, suggested, disagreement, ambiguity, quadrant, clean } = columns;
 const [ambiguityThreshold, disagreementThreshold] = audit.thresholds;
 const CLEAR = 0, AMBIGUOUS = 1, MISLABELLED = 2, HARD = 3;
+const CONTRADICTED = 4; // as a filter: mislabelled or hard
+const contradicted = (i) => quadrant[i] === MISLABELLED || quadrant[i] === HARD;
 
 const idOf = (i) => (audit.ids ? audit.ids[i] : String(i));
 const givenProbability = (i) => columns.givenProbability[i] / 65535;

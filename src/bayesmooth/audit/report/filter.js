@@ -37,7 +37,7 @@ const STATES = {
 };
 
 function passes(i) {
-  return (filters.quadrant < 0 || quadrant[i] === filters.quadrant)
+  return (filters.quadrant < 0 || quadrant[i] === filters.quadrant || (filters.quadrant === CONTRADICTED && contradicted(i)))
     && (filters.given < 0 || given[i] === filters.given)
     && (filters.suggested < 0 || suggested[i] === filters.suggested)
     && (filters.region === null || filters.region[i] === 1)
@@ -60,7 +60,7 @@ function clearFilters() {
 // The filters in words, for the line above the list.
 function filterWords() {
   const words = [];
-  if (filters.quadrant >= 0) words.push(quadrants[filters.quadrant]);
+  if (filters.quadrant >= 0) words.push(quadrants[filters.quadrant] ?? 'contradicted');
   if (filters.given >= 0) words.push(`labelled “${classes[filters.given]}”`);
   if (filters.suggested >= 0) words.push(`looks like “${classes[filters.suggested]}”`);
   if (filters.state !== 'all') words.push(STATES[filters.state].label.toLowerCase());

@@ -84,9 +84,14 @@ class ReportData:
         return len(self.given)
 
     @property
+    def contradicted(self) -> Array:
+        """Which labels the prediction speaks against, surely or not: hard ones are wrong as often (docs/audit.md)."""
+        return np.isin(self.quadrant, (MISLABELLED, HARD))
+
+    @property
     def headline(self) -> str:
         """The claim in one sentence."""
-        wrong, total = int((self.quadrant == MISLABELLED).sum()), len(self)
+        wrong, total = int(self.contradicted.sum()), len(self)
         if wrong == 0:
             return f"None of the {total:,} labels looks wrong."
         verb = "looks" if wrong == 1 else "look"
@@ -97,7 +102,7 @@ class ReportData:
         """Where the truth is known: (flagged and wrong, flagged, wrong)."""
         if self.clean is None:
             return None
-        flagged, wrong = self.quadrant == MISLABELLED, self.given != self.clean
+        flagged, wrong = self.contradicted, self.given != self.clean
         return int((flagged & wrong).sum()), int(flagged.sum()), int(wrong.sum())
 
 

@@ -1,9 +1,10 @@
 // The words around the data, the theme, and the first drawing.
 
 function buildLead() {
-  const wrong = quadrantCounts[MISLABELLED];
-  byId('lead').textContent = `${wrong ? `The model prefers another label for ${wrong === 1 ? 'it' : 'them'}. ` : ''}`
-    + `It also disagrees with ${number.format(quadrantCounts[HARD])} labels but wavers there (hard), and wavers on ${number.format(quadrantCounts[AMBIGUOUS])} labels it agrees with (ambiguous).`;
+  const wrong = quadrantCounts[MISLABELLED] + quadrantCounts[HARD];
+  const sides = `: surely for ${number.format(quadrantCounts[MISLABELLED])} (mislabelled), wavering for ${number.format(quadrantCounts[HARD])} (hard)`;
+  byId('lead').textContent = `${wrong ? `The model prefers another label${sides}. ` : ''}`
+    + `On ${number.format(quadrantCounts[AMBIGUOUS])} of those it agrees with it wavers (ambiguous).`;
   byId('lead').after(el('p', { class: 'lead', text: truthWords(), hidden: !audit.precision }));
   const start = byId('start');
   start.hidden = wrong === 0;
@@ -22,7 +23,7 @@ function truthWords() {
 }
 
 function startReview() {
-  change(() => { clearFilters(); filters.quadrant = MISLABELLED; });
+  change(() => { clearFilters(); filters.quadrant = CONTRADICTED; });
   byId('review').scrollIntoView({ block: 'start' });
   scroller.focus({ preventScroll: true });
 }
