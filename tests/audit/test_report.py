@@ -123,12 +123,14 @@ def test_key_of_the_decisions_follows_the_content_and_not_the_date(report_data: 
 
 def test_headline_states_count_total_and_share(report_data: Make) -> None:
     none = np.zeros(300, int)
-    assert report_data(quadrant=none).headline == "None of the 300 labels looks wrong."
+    assert report_data(quadrant=none).headline == "The model contradicts none of the 300 labels."
     one = none.copy()
     one[7] = 2
-    assert report_data(quadrant=one).headline == "1 of 300 labels looks wrong (0.3\u00a0%)."
+    assert (
+        report_data(quadrant=one).headline == "The model contradicts 1 of 300 labels (0.3\u00a0%)."
+    )
     data = report_data(count=2000, quadrant=np.repeat([2, 3, 1, 0], 500))
-    assert data.headline == "1,000 of 2,000 labels look wrong (50.0\u00a0%)."
+    assert data.headline == "The model contradicts 1,000 of 2,000 labels (50.0\u00a0%)."
     assert html.escape(data.headline) in render(data)
 
 

@@ -93,9 +93,8 @@ class ReportData:
         """The claim in one sentence."""
         wrong, total = int(self.contradicted.sum()), len(self)
         if wrong == 0:
-            return f"None of the {total:,} labels looks wrong."
-        verb = "looks" if wrong == 1 else "look"
-        return f"{wrong:,} of {total:,} labels {verb} wrong ({_percent(wrong / total)})."
+            return f"The model contradicts none of the {total:,} labels."
+        return f"The model contradicts {wrong:,} of {total:,} labels ({_percent(wrong / total)})."
 
     @property
     def precision(self) -> tuple[int, int, int] | None:

@@ -3,7 +3,7 @@
 function buildLead() {
   const wrong = quadrantCounts[MISLABELLED] + quadrantCounts[HARD];
   const sides = `: surely for ${number.format(quadrantCounts[MISLABELLED])} (mislabelled), wavering for ${number.format(quadrantCounts[HARD])} (hard)`;
-  byId('lead').textContent = `${wrong ? `The model prefers another label${sides}. ` : ''}`
+  byId('lead').textContent = `${wrong ? `It prefers another label${sides}. The worst come first; its own mistakes are among them. ` : ''}`
     + `On ${number.format(quadrantCounts[AMBIGUOUS])} of those it agrees with it wavers (ambiguous).`;
   byId('lead').after(el('p', { class: 'lead', text: truthWords(), hidden: !audit.precision }));
   const start = byId('start');
