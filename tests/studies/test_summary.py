@@ -1,5 +1,11 @@
-from bayesmooth.studies.summary import accuracies, fill, verdicts
-from bayesmooth.studies.table import read
+from pathlib import Path
+
+import pytest
+
+from bayesmooth.studies.summary import accuracies, fill, ranges, verdicts
+from bayesmooth.studies.table import read, write
+
+HOME = Path(__file__).parents[2]
 
 
 def test_the_tables_hold_what_the_files_hold(smoke):
@@ -30,3 +36,27 @@ def test_only_what_stands_between_the_marks_is_replaced(smoke, tmp_path):
     assert "old" not in text
     fill(page, smoke.out)
     assert page.read_text() == text
+
+
+def test_ranges_go_from_the_least_to_the_most_over_all_noises(tmp_path):
+    def row(noise, method, strength, accuracy, memorised):
+        facts = {"noise": noise, "method": method, "strength": strength, "seed": 0}
+        return {**facts, "accuracy": accuracy, "validation": accuracy, "memorised": memorised}
+
+    table = []
+    for noise, ivon, best, known in (("a", 0.50, 0.52, 0.1), ("b", 0.45, 0.44, 0.2)):
+        table += [row(noise, "IVON", None, ivon, known), row(noise, "LS", 0.0, 0.4, 4 * known)]
+        table += [row(noise, "LS", 0.5, best, 0.0), row(noise, "SAM", 0.1, best, 0.0)]
+    write(table, tmp_path / "cifar10-noisy.csv")
+    said = ranges(tmp_path)
+    assert "IVON is 5.0 to 10.0 points above an SGD that learns 40 to 80 %" in said
+    assert "IVON learns 10 to 20 %" in said
+    assert "are −1.0 to +2.0 points ahead of it" in said
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduce.md"])
+def test_what_the_pages_say_is_what_the_results_hold(page, tmp_path):
+    copy = tmp_path / "page.md"
+    copy.write_text((HOME / page).read_text())
+    fill(copy, HOME / "results" / "laptop")
+    assert copy.read_text() == (HOME / page).read_text()

@@ -90,3 +90,11 @@ def test_a_file_that_cannot_be_written_is_refused_beforehand(name, says, tmp_pat
         files.check_output(tmp_path / name, (".png", ".svg"))
     files.check_output(tmp_path / "new.PNG", (".png", ".svg"))
     assert [file.name for file in tmp_path.iterdir()] == ["folder.png"]
+
+
+def test_a_directory_for_results_is_made_or_refused(tmp_path):
+    files.check_directory(tmp_path / "new" / "place")
+    assert (tmp_path / "new" / "place").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"file: cannot be made: .*; choose another place"):
+        files.check_directory(tmp_path / "file")

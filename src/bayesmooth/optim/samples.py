@@ -53,13 +53,10 @@ class Samples:
     def fold(self) -> None:
         """The pending sample into the average."""
         for w in self.weights:
-            if (
-                w.param.grad is not None
-            ):  # else the caller has cleared it, and the reference is what is left
-                self.each_clipped |= (
-                    w.param.grad is not w.grad or w.param.grad._version != w.version
-                )
-                w.grad = w.param.grad
+            now = w.param.grad
+            if now is not None:  # else the caller has cleared it, and the reference is what is left
+                self.each_clipped |= now is not w.grad or now._version != w.version
+                w.grad = now
         self._average()
         for w in self.weights:
             w.fold(self.in_place)
@@ -89,8 +86,8 @@ class Samples:
             if self.count > 1 and not self.each_clipped:
                 self._rescale()
             self._average()
-            for w in self.weights:
-                if w.grad is not None and self.count > 1:
+            if self.count > 1:
+                for w in self.weights:
                     w.fold(self.in_place)
         update(self.weights, self.count, self.in_place, 1.0 / scale)
 

@@ -14,8 +14,10 @@ from bayesmooth.studies.page import write_page
 from bayesmooth.studies.scale import Scale
 from bayesmooth.studies.study import Study
 from bayesmooth.training import Recipe, Run, toml
-from bayesmooth.training.files import write_atomically
+from bayesmooth.training.files import check_directory, write_atomically
 from bayesmooth.training.sweep import OVER, Outcome, sweep
+
+LABELLED = ("corruption.", "train.seed")  # what tables and figures call the cells by
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def reproduce(
     Writes `name`.csv, .png, .svg and .json to the directory `place.out`, and the page of all studies there.
     """
     cells = changed(study.cells(scale), settings)
-    _make(place.out)
+    check_directory(place.out)  # before hours of training, not after them
     names = {cell.recipe.hash: cell.name for cell in cells}
     outcomes = sweep(
         [cell.recipe for cell in cells],
@@ -101,21 +103,6 @@ def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
     text = json.dumps(content, indent=2, ensure_ascii=False)
     write_atomically(out / f"{study.name}.json", text + "\n")
     write_page(out, STUDIES)
-
-
-def _make(out: Path) -> None:
-    """Before hours of training, not after them."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / ".writable", "")
-        (out / ".writable").unlink()
-    except OSError as error:
-        raise InputError(
-            f"{out}: results cannot be written there: {error.strerror}; choose another --out"
-        ) from None
-
-
-LABELLED = ("corruption.", "train.seed")  # what tables and figures call the cells by
 
 
 def changed(cells: Sequence[Cell], settings: Sequence[str]) -> list[Cell]:

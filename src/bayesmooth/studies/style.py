@@ -97,11 +97,11 @@ def line(
     )
 
 
-def level(axis: Any, method: str, values: Sequence[float], label: str = "") -> None:
+def level(axis: Any, method: str, values: Sequence[float]) -> None:
     """A method without a strength to tune: a line across, its standard deviation as a band."""
     if values:
         centre, half = 100 * mean(values), 100 * spread(values)
-        axis.axhline(centre, color=COLOURS[method], label=label or method)
+        axis.axhline(centre, color=COLOURS[method], label=method)
         axis.axhspan(centre - half, centre + half, color=COLOURS[method], alpha=0.18, linewidth=0)
 
 

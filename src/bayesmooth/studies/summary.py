@@ -1,4 +1,4 @@
-"""The tables of the README and the docs, from the files of a directory of results: nothing is typed by hand."""
+"""The tables of the README and the docs, and their sum, from the files of a directory of results."""
 
 import json
 import sys
@@ -52,6 +52,31 @@ def _cell(values: Values, bold: bool) -> str:
     return f"**{text}**" if bold else text
 
 
+def ranges(out: Path) -> str:
+    """How IVON stands, from the least to the most over all kinds of noise."""
+    gains, leads, ours, plain = [], [], [], []
+    for name in COMPARED:
+        rows = table.read(out / f"{name}.csv") if (out / f"{name}.csv").exists() else []
+        for noise in levels(rows):
+            ivon = where(rows, noise=noise, method="IVON")
+            sgd = where(rows, noise=noise, method="LS", strength=0.0)
+            own = mean(column(ivon))
+            gains.append(own - mean(column(sgd)))
+            leads += [mean(chosen(rows, noise, method)) - own for method in BASELINES]
+            ours += [mean(column(ivon, "memorised"))]
+            plain += [mean(column(sgd, "memorised"))]
+    return (
+        f"Over all rows, IVON is {_span(gains, '.1f')} points above an SGD that learns {_span(plain, '.0f')} % of the "
+        f"wrong labels by heart; IVON learns {_span(ours, '.0f')} %. LS and SAM, tuned on the test set for each noise, "
+        f"are {_span(leads, '+.1f')} points ahead of it."
+    )
+
+
+def _span(shares: list[float], form: str) -> str:
+    low, high = (f"{100 * share:{form}}".replace("-", "−") for share in (min(shares), max(shares)))
+    return f"{low} to {high}"
+
+
 def verdicts(out: Path) -> str:
     """A line a claim, in the order of the studies."""
     rows = []
@@ -76,9 +101,9 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 
 def fill(page: Path, out: Path) -> None:
-    """Put the tables between `<!-- accuracies -->` and `<!-- end -->`, and between `<!-- verdicts -->` and that."""
+    """Put each part between its mark, as `<!-- accuracies -->`, and `<!-- end -->`."""
     text = page.read_text()
-    for name, make in (("accuracies", accuracies), ("verdicts", verdicts)):
+    for name, make in (("accuracies", accuracies), ("ranges", ranges), ("verdicts", verdicts)):
         before, mark, rest = text.partition(f"<!-- {name} -->\n")
         if mark:
             _, end, after = rest.partition("<!-- end -->")

@@ -10,8 +10,7 @@ from typing import Any
 
 from bayesmooth.studies.methods import Cell
 from bayesmooth.training import Run
-from bayesmooth.training.files import read_json, write_atomically
-from bayesmooth.training.run import DATA
+from bayesmooth.training.files import write_atomically
 
 Row = dict[str, Any]
 Table = list[Row]
@@ -40,7 +39,7 @@ def figures(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | Non
 def final(run: Run) -> Row:
     """The last figures of a run; a diverged run has none, and counts as chance."""
     if run.status == "diverged":
-        classes = len(read_json(run.path / DATA)["class_names"])
+        classes = len(run.data()["class_names"])
         chance = 1 / classes
         own = {"accuracy": chance, "nll": math.log(classes), "ece": 0.0}
         return {**own, "at_mean": chance, "validation": chance, "diverged": 1}
@@ -134,19 +133,17 @@ def said(values: Sequence[float], unit: str = "%") -> str:
     >>> said([0.5, 0.52]), said([0.5]), said([0.1, 0.1], "points")
     ('51.0 ± 1.4 % (2 seeds)', '50.0 % (1 seed)', '10.0 ± 0.0 points (2 seeds)')
     """
+    return told([100 * value for value in values], ".1f", f" {unit}")
+
+
+def told(values: Sequence[float], form: str = ".2f", unit: str = "") -> str:
+    """Numbers in words.
+
+    >>> told([0.5, 0.75]), told([0.5]), told([])
+    ('0.62 ± 0.18 (2 seeds)', '0.50 (1 seed)', 'nothing')
+    """
     if not values:
         return "nothing"
     if len(values) == 1:
-        return f"{100 * values[0]:.1f} {unit} (1 seed)"
-    return f"{100 * mean(values):.1f} ± {100 * spread(values):.1f} {unit} ({len(values)} seeds)"
-
-
-def told(values: Sequence[float], form: str = ".2f") -> str:
-    """Any numbers in words.
-
-    >>> told([0.5, 0.75]), told([0.5])
-    ('0.62 ± 0.18 (2 seeds)', '0.50 (1 seed)')
-    """
-    if len(values) == 1:
-        return f"{values[0]:{form}} (1 seed)"
-    return f"{mean(values):{form}} ± {spread(values):{form}} ({len(values)} seeds)"
+        return f"{values[0]:{form}}{unit} (1 seed)"
+    return f"{mean(values):{form}} ± {spread(values):{form}}{unit} ({len(values)} seeds)"

@@ -162,6 +162,17 @@ def check_output(path: Path | None, kinds: Sequence[str] = ()) -> None:
         raise InputError(f"{path}: cannot be written; choose another place")
 
 
+def check_directory(path: Path) -> None:
+    """Make a directory for results, or refuse one that cannot take them."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be made: {error.strerror}; choose another place"
+        ) from None
+    check_output(path / "any")
+
+
 def _sync(path: Path) -> None:
     """Force a file's content, or a directory's names, to the disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -130,6 +130,11 @@ class Run:
             raise InputError(f"{self.path}: this run has no {split} split; see its {RECIPE}")
         return found
 
+    def data(self) -> dict[str, Any]:
+        """What the run knew of its data: the names of the classes, the shape of an input."""
+        facts: dict[str, Any] = read_json(self.path / DATA)
+        return facts
+
     def corruption(self) -> Corruption | None:
         """Which labels were made wrong; None where the run left them alone."""
         path = self.path / NOISE
@@ -137,8 +142,7 @@ class Run:
 
     def model(self, which: Literal["last", "best"] = "last") -> nn.Module:
         """The trained network, in eval mode, on the CPU."""
-        saved = self.checkpoint(which)
-        data = read_json(self.path / DATA)
+        saved, data = self.checkpoint(which), self.data()
         facts = {"num_classes": len(data["class_names"]), "input_shape": data["input_shape"]}
         model: nn.Module = make(self.recipe, "model", **facts)
         model.load_state_dict(saved["model"])
