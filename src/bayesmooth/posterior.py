@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import update_bn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
-from bayesmooth.randomness import standard_normal
+from bayesmooth.randomness import PREDICTION, standard_normal
 
 FORMAT = "bayesmooth.posterior.1"
 CHUNK_BYTES = 64 << 20  # inputs kept while all draws pass over them: each draw is made once a chunk
@@ -70,7 +70,9 @@ class Posterior:
     ) -> dict[str, Tensor]:
         """σe of draw number `index`, by the names of the model's parameters: what `sample` adds to the mean."""
         noise = {
-            name: standard_normal(param.detach(), seed=seed, stream=stream, step=index, sign=sign)
+            name: standard_normal(
+                param.detach(), seed=seed, stream=stream, step=index, draw=PREDICTION, sign=sign
+            )
             for stream, (name, param) in enumerate(self._targets(model).items())
         }
         return {name: e.mul_(self.std[name].to(e)) for name, e in noise.items()}
@@ -115,7 +117,7 @@ class Posterior:
             )
         batches = [inputs] if isinstance(inputs, Tensor) else inputs
         averages = []
-        with evaluating(model), _statistics_kept(model):
+        with evaluating(model), statistics_kept(model):
             for chunk in chunks(batches, lambda batch: batch):
                 total = torch.zeros(())
                 for index in range(samples):
@@ -189,7 +191,19 @@ def recompute_batchnorm(model: nn.Module, batches: Iterable[Tensor]) -> None:
     Training leaves statistics gathered under samples. They suit averaged predictions; before predicting at the
     mean, call this. `Posterior.predict(batchnorm=…)` does it for every draw.
     """
-    update_bn(batches, model)
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    momenta = [norm.momentum for norm in norms]
+    with evaluating(model), torch.no_grad():
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the plain average over batches
+            norm.training = True
+        try:
+            for inputs in batches if norms else ():
+                model(inputs)
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
 
 
 def parameter_names(
@@ -243,7 +257,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _statistics_kept(model: nn.Module) -> Iterator[None]:
+def statistics_kept(model: nn.Module) -> Iterator[None]:
+    """Whatever changes the buffers inside, afterwards they are what they were."""
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield

@@ -18,6 +18,8 @@ except ImportError:  # installed without a compiler: torch does the work, more s
     _kernels = None  # type: ignore[assignment]
 
 KERNELS = _kernels is not None
+EVALUATION = 2**32 - 1  # the draw number of a context for evaluation: training never reaches it
+PREDICTION = 2**32 - 2  # that of a posterior's own draws, which have nothing to do with either
 PARALLEL_FROM = 1 << 17  # elements a thread must have before handing work over pays
 
 _pool: ThreadPoolExecutor | None = None

@@ -41,6 +41,7 @@ def evaluate(arguments: Namespace) -> int:
             posterior=run.posterior(),
             samples=arguments.samples or run.recipe.evaluate.samples,
             seed=run.recipe.train.seed,
+            batchnorm=run.statistics(splits),
             batch_size=size,
         )
     print(json.dumps(record, indent=2) if arguments.json else final(record, run.path))

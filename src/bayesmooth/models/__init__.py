@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from bayesmooth.models.cnn import cnn
+from bayesmooth.models.cnn import cnn, cnn_batchnorm
 from bayesmooth.models.initial import count_parameters, load_weights, weights_from
 from bayesmooth.models.mlp import linear, mlp
 from bayesmooth.models.resnet import resnet18, resnet34, resnet50, resnet_small
@@ -13,6 +13,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "linear": linear,
     "mlp": mlp,
     "cnn": cnn,
+    "cnn_batchnorm": cnn_batchnorm,
     "resnet_small": resnet_small,
     "resnet18": resnet18,
     "resnet34": resnet34,
@@ -22,6 +23,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 __all__ = [
     "MODELS",
     "cnn",
+    "cnn_batchnorm",
     "count_parameters",
     "linear",
     "load_weights",

@@ -1,4 +1,4 @@
-"""The three-layer convolutional network for MNIST."""
+"""Small convolutional networks: a plain one of three layers, and one with batch norm."""
 
 from collections.abc import Sequence
 
@@ -21,11 +21,7 @@ def cnn(
     """
     channels, height, width = input_shape
     shrunk = 2 ** (len(widths) - 1)
-    if not widths or min(height, width) < shrunk:
-        raise InputError(
-            f"widths={list(widths)}: one at least, and pictures of {height} × {width} must stay"
-            f" one pixel when halved {len(widths) - 1} times"
-        )
+    _check_size(input_shape, widths, shrunk)
     layers: list[nn.Module] = []
     with weights_from(seed):
         for n_in, n_out in zip((channels, *widths), widths, strict=False):
@@ -33,3 +29,42 @@ def cnn(
         features = widths[-1] * (height // shrunk) * (width // shrunk)
         head = nn.Linear(features, num_classes)
     return nn.Sequential(*layers[:-1], nn.Flatten(), head)
+
+
+def cnn_batchnorm(
+    num_classes: int = 10,
+    *,
+    input_shape: Sequence[int] = (3, 32, 32),
+    widths: Sequence[int] = (32, 64, 128),
+    stride: int = 2,
+    seed: int = 0,
+) -> nn.Module:
+    """3 × 3 convolutions of `widths`, each with batch norm, 2 × 2 max-pooling and ReLU, and a linear head.
+
+    The first convolution has the stride. ReLU after the pooling gives the same as before it, at a quarter of the cost.
+    """
+    channels, height, width = input_shape
+    _check_size(input_shape, widths, stride * 2 ** len(widths))
+    layers: list[nn.Module] = []
+    with weights_from(seed):
+        for n_in, n_out in zip((channels, *widths), widths, strict=False):
+            step = 1 if layers else stride
+            height, width = (-(-side // step) // 2 for side in (height, width))
+            layers += [
+                nn.Conv2d(n_in, n_out, 3, step, padding=1, bias=False),
+                nn.BatchNorm2d(n_out),
+                nn.MaxPool2d(2),
+                nn.ReLU(),
+            ]
+        head = nn.Linear(widths[-1] * height * width, num_classes)
+    return nn.Sequential(*layers, nn.Flatten(), head)
+
+
+def _check_size(input_shape: Sequence[int], widths: Sequence[int], shrunk: int) -> None:
+    """Something must be left of a picture whose sides are divided by `shrunk`."""
+    _, height, width = input_shape
+    if not widths or min(height, width) < shrunk:
+        raise InputError(
+            f"widths={list(widths)}: give one at least, and few enough that pictures of {height} × {width} "
+            f"keep one pixel when their sides are divided by {shrunk}"
+        )

@@ -21,9 +21,10 @@ def mlp(
     *,
     input_shape: Sequence[int] = (1, 28, 28),
     hidden: Sequence[int] = (128, 128),
+    batchnorm: bool = False,
     seed: int = 0,
 ) -> nn.Module:
-    """Linear layers with a ReLU between; `hidden` are the widths.
+    """Linear layers with a ReLU between, and a batch norm before it if wanted; `hidden` are the widths.
 
     >>> mlp(2, input_shape=(3,), hidden=(4,))
     Sequential(
@@ -36,5 +37,5 @@ def mlp(
     layers: list[nn.Module] = [nn.Flatten()]
     with weights_from(seed):
         for n_in, n_out in pairwise((prod(input_shape), *hidden, num_classes)):
-            layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+            layers += [nn.Linear(n_in, n_out), *([nn.BatchNorm1d(n_out)] * batchnorm), nn.ReLU()]
+    return nn.Sequential(*layers[: -2 if batchnorm else -1])

@@ -32,8 +32,7 @@ from bayesmooth.optim.samples import Samples
 from bayesmooth.optim.sharding import agree_on_seed, whole
 from bayesmooth.optim.weights import Weight, collect
 from bayesmooth.posterior import Posterior, parameter_names
-
-EVALUATION = 2**32 - 1  # a draw number that training never reaches
+from bayesmooth.randomness import EVALUATION
 
 
 class IVON(Optimizer):

@@ -37,15 +37,16 @@ class Cell:
         return "  ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in said)
 
 
-LOOKS = 20  # at the validation split, for a loss that learns from the best of its own past
+LOOKS = 15  # at the validation split: where the best epoch is stopped at, or learned from
 
 
 def recipe(
     scale: Scale, task: Task, noise: Section, loss: Section, optimizer: Section, seed: int
 ) -> Recipe:
-    """The recipe of a run: SGD and SAM step down at 1/2 and 3/4, IVON warms up and follows a cosine."""
+    """The recipe of a run: IVON warms up and follows a cosine, SGD and SAM follow the task's own schedule."""
     bayesian = optimizer["name"] == "ivon"
-    looks = LOOKS if "past" in LOSSES[loss["name"]].needs else 1
+    plain = optimizer["name"] == "sgd" and loss["name"] == "ce" and "validation" in task.data
+    looks = LOOKS if plain or "past" in LOSSES[loss["name"]].needs else 1
     return Recipe.from_dict(
         {
             "data": task.data,
@@ -55,14 +56,18 @@ def recipe(
             "optimizer": {"weight_decay": task.weight_decay, **optimizer},
             "schedule": {"name": "cosine", "warmup": task.warmup}
             if bayesian
-            else {"name": "steps"},
+            else task.descent,
             "train": {
                 "epochs": task.epochs,
                 "batch_size": task.batch_size,
                 "seed": seed,
                 "channels_last": scale.channels_last,
             },
-            "evaluate": {"every": max(task.epochs // looks, 1), "samples": scale.samples},
+            "evaluate": {
+                "every": max(task.epochs // looks, 1),
+                "samples": scale.samples,
+                "test_limit": scale.test_limit,
+            },
         }
     )
 
@@ -88,17 +93,54 @@ def smoothed(alpha: float) -> Section:
     return {"name": "ls", "alpha": alpha} if alpha else {"name": "ce"}
 
 
+EARLY = "SGD, stopped early"  # at the epoch with the best accuracy on noisy validation labels
+IVON_GRID = "IVON, h₀"
+GRIDS = ("LS", "SAM", IVON_GRID)  # methods with a strength to choose
+
+
 def comparison(scale: Scale, name: str, noises: Iterable[tuple[str, Section]]) -> list[Cell]:
-    """IVON, LS over its grid and SAM over its grid, on each kind of noise, for each seed."""
-    return [cell for called, noise in noises for cell in _compared(scale, name, called, noise)]
+    """SGD, IVON, LS over α, SAM over ρ and IVON over h₀, on each kind of noise, for each seed."""
+    noises = list(noises)
+    whole = [
+        cell
+        for seed in scale.seeds  # a whole figure with one seed comes before the second
+        for called, noise in noises
+        for cell in _compared(scale, name, called, noise, seed)
+    ]
+    return whole + [
+        cell
+        for seed in scale.more_seeds
+        for called, noise in noises
+        for cell in _compared(scale, name, called, noise, seed)
+        if cell.labels["method"] not in GRIDS
+    ]
 
 
-def _compared(scale: Scale, name: str, called: str, noise: Section) -> Iterator[Cell]:
+def repeated(
+    scale: Scale,
+    name: str,
+    noises: Iterable[tuple[str, Section]],
+    chosen: Iterable[tuple[str, str, float]],
+) -> list[Cell]:
+    """The cells of `scale.more_seeds` at the (noise, method, strength) that the grids chose."""
+    wanted = set(chosen)
+    return [
+        cell
+        for seed in scale.more_seeds
+        for called, noise in noises
+        for cell in _compared(scale, name, called, noise, seed)
+        if (called, cell.labels["method"], cell.labels["strength"]) in wanted
+    ]
+
+
+def _compared(scale: Scale, name: str, called: str, noise: Section, seed: int) -> Iterator[Cell]:
     task, plain = scale.task(name, called), {"name": "ce"}
     methods: list[tuple[str, float | None, Section, Section]] = [("IVON", None, plain, ivon(task))]
+    if "validation" in task.data:
+        methods += [(EARLY, None, plain, sgd(task.ls_lr))]
     methods += [("LS", alpha, smoothed(alpha), sgd(task.ls_lr)) for alpha in scale.alphas]
     methods += [("SAM", rho, plain, sam(task, rho)) for rho in scale.rhos]
-    for seed in scale.seeds:  # a whole figure with one seed comes before the second
-        for method, strength, loss, optimizer in methods:
-            labels = {"noise": called, "method": method, "strength": strength, "seed": seed}
-            yield Cell(labels, recipe(scale, task, noise, loss, optimizer, seed))
+    methods += [(IVON_GRID, h, plain, ivon(task, hess_init=h)) for h in scale.chosen_hessians]
+    for method, strength, loss, optimizer in methods:
+        labels = {"noise": called, "method": method, "strength": strength, "seed": seed}
+        yield Cell(labels, recipe(scale, task, noise, loss, optimizer, seed))

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth.data import AUGMENTATIONS, Examples, batches, count_batches
-from bayesmooth.posterior import Posterior
+from bayesmooth.posterior import Posterior, recompute_batchnorm
 from bayesmooth.training.distributed import ALONE, Team
 from bayesmooth.training.divergence import check_loss
-from bayesmooth.training.evaluate import evaluate
+from bayesmooth.training.evaluate import evaluate, statistics_batches
 from bayesmooth.training.recipe import Recipe
 from bayesmooth.training.splits import Splits
 from bayesmooth.training.state import State
@@ -43,6 +44,8 @@ class Loop:
             "batch_size": self.recipe.evaluate.batch_size,
             "team": self.team,
         }
+        if hasattr(self.state.optimizer, "posterior"):
+            self.how["batchnorm"] = self.statistics()
         # Reading the loss makes a GPU wait for it, so that is done now and then; the CPU has it at hand.
         self.check_every = 1 if self.device.type == "cpu" else 20
 
@@ -124,6 +127,16 @@ class Loop:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return index, inputs, labels
 
+    def statistics(self) -> list[Tensor] | None:
+        """Training inputs for BatchNorm's statistics, where running ones would be those of sampled weights."""
+        norms = any(isinstance(part, _BatchNorm) for part in self.state.model.modules())
+        settings = self.recipe.evaluate
+        if not norms or not settings.batchnorm:
+            return None
+        return statistics_batches(
+            self.splits.train, settings.batchnorm, settings.batch_size, self.device
+        )
+
     def measure(self, breathe: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """The record of an epoch whose steps are done. Nothing of the state changes here."""
         state, settings = self.state, self.recipe.evaluate
@@ -139,7 +152,8 @@ class Loop:
             known = (self.splits.test, self.splits.validation, self.wrong)
             record |= evaluate(state.model, *known, breathe=breathe, **self.how)
         if last or (settings.averaged_every and epoch % settings.averaged_every == 0):
-            record |= self.averaged(self.splits.test, breathe=breathe)
+            held = self.splits.validation
+            record |= self.averaged(self.splits.test, validation=held, breathe=breathe)
         return record
 
     def measure_foreign(self) -> dict[str, float]:
@@ -164,6 +178,12 @@ class Loop:
             **known,
             **self.how,
         )
+
+
+    def settle_statistics(self) -> None:
+        """After the last step: BatchNorm's statistics become those of the mean, as a finished model predicts with."""
+        if (inputs := self.how.get("batchnorm")) is not None:
+            recompute_batchnorm(self.state.model, inputs)
 
 
 def posterior_of(state: State) -> Posterior | None:

@@ -71,7 +71,9 @@ class Evaluate:
     samples: int = setting(16, low=1)  # of the posterior, for averaged predictions
     averaged_every: int = setting(0, low=0)  # epochs between averaged ones; 0: at the end only
     batch_size: int = setting(256, low=1)
+    batchnorm: int = setting(2000, low=0)  # training examples for BatchNorm's statistics; see docs
     test: bool = True  # whether there is a test set
+    test_limit: int = setting(0, low=0)  # test on the first so many; 0: on all
     ood: str = ""  # another data set, to be told apart from the test set at the end
 
 

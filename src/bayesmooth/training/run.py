@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bayesmooth.data import Corruption, Examples
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.training import checkpoint
+from bayesmooth.training.evaluate import statistics_batches
 from bayesmooth.training.files import is_locked, read_json, records, write_atomically, write_json
 from bayesmooth.training.recipe import Recipe
 from bayesmooth.training.splits import Splits, prepare
@@ -147,6 +149,14 @@ class Run:
         model: nn.Module = make(self.recipe, "model", **facts)
         model.load_state_dict(saved["model"])
         return model.eval()
+
+    def statistics(self, splits: Splits) -> list[Tensor] | None:
+        """Training inputs from which each draw of the posterior computes its BatchNorm statistics, as in training."""
+        settings = self.recipe.evaluate
+        if not settings.batchnorm:
+            return None
+        device = torch.device("cpu")
+        return statistics_batches(splits.train, settings.batchnorm, settings.batch_size, device)
 
     def checkpoint(self, which: Literal["last", "best"] = "last") -> checkpoint.Checkpoint:
         """The last whole checkpoint, or that of the epoch with the best accuracy on the validation split."""

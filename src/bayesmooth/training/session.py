@@ -89,6 +89,8 @@ class Session:
         trained = time.monotonic()
         self._settle()
         record = self.loop.measure(self._breathe)
+        if state.epoch + 1 == self.run.recipe.train.epochs:
+            self.loop.settle_statistics()
         self._commit(
             record,
             {"train_seconds": trained - start, "evaluate_seconds": time.monotonic() - trained},

@@ -55,9 +55,19 @@ def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
     validation = None
     if data.validation:
         examples, validation = split(examples, data.validation, data.seed)
-    test = load(data.name, "test", data_dir, **data.options) if recipe.evaluate.test else None
+    test = _test(recipe, data_dir) if recipe.evaluate.test else None
     ood = load(recipe.evaluate.ood, "test", data_dir) if recipe.evaluate.ood else None
     return Splits(examples, validation, test, corruption, ood)
+
+
+def _test(recipe: Recipe, data_dir: str | Path | None) -> Examples:
+    examples = load(recipe.data.name, "test", data_dir, **recipe.data.options)
+    limit = recipe.evaluate.test_limit or len(examples)
+    if limit > len(examples):
+        raise InputError(
+            f"[evaluate] test_limit = {limit}: the test set of {examples.name} has {len(examples)}; 0 takes all"
+        )
+    return examples.subset(torch.arange(limit))
 
 
 def _part(examples: Examples, count: int, seed: int) -> Examples:
