@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from bayesmooth.audit.benchmark import benchmark, known_errors, print_table
 from bayesmooth.audit.embeddings import audit_embeddings
 from bayesmooth.audit.scores import SCORES
 from bayesmooth.data import Examples, corrupt, load
 from bayesmooth.data.embeddings import read_npz
 from bayesmooth.errors import InputError
 from bayesmooth.metrics import average_precision
+from benchmarks.audit_rows import benchmark, known_errors, print_table
 
 NOISE: dict[str, dict[str, Any]] = {
     "symmetric": {"rate": 0.2},

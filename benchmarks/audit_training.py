@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bayesmooth.audit import audit
-from bayesmooth.audit.benchmark import known_errors, measure, print_table
-from bayesmooth.audit.competitors import FOLDS, confident_learning
 from bayesmooth.audit.embeddings import stratified_folds
 from bayesmooth.data import Examples, batches, corrupt, load
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
 from benchmarks.audit import NOISE
+from benchmarks.audit_rows import known_errors, measure, print_table
+from benchmarks.competitors import FOLDS, confident_learning
 
 BATCH = 50
 CIFAR_ROWS = 5_000

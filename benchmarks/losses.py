@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesmooth.lab.memory import keep_freed_memory
 from bayesmooth.losses import ALASCA, LOSSES, Loss
-from bayesmooth.training.memory import keep_freed_memory
 from benchmarks.harness import compare, table
 
 BATCH, CLASSES, EXAMPLES = 512, 1_000, 2_048

@@ -4,10 +4,10 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
+from bayesmooth.lab.memory import keep_freed_memory
 from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import effective_labels, expected_noise
-from bayesmooth.training.memory import keep_freed_memory
 from benchmarks.harness import compare, measure, table
 
 NODES = 32

@@ -9,10 +9,10 @@ from torch.nn.functional import cross_entropy
 
 from bayesmooth import progress
 from bayesmooth.data import Examples
-from bayesmooth.training import Recipe, Splits
-from bayesmooth.training.loop import Loop
-from bayesmooth.training.memory import keep_freed_memory
-from bayesmooth.training.state import State, begin
+from bayesmooth.lab import Recipe, Splits
+from bayesmooth.lab.loop import Loop
+from bayesmooth.lab.memory import keep_freed_memory
+from bayesmooth.lab.state import State, begin
 from benchmarks.harness import compare, table
 
 STEPS = 5  # a job

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bayesmooth import cli
-from bayesmooth.training.loop import Loop
-from bayesmooth.training.shipped import shipped
+from bayesmooth.lab.loop import Loop
+from bayesmooth.lab.shipped import shipped
 
 TINY = [
     "--set",

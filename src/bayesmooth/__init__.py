@@ -11,7 +11,6 @@ from bayesmooth.labelnoise import LabelNoise, label_noise
 from bayesmooth.optim import BSAM, IVON, SAM
 from bayesmooth.posterior import Posterior, recompute_batchnorm
 from bayesmooth.theory.noise import effective_labels
-from bayesmooth.training import Recipe, Run, train
 
 __version__ = "0.1.0"
 
@@ -24,8 +23,6 @@ __all__ = [
     "InputError",
     "LabelNoise",
     "Posterior",
-    "Recipe",
-    "Run",
     "audit",
     "data",
     "effective_labels",
@@ -35,5 +32,4 @@ __all__ = [
     "models",
     "recompute_batchnorm",
     "theory",
-    "train",
 ]

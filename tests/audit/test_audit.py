@@ -11,21 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.audit_rows import benchmark
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bayesmooth.audit import Audit, audit, outputs
-from bayesmooth.audit.benchmark import benchmark
 from bayesmooth.audit.embeddings import prepare, stratified_folds
 from bayesmooth.audit.sources import open_path
 from bayesmooth.cli import main
 from bayesmooth.data import Examples, corrupt, load
 from bayesmooth.errors import InputError
+from bayesmooth.lab import Recipe, train
 from bayesmooth.metrics import average_precision
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
 from bayesmooth.posterior import Posterior
-from bayesmooth.training import Recipe, train
 
 NAMES = ("ant", "bee", "<script>")
 

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from bayesmooth.cli import main
-from bayesmooth.studies import STUDIES
-from bayesmooth.studies.scale import SCALES
+from bayesmooth.lab.studies import STUDIES
+from bayesmooth.lab.studies.scale import SCALES
 
 
 @pytest.mark.parametrize("scale", SCALES)

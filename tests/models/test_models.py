@@ -131,7 +131,7 @@ def test_other_files_are_refused_with_the_reason(tmp_path, content, message):
 
 
 def test_shapes_that_cannot_be_are_refused():
-    with pytest.raises(InputError, match="halved 2 times"):
+    with pytest.raises(InputError, match="divided by 4"):
         cnn(input_shape=(1, 3, 3))
     with pytest.raises(InputError, match="one ≥ 1 of each a stage"):
         resnet_small(widths=(8, 16), blocks=(1,))

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from bayesmooth import files
 from bayesmooth.errors import InputError
-from bayesmooth.training import files
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> None:

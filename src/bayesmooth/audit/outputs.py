@@ -13,7 +13,7 @@ import torch
 
 from bayesmooth.audit.files import write_atomically
 from bayesmooth.audit.report import ReportData, render
-from bayesmooth.audit.result import Audit
+from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, top
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require

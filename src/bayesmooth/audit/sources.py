@@ -16,7 +16,6 @@ from bayesmooth.audit.networks import as_posterior, audit_network
 from bayesmooth.data import Examples, load
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
-from bayesmooth.training import Run
 
 ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", ".parquet", ".pq")
 
@@ -110,21 +109,17 @@ def gather(
     probabilities: Any = None,
     labels: Any = None,
     class_names: Sequence[str] | None = None,
-    data_dir: str | Path | None = None,
 ) -> Subject:
     """The subject that the arguments describe; labels are checked where they are known already."""
     arrays = embeddings if probabilities is None else probabilities
     if sum(x is not None for x in (source, embeddings, probabilities)) != 1:
-        raise InputError("give one source: a model, a run, a table, embeddings= or probabilities=")
+        raise InputError("give one source: a model, a table, embeddings= or probabilities=")
     subject: Subject
     if isinstance(source, nn.Module):
         if posterior is None or data is None:
             raise InputError("a model: give its posterior (or optimizer) and its data too")
         known = data if isinstance(data, Examples) else None
         subject = Network(source, as_posterior(posterior, source), data, known)
-    elif isinstance(source, Run):
-        examples = source.examples("train", data_dir)
-        subject = Network(source.model(), source.posterior(), examples, examples)
     elif arrays is not None:
         made = arrays
         if not isinstance(arrays, Examples):
@@ -138,10 +133,10 @@ def gather(
 
 
 def open_path(path: str | Path, **options: Any) -> Any:
-    """A run's directory as a `Run`, a file as `Examples`, by what it is."""
+    """A file as `Examples`, by what it is."""
     path = Path(path)
     if path.is_dir():
-        return Run.open(path)
+        raise InputError(f"{path}: a folder; a run is audited by Run.open(path).audit()")
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a .npz, .csv or .parquet, or a run's folder")
     if path.suffix not in ARRAYS + TABLES:
@@ -172,7 +167,7 @@ def from_arrays(
 def _examples(source: Any) -> Examples:
     if not isinstance(source, Examples):
         raise InputError(
-            f"a {type(source).__name__}: no source for an audit; give a model, a Run, an Examples, "
+            f"a {type(source).__name__}: no source for an audit; give a model, an Examples, "
             "a path, embeddings= or probabilities="
         )
     return source

@@ -4,13 +4,12 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.audit.benchmark import benchmark, print_table
+from bayesmooth.audit.api import WAYS
+from bayesmooth.audit.api import audit as make_audit
 from bayesmooth.audit.decisions import clean as apply_decisions
-from bayesmooth.audit.entry import WAYS
-from bayesmooth.audit.entry import audit as make_audit
-from bayesmooth.audit.result import Audit
 from bayesmooth.audit.scores import SCORES
 from bayesmooth.audit.sources import open_path
+from bayesmooth.audit.table import Audit
 from bayesmooth.errors import InputError
 
 
@@ -21,15 +20,15 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit embeddings.npz                 from any encoder, with labels; .csv and .parquet too
       bayesmooth audit runs/first --out runs/first/audit
       bayesmooth audit predictions.npz --probabilities
-      bayesmooth audit embeddings.npz --benchmark     against cleanlab, in-sample loss, AUM, where errors are known
     """
     if arguments.folds is not None and arguments.out_of_sample == "loo":
         raise InputError("--folds with --out-of-sample loo: choose one")
-    source = open_path(arguments.source, label=arguments.label, clean_label=arguments.clean_label)
-    if arguments.benchmark:
-        print_table(benchmark(source, data_dir=arguments.data_dir, quiet=arguments.quiet))
-        return 0
-    made = make_audit(**_what(source, arguments), **_how(arguments))
+    if arguments.source.is_dir():
+        made = _audit_run(arguments)
+    else:
+        columns = {"label": arguments.label, "clean_label": arguments.clean_label}
+        source = open_path(arguments.source, **columns)
+        made = make_audit(**_what(source, arguments), **_how(arguments))
     _print(made, arguments.top)
     print(made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title))
     return 0
@@ -51,9 +50,15 @@ def audit_arguments(parser: ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="(default: 0)")
     add("--top", type=int, default=10, help="how many to print (default: 10)")
     add("--thumbnails", type=int, default=500, help="pictures in the report (default: 500)")
-    add("--benchmark", action="store_true", help="compare with other methods; needs clean labels")
     add("--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)")
     add("--quiet", action="store_true", help="no progress")
+
+
+def _audit_run(arguments: Namespace) -> Audit:
+    from bayesmooth.lab import Run  # here: whoever audits a table never loads the lab
+
+    run = Run.open(arguments.source)
+    return run.audit(arguments.data_dir, **_how(arguments))
 
 
 def clean(arguments: Namespace) -> int:
@@ -92,7 +97,7 @@ def _how(arguments: Namespace) -> dict[str, Any]:
     way = "folds" if arguments.folds is not None else arguments.out_of_sample
     settings = {name: getattr(arguments, name) for name in ("score", "samples", "seed", "quiet")}
     folds = {} if arguments.folds is None else {"folds": arguments.folds}
-    return {"out_of_sample": way, "data_dir": arguments.data_dir, **folds, **settings}
+    return {"out_of_sample": way, **folds, **settings}
 
 
 def _print(made: Audit, count: int) -> None:

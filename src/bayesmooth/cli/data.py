@@ -6,7 +6,7 @@ from typing import Any
 
 from bayesmooth.data import check, describe
 from bayesmooth.errors import InputError
-from bayesmooth.training.toml import parse
+from bayesmooth.lab.toml import parse
 
 
 def data(arguments: Namespace) -> int:

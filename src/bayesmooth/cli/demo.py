@@ -4,10 +4,10 @@ import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from bayesmooth.studies.demo import demo as show
-from bayesmooth.studies.demo.live import text
-from bayesmooth.studies.demo.results import sentences
-from bayesmooth.training.executors import Processes
+from bayesmooth.lab.executors import Processes
+from bayesmooth.lab.studies.figures.demo import demo as show
+from bayesmooth.lab.studies.figures.demo.live import text
+from bayesmooth.lab.studies.figures.demo.results import sentences
 
 
 def demo(arguments: Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from bayesmooth.training.shipped import about, find, shipped
+from bayesmooth.lab.shipped import about, find, shipped
 
 
 def recipes(arguments: Namespace) -> int:

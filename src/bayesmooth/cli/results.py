@@ -7,12 +7,12 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from bayesmooth.errors import InputError
-from bayesmooth.training import Run
-from bayesmooth.training.compare import PICTURES, draw, rows, table
-from bayesmooth.training.evaluate import evaluate as measure
-from bayesmooth.training.files import check_output
-from bayesmooth.training.run import POSTERIOR
-from bayesmooth.training.summary import final
+from bayesmooth.files import check_output
+from bayesmooth.lab import Run
+from bayesmooth.lab.compare import PICTURES, draw, rows, table
+from bayesmooth.lab.evaluate import evaluate as measure
+from bayesmooth.lab.run import POSTERIOR
+from bayesmooth.lab.summary import final
 
 
 def evaluate(arguments: Namespace) -> int:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from bayesmooth.cli.sweep import check_place, executor, how, report, shared_arguments
 from bayesmooth.errors import InputError
+from bayesmooth.lab.studies import STUDIES
+from bayesmooth.lab.studies.cost import expected_seconds
+from bayesmooth.lab.studies.reproduce import Place
+from bayesmooth.lab.studies.reproduce import reproduce as reproduce_study
+from bayesmooth.lab.studies.scale import SCALES, named
 from bayesmooth.progress import duration
-from bayesmooth.studies import STUDIES
-from bayesmooth.studies.cost import expected_seconds
-from bayesmooth.studies.reproduce import Place
-from bayesmooth.studies.reproduce import reproduce as reproduce_study
-from bayesmooth.studies.scale import SCALES, named
 
 
 def reproduce(arguments: Namespace) -> int:

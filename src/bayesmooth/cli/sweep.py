@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from bayesmooth.errors import InputError
-from bayesmooth.training import Run, toml
-from bayesmooth.training.compare import rows, table
-from bayesmooth.training.executors import Processes, RayTasks, Submitit
-from bayesmooth.training.files import check_output
-from bayesmooth.training.shipped import find
-from bayesmooth.training.sweep import OVER, Outcome, export, grid
-from bayesmooth.training.sweep import sweep as run_all
+from bayesmooth.files import check_output
+from bayesmooth.lab import Run, toml
+from bayesmooth.lab.compare import rows, table
+from bayesmooth.lab.executors import Processes, RayTasks, Submitit
+from bayesmooth.lab.shipped import find
+from bayesmooth.lab.sweep import OVER, Outcome, export, grid
+from bayesmooth.lab.sweep import sweep as run_all
 
 FAILED = 1
 CLUSTERS = {

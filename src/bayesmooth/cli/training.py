@@ -4,13 +4,13 @@ from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from pathlib import Path
 
-from bayesmooth.training import Recipe, Run
-from bayesmooth.training import train as train_recipe
-from bayesmooth.training.distributed import writes_here
-from bayesmooth.training.session import StoppedError
-from bayesmooth.training.shipped import find
-from bayesmooth.training.summary import final
-from bayesmooth.training.tensorboard import tensorboard
+from bayesmooth.lab import Recipe, Run
+from bayesmooth.lab import train as train_recipe
+from bayesmooth.lab.distributed import writes_here
+from bayesmooth.lab.session import StoppedError
+from bayesmooth.lab.shipped import find
+from bayesmooth.lab.summary import final
+from bayesmooth.lab.tensorboard import tensorboard
 
 
 def train(arguments: Namespace) -> int:

@@ -1,0 +1,133 @@
+"""The verb `audit`: whatever you have, as evidence; the evidence, as a ranked table."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesmooth.audit.evidence import Evidence, check_labels
+from bayesmooth.audit.report.payload import AXES
+from bayesmooth.audit.scores import SCORES, ambiguity_threshold, quadrants, threshold
+from bayesmooth.audit.sources import How, gather, open_path
+from bayesmooth.audit.table import Audit
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
+
+WAYS = ("none", "loo", "folds")
+ENTROPY = "Ambiguity (entropy, for want of a posterior)"
+
+
+def audit(
+    source: Any = None,
+    posterior: Any = None,
+    data: Any = None,
+    *,
+    embeddings: Any = None,
+    probabilities: Any = None,
+    labels: Any = None,
+    class_names: Sequence[str] | None = None,
+    out_of_sample: str = "none",
+    folds: int = 5,
+    score: str = "root_margin",
+    samples: int = 16,
+    seed: int = 0,
+    batch_size: int = 256,
+    quiet: bool = False,
+) -> Audit:
+    """Which labels are wrong, which examples ambiguous.
+
+    Give one of: a network, its posterior (or the optimizer that learned it) and the data (an `Examples` or a
+    loader in a fixed order); a table of embeddings (a .npz, .csv or .parquet, an
+    `Examples`, or `embeddings=` and `labels=`); `probabilities=` (out of sample) and `labels=`, or a file with both.
+
+    `out_of_sample` says how an example is kept from vouching for its own label: `none` (a variational fit
+    memorises little, and this finds the most; see docs/audit.md), `loo` (leave-one-out from the posterior, no
+    refit), or `folds` (refits, embeddings only). `score` is one of `SCORES`.
+
+    >>> x = torch.cat([torch.randn(20, 2), torch.randn(20, 2) + 9])
+    >>> y = torch.arange(40) // 20
+    >>> y[3] = 1
+    >>> audit(embeddings=x, labels=y, quiet=True).top(1)[0]["id"]
+    '3'
+    """
+    _check_choice("out_of_sample", out_of_sample, WAYS)
+    _check_choice("score", score, tuple(SCORES))
+    start = time.perf_counter()
+    subject = gather(
+        _opened(source),
+        posterior,
+        data,
+        embeddings=embeddings,
+        probabilities=_opened(probabilities),
+        labels=labels,
+        class_names=class_names,
+    )
+    evidence = subject.evidence(How(out_of_sample, folds, samples, seed, batch_size, quiet))
+    names = tuple(class_names or map(str, range(evidence.probabilities.shape[1])))
+    if subject.examples is not None:
+        names = subject.examples.class_names
+    return tabulate(evidence, names, subject.examples, score, time.perf_counter() - start)
+
+
+def tabulate(
+    evidence: Evidence,
+    class_names: tuple[str, ...],
+    examples: Examples | None,
+    score: str,
+    seconds: float,
+) -> Audit:
+    """The evidence as a ranked table."""
+    check_labels(evidence.labels, class_names)
+    if evidence.probabilities.shape[1] != len(class_names):
+        raise InputError(
+            f"{len(class_names)} class names for a model of {evidence.probabilities.shape[1]} classes"
+        )
+    disagreement, ambiguity = SCORES[score](evidence), evidence.ambiguity
+    cuts = threshold(score, disagreement, evidence), ambiguity_threshold(ambiguity)
+    top = evidence.probabilities.max(1)
+    own = evidence.probabilities.gather(1, evidence.labels[:, None]).squeeze(1)
+    contradicted = (top.indices != evidence.labels).double().mean()
+    clean = examples.clean_labels if examples is not None else None
+    summary = {
+        "source": examples.name if examples is not None else "batches",
+        "method": evidence.method,
+        "score": score,
+        "noise_rate": float(contradicted),
+        "seconds": round(seconds, 2),
+        **evidence.facts,
+    }
+    return Audit(
+        class_names=class_names,
+        ids=_ids(evidence, examples),
+        given=evidence.labels.numpy(),
+        suggested=top.indices.numpy(),
+        given_probability=own.numpy(),
+        suggested_probability=top.values.numpy(),
+        disagreement=disagreement.numpy(),
+        ambiguity=ambiguity.numpy(),
+        quadrant=quadrants(disagreement, ambiguity, cuts).numpy(),
+        disagreement_threshold=cuts[0],
+        ambiguity_threshold=cuts[1],
+        clean=None if clean is None else clean.numpy(),
+        summary=summary,
+        axis_names=AXES if evidence.noise is not None else (ENTROPY, AXES[1]),
+        examples=examples,
+    )
+
+
+def _opened(source: Any) -> Any:
+    return open_path(source) if isinstance(source, str | Path) else source
+
+
+def _ids(evidence: Evidence, examples: Examples | None) -> tuple[str, ...]:
+    if examples is not None and examples.ids is not None:
+        return examples.ids
+    index = torch.arange(len(evidence.labels)) if evidence.index is None else evidence.index
+    return tuple(map(str, index.tolist()))
+
+
+def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{what}={value!r}: must be one of {', '.join(choices)}")

@@ -1,0 +1,110 @@
+"""How good the model is: at the mean of its weights, and averaged over samples of the posterior."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesmooth import metrics
+from bayesmooth.data import Examples, batches
+from bayesmooth.lab.distributed import ALONE, Team
+from bayesmooth.posterior import Posterior, chunks, recompute_batchnorm, statistics_kept
+
+MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "accuracy": metrics.accuracy,
+    "nll": metrics.nll,
+    "brier": metrics.brier,
+    "ece": metrics.ece,
+    "adaptive_ece": metrics.adaptive_ece,
+}
+
+
+@torch.no_grad()
+def probabilities(
+    model: nn.Module,
+    examples: Examples,
+    batch_size: int = 256,
+    *,
+    posterior: Posterior | None = None,
+    samples: int = 16,
+    seed: int = 0,
+    batchnorm: Sequence[Tensor] | None = None,
+    team: Team = ALONE,
+    breathe: Callable[[], None] = lambda: None,
+) -> Tensor:
+    """(N, K) class probabilities, in the order of the examples; each process of the team does a part of each batch.
+
+    With a posterior they are averaged over its samples, else they are those of the weights as they stand. BatchNorm's
+    statistics are computed from `batchnorm`, batches of training inputs, for the weights that predict; without it
+    they are those that training left. `breathe` is called after every batch, of samples after every draw.
+    """
+    device = next(model.parameters()).device
+    model.eval()
+    found = torch.zeros(len(examples), examples.num_classes, device=device)
+    own = batches(examples, batch_size, rank=team.rank, world_size=team.size)
+    parts = (part for part in own if len(part[0]))
+    if posterior is None:
+        with statistics_kept(model):
+            if batchnorm is not None:
+                recompute_batchnorm(model, batchnorm)
+            for index, inputs, _ in parts:
+                found[index.to(device)] = model(inputs.to(device)).float().softmax(-1)
+                breathe()
+    else:
+        for chunk in chunks(parts, lambda part: part[1]):
+            index = torch.cat([part[0] for part in chunk]).to(device)
+            inside = [part[1].to(device) for part in chunk]
+            averaged = posterior.predict(
+                model, inside, samples, seed=seed, batchnorm=batchnorm, tick=breathe
+            )
+            found[index] = averaged.float()
+    team.sum_([found])
+    return found.cpu()
+
+
+def statistics_batches(
+    examples: Examples, count: int, batch_size: int, device: torch.device
+) -> list[Tensor]:
+    """The inputs of the first `count` examples, for BatchNorm's statistics."""
+    some = examples.subset(torch.arange(min(count, len(examples))))
+    return [inputs.to(device) for _, inputs, _ in batches(some, batch_size)]
+
+
+def measure(probs: Tensor, labels: Tensor, prefix: str) -> dict[str, float]:
+    """Every measure of `MEASURES`, as `prefix.accuracy`, …"""
+    return {f"{prefix}.{name}": function(probs, labels) for name, function in MEASURES.items()}
+
+
+def evaluate(
+    model: nn.Module,
+    test: Examples | None = None,
+    validation: Examples | None = None,
+    wrong: Examples | None = None,
+    ood: Examples | None = None,
+    name: str = "test",
+    **how: Any,
+) -> dict[str, float]:
+    """Figures on whatever is given; `how` goes to `probabilities`.
+
+    `name` starts the figures on the test set, and all where it is not "test". `validation` is scored against its
+    noisy labels. `wrong` are known to be mislabelled: `memorised` is the share on which the model repeats the
+    wrong label. `ood` is told from `test` by the largest probability.
+    """
+    record: dict[str, float] = {}
+    whose = "" if name == "test" else f"{name}."
+    if test is not None:
+        probs = probabilities(model, test, **how)
+        record |= measure(probs, test.labels, name)
+        if ood is not None:
+            outside = probabilities(model, ood, **how)
+            record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, outside)
+    if validation is not None:
+        probs = probabilities(model, validation, **how)
+        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, validation.labels)
+        record[f"{whose}validation.nll"] = metrics.nll(probs, validation.labels)
+    if wrong is not None:
+        record[f"{whose}memorised"] = metrics.accuracy(
+            probabilities(model, wrong, **how), wrong.labels
+        )
+    return record

@@ -1,0 +1,151 @@
+"""Where jobs run: processes of this machine, a Ray cluster, or Slurm, behind the shape of `concurrent.futures`.
+
+`submit` gives a future. `shutdown(cancel_futures=True)` drops what waits and asks what runs to stop, and a run that is
+asked to stop saves itself. Each kind of executor leaves the scheduling to what it is named after.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bayesmooth.errors import InputError
+from bayesmooth.optional import require
+
+T = TypeVar("T")
+
+LOADED = ["bayesmooth.lab", "torch._dynamo", "sklearn.datasets"]  # once, not once a job
+RETRIES = 3  # Ray starts a task whose worker or node is lost again this often; its run goes on from the checkpoint
+
+
+class LostError(RuntimeError):
+    """The process of a job ended without an answer: killed, or out of memory."""
+
+
+class Processes(Executor):
+    """A fresh process a job, `jobs` of them at a time: whatever kills a process costs one job only."""
+
+    def __init__(self, jobs: int) -> None:
+        if jobs < 1:
+            raise InputError(f"jobs={jobs}: must be ≥ 1")
+        self.waiting = ThreadPoolExecutor(jobs)
+        self.running: set[BaseProcess] = set()
+        self.context = get_context("forkserver")  # forks from a clean process that has torch loaded
+        self.context.set_forkserver_preload(LOADED)
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run `fn` in a process of its own, as soon as one of the places is free."""
+        return self.waiting.submit(self._run, fn, args, kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the jobs; with `cancel_futures` ask those that run to stop."""
+        self.waiting.shutdown(wait=False, cancel_futures=cancel_futures)
+        if cancel_futures:
+            for process in tuple(self.running):
+                process.terminate()
+        self.waiting.shutdown(wait=wait)
+
+    def _run(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=_child, args=(sender, fn, args, kwargs))
+        process.start()
+        sender.close()
+        self.running.add(process)
+        try:
+            answer: T | BaseException = receiver.recv()
+        except EOFError:
+            process.join()
+            raise LostError(f"its process was lost (exit code {process.exitcode})") from None
+        finally:
+            process.join()
+            self.running.discard(process)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def _child(sender: Connection, fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    os.setpgid(0, 0)  # Ctrl-C goes to the parent, which asks each child once
+    try:
+        answer = fn(*args, **kwargs)
+    except BaseException as error:
+        answer = error
+    sender.send(answer)
+
+
+class RayTasks(Executor):
+    """Tasks of a Ray cluster: the one at `address`, or one that is started here. A lost worker's task starts again.
+
+    The directory of the runs must be one that all nodes see.
+    """
+
+    def __init__(self, address: str | None = None, *, cpus: float = 1, gpus: float = 0) -> None:
+        self.ray = require("ray", extra="cluster")
+        self.started = not self.ray.is_initialized()
+        if self.started:
+            where = {"address": address} if address else {"include_dashboard": False}
+            try:
+                self.ray.init(**where, log_to_driver=False, logging_level="error")
+            except ConnectionError as error:
+                raise InputError(
+                    f"--address {address}: no Ray cluster there: {error}; start one with `ray start --head`, "
+                    "or leave --address out"
+                ) from None
+        self.options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
+        self.tasks: list[Any] = []
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run `fn` on a node with the resources of one job free."""
+        task = self.ray.remote(_call).options(**self.options).remote(fn, args, kwargs)
+        self.tasks.append(task)
+        future: Future[T] = task.future()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the tasks; with `cancel_futures` ask Ray to stop them."""
+        tasks, self.tasks = self.tasks, []  # a second call must not ask a cluster that is gone
+        if cancel_futures:
+            for task in tasks:
+                self.ray.cancel(task)
+        if wait and tasks:
+            self.ray.wait(tasks, num_returns=len(tasks), fetch_local=False)
+        if self.started:
+            self.ray.shutdown()
+
+
+def _call(fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+    return fn(*args, **kwargs)
+
+
+class Submitit(Executor):
+    """Jobs that submitit hands to Slurm (or, with cluster="local", to processes here); it keeps its files in `folder`.
+
+    A job that the cluster takes its node from is queued again if it has a `checkpoint` method.
+    """
+
+    def __init__(self, folder: Path, cluster: str = "slurm", **parameters: Any) -> None:
+        submitit = require("submitit", extra="slurm")
+        try:
+            self.executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        except RuntimeError as error:  # there is no sbatch on this machine
+            raise InputError(f"--cluster {cluster}: {error}") from None
+        self.executor.update_parameters(**parameters)
+        self.jobs: list[Any] = []
+        self.watching = ThreadPoolExecutor(max_workers=1024)  # they sleep: submitit's results block
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Hand the job to the queue of the cluster."""
+        job = self.executor.submit(fn, *args, **kwargs)
+        self.jobs.append(job)
+        return self.watching.submit(job.result)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the jobs; with `cancel_futures` take them back from the queue."""
+        if cancel_futures:
+            for job in self.jobs:
+                job.cancel()
+        self.watching.shutdown(wait=wait)

@@ -1,0 +1,90 @@
+"""From a recipe to examples: load, take a part, corrupt the labels, hold some back."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesmooth.data import Corruption, Examples, corrupt, load, split
+from bayesmooth.data.noisefile import label_hash
+from bayesmooth.errors import InputError
+from bayesmooth.lab.choices import FILE, NONE, noise_file
+from bayesmooth.lab.options import build
+from bayesmooth.lab.recipe import Recipe
+
+WRONG_LIMIT = 5000  # the share that is memorised is then known to 1.4 % (two standard errors)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What a run trains on, chooses by and is tested on."""
+
+    train: Examples
+    validation: Examples | None  # its labels are as noisy as those of the training set
+    test: Examples | None
+    corruption: Corruption | None
+    ood: Examples | None = None  # another data set, to be told from the test set
+
+    @property
+    def wrong(self) -> Examples | None:
+        """Training examples whose label is known to be wrong: `WRONG_LIMIT` of them at most."""
+        if self.train.clean_labels is None:
+            return None
+        wrong = (self.train.labels != self.train.clean_labels).nonzero().flatten()[:WRONG_LIMIT]
+        return self.train.subset(wrong) if len(wrong) else None
+
+    def facts(self) -> dict[str, Any]:
+        """What `data.json` says about them."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {
+            "class_names": list(self.train.class_names),
+            "input_shape": list(self.train.input_shape),
+            "labels": label_hash(self.train)[:12],
+            "summary": {name: repr(part) for name, part in parts.items() if part is not None},
+        }
+
+
+def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
+    """Everything here is decided by the recipe: `data.seed` takes and holds back, `corruption.seed` flips."""
+    data = recipe.data
+    examples = load(data.name, "train", data_dir, **data.options)
+    if data.limit:
+        examples = _part(examples, data.limit, data.seed)
+    examples, corruption = _corrupted(recipe, examples)
+    validation = None
+    if data.validation:
+        examples, validation = split(examples, data.validation, data.seed)
+    test = _test(recipe, data_dir) if recipe.evaluate.test else None
+    ood = load(recipe.evaluate.ood, "test", data_dir) if recipe.evaluate.ood else None
+    return Splits(examples, validation, test, corruption, ood)
+
+
+def _test(recipe: Recipe, data_dir: str | Path | None) -> Examples:
+    examples = load(recipe.data.name, "test", data_dir, **recipe.data.options)
+    limit = recipe.evaluate.test_limit or len(examples)
+    if limit > len(examples):
+        raise InputError(
+            f"[evaluate] test_limit = {limit}: the test set of {examples.name} has {len(examples)}; 0 takes all"
+        )
+    return examples.subset(torch.arange(limit))
+
+
+def _part(examples: Examples, count: int, seed: int) -> Examples:
+    if count > len(examples):
+        raise InputError(
+            f"[data] limit = {count}: {examples.name} has {len(examples)}; 0 takes all"
+        )
+    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))
+    return examples.subset(order[:count].sort().values)
+
+
+def _corrupted(recipe: Recipe, examples: Examples) -> tuple[Examples, Corruption | None]:
+    section = recipe.corruption
+    if section.name == NONE:
+        return examples, None
+    if section.name == FILE:
+        corruption = build(noise_file, section.options)
+        return corruption.apply(examples), corruption
+    seed = recipe.train.seed if section.seed == "run" else section.seed
+    return corrupt(examples, section.name, seed=seed, **section.options)

@@ -1,0 +1,36 @@
+"""One file a figure of the paper: its recipes, its drawing, its claims and the verdict on them."""
+
+from bayesmooth.lab.studies.figures import (
+    cifar10_noisy,
+    cifar100_noisy,
+    data_dependent,
+    fixed_covariance,
+    hessian_init,
+    illustration,
+    mnist_noise,
+    natural_noise,
+    ols_comparison,
+    sigmoid_noise,
+    strategies,
+)
+from bayesmooth.lab.studies.study import Study
+
+# In the order in which `reproduce all` runs them: what the paper claims most about comes first.
+STUDIES: dict[str, Study] = {
+    module.STUDY.name: module.STUDY
+    for module in (
+        sigmoid_noise,
+        data_dependent,
+        cifar10_noisy,
+        mnist_noise,
+        illustration,
+        ols_comparison,
+        cifar100_noisy,
+        natural_noise,
+        fixed_covariance,
+        hessian_init,
+        strategies,
+    )
+}
+
+__all__ = ["STUDIES", "Study"]

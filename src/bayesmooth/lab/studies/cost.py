@@ -1,0 +1,63 @@
+"""What a study costs: floating-point operations of its runs, counted, and the time they take."""
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from bayesmooth.data import count_batches
+from bayesmooth.lab import Recipe
+from bayesmooth.lab.studies.scale import Scale
+from bayesmooth.models import MODELS
+
+# examples to train on, test examples, classes, shape: what `data` says once the files are there
+DATA: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
+    "digits": (1_438, 359, 10, (1, 8, 8)),
+    "mnist": (60_000, 10_000, 10, (1, 28, 28)),
+    "cifar10": (50_000, 10_000, 10, (3, 32, 32)),
+    "cifar10n": (50_000, 10_000, 10, (3, 32, 32)),
+    "cifar100": (50_000, 10_000, 100, (3, 32, 32)),
+    "clothing1m": (1_000_000, 10_526, 14, (3, 224, 224)),
+}
+PASSES = {"sam": 2, "bsam": 2}  # forward and backward a step; 1 for the others
+
+
+@cache
+def model_flops(
+    name: str, options: tuple[tuple[str, Any], ...], classes: int, shape: tuple[int, ...]
+) -> float:
+    """Floating-point operations of one forward and backward pass, an example.
+
+    >>> model_flops("linear", (), 10, (1, 8, 8))
+    2560.0
+    """
+    with torch.device("meta"):
+        model = MODELS[name](num_classes=classes, input_shape=shape, **dict(options))
+        counter = FlopCounterMode(display=False)
+        with counter:
+            model(torch.empty(2, *shape)).sum().backward()
+    return counter.get_total_flops() / 2
+
+
+def run_flops(recipe: Recipe) -> float:
+    """Those of a whole run: training, and the test at the end (a forward pass is a third)."""
+    examples, test, classes, shape = DATA[recipe.data.name]
+    count = round((recipe.data.limit or examples) * (1 - recipe.data.validation))
+    options = tuple(sorted((k, v) for k, v in recipe.model.options.items()))
+    once = model_flops(recipe.model.name, options, classes, shape)
+    trained = recipe.train.epochs * count * PASSES.get(recipe.optimizer.name, 1)
+    averaged = recipe.evaluate.samples if recipe.optimizer.name in ("ivon", "bsam") else 0
+    return once * (trained + test * (1 + averaged) / 3)
+
+
+def steps(recipe: Recipe) -> int:
+    """Optimizer steps of a run."""
+    count = round((recipe.data.limit or DATA[recipe.data.name][0]) * (1 - recipe.data.validation))
+    return recipe.train.epochs * count_batches(count, recipe.train.batch_size)
+
+
+def expected_seconds(recipes: Iterable[Recipe], scale: Scale) -> float:
+    """At the speed that was measured for the scale, with as many runs at a time as it is meant for."""
+    return sum(map(run_flops, recipes)) / (scale.flops * scale.processes)

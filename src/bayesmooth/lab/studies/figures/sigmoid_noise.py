@@ -1,0 +1,67 @@
+"""fig: guassian after sigmoid: the label noise of logistic regression over the mean of f, at variance 1."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from bayesmooth.lab import Run
+from bayesmooth.lab.studies.methods import Cell
+from bayesmooth.lab.studies.study import Study
+from bayesmooth.lab.studies.style import COLOURS, figure
+from bayesmooth.lab.studies.table import Table, column
+from bayesmooth.lab.studies.verdict import Claim, holds
+from bayesmooth.theory.links import Bernoulli
+from bayesmooth.theory.noise import expected_noise
+
+PEAK = 1.5  # where the paper's curve is highest, to a tenth
+
+
+def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
+    """ε = σ(f) − E[σ(f + e)], by quadrature (eq:labelnoiseGD_sim)."""
+    means = torch.linspace(-6, 6, 241, dtype=torch.float64)
+    noise = expected_noise(means, torch.ones_like(means), Bernoulli(), nodes=80)
+    return [
+        {"mean": round(float(f), 3), "epsilon": float(e)} for f, e in zip(means, noise, strict=True)
+    ]
+
+
+def draw(table: Table, out: Path) -> None:
+    """The magnitude, as in the paper, and the signed noise thinly."""
+    means, noise = column(table, "mean"), column(table, "epsilon")
+    with figure(out, height=2.1) as ((axis,),):
+        magnitude = [abs(value) for value in noise]
+        axis.plot(means, noise, color=COLOURS["IVON"], linewidth=0.7, linestyle="--", label="ε")
+        axis.plot(means, magnitude, color=COLOURS["IVON"], label="|ε|")
+        axis.set(xlabel="mean of $f$ (variance 1)", ylabel="label noise")
+        axis.legend()
+
+
+def claims(table: Table) -> list[Claim]:
+    """None at 0, peaks on both sides, flat far away."""
+    size = {row["mean"]: abs(row["epsilon"]) for row in table}
+    peak = max(size, key=lambda mean: size[mean])
+    parts = [
+        size[0.0] < 1e-9,
+        abs(abs(peak) - PEAK) < 0.1,
+        max(size[-6.0], size[6.0]) < size[peak] / 10,
+    ]
+    return [
+        Claim(
+            "the noise is large around 0 but not at 0, with peaks on both sides",
+            f"|ε| = {size[0.0]:.1g} at 0, largest {size[peak]:.4f} at |f| = {abs(peak):.2f}, {size[6.0]:.4f} at 6",
+            holds(parts),
+        )
+    ]
+
+
+STUDY = Study(
+    "sigmoid-noise",
+    "fig: guassian after sigmoid",
+    "Label noise of logistic regression",
+    "ε over the mean of f at variance 1",
+    lambda scale: [],
+    draw,
+    claims,
+    measure,
+)

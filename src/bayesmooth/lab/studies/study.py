@@ -1,0 +1,35 @@
+"""A study: a figure of the paper, the recipes behind it, its drawing, its claims."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bayesmooth.lab import Recipe, Run
+from bayesmooth.lab.studies.methods import Cell
+from bayesmooth.lab.studies.scale import Scale
+from bayesmooth.lab.studies.table import Table, figures
+from bayesmooth.lab.studies.verdict import Claim
+
+Measure = Callable[[Sequence[Cell], Mapping[str, Run], Path | None], Table]
+
+
+@dataclass(frozen=True)
+class Study:
+    """One figure.
+
+    `cells` are the places in it with their recipes; `measure` makes the table of the finished runs; `draw` and `claims`
+    see nothing but that table, so a figure can be drawn again from its CSV.
+    """
+
+    name: str
+    figure: str  # the label in the paper; "" where the figure is not in it
+    title: str
+    shows: str
+    cells: Callable[[Scale], list[Cell]]
+    draw: Callable[[Table, Path], None]
+    claims: Callable[[Table], list[Claim]]
+    measure: Measure = figures
+
+    def recipes(self, scale: Scale) -> list[Recipe]:
+        """What has to be trained, each once."""
+        return list({cell.recipe.hash: cell.recipe for cell in self.cells(scale)}.values())

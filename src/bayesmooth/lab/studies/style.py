@@ -1,0 +1,129 @@
+"""One look for all figures: the width of a paper's column or page, one colour a method, safe for the colour-blind."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bayesmooth.lab.studies.table import Table, distinct, spread
+from bayesmooth.optional import require
+
+COLUMN, PAGE = 3.35, 6.9  # inches
+
+# Okabe and Ito's colours; a method has the same one in every figure.
+COLOURS = {
+    "IVON": "#D55E00",
+    "LS": "#7F7F7F",
+    "SAM": "#0072B2",
+    "SGD": "#000000",
+    "OLS": "#009E73",
+    "fixed Σ": "#CC79A7",
+    "learned Σ": "#D55E00",
+}
+MARKERS = {
+    "IVON": "o",
+    "LS": "s",
+    "SAM": "^",
+    "SGD": "x",
+    "OLS": "D",
+    "fixed Σ": "v",
+    "learned Σ": "o",
+}
+
+DATA = {
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "cifar10n": "CIFAR-10N",
+    "clothing1m": "Clothing1M",
+}
+
+STYLE = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "errorbar.capsize": 2,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "bayesmooth",  # the same figure is the same file
+}
+
+
+@contextmanager
+def figure(
+    out: Path,
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    width: float = COLUMN,
+    height: float = 2.3,
+    **share: Any,
+) -> Iterator[Any]:
+    """Axes (rows × columns) to draw on; written to `out`.png and `out`.svg at the end."""
+    matplotlib = require("matplotlib", extra="plot")
+    with matplotlib.rc_context(STYLE):
+        sheet = require("matplotlib.figure", extra="plot").Figure(
+            figsize=(width, height), layout="constrained"
+        )
+        yield sheet.subplots(rows, columns, squeeze=False, **share)
+        sheet.savefig(out.with_suffix(".png"), dpi=220)
+        sheet.savefig(out.with_suffix(".svg"), metadata={"Date": None})
+
+
+def line(
+    axis: Any, method: str, points: Sequence[tuple[float, Sequence[float]]], label: str = ""
+) -> None:
+    """Means over seeds, in per cent, with their standard deviation as bars."""
+    points = [(x, values) for x, values in points if values]
+    axis.errorbar(
+        [x for x, _ in points],
+        [100 * mean(values) for _, values in points],
+        [100 * spread(values) for _, values in points],
+        color=COLOURS[method],
+        marker=MARKERS[method],
+        label=label or method,
+    )
+
+
+def level(axis: Any, method: str, values: Sequence[float]) -> None:
+    """A method without a strength to tune: a line across, its standard deviation as a band."""
+    if values:
+        centre, half = 100 * mean(values), 100 * spread(values)
+        axis.axhline(centre, color=COLOURS[method], label=method)
+        axis.axhspan(centre - half, centre + half, color=COLOURS[method], alpha=0.18, linewidth=0)
+
+
+def legend_below(*axes: Any) -> None:
+    """One legend for all panels, under them."""
+    found: dict[str, Any] = {}
+    for axis in axes:
+        handles, labels = axis.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    sheet = axes[0].figure
+    sheet.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found))
+
+
+def data_name(table: Table) -> str:
+    """The data set of a table, as people write it."""
+    names = [DATA.get(name, name) for name in distinct(table, "data")]
+    return ", ".join(names)
+
+
+def picture(axis: Any, pixels: Any) -> None:
+    """A grey image, dark on light, without a frame."""
+    axis.imshow(pixels, cmap="gray_r")
+    axis.set(xticks=[], yticks=[])
+    axis.grid(visible=False)
+    axis.spines[:].set_visible(False)

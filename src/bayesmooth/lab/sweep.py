@@ -1,0 +1,278 @@
+"""Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on."""
+
+import csv
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesmooth.data.files import data_root
+from bayesmooth.errors import InputError
+from bayesmooth.files import LockedError, is_locked
+from bayesmooth.lab import toml
+from bayesmooth.lab.board import ELSEWHERE, Board, board
+from bayesmooth.lab.divergence import DivergedError
+from bayesmooth.lab.entry import train
+from bayesmooth.lab.recipe import Recipe
+from bayesmooth.lab.run import Run
+from bayesmooth.lab.session import StoppedError
+from bayesmooth.optional import require
+
+OVER = ("finished", "diverged")
+"""How a run can end for good: run again, it would end the same way."""
+
+POLL = 1.0  # seconds between two looks at what runs
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a recipe: finished, diverged, interrupted or failed; `message` says why."""
+
+    recipe: Recipe
+    path: Path
+    status: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe and its directory, ready to be sent to another process or machine, and called there."""
+
+    recipe: Recipe
+    path: Path
+    data_dir: Path | None = None
+    device: str | None = None
+    threads: int = 0  # 0: as many as torch takes
+
+    def __call__(self) -> Outcome:
+        """Train; an error becomes part of the outcome, with its traceback in the log beside the run."""
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+            try:
+                train(
+                    self.recipe, self.path, data_dir=self.data_dir, device=self.device, quiet=True
+                )
+            except StoppedError:
+                return self.outcome("interrupted")
+            except LockedError as error:
+                return self.outcome(ELSEWHERE, str(error))
+            except DivergedError as error:
+                return self.outcome("diverged", str(error))
+            except Exception as error:
+                traceback.print_exc()
+                return self.failed(error)
+        return self.outcome("finished")
+
+    @property
+    def log(self) -> Path:
+        """What the job prints, beside the run."""
+        return self.path.with_suffix(".log")
+
+    def outcome(self, status: str, message: str = "") -> Outcome:
+        """The end of this job, with the lines of its message in one."""
+        words = "; ".join(line.strip() for line in message.splitlines() if line.strip())
+        return Outcome(self.recipe, self.path, status, words)
+
+    def failed(self, error: BaseException) -> Outcome:
+        """The end of this job in an error."""
+        return self.outcome(
+            "failed", f"{str(error).strip() or type(error).__name__} (see {self.log})"
+        )
+
+    def checkpoint(self) -> Any:
+        """Submitit asks for this when Slurm takes the node away: queue the same job again, it resumes."""
+        return require("submitit.helpers", extra="slurm").DelayedSubmission(self)
+
+
+def sweep(
+    recipes: Iterable[Recipe],
+    out: str | Path,
+    executor: Executor,
+    *,
+    data_dir: str | Path | None = None,
+    device: str | None = None,
+    threads: int = 0,
+    names: Mapping[str, str] | None = None,
+    quiet: bool = False,
+) -> list[Outcome]:
+    """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
+
+    A run that another process is at work on is waited for, and taken over should that one stop. Ctrl-C stops what runs,
+    saved, and the same call goes on from there. `names` (by hash) are for the display; by default a run is called by
+    the settings in which it differs from the others.
+    """
+    where = data_root(data_dir).absolute()  # here: a worker has its own directory and variables
+    jobs = [
+        Job(recipe, Path(out).absolute() / recipe.title, where, device, threads)
+        for recipe in {recipe.hash: recipe for recipe in recipes}.values()
+    ]
+    outcomes = {job.recipe.hash: job.outcome(*end) for job in jobs if (end := ended(job.path))}
+    todo = [job for job in jobs if job.recipe.hash not in outcomes]
+    called = names or titles([job.recipe for job in jobs])
+    runs = {job.path: (called[job.recipe.hash], Run(job.path, job.recipe)) for job in todo}
+    with terminating(), board(runs, skipped=len(outcomes), quiet=quiet) as shown:
+        try:
+            for outcome in _results(todo, executor, shown):
+                outcomes[outcome.recipe.hash] = outcome
+                shown.done(outcome.path, outcome.status, outcome.message)
+        except KeyboardInterrupt:
+            executor.shutdown(wait=True, cancel_futures=True)  # nothing is left running
+            raise KeyboardInterrupt("; what ran is saved, the same command goes on") from None
+    return [outcomes[job.recipe.hash] for job in jobs]
+
+
+def _results(todo: Sequence[Job], executor: Executor, shown: Board) -> Iterable[Outcome]:
+    """Outcomes as they come in; a job whose run is locked is sent again when the lock is gone."""
+    futures = {executor.submit(job): job for job in todo}
+    elsewhere: list[Job] = []
+    while futures or elsewhere:
+        for outcome, job in _next(futures):
+            if outcome.status == ELSEWHERE:
+                elsewhere.append(job)
+                shown.elsewhere(job.path)
+            else:
+                yield outcome
+        for job in [job for job in elsewhere if not is_locked(job.path)]:
+            elsewhere.remove(job)
+            if end := ended(job.path):
+                yield job.outcome(*end)
+            else:
+                futures[executor.submit(job)] = job
+        shown.refresh()
+
+
+def _next(futures: dict[Future[Outcome], Job]) -> list[tuple[Outcome, Job]]:
+    """Take out what is done, after a second at most."""
+    if not futures:
+        time.sleep(POLL)
+    done, _ = wait(futures, timeout=POLL, return_when=FIRST_COMPLETED)
+    return [(_result(future, job := futures.pop(future)), job) for future in done]
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """Within the context SIGTERM and a closed terminal stop a sweep as Ctrl-C does, and leave no process behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [number for number in before if before[number] != signal.SIG_IGN]  # nohup's wish
+    for number in heard:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, before[number])
+
+
+def _result(future: Future[Outcome], job: Job) -> Outcome:
+    error = future.exception()
+    return future.result() if error is None else job.failed(error)
+
+
+def ended(path: Path) -> tuple[str, ...]:
+    """(status,) of a run that is over, else ()."""
+    if not path.exists():
+        return ()
+    try:
+        status = Run.open(path).status
+    except InputError:
+        return ()  # killed before its recipe was written: the job itself says what is wrong, if anything
+    return (status,) if status in OVER else ()
+
+
+def grid(tree: toml.Tree, axes: Sequence[str], source: str = "recipe") -> list[Recipe]:
+    """Every combination of values: `loss.alpha=0,.1,.3`, and `train.seed=0:5` for 0 … 4.
+
+    >>> [recipe.train.seed for recipe in grid({}, ["train.seed=0:2", "train.epochs=1,2"])]
+    [0, 0, 1, 1]
+    """
+    settings: dict[str, list[str]] = {}
+    for axis in axes:
+        place, equals, text = axis.partition("=")
+        if not equals or not text:
+            raise InputError(f"{axis!r}: not an axis; write section.key=value,value or =0:5")
+        if place.strip() in settings:
+            raise InputError(f"{axis!r}: a second axis of {place.strip()}; put all values in one")
+        if not (found := values(text)):
+            raise InputError(f"{axis!r}: no value; 0:5 is 0 … 4, so the second must be larger")
+        settings[place.strip()] = [f"{place}={value}" for value in found]
+    return [
+        Recipe.from_dict(toml.override(tree, chosen), source=source)
+        for chosen in product(*settings.values())
+    ]
+
+
+def values(text: str) -> list[str]:
+    """The values of an axis, as text; a comma within brackets does not part them.
+
+    >>> values("0,.1,.3"), values("2:5"), values("[8, 16],[4]")
+    (['0', '.1', '.3'], ['2', '3', '4'], ['[8, 16]', '[4]'])
+    """
+    first, colon, last = text.partition(":")
+    if colon and first.isdigit() and last.isdigit():
+        return [str(value) for value in range(int(first), int(last))]
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def varied(recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
+    """For each recipe the keys in which they are not all alike."""
+    flat = [
+        {
+            f"{part}.{key}": value
+            for part, keys in recipe.to_dict().items()
+            for key, value in keys.items()
+        }
+        for recipe in recipes
+    ]
+    keys = dict.fromkeys(key for each in flat for key in each)
+    different = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
+    return [{key: each[key] for key in different if key in each} for each in flat]
+
+
+def titles(recipes: Sequence[Recipe]) -> dict[str, str]:
+    """By hash, what tells each recipe from the others; a single one has its title.
+
+    >>> list(titles(grid({"loss": {"name": "ls"}}, ["loss.alpha=0,.1"])).values())
+    ['loss.alpha=0.0', 'loss.alpha=0.1']
+    """
+    return {
+        recipe.hash: " ".join(f"{key}={value}" for key, value in settings.items()) or recipe.title
+        for recipe, settings in zip(recipes, varied(recipes), strict=True)
+    }
+
+
+def export(outcomes: Sequence[Outcome], path: Path) -> None:
+    """CSV: a row a run, the settings in which the runs differ, how each ended, its final figures."""
+    rows = [
+        {**settings, "run": each.path.name, "status": each.status, **_figures(each)}
+        for each, settings in zip(outcomes, varied([o.recipe for o in outcomes]), strict=True)
+    ]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _figures(outcome: Outcome) -> dict[str, Any]:
+    return Run.open(outcome.path).report() if outcome.status == "finished" else {}

@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from bayesmooth.lab.studies.summary import accuracies, fill, ranges, verdicts
+from bayesmooth.lab.studies.table import read, write
+
+HOME = Path(__file__).parents[3]
+
+
+def test_the_tables_hold_what_the_files_hold(smoke):
+    text = accuracies(smoke.out)
+    row = next(line for line in text.splitlines() if "pairflip" in line)
+    rows = read(smoke.out / "cifar10-noisy.csv")
+    ours = next(r for r in rows if r["noise"] == "pairflip 20 %" and r["method"] == "IVON")
+    plain = next(r for r in rows if r["noise"] == "pairflip 20 %" and r["strength"] == 0.0)
+    assert [cell.strip(" *") for cell in row.split("|")[3:5]] == [
+        f"{100 * each['accuracy']:.1f} ± 0.0" for each in (plain, ours)
+    ]
+    assert "**" in row
+    assert len(set(map(len, (line.split("|") for line in text.splitlines())))) == 1
+
+
+def test_every_claim_has_a_line(smoke):
+    assert verdicts(smoke.out).count("\n") > 20
+    assert "sigmoid-noise" in verdicts(smoke.out)
+
+
+def test_only_what_stands_between_the_marks_is_replaced(smoke, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- verdicts -->\nold\n<!-- end -->\nafter\n")
+    fill(page, smoke.out)
+    text = page.read_text()
+    assert text.startswith("before\n<!-- verdicts -->\n| study |")
+    assert text.endswith("\n<!-- end -->\nafter\n")
+    assert "old" not in text
+    fill(page, smoke.out)
+    assert page.read_text() == text
+
+
+def test_ranges_go_from_the_least_to_the_most_over_all_noises(tmp_path):
+    def row(noise, method, strength, accuracy, memorised):
+        facts = {"noise": noise, "method": method, "strength": strength, "seed": 0}
+        return {**facts, "accuracy": accuracy, "validation": accuracy, "memorised": memorised}
+
+    table = []
+    for noise, ivon, best, known in (("a", 0.50, 0.52, 0.1), ("b", 0.45, 0.44, 0.2)):
+        table += [row(noise, "IVON", None, ivon, known), row(noise, "LS", 0.0, 0.4, 4 * known)]
+        table += [row(noise, "LS", 0.5, best, 0.0), row(noise, "SAM", 0.1, best, 0.0)]
+    write(table, tmp_path / "cifar10-noisy.csv")
+    said = ranges(tmp_path)
+    assert "IVON is 5.0 to 10.0 points above an SGD that learns 40 to 80 %" in said
+    assert "IVON learns 10 to 20 %" in said
+    assert "are −1.0 to +2.0 points ahead of it" in said
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduce.md"])
+def test_what_the_pages_say_is_what_the_results_hold(page, tmp_path):
+    copy = tmp_path / "page.md"
+    copy.write_text((HOME / page).read_text())
+    fill(copy, HOME / "results" / "laptop")
+    assert copy.read_text() == (HOME / page).read_text()

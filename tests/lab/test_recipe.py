@@ -1,0 +1,172 @@
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesmooth.errors import InputError
+from bayesmooth.lab import Recipe, toml
+from bayesmooth.losses import LOSSES
+from bayesmooth.optim import OPTIMIZERS
+
+IVON = "[optimizer]\nname = 'ivon'\nlr = 0.2\n"
+
+
+def write(tmp_path, text):
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            IVON + "weight_deacy = 1e-3",
+            "recipe.toml: unknown key 'weight_deacy' in [optimizer]; did you mean 'weight_decay'?",
+        ),
+        (
+            "[optimiser]\nlr = 1",
+            "recipe.toml: unknown section [optimiser]; did you mean 'optimizer'?",
+        ),
+        ("[loss]\nname = 'lss'", "recipe.toml: [loss]: unknown name 'lss'; did you mean 'ls'?"),
+        (
+            "[loss]\nname = 'ce'\nalpha = 0.1",
+            "recipe.toml: unknown key 'alpha' in [loss]; there are name",
+        ),
+        (
+            "[train]\nepochs = 'many'",
+            "recipe.toml: [train] epochs = 'many': must be a whole number",
+        ),
+        ("[train]\nepochs = 2.5", "recipe.toml: [train] epochs = 2.5: must be a whole number"),
+        ("[train]\nepochs = true", "recipe.toml: [train] epochs = True: must be a whole number"),
+        ("[train]\nepochs = 0", "recipe.toml: [train] epochs = 0: must be ≥ 1"),
+        ("[train]\nclip_norm = nan", "recipe.toml: [train] clip_norm = nan: must be a number"),
+        ("[optimizer]\nlr = nan", "recipe.toml: [optimizer] lr = nan: must be a number"),
+        ("[train]\nprecision = 'half'", "must be one of 'float32', 'bfloat16'"),
+        ("[data]\nvalidation = 1.0", "recipe.toml: [data] validation = 1.0: must be < 1"),
+        (
+            "[data]\naugment = 'crop_flop'",
+            "[data] augment: unknown name 'crop_flop'; did you mean 'crop_flip'?",
+        ),
+        ("[optimizer]\nname = 'ivon'", "recipe.toml: [optimizer] needs 'lr'; it has no default"),
+        (
+            "[optimizer]\nname = 'sgd'\nlr = '0.1'",
+            "recipe.toml: [optimizer] lr = '0.1': must be a number",
+        ),
+        (
+            "[corruption]\nname = 'symmetric'",
+            "recipe.toml: [corruption] needs 'rate'; it has no default",
+        ),
+        (
+            "[corruption]\nseed = 'mine'",
+            "[corruption] seed = 'mine': must be a whole number or one of 'run'",
+        ),
+        (
+            "[model]\nname = 'mlp'\nhidden = 'wide'",
+            "recipe.toml: [model] hidden = 'wide': must be a list",
+        ),
+        (
+            "[model]\nname = 'mlp'\nhidden = [8, 0.5]",
+            "recipe.toml: [model] hidden = [8, 0.5]: must be",
+        ),
+        ("[model]\nname = 'cnn'\nnum_classes = 3", "unknown key 'num_classes' in [model]"),
+        ("epochs = 3", "'epochs' stands outside of a section"),
+        ("[train\nepochs = 3", "recipe.toml: not valid TOML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_the_rule_and_the_way_out(tmp_path, text, message):
+    with pytest.raises(InputError) as told:
+        Recipe.load(write(tmp_path, text))
+    assert message in str(told.value)
+
+
+def test_a_missing_file_and_a_broken_override_are_told(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        Recipe.load(tmp_path / "nowhere.toml")
+    for wrong in ("optimizer.lr", "lr=3", ".lr=3", "optimizer.=3"):
+        with pytest.raises(InputError, match=r"write section\.key=value"):
+            Recipe.load(write(tmp_path, ""), [wrong])
+
+
+def test_every_loss_and_optimizer_can_be_chosen_with_its_own_arguments_as_options():
+    for name in LOSSES:
+        needed = {"weight": 0.1} if name == "als" else {}
+        assert Recipe.from_dict({"loss": {"name": name, **needed}}).loss.name == name
+    for name in OPTIMIZERS:
+        assert (
+            Recipe.from_dict({"optimizer": {"name": name, "lr": 0.1}}).optimizer.options["lr"]
+            == 0.1
+        )
+
+
+def test_the_arguments_of_sam_are_its_own_and_those_of_the_optimizer_it_wraps():
+    options = Recipe.from_dict(
+        {"optimizer": {"name": "sam", "rho": 0.1, "momentum": 0.9}}
+    ).optimizer.options
+    assert (options["rho"], options["momentum"]) == (0.1, 0.9)
+
+
+def test_a_recipe_comes_back_from_its_own_text(tmp_path, tiny):
+    recipe = tiny(optimizer={"name": "ivon", "lr": 1}, train={"clip_norm": 2})
+    again = Recipe.load(write(tmp_path, recipe.to_toml()))
+    assert again == recipe
+    assert again.hash == recipe.hash
+
+
+def test_the_hash_sees_values_and_not_how_they_are_written(tiny):
+    same = tiny(optimizer={"name": "ivon", "lr": 1, "beta1": 0.9})
+    assert same.hash == tiny(optimizer={"lr": 1.0, "name": "ivon"}).hash
+    assert same.hash != tiny(optimizer={"name": "ivon", "lr": 1, "beta1": 0.8}).hash
+    assert same.hash in same.title
+
+
+def test_changes_name_every_key_that_differs(tiny):
+    one, other = (
+        tiny(),
+        tiny(optimizer={"name": "sgd", "lr": 0.5, "momentum": 0.9}, train={"seed": 3}),
+    )
+    assert one.changes(one) == []
+    assert one.changes(other) == ["optimizer.lr: 0.1 → 0.5", "train.seed: 0 → 3"]
+
+
+def test_overrides_are_read_as_toml_or_as_text(tmp_path):
+    changes = [
+        "optimizer.lr=.5",
+        "loss.name=ls",
+        "model.widths=[4, 8]",
+        "train.compile=true",
+        "train.clip_norm=inf",
+    ]
+    recipe = Recipe.load(write(tmp_path, ""), changes)
+    assert recipe.optimizer.options["lr"] == 0.5
+    assert recipe.loss.name == "ls"
+    assert recipe.model.options["widths"] == (4, 8)
+    assert recipe.train.compile
+    assert recipe.train.clip_norm == math.inf
+
+
+values = st.one_of(
+    st.booleans(),
+    st.integers(-(2**60), 2**60),
+    st.floats(allow_nan=False),
+    st.text(),
+    st.lists(st.integers()),
+)
+names = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1)
+
+
+@given(st.dictionaries(names, st.dictionaries(names, values), min_size=1))
+def test_whatever_is_written_is_read_back(tmp_path_factory, tree):
+    path = write(tmp_path_factory.mktemp("toml"), toml.write(tree))
+    assert toml.read(path) == tree
+
+
+def test_the_documentation_has_every_key_and_its_recipe_loads(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    example = text.split("```toml\n")[1].split("```")[0]
+    recipe = Recipe.load(write(tmp_path, example))
+    for section, content in Recipe.from_dict({}).to_dict().items():
+        own = set(content) - set(getattr(getattr(recipe, section), "options", {}))
+        assert own - {"widths"} <= set(toml.read(tmp_path / "recipe.toml")[section]), section

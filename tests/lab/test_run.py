@@ -1,0 +1,279 @@
+import json
+import os
+import resource
+import shutil
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import torch
+
+from bayesmooth.data import load
+from bayesmooth.errors import InputError
+from bayesmooth.files import locked
+from bayesmooth.lab import DivergedError, Run, train
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, request):
+    """A finished IVON run."""
+    from bayesmooth.lab import Recipe
+
+    tree = {
+        "data": {"limit": 120, "validation": 0.2},
+        "corruption": {"name": "symmetric", "rate": 0.3},
+        "model": {"name": "mlp", "hidden": [16]},
+        "optimizer": {"name": "ivon", "lr": 0.1},
+        "train": {"epochs": 2, "batch_size": 20},
+        "evaluate": {"samples": 2, "averaged_every": 1},
+    }
+    return train(Recipe.from_dict(tree), tmp_path_factory.mktemp("runs") / "run", quiet=True)
+
+
+def test_a_finished_run_has_every_file_and_reads_them_all(finished):
+    run = Run.open(finished.path)
+    names = {str(file.relative_to(run.path)) for file in run.path.rglob("*") if file.is_file()}
+    assert names == {
+        "recipe.toml", "run.json", "noise.json", "environment.json", "data.json", "lock",
+        "metrics.jsonl", "timing.jsonl", "posterior.safetensors", "report.json",
+        "checkpoints/last.pt", "checkpoints/previous.pt", "checkpoints/best.pt",
+    }  # fmt: skip
+    assert run.recipe == finished.recipe
+    assert run.status == "finished"
+    status = json.loads((run.path / "run.json").read_text())
+    assert status == {"status": "finished", "hash": run.recipe.hash, "seed": 0}
+    environment = json.loads((run.path / "environment.json").read_text())
+    assert environment["packages"]["torch"] == torch.__version__
+    assert environment["threads"] == torch.get_num_threads()
+    assert [record["epoch"] for record in run.metrics()] == [1, 2]
+    assert run.seconds() > 0
+
+
+def test_the_model_and_the_posterior_of_a_run_agree(finished):
+    model, posterior = finished.model(), finished.posterior()
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, posterior.mean[name])
+    assert finished.model("best").training is False
+
+
+def test_the_examples_of_a_run_are_the_noisy_ones_it_saw(finished):
+    train_set, validation, test = (
+        finished.examples(name) for name in ("train", "validation", "test")
+    )
+    assert (len(train_set), len(validation), len(test)) == (96, 24, 359)
+    corruption = finished.corruption()
+    wrong = (train_set.labels != train_set.clean_labels).sum() + (
+        validation.labels != validation.clean_labels
+    ).sum()
+    assert wrong == len(corruption.index) > 20
+
+
+def test_figures_are_at_the_mean_and_averaged_and_count_memorised_errors(finished):
+    record = finished.metrics()[-1]
+    for kind in ("test", "averaged"):
+        assert {
+            f"{kind}.{name}" for name in ("accuracy", "nll", "brier", "ece", "adaptive_ece")
+        } <= record.keys()
+    assert {
+        "train.loss",
+        "train.accuracy",
+        "validation.accuracy",
+        "memorised",
+        "lr",
+        "step",
+    } <= record.keys()
+    assert finished.report().items() >= {**record, "title": finished.recipe.title}.items()
+
+
+def test_a_finished_run_is_not_trained_again(finished):
+    before = {
+        file: file.stat().st_mtime_ns for file in finished.path.rglob("*") if file.name != "lock"
+    }
+    assert train(finished.recipe, finished.path, quiet=True).status == "finished"
+    assert before == {
+        file: file.stat().st_mtime_ns for file in finished.path.rglob("*") if file.name != "lock"
+    }
+
+
+def test_another_recipe_is_refused_and_the_difference_told(finished, tiny):
+    with pytest.raises(InputError, match=r"optimizer\.name: ivon → sgd.*choose another directory"):
+        train(tiny(), finished.path, quiet=True)
+
+
+def test_a_recipe_edited_in_the_run_is_refused_and_the_difference_told(tiny, tmp_path):
+    run = train(tiny(), tmp_path / "run", quiet=True)
+    text = (run.path / "recipe.toml").read_text()
+    (run.path / "recipe.toml").write_text(text.replace("epochs = 2", "epochs = 3"))
+    (run.path / "run.json").unlink()
+    edited = Run.open(run.path)
+    with pytest.raises(InputError, match=r"checkpoint's recipe differs: train\.epochs: 3 → 2"):
+        train(edited.recipe, run.path, quiet=True)
+
+
+def test_a_run_does_not_go_on_with_other_data(tiny, tmp_path, before_step, monkeypatch):
+    before_step(7, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(tiny(), tmp_path / "run", quiet=True)
+    monkeypatch.setattr("bayesmooth.lab.splits.load", changed_load)
+    with pytest.raises(
+        InputError, match=r"its data have changed: labels: \w{12} → \w{12}; summary: .*bring back"
+    ):
+        train(tiny(), tmp_path / "run", quiet=True)
+
+
+def changed_load(*arguments, **options):
+    examples = load(*arguments, **options)
+    return examples.with_labels(examples.labels.roll(1))
+
+
+def test_a_directory_of_something_else_is_not_touched(tiny, tmp_path):
+    (tmp_path / "thesis.tex").write_text("all my work")
+    with pytest.raises(InputError, match=r"holds 'thesis.tex' and is not a run"):
+        train(tiny(), tmp_path, quiet=True)
+    with pytest.raises(InputError, match="not a run"):
+        Run.open(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_two_processes_do_not_train_in_one_directory(tiny, tmp_path):
+    Run.start(tmp_path / "run", tiny())
+    with (
+        locked(tmp_path / "run"),
+        pytest.raises(InputError, match="another process is training in it"),
+    ):
+        train(tiny(), tmp_path / "run", quiet=True)
+
+
+def test_an_unfinished_run_says_what_is_missing(tiny, tmp_path):
+    run = Run.start(tmp_path / "run", tiny())
+    assert run.status == "new"
+    for read in (run.report, run.model, run.posterior):
+        with pytest.raises(InputError, match=r"run: .*(finished|checkpoint)"):
+            read()
+
+
+def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(
+    tiny, tmp_path, monkeypatch
+):
+    recipe = tiny(
+        optimizer={"name": "sgd", "lr": 1e8},
+        schedule={"name": "cosine", "warmup": 0.9, "start": 0.0},
+    )
+    with pytest.raises(DivergedError) as told:
+        train(recipe, tmp_path / "run", quiet=True, save_steps=1)
+    message = str(told.value)
+    for part in (
+        "diverged in epoch 1, batch",
+        "the loss is",
+        "gradient norm",
+        "try a smaller optimizer.lr",
+    ):
+        assert part in message
+    run = Run.open(tmp_path / "run")
+    assert run.status == "diverged"
+    assert json.loads((run.path / "run.json").read_text())["message"] == message
+    assert all(bool(weight.isfinite().all()) for weight in run.model().state_dict().values())
+
+
+@pytest.mark.parametrize("batch_size", [20, 1000])  # within the epoch, and at its end
+def test_weights_that_overflow_are_not_saved(batch_size, tiny, tmp_path):
+    recipe = tiny(
+        optimizer={"name": "sgd", "lr": float("inf")},
+        schedule={"name": "constant"},
+        train={"batch_size": batch_size},
+    )
+    with pytest.raises(DivergedError, match=r"epoch 1, batch 2: the weight \S+ is not finite"):
+        train(recipe, tmp_path / "run", quiet=True, save_steps=1 if batch_size == 20 else 0)
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+
+
+def test_the_best_checkpoint_is_the_first_with_the_best_validation_accuracy(
+    tiny, tmp_path, monkeypatch
+):
+    accuracies = iter([0.5, 0.7, 0.7, 0.6])
+    monkeypatch.setattr(
+        "bayesmooth.lab.loop.evaluate",
+        lambda *known, **how: {"validation.accuracy": next(accuracies)},
+    )
+    run = train(tiny(train={"epochs": 4}), tmp_path / "run", quiet=True)
+    best = run.checkpoint("best")
+    assert (best["epoch"], best["accuracy"], run.report()["best_epoch"]) == (2, 0.7, 2)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_the_result_is_the_same(
+    tiny, tmp_path, capsys, same_run
+):
+    whole = train(tiny(train={"epochs": 3}), tmp_path / "whole", quiet=True)
+    hurt = train(tiny(train={"epochs": 3}), tmp_path / "hurt", quiet=True)
+    (hurt.path / "run.json").unlink()
+    os.truncate(hurt.path / "checkpoints/last.pt", 5000)
+    same_run(whole, train(hurt.recipe, hurt.path, quiet=True))
+    assert (
+        "last.pt: damaged (5000 bytes, the digest does not match); going on from epoch 2"
+        in capsys.readouterr().err
+    )
+
+
+@contextmanager
+def files_of_at_most(size):
+    """The system refuses to let a file grow beyond this, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_fills_up_is_told_and_the_last_checkpoint_stays(
+    tiny, tmp_path, before_step, same_run
+):
+    recipe = tiny(model={"name": "mlp", "hidden": [400]})
+    with ExitStack() as full:
+        before_step(3, lambda: full.enter_context(files_of_at_most(10_000)))
+        with pytest.raises(
+            InputError, match="cannot be written: File too large; what was saved before is intact"
+        ):
+            train(recipe, tmp_path / "full", quiet=True, save_steps=2)
+    run = Run.open(tmp_path / "full")
+    assert run.status == "failed"
+    assert run.checkpoint()["progress"]["batch"] == 2
+    same_run(train(recipe, run.path, quiet=True), train(recipe, tmp_path / "whole", quiet=True))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("report.json", None), ("report.json", "{"), ("run.json", "{}"), ("run.json", "[")],
+)
+def test_a_finished_run_that_lost_its_last_files_is_damaged_and_mended(
+    file, content, finished, tmp_path, same_run
+):
+    hurt = Run(tmp_path / "run", finished.recipe)
+    shutil.copytree(finished.path, hurt.path)
+    (hurt.path / file).unlink()
+    if content is not None:
+        (hurt.path / file).write_text(content)
+    assert hurt.status == "damaged"
+    if file == "report.json":
+        with pytest.raises(InputError, match=f"`bayesmooth resume {hurt.path}`"):
+            hurt.report()
+    assert train(hurt.recipe, hurt.path, quiet=True).status == "finished"
+    same_run(finished, hurt)
+
+
+def test_damaged_metrics_are_told_before_the_training_goes_on(tiny, tmp_path, before_step):
+    before_step(7, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(tiny(), tmp_path / "run", quiet=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text("garbage\n")
+    before_step(0, lambda: pytest.fail("it trains"))
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: 'garbage' is not"):
+        train(tiny(), tmp_path / "run", quiet=True)
+
+
+def test_the_time_of_an_epoch_that_a_crash_took_back_counts_once(tiny, tmp_path):
+    run = Run.start(tmp_path / "run", tiny())
+    lines = [
+        {"epoch": epoch, "train_seconds": seconds} for epoch, seconds in ((1, 2), (2, 3), (2, 4))
+    ]
+    (run.path / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run.seconds() == 6.0

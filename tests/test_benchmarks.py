@@ -1,0 +1,39 @@
+import pytest
+import torch
+from benchmarks.audit_rows import benchmark, print_table
+
+from bayesmooth.data import Examples, corrupt, load
+from bayesmooth.errors import InputError
+
+pytest.importorskip("cleanlab")
+
+
+@pytest.fixture(scope="module")
+def digits() -> Examples:
+    noisy, _ = corrupt(load("digits", "train"), "symmetric", rate=0.2, seed=0)
+    return noisy.subset(torch.arange(300))
+
+
+def test_every_method_finds_most_of_the_errors(
+    digits: Examples, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = list(benchmark(digits, quiet=True))
+    print_table(rows)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == len(rows) + 1
+    assert printed[1].startswith("bayesmooth")
+    for row in rows:
+        assert row.ap > 0.75, row
+        assert row.auroc > 0.9, row
+        assert row.precision > 0.7, row
+        assert row.seconds > 0, row
+
+
+def test_without_known_errors_there_is_nothing_to_measure(digits: Examples) -> None:
+    unknown = Examples(digits.inputs, digits.labels, digits.class_names)
+    with pytest.raises(InputError, match="needs the true labels"):
+        list(benchmark(unknown))
+    right = load("digits", "train")
+    clean = Examples(right.inputs, right.labels, right.class_names, right.labels)
+    with pytest.raises(InputError, match="nothing to find"):
+        list(benchmark(clean))
