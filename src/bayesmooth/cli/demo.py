@@ -2,30 +2,40 @@
 
 import os
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 
+from bayesmooth.errors import InputError
 from bayesmooth.lab.executors import Processes
-from bayesmooth.lab.studies.figures.demo import demo as show
-from bayesmooth.lab.studies.figures.demo.live import text
-from bayesmooth.lab.studies.figures.demo.results import sentences
+from bayesmooth.lab.studies import STUDIES
+from bayesmooth.lab.studies.figures.demo import summarise
+from bayesmooth.lab.studies.reproduce import Folders, reproduce
+from bayesmooth.lab.studies.scale import DEMO
+from bayesmooth.lab.studies.table import read
 
 
 def demo(arguments: Namespace) -> int:
-    """See it work: three methods on digits of which 30 % have a wrong label, in about a minute.
+    """See it work: six ways to train on digits of which 30 % have a wrong label, in about a minute.
 
     example:
       bayesmooth demo --out out/demo
     """
-    with Processes(arguments.jobs) as executor:
-        found = show(
-            arguments.out,
-            executor,
-            seeds=arguments.seeds,
-            epochs=arguments.epochs,
-            quiet=arguments.quiet,
+    if arguments.seeds < 1:
+        raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1")
+    scale = replace(DEMO, seeds=tuple(range(arguments.seeds)))
+    out = arguments.out
+    folders = Folders(out, out / "runs")
+    for name in scale.studies:
+        with Processes(arguments.jobs) as executor:
+            how = {"command": "bayesmooth demo", "threads": 1, "quiet": arguments.quiet}
+            reproduce(STUDIES[name], scale, folders, executor, **how)
+    rows = summarise(read(out / "demo.csv"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
-    print(text(found.results), "", *sentences(found.results), sep="\n", end="\n\n")
-    print(found.page)
+    print(f"\n{out / 'index.html'}")
     return 0
 
 
@@ -34,12 +44,11 @@ def demo_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("out/demo"), help="where to write (default: out/demo)"
     )
-    parser.add_argument("--seeds", type=int, default=3, help="runs a method (default: 3)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each method (default: 3)")
     parser.add_argument(
         "--jobs",
         type=int,
         default=len(os.sched_getaffinity(0)),
-        help="runs at a time (default: one a core)",
+        help="runs at a time (default: one per core)",
     )
-    parser.add_argument("--epochs", type=int, help="of every run (default: the recipes')")
     parser.add_argument("--quiet", action="store_true", help="no progress")

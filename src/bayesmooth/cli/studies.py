@@ -9,7 +9,7 @@ from bayesmooth.cli.sweep import check_place, executor, how, report, shared_argu
 from bayesmooth.errors import InputError
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.cost import expected_seconds
-from bayesmooth.lab.studies.reproduce import Place
+from bayesmooth.lab.studies.reproduce import Folders
 from bayesmooth.lab.studies.reproduce import reproduce as reproduce_study
 from bayesmooth.lab.studies.scale import SCALES, named
 from bayesmooth.progress import duration
@@ -23,12 +23,12 @@ def reproduce(arguments: Namespace) -> int:
     """
     check_place(arguments)
     scale = named(arguments.scale)
-    chosen = list(STUDIES) if arguments.name == "all" else [arguments.name]
+    chosen = list(scale.studies or STUDIES) if arguments.name == "all" else [arguments.name]
     unknown = [name for name in chosen if name not in STUDIES]
     if unknown:
         raise InputError(f"study {unknown[0]!r}: must be all, or one of {', '.join(STUDIES)}")
     out = arguments.out or Path("results") / scale.name
-    place = Place(out, arguments.runs or Path("runs") / scale.name, arguments.data_dir)
+    folders = Folders(out, arguments.runs or Path("runs") / scale.name, arguments.data_dir)
     outcomes, failed = [], False
     for name in chosen:
         try:
@@ -36,7 +36,7 @@ def reproduce(arguments: Namespace) -> int:
                 outcomes += reproduce_study(
                     STUDIES[name],
                     scale,
-                    place,
+                    folders,
                     where,
                     settings=arguments.settings,
                     command=command(name, arguments),
@@ -77,7 +77,7 @@ def studies(arguments: Namespace) -> int:
     print(f"{scale.name}: {scale.about}\n")
     seen: set[str] = set()
     total = 0.0
-    for study in STUDIES.values():
+    for study in (STUDIES[name] for name in scale.studies or STUDIES):
         recipes = [recipe for recipe in study.recipes(scale) if recipe.hash not in seen]
         seen |= {recipe.hash for recipe in recipes}
         seconds = expected_seconds(recipes, scale)

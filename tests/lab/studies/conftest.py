@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.reproduce import Place, reproduce
+from bayesmooth.lab.studies.reproduce import Folders, reproduce
 from bayesmooth.lab.studies.scale import SMOKE
 
 
@@ -13,8 +13,8 @@ from bayesmooth.lab.studies.scale import SMOKE
 def smoke(tmp_path_factory):
     """The directory of results; studies share their runs, so it is cheapest to make them all at once."""
     home = tmp_path_factory.mktemp("studies")
-    place = Place(home / "results", home / "runs")
+    folders = Folders(home / "results", home / "runs")
     for study in STUDIES.values():
         with ThreadPoolExecutor(1) as executor:
-            reproduce(study, SMOKE, place, executor, command="a command", quiet=True)
-    return place
+            reproduce(study, SMOKE, folders, executor, command="a command", quiet=True)
+    return folders

@@ -16,9 +16,10 @@ from bayesmooth.lab.splits import Splits
 from bayesmooth.lab.state import begin
 from bayesmooth.lab.studies import STUDIES, table
 from bayesmooth.lab.studies.cost import DATA, steps
+from bayesmooth.lab.studies.methods import EARLY
 from bayesmooth.lab.studies.page import write_page
-from bayesmooth.lab.studies.reproduce import Place, changed, publish, redraw, reproduce
-from bayesmooth.lab.studies.scale import FULL, LAPTOP, SMOKE, beta2, named
+from bayesmooth.lab.studies.reproduce import Folders, changed, publish, redraw, reproduce
+from bayesmooth.lab.studies.scale import FULL, LAPTOP, OVERNIGHT, SMOKE, beta2, named
 
 FACTS = {"scale": "smoke", "command": "", "runs": 0, "seconds": 0}
 VERDICTS = {"reproduced", "direction only", "not reproduced", "not run"}
@@ -38,6 +39,7 @@ def test_every_figure_of_the_paper_has_a_study():
         "natural-noise": "fig: clothing1m_all",
         "hessian-init": "fig:cifar100_ivon_hess",
         "strategies": "",
+        "demo": "",
     }
 
 
@@ -49,7 +51,8 @@ def test_it_writes_a_picture_a_drawing_a_table_and_its_claims(study, smoke):
     assert table.read(files["csv"])
     content = json.loads(files["json"].read_text())
     assert content["command"] == "a command"
-    assert content["runs"] == len(study.recipes(SMOKE))
+    assert content["runs"] >= len(study.recipes(SMOKE))
+    assert content["missing"] == 0
     assert content["claims"]
     for claim in content["claims"]:
         assert claim["paper"]
@@ -60,8 +63,9 @@ def test_it_writes_a_picture_a_drawing_a_table_and_its_claims(study, smoke):
 @every_study
 def test_the_table_has_a_row_for_every_cell(study, smoke):
     rows = table.read(smoke.out / f"{study.name}.csv")
-    if study.measure is table.figures:
-        assert len(rows) == len(study.cells(SMOKE))
+    if study.measure is None:
+        cells = [*study.cells(SMOKE), *study.more(SMOKE, rows)]
+        assert [row["hash"] for row in rows] == [cell.recipe.hash for cell in cells]
         assert all(0 <= row["accuracy"] <= 1 for row in rows)
 
 
@@ -89,19 +93,46 @@ def test_where_a_run_is_missing_nothing_is_judged(smoke, tmp_path):
 def test_the_number_of_missing_runs_is_counted(smoke, tmp_path):
     study = STUDIES["natural-noise"]
     cells = study.cells(SMOKE)
-    runs = {c.recipe.hash: Run.open(smoke.runs / c.recipe.title) for c in cells[1:]}
-    publish(study, SMOKE, cells, runs, Place(tmp_path, smoke.runs))
+    copies = shutil.copytree(smoke.runs, tmp_path / "runs")
+    shutil.rmtree(copies / cells[-1].recipe.title)
+    publish(study, SMOKE, cells, Folders(tmp_path, copies))
     content = json.loads((tmp_path / f"{study.name}.json").read_text())
     assert (content["missing"], content["runs"]) == (1, len(study.recipes(SMOKE)) - 1)
+
+
+def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, tmp_path):
+    study = STUDIES["natural-noise"]
+    shutil.copy(smoke.out / f"{study.name}.csv", tmp_path)
+    before = (tmp_path / f"{study.name}.csv").read_text()
+    reproduce(study, SMOKE, Folders(tmp_path, tmp_path / "runs"), None)  # nothing could train
+    assert (tmp_path / f"{study.name}.csv").read_text() == before
+
+
+def test_what_the_grids_chose_gets_more_seeds(smoke):
+    rows = table.read(smoke.out / "natural-noise.csv")
+    for method in ("LS", "SAM"):
+        own = [row for row in rows if row["method"] == method]
+        for by in ("accuracy", "validation"):
+            _, values = table.best(own, by)
+            assert len(values) == len(SMOKE.seeds + SMOKE.more_seeds)
+        assert len({row["seed"] for row in own}) == 2
+
+
+def test_stopping_early_takes_the_epoch_that_noisy_validation_labels_like_best(smoke):
+    cell = next(c for c in STUDIES["natural-noise"].cells(SMOKE) if c.labels["method"] == EARLY)
+    records = Run.open(smoke.runs / cell.recipe.title).metrics()
+    best = max(records, key=lambda record: record["validation.accuracy"])
+    row = next(row for row in table.read(smoke.out / "natural-noise.csv") if row["method"] == EARLY)
+    assert row["accuracy"] == pytest.approx(best["test.accuracy"], rel=1e-5)
+    assert len(records) > 1
 
 
 def test_a_diverged_run_counts_as_chance_and_is_told(smoke, tmp_path):
     study = STUDIES["natural-noise"]
     cells = study.cells(SMOKE)
     copies = shutil.copytree(smoke.runs, tmp_path / "runs")
-    runs = {c.recipe.hash: Run.open(copies / c.recipe.title) for c in cells}
-    runs[cells[0].recipe.hash].set_status("diverged")
-    publish(study, SMOKE, cells, runs, Place(tmp_path, copies))
+    Run.open(copies / cells[0].recipe.title).set_status("diverged")
+    publish(study, SMOKE, cells, Folders(tmp_path, copies))
     assert json.loads((tmp_path / f"{study.name}.json").read_text())["diverged"] == 1
     first = table.read(tmp_path / f"{study.name}.csv")[0]
     assert first["accuracy"] == pytest.approx(0.1)
@@ -140,7 +171,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_training(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot be made.*choose another place"):
         reproduce(
-            STUDIES["natural-noise"], SMOKE, Place(tmp_path / "file", tmp_path / "runs"), None
+            STUDIES["natural-noise"], SMOKE, Folders(tmp_path / "file", tmp_path / "runs"), None
         )
     assert not (tmp_path / "runs").exists()
 
@@ -170,7 +201,7 @@ def test_what_was_not_run_is_not_judged(tmp_path, smoke):
     rows = [row for row in table.read(smoke.out / "cifar10-noisy.csv") if row["method"] != "IVON"]
     verdicts = {claim.paper: claim.verdict for claim in study.claims(rows)}
     assert verdicts["SAM is sensitive to ρ"] != "not run"
-    assert [v for p, v in verdicts.items() if "IVON" in p] == ["not run"] * 5
+    assert [v for p, v in verdicts.items() if "IVON" in p] == ["not run"] * 6
 
 
 def test_equal_places_share_a_run():
@@ -180,13 +211,36 @@ def test_equal_places_share_a_run():
     assert len({cell.recipe.hash for cell in shared}) == 3
 
 
-def test_laptop_keeps_the_whole_grids():
-    strengths = {m: set() for m in ("LS", "SAM", "IVON")}
-    for cell in STUDIES["data-dependent"].cells(LAPTOP):
-        strengths[cell.labels["method"]].add(cell.labels["strength"])
-    assert strengths["LS"] == {0, 0.1, 0.3, 0.5, 0.7, 0.9}
-    assert strengths["SAM"] == {0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.5}
-    assert len(LAPTOP.seeds) >= 2
+@pytest.mark.parametrize("scale", [LAPTOP, OVERNIGHT])
+def test_smaller_scales_keep_the_papers_regime(scale):
+    """Batch norm, the paper's learning rates and weight decay, one schedule for all methods, one h₀."""
+    cells = STUDIES["data-dependent"].cells(scale)
+    rates = {"sgd": 0.05, "sam": 0.05, "ivon": 0.2}
+    for cell in cells:
+        options = cell.recipe.optimizer.options
+        assert options["lr"] == rates[cell.recipe.optimizer.name]
+        assert options["weight_decay"] == 1e-3
+        assert cell.recipe.model.name == "cnn_batchnorm"
+        assert (cell.recipe.schedule.name, cell.recipe.schedule.options["warmup"]) == (
+            "cosine",
+            0.05,
+        )
+    ours = [c.recipe.optimizer.options["hess_init"] for c in cells if c.labels["method"] == "IVON"]
+    assert len(set(ours)) == 1
+
+
+def test_laptop_has_two_seeds_of_every_grid_and_five_of_what_is_compared():
+    cells = STUDIES["data-dependent"].cells(LAPTOP)
+    seeds = {}
+    for cell in cells:
+        seeds.setdefault(cell.labels["method"], set()).add(cell.labels["seed"])
+    assert {method: len(found) for method, found in seeds.items()} == {
+        "IVON": 5,
+        EARLY: 5,
+        "LS": 2,
+        "SAM": 2,
+        "IVON, h₀": 2,
+    }
 
 
 def test_the_hessian_forgets_its_start_at_laptop_scale_as_at_full_scale():
@@ -314,7 +368,7 @@ def test_beta2_of_the_papers_run_is_the_papers():
 
 
 def test_an_unknown_scale_is_refused():
-    with pytest.raises(ValueError, match="must be one of smoke, laptop, full"):
+    with pytest.raises(ValueError, match="must be one of smoke, demo, laptop, overnight, full"):
         named("huge")
 
 

@@ -2,28 +2,25 @@ from pathlib import Path
 
 import pytest
 
-from bayesmooth.lab.studies.summary import accuracies, fill, ranges, verdicts
+from bayesmooth.lab.studies.summary import fill, format_accuracies, format_ranges, format_verdicts
 from bayesmooth.lab.studies.table import read, write
 
 HOME = Path(__file__).parents[3]
 
 
 def test_the_tables_hold_what_the_files_hold(smoke):
-    text = accuracies(smoke.out)
+    text = format_accuracies(smoke.out)
     row = next(line for line in text.splitlines() if "pairflip" in line)
-    rows = read(smoke.out / "cifar10-noisy.csv")
-    ours = next(r for r in rows if r["noise"] == "pairflip 20 %" and r["method"] == "IVON")
-    plain = next(r for r in rows if r["noise"] == "pairflip 20 %" and r["strength"] == 0.0)
-    assert [cell.strip(" *") for cell in row.split("|")[3:5]] == [
-        f"{100 * each['accuracy']:.1f} ± 0.0" for each in (plain, ours)
-    ]
+    rows = [r for r in read(smoke.out / "cifar10-noisy.csv") if r["noise"] == "pairflip 20 %"]
+    plain = [r["accuracy"] for r in rows if r["method"] == "LS" and r["strength"] == 0.0]
+    assert row.split("|")[3].strip(" *").startswith(f"{100 * sum(plain) / len(plain):.1f} ±")
     assert "**" in row
     assert len(set(map(len, (line.split("|") for line in text.splitlines())))) == 1
 
 
 def test_every_claim_has_a_line(smoke):
-    assert verdicts(smoke.out).count("\n") > 20
-    assert "sigmoid-noise" in verdicts(smoke.out)
+    claims = [path.read_text().count('"verdict"') for path in smoke.out.glob("*.json")]
+    assert len(format_verdicts(smoke.out).splitlines()) == 2 + sum(claims)
 
 
 def test_only_what_stands_between_the_marks_is_replaced(smoke, tmp_path):
@@ -46,15 +43,15 @@ def test_ranges_go_from_the_least_to_the_most_over_all_noises(tmp_path):
     table = []
     for noise, ivon, best, known in (("a", 0.50, 0.52, 0.1), ("b", 0.45, 0.44, 0.2)):
         table += [row(noise, "IVON", None, ivon, known), row(noise, "LS", 0.0, 0.4, 4 * known)]
-        table += [row(noise, "LS", 0.5, best, 0.0), row(noise, "SAM", 0.1, best, 0.0)]
+        table += [row(noise, "LS", 0.5, best, 0.0), row(noise, "SAM", 0.1, best - 0.1, 0.0)]
     write(table, tmp_path / "cifar10-noisy.csv")
-    said = ranges(tmp_path)
-    assert "IVON is 5.0 to 10.0 points above an SGD that learns 40 to 80 %" in said
-    assert "IVON learns 10 to 20 %" in said
-    assert "are −1.0 to +2.0 points ahead of it" in said
+    text = format_ranges(tmp_path)
+    assert "−2.0 to +1.0 points above label smoothing" in text
+    assert "+8.0 to +11.0 above SAM" in text
+    assert "SGD learns 40 to 80 % of the wrong labels by heart, IVON 10 to 20 %" in text
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reproduce.md"])
+@pytest.mark.parametrize("page", ["docs/reproduce.md"])
 def test_what_the_pages_say_is_what_the_results_hold(page, tmp_path):
     copy = tmp_path / "page.md"
     copy.write_text((HOME / page).read_text())

@@ -158,16 +158,10 @@ def test_the_atypical_six_must_have_more_noise():
     assert set(verdicts("illustration", noise_rows(0.2, 0.01)).values()) == {"not reproduced"}
 
 
-def test_noise_must_be_high_where_the_network_is_unsure():
-    def sorted_noise(unsure_is_noisy):
-        margins = [0.9] * 10 + [0.1] * 10
+def test_noise_must_be_high_for_digits_far_from_their_own_kind():
+    def sorted_noise(atypical_is_noisy):
         return [
-            {
-                "seed": 0,
-                "ivon_noise": 0.001 * 2**i,
-                "margin": margins[i if unsure_is_noisy else 19 - i],
-                "right": int((i < 10) == unsure_is_noisy),
-            }
+            {"seed": 0, "ivon_noise": 0.001 * 2**i, "distance": i if atypical_is_noisy else 19 - i}
             for i in range(20)
         ]
 

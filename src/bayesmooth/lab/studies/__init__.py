@@ -1,9 +1,10 @@
-"""One file a figure of the paper: its recipes, its drawing, its claims and the verdict on them."""
+"""One file per figure of the paper: its recipes, its drawing, its claims and the verdict on them."""
 
 from bayesmooth.lab.studies.figures import (
     cifar10_noisy,
     cifar100_noisy,
     data_dependent,
+    demo,
     fixed_covariance,
     hessian_init,
     illustration,
@@ -19,6 +20,7 @@ from bayesmooth.lab.studies.study import Study
 STUDIES: dict[str, Study] = {
     module.STUDY.name: module.STUDY
     for module in (
+        demo,
         sigmoid_noise,
         data_dependent,
         cifar10_noisy,

@@ -45,7 +45,7 @@ def recipe(
 ) -> Recipe:
     """The recipe of a run: IVON warms up and follows a cosine, SGD and SAM follow the task's own schedule."""
     bayesian = optimizer["name"] == "ivon"
-    plain = optimizer["name"] == "sgd" and loss["name"] == "ce" and "validation" in task.data
+    plain = optimizer["name"] == "sgd" and loss["name"] == "ce" and task.data.get("validation")
     looks = LOOKS if plain or "past" in LOSSES[loss["name"]].needs else 1
     return Recipe.from_dict(
         {
@@ -134,7 +134,7 @@ def repeated(
 def _compared(scale: Scale, name: str, called: str, noise: Section, seed: int) -> Iterator[Cell]:
     task, plain = scale.task(name, called), {"name": "ce"}
     methods: list[tuple[str, float | None, Section, Section]] = [("IVON", None, plain, ivon(task))]
-    if "validation" in task.data:
+    if task.data.get("validation"):
         methods += [(EARLY, None, plain, sgd(task.ls_lr))]
     methods += [("LS", alpha, smoothed(alpha), sgd(task.ls_lr)) for alpha in scale.alphas]
     methods += [("SAM", rho, plain, sam(task, rho)) for rho in scale.rhos]

@@ -10,18 +10,19 @@ from typing import Any
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.lab import Recipe, Run, toml
-from bayesmooth.lab.studies import STUDIES, table
+from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.methods import Cell
 from bayesmooth.lab.studies.page import write_page
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
+from bayesmooth.lab.studies.table import Table, final, read, tabulate, write
 from bayesmooth.lab.sweep import OVER, Outcome, sweep
 
 LABELLED = ("corruption.", "train.seed")  # what tables and figures call the cells by
 
 
 @dataclass(frozen=True)
-class Place:
+class Folders:
     """Where the data is, where runs go, where figures go."""
 
     out: Path
@@ -32,7 +33,7 @@ class Place:
 def reproduce(
     study: Study,
     scale: Scale,
-    place: Place,
+    folders: Folders,
     executor: Executor,
     *,
     settings: Sequence[str] = (),
@@ -41,53 +42,84 @@ def reproduce(
 ) -> list[Outcome]:
     """Run a study; `settings` change every recipe, `how` goes to `sweep`.
 
-    Writes `name`.csv, .png, .svg and .json to the directory `place.out`, and the page of all studies there.
+    Writes `name`.csv, .png, .svg and .json to the directory `folders.out`, and the page of all studies there. Rows that
+    an earlier `name`.csv has for the same recipes are kept and not trained again, so that tables can be continued on
+    another machine.
     """
+    check_directory(folders.out)  # before hours of training, not after them
     cells = changed(study.cells(scale), settings)
-    check_directory(place.out)  # before hours of training, not after them
-    names = {cell.recipe.hash: cell.name for cell in cells}
-    outcomes = sweep(
-        [cell.recipe for cell in cells],
-        place.runs,
-        executor,
-        data_dir=place.data_dir,
-        names=names,
-        **how,
-    )
-    ended = {o.recipe.hash: Run.open(o.path) for o in outcomes if o.status in OVER}
-    if cells and not ended:
-        raise InputError(
-            f"{study.name}: no run has finished; the first says: {outcomes[0].message}"
-        )
-    publish(study, scale, cells, ended, place, command)
+    outcomes = _train(study, cells, folders, executor, how)
+    more = changed(study.more(scale, make_table(study, cells, folders)), settings)
+    if more:
+        cells = cells + more
+        outcomes += _train(study, more, folders, executor, how)
+    if cells and not make_table(study, cells, folders):
+        first = outcomes[0].message if outcomes else "there is none"
+        raise InputError(f"{study.name}: no run has finished; the first says: {first}")
+    publish(study, scale, cells, folders, command)
     return outcomes
 
 
+def _train(
+    study: Study, cells: Sequence[Cell], folders: Folders, executor: Executor, how: dict[str, Any]
+) -> list[Outcome]:
+    """Train the cells that neither a finished run nor a row of an earlier table answers."""
+    rows = {row["hash"] for row in _earlier(study, folders)}
+    todo = [cell for cell in cells if cell.recipe.hash not in rows]
+    names = {cell.recipe.hash: cell.name for cell in todo}
+    recipes = [cell.recipe for cell in todo]
+    if not recipes:
+        return []
+    return sweep(recipes, folders.runs, executor, data_dir=folders.data_dir, names=names, **how)
+
+
+def _earlier(study: Study, folders: Folders) -> Table:
+    rows = read(folders.out / f"{study.name}.csv") if study.measure is None else []
+    return [row for row in rows if row.get("hash")]
+
+
+def make_table(study: Study, cells: Sequence[Cell], folders: Folders) -> Table:
+    """The rows of all cells that have an answer."""
+    runs = find_runs(cells, folders)
+    if study.measure is not None:
+        return study.measure(cells, runs, folders.data_dir)
+    return tabulate(cells, runs, _earlier(study, folders))
+
+
+def find_runs(cells: Sequence[Cell], folders: Folders) -> dict[str, Run]:
+    """The finished runs of the cells, by hash."""
+    runs = {}
+    for recipe in {cell.recipe.hash: cell.recipe for cell in cells}.values():
+        path = folders.runs / recipe.title
+        if path.exists() and (run := Run.open(path)).status in OVER:
+            runs[recipe.hash] = run
+    return runs
+
+
 def publish(
-    study: Study,
-    scale: Scale,
-    cells: Sequence[Cell],
-    runs: dict[str, Run],
-    place: Place,
-    command: str = "",
+    study: Study, scale: Scale, cells: Sequence[Cell], folders: Folders, command: str = ""
 ) -> None:
-    """The files of a study, from the runs that there are."""
-    file = place.out / f"{study.name}.csv"
-    table.write(study.measure(cells, runs, place.data_dir), file)
+    """The files of a study, from the answers that there are."""
+    table = make_table(study, cells, folders)
+    write(table, folders.out / f"{study.name}.csv")
+    if study.measure is None:
+        rows = {row["hash"]: row for row in table}
+    else:
+        rows = {hash: final(run) for hash, run in find_runs(cells, folders).items()}
     facts = {
         "scale": scale.name,
         "command": command,
-        "runs": len(runs),
-        "missing": len({cell.recipe.hash for cell in cells} - runs.keys()),
-        "diverged": sum(run.status == "diverged" for run in runs.values()),
-        "seconds": round(sum(run.seconds() for run in runs.values())),
+        "runs": len(rows),
+        "missing": len({cell.recipe.hash for cell in cells} - rows.keys()),
+        "diverged": sum(bool(row.get("diverged")) for row in rows.values()),
+        "seconds": round(sum(row.get("seconds") or 0 for row in rows.values())),
     }
-    redraw(study, place.out, facts)
+    redraw(study, folders.out, facts)
 
 
 def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
     """Figure, claims and page, from the CSV alone. Where runs are missing, nothing is judged."""
-    rows = table.read(out / f"{study.name}.csv")
+    rows = read(out / f"{study.name}.csv")
     study.draw(rows, out / study.name)
     claims = study.claims(rows)
     if facts.get("missing"):
@@ -99,6 +131,7 @@ def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
         "shows": study.shows,
         **facts,
         "claims": [asdict(claim) for claim in claims],
+        **({"table": study.summarise(rows)} if study.summarise else {}),
     }
     text = json.dumps(content, indent=2, ensure_ascii=False)
     write_atomically(out / f"{study.name}.json", text + "\n")

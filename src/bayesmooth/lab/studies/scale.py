@@ -10,6 +10,8 @@ from typing import Any
 
 from bayesmooth.data import count_batches
 from bayesmooth.errors import InputError
+from bayesmooth.lab.recipe import Recipe
+from bayesmooth.lab.shipped import find
 
 Section = Mapping[str, Any]
 
@@ -73,9 +75,14 @@ class Scale:
     channels_last: bool = False
     flops: float = 1.0  # a second and process, measured; for the expected time
     processes: int = 1  # that it is meant for
+    studies: tuple[str, ...] = ()  # that it is meant for; none named: all
 
     def task(self, name: str, noise: str = "") -> Task:
         """The task, with its own settings for a kind of noise where the paper has such."""
+        if name not in self.tasks:
+            raise InputError(
+                f"scale {self.name!r} has no {name}; it is for {', '.join(self.studies)}; use another --scale"
+            )
         return self.tasks.get(f"{name}, {noise}", self.tasks[name])
 
 
@@ -103,8 +110,25 @@ def _small_task(data: Section, examples: int, hess_init: float) -> Task:
     )
 
 
-def _full(name: str, **settings: Any) -> Task:
-    return Task({"name": name, "augment": "crop_flip"}, {"name": "resnet34"}, 200, **settings)
+def _shipped_task(stem: str, **changes: Any) -> Task:
+    """The task of the shipped recipes STEM-ivon, STEM-ls and STEM-sam: their settings stand there and nowhere else."""
+    ivon, ls, sam = (Recipe.load(find(f"{stem}-{method}")) for method in ("ivon", "ls", "sam"))
+    sections, own = ivon.to_dict(), ivon.optimizer.options
+    return Task(
+        data=sections["data"],
+        model=sections["model"],
+        epochs=ivon.train.epochs,
+        batch_size=ivon.train.batch_size,
+        weight_decay=own["weight_decay"],
+        ls_lr=ls.optimizer.options["lr"],
+        sam_lr=sam.optimizer.options["lr"],
+        ivon_lr=own["lr"],
+        hess_init=own["hess_init"],
+        beta2=own["beta2"],
+        warmup=ivon.schedule.options["warmup"],
+        descent=ls.to_dict()["schedule"],
+        **changes,
+    )
 
 
 _DIGITS = Task(
@@ -137,6 +161,16 @@ SMOKE = Scale(
     flops=2e7,
 )
 
+DEMO = Scale(
+    "demo",
+    "digits of scikit-learn, seconds per run, nothing to download",
+    {"mnist": _shipped_task("digits")},
+    seeds=(0, 1, 2),
+    flops=1e9,
+    processes=2,
+    studies=("demo", "illustration", "mnist-noise"),
+)
+
 LAPTOP = Scale(
     "laptop",
     "real data, 4,000 examples, a small network with batch norm that memorises them: two cores",
@@ -164,14 +198,12 @@ OVERNIGHT = Scale(
     rhos=(0.0, 0.05, 0.1, 0.2),
     kappas=(0.2, 0.4),
     chosen_hessians=(0.1, 0.3),
+    studies=("data-dependent", "cifar10-noisy"),
     samples=16,
     channels_last=True,
     flops=6e10,
     processes=2,
 )
-
-# tab: cifar100 hyperparameter tuning results
-_SYMMETRIC: dict[str, Any] = {"weight_decay": 2e-4, "ls_lr": 0.1, "ivon_lr": 0.8, "hess_init": 0.2}
 
 FULL = Scale(
     "full",
@@ -181,30 +213,18 @@ FULL = Scale(
         "mnist": Task(
             {"name": "mnist"}, {"name": "cnn"}, 20, beta2=beta2(20 * 1200), warmup=1 / 20
         ),
-        "cifar10": _full("cifar10"),
-        "cifar100": _full("cifar100", **_SYMMETRIC),
-        "cifar100, symmetric 20 %": _full("cifar100", **_SYMMETRIC),
-        "cifar100, symmetric 40 %": _full("cifar100", sam_lr=0.1, **_SYMMETRIC),
-        "cifar100, pairflip 20 %": _full(
-            "cifar100", weight_decay=5e-4, ls_lr=0.1, sam_lr=0.1, ivon_lr=0.5, hess_init=0.5
-        ),
-        # The paper says ResNet-50 and no more: the recipe that Clothing1M is usually trained with.
-        "natural": Task(
-            {"name": "clothing1m", "augment": "crop224_flip"},
-            {"name": "resnet50"},
-            epochs=10,
-            ls_lr=0.002,
-            sam_lr=0.002,
-            ivon_lr=0.008,
-            warmup=0.5 / 10,
-        ),
+        "cifar10": _shipped_task("cifar10-symmetric"),
+        "cifar100": _shipped_task("cifar100-symmetric20"),
+        "cifar100, symmetric 40 %": _shipped_task("cifar100-symmetric40"),
+        "cifar100, pairflip 20 %": _shipped_task("cifar100-pairflip20"),
+        "natural": _shipped_task("clothing1m"),
     },
     seeds=(0, 1, 2, 3, 4),
     samples=64,
     flops=2e13,
 )
 
-SCALES = {scale.name: scale for scale in (SMOKE, LAPTOP, OVERNIGHT, FULL)}
+SCALES = {scale.name: scale for scale in (SMOKE, DEMO, LAPTOP, OVERNIGHT, FULL)}
 
 
 def named(name: str) -> Scale:

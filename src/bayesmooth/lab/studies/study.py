@@ -7,7 +7,7 @@ from pathlib import Path
 from bayesmooth.lab import Recipe, Run
 from bayesmooth.lab.studies.methods import Cell
 from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.table import Table, figures
+from bayesmooth.lab.studies.table import Table
 from bayesmooth.lab.studies.verdict import Claim
 
 Measure = Callable[[Sequence[Cell], Mapping[str, Run], Path | None], Table]
@@ -17,8 +17,9 @@ Measure = Callable[[Sequence[Cell], Mapping[str, Run], Path | None], Table]
 class Study:
     """One figure.
 
-    `cells` are the places in it with their recipes; `measure` makes the table of the finished runs; `draw` and `claims`
-    see nothing but that table, so a figure can be drawn again from its CSV.
+    `cells` are the places in it with their recipes; `more` are those that follow from the table of the first ones
+    (further seeds of what a grid chose). `measure` makes a table of the finished runs where accuracies are not what the
+    figure shows. `draw` and `claims` see nothing but the table, so a figure can be drawn again from its CSV.
     """
 
     name: str
@@ -28,7 +29,9 @@ class Study:
     cells: Callable[[Scale], list[Cell]]
     draw: Callable[[Table, Path], None]
     claims: Callable[[Table], list[Claim]]
-    measure: Measure = figures
+    measure: Measure | None = None
+    more: Callable[[Scale, Table], list[Cell]] = lambda scale, table: []
+    summarise: Callable[[Table], list[list[str]]] | None = None  # a table for people, head first
 
     def recipes(self, scale: Scale) -> list[Recipe]:
         """What has to be trained, each once."""

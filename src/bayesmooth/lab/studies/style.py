@@ -1,4 +1,4 @@
-"""One look for all figures: the width of a paper's column or page, one colour a method, safe for the colour-blind."""
+"""One look for all figures: the width of a paper's column or page, one colour per method, safe for the colour-blind."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bayesmooth.lab.studies.methods import EARLY
 from bayesmooth.lab.studies.table import Table, distinct, spread
 from bayesmooth.optional import require
 
@@ -17,6 +18,7 @@ COLOURS = {
     "LS": "#7F7F7F",
     "SAM": "#0072B2",
     "SGD": "#000000",
+    EARLY: "#56B4E9",
     "OLS": "#009E73",
     "fixed Σ": "#CC79A7",
     "learned Σ": "#D55E00",
@@ -26,6 +28,7 @@ MARKERS = {
     "LS": "s",
     "SAM": "^",
     "SGD": "x",
+    EARLY: "P",
     "OLS": "D",
     "fixed Σ": "v",
     "learned Σ": "o",
@@ -101,18 +104,29 @@ def level(axis: Any, method: str, values: Sequence[float]) -> None:
     """A method without a strength to tune: a line across, its standard deviation as a band."""
     if values:
         centre, half = 100 * mean(values), 100 * spread(values)
-        axis.axhline(centre, color=COLOURS[method], label=method)
+        dashes = ":" if method == EARLY else "-"
+        axis.axhline(centre, color=COLOURS[method], linestyle=dashes, label=method)
         axis.axhspan(centre - half, centre + half, color=COLOURS[method], alpha=0.18, linewidth=0)
 
 
-def legend_below(*axes: Any) -> None:
-    """One legend for all panels, under them."""
+BARS = "mean over seeds; bars and bands: ± one standard deviation"
+
+
+def legend_below(*axes: Any, title: str = BARS) -> None:
+    """One legend for all panels, under them; it says what the bars are."""
     found: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
     sheet = axes[0].figure
-    sheet.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found))
+    sheet.legend(
+        found.values(),
+        found.keys(),
+        loc="outside lower center",
+        ncols=min(len(found), 2 if sheet.get_figwidth() < PAGE / 2 else 5),
+        title=title,
+        title_fontsize=6.5,
+    )
 
 
 def data_name(table: Table) -> str:

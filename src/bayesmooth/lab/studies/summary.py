@@ -1,75 +1,60 @@
-"""The tables of the README and the docs, and their sum, from the files of a directory of results."""
+"""The tables of the docs, from the files of a directory of results.
+
+python -m bayesmooth.lab.studies.summary results/laptop docs/reproduce.md
+"""
 
 import json
+import re
 import sys
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
-from bayesmooth.lab.studies import STUDIES, table
-from bayesmooth.lab.studies.figures.comparing import BASELINES, chosen, levels
-from bayesmooth.lab.studies.style import data_name
-from bayesmooth.lab.studies.table import Table, column, spread, where
-from bayesmooth.lab.studies.verdict import Values
+from bayesmooth.lab.studies import STUDIES
+from bayesmooth.lab.studies.figures.comparing import BASELINES, accuracies, levels
+from bayesmooth.lab.studies.table import Table, column, read, where
 
 COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise")
 
 
-def accuracies(out: Path) -> str:
-    """IVON beside SGD, LS and SAM, these two at their best on test (as in the paper) and as validation chose."""
-    head = ["data", "noise", "SGD", "IVON, averaged", "IVON, mean"]
-    for method, (strength, _) in BASELINES.items():
-        head += [f"{method}, best {strength}", f"{method}, {strength} by validation"]
-    rows = []
-    for name in COMPARED:
-        if (out / f"{name}.csv").exists():
-            rows += _accuracy_rows(table.read(out / f"{name}.csv"))
-    return markdown(head, rows)
-
-
-def _accuracy_rows(rows: Table) -> list[list[str]]:
-    made = []
-    for noise in levels(rows):
-        ours = where(rows, noise=noise, method="IVON")
-        values: list[Values] = [
-            column(where(rows, noise=noise, method="LS", strength=0.0)),
-            column(ours),
-            column(ours, "at_mean"),
-        ]
-        for method in BASELINES:
-            values += [chosen(rows, noise, method, by) for by in ("accuracy", "validation")]
-        made.append([data_name(rows), noise, *_cells(values)])
-    return made
-
-
-def _cells(row: list[Values]) -> list[str]:
-    """In words, the highest mean in bold."""
-    top = max((mean(values) for values in row if values), default=0.0)
-    return [_cell(values, bold=bool(values) and mean(values) == top) for values in row]
-
-
-def _cell(values: Values, bold: bool) -> str:
-    text = f"{100 * mean(values):.1f} ± {100 * spread(values):.1f}" if values else "–"
-    return f"**{text}**" if bold else text
-
-
-def ranges(out: Path) -> str:
-    """How IVON stands, from the least to the most over all kinds of noise."""
-    gains, leads, ours, plain = [], [], [], []
-    for name in COMPARED:
-        rows = table.read(out / f"{name}.csv") if (out / f"{name}.csv").exists() else []
-        for noise in levels(rows):
-            ivon = where(rows, noise=noise, method="IVON")
-            sgd = where(rows, noise=noise, method="LS", strength=0.0)
-            own = mean(column(ivon))
-            gains.append(own - mean(column(sgd)))
-            leads += [mean(chosen(rows, noise, method)) - own for method in BASELINES]
-            ours += [mean(column(ivon, "memorised"))]
-            plain += [mean(column(sgd, "memorised"))]
-    return (
-        f"Over all rows, IVON is {_span(gains, '.1f')} points above an SGD that learns {_span(plain, '.0f')} % of the "
-        f"wrong labels by heart; IVON learns {_span(ours, '.0f')} %. LS and SAM, tuned on the test set for each noise, "
-        f"are {_span(leads, '+.1f')} points ahead of it."
+def format_accuracies(out: Path) -> str:
+    """The tables of all comparisons as one, the highest mean of a row in bold."""
+    tables = [study["table"] for name in COMPARED if (study := _read(out, name))]
+    return format_markdown(
+        [*tables[0][:1], *(embolden(row) for rows in tables for row in rows[1:])]
     )
+
+
+def format_demo(out: Path) -> str:
+    """The table of the demo."""
+    return format_markdown(_read(out, "demo")["table"])
+
+
+def format_ranges(out: Path) -> str:
+    """How IVON stands, from the least to the most over all kinds of noise."""
+    tables = [rows for name in COMPARED if (rows := read(out / f"{name}.csv"))]
+    noises = [(table, noise) for table in tables for noise in levels(table)]
+    gains = {
+        method: [
+            mean(accuracies(table, noise, "IVON")) - mean(accuracies(table, noise, method))
+            for table, noise in noises
+        ]
+        for method in BASELINES
+    }
+    plain, ours = (_memorised(noises, *whose) for whose in (("LS", 0.0), ("IVON", None)))
+    return (
+        f"Over {len(noises)} kinds of noise, IVON with one setting is {_span(gains['LS'], '+.1f')} points above label "
+        f"smoothing at its best α on the test set, and {_span(gains['SAM'], '+.1f')} above SAM at its best ρ. "
+        f"SGD learns {_span(plain, '.0f')} % of the wrong labels by heart, IVON {_span(ours, '.0f')} %."
+    )
+
+
+def _memorised(rows: list[tuple[Table, str]], method: str, strength: float | None) -> list[float]:
+    found = [
+        column(where(table, noise=noise, method=method, strength=strength), "memorised")
+        for table, noise in rows
+    ]
+    return [mean(values) for values in found if values]
 
 
 def _span(shares: list[float], form: str) -> str:
@@ -77,33 +62,57 @@ def _span(shares: list[float], form: str) -> str:
     return f"{low} to {high}"
 
 
-def verdicts(out: Path) -> str:
-    """A line a claim, in the order of the studies."""
-    rows = []
+def format_verdicts(out: Path) -> str:
+    """One line per claim, in the order of the studies."""
+    rows = [["study", "the paper says", "verdict"]]
     for name in STUDIES:
-        if (out / f"{name}.json").exists():
-            content = json.loads((out / f"{name}.json").read_text())
-            rows += [
-                [name, claim["paper"], f"**{claim['verdict']}**"] for claim in content["claims"]
-            ]
-    return markdown(["study", "the paper says", "verdict"], rows)
+        rows += [
+            [name, claim["paper"], f"**{claim['verdict']}**"]
+            for claim in _read(out, name).get("claims", [])
+        ]
+    return format_markdown(rows)
 
 
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown.
+def _read(out: Path, name: str) -> dict[str, Any]:
+    path = out / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
 
-    >>> print(markdown(["a", "b"], [["1", "2"]]))
+
+def embolden(row: list[str]) -> list[str]:
+    """The row with its highest mean in bold.
+
+    >>> embolden(["CIFAR-10", "κ = 0.1", "35.2 ± 0.9", "42.1 ± 1.0"])
+    ['CIFAR-10', 'κ = 0.1', '35.2 ± 0.9', '**42.1 ± 1.0**']
+    """
+    means = [float(found[1]) if (found := re.match(r"([\d.]+) ±", cell)) else -1.0 for cell in row]
+    return [f"**{cell}**" if m == max(means) else cell for cell, m in zip(row, means, strict=True)]
+
+
+def format_markdown(rows: list[list[str]]) -> str:
+    """A table in Markdown; the first row is its head.
+
+    >>> print(format_markdown([["a", "b"], ["1", "2"]]))
     | a | b |
     | --- | --- |
     | 1 | 2 |
     """
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+    return "\n".join(
+        f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    )
+
+
+PARTS = {
+    "accuracies": format_accuracies,
+    "ranges": format_ranges,
+    "verdicts": format_verdicts,
+    "demo": format_demo,
+}
 
 
 def fill(page: Path, out: Path) -> None:
     """Put each part between its mark, as `<!-- accuracies -->`, and `<!-- end -->`."""
     text = page.read_text()
-    for name, make in (("accuracies", accuracies), ("ranges", ranges), ("verdicts", verdicts)):
+    for name, make in PARTS.items():
         before, mark, rest = text.partition(f"<!-- {name} -->\n")
         if mark:
             _, end, after = rest.partition("<!-- end -->")
@@ -111,6 +120,6 @@ def fill(page: Path, out: Path) -> None:
     page.write_text(text)
 
 
-if __name__ == "__main__":  # summary results/laptop README.md docs/reproduce.md
+if __name__ == "__main__":
     for page in sys.argv[2:]:
         fill(Path(page), Path(sys.argv[1]))

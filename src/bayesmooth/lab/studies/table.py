@@ -1,4 +1,4 @@
-"""The table behind a figure: a row a cell, its labels and what was measured; CSV out and in."""
+"""The table behind a figure: one row per cell, its labels and what was measured; CSV out and in."""
 
 import csv
 import io
@@ -10,30 +10,34 @@ from typing import Any
 
 from bayesmooth.files import write_atomically
 from bayesmooth.lab import Run
-from bayesmooth.lab.studies.methods import Cell
+from bayesmooth.lab.studies.methods import EARLY, Cell
 
 Row = dict[str, Any]
 Table = list[Row]
 
-FIGURES = ("accuracy", "nll", "ece")
+MEASURED = ("accuracy", "nll", "ece", "at_mean", "validation", "memorised", "seconds", "diverged")
 TEXT = ("data", "noise", "method", "loss", "class", "other", "hash", "pixels")  # stay as they are
 
 
-def figures(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None = None) -> Table:
-    """A row a cell: accuracy, NLL and ECE on the clean test set, accuracy on the noisy validation split, …
+def tabulate(cells: Sequence[Cell], runs: Mapping[str, Run], known: Iterable[Row] = ()) -> Table:
+    """One row per cell that has a finished run, or a row in `known` (an earlier table) with the same hash.
 
-    `accuracy` is averaged over the posterior where the method has one; `at_mean` is that of the mean.
+    `accuracy`, NLL and ECE are those on the clean test set, averaged over the posterior where the method has one, and
+    `at_mean` is the accuracy of the mean; `validation` is the accuracy on the noisy validation split.
     """
-    return [
-        {
-            "data": cell.recipe.data.name,
-            **cell.labels,
-            **final(runs[cell.recipe.hash]),
-            "hash": cell.recipe.hash,
-        }
-        for cell in cells
-        if cell.recipe.hash in runs
-    ]
+    earlier = {(row["hash"], row["method"] == EARLY): row for row in known if "hash" in row}
+    table = []
+    for cell in cells:
+        early = cell.labels["method"] == EARLY
+        if (run := runs.get(cell.recipe.hash)) is not None:
+            measured = stopped_early(run) if early else final(run)
+        elif row := earlier.get((cell.recipe.hash, early)):
+            measured = {key: row[key] for key in MEASURED if row.get(key) is not None}
+        else:
+            continue
+        facts = {"data": cell.recipe.data.name, **cell.labels}
+        table.append({**facts, **measured, "hash": cell.recipe.hash})
+    return table
 
 
 def final(run: Run) -> Row:
@@ -44,14 +48,27 @@ def final(run: Run) -> Row:
         own = {"accuracy": chance, "nll": math.log(classes), "ece": 0.0}
         return {**own, "at_mean": chance, "validation": chance, "diverged": 1}
     report = run.report()
-    own = {name: report.get(f"averaged.{name}", report[f"test.{name}"]) for name in FIGURES}
+    whose = "averaged" if "averaged.accuracy" in report else "test"
+    prefix = "averaged." if whose == "averaged" else ""
+    validation = report.get(f"{prefix}validation.accuracy", report.get("validation.accuracy"))
     return {
-        **own,
+        **{name: report[f"{whose}.{name}"] for name in ("accuracy", "nll", "ece")},
         "at_mean": report["test.accuracy"],
-        "validation": report.get("validation.accuracy"),
+        "validation": validation,
         "memorised": report.get("memorised"),
         "seconds": round(run.seconds(), 1),
     }
+
+
+def stopped_early(run: Run) -> Row:
+    """The figures of the epoch with the best accuracy on the noisy validation split."""
+    if run.status == "diverged":
+        return final(run)
+    looks = [record for record in run.metrics() if "validation.accuracy" in record]
+    best = max(looks, key=lambda record: record["validation.accuracy"])
+    own = {name: best[f"test.{name}"] for name in ("accuracy", "nll", "ece")}
+    more = {"validation": best["validation.accuracy"], "memorised": best.get("memorised")}
+    return {**own, "at_mean": own["accuracy"], **more, "seconds": round(run.seconds(), 1)}
 
 
 def write(table: Sequence[Row], path: Path) -> None:
@@ -66,7 +83,9 @@ def write(table: Sequence[Row], path: Path) -> None:
 
 
 def read(path: Path) -> Table:
-    """What `write` wrote."""
+    """What `write` wrote; an empty table where there is no file."""
+    if not path.exists():
+        return []
     with path.open(newline="") as file:
         return [
             {key: text if key in TEXT else _value(text) for key, text in row.items()}
@@ -109,16 +128,17 @@ def curve(
 
 
 def best(table: Iterable[Row], by: str = "accuracy") -> tuple[float, list[float]]:
-    """(strength, accuracy of its seeds) where the mean of `by` is largest; (nan, []) of nothing.
+    """(strength, accuracy of all its seeds) where the mean of `by` is largest; (nan, []) of nothing.
 
-    A strength that lacks some of the seeds does not take part: one lucky seed is no mean.
+    Only seeds that every strength has take part in the choice: one lucky seed is no mean.
     """
-    rows = list(table)
-    chosen = [(at, values) for at, values in curve(rows, y=by) if values]
-    seeds = max((len(values) for _, values in chosen), default=0)
-    if not chosen:
+    rows = [row for row in table if row.get(by) is not None]
+    strengths = distinct(rows, "strength")
+    seeds = [set(distinct(where(rows, strength=at), "seed")) for at in strengths]
+    common = [row for row in rows if all(row["seed"] in of for of in seeds)]
+    if not common:
         return math.nan, []
-    strength = max((pair for pair in chosen if len(pair[1]) == seeds), key=lambda p: mean(p[1]))[0]
+    strength = max(curve(common, y=by), key=lambda point: mean(point[1]))[0]
     return strength, column(where(rows, strength=strength))
 
 
@@ -127,19 +147,31 @@ def spread(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def said(values: Sequence[float], unit: str = "%") -> str:
-    """Shares of one in words.
+def format_percent(values: Sequence[float], unit: str = "%") -> str:
+    """Mean and spread of shares of one.
 
-    >>> said([0.5, 0.52]), said([0.5]), said([0.1, 0.1], "points")
+    >>> format_percent([0.5, 0.52]), format_percent([0.5]), format_percent([0.1, 0.1], "points")
     ('51.0 ± 1.4 % (2 seeds)', '50.0 % (1 seed)', '10.0 ± 0.0 points (2 seeds)')
     """
-    return told([100 * value for value in values], ".1f", f" {unit}")
+    return format_values([100 * value for value in values], ".1f", f" {unit}")
 
 
-def told(values: Sequence[float], form: str = ".2f", unit: str = "") -> str:
-    """Numbers in words.
+def format_mean(values: Sequence[float], unit: float = 1.0, suffix: str = "") -> str:
+    """Mean ± standard deviation for the cell of a table: three decimals, or one of shares in per cent.
 
-    >>> told([0.5, 0.75]), told([0.5]), told([])
+    >>> format_mean([0.5, 0.75]), format_mean([0.5, 0.52], 100, " %"), format_mean([])
+    ('0.625 ± 0.177', '51.0 ± 1.4 %', '–')
+    """
+    if not values:
+        return "–"
+    form = ".3f" if unit == 1.0 else ".1f"
+    return f"{unit * mean(values):{form}} ± {unit * spread(values):{form}}{suffix}"
+
+
+def format_values(values: Sequence[float], form: str = ".2f", unit: str = "") -> str:
+    """Mean and spread of numbers.
+
+    >>> format_values([0.5, 0.75]), format_values([0.5]), format_values([])
     ('0.62 ± 0.18 (2 seeds)', '0.50 (1 seed)', 'nothing')
     """
     if not values:

@@ -1,35 +1,34 @@
 """fig:cifar100_all: CIFAR-100 with flipped labels, accuracy over α and ρ."""
 
 from bayesmooth.lab.studies.figures.cifar10_noisy import KINDS
-from bayesmooth.lab.studies.figures.comparing import chosen, draw_panels, equals_sam
-from bayesmooth.lab.studies.methods import NOISES, Cell, comparison
-from bayesmooth.lab.studies.scale import Scale
+from bayesmooth.lab.studies.figures.comparing import (
+    accuracies,
+    compare_on,
+    draw_panels,
+    judge_ahead_or_level,
+)
+from bayesmooth.lab.studies.methods import NOISES
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.table import Table, said
+from bayesmooth.lab.studies.table import Table, format_percent
 from bayesmooth.lab.studies.verdict import Claim, gain
 
 PAIRFLIP = "pairflip 20 %"
 GAINS = {"LS": 0.091, "SAM": 0.133}
 
 
-def cells(scale: Scale) -> list[Cell]:
-    """Three kinds of noise."""
-    return comparison(scale, "cifar100", [(kind, NOISES[kind]) for kind in KINDS])
-
-
 def claims(table: Table) -> list[Claim]:
     """Those of CIFAR-10, and two numbers."""
     found = []
     for method, claimed in GAINS.items():
-        pair = chosen(table, PAIRFLIP, "IVON"), chosen(table, PAIRFLIP, method)
+        pair = accuracies(table, PAIRFLIP, "IVON"), accuracies(table, PAIRFLIP, method)
         found.append(
             Claim(
                 f"{PAIRFLIP}: IVON is {100 * claimed:.1f} points above the best {method}",
-                f"IVON {said(pair[0])}, {method} {said(pair[1])}",
+                f"IVON {format_percent(pair[0])}, {method} {format_percent(pair[1])}",
                 gain(pair, claimed),
             )
         )
-    return [*equals_sam(table), *found]
+    return [*judge_ahead_or_level(table), *found]
 
 
 STUDY = Study(
@@ -37,7 +36,7 @@ STUDY = Study(
     "fig:cifar100_all",
     "Flipped labels on CIFAR-100",
     "accuracy over α (LS) and ρ (SAM), IVON as the line, by noise",
-    cells,
-    draw_panels,
-    claims,
+    draw=draw_panels,
+    claims=claims,
+    **compare_on("cifar100", lambda scale: [(kind, NOISES[kind]) for kind in KINDS]),
 )

@@ -2,44 +2,43 @@
 
 from pathlib import Path
 
-from bayesmooth.lab.studies.figures.comparing import chosen, levels, overtakes
-from bayesmooth.lab.studies.methods import Cell, comparison, kappa_noise
-from bayesmooth.lab.studies.scale import Scale
+from bayesmooth.lab.studies.figures.comparing import accuracies, compare_on, judge_ahead, levels
+from bayesmooth.lab.studies.methods import EARLY, kappa_noise
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.style import data_name, figure, line
-from bayesmooth.lab.studies.table import Table, best, column, said, where
+from bayesmooth.lab.studies.style import data_name, figure, legend_below, line
+from bayesmooth.lab.studies.table import Table, format_percent
 from bayesmooth.lab.studies.verdict import Claim, gain
 
-NAMES = {"IVON": "IVON", "LS": "LS (best α)", "SAM": "SAM (best ρ)"}
-
-
-def cells(scale: Scale) -> list[Cell]:
-    """κ = .1 … .5."""
-    return comparison(scale, "cifar10", map(kappa_noise, scale.kappas))
+NAMES = {
+    "IVON": "IVON",
+    "LS": "LS (best α)",
+    "SAM": "SAM (best ρ)",
+    EARLY: EARLY,
+}
+HARD = "κ = 0.4"
 
 
 def draw(table: Table, out: Path) -> None:
     """Accuracy over κ."""
-    with figure(out, height=2.5) as ((axis,),):
+    with figure(out, height=2.9) as ((axis,),):
         for method, name in NAMES.items():
-            points = [(kappa(noise), chosen(table, noise, method)) for noise in levels(table)]
+            points = [(kappa(noise), accuracies(table, noise, method)) for noise in levels(table)]
             line(axis, method, points, name)
         axis.set(xlabel="noise κ (class $i$: κ + .05 $i$)", ylabel="test accuracy (%)")
         axis.set_title(f"{data_name(table)}, data-dependent noise")
         axis.set_xticks([kappa(noise) for noise in levels(table)])
-        axis.legend()
+        legend_below(axis)
 
 
 def claims(table: Table) -> list[Claim]:
     """All noise levels; the extreme one."""
-    hard = where(table, noise="κ = 0.4")
-    pair = column(where(hard, method="IVON")), best(where(hard, method="LS"))[1]
+    pair = accuracies(table, HARD, "IVON"), accuracies(table, HARD, "LS")
     extreme = Claim(
         "κ = .4: IVON is about 50 points above the best LS",
-        f"IVON {said(pair[0])}, LS {said(pair[1])}",
+        f"IVON {format_percent(pair[0])}, LS {format_percent(pair[1])}",
         gain(pair, 0.5),
     )
-    return [*overtakes(table), extreme]
+    return [*judge_ahead(table), extreme]
 
 
 def kappa(noise: str) -> float:
@@ -52,7 +51,7 @@ STUDY = Study(
     "fig:cifar10_inc_acc",
     "Noise that differs by class",
     "accuracy of IVON, the best LS and the best SAM over κ = .1 … .5",
-    cells,
-    draw,
-    claims,
+    draw=draw,
+    claims=claims,
+    **compare_on("cifar10", lambda scale: [kappa_noise(kappa) for kappa in scale.kappas]),
 )

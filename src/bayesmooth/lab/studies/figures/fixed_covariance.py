@@ -1,8 +1,13 @@
 """fig:cifar100_fix_cov: the covariance learned, and fixed."""
 
-from bayesmooth.lab.studies.figures.hessians import FIXED, LEARNED, cells, draw
+from bayesmooth.lab.studies.figures.hessian_init import (
+    FIXED,
+    LEARNED,
+    draw_over_hessians,
+    ivon_cells,
+)
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.table import Table, best, distinct, said, where
+from bayesmooth.lab.studies.table import Table, best, distinct, format_percent, where
 from bayesmooth.lab.studies.verdict import Claim, ahead
 
 
@@ -12,7 +17,7 @@ def claims(table: Table) -> list[Claim]:
     rows = {(n, m): where(table, noise=n, method=m) for n in noises for m in (LEARNED, FIXED)}
     pairs = [(best(rows[n, LEARNED])[1], best(rows[n, FIXED])[1]) for n in noises]
     words = [
-        f"{noise}: learned {said(ours)}, fixed {said(others)}"
+        f"{noise}: learned {format_percent(ours)}, fixed {format_percent(others)}"
         for noise, (ours, others) in zip(noises, pairs, strict=True)
     ]
     return [
@@ -29,7 +34,7 @@ STUDY = Study(
     "fig:cifar100_fix_cov",
     "The covariance, learned or fixed",
     "accuracy over h₀ with Σ learned, and with Σ fixed (β₂ = 1)",
-    lambda scale: cells(scale, LEARNED, FIXED),
-    draw,
+    lambda scale: ivon_cells(scale, LEARNED, FIXED),
+    draw_over_hessians,
     claims,
 )

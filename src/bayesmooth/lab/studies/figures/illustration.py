@@ -18,7 +18,7 @@ from bayesmooth.lab.studies.figures.noise_of import (
 from bayesmooth.lab.studies.methods import Cell
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import COLOURS, figure, picture
-from bayesmooth.lab.studies.table import Table, column, distinct, told, where
+from bayesmooth.lab.studies.table import Table, column, distinct, format_values, where
 from bayesmooth.lab.studies.verdict import Claim, holds
 
 DIGIT = 6
@@ -90,7 +90,10 @@ def claims(table: Table) -> list[Claim]:
     }
     if not sums:
         return [Claim(SAYS, "nothing", "not run")]
-    words = [f"{method}, {kind}: {told(values, '.4f')}" for (method, kind), values in sums.items()]
+    words = [
+        f"{method}, {kind}: {format_values(values, '.4f')}"
+        for (method, kind), values in sums.items()
+    ]
     same = sums["LS", "regular"] == sums["LS", "atypical"]
     pairs = zip(sums["IVON", "atypical"], sums["IVON", "regular"], strict=True)
     parts = [same, *(atypical > regular for atypical, regular in pairs)]

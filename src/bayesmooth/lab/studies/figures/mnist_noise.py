@@ -5,11 +5,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import torch
+
 from bayesmooth.lab import Run
 from bayesmooth.lab.studies.figures.noise_of import (
     ALPHA,
     first_seed,
     ivon_cells,
+    own_kind_distance,
     picture_from,
     picture_text,
     smoothing_noise,
@@ -18,21 +21,25 @@ from bayesmooth.lab.studies.figures.noise_of import (
 from bayesmooth.lab.studies.methods import Cell
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import COLOURS, PAGE, data_name, figure, picture
-from bayesmooth.lab.studies.table import Table, column, distinct, told, where
+from bayesmooth.lab.studies.table import Table, column, distinct, format_values, where
 from bayesmooth.lab.studies.verdict import Claim, holds
+from bayesmooth.metrics import rank_correlation
 
 SHOWN = 8  # pictures of each extreme
 
 
 def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
-    """½‖ε‖₁ of every example in rising order, beside LS's, and whether the network is right about it."""
+    """½‖ε‖₁ of every example in rising order, beside LS's, and how far it is from its own kind in pixels.
+
+    The distance knows neither network nor noise, so it can testify to what is atypical.
+    """
     rows: Table = []
     for facts, examples, noise in training_noises(cells, runs, data_dir):
         order = noise.magnitude.argsort().tolist()
         same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
         extremes = {*order[:SHOWN], *order[-SHOWN:]}
-        right = noise.logits.argmax(1) == examples.labels
-        margin = noise.probabilities.topk(2).values
+        pixels = examples.batch(torch.arange(len(examples))).flatten(1)
+        distance = own_kind_distance(pixels, examples.labels)
         rows += [
             {
                 **facts,
@@ -40,8 +47,7 @@ def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | Non
                 "label": int(examples.labels[i]),
                 "ivon_noise": float(noise.magnitude[i]),
                 "ls_noise": same,
-                "margin": float(margin[i, 0] - margin[i, 1]),
-                "right": int(right[i]),
+                "distance": float(distance[i]),
                 "pixels": picture_text(examples.inputs[i : i + 1][0, 0]) if i in extremes else "",  # type: ignore[index]
             }
             for i in order
@@ -78,36 +84,38 @@ def _curve(axis: Any, table: Table) -> None:
 
 
 def claims(table: Table) -> list[Claim]:
-    """IVON's noise differs between examples, and is high where the network is unsure or wrong, whatever the seed."""
-    found = [_tenths(where(table, seed=seed)) for seed in distinct(table, "seed")]
+    """IVON's noise differs between examples, and is high for those far from their own kind, whatever the seed."""
+    found = [_facts(where(table, seed=seed)) for seed in distinct(table, "seed")]
     if not found:
         return [Claim(SAYS, "nothing", "not run")]
-    said = {key: told([each[key] for each in found], ".2g") for key in found[0]}
+    words = {key: format_values([each[key] for each in found], ".2g") for key in found[0]}
     measured = (
-        f"½‖ε‖₁ from {said['least']} to {said['most']}; margin {said['margin, high']} in the tenth with most noise, "
-        f"{said['margin, low']} in that with least; share wrong {said['wrong, high']} and {said['wrong, low']}"
+        f"½‖ε‖₁ from {words['least']} to {words['most']}; distance to the own kind {words['high']} in the tenth with "
+        f"most noise, {words['low']} in that with least; rank correlation of both {words['correlation']}"
     )
     parts = [
         part
         for each in found
         for part in (
             each["most"] > 10 * each["least"],
-            each["margin, high"] < each["margin, low"],
-            each["wrong, high"] >= each["wrong, low"],
+            each["high"] > each["low"],
+            each["correlation"] > 0.2,
         )
     ]
     return [Claim(SAYS, measured, holds(parts))]
 
 
-def _tenths(rows: Table) -> dict[str, float]:
-    """Of one seed: the extremes, and the tenths of the examples with the least noise and the most."""
+def _facts(rows: Table) -> dict[str, float]:
+    """Of one seed: the extremes, and the distance in the tenths of the examples with the least noise and the most."""
     tenth = max(len(rows) // 10, 1)
-    values = column(rows, "ivon_noise")
-    found = {"least": values[0], "most": values[-1]}
-    for name, part in (("low", rows[:tenth]), ("high", rows[-tenth:])):
-        found[f"margin, {name}"] = mean(column(part, "margin"))
-        found[f"wrong, {name}"] = 1 - mean(column(part, "right"))
-    return found
+    values, distances = column(rows, "ivon_noise"), column(rows, "distance")
+    return {
+        "least": values[0],
+        "most": values[-1],
+        "low": mean(distances[:tenth]),
+        "high": mean(distances[-tenth:]),
+        "correlation": rank_correlation(torch.tensor(values), torch.tensor(distances)),
+    }
 
 
 SAYS = "IVON's noise differs by example; it is high for atypical or unclear examples and low for regular ones"

@@ -11,18 +11,16 @@ from torch import Tensor
 from bayesmooth.data import Examples
 from bayesmooth.lab import Run
 from bayesmooth.lab.studies.figures.noise_of import (
-    first_seed,
+    ALPHA,
     ivon_cells,
-    smoothing_noise,
     training_noises,
 )
 from bayesmooth.lab.studies.methods import NOISES, Cell, recipe, sgd
 from bayesmooth.lab.studies.scale import Scale, Task
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import COLOURS, DATA, MARKERS, PAGE, figure, legend_below
-from bayesmooth.lab.studies.table import Row, Table, column, distinct, told, where
+from bayesmooth.lab.studies.table import Row, Table, column, distinct, format_values, spread, where
 from bayesmooth.lab.studies.verdict import Claim, holds
-from bayesmooth.labelnoise import LabelNoise
 from bayesmooth.losses import OnlineLabelSmoothing
 from bayesmooth.metrics import rank_correlation
 
@@ -50,7 +48,7 @@ def _ols_cell(scale: Scale, task: Task, labels: Mapping[str, Any]) -> Cell:
 
 
 def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
-    """Off-class mass by (given class, other class): what each method adds to the labels."""
+    """The mean smoothed label of each class: its mass on each other class, by all methods in the same way."""
     rows: Table = []
     for ours, ols in zip(cells[::2], cells[1::2], strict=True):
         for facts, examples, noise in training_noises([ours], runs, data_dir):
@@ -58,19 +56,19 @@ def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | Non
                 continue
             classes = range(examples.num_classes)
             masses = {
-                "IVON": _variational(noise, examples),
+                "IVON": _class_means(noise.smoothed, examples),
                 "OLS": _online(online, examples.num_classes),
-                "LS": torch.stack([smoothing_noise(len(classes), c) for c in classes]),
+                "LS": torch.full((len(classes),) * 2, ALPHA / len(classes)),
             }
             for method, mass in masses.items():
                 rows += _rows({**facts, "method": method}, mass, examples.class_names)
     return rows
 
 
-def _variational(noise: LabelNoise, examples: Examples) -> Tensor:
-    """The mean of |ε| over the examples of a class."""
+def _class_means(smoothed: Tensor, examples: Examples) -> Tensor:
+    """The mean of y − ε over the examples of a class."""
     sums = torch.zeros(examples.num_classes, examples.num_classes)
-    sums.index_add_(0, examples.labels, noise.expected.abs())
+    sums.index_add_(0, examples.labels, smoothed)
     return sums / examples.labels.bincount(minlength=examples.num_classes).clamp_min(1)[:, None]
 
 
@@ -96,8 +94,7 @@ def _rows(facts: Row, mass: Tensor, names: tuple[str, ...]) -> list[Row]:
 
 
 def draw(table: Table, out: Path) -> None:
-    """A row a data set, a panel for each of three given classes, on a log scale."""
-    table = first_seed(table)
+    """One row per data set, one panel for each of three given classes, on a log scale."""
     sets = distinct(table, "data")
     with figure(
         out, len(sets), PANELS, width=PAGE, height=1.9 * len(sets) + 0.3, sharey="row"
@@ -107,15 +104,24 @@ def draw(table: Table, out: Path) -> None:
             for axis, name in zip(row, distinct(rows, "class")[3 : 3 + PANELS], strict=True):
                 _panel(axis, where(rows, **{"class": name}))
                 axis.set_title(f"{DATA.get(data, data)}, given label: {name}")
-            row[0].set_ylabel("mass on other class")
+            row[0].set_ylabel("smoothed label")
         legend_below(axes[0][0])
 
 
 def _panel(axis: Any, rows: Table) -> None:
     others = distinct(rows, "other")
+    axis.set_yscale("log")
     for method in METHODS:
-        values = [max(value, 1e-8) for value in column(where(rows, method=method), "mass")]
-        axis.semilogy(values, color=COLOURS[method], marker=MARKERS[method], label=method)
+        masses = [column(where(rows, method=method, other=other), "mass") for other in others]
+        points = [(i, mean(m), spread(m)) for i, m in enumerate(masses) if mean(m) > 0]
+        axis.errorbar(
+            [i for i, _, _ in points],
+            [centre for _, centre, _ in points],
+            [[min(bar, 0.9 * centre) for _, centre, bar in points], [bar for _, _, bar in points]],
+            color=COLOURS[method],
+            marker=MARKERS[method],
+            label=f"{method}, α = {ALPHA}" if method == "LS" else method,
+        )
     axis.set_xticks(range(len(others)), others, rotation=60, ha="right")
 
 
@@ -133,14 +139,14 @@ def claims(table: Table) -> list[Claim]:
             for method, values in masses.items():
                 means.setdefault(data, {}).setdefault(method, []).append(mean(values))
     words = [
-        f"{data}: mean mass " + ", ".join(f"{m} {told(v, '.2g')}" for m, v in of.items())
+        f"{data}: mean mass " + ", ".join(f"{m} {format_values(v, '.2g')}" for m, v in of.items())
         for data, of in means.items()
     ]
     shown = f"over {CLASSES} classes"
     return [
         Claim(
             "IVON's smoothed labels are distributed as those of OLS",
-            "; ".join(f"{d}: rank correlation {shown} {told(r)}" for d, r in ranks.items())
+            "; ".join(f"{d}: rank correlation {shown} {format_values(r)}" for d, r in ranks.items())
             or "nothing",
             holds([rank > 0.5 for each in ranks.values() for rank in each]),
         ),

@@ -9,7 +9,7 @@ from bayesmooth.lab.studies.methods import NOISES, Cell, ivon, recipe, sgd
 from bayesmooth.lab.studies.scale import Scale, Task
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import COLOURS, MARKERS, PAGE, data_name, figure, legend_below
-from bayesmooth.lab.studies.table import Table, column, distinct, said, spread, where
+from bayesmooth.lab.studies.table import Table, column, distinct, format_percent, spread, where
 from bayesmooth.lab.studies.verdict import Claim, ahead
 
 NOISE = "symmetric 40 %"
@@ -40,7 +40,7 @@ NLLS = (2, 5, 10, 50)
 def cells(scale: Scale) -> list[Cell]:
     """Losses × optimizers × seeds; self-knowledge needs a validation split, so all of them hold one back."""
     task = scale.task("cifar10", NOISE)
-    held = {"validation": 0.1, **task.data}
+    held = {**task.data, "validation": task.data.get("validation") or 0.1}
     task = Task(**{**task.__dict__, "data": held})
     optimizers = {"SGD": sgd(task.ls_lr), "IVON": ivon(task)}
     return [
@@ -103,7 +103,10 @@ def claims(table: Table) -> list[Claim]:
         )
         for loss in distinct(table, "loss")
     }
-    words = [f"{loss}: SGD {said(sgd)}, IVON {said(ours)}" for loss, (ours, sgd) in pairs.items()]
+    words = [
+        f"{loss}: SGD {format_percent(sgd)}, IVON {format_percent(ours)}"
+        for loss, (ours, sgd) in pairs.items()
+    ]
     return [
         Claim(
             "(not in the paper) IVON is more accurate than SGD whatever the loss",
