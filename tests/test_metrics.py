@@ -149,14 +149,6 @@ def test_a_confidence_rounded_above_one_counts_in_the_last_bin():
     assert metrics.reliability(probs, torch.tensor([0]), bins=3).count.tolist() == [0, 0, 1]
 
 
-def test_memorised_counts_the_wrong_labels_that_were_learned():
-    labels, clean = torch.tensor([0, 1, 2, 2]), torch.tensor([0, 0, 0, 0])
-    probs = torch.eye(3)[torch.tensor([0, 1, 0, 1])]  # right, memorised, healed, a third class
-    assert metrics.memorised(probs, labels, clean) == pytest.approx(1 / 3)
-    with pytest.raises(InputError, match="no label differs"):
-        metrics.memorised(probs, clean, clean)
-
-
 @given(seeds)
 def test_ood_auroc_is_the_auroc_of_the_largest_probability(seed):
     inside, outside = predictions(seed, n=30)[0], predictions(seed + 1, n=20, sharpness=0.5)[0]

@@ -19,7 +19,7 @@ SUM_TOLERANCE = 0.01  # the rows of a bfloat16 softmax miss one by up to 0.4 %
 
 @dataclass(frozen=True)
 class Reliability:
-    """What a reliability diagram shows: one entry a bin; NaN where a bin is empty."""
+    """What a reliability diagram shows: one entry per bin, NaN where a bin is empty."""
 
     confidence: Tensor
     accuracy: Tensor
@@ -83,7 +83,7 @@ def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False)
     """
     probs, labels = _predictions(probs, labels)
     if bins < 1:
-        raise InputError(f"bins={bins}: must be ≥ 1; 15 is the custom")
+        raise InputError(f"bins={bins}: must be ≥ 1; 15 is usual")
     confidence, predicted = probs.max(1)
     number = torch.arange(1, bins + 1)
     upper = number.double() / bins
@@ -99,20 +99,6 @@ def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False)
         torch.bincount(index, correct, bins) / count,
         count,
     )
-
-
-def memorised(probs: Any, labels: Any, clean_labels: Any) -> float:
-    """The share of corrupted examples (label ≠ clean label) that are predicted as the wrong label.
-
-    >>> probs = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]])
-    >>> memorised(probs, labels=torch.tensor([0, 1, 1]), clean_labels=torch.tensor([0, 0, 0]))
-    0.5
-    """
-    probs, labels = _predictions(probs, labels)
-    wrong = labels != _predictions(probs, clean_labels)[1]
-    if not wrong.any():
-        raise InputError("no label differs from its clean label: nothing can have been memorised")
-    return accuracy(probs[wrong], labels[wrong])
 
 
 def auroc(scores: Any, positives: Any) -> float:
@@ -190,7 +176,7 @@ def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
     if labels.shape != probs.shape[:1] or labels.is_floating_point() or labels.is_complex():
         raise InputError(
             f"labels of shape {tuple(labels.shape)}, {labels.dtype}: "
-            f"must be {len(probs)} integers, one a row of probs"
+            f"must be {len(probs)} integers, one per row of probs"
         )
     classes = probs.shape[1]
     if not ((labels >= 0) & (labels < classes)).all():

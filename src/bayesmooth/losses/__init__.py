@@ -1,4 +1,4 @@
-"""Who softens the labels: one file a method, one shape for all."""
+"""Who softens the labels: one file per method, one interface for all."""
 
 from bayesmooth.losses.acls import ACLS
 from bayesmooth.losses.alasca import ALASCA

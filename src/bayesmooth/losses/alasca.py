@@ -160,7 +160,7 @@ class ALASCA(Loss):
         return ready * confidence + (1 - ready)
 
     def __copy__(self) -> "ALASCA":
-        """A shallow copy reads the same features, once, and leaves them to the original too."""
+        """A shallow copy may read the same features once; the original keeps them."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__, _features=dict(self._features), _hooks=[])
         return twin

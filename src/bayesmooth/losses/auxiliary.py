@@ -15,14 +15,14 @@ UNKNOWN = sys.maxsize
 
 
 class Tap:
-    """A forward hook that leaves the stage's output in `features`; in a copy of the model it leaves it nowhere."""
+    """A forward hook that puts the stage's output into `features`; in a copy of the model it does nothing."""
 
     def __init__(self, name: str, features: dict[str, Tensor] | None = None) -> None:
         self.name = name
         self.features = features
 
     def __call__(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        """Keep the output of a pass with gradients, and forget that of the pass before in any case."""
+        """Forget the output of the pass before; keep this one if it has gradients."""
         if self.features is not None:
             self.features.pop(self.name, None)
             if torch.is_grad_enabled():  # an evaluation pass must not hold on to its features

@@ -1,4 +1,4 @@
-"""What every loss has: checked inputs, float32 arithmetic or better, a reduction, the loop's hooks."""
+"""What all losses share: checked inputs, float32 arithmetic or better, a reduction, hooks for the training loop."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
@@ -19,8 +19,8 @@ REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Loss(nn.Module):
     """`loss(logits, labels, **extra)` for logits (B, K) and labels (B,) in 0…K−1.
 
-    A method implements `per_example`. It takes from `extra` what it wants and ignores the rest; `needs` names what the
-    training loop has to pass: "index" (B,) positions in the training set, "past" (B, K) probabilities of the past self,
+    A method implements `per_example`. It takes what it needs from `extra` and ignores the rest; `needs` names what the
+    training loop must pass: "index" (B,) positions in the training set, "past" (B, K) probabilities of the past self,
     "epoch" as a float. A constructor that depends on the data takes `num_classes` and `num_examples`.
     Whatever must survive a restart is a buffer or a parameter; parameters are trained beside the model's.
     """
@@ -71,7 +71,7 @@ class _KnownGradient(torch.autograd.Function):
 
 
 def known_gradient(logits: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
-    """(B,) `values` whose gradient in the (B, K) logits is at hand: p − t, t the effective label.
+    """(B,) `values` whose gradient with respect to the (B, K) logits is given: p − t, t the effective label.
 
     It costs one multiplication in the backward pass, where autograd would walk over several arrays of that size.
     It can be differentiated once.
@@ -127,7 +127,7 @@ def check_batch(logits: Tensor, labels: Tensor) -> None:
     if labels.shape != logits.shape[:1]:
         raise InputError(
             f"labels of shape {tuple(labels.shape)} for logits of shape {tuple(logits.shape)}: "
-            "must be one label a row; pass labels of shape (batch,)"
+            "must be one label per row; pass labels of shape (batch,)"
         )
     if len(labels) == 0:
         raise InputError("batch of 0 examples: must hold at least 1; skip empty batches")

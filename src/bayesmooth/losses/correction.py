@@ -31,7 +31,7 @@ class ForwardCorrection(Loss):
         never = (matrix.amax(0) == 0).nonzero().flatten().tolist()
         if never:
             raise InputError(
-                f"transition columns {never} are 0: no true class may give a label that occurs; "
+                f"transition columns {never} are 0: every label must be possible for some true class; "
                 "mix in the identity, as in 0.99 * T + 0.01 * torch.eye(K)"
             )
         self.register_buffer("log_columns", matrix.t().log().float().contiguous())

@@ -15,10 +15,10 @@ FORMS = ("uniform", "others")
 class LabelSmoothing(Loss):
     """L = −Σ_j t_j log p_j with the label t = (1−α)y + αu  (equ: label smoothing def), so ε = α(u − y).
 
-    With form="uniform" u is 1/K on every class, the true one too, as in `torch.nn.functional.cross_entropy`. With
+    With form="uniform" u is 1/K on every class, including the true one, as in `torch.nn.functional.cross_entropy`. With
     form="others" it is 1/(K−1) on the others and 0 on the true class; α there is α(K−1)/K here.
 
-    A rate for each example (structural smoothing, and whatever else decides by example) is passed as `alpha=` (B,).
+    One rate per example (as structural smoothing has) is passed as `alpha=`, of shape (B,).
 
     >>> import torch
     >>> LabelSmoothing(0.1)(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]))
@@ -40,7 +40,7 @@ class LabelSmoothing(Loss):
         """−Σ_j t_j log p_j."""
         if alpha is not None and alpha.shape != labels.shape:
             raise InputError(
-                f"alpha of shape {tuple(alpha.shape)} for {len(labels)} examples: must be one rate an example; "
+                f"alpha of shape {tuple(alpha.shape)} for {len(labels)} examples: must be one rate per example; "
                 "pass a tensor of shape (batch,), or a float to the constructor"
             )
         rate = self.alpha if alpha is None else alpha

@@ -1,4 +1,4 @@
-"""Self-knowledge smoothing: confident examples are smoothed most, towards what the model said before."""
+"""Self-knowledge smoothing: confident examples are smoothed most, towards the model's earlier prediction."""
 
 import math
 from typing import Any, ClassVar

@@ -61,10 +61,10 @@ def cnn_batchnorm(
 
 
 def _check_size(input_shape: Sequence[int], widths: Sequence[int], shrunk: int) -> None:
-    """Something must be left of a picture whose sides are divided by `shrunk`."""
+    """A picture whose sides are divided by `shrunk` must keep at least one pixel."""
     _, height, width = input_shape
     if not widths or min(height, width) < shrunk:
         raise InputError(
-            f"widths={list(widths)}: give one at least, and few enough that pictures of {height} × {width} "
-            f"keep one pixel when their sides are divided by {shrunk}"
+            f"widths={list(widths)}: give at least one, and so few that pictures of {height} × {width} "
+            f"still have a pixel when their sides are divided by {shrunk}"
         )

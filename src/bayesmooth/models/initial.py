@@ -35,9 +35,9 @@ def load_weights(model: nn.Module, path: str | Path, head: str, new_head: bool =
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise InputError(f"{path}: no state dict can be read from it ({reason})") from None
+        raise InputError(f"{path}: cannot be read as a state dict ({reason})") from None
     if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
-        raise InputError(f"{path}: holds something else than a state dict; save model.state_dict()")
+        raise InputError(f"{path}: does not hold a state dict; save model.state_dict()")
     own = model.state_dict()
     if new_head:
         found |= {name: own[name] for name in own if name.startswith(f"{head}.")}
@@ -46,7 +46,9 @@ def load_weights(model: nn.Module, path: str | Path, head: str, new_head: bool =
         model.load_state_dict(found)
     except RuntimeError as error:
         problems = "; ".join(line.strip() for line in str(error).splitlines()[1:])
-        raise InputError(f"{path}: weights of another network: {problems[:400]}") from None
+        raise InputError(
+            f"{path}: the weights are those of another network: {problems[:400]}"
+        ) from None
 
 
 def _check_head(

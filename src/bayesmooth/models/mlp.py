@@ -24,7 +24,7 @@ def mlp(
     batchnorm: bool = False,
     seed: int = 0,
 ) -> nn.Module:
-    """Linear layers with a ReLU between, and a batch norm before it if wanted; `hidden` are the widths.
+    """Linear layers with ReLU between them, after a batch norm if `batchnorm`; `hidden` are the widths.
 
     >>> mlp(2, input_shape=(3,), hidden=(4,))
     Sequential(

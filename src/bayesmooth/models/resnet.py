@@ -116,10 +116,10 @@ def resnet_small(
     blocks: Sequence[int] = (1, 1, 1),
     seed: int = 0,
 ) -> nn.Module:
-    """For a laptop: `blocks` basic blocks of `widths` a stage."""
+    """For a laptop: `blocks[i]` basic blocks of `widths[i]` channels in stage i."""
     if len(widths) != len(blocks) or not widths or min(*widths, *blocks) < 1:
         raise InputError(
-            f"widths={list(widths)}, blocks={list(blocks)}: give one ≥ 1 of each a stage"
+            f"widths={list(widths)}, blocks={list(blocks)}: give one of each per stage, all ≥ 1"
         )
     with weights_from(seed):
         return ResNet(Basic, blocks, widths, num_classes, input_shape[0])
