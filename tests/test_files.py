@@ -2,6 +2,8 @@ import errno
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -98,3 +100,12 @@ def test_a_directory_for_results_is_made_or_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file: cannot be made: .*; choose another place"):
         files.check_directory(tmp_path / "file")
+
+
+def test_the_library_loads_on_windows_where_there_is_no_fcntl():
+    code = (
+        "import sys, types, torch, pathlib, subprocess, multiprocessing, asyncio, ctypes;"
+        "sys.platform = 'win32'; sys.modules['fcntl'] = None;"
+        "sys.modules['msvcrt'] = types.ModuleType('msvcrt'); import bayesmooth"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

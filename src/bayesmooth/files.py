@@ -1,9 +1,9 @@
 """Files that are whole or not there: a crash at any moment leaves the old content or the new one."""
 
-import fcntl
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,13 @@ from typing import IO, Any
 
 from bayesmooth.errors import InputError
 
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
 PATIENCE = 1.0  # seconds; who only looks whether a lock is held holds it for an instant
+LOCKED_BYTE = 1 << 30  # on Windows a lock covers bytes, and nobody else can read those: one far behind the content
 
 
 class LockedError(InputError):
@@ -127,27 +133,33 @@ def locked(directory: Path) -> Iterator[None]:
 def _lock(file: IO[str]) -> bool:
     """Take the lock, or find it held for the whole of `PATIENCE`."""
     end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.02)
+    while not _try_lock(file):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _try_lock(file: IO[str], shared: bool = False) -> bool:
+    """Take the lock if nobody else holds it; `shared` suffices to see whether that is so."""
+    try:
+        if sys.platform == "win32":
+            os.lseek(file.fileno(), LOCKED_BYTE, os.SEEK_SET)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         else:
-            return True
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 def is_locked(directory: Path) -> bool:
     """Whether a living process holds the directory."""
     try:
         with open(directory / "lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return not _try_lock(file, shared=True)
     except FileNotFoundError:
         return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 def check_output(path: Path | None, kinds: Sequence[str] = ()) -> None:
@@ -175,7 +187,9 @@ def check_directory(path: Path) -> None:
 
 def _sync(path: Path) -> None:
     """Force a file's content, or a directory's names, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    if sys.platform == "win32" and path.is_dir():
+        return  # Windows opens no directories, and keeps their names safe by itself
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:
