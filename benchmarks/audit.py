@@ -18,7 +18,7 @@ import torch
 from bayesmooth.audit.embeddings import audit_embeddings
 from bayesmooth.audit.scores import SCORES
 from bayesmooth.data import Examples, corrupt, load
-from bayesmooth.data.embeddings import read_npz
+from bayesmooth.data.reading import read_npz
 from bayesmooth.errors import InputError
 from bayesmooth.metrics import average_precision
 from benchmarks.audit_rows import benchmark, known_errors, print_table

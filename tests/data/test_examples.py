@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -61,16 +63,6 @@ def test_a_subset_takes_every_column_along():
     assert part.input_shape == (2,)
 
 
-def test_with_labels_keeps_the_clean_labels(pictures):
-    assert pictures.with_labels(torch.zeros(20).long()).clean_labels is None
-    known = Examples(
-        pictures.inputs, pictures.labels, pictures.class_names, clean_labels=pictures.labels
-    )
-    noisy = known.with_labels((known.labels + 1) % 4)
-    assert torch.equal(noisy.clean_labels, pictures.labels)
-    assert repr(noisy).endswith("4 classes, 100.00% of the labels wrong)")
-
-
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
@@ -96,3 +88,15 @@ def test_columns_of_another_length_and_positions_outside_are_refused(pictures):
     for outside in ([20], [-1]):
         with pytest.raises(InputError, match="positions must be from 0 to 19"):
             pictures.subset(outside)
+
+
+def test_the_share_of_wrong_labels_is_shown_where_the_clean_ones_are_known(pictures):
+    noisy = replace(pictures, labels=(pictures.labels + 1) % 4, clean_labels=pictures.labels)
+    assert repr(noisy).endswith("4 classes, 100.00% of the labels wrong)")
+
+
+def test_a_column_far_from_zero_keeps_its_digits():
+    """1.7 billion seconds apart by one: float32 could not tell them apart before the mean is taken off."""
+    seconds = torch.tensor([[1.7e9], [1.7e9 + 1]], dtype=torch.float64)
+    rows = Examples(seconds, torch.tensor([0, 1]), ("a", "b"), mean=(1.7e9,), std=(0.5,))
+    assert rows.batch(torch.tensor([0, 1])).tolist() == [[0.0], [2.0]]

@@ -3,6 +3,7 @@ import os
 import resource
 import shutil
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -122,7 +123,7 @@ def test_a_run_does_not_go_on_with_other_data(tiny, tmp_path, before_step, monke
 
 def changed_load(*arguments, **options):
     examples = load(*arguments, **options)
-    return examples.with_labels(examples.labels.roll(1))
+    return replace(examples, labels=examples.labels.roll(1))
 
 
 def test_a_directory_of_something_else_is_not_touched(tiny, tmp_path):

@@ -1,11 +1,10 @@
 """Examples in memory and on disk, their corruption, and batches of them."""
 
-from bayesmooth.data.augment import AUGMENTATIONS, Augment
-from bayesmooth.data.batches import batches, count_batches, split
+from bayesmooth.data.batches import AUGMENTATIONS, Augment, batches, count_batches, split
 from bayesmooth.data.catalog import DATASETS, check, describe, load
-from bayesmooth.data.corrupt import corrupt
+from bayesmooth.data.corrupt import Corruption, corrupt, label_hash
 from bayesmooth.data.examples import Examples
-from bayesmooth.data.noisefile import Corruption
+from bayesmooth.data.reading import data_root
 
 __all__ = [
     "AUGMENTATIONS",
@@ -17,7 +16,9 @@ __all__ = [
     "check",
     "corrupt",
     "count_batches",
+    "data_root",
     "describe",
+    "label_hash",
     "load",
     "split",
 ]

@@ -9,15 +9,26 @@ from typing import Any
 
 import torch
 
-from bayesmooth.data.cifar import CIFAR10, CIFAR100, cifar10, cifar10n, cifar100, cifar100n
-from bayesmooth.data.clothing import FOLDERS, LISTS, clothing1m
-from bayesmooth.data.digits import digits
-from bayesmooth.data.embeddings import embeddings
 from bayesmooth.data.examples import Examples
-from bayesmooth.data.files import MissingError, data_root
-from bayesmooth.data.folder import folder
-from bayesmooth.data.idx import FASHION_FOLDERS, MNIST_FOLDERS, fashion_mnist, mnist
-from bayesmooth.data.table import table
+from bayesmooth.data.pictures import folder
+from bayesmooth.data.reading import MissingError, data_root
+from bayesmooth.data.sets import (
+    CIFAR10,
+    CIFAR100,
+    CLOTHING_FOLDERS,
+    CLOTHING_LISTS,
+    FASHION_FOLDERS,
+    MNIST_FOLDERS,
+    cifar10,
+    cifar10n,
+    cifar100,
+    cifar100n,
+    clothing1m,
+    digits,
+    fashion_mnist,
+    mnist,
+)
+from bayesmooth.data.table import embeddings, table
 from bayesmooth.errors import InputError
 
 
@@ -103,25 +114,25 @@ DATASETS: dict[str, Dataset] = {
         "1,000,000 pictures from shops, 14 classes, labels from the text around them",
         "clothing1m/{images/…,noisy_label_kv.txt,clean_label_kv.txt,*_key_list.txt,category_names_eng.txt}",
         "ask its authors (https://github.com/Cysu/noisy_label), and unpack it into DIR/clothing1m",
-        FOLDERS,
-        tuple(LISTS),
+        CLOTHING_FOLDERS,
+        tuple(CLOTHING_LISTS),
     ),
     "folder": Dataset(
         folder,
-        "your pictures, one folder a class",
+        "your pictures, one folder per class",
         "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg",
         "say where with path=",
     ),
     "table": Dataset(
         table,
-        "your CSV or parquet: a column of labels; columns of numbers, or of paths of pictures",
-        "PATH.csv or PATH.parquet, with a column `split` or one file a split: PATH-{split}.csv",
+        "your CSV or parquet: a column of labels; columns of numbers and categories, or of paths of pictures",
+        "PATH.csv or PATH.parquet, with a column `split` or one file per split: PATH-{split}.csv",
         "say where with path=",
     ),
     "embeddings": Dataset(
         embeddings,
         "your .npz or .npy of embeddings with labels",
-        "PATH.npz with embeddings and labels, one file a split: PATH-{split}.npz",
+        "PATH.npz with embeddings and labels, one file per split: PATH-{split}.npz",
         "say where with path=",
     ),
 }

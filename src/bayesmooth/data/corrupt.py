@@ -1,18 +1,102 @@
-"""Synthetic label noise: ỹ ~ P[y, :], rows of P are true classes.
+"""Synthetic label noise, ỹ ~ P[y, :] with true classes as rows of P, and the file that keeps it.
 
-The draws are those of `numpy.random.RandomState(seed)`, one multinomial an example in the order of
+The draws are those of `numpy.random.RandomState(seed)`, one multinomial per example in the order of
 the set, as in the public code of Yu et al., 2019 (co-teaching+), which the paper follows: the same
 seed gives the same noisy labels.
 """
 
+import hashlib
+import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bayesmooth.data.examples import Examples
-from bayesmooth.data.noisefile import Corruption, Labels, Matrix, label_hash
+from bayesmooth.data.reading import read_bytes
 from bayesmooth.errors import InputError
+from bayesmooth.files import write_atomically
+
+Matrix = np.ndarray[Any, np.dtype[np.float64]]
+Labels = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Corruption:
+    """Which labels were changed: `new` for `old` at the positions `index` of `count`.
+
+    `hash` is that of all old labels, so that two people know that they train on the same noise.
+    """
+
+    kind: str
+    matrix: Matrix
+    seed: int
+    index: Labels
+    old: Labels
+    new: Labels
+    count: int
+    hash: str
+
+    @property
+    def rate(self) -> float:
+        """The share of labels that changed."""
+        return len(self.index) / max(self.count, 1)
+
+    def apply(self, examples: Examples) -> Examples:
+        """The examples under the noisy labels; they must carry those the noise was drawn for."""
+        found = label_hash(examples)
+        if found != self.hash:
+            raise InputError(
+                f"{examples.name}: its labels (hash {found[:12]}) are not those the noise was drawn "
+                f"for (hash {self.hash[:12]}, {self.count} labels); use the same set, split and order"
+            )
+        labels = examples.labels.clone()
+        labels[torch.from_numpy(self.index)] = torch.from_numpy(self.new)
+        clean = examples.labels if examples.clean_labels is None else examples.clean_labels
+        return replace(examples, labels=labels, clean_labels=clean)
+
+    def save(self, path: str | Path) -> None:
+        """Write the noise file, as JSON."""
+        content = {
+            "format": "bayesmooth noise 1",
+            "kind": self.kind,
+            "seed": self.seed,
+            "rate": self.rate,
+            "count": self.count,
+            "hash": self.hash,
+            "matrix": self.matrix.tolist(),
+            "index": self.index.tolist(),
+            "old": self.old.tolist(),
+            "new": self.new.tolist(),
+        }
+        lines = ",\n".join(f' "{key}": {json.dumps(value)}' for key, value in content.items())
+        write_atomically(Path(path), "{\n" + lines + "\n}\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Corruption":
+        """Read a noise file."""
+        try:
+            content = json.loads(read_bytes(Path(path)))
+            matrix = np.array(content["matrix"], dtype=np.float64)
+            index, old, new = (_integers(content[key]) for key in ("index", "old", "new"))
+            kind, seed, count, digest = (content[key] for key in ("kind", "seed", "count", "hash"))
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise InputError(
+                f"{path}: not a noise file ({type(error).__name__}: {error})"
+            ) from None
+        if not (type(seed) is type(count) is int and type(kind) is type(digest) is str):
+            raise InputError(f"{path}: seed and count must be whole numbers, kind and hash strings")
+        _check(str(path), matrix, index, old, new, count)
+        return cls(kind, matrix, seed, index, old, new, count, digest)
+
+    def __repr__(self) -> str:
+        share = f"{len(self.index)} of {self.count} labels, {self.rate:.2%}"
+        return f"Corruption({self.kind}, seed {self.seed}: {share})"
 
 
 def symmetric(num_classes: int, rate: float) -> Matrix:
@@ -21,17 +105,20 @@ def symmetric(num_classes: int, rate: float) -> Matrix:
     >>> symmetric(3, 0.5)
     array([[0.5 , 0.25, 0.25], [0.25, 0.5 , 0.25], [0.25, 0.25, 0.5 ]])
     """
+    _check_classes(num_classes)
     return _uniform(np.full(num_classes, _rate(rate)))
 
 
 def pairflip(num_classes: int, rate: float) -> Matrix:
     """P_ii = 1 − n, P_i,(i+1) mod K = n, in the order of the class numbers."""
+    _check_classes(num_classes)
     identity = np.eye(num_classes)
     return (1 - _rate(rate)) * identity + rate * np.roll(identity, 1, axis=1)
 
 
 def data_dependent(num_classes: int, kappa: float, beta: float = 0.05, offset: int = 1) -> Matrix:
     """P_ii = 1 − n_i, P_ij = n_i / (K − 1), n_i = κ + βi from i = `offset` (sec: data dependent noise)."""
+    _check_classes(num_classes)
     rates = kappa + beta * (offset + np.arange(num_classes))
     if not (rates.min() >= 0 and rates.max() <= 1 + 1e-9):
         raise InputError(
@@ -96,7 +183,7 @@ def corrupt(
 
 
 def draw(labels: Labels, matrix: Matrix, seed: int) -> Labels:
-    """ỹ_i ~ P[y_i, :], one call an example: each takes more or less of the stream."""
+    """ỹ_i ~ P[y_i, :], one call per example: each takes more or less of the stream."""
     stream = np.random.RandomState(seed)
     return np.fromiter(
         (stream.multinomial(1, matrix[label]).argmax() for label in labels), np.int64, len(labels)
@@ -104,16 +191,49 @@ def draw(labels: Labels, matrix: Matrix, seed: int) -> Labels:
 
 
 def _uniform(rates: np.ndarray[Any, np.dtype[np.float64]]) -> Matrix:
-    """Class i is wrong at rates[i], in any of the other classes alike."""
+    """Class i is wrong at rates[i], spread evenly over the other classes."""
     K = len(rates)
-    if K < 2:
-        raise InputError(f"{K} classes: label noise needs two at least")
     P = np.repeat(rates[:, None] / (K - 1), K, axis=1)
     np.fill_diagonal(P, 1 - rates)
     return P
+
+
+def _check_classes(count: int) -> None:
+    if count < 2:
+        raise InputError(f"{count} classes: label noise needs at least two")
 
 
 def _rate(rate: float) -> float:
     if not 0 <= rate <= 1:
         raise InputError(f"rate={rate}: must be from 0 to 1")
     return rate
+
+
+def label_hash(examples: Examples) -> str:
+    """SHA-256 of the labels and the number of classes."""
+    labels = examples.labels.numpy().astype("<i8").tobytes()
+    return hashlib.sha256(labels + str(examples.num_classes).encode()).hexdigest()
+
+
+def _integers(values: Any) -> Labels:
+    if not isinstance(values, list) or any(type(value) is not int for value in values):
+        raise TypeError("index, old and new are lists of whole numbers")
+    return np.array(values, dtype=np.int64)
+
+
+def _check(path: str, matrix: Matrix, index: Labels, old: Labels, new: Labels, count: int) -> None:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"{path}: matrix of shape {matrix.shape}: must be K × K")
+    if not len(index) == len(old) == len(new):
+        raise InputError(
+            f"{path}: {len(index)} index, {len(old)} old, {len(new)} new: must be as many"
+        )
+    for name, values, end in (
+        ("index", index, count),
+        ("old", old, len(matrix)),
+        ("new", new, len(matrix)),
+    ):
+        broken = np.flatnonzero((values < 0) | (values >= end))
+        if len(broken):
+            at = broken[0]
+            raise InputError(f"{path}: {name}[{at}]={values[at]}: must be from 0 to {end - 1}")

@@ -40,9 +40,10 @@ class Examples:
     """Inputs and labels, with the clean labels where they are known.
 
     `inputs` stay as they are on disk (uint8 pictures as uint8); `batch` makes them float, scales
-    uint8 to [0, 1] and applies `mean` and `std`, one number a channel. `ids` name the examples across
-    subsets (default: positions); `meta` holds columns of text to show beside them, `pictures` what to
-    show where the inputs are embeddings, `predicted` the class probabilities that somebody's model gave.
+    uint8 to [0, 1] and applies `mean` and `std`, one number per channel or column. `ids` name the examples
+    across subsets (default: positions); `meta` holds columns of text to show beside them, `pictures` what to
+    show where the inputs are embeddings, `predicted` the class probabilities that somebody's model gave,
+    `notes` what the loader left out or assumed.
 
     >>> Examples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("cat", "dog"), name="pets")
     Examples(pets: 3 × float32[2], 2 classes)
@@ -59,6 +60,7 @@ class Examples:
     meta: dict[str, list[str]] = field(default_factory=dict)
     pictures: Inputs | None = None
     predicted: Tensor | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         count, classes = len(self.inputs), self.num_classes
@@ -71,7 +73,7 @@ class Examples:
         for name, column in columns.items():
             if column is not None and len(column) != count:
                 raise InputError(
-                    f"{self.name}: {len(column)} {name} for {count} inputs; give one each"
+                    f"{self.name}: {len(column)} {name} for {count} inputs; give one per input"
                 )
 
     def __len__(self) -> int:
@@ -94,8 +96,11 @@ class Examples:
         """Raw inputs as the network sees them: (x − mean) / std, uint8 scaled to [0, 1] first."""
         unit = 255.0 if inputs.dtype == torch.uint8 else 1.0
         shape = (-1,) + (1,) * (inputs.ndim - 2)
-        mean = torch.tensor(self.mean or (0.0,)).view(shape)
-        std = torch.tensor(self.std or (1.0,)).view(shape)
+        kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32
+        mean = torch.tensor(self.mean or (0.0,), dtype=kind).view(shape)
+        std = torch.tensor(self.std or (1.0,), dtype=kind).view(shape)
+        if kind is torch.float64:  # a column of a table may be far from zero and hardly spread
+            return inputs.sub(mean).div_(std).float()
         return inputs.to(torch.float32, copy=True).mul_(1 / (unit * std)).sub_(mean / std)
 
     def batch(self, index: Tensor) -> Tensor:
@@ -126,10 +131,6 @@ class Examples:
             predicted=None if self.predicted is None else self.predicted[at],
         )
 
-    def with_labels(self, labels: Tensor) -> "Examples":
-        """The same inputs under other labels; the clean labels stay."""
-        return replace(self, labels=labels)
-
     def __repr__(self) -> str:
         parts = [f"{len(self):,} × {_kind(self.inputs)}", f"{self.num_classes} classes"]
         if self.clean_labels is not None and len(self):
@@ -139,9 +140,9 @@ class Examples:
 
 
 def checked(labels: Tensor, count: int, classes: int, what: str) -> Tensor:
-    """Labels as int64, one an input, each in 0 … K−1."""
+    """Labels as int64, one per input, each in 0 … K−1."""
     if labels.ndim != 1 or len(labels) != count:
-        raise InputError(f"{what} of shape {tuple(labels.shape)}: must be one a row, ({count},)")
+        raise InputError(f"{what} of shape {tuple(labels.shape)}: must be one per row, ({count},)")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(f"{what} are {labels.dtype}: must be integers from 0 to {classes - 1}")
     labels = labels.to(torch.int64)

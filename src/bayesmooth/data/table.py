@@ -1,7 +1,10 @@
-"""A CSV or parquet table: a column of labels, numbers or paths of pictures, text to show."""
+"""Your own rows: a CSV, TSV or Parquet table or a data frame, or arrays of embeddings; each with labels."""
 
+import csv
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.classes import encode, names_of, plain
 from bayesmooth.data.examples import Examples, Inputs
-from bayesmooth.data.files import MissingError, split_path
-from bayesmooth.data.images import ImageFiles
+from bayesmooth.data.pictures import ImageFiles
+from bayesmooth.data.reading import Array, MissingError, read_npy, read_npz, split_path
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
 CLEAN = "clean_label"  # the column of the true labels, where no other is named
-RESERVED = ("id", "split", "path", "text")
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None")
+PICTURES = ("path", "image")  # columns of pictures
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None", "<NA>")
+CATEGORIES = 50  # of a column at most, and each must occur four times on average
+SHOWN = 96  # pixels of the pictures that are only shown
 
 
 def table(
@@ -30,44 +34,90 @@ def table(
     class_names: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
     size: int = 64,
+    standardize: bool = True,
 ) -> Examples:
     """Rows of a table. The split is a column `split`, or stands in the path: `data/{split}.csv`.
 
-    Inputs are `features` (default: all columns of numbers), else the pictures in the column `path`.
-    Columns of text become `meta`, the column `id` the ids, the column `clean_label` (if there is one)
-    the clean labels.
+    Inputs are `features` (default: all columns of numbers and of categories, without row numbers and ids), else the
+    pictures in the column `path`. Numbers are standardised by the mean and the standard deviation of the training
+    rows, unless `standardize` is false; a category becomes columns of 0 and 1. Columns of text become `meta`, the
+    column `id` the ids, the column `clean_label` (if there is one) the clean labels.
     """
-    columns = (label, clean_label or CLEAN)
+    labels = (label, clean_label or CLEAN)
     file = split_path(path, split, root)
-    frame = _read(file, columns)
-    if clean_label is not None and clean_label not in frame:
-        raise InputError(f"{file}: no column {clean_label!r} for the true labels; leave it out")
-    names = tuple(class_names or ())
-    if not names:  # the train file numbers the classes of the others, which may lack one
-        train = _read(split_path(path, "train", root), columns) if "{split}" in path else frame
-        names = names_of(
-            [value for c in columns if c in train for value in _labels(train, c, file)]
-        )
-    given = encode(_labels(frame, label, file), names, f"{file}: {label}")
-    clean = None
-    if columns[1] in frame:
-        clean = encode(_labels(frame, columns[1], file), names, f"{file}: {columns[1]}")
-    inputs, pictures = _inputs(frame, features, columns, names, file, size)
-    text = {
-        str(c): _texts(frame[c])
-        for c in frame
-        if c not in (*columns, "split") and _is_text(frame[c])
+    frame = read_frame(file, labels)
+    # The training rows number the classes and categories of the others, which may lack one, and standardise them.
+    if "{split}" in path:
+        rows, train = frame, read_frame(split_path(path, "train", root), labels)
+    else:
+        rows, train = _rows(frame, split, file), _rows(frame, "train", file, default=frame)
+    options: dict[str, Any] = {
+        "label": label,
+        "clean_label": clean_label,
+        "class_names": class_names,
     }
-    ids = tuple(_texts(frame["id"])) if "id" in frame else None
-    name = f"{file.stem}/{split}"
-    whole = Examples(inputs, given, names, clean, ids, name, meta=text, pictures=pictures)
-    return whole if "{split}" in path else _rows(whole, frame, split, file)
+    known = from_frame(rows, f"{file.stem}/{split}", str(file), train=train, **options)
+    learned = features_of(rows, str(file), features, labels, known.class_names, train)
+    pictures = pictures_of(rows, file.parent, SHOWN if learned.names else size)
+    if learned.names:
+        mean, std = (learned.mean, learned.std) if standardize else (None, None)
+        known = replace(known, inputs=learned.rows, mean=mean, std=std, pictures=pictures)
+    elif pictures is not None:
+        known = replace(known, inputs=pictures)
+    else:
+        raise InputError(
+            f"{file}: no column of numbers and no column `path`: nothing to learn from"
+        )
+    return replace(known, notes=learned.notes)
 
 
-def _read(file: Path, labels: tuple[str, str]) -> Any:
+def from_frame(
+    frame: Any,
+    name: str,
+    where: str,
+    *,
+    label: str = "label",
+    clean_label: str | None = None,
+    class_names: Sequence[str] | None = None,
+    id: str | None = None,
+    train: Any = None,
+) -> Examples:
+    """Labels, clean labels, ids and texts of a pandas frame; the inputs, which have no columns yet, are to be put in.
+
+    The classes are numbered as in `train` (default: the frame itself).
+    """
+    for column in (label, clean_label, id):
+        if column is not None and column not in frame:
+            known = ", ".join(map(str, frame.columns))[:200]
+            raise InputError(f"{where}: no column {column!r}, only {known}; name another")
+    columns = [column for column in (label, clean_label or CLEAN) if column in frame]
+    names = tuple(class_names or ())
+    if not names:
+        source = frame if train is None else train
+        names = names_of(v for c in columns for v in _labels(source, c, where))
+    numbers = [encode(_labels(frame, c, where, names), names, f"{where}: {c}") for c in columns]
+    key = id or ("id" if "id" in frame else None)
+    if key is not None:
+        ids = texts_of(frame[key])
+    else:  # a part of a table keeps the numbers that its rows have in the whole
+        ids = [str(i) for i in (frame.index if frame.index.is_unique else range(len(frame)))]
+    shown = [c for c in frame if c not in (*columns, "split") and _is_text(frame[c])]
+    return Examples(
+        torch.empty(len(frame), 0),
+        numbers[0],
+        names,
+        numbers[1] if len(numbers) > 1 else None,
+        tuple(ids),
+        name,
+        meta={str(column): texts_of(frame[column]) for column in shown},
+    )
+
+
+def read_frame(file: Path, labels: Sequence[str] = ()) -> Any:
+    """A CSV, TSV or Parquet file as a pandas frame; the columns of labels are read as they stand."""
     pandas = require("pandas", extra="data")
     try:
-        if file.suffix in (".parquet", ".pq"):
+        if file.suffix.lower() in (".parquet", ".pq"):
             require("pyarrow", extra="data")
             frame = pandas.read_parquet(file)
         else:
@@ -75,31 +125,19 @@ def _read(file: Path, labels: tuple[str, str]) -> Any:
     except InputError:
         raise
     except (
-        ValueError,
-        OSError,
-        OverflowError,
-        MemoryError,
-        LookupError,
-        TypeError,
-        Warning,
-    ) as error:
+        ValueError, OSError, OverflowError, MemoryError, LookupError, TypeError, Warning, csv.Error,
+    ) as error:  # fmt: skip
         raise InputError(f"{file}: not a table that can be read ({str(error)[:200]})") from None
     if not len(frame) or not frame.columns.is_unique:
         raise InputError(f"{file}: no rows" if not len(frame) else f"{file}: a column stands twice")
-    if labels[0] not in frame:
-        columns = ", ".join(map(str, frame.columns))[:200]
-        raise InputError(
-            f"{file}: no column {labels[0]!r}, only {columns}; name the labels' with label="
-        )
     return frame
 
 
-def _read_csv(pandas: Any, file: Path, labels: tuple[str, str]) -> Any:
-    form = {"sep": "\t" if file.suffix == ".tsv" else ",", "index_col": False}
+def _read_csv(pandas: Any, file: Path, labels: Sequence[str]) -> Any:
+    form = {"sep": separator(file), "index_col": False}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a row longer than the header only gets a warning
         columns = pandas.read_csv(file, nrows=0, **form).columns
-        # Labels are read as they stand: a class may be called NA.
         missing = {column: MISSING for column in columns if column not in labels}
         return pandas.read_csv(
             file,
@@ -111,84 +149,410 @@ def _read_csv(pandas: Any, file: Path, labels: tuple[str, str]) -> Any:
         )
 
 
-def _rows(whole: Examples, frame: Any, split: str, file: Path) -> Examples:
+def separator(file: Path) -> str:
+    """What stands between the fields: the most frequent of tab, semicolon and comma in the first line."""
+    with file.open("rb") as stream:
+        first = re.sub(rb'"[^"]*"', b"", stream.readline(1 << 20))
+    return max("\t;,", key=lambda mark: first.count(mark.encode())) if first else ","
+
+
+def _rows(frame: Any, split: str, file: Path, default: Any = None) -> Any:
     """The rows of a split, by the column `split`; without one, all rows are for training."""
     if "split" in frame:
-        mask = torch.tensor([value == split for value in _texts(frame["split"])])
-        if not mask.any():
-            raise MissingError(f"{file}: no row whose column `split` is {split!r}")
-        return whole.subset(mask)
+        rows = frame[[value == split for value in texts_of(frame["split"])]]
+        if len(rows) or default is not None:
+            return rows if len(rows) else default
+        raise MissingError(f"{file}: no row whose column `split` is {split!r}")
     if split != "train":
         raise MissingError(
             f"{file}: has no {split!r}; add a column `split`, or put {{split}} in the path"
         )
-    return whole
+    return frame
 
 
-def _labels(frame: Any, column: str, file: Path) -> list[str]:
+def without_missing(frame: Any, label: str, class_names: Sequence[str] | None) -> Any:
+    """The rows whose label is there; "NA" is missing unless it is one of the classes."""
+    if label not in frame:
+        return frame
+    missing = set(MISSING) - set(class_names or ())
+    return frame[[text.strip() not in missing for text in texts_of(frame[label])]]
+
+
+def _labels(frame: Any, column: str, where: str, names: Sequence[str] = ()) -> list[str]:
     values = frame[column].astype(object)
-    return plain(values.where(values.notna(), None).tolist(), f"{file}: {column}")
+    return plain(values.where(values.notna(), None).tolist(), f"{where}: {column}", names)
 
 
 def _is_text(column: Any) -> bool:
-    return not require("pandas", extra="data").api.types.is_numeric_dtype(column)
+    """Whether it holds something to read: no numbers, no vectors, no bytes."""
+    if require("pandas", extra="data").api.types.is_numeric_dtype(column):
+        return False
+    return not any(isinstance(v, bytes | dict | list | tuple | np.ndarray) for v in column[:100])
 
 
-def _mostly_numbers(column: Any) -> bool:
-    """A stray word in a column of numbers is an error to report, not a reason to leave the column out."""
-    if not _is_text(column):
-        return True
-    numbers = require("pandas", extra="data").to_numeric(column.astype(str), errors="coerce")
-    return bool(numbers.notna().mean() > 0.5)
-
-
-def _texts(column: Any) -> list[str]:
+def texts_of(column: Any) -> list[str]:
+    """The values of a column as texts; missing ones are empty."""
     values = column.astype(object)
     return [str(value) for value in values.where(values.notna(), "").tolist()]
 
 
-def _inputs(
+def pictures_of(frame: Any, folder: Path, size: int, column: str | None = None) -> Inputs | None:
+    """The pictures of a column (default: `path` or `image`): paths below `folder`, or encoded bytes."""
+    found = [c for c in ((column,) if column else PICTURES) if c in frame]
+    if not found:
+        return None
+    items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in frame[found[0]]]
+    return ImageFiles(folder, [v if isinstance(v, bytes) else str(v) for v in items], size)
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is learned from in a table: one row per example, the statistics that standardise it, what was left out."""
+
+    names: tuple[str, ...]
+    rows: Tensor
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    notes: tuple[str, ...] = ()
+
+
+def features_of(
     frame: Any,
+    where: str,
     features: Sequence[str] | None,
-    labels: tuple[str, str],
-    names: tuple[str, ...],
-    file: Path,
-    size: int,
-) -> tuple[Inputs, Inputs | None]:
-    """(inputs, pictures to show): numbers if there are any, pictures if there are paths."""
-    free = [column for column in frame if column not in (*labels, *RESERVED)]
-    columns = list(features or [column for column in free if _mostly_numbers(frame[column])])
-    if {str(column) for column in columns} == set(
-        names
-    ):  # probabilities: in the order of the classes
-        columns.sort(key=lambda column: names.index(str(column)))
-    pictures = ImageFiles(file.parent, _texts(frame["path"]), size) if "path" in frame else None
-    if columns:
-        return _numbers(frame, columns, file), pictures
-    if pictures is None:
-        raise InputError(
-            f"{file}: no column of numbers and no column `path`: nothing to learn from"
-        )
-    return pictures, None
+    taken: Iterable[str | None],
+    class_names: Sequence[str],
+    train: Any = None,
+) -> Features:
+    """Columns of vectors as they are; else numbers (standardised by the rows of `train`) and categories as 0 and 1.
 
-
-def _numbers(frame: Any, columns: list[str], file: Path) -> Tensor:
-    pandas = require("pandas", extra="data")
-    unknown = [column for column in columns if column not in frame]
+    `taken` are columns with another use. Without `features`, ids and row numbers are left out.
+    """
+    train = frame if train is None else train
+    unknown = [column for column in features or () if column not in frame]
     if unknown:
-        raise InputError(f"{file}: no column {unknown[0]!r} among the features")
-    numbers = [pandas.to_numeric(frame[column], errors="coerce") for column in columns]
-    with np.errstate(over="ignore"):
-        values = np.column_stack(
-            [n.to_numpy("float64", na_value=np.nan).astype("float32") for n in numbers]
+        raise InputError(f"{where}: no column {unknown[0]!r} among the features")
+    free = [c for c in frame if c not in {*taken, "id", "split", *PICTURES}]
+    columns = list(features or free)
+    vectors = [c for c in columns if _is_vector(frame[c])]
+    if vectors:
+        return Features(tuple(vectors), _stack(frame, vectors, where), None, None)
+    numeric = [c for c in columns if _is_numeric(train[c], named=bool(features))]
+    notes: tuple[str, ...] = ()
+    if not features:
+        left = {c: why for c in numeric if (why := _identifies(str(c), train[c]))}
+        numeric = [c for c in numeric if c not in left]
+        if left:
+            said = ", ".join(f"{c!r} ({why})" for c, why in left.items())
+            notes = (f"not learned from: {said}; `features` names the columns to learn from",)
+    if {str(c) for c in numeric} == set(class_names):  # probabilities, in the order of the classes
+        numeric.sort(key=lambda column: list(class_names).index(str(column)))
+    kinds = {c: _categories(train[c]) for c in columns if c not in numeric}
+    kinds = {c: levels for c, levels in kinds.items() if levels}
+    refused = [c for c in features or () if c not in numeric and c not in kinds]
+    if refused:
+        raise InputError(
+            f"{where}: column {refused[0]!r} holds neither numbers nor a few categories; leave it out of the features"
         )
-    broken = np.argwhere(~np.isfinite(values))
+    numbers = _numbers(frame, numeric, where)
+    known = numbers if train is frame else _numbers(train, numeric, where)
+    onehot = [np.equal.outer(_levels(frame[c]), levels) for c, levels in kinds.items()]
+    rows = np.concatenate([numbers, *onehot], axis=1, dtype=np.float64)
+    spread = known.std(0)
+    rest = rows.shape[1] - len(numeric)
+    return Features(
+        (*map(str, numeric), *(f"{c}={level}" for c, levels in kinds.items() for level in levels)),
+        torch.from_numpy(rows),
+        (*known.mean(0).tolist(), *[0.0] * rest),
+        (*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest),
+        notes,
+    )
+
+
+def _is_vector(column: Any) -> bool:
+    first = column.iloc[0]
+    return isinstance(first, list | tuple | np.ndarray) and len(np.shape(first)) == 1
+
+
+def _stack(frame: Any, columns: Sequence[str], where: str) -> Tensor:
+    parts = []
+    for column in columns:
+        try:
+            values = np.stack([np.asarray(v, np.float32) for v in frame[column]])
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{where}: column {column!r}: its vectors must be numbers, all of one length"
+            ) from None
+        parts.append(_finite(values, where, str(column)))
+    return torch.cat(parts, 1)
+
+
+def _as_numbers(column: Any) -> Any:
+    """A column as floats, NaN where it is none; a comma is a decimal point unless it may mean thousands."""
+    pandas = require("pandas", extra="data")
+    numbers = pandas.to_numeric(column, errors="coerce")
+    if not pandas.api.types.is_numeric_dtype(column):
+        texts = column.astype(str).str.strip()
+        commas = texts[texts.str.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?")]
+        if 2 * len(commas) > len(texts) and commas.str.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}").all():
+            raise InputError(
+                f"column {column.name!r}: {commas.iloc[0]} may be {commas.iloc[0].replace(',', '.')} or "
+                f"{commas.iloc[0].replace(',', '')}; write it with a point, or without one"
+            )
+        if len(commas):
+            numbers = pandas.to_numeric(texts.str.replace(",", "."), errors="coerce")
+    return numbers
+
+
+def _is_numeric(column: Any, named: bool) -> bool:
+    """A stray word in a column of numbers is an error to report, not a reason to leave the column out."""
+    if require("pandas", extra="data").api.types.is_numeric_dtype(column):
+        return True
+    return bool(_as_numbers(column).notna().mean() > (0.0 if named else 0.5))
+
+
+def _identifies(name: str, column: Any) -> str:
+    """Why a column of numbers says which row it is, and nothing about its class; empty where it does not."""
+    word = name.lower().strip()
+    if re.fullmatch(r"(unnamed: \d+|)", word):
+        return "row numbers"
+    if re.fullmatch(r"(id|uuid|guid|.*[_ .-]id)", word) or re.fullmatch(r".*[a-z]I[dD]", name):
+        return "an id"
+    values = _as_numbers(column).to_numpy("float64", na_value=np.nan)
+    whole = len(values) >= 10 and bool((np.isfinite(values) & (values == np.round(values))).all())
+    steps = np.diff(values)
+    if whole and ((steps > 0).all() or (np.diff(np.sort(values)) == 1).all()):
+        return "row numbers"
+    return ""
+
+
+def _levels(column: Any) -> Array:
+    return np.array(texts_of(column), object)
+
+
+def _categories(column: Any) -> list[str]:
+    """The values of a column that has few; none where it is a free text."""
+    if not _is_text(column):
+        return []
+    levels = sorted(set(texts_of(column)))
+    return levels if 2 <= len(levels) <= min(CATEGORIES, len(column) / 4) else []
+
+
+def _numbers(frame: Any, columns: Sequence[str], where: str) -> Array:
+    numbers = [_as_numbers(frame[column]) for column in columns]
+    if not numbers:
+        return np.empty((len(frame), 0))
+    values = np.column_stack([n.to_numpy("float64", na_value=np.nan) for n in numbers])
+    broken = np.argwhere(~(np.abs(values) <= np.finfo(np.float32).max))
     if len(broken):
         row, column = broken[0]
-        cell = (
-            f"{file}, row {row + 1}, column {columns[column]!r}: {frame[columns[column]].iloc[row]}"
-        )
+        cell = frame[columns[column]].iloc[row]
         raise InputError(
-            f"{cell} is not a finite number; mend it, or name other columns with features="
+            f"{where}, row {row + 1}, column {columns[column]!r}: {cell} is not a finite number; mend it, "
+            "or name other columns with features="
         )
-    return torch.from_numpy(values)
+    return values
+
+
+# Labels as people write them, words or numbers, to class names and class numbers.
+
+
+def plain(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[str]:
+    """Labels as texts; whole numbers stored as reals lose their point, and "NA" is a label only if `names` has it.
+
+    >>> plain(["cat", b"dog", 1, 2.0], "labels")
+    ['cat', 'dog', '1', '2']
+    """
+    missing = set(MISSING) - set(names)
+    texts = []
+    for row, value in enumerate(values, 1):
+        whole = int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(whole, bytes):
+            whole = whole.decode("utf-8", errors="replace")
+        text = "" if whole is None or isinstance(whole, float) else str(whole).strip()
+        if text in missing:
+            raise InputError(
+                f"{where}, row {row}: {value!r} is no class; fill it in, leave the row out, or name it in class_names"
+            )
+        texts.append(text)
+    return texts
+
+
+def names_of(labels: Iterable[str]) -> tuple[str, ...]:
+    """The class names: all that occur, sorted (numbers as numbers).
+
+    >>> names_of(["10", "9", "9"]), names_of(["dog", "cat"])
+    (('9', '10'), ('cat', 'dog'))
+    """
+    kinds = sorted(set(labels))
+    return tuple(sorted(kinds, key=int) if all(map(_is_number, kinds)) else kinds)
+
+
+def encode(labels: Sequence[str], names: Sequence[str], where: str) -> Tensor:
+    """Class numbers: by name, or, where no name is a number, the numbers 0 … K−1 themselves.
+
+    >>> encode(["b", "a"], ("a", "b"), "labels"), encode(["1", "0"], ("cat", "dog"), "labels")
+    (tensor([1, 0]), tensor([1, 0]))
+    """
+    number = {name: k for k, name in enumerate(names)}
+    known = ", ".join(names)[:200]
+    if len(number) < len(names):
+        raise InputError(f"{where}: a class name stands twice in {known}")
+    if all(map(_is_number, labels)) and not any(map(_is_number, names)):
+        number = {str(k): k for k in range(len(names))}
+    for row, label in enumerate(labels, 1):
+        if label not in number:
+            raise InputError(
+                f"{where}, row {row}: {label[:80]!r} is not one of the classes {known}"
+            )
+    return torch.tensor([number[label] for label in labels], dtype=torch.int64)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+# Embeddings: a .npz with labels, or a .npy beside a .npy of labels.
+
+
+KEYS = {
+    "embeddings": ("embeddings", "features", "X"),
+    "predicted": ("probabilities", "pred_probs"),
+    "labels": ("labels", "y"),
+    "clean_labels": ("clean_labels",),
+    "class_names": ("class_names",),
+    "ids": ("ids",),
+    "texts": ("texts",),
+    "images": ("images",),
+}
+WAYS_OUT = {
+    "embeddings": "predicted probabilities are read with probabilities=True",
+    "labels": "name a .npy of labels with labels=",
+}
+
+
+def embeddings(
+    split: str,
+    root: Path,
+    path: str,
+    labels: str | None = None,
+    class_names: Sequence[str] | None = None,
+    probabilities: bool = False,
+) -> Examples:
+    """Rows of numbers from `path` (.npz or .npy); `labels` names a .npy of labels kept apart.
+
+    A path with {split} in it has one file per split. In a .npz: embeddings (or features, X), labels (or y), and, if you
+    have them, clean_labels, class_names, ids, texts, and images (paths, or pictures as bytes). `probabilities` reads
+    those that a model predicted (probabilities, or pred_probs) too; without embeddings, inputs have no columns then.
+    """
+    if split != "train" and "{split}" not in path:
+        raise MissingError(
+            f"path={path!r}: put {{split}} in it, to read {split!r} from another file"
+        )
+    file = split_path(path, split, root)
+    content = _content(file, labels, split, root, probabilities)
+    names = tuple(class_names or ())
+    if not names:  # the train file numbers the classes of the others, which may lack one
+        train = split_path(path, "train", root)
+        first = content if train == file else _content(train, labels, "train", root, probabilities)
+        names = _npz_names(first, file)
+    given = encode(_npz_labels(content, "labels", file), names, f"{file}: labels")
+    clean = None
+    if "clean_labels" in content:
+        clean = encode(_npz_labels(content, "clean_labels", file), names, f"{file}: clean_labels")
+    return Examples(
+        _finite(content["embeddings"], str(file), "embeddings"),
+        given,
+        names,
+        clean,
+        tuple(map(str, content["ids"].tolist())) if "ids" in content else None,
+        f"{file.stem}/{split}",
+        meta=_meta(content, file),
+        pictures=_pictures(content.get("images"), file),
+        predicted=_predicted(content.get("predicted"), file),
+    )
+
+
+def _content(
+    file: Path, labels: str | None, split: str, root: Path, probabilities: bool
+) -> dict[str, Array]:
+    """The arrays of a file under the names of KEYS, of which the first counts."""
+    found = {"embeddings": read_npy(file)} if file.suffix == ".npy" else read_npz(file)
+    content = {k: found[name] for k, names in KEYS.items() for name in names[::-1] if name in found}
+    if not probabilities:
+        content.pop("predicted", None)
+    elif "predicted" in content:
+        none = np.empty((*content["predicted"].shape[:1], 0), np.float32)
+        content.setdefault("embeddings", none)
+    if labels is not None:
+        content["labels"] = read_npy(split_path(labels, split, root))
+    for key, way_out in WAYS_OUT.items():
+        if key not in content:
+            known, asked = ", ".join(sorted(found))[:200], " or ".join(KEYS[key])
+            raise InputError(f"{file}: has no {asked}, only {known}; {way_out}")
+    for key, ndim in {"embeddings": 2, "predicted": 2, "labels": 1}.items():
+        if key in content and content[key].ndim != ndim:
+            shape = content[key].shape
+            raise InputError(f"{file}: {key} of shape {shape}: must be N × D, and N labels")
+    return content
+
+
+def _npz_names(content: dict[str, Array], file: Path) -> tuple[str, ...]:
+    if "class_names" in content:
+        return tuple(_strings(content["class_names"], file, "class_names"))
+    present = [key for key in ("labels", "clean_labels") if key in content]
+    return names_of([label for key in present for label in _npz_labels(content, key, file)])
+
+
+def _npz_labels(content: dict[str, Array], key: str, file: Path) -> list[str]:
+    return plain(content[key].tolist(), f"{file}: {key}")
+
+
+def _finite(array: Array, file: str, key: str) -> Tensor:
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{file}: {key} are {array.dtype}; must be numbers")
+    with np.errstate(over="ignore"):
+        numbers = array.astype(np.float32, copy=False)
+    broken = np.argwhere(~np.isfinite(numbers))
+    if len(broken):
+        row, column = broken[0]
+        raise InputError(f"{file}: {key}[{row}, {column}] is {array[row, column]}; must be finite")
+    return torch.from_numpy(numbers)
+
+
+def _predicted(array: Array | None, file: Path) -> Tensor | None:
+    return None if array is None else _finite(array, str(file), "probabilities")
+
+
+def _strings(array: Array, file: Path, key: str) -> list[str]:
+    if array.ndim != 1 or array.dtype.kind != "U":
+        raise InputError(
+            f"{file}: {key} are {array.dtype} of shape {array.shape}; must be N strings"
+        )
+    return [str(value) for value in array]
+
+
+def _meta(content: dict[str, Array], file: Path) -> dict[str, list[str]]:
+    """Texts, and images where they are paths."""
+    shown = {"text": content.get("texts"), "path": content.get("images")}
+    return {
+        name: _strings(array, file, name)
+        for name, array in shown.items()
+        if array is not None and (name == "text" or array.dtype.kind == "U")
+    }
+
+
+def _pictures(array: Array | None, file: Path) -> Inputs | None:
+    """(N, C, H, W) bytes from (N, H, W) or (N, H, W, C); or the pictures at paths beside the file."""
+    if array is None:
+        return None
+    if array.dtype.kind == "U" and array.ndim == 1:
+        return ImageFiles(file.parent, array.tolist(), SHOWN)
+    flat = array.ndim == 3
+    if array.dtype != np.uint8 or not (flat or (array.ndim == 4 and array.shape[3] in (1, 3))):
+        raise InputError(
+            f"{file}: images are {array.dtype} of shape {array.shape}; must be paths, or bytes (uint8) "
+            "of shape N × H × W or N × H × W × 3"
+        )
+    pictures = torch.from_numpy(array)
+    return pictures.unsqueeze(1) if flat else pictures.permute(0, 3, 1, 2)

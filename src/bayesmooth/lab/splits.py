@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from bayesmooth.data import Corruption, Examples, corrupt, load, split
-from bayesmooth.data.noisefile import label_hash
+from bayesmooth.data import Corruption, Examples, corrupt, label_hash, load, split
 from bayesmooth.errors import InputError
 from bayesmooth.lab.choices import FILE, NONE, noise_file
 from bayesmooth.lab.options import build

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bayesmooth.data.files import data_root
+from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.files import LockedError, is_locked
 from bayesmooth.lab import toml

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bayesmooth.data import load
-from bayesmooth.data.images import ImageFiles, decode
+from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 
 pil = pytest.importorskip("PIL.Image")
@@ -32,7 +32,7 @@ def test_classes_of_a_split_are_numbered_as_in_train(picture_dir):
 def test_without_train_and_test_all_pictures_are_for_training(picture_dir):
     flat = load("folder", "train", data_dir=picture_dir, path="train")
     assert (len(flat), flat.name) == (6, "train/train")
-    with pytest.raises(InputError, match="put one folder a class in it"):
+    with pytest.raises(InputError, match="put one folder per class in it"):
         load("folder", "test", data_dir=picture_dir, path="train")
 
 
@@ -46,15 +46,18 @@ def test_the_middle_is_cut_out_at_the_scale_of_the_short_side(tmp_path):
     picture = pil.new("RGB", (80, 40), (0, 0, 0))
     picture.paste((255, 255, 255), (20, 0, 60, 40))  # the middle square, as high as the picture
     picture.save(tmp_path / "wide.png")
-    assert (decode(tmp_path / "wide.png", 20, 20)[:, 1:-1] == 255).all()  # the edge is smoothed
-    assert decode(tmp_path / "wide.png", 20, 10).shape == (10, 10, 3)
+    encoded = (tmp_path / "wide.png").read_bytes()
+    for item in ("wide.png", encoded):
+        square = ImageFiles(tmp_path, [item], 20)[torch.tensor([0])][0]
+        assert (square[:, :, 1:-1] == 255).all()  # the edge is smoothed
+        assert ImageFiles(tmp_path, [item], 20, 10)[torch.tensor([0])].shape == (1, 3, 10, 10)
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "CMYK", "RGBA", "1", "I;16"])
 def test_every_kind_of_picture_becomes_three_bytes_a_pixel(tmp_path, mode):
     file = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")
     pil.new(mode, (9, 7)).save(file)
-    assert decode(file, 5, 5).shape == (5, 5, 3)
+    assert ImageFiles(tmp_path, [file.name], 5)[torch.tensor([0])].shape == (1, 3, 5, 5)
 
 
 def break_picture(path, how):
@@ -79,7 +82,7 @@ def test_a_picture_that_vanishes_or_is_too_large_is_named(picture_dir, monkeypat
     (picture_dir / "train" / "cat" / "2.png").unlink()
     with pytest.raises(InputError, match=r"2\.png: no such picture"):
         train.batch(torch.tensor([2]))
-    monkeypatch.setattr("bayesmooth.data.images.MAX_PIXELS", 100)
+    monkeypatch.setattr("bayesmooth.data.pictures.MAX_PIXELS", 100)
     with pytest.raises(InputError, match=r"0\.png: has 40 × 30 pixels, more than 100"):
         train.batch(torch.tensor([0]))
     monkeypatch.setattr(pil, "MAX_IMAGE_PIXELS", 100)

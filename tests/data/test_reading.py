@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesmooth.data.unpickle import load_pickle, load_torch
+from bayesmooth.data.reading import load_pickle, load_torch
 from bayesmooth.errors import InputError
 
 CONTENT = {
@@ -43,8 +43,8 @@ def test_files_of_torch_save_come_back_in_both_formats(zipped):
     assert equal(load_torch(buffer.getvalue(), "file"), CONTENT)
 
 
-def test_strings_of_python_2_are_bytes_and_its_keys_text():
-    assert load_pickle(b"\x80\x02}U\x01aU\x02\xff\x00s.", "file") == {"a": b"\xff\x00"}
+def test_strings_of_python_2_are_text_byte_by_byte():
+    assert load_pickle(b"\x80\x02}U\x01aU\x02\xff\x00s.", "file") == {"a": "\xff\x00"}
 
 
 class Call:
@@ -86,7 +86,7 @@ def test_nothing_else_gets_in(data, tmp_path, monkeypatch):
 
 
 def test_what_a_file_asks_for_is_said():
-    with pytest.raises(InputError, match=r"file, byte \d+: asks for 'posix\.system'"):
+    with pytest.raises(InputError, match=r"file: asks for 'posix\.system'"):
         load_pickle(HOSTILE["a command"], "file")
 
 
@@ -98,7 +98,7 @@ def nest(op):
 
 def test_a_tuple_too_deep_to_hash_is_no_key_and_no_name():
     for op in (b"}h\x00Ns.", b"h\x00h\x00\x93.", b"cnumpy\ndtype\nh\x00\x85R."):
-        with pytest.raises(InputError, match="not a pickle that can be read"):
+        with pytest.raises(InputError, match="file: "):
             load_pickle(nest(op), "file")
 
 
@@ -111,7 +111,7 @@ def test_arrays_must_have_the_bytes_of_their_shape():
 
 def test_arrays_that_share_their_bytes_count_one_by_one(monkeypatch):
     """A small file may hold one string and many arrays of it, each of which takes memory of its own."""
-    monkeypatch.setattr("bayesmooth.data.unpickle.LIMIT", 1 << 20)
+    monkeypatch.setattr("bayesmooth.data.reading.LIMIT", 1 << 20)
     raw = bytes(1 << 18)
     array = b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01J\x00\x00\x04\x00\x85h\x02\x89h\x01tb"
     shared = b"\x80\x02}U\x01rB\x00\x00\x04\x00" + raw + b"q\x01s"

@@ -1,0 +1,347 @@
+"""Files from outside: found, read within limits, checked; nothing in them is run, and errors name the file."""
+
+import codecs
+import gzip
+import hashlib
+import io
+import lzma
+import math
+import os
+import pickle
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import numpy as np
+import torch
+
+from bayesmooth.errors import InputError
+
+Array = np.ndarray[Any, Any]
+LIMIT = 256 << 20  # bytes; the largest public file read whole, CIFAR-100's train, has 155 MB
+MAX_BYTES = 8 << 30  # of all arrays in a .npz
+NUMBERS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"}
+MAX_RATIO = 100  # unpacked to packed: numbers that carry information stay far below
+
+
+ZIP_ERRORS = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
+    EOFError, OSError, RuntimeError, ValueError, OverflowError, MemoryError,
+)  # fmt: skip
+"""All that reading a damaged zip can raise."""
+
+
+class MissingError(InputError):
+    """Files that are not where they should be; `load` adds how to bring them."""
+
+
+def data_root(data_dir: str | Path | None) -> Path:
+    """Where data sets are kept: the argument, else BAYESMOOTH_DATA, else ./data."""
+    return Path(data_dir or os.environ.get("BAYESMOOTH_DATA") or "data").expanduser()
+
+
+def find(root: Path, candidates: Iterable[str]) -> Path:
+    """The first of the candidates that exists under `root`."""
+    candidates = list(candidates)
+    for candidate in candidates:
+        if (root / candidate).exists():
+            return root / candidate
+    raise MissingError(f"not found in {root}: {' or '.join(candidates)}")
+
+
+def located(path: str, root: Path) -> Path:
+    """A path of the user: as it stands, else below the data directory."""
+    given = Path(path).expanduser()
+    place = given if given.exists() else root / given
+    if not place.exists():
+        raise MissingError(f"path={path!r}: neither there nor in {root}")
+    return place
+
+
+def split_path(path: str, split: str, root: Path) -> Path:
+    """The file of a split: `path` with {split} filled in, or `path` itself."""
+    return located(path.replace("{split}", split), root)
+
+
+def read_bytes(path: Path, md5: str | None = None, limit: int = LIMIT) -> bytes:
+    """The content of a file, unpacked if it is gzip; with `md5`, that of the unpacked content."""
+    try:
+        with path.open("rb") as file:
+            packed = file.peek(2)[:2] == b"\x1f\x8b"
+            data = (gzip.GzipFile(fileobj=file) if packed else file).read(limit + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: damaged or cut short ({error}); bring it again") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    if len(data) > limit:
+        raise InputError(f"{path}: more than {limit >> 20} MB unpacked; not the file it should be")
+    if md5 is not None and hashlib.md5(data, usedforsecurity=False).hexdigest() != md5:
+        raise InputError(
+            f"{path}: its md5 is not the public file's, {md5}; "
+            "bring it again, or load it with verify=False"
+        )
+    return data
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 text file."""
+    data = read_bytes(path)
+    try:
+        return data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8; save it as UTF-8") from None
+
+
+def utf8_name(name: str, folder: Path) -> str:
+    """A file's name, if it can be written down (others come from the system with surrogates)."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(name)
+        raise InputError(f"{folder}: the name {shown!r} is not UTF-8; rename it") from None
+    return name
+
+
+def load_pickle(data: bytes, name: str) -> dict[str, Any]:
+    """The dict that a pickle holds: numbers, strings, containers of these, and numpy arrays."""
+    try:
+        return _as_dict(_Unpickler(io.BytesIO(data), encoding="latin1").load())
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    except Exception as error:  # a damaged pickle can raise anything
+        kind = type(error).__name__
+        raise InputError(
+            f"{name}: not a pickle that can be read ({kind}); bring it again"
+        ) from None
+
+
+def load_torch(data: bytes, name: str) -> dict[str, Any]:
+    """The same from a file of torch.save."""
+    try:
+        if data[:2] == b"PK":
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                _within_limit(sum(entry.file_size for entry in archive.infolist()))
+        with torch.serialization.safe_globals(TORCH_GLOBALS):
+            return _as_dict(torch.load(io.BytesIO(data), weights_only=True))
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    except Exception as error:  # as above
+        kind = type(error).__name__
+        raise InputError(f"{name}: not a file of torch.save that can be read ({kind})") from None
+
+
+# What the arrays of CIFAR-N ask for; torch admits nothing else than these and plain containers.
+TORCH_GLOBALS: list[Any] = [
+    (np._core.multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),  # type: ignore[attr-defined]
+    (np._core.multiarray._reconstruct, "numpy._core.multiarray._reconstruct"),  # type: ignore[attr-defined]
+    (codecs.encode, "_codecs.encode"),
+    np.ndarray,
+    np.dtype,
+    *(type(np.dtype(code)) for code in NUMBERS),
+]
+
+
+class _Unpickler(pickle._Unpickler):
+    """The standard unpickler, reduced to plain containers and arrays; nothing that a file names is imported or called.
+
+    It is the one written in Python: its memo is a dict, so no file can take memory by counting from 2³².
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        code: run
+        for code, run in pickle._Unpickler.dispatch.items()
+        if chr(code) in "\x80\x95}])N\x88\x89(t\x85\x86\x87aesuKMJ\x8aGUTCB\x8cXqr\x94hjc\x93Rb."
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Our own function for each of the few names that arrays need."""
+        admitted = {
+            "numpy.core.multiarray._reconstruct": lambda *_: _Array(self),
+            "numpy._core.multiarray._reconstruct": lambda *_: _Array(self),
+            "numpy.ndarray": None,  # an argument of the above, never called
+            "numpy.dtype": _Dtype,
+            "_codecs.encode": self.encode,
+        }
+        asked = f"{module}.{name}"
+        if asked not in admitted:
+            raise InputError(f"asks for {asked[:80]!r}; only arrays and plain containers are read")
+        return admitted[asked]
+
+    taken = 0
+
+    def take(self, size: int) -> None:
+        """Count the bytes of arrays: many may share the bytes of one string."""
+        self.taken = _within_limit(self.taken + size)
+
+    def encode(self, text: str, codec: str) -> bytes:
+        """Bytes as protocol 2 writes them."""
+        if codec != "latin1":
+            raise InputError("asks for a codec other than latin1")
+        self.take(len(text))
+        return text.encode("latin1")
+
+    def load_dict(self) -> None:
+        """A dict that takes text as keys: nested tuples take forever to hash."""
+        self.append(_Dict())  # type: ignore[attr-defined]
+
+    def load_state(self) -> None:
+        """Give an array or a type its content; nothing else has any."""
+        state = self.stack.pop()  # type: ignore[attr-defined]
+        self.stack[-1].set_state(*state)  # type: ignore[attr-defined]
+
+    dispatch[pickle.EMPTY_DICT[0]] = load_dict
+    dispatch[pickle.BUILD[0]] = load_state
+
+
+class _Dict(dict[str, Any]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if type(key) is not str:
+            raise TypeError
+        super().__setitem__(key, value)
+
+
+class _Dtype:
+    def __init__(self, code: Any, *_: Any) -> None:
+        if type(code) is not str or code not in NUMBERS:
+            raise InputError("asks for an array of something else than numbers")
+        self.code, self.order = code, "="
+
+    def set_state(self, version: int, order: str, *_: Any) -> None:
+        if type(order) is not str or order not in ("<", ">", "|", "="):
+            raise TypeError
+        self.order = order.replace("|", "=")
+
+
+class _Array:
+    value: Array | None = None
+
+    def __init__(self, reader: _Unpickler) -> None:
+        self.reader = reader
+
+    def set_state(self, version: int, shape: Any, dtype: Any, fortran: Any, raw: Any) -> None:
+        if type(dtype) is not _Dtype or type(raw) not in (bytes, str) or type(shape) is not tuple:
+            raise TypeError
+        self.reader.take(len(raw))
+        data = raw.encode("latin1") if isinstance(raw, str) else raw
+        kind = np.dtype(dtype.order + dtype.code)
+        sane = len(shape) <= 4 and all(type(n) is int and 0 <= n <= LIMIT for n in shape)
+        if not sane or len(data) != math.prod(shape) * kind.itemsize:
+            raise InputError(f"the shape of an array does not go with its {len(data)} bytes")
+        self.value = np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C").copy()
+
+
+def _within_limit(size: int) -> int:
+    if size > LIMIT:
+        raise InputError(f"unpacks to more than {LIMIT >> 20} MB; not the file it should be")
+    return size
+
+
+def _as_dict(content: object) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise InputError(f"holds a {type(content).__name__}; a dict was expected")
+    return {
+        key: value.value if isinstance(value, _Array) else value for key, value in content.items()
+    }
+
+
+def read_npz(file: Path) -> dict[str, Array]:
+    """All arrays of a .npz."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+            _check_unpacked(file, sum(entry.file_size for entry in entries))
+            arrays = {}
+            for entry in entries:
+                with archive.open(entry) as stream:
+                    name = entry.filename.removesuffix(".npy")
+                    arrays[name] = _array(stream, entry.file_size, f"{file}: {name}")
+            return arrays
+    except InputError:
+        raise
+    except ZIP_ERRORS as error:
+        raise InputError(f"{file}: not a .npz that can be read ({error})") from None
+
+
+def _check_unpacked(file: Path, unpacked: int) -> None:
+    packed = file.stat().st_size
+    if unpacked > MAX_BYTES:
+        raise InputError(f"{file}: more than {MAX_BYTES >> 30} GB unpacked; read it in parts")
+    if unpacked > max(LIMIT, MAX_RATIO * packed):
+        raise InputError(
+            f"{file}: {packed:,} bytes that unpack to {unpacked:,}, more than {MAX_RATIO} times as many; "
+            "if that is right, save it unpacked with numpy.savez"
+        )
+
+
+def read_npy(file: Path) -> Array:
+    """The array of a .npy."""
+    try:
+        with file.open("rb") as stream:
+            return _array(stream, file.stat().st_size, str(file))
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+HEADER = re.compile(
+    rb"\{\s*'descr':\s*'([<>|=]?)([biufUS])([1-9]\d{0,8})',\s*'fortran_order':\s*(True|False),"
+    rb"\s*'shape':\s*\(([\d,\s]{0,80})\)\s*,?\s*\}\s*"
+)
+
+
+def _array(stream: IO[bytes], size: int, name: str) -> Array:
+    """One array; its header is held against the size of the file before memory is taken."""
+    start = stream.read(8)
+    if start[:6] != b"\x93NUMPY" or start[6:7] not in (b"\1", b"\2", b"\3"):
+        raise InputError(f"{name}: not in numpy's format")
+    width = 2 if start[6] == 1 else 4
+    length = int.from_bytes(stream.read(width), "little")
+    header = HEADER.fullmatch(stream.read(length)) if length < 10_000 else None
+    if header is None:
+        raise InputError(f"{name}: not an array of numbers or strings (objects are not read)")
+    order, kind, wide, fortran, sizes = (part.decode("ascii") for part in header.groups())
+    shape = tuple(int(n) for n in sizes.replace(",", " ").split())
+    try:
+        dtype = np.dtype(order + kind + wide)
+    except TypeError:
+        raise InputError(f"{name}: {kind}{wide} is no type of numbers") from None
+    count = math.prod(shape) * dtype.itemsize
+    if not 0 < count <= size or len(shape) > 4:
+        raise InputError(f"{name}: the shape {shape} of {dtype} does not go with {size} bytes")
+    array = np.frombuffer(_exactly(stream, count, name), dtype)
+    if kind == "S":
+        array = _decoded(array, name)
+    elif kind == "U":
+        _check_text(array, name)
+    return array.reshape(shape, order="F" if fortran == "True" else "C")
+
+
+def _exactly(stream: IO[bytes], count: int, name: str) -> bytearray:
+    """Into one buffer, so that a large array is in memory once."""
+    buffer = bytearray(count)
+    view, done = memoryview(buffer), 0
+    while done < count:
+        got = stream.readinto(view[done:])  # type: ignore[attr-defined]
+        if not got:
+            raise InputError(f"{name}: ends too early; bring it again")
+        done += got
+    return buffer
+
+
+def _decoded(array: Array, name: str) -> Array:
+    """Bytes as the text they stand for."""
+    try:
+        return np.char.decode(array, "utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{name}: holds bytes that are not UTF-8 text") from None
+
+
+def _check_text(array: Array, name: str) -> None:
+    """Code points that Python cannot write down would fail later, far from the file."""
+    points = array.view(array.dtype.str[0].replace("|", "=") + "u4")
+    if ((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))).any():
+        raise InputError(f"{name}: holds characters that are none")

@@ -1,0 +1,342 @@
+"""The public data sets: digits, MNIST and Fashion-MNIST, CIFAR and CIFAR-N, Clothing1M.
+
+Each loader takes (split, root) and the options that a recipe may set; its signature is part of a recipe's hash.
+"""
+
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayesmooth.data.examples import Examples
+from bayesmooth.data.pictures import ImageFiles
+from bayesmooth.data.reading import LIMIT, find, load_pickle, load_torch, read_bytes, read_lines
+from bayesmooth.errors import InputError
+from bayesmooth.optional import require
+
+
+def digits(split: str, root: Path) -> Examples:
+    """1,797 digits of 8 × 8; every fifth is for the test, so both parts have all the writers."""
+    bunch = require("sklearn.datasets", extra="data").load_digits()
+    position = np.arange(len(bunch.target))
+    chosen = position[(position % 5 == 4) == (split == "test")]
+    return Examples(
+        torch.from_numpy(bunch.images[chosen] / 16).float().unsqueeze(1),
+        torch.from_numpy(bunch.target[chosen]),
+        tuple("0123456789"),
+        ids=tuple(map(str, chosen)),
+        name=f"digits/{split}",
+        mean=(0.3053,),
+        std=(0.3764,),
+    )
+
+
+# md5 of the unpacked files, so that it does not matter who packed them.
+MNIST_MD5 = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+FASHION_MD5 = {
+    "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+    "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+    "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+    "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+}
+FASHION_NAMES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+    "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+MNIST_FOLDERS = ("mnist", "MNIST/raw")
+FASHION_FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
+
+
+def mnist(split: str, root: Path, verify: bool = True) -> Examples:
+    """Handwritten digits, 60,000 and 10,000 of 28 × 28."""
+    inputs, labels = _idx_pair(split, root, MNIST_FOLDERS, MNIST_MD5 if verify else {})
+    names = tuple("0123456789")
+    return Examples(inputs, labels, names, name=f"mnist/{split}", mean=(0.1307,), std=(0.3081,))
+
+
+def fashion_mnist(split: str, root: Path, verify: bool = True) -> Examples:
+    """Pieces of clothing, 60,000 and 10,000 of 28 × 28."""
+    inputs, labels = _idx_pair(split, root, FASHION_FOLDERS, FASHION_MD5 if verify else {})
+    name = f"fashion_mnist/{split}"
+    return Examples(inputs, labels, FASHION_NAMES, name=name, mean=(0.2860,), std=(0.3530,))
+
+
+def _idx_pair(
+    split: str, root: Path, folders: tuple[str, ...], md5: dict[str, str]
+) -> tuple[Tensor, Tensor]:
+    prefix = {"train": "train", "test": "t10k"}[split]
+    images, image_path = _read_idx(f"{prefix}-images-idx3-ubyte", root, folders, md5, 3)
+    labels, label_path = _read_idx(f"{prefix}-labels-idx1-ubyte", root, folders, md5, 1)
+    if len(images) != len(labels):
+        raise InputError(
+            f"{len(images)} images in {image_path}, {len(labels)} labels in {label_path}"
+        )
+    wrong = np.flatnonzero(labels > 9)
+    if len(wrong):
+        raise InputError(
+            f"{label_path}: label {wrong[0]} is {labels[wrong[0]]}; must be from 0 to 9"
+        )
+    return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype(np.int64))
+
+
+def _read_idx(
+    stem: str, root: Path, folders: tuple[str, ...], md5: dict[str, str], ndim: int
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], Path]:
+    path = find(root, [f"{folder}/{stem}{end}" for folder in folders for end in (".gz", "")])
+    return parse_idx(read_bytes(path, md5.get(stem)), str(path), ndim), path
+
+
+def parse_idx(data: bytes, name: str, ndim: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """An idx file: 0, 0, 8 (unsigned bytes), the number of dimensions, their sizes, the bytes.
+
+    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]), "labels", 1)
+    array([7, 9], dtype=uint8)
+    """
+    magic, start = bytes([0, 0, 8, ndim]), 4 + 4 * ndim
+    if data[:4] != magic or len(data) < start:
+        raise InputError(
+            f"{name}: begins {data[:4].hex(' ')}; idx of {ndim}-d bytes begins {magic.hex(' ')}"
+        )
+    shape = tuple(int(n) for n in np.frombuffer(data[4:start], ">u4"))
+    if prod(shape) != len(data) - start or max(shape) > LIMIT:
+        raise InputError(f"{name}: {len(data) - start} bytes for the shape {shape} in its header")
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()
+
+
+CIFAR10, CIFAR100 = "cifar-10-batches-py", "cifar-100-python"
+CIFAR10_FILES = {"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)}
+MD5 = {
+    f"{CIFAR10}/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+    f"{CIFAR10}/data_batch_1": "c99cafc152244af753f735de768cd75f",
+    f"{CIFAR10}/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    f"{CIFAR10}/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    f"{CIFAR10}/data_batch_4": "634d18415352ddfa80567beed471001a",
+    f"{CIFAR10}/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    f"{CIFAR10}/test_batch": "40351d587109b95175f43aff81a1287e",
+    f"{CIFAR100}/meta": "7973b15100ade9c7d40fb424638fde48",
+    f"{CIFAR100}/train": "16019d7e3df5f24257cddd939b257f8d",
+    f"{CIFAR100}/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+}
+HUMAN10 = ("aggre", "random1", "random2", "random3", "worse")
+
+
+def cifar10(split: str, root: Path, verify: bool = True) -> Examples:
+    """Photographs, 50,000 and 10,000 of 32 × 32, 10 classes."""
+    names = _cifar_names(root, f"{CIFAR10}/batches.meta", "label_names", verify)
+    parts = [
+        _cifar_pictures(root, f"{CIFAR10}/{file}", "labels", len(names), verify)
+        for file in CIFAR10_FILES[split]
+    ]
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+    return _join_cifar(parts, names, f"cifar10/{split}", mean, std)
+
+
+def cifar100(split: str, root: Path, verify: bool = True) -> Examples:
+    """Photographs, 50,000 and 10,000 of 32 × 32, 100 fine classes."""
+    names = _cifar_names(root, f"{CIFAR100}/meta", "fine_label_names", verify)
+    parts = [_cifar_pictures(root, f"{CIFAR100}/{split}", "fine_labels", len(names), verify)]
+    mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+    return _join_cifar(parts, names, f"cifar100/{split}", mean, std)
+
+
+def cifar10n(split: str, root: Path, labels: str = "aggre", verify: bool = True) -> Examples:
+    """CIFAR-10 under the labels that people gave it: aggre, random1, random2, random3 or worse."""
+    if labels not in HUMAN10:
+        raise InputError(f"labels={labels!r}: must be one of {', '.join(HUMAN10)}")
+    key = f"random_label{labels[-1]}" if labels.startswith("random") else f"{labels}_label"
+    clean = cifar10(split, root, verify)
+    return clean if split == "test" else _human(clean, root, "CIFAR-10_human.pt", key)
+
+
+def cifar100n(split: str, root: Path, verify: bool = True) -> Examples:
+    """CIFAR-100 under the labels that people gave it."""
+    clean = cifar100(split, root, verify)
+    return clean if split == "test" else _human(clean, root, "CIFAR-100_human.pt", "noisy_label")
+
+
+Pictures = tuple[Tensor, Tensor, list[str]]
+
+
+def _cifar_pictures(root: Path, file: str, key: str, classes: int, verify: bool) -> Pictures:
+    path = find(root, [file])
+    return parse_batch(read_bytes(path, MD5[file] if verify else None), str(path), key, classes)
+
+
+def parse_batch(data: bytes, name: str, key: str, classes: int) -> Pictures:
+    """Pictures (N, 3, 32, 32), labels and file names of one CIFAR file."""
+    content = load_pickle(data, name)
+    pixels = content.get("data")
+    if (
+        not isinstance(pixels, np.ndarray)
+        or pixels.dtype != np.uint8
+        or pixels.shape[1:] != (3072,)
+    ):
+        raise InputError(f"{name}: `data` is not an array of N × 3072 bytes")
+    labels = _label_tensor(content.get(key), name, key, len(pixels), classes)
+    files = content.get("filenames")
+    if not isinstance(files, list) or len(files) != len(pixels):
+        raise InputError(f"{name}: `filenames` are not {len(pixels)} strings")
+    ids = [_text(file, name, "filenames") for file in files]
+    return torch.from_numpy(pixels).view(-1, 3, 32, 32), labels, ids
+
+
+def _label_tensor(labels: Any, name: str, key: str, count: int, classes: int) -> Tensor:
+    if isinstance(labels, list) and all(type(label) is int for label in labels):
+        labels = np.array(labels, dtype=object)
+    if (
+        not isinstance(labels, np.ndarray)
+        or labels.shape != (count,)
+        or labels.dtype.kind not in "Oiu"
+    ):
+        raise InputError(f"{name}: `{key}` are not {count} whole numbers")
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        at = wrong[0]
+        raise InputError(f"{name}: {key}[{at}]={labels[at]}: must be from 0 to {classes - 1}")
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _cifar_names(root: Path, file: str, key: str, verify: bool) -> tuple[str, ...]:
+    path = find(root, [file])
+    return parse_names(read_bytes(path, MD5[file] if verify else None), str(path), key)
+
+
+def parse_names(data: bytes, name: str, key: str) -> tuple[str, ...]:
+    """The class names of a CIFAR meta file."""
+    names = load_pickle(data, name).get(key)
+    if not isinstance(names, list) or not names:
+        raise InputError(f"{name}: `{key}` is not a list of class names")
+    return tuple(_text(each, name, key) for each in names)
+
+
+def _text(value: Any, name: str, key: str) -> str:
+    try:
+        return value if isinstance(value, str) else bytes.decode(value)
+    except (TypeError, UnicodeDecodeError):
+        raise InputError(f"{name}: `{key}` holds something that is not UTF-8 text") from None
+
+
+def _join_cifar(
+    parts: list[Pictures], names: tuple[str, ...], name: str, mean: Any, std: Any
+) -> Examples:
+    inputs, labels, ids = zip(*parts, strict=True)
+    flat = tuple(each for part in ids for each in part)
+    return Examples(torch.cat(inputs), torch.cat(labels), names, None, flat, name, mean, std)
+
+
+def _human(clean: Examples, root: Path, file: str, key: str) -> Examples:
+    path = find(root, [file, f"{clean.name.split('/')[0]}n/{file}"])
+    human, true = parse_human(read_bytes(path), str(path), key, len(clean), clean.num_classes)
+    if not torch.equal(true, clean.labels):
+        at = int((true != clean.labels).nonzero()[0])
+        raise InputError(f"{path}: clean_label[{at}]={true[at]}, but CIFAR says {clean.labels[at]}")
+    return Examples(
+        clean.inputs, human, clean.class_names, clean.labels, clean.ids,
+        f"{clean.name.replace('/', 'n/')}:{key}", clean.mean, clean.std,
+    )  # fmt: skip
+
+
+def parse_human(
+    data: bytes, name: str, key: str, count: int, classes: int
+) -> tuple[Tensor, Tensor]:
+    """(human labels, clean labels) of a CIFAR-N file."""
+    content = load_torch(data, name)
+    if key not in content:
+        known = ", ".join(sorted(content))[:200]
+        raise InputError(f"{name}: has no {key!r}, only {known}; the public file has it")
+    human = _label_tensor(content[key], name, key, count, classes)
+    return human, _label_tensor(content.get("clean_label"), name, "clean_label", count, classes)
+
+
+CLOTHING_FOLDERS = ("clothing1m", "Clothing1M")
+CLOTHING_LISTS = {
+    "train": ("noisy_train_key_list.txt", "noisy_label_kv.txt"),
+    "clean_train": ("clean_train_key_list.txt", "clean_label_kv.txt"),
+    "valid": ("clean_val_key_list.txt", "clean_label_kv.txt"),
+    "test": ("clean_test_key_list.txt", "clean_label_kv.txt"),
+}
+CLOTHING_NAMES = "category_names_eng.txt"
+
+
+def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None) -> Examples:
+    """The noisy `train`, or the clean `clean_train`, `valid`, `test`; pictures stay on disk.
+
+    The train splits come as size × size, for augmentation to cut 224 out of 256; the others as
+    their middle 7/8.
+    """
+    keys_file, labels_file = CLOTHING_LISTS[split]
+    names = tuple(
+        line.strip() for line in read_lines(_find_clothing(root, CLOTHING_NAMES)) if line.strip()
+    )
+    path = _find_clothing(root, labels_file)
+    labels = parse_labels(read_lines(path), str(path), len(names))
+    path = _find_clothing(root, keys_file)
+    keys = parse_keys(read_lines(path), str(path))
+    chosen = []
+    for line, key in keys:
+        if key not in labels:
+            raise InputError(f"{path}, line {line}: {key!r} has no label in {labels_file}")
+        chosen.append(labels[key])
+    files = tuple(key for _, key in keys)
+    crop = crop or (size if split.endswith("train") else size * 7 // 8)
+    return Examples(
+        ImageFiles(find(root, CLOTHING_FOLDERS), files, size, crop),
+        torch.tensor(chosen, dtype=torch.int64),
+        names,
+        ids=files,
+        name=f"clothing1m/{split}",
+        mean=(0.6959, 0.6537, 0.6371),
+        std=(0.3113, 0.3192, 0.3214),
+    )
+
+
+def _find_clothing(root: Path, file: str) -> Path:
+    return find(
+        root, [f"{top}/{sub}{file}" for top in CLOTHING_FOLDERS for sub in ("", "annotations/")]
+    )
+
+
+def parse_keys(lines: list[str], name: str) -> list[tuple[int, str]]:
+    """(line number, path) of every line that is not empty; paths must stay inside the folder.
+
+    >>> parse_keys(["images/0/00/1.jpg", ""], "keys.txt")
+    [(1, 'images/0/00/1.jpg')]
+    """
+    keys = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    if not keys:
+        raise InputError(f"{name}: no paths in it")
+    for number, key in keys:
+        path = PurePosixPath(key)
+        if path.is_absolute() or ".." in path.parts or "\\" in key or "\0" in key:
+            raise InputError(f"{name}, line {number}: {key[:80]!r} leads out of the set's folder")
+    return keys
+
+
+def parse_labels(lines: list[str], name: str, classes: int) -> dict[str, int]:
+    """Lines `path label`.
+
+    >>> parse_labels(["images/0/00/1.jpg 3"], "kv.txt", classes=14)
+    {'images/0/00/1.jpg': 3}
+    """
+    labels = {}
+    for number, line in enumerate(lines, 1):
+        key, _, label = line.strip().rpartition(" ")
+        if not key and not label:
+            continue
+        if not (
+            label.isascii() and label.isdigit() and len(label) < 9 and int(label) < classes and key
+        ):
+            raise InputError(
+                f"{name}, line {number}: {line[:80]!r}: must be `path label`, "
+                f"the label from 0 to {classes - 1}"
+            )
+        labels[key.strip()] = int(label)
+    return labels
