@@ -1,5 +1,7 @@
 """Label noise of networks: every estimate is held to the exact expectation of a linear model, or to a limit."""
 
+from types import SimpleNamespace
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -21,7 +23,7 @@ from bayesmooth.labelnoise import (
 )
 from bayesmooth.losses import LOSSES
 from bayesmooth.models import MODELS
-from bayesmooth.posterior import Posterior
+from bayesmooth.posterior import Posterior, recompute_batchnorm
 from bayesmooth.theory.links import Categorical
 from bayesmooth.theory.noise import second_order_noise
 
@@ -155,6 +157,64 @@ def test_batchnorm_and_dropout_are_in_eval_mode_and_come_back_as_they_were() -> 
         assert noise.logits.equal(model(x))
     alone = label_noise(model, spread(model, 0.1), x[:1], quiet=True)
     torch.testing.assert_close(alone.expected, noise.expected[:1])
+
+
+def test_the_mean_and_each_draw_have_batchnorm_statistics_of_their_own() -> None:
+    model, x = network(nn.BatchNorm1d(8)), torch.randn(64, D)
+    q, before = spread(model, 0.3), {n: v.clone() for n, v in model.state_dict().items()}
+    noise = label_noise(model, q, x, samples=4, linearised=2, batchnorm=[x], quiet=True)
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    model.eval()
+    with torch.no_grad():
+        recompute_batchnorm(model, [x])
+        torch.testing.assert_close(noise.logits, model(x))
+        at_mean = label_noise(model, q, x, samples=4, linearised=2, quiet=True)
+        draws = []
+        for number in range(4):
+            with q.sample(model, number, antithetic=True):
+                recompute_batchnorm(model, [x])
+                draws.append(model(x).softmax(-1))
+    torch.testing.assert_close(noise.averaged, torch.stack(draws).mean(0), atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(noise.averaged, at_mean.averaged, atol=1e-2)
+    torch.testing.assert_close(noise.linearised, at_mean.linearised)  # the mean's statistics
+
+
+def test_own_statistics_do_not_depend_on_how_the_data_is_cut() -> None:
+    model, x = network(nn.BatchNorm1d(8)), torch.randn(64, D)
+    settings = {"samples": 4, "linearised": 2, "batchnorm": [x], "quiet": True}
+    whole = label_noise(model, spread(model, 0.3), x, **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunking, "CHUNK_BYTES", 1)
+        cut = label_noise(model, spread(model, 0.3), x, batch_size=10, **settings)
+    for column in ("logits", "expected", "linearised"):
+        torch.testing.assert_close(getattr(cut, column), getattr(whole, column))
+    with pytest.raises(InputError, match="batchnorm: a list_iterator is empty after"):
+        label_noise(model, spread(model, 0.3), x, batchnorm=iter([x]), quiet=True)
+
+
+class Wordy(nn.Module):
+    """Calls like Hugging Face's: keywords in, an object out."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, features: Tensor, scale: float) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.inner(features * scale))
+
+
+def test_dicts_go_in_and_objects_with_logits_come_out() -> None:
+    model, x = network(), torch.randn(9, D)
+    net, labels = Wordy(model), torch.arange(9) % K
+    loader = [
+        {"features": x[i : i + 4], "scale": 1.0, "labels": labels[i : i + 4]} for i in (0, 4, 8)
+    ]
+    noise = label_noise(net, spread(net, 0.1), loader, linearised=2, quiet=True)
+    plain = label_noise(model, spread(model, 0.1), x, linearised=2, quiet=True)
+    assert noise.label is not None
+    assert noise.label.equal(labels)
+    for column in ("index", "logits", "expected", "linearised"):
+        torch.testing.assert_close(getattr(noise, column), getattr(plain, column))
 
 
 def test_without_variance_there_is_no_noise() -> None:

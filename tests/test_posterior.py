@@ -1,11 +1,16 @@
+from collections import OrderedDict
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from bayesmooth import metrics, posterior
 from bayesmooth.errors import InputError
+from bayesmooth.labelnoise import label_noise
 from bayesmooth.optim import IVON
 from bayesmooth.posterior import Posterior, recompute_batchnorm
+from bayesmooth.theory import Bernoulli, Gaussian, Poisson
 
 
 def gaussian(model, std=0.1):
@@ -18,6 +23,18 @@ def model():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Linear(4, 3)
+
+
+def batchnorm_network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+
+def logit_network(outputs):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, outputs))
 
 
 def weights_of(model):
@@ -103,9 +120,7 @@ def test_prediction_keeps_mode_statistics_and_gradients_as_they_were():
 
 def test_statistics_recomputed_at_the_mean_are_those_of_the_mean():
     """Under samples the running variance holds the noise too; recomputed it is the data's own."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    net = batchnorm_network()
     x = torch.randn(256, 4, generator=torch.Generator().manual_seed(0))
     optimizer = IVON(net.parameters(), 0.0, 10, hess_init=0.5, seed=0)
 
@@ -124,9 +139,7 @@ def test_statistics_recomputed_at_the_mean_are_those_of_the_mean():
 
 
 def test_each_draw_can_have_its_own_statistics():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    net = batchnorm_network()
     x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
     posterior, by_hand = gaussian(net, 0.3), []
     for index in range(4):
@@ -212,7 +225,7 @@ def test_nonsense_is_refused(model):
         good.predict(model, torch.zeros(1, 4), 0)
     with pytest.raises(InputError, match="only a mean or only a std"):
         Posterior(good.mean, {})
-    with pytest.raises(InputError, match="negative or NaN"):
+    with pytest.raises(InputError, match="negative entries"):
         Posterior(good.mean, {name: -s for name, s in good.std.items()})
     with pytest.raises(InputError, match="must be equal"):
         Posterior(good.mean, {name: torch.zeros(1, 9) for name in good.std})
@@ -269,9 +282,215 @@ def test_between_two_draws_the_weights_are_back(model):
 
 
 def test_batches_for_batchnorm_that_would_run_out_are_refused():
-    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    x = torch.zeros(5, 4)
+    net, x = batchnorm_network(), torch.zeros(5, 4)
     with pytest.raises(InputError, match="a generator is empty after the first draw; give a list"):
         gaussian(net).predict(net, x, 4, batchnorm=(part for part in [x]))
     with pytest.raises(InputError, match="no batches"):
         gaussian(net).predict(net, [], 4)
+
+
+@pytest.mark.parametrize(
+    "link", [Bernoulli(), Gaussian(), Poisson()], ids=lambda k: type(k).__name__
+)
+def test_the_average_is_that_of_the_links_mean(link):
+    net, x = logit_network(1), torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    q, by_hand = gaussian(net), []
+    for index in range(4):
+        with q.sample(net, index), torch.no_grad():
+            by_hand.append(link.mean(net(x)))
+    averaged = q.predict(net, x, 4, antithetic=False, link=link)
+    torch.testing.assert_close(averaged, torch.stack(by_hand).mean(0))
+
+
+@pytest.mark.parametrize("squeeze", [False, True])
+def test_a_softmax_over_one_output_is_refused_as_it_would_always_be_one(squeeze):
+    net = logit_network(1)
+    if squeeze:
+        net.append(nn.Flatten(0))
+    with pytest.raises(InputError, match=r"classes ≥ 2\); use link=Bernoulli"):
+        gaussian(net).predict(net, torch.zeros(5, 4))
+
+
+class Wordy(nn.Module):
+    """Calls like Hugging Face's: keywords in, an object out."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, features, scale=1.0):
+        return SimpleNamespace(logits=self.inner(features * scale))
+
+
+def test_dicts_go_in_and_objects_with_logits_come_out(model):
+    net, x = Wordy(model), torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    plain = gaussian(model).predict(model, 2 * x, 4)
+    batch = {"features": x, "scale": 2.0, "labels": torch.zeros(6)}
+    assert torch.equal(gaussian(net).predict(net, batch, 4), plain)
+    halves = [{"features": half, "scale": 2.0} for half in x.split(3)]
+    torch.testing.assert_close(gaussian(net).predict(net, halves, 4), plain)
+
+
+def test_a_loaders_batches_will_do_and_what_is_no_batch_is_named(model):
+    x, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(6)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=3)
+    q = gaussian(model)
+    torch.testing.assert_close(q.predict(model, loader, 4), q.predict(model, x, 4))
+    with pytest.raises(InputError, match="a batch is a str"):
+        q.predict(model, ["x"], 4)
+    tuples = nn.Sequential(nn.Linear(4, 3), nn.AdaptiveMaxPool1d(2, return_indices=True))
+    with pytest.raises(
+        InputError, match=r"returned a tuple: must be logits, or an object .* \.logits"
+    ):
+        gaussian(tuples).predict(tuples, x, 4)
+
+
+def compiled(model):
+    return torch.compile(model, backend="eager")
+
+
+def parallel(model):
+    return nn.Sequential(OrderedDict(module=model))  # the names that DDP gives
+
+
+@pytest.mark.parametrize("wrap", [compiled, parallel])
+def test_a_posterior_follows_its_model_into_a_wrapper_and_out(wrap):
+    net, x = logit_network(3), torch.ones(2, 4)
+    wrapped, plain = wrap(net), gaussian(net).predict(net, x, 4)
+    assert [*gaussian(wrapped).mean] != [*gaussian(net).mean]
+    assert torch.equal(gaussian(net).predict(wrapped, x, 4), plain)
+    assert torch.equal(gaussian(wrapped).predict(net, x, 4), plain)
+    torch.testing.assert_close(
+        label_noise(wrapped, gaussian(net), x, linearised=2, quiet=True).linearised,
+        label_noise(net, gaussian(net), x, linearised=2, quiet=True).linearised,
+    )
+
+
+def test_a_posterior_may_name_a_tied_weight_by_either_name():
+    net = nn.ModuleDict({"read": nn.Linear(4, 4, bias=False), "write": nn.Linear(4, 4, bias=False)})
+    net["write"].weight = net["read"].weight
+    before = net["read"].weight.detach().clone()
+    for name in ("read.weight", "write.weight"):
+        q = Posterior({name: before}, {name: torch.ones(4, 4)})
+        with q.sample(net):
+            assert not torch.equal(net["read"].weight, before)
+            assert net["read"].weight is net["write"].weight
+        assert torch.equal(net["read"].weight, before)
+
+
+def test_weights_that_share_memory_are_refused():
+    memory = torch.arange(12.0)
+    net = nn.ParameterDict({"a": nn.Parameter(memory[:8]), "b": nn.Parameter(memory[4:])})
+    with pytest.raises(InputError, match="a and b: share memory"), gaussian(net).sample(net):
+        pass
+    wide = nn.ParameterDict({"a": nn.Parameter(torch.zeros(1).expand(3))})
+    with pytest.raises(InputError, match="a: share memory"), gaussian(wide).at_mean(wide):
+        pass
+    apart = nn.ParameterDict({"a": nn.Parameter(memory[0::2]), "b": nn.Parameter(memory[1::2])})
+    with gaussian(apart).sample(apart):
+        assert not torch.equal(memory, torch.arange(12.0))
+    assert torch.equal(memory, torch.arange(12.0))
+
+
+def test_weights_moved_inside_a_context_are_the_mean_afterwards(model):
+    before, q = model.weight.detach().clone(), gaussian(model)
+    with q.sample(model):
+        model.weight.data = model.weight.data.clone()
+    assert torch.equal(model.weight, before)
+    with q.sample(model):
+        model.double()
+    assert torch.equal(model.weight, before.double())
+
+
+def test_weights_replaced_inside_a_context_are_an_error(model):
+    q = gaussian(model)
+    with pytest.raises(InputError, match="weight: was replaced"), q.sample(model):
+        model.weight = nn.Parameter(model.weight.detach().clone())
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("mean", float("nan"), "the mean has NaN or infinite entries"),
+        ("std", float("inf"), "the std has NaN or infinite entries"),
+        ("std", float("nan"), "the std has NaN or infinite entries"),
+    ],
+)
+def test_numbers_that_are_none_are_refused_also_in_a_file(model, tmp_path, part, value, message):
+    from safetensors.torch import save_file
+
+    good = gaussian(model)
+    parts = {"mean": dict(good.mean), "std": dict(good.std)}
+    parts[part]["weight"] = torch.full((3, 4), value)
+    with pytest.raises(InputError, match=f"weight: {message}"):
+        Posterior(**parts)
+    path = tmp_path / "q.safetensors"
+    tensors = {f"{p}.{n}": t for p, values in parts.items() for n, t in values.items()}
+    save_file(tensors, path, {"format": posterior.FORMAT})
+    with pytest.raises(InputError, match=rf"q\.safetensors: weight: {message}"):
+        Posterior.load(path)
+
+
+@pytest.mark.parametrize("key", ["weight", "mean.", "sigma.weight"])
+def test_odd_entries_of_a_file_are_named(tmp_path, key):
+    from safetensors.torch import save_file
+
+    save_file({key: torch.zeros(2)}, tmp_path / "q.safetensors", {"format": posterior.FORMAT})
+    with pytest.raises(InputError, match=f"has an entry '{key}'"):
+        Posterior.load(tmp_path / "q.safetensors")
+
+
+def test_odd_keys_and_values_are_named():
+    with pytest.raises(InputError, match="0: must be the name of a parameter"):
+        Posterior({0: torch.zeros(1), "a": torch.zeros(1)}, {0: torch.zeros(1)})
+    with pytest.raises(InputError, match="a: the mean must be a tensor of floating-point numbers"):
+        Posterior({"a": [1.0]}, {"a": torch.zeros(1)})
+    with pytest.raises(InputError, match="a: the std must be a tensor of floating-point numbers"):
+        Posterior({"a": torch.zeros(1)}, {"a": torch.zeros(1, dtype=torch.int64)})
+
+
+def test_means_that_are_views_of_one_buffer_are_saved(tmp_path):
+    flat = torch.arange(6.0)
+    q = Posterior({"a": flat[:4], "b": flat[2:]}, {"a": torch.ones(4), "b": torch.ones(4)})
+    q.save(tmp_path / "q.safetensors")
+    assert torch.equal(Posterior.load(tmp_path / "q.safetensors").mean["b"], flat[2:])
+
+
+def test_predictions_draw_noise_that_training_and_evaluation_never_drew(model):
+    """Else the draws that predict are those that the weights were fitted under."""
+    optimizer = IVON(model.named_parameters(), 0.0, 100, beta2=1.0, seed=3)
+    q, mean = optimizer.posterior(), weights_of(model)
+    noise = {}
+    for step in range(3):
+        for train in (True, False):
+            with optimizer.sampled_params(train=train):
+                noise[step, train] = weights_of(model) - mean
+                model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+    for index in range(4):
+        with q.sample(model, index, seed=3):
+            drawn = weights_of(model) - mean
+        assert not any(torch.allclose(drawn.abs(), e.abs(), atol=1e-4) for e in noise.values())
+
+
+def test_statistics_are_computed_once_per_draw_however_many_chunks(monkeypatch):
+    net, x = batchnorm_network(), torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    q, computed, real = gaussian(net, 0.3), [], posterior.recompute_batchnorm
+    whole = q.predict(net, x, 4, batchnorm=[x])
+    monkeypatch.setattr(posterior, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(
+        posterior, "recompute_batchnorm", lambda *given: [computed.append(1), real(*given)]
+    )
+    torch.testing.assert_close(q.predict(net, x.split(16), 4, batchnorm=[x]), whole)
+    assert len(computed) == 4
+
+
+def test_statistics_that_cannot_be_recomputed_stay_what_they_were():
+    net = batchnorm_network()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(InputError, match="no batch for BatchNorm"):
+        recompute_batchnorm(net, [])
+    with pytest.raises(RuntimeError):
+        recompute_batchnorm(net, [torch.zeros(5, 4), torch.zeros(5, 3)])
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    assert net[1].momentum == 0.1

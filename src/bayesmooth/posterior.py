@@ -13,18 +13,27 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 from bayesmooth.randomness import PREDICTION, standard_normal
+from bayesmooth.theory.links import Categorical, Link
 
 FORMAT = "bayesmooth.posterior.1"
-CHUNK_BYTES = 64 << 20  # inputs kept while all draws pass over them: each draw is made once a chunk
+CHUNK_BYTES = (
+    64 << 20
+)  # inputs kept while all draws pass over them: each draw is made once per chunk
+CATEGORICAL = Categorical()
+# what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
+WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 Part = TypeVar("Part")
+Inputs = Tensor | Mapping[str, Any]
+"""What a model is called with: one tensor, or keyword arguments."""
 
 
 @dataclass(frozen=True)
 class Posterior:
     """q(θ) = N(mean, diag std²), by the names of the model's parameters.
 
-    Parameters that it does not name (frozen ones) are points: sampling leaves them as they are.
+    Parameters that it does not name (frozen ones) are points: sampling leaves them as they are. The model may be
+    compiled, or wrapped in DDP, when the posterior was not, and the other way round.
 
     >>> model = nn.Linear(2, 3)
     >>> mean = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -37,17 +46,15 @@ class Posterior:
     std: Mapping[str, Tensor]
 
     def __post_init__(self) -> None:
-        if self.mean.keys() != self.std.keys():
-            odd = sorted(self.mean.keys() ^ self.std.keys())
-            raise InputError(f"{odd[0]}: has only a mean or only a std; give both for every weight")
-        for name, std in self.std.items():
-            if std.shape != self.mean[name].shape:
+        for name in [*self.mean, *self.std]:
+            if not isinstance(name, str):
+                raise InputError(f"{name!r}: must be the name of a parameter, a string")
+            if name not in self.mean or name not in self.std:
                 raise InputError(
-                    f"{name}: mean of shape {tuple(self.mean[name].shape)}, std of shape "
-                    f"{tuple(std.shape)}; they must be equal"
+                    f"{name}: has only a mean or only a std; give both for every weight"
                 )
-            if not bool((std >= 0).all()):
-                raise InputError(f"{name}: std has negative or NaN entries; it must be ≥ 0")
+        for name, mean in self.mean.items():
+            _check_gaussian(name, mean, self.std[name])
 
     @contextmanager
     def sample(
@@ -62,69 +69,69 @@ class Posterior:
             name: moved.add_(self.mean[name].to(moved))
             for name, moved in self.deviations(model, pair, seed=seed, sign=sign).items()
         }
-        with _weights(model, draws):
+        with _weights(model, self.targets(model), draws):
             yield
 
     def deviations(
         self, model: nn.Module, index: int = 0, *, seed: int = 0, sign: float = 1.0
     ) -> dict[str, Tensor]:
-        """σe of draw number `index`, by the names of the model's parameters: what `sample` adds to the mean."""
+        """σe of draw number `index`, by this posterior's names: what `sample` adds to the mean."""
         noise = {
             name: standard_normal(
                 param.detach(), seed=seed, stream=stream, step=index, draw=PREDICTION, sign=sign
             )
-            for stream, (name, param) in enumerate(self._targets(model).items())
+            for stream, (name, param) in enumerate(self.targets(model).items())
         }
         return {name: e.mul_(self.std[name].to(e)) for name, e in noise.items()}
 
     @contextmanager
     def at_mean(self, model: nn.Module) -> Iterator[None]:
         """Inside, the model's weights are the mean; afterwards they are what they were."""
-        self._targets(model)
-        with _weights(model, self.mean):
+        with _weights(model, self.targets(model), self.mean):
             yield
 
     @torch.no_grad()
     def predict(
         self,
         model: nn.Module,
-        inputs: Tensor | Iterable[Tensor],
+        inputs: Any,
         samples: int = 64,
         *,
+        link: Link = CATEGORICAL,
         antithetic: bool = True,
         seed: int = 0,
-        batchnorm: Iterable[Tensor] | None = None,
+        batchnorm: Iterable[Any] | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> Tensor:
-        """Class probabilities averaged over `samples` draws, for a batch or an iterable of batches.
+        """E_q[A′(f(θ))] over `samples` draws, one row per example: class probabilities, for a model of logits.
 
-        They are float32, of a float64 model float64. Batches are read once, CHUNK_BYTES of them at a time, and all
-        draws pass over these: memory grows neither with the samples nor with the inputs. `tick` is called after each
-        draw, when the weights are back.
+        `inputs` is a batch or an iterable of batches. A batch is a tensor, a dict of the model's arguments (its
+        "labels" are left out), or (inputs, labels, …) as a loader gives it. The model returns logits, or an object
+        that has them as `.logits`; their last axis is that of the classes. `link` says what they mean:
+        `Categorical()` is the softmax, `Bernoulli()` is for networks trained with binary cross-entropy,
+        `Gaussian()` for regression, `Poisson()` for counts (all in `bayesmooth.theory`).
+
+        Averages are float32, of a float64 model float64. Batches are read once, CHUNK_BYTES of them at a time, and
+        all draws pass over these: memory grows neither with the samples nor with the inputs. `tick` is called after
+        each draw, when the weights are back.
 
         The model is in eval mode meanwhile. BatchNorm layers use the running statistics that training left, gathered
-        under samples; with `batchnorm`, batches of training inputs (a list, read once a draw), each draw computes
-        its own.
+        under samples; with `batchnorm`, batches of training inputs (a list or a loader, read once per draw), each
+        draw computes its own.
         """
         if samples < 1:
             raise InputError(
                 f"samples={samples}: must be ≥ 1; use at_mean for the mean's prediction"
             )
-        if isinstance(batchnorm, Iterator):
-            raise InputError(
-                f"batchnorm: a {type(batchnorm).__name__} is empty after the first draw; "
-                "give a list or a loader"
-            )
-        batches = [inputs] if isinstance(inputs, Tensor) else inputs
-        averages = []
+        statistics, averages = Statistics(model, batchnorm), []
+        batches = [inputs] if isinstance(inputs, Tensor | Mapping) else inputs
         with evaluating(model), statistics_kept(model):
-            for chunk in chunks(batches, lambda batch: batch):
-                total = torch.zeros(())
+            for chunk in chunks(map(inputs_of, batches), lambda batch: batch):
+                placed, total = [to_device(batch, model) for batch in chunk], torch.zeros(())
                 for index in range(samples):
                     with self.sample(model, index, seed=seed, antithetic=antithetic):
-                        if batchnorm is not None:
-                            recompute_batchnorm(model, batchnorm)
-                        total = torch.cat([_probabilities(model(x)) for x in chunk]) + total
+                        statistics.use(index)
+                        total = torch.cat([_expected(model, x, link) for x in placed]) + total
                     tick()
                 averages.append(total / samples)
         if not averages:
@@ -133,8 +140,12 @@ class Posterior:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file."""
-        tensors = {f"mean.{name}": t.contiguous() for name, t in self.mean.items()}
-        tensors |= {f"std.{name}": t.contiguous() for name, t in self.std.items()}
+        parts = {"mean": self.mean, "std": self.std}
+        tensors = {
+            f"{part}.{name}": t.detach().clone(memory_format=torch.contiguous_format)
+            for part, values in parts.items()
+            for name, t in values.items()  # clones, as a file takes no two views of the same memory
+        }
         require("safetensors.torch", "train").save_file(tensors, str(path), {"format": FORMAT})
 
     @classmethod
@@ -151,59 +162,144 @@ class Posterior:
             raise InputError(f"{path}: format {form!r}, expected {FORMAT!r}; write it with save()")
         parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}}
         for key, tensor in tensors.items():
-            part, name = key.split(".", 1)
+            part, _, name = key.partition(".")
+            if part not in parts or not name:
+                raise InputError(
+                    f"{path}: has an entry {key!r}: must be mean.… or std.…; write it with save()"
+                )
             parts[part][name] = tensor
-        return cls(parts["mean"], parts["std"])
+        try:
+            return cls(parts["mean"], parts["std"])
+        except InputError as problem:
+            raise InputError(f"{path}: {problem}") from None
 
-    def _targets(self, model: nn.Module) -> dict[str, Tensor]:
-        """The model's parameters that this posterior names."""
-        own = dict(model.named_parameters())
-        for name, mean in self.mean.items():
-            if name not in own:
+    def targets(self, model: nn.Module) -> dict[str, Tensor]:
+        """The model's parameters that this posterior names, by its own names, in the model's order."""
+        own = dict(model.named_parameters(remove_duplicate=False))
+        plain: dict[str, str] = {}  # what a parameter is called without its wrappers
+        for name in own:
+            plain.setdefault(_unwrapped(name), name)
+        found = {name if name in own else plain.get(_unwrapped(name)): name for name in self.mean}
+        for there, name in found.items():
+            mean = self.mean[name]
+            if there is None:
                 raise InputError(
                     f"{name}: not a parameter of this {type(model).__name__}; the posterior belongs to another model"
                 )
-            if own[name].shape != mean.shape:
+            if own[there].shape != mean.shape:
                 raise InputError(
-                    f"{name}: {tuple(own[name].shape)} in the model, {tuple(mean.shape)} in the posterior; "
+                    f"{name}: {tuple(own[there].shape)} in the model, {tuple(mean.shape)} in the posterior; "
                     "it belongs to another model"
                 )
-        return {name: p for name, p in own.items() if name in self.mean}  # a file sorts its names
+        targets: dict[str, Tensor] = {
+            found[there]: param for there, param in own.items() if there in found
+        }
+        refuse_overlaps(targets)
+        return targets
 
 
-def chunks(parts: Iterable[Part], inputs: Callable[[Part], Tensor]) -> Iterator[list[Part]]:
+class Statistics:
+    """BatchNorm's statistics of each draw, from the same batches: computed once, then looked up."""
+
+    def __init__(self, model: nn.Module, batches: Iterable[Any] | None) -> None:
+        if isinstance(batches, Iterator):
+            raise InputError(
+                f"batchnorm: a {type(batches).__name__} is empty after the first draw; "
+                "give a list or a loader"
+            )
+        self.model, self.batches = model, batches
+        self.known: dict[int | None, list[Tensor]] = {}
+
+    def use(self, draw: int | None = None) -> None:
+        """Put those of this draw in place, whose weights the model has now; None is the mean."""
+        if self.batches is None:
+            return
+        buffers = [buffer for norm in _norms(self.model) for buffer in norm.buffers()]
+        if draw not in self.known:
+            recompute_batchnorm(self.model, self.batches)
+            self.known[draw] = [buffer.clone() for buffer in buffers]
+        for buffer, value in zip(buffers, self.known[draw], strict=True):
+            buffer.copy_(value)
+
+
+def recompute_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
+    """BatchNorm's running statistics anew, over these batches, at the weights the model has now.
+
+    Training leaves statistics gathered under samples. They suit averaged predictions; before predicting at the
+    mean, call this. `Posterior.predict(batchnorm=…)` does it for every draw. Batches are as there: a loader of
+    training batches will do.
+    """
+    norms = _norms(model)
+    momenta = [norm.momentum for norm in norms]
+    before = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
+    with evaluating(model), torch.no_grad():
+        try:
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.momentum = None  # the plain average over batches
+                norm.training = True
+            for batch in batches if norms else ():
+                call(model, to_device(inputs_of(batch), model))
+            if any(norm.num_batches_tracked == 0 for norm in norms):
+                raise InputError("no batch for BatchNorm's statistics; give one at least")
+        except BaseException:
+            for buffer, value in before:
+                buffer.copy_(value)
+            raise
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
+
+
+def inputs_of(batch: Any) -> Inputs:
+    """What of a batch goes into the model: all but labels."""
+    if isinstance(batch, Mapping):
+        return {key: value for key, value in batch.items() if key != "labels"}
+    first = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    if not isinstance(first, Tensor | Mapping):
+        raise InputError(
+            f"a batch is a {type(batch).__name__}: must be a tensor, a dict, or (inputs, labels, …)"
+        )
+    return first
+
+
+def call(model: nn.Module, inputs: Inputs) -> Any:
+    """The model's output, whatever it is."""
+    return model(inputs) if isinstance(inputs, Tensor) else model(**inputs)
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in what a model returned."""
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        raise InputError(
+            f"the model returned a {type(output).__name__}: must be logits, or an object that has them as .logits"
+        )
+    return logits
+
+
+def to_device(inputs: Inputs, model: nn.Module) -> Inputs:
+    """The inputs where the model's weights are."""
+    device = next(model.parameters()).device
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    return {key: v.to(device) if isinstance(v, Tensor) else v for key, v in inputs.items()}
+
+
+def chunks(parts: Iterable[Part], inputs: Callable[[Part], Inputs]) -> Iterator[list[Part]]:
     """Consecutive parts whose inputs come to CHUNK_BYTES, the last of them less."""
     chunk: list[Part] = []
     size = 0
     for part in parts:
         chunk.append(part)
-        size += inputs(part).nbytes
+        found = inputs(part)
+        tensors = [found] if isinstance(found, Tensor) else found.values()
+        size += sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
         if size >= CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def recompute_batchnorm(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    """BatchNorm's running statistics anew, over these batches, at the weights the model has now.
-
-    Training leaves statistics gathered under samples. They suit averaged predictions; before predicting at the
-    mean, call this. `Posterior.predict(batchnorm=…)` does it for every draw.
-    """
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    momenta = [norm.momentum for norm in norms]
-    with evaluating(model), torch.no_grad():
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # the plain average over batches
-            norm.training = True
-        try:
-            for inputs in batches if norms else ():
-                model(inputs)
-        finally:
-            for norm, momentum in zip(norms, momenta, strict=True):
-                norm.momentum = momentum
 
 
 def parameter_names(
@@ -225,23 +321,87 @@ def parameter_names(
     }
 
 
-def _probabilities(logits: Tensor) -> Tensor:
-    """Softmax, wide enough to be summed: 64 rows in bfloat16 would miss one by a hundredth."""
-    return logits.softmax(-1, torch.promote_types(logits.dtype, torch.float32))
+def refuse_overlaps(named: Mapping[str, Tensor]) -> None:
+    """No two tensors may share memory: one place cannot hold the draws of both."""
+    sharing: dict[int, list[str]] = {}
+    for name, tensor in named.items():
+        if type(tensor.data) is Tensor and tensor.numel():  # a shard has its place from torch
+            sharing.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
+    for names in sharing.values():
+        tensors = [named[name] for name in names]
+        if len(names) == 1 and 0 not in tensors[0].stride():
+            continue
+        size = tensors[0].untyped_storage().nbytes() // tensors[0].element_size()
+        places = torch.arange(size)
+        own = [
+            places.as_strided(t.shape, t.stride(), t.storage_offset()).flatten() for t in tensors
+        ]
+        if len(set(torch.cat(own).tolist())) < sum(map(len, own)):
+            raise InputError(
+                f"{' and '.join(names)}: share memory, and one place cannot hold two draws; tie weights by "
+                "using one Parameter, under one of its names"
+            )
+
+
+def _check_gaussian(name: str, mean: Any, std: Any) -> None:
+    for part, value in (("mean", mean), ("std", std)):
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            raise InputError(f"{name}: the {part} must be a tensor of floating-point numbers")
+        if not bool(value.isfinite().all()):
+            raise InputError(
+                f"{name}: the {part} has NaN or infinite entries; training has diverged, or the file is damaged"
+            )
+    if std.shape != mean.shape:
+        raise InputError(
+            f"{name}: mean of shape {tuple(mean.shape)}, std of shape {tuple(std.shape)}; they must be equal"
+        )
+    if not bool((std >= 0).all()):
+        raise InputError(f"{name}: the std has negative entries; it must be ≥ 0")
+
+
+def _expected(model: nn.Module, inputs: Inputs, link: Link) -> Tensor:
+    """A′(f) at the weights that the model has now, wide enough to be summed: bfloat16 would miss one by a hundredth."""
+    logits = logits_of(call(model, inputs))
+    if link.vector and (logits.ndim < 2 or logits.shape[-1] < 2):
+        raise InputError(
+            f"the model's output has the shape {tuple(logits.shape)}, and a softmax needs (batch, classes ≥ 2); use "
+            "link=Bernoulli() after binary cross-entropy, Gaussian() for a regression (from bayesmooth.theory)"
+        )
+    return link.mean(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+
+
+def _unwrapped(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def _norms(model: nn.Module) -> list[_BatchNorm]:
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
 
 
 @contextmanager
-def _weights(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
-    """Other values in the same storage, and the old ones back, bit for bit."""
-    own = dict(model.named_parameters())
-    before = {name: own[name].detach().clone() for name in values}
+def _weights(
+    model: nn.Module, params: Mapping[str, Tensor], values: Mapping[str, Tensor]
+) -> Iterator[None]:
+    """Other values in the same storage, and the old ones back, bit for bit, also where the storage was changed."""
+    places = {name: params[name].data for name in values}
+    before = {name: place.clone() for name, place in places.items()}
     try:
-        for name, value in values.items():
-            own[name].data.copy_(value)
+        for name, place in places.items():
+            place.copy_(values[name])
         yield
     finally:
-        for name, value in before.items():
-            own[name].data.copy_(value)
+        for name, place in places.items():
+            place.copy_(before[name])
+            now = params[name].data
+            if now.data_ptr() != place.data_ptr():  # p.data = …, or model.double()
+                params[name].data = place.to(now)
+    kept = {id(param) for param in model.parameters()}
+    for name, param in params.items():
+        if id(param) not in kept:
+            raise InputError(
+                f"{name}: was replaced by another Parameter inside the context, which may hold a draw; "
+                "convert or replace weights outside"
+            )
 
 
 @contextmanager

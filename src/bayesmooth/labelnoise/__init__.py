@@ -1,6 +1,6 @@
 """Label noise of real networks: ε of every example, from a model and the Gaussian over its weights.
 
-The paper calls three things label noise; here they have three names, all signed (K entries an example that
+The paper calls three things label noise; here they have three names, all signed (K entries per example, which
 sum to zero) and all with the sign of eq:labelnoiseGLMGD, ε = A′(f(m)) − E_q[A′(f(θ))]: positive where the
 prediction at the mean is more certain than the averaged one.
 """

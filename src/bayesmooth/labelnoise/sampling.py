@@ -1,22 +1,55 @@
 """Draws of the weights passed over the data: expected, sampled and linearised noise."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.labelnoise.batches import Data, batches, count
 from bayesmooth.labelnoise.result import LabelNoise, join
-from bayesmooth.posterior import Posterior, chunks, evaluating
+from bayesmooth.posterior import (
+    Inputs,
+    Posterior,
+    Statistics,
+    call,
+    chunks,
+    evaluating,
+    inputs_of,
+    logits_of,
+    statistics_kept,
+    to_device,
+)
 from bayesmooth.progress import bar
 from bayesmooth.theory.links import Categorical
 
 TOGETHER = 8  # linearised draws that share one pass at the mean
 SAMPLES, BATCH_SIZE = 16, 256
 AT_ONCE = 128 << 10  # bytes of pictures under them: the tangents of a small batch stay in the cache
+
+
+@runtime_checkable
+class Indexed(Protocol):
+    """Labelled examples that give their inputs by position, like `bayesmooth.data.Examples`."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(N,) class numbers."""
+
+    def batch(self, index: Tensor) -> Tensor:
+        """The inputs at these positions."""
+
+
+Data = Indexed | Tensor | Iterable[Any]
+
+
+class Batch(NamedTuple):
+    """Some examples, with their positions in the data."""
+
+    inputs: Inputs
+    labels: Tensor | None
+    position: Tensor
 
 
 def label_noise(
@@ -30,7 +63,7 @@ def label_noise(
     >>> label_noise(model, q, torch.zeros(5, 2), quiet=True).expected.shape
     torch.Size([5, 3])
     """
-    passes = count(data, how.get("batch_size", BATCH_SIZE)) * (how.get("samples", SAMPLES) + 1)
+    passes = _count(data, how.get("batch_size", BATCH_SIZE)) * (how.get("samples", SAMPLES) + 1)
     with bar(passes, description="label noise", quiet=quiet) as shown:
         done = 0
 
@@ -53,34 +86,40 @@ def label_noise_chunks(
     seed: int = 0,
     linearised: int = 0,
     batch_size: int = BATCH_SIZE,
+    batchnorm: Iterable[Any] | None = None,
     tick: Callable[[int], None] = lambda batches: None,
 ) -> Iterator[LabelNoise]:
     """The label noise, one piece after the other, in memory that does not grow with the data.
 
-    `data` is an `Examples`, an iterable of (inputs, labels) or (inputs, labels, index) batches in a fixed
-    order, or a tensor of inputs. `samples` draws of the weights are averaged, `antithetic` in mirrored pairs,
-    in which the first-order part of the noise, far larger than ε, cancels. `linearised` is the number of
-    linearised draws (True: as many as samples); the first goes with `sampled`. The same seed gives the same
-    noise, however the data is cut into batches. The model is in eval mode meanwhile: no dropout, and
-    BatchNorm uses its running statistics for the mean and for every draw alike.
+    `data` is an `Examples`, a tensor of inputs, or an iterable of batches in a fixed order: (inputs, labels),
+    (inputs, labels, index), or dicts of the model's arguments with "labels" among them. `samples` draws of the
+    weights are averaged, `antithetic` in mirrored pairs, in which the first-order part of the noise, far larger
+    than ε, cancels. `linearised` is the number of linearised draws (True: as many as samples); the first belongs to
+    the same draw as `sampled`. The same seed gives the same noise, however the data is cut into batches.
+
+    The model is in eval mode meanwhile: no dropout, and BatchNorm uses the running statistics that training left, for
+    the mean and for every draw alike. With `batchnorm`, batches of training inputs (a list or a loader, read once per
+    draw), the mean and each draw have their own; linearised draws keep the mean's.
     """
     if samples < 2 or (antithetic and samples % 2):
         rule = "even and ≥ 2, as draws come in mirrored pairs" if antithetic else "≥ 2"
         raise InputError(f"samples={samples}: must be {rule}")
-    device = next(model.parameters()).device
     tangents = samples if linearised is True else int(linearised)
-    with evaluating(model), posterior.at_mean(model):
-        for chunk in chunks(batches(data, batch_size), lambda batch: batch.inputs):
-            on_device = [b.inputs.to(device) for b in chunk]
+    statistics = Statistics(model, batchnorm)
+    with evaluating(model), statistics_kept(model), posterior.at_mean(model):
+        for chunk in chunks(_batches(data, batch_size), lambda batch: batch.inputs):
+            placed = [to_device(batch.inputs, model) for batch in chunk]
 
-            def forward(inputs: list[Tensor] = on_device) -> Tensor:
+            def forward(draw: int | None = None, inputs: list[Inputs] = placed) -> Tensor:
+                statistics.use(draw)
                 tick(len(inputs))
-                return _logits(torch.cat([model(x) for x in inputs]))
+                return torch.cat([_logits(model, x) for x in inputs])
 
             logits = forward()
             columns = _draws(model, posterior, forward, logits, samples, antithetic, seed)
             if tangents:
-                columns |= _linear_draws(model, posterior, on_device, logits, tangents, seed)
+                statistics.use()
+                columns |= _linear_draws(model, posterior, placed, logits, tangents, seed)
             labels = [b.labels for b in chunk if b.labels is not None]
             yield LabelNoise(
                 index=torch.cat([b.position for b in chunk]),
@@ -90,10 +129,49 @@ def label_noise_chunks(
             )
 
 
+def _batches(data: Data, batch_size: int) -> Iterator[Batch]:
+    """Any data as batches with positions."""
+    if isinstance(data, Indexed | Tensor):
+        labels = None if isinstance(data, Tensor) else data.labels
+        take = data.__getitem__ if isinstance(data, Tensor) else data.batch
+        for index in torch.arange(_length(data)).split(batch_size):  # type: ignore[no-untyped-call]
+            yield Batch(take(index), None if labels is None else labels[index], index)
+        return
+    start = 0
+    for batch in data:
+        labels, *index = _labels(batch)
+        position = index[0] if index else torch.arange(start, start + len(labels))
+        start += len(labels)
+        yield Batch(inputs_of(batch), labels.cpu(), position.cpu())
+
+
+def _labels(batch: Any) -> list[Tensor]:
+    """Labels, and positions where there are any, of a loader's batch."""
+    if isinstance(batch, Mapping) and "labels" in batch:
+        return [batch["labels"]]
+    if isinstance(batch, tuple | list) and 2 <= len(batch) <= 3:
+        return [*batch[1:]]
+    raise InputError(
+        f"a batch is a {type(batch).__name__}: must be (inputs, labels), (inputs, labels, index) or a dict "
+        "with 'labels'"
+    )
+
+
+def _length(data: Indexed | Tensor) -> int:
+    return len(data if isinstance(data, Tensor) else data.labels)
+
+
+def _count(data: Data, batch_size: int) -> int:
+    """How many batches, 0 where only reading will tell."""
+    if isinstance(data, Indexed | Tensor):
+        return -(-_length(data) // batch_size)
+    return len(data) if isinstance(data, Sized) else 0
+
+
 def _draws(
     model: nn.Module,
     posterior: Posterior,
-    forward: Callable[[], Tensor],
+    forward: Callable[[int], Tensor],
     logits: Tensor,
     samples: int,
     antithetic: bool,
@@ -105,7 +183,7 @@ def _draws(
     sampled = probs
     for number in range(samples):
         with posterior.sample(model, number, seed=seed, antithetic=antithetic):
-            drawn = forward()
+            drawn = forward(number)
         # differences to the mean are summed: in float32 a sum of probabilities would lose ε
         difference = probs - drawn.softmax(-1)
         sampled = difference if number == 0 else sampled
@@ -129,7 +207,7 @@ def _draws(
 def _linear_draws(
     model: nn.Module,
     posterior: Posterior,
-    inputs: list[Tensor],
+    inputs: list[Inputs],
     logits: Tensor,
     draws: int,
     seed: int,
@@ -140,7 +218,7 @@ def _linear_draws(
     for start in range(0, draws, TOGETHER):
         numbers = range(start, min(start + TOGETHER, draws))
         tangents = _tangents(model, posterior, numbers, seed)
-        slopes = torch.cat([_slopes(model, x, tangents) for x in parts], 1)
+        slopes = torch.cat([_slopes(model, posterior, x, tangents) for x in parts], 1)
         noises = -Categorical().variance_times(logits, slopes)
         first = noises[0] if start == 0 else first
         square += noises.square().sum(0)
@@ -155,23 +233,29 @@ def _tangents(
     return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
 
 
-def _split(inputs: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Pieces of up to `size` bytes, a power of two of them; flat rows have no feature maps, and stay together."""
+def _split(inputs: Inputs, size: int) -> tuple[Inputs, ...]:
+    """Pictures in pieces of up to `size` bytes, a power of two of them; flat rows have no feature maps to cache."""
+    if not isinstance(inputs, Tensor) or inputs.ndim == 2:
+        return (inputs,)
     fit = size * len(inputs) // (inputs.numel() * inputs.element_size())
-    rows = len(inputs) if inputs.ndim == 2 else 1 << max(fit, 1).bit_length() - 1
-    return inputs.split(rows)  # type: ignore[no-any-return, no-untyped-call]
+    return inputs.split(1 << max(fit, 1).bit_length() - 1)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _slopes(model: nn.Module, inputs: Tensor, tangents: dict[str, Tensor]) -> Tensor:
+def _slopes(
+    model: nn.Module, posterior: Posterior, inputs: Inputs, tangents: dict[str, Tensor]
+) -> Tensor:
     """∇f·tangent of every tangent (T, B, K), at the weights that the model has now."""
-    own = dict(model.named_parameters())
-    at = {name: own[name].detach() for name in tangents}
+    called: dict[Tensor, str] = {param: name for name, param in model.named_parameters()}
+    targets = posterior.targets(model)
+    args = (inputs,) if isinstance(inputs, Tensor) else ()
+    kwargs = {} if isinstance(inputs, Tensor) else dict(inputs)
 
     def logits(weights: dict[str, Tensor]) -> Tensor:
-        out: Tensor = torch.func.functional_call(model, weights, (inputs,))
-        return out
+        named = {called[targets[name]]: weight for name, weight in weights.items()}
+        return logits_of(torch.func.functional_call(model, named, args, kwargs))
 
     def slope(tangent: dict[str, Tensor]) -> Tensor:
+        at = {name: targets[name].detach() for name in tangent}
         out: Tensor = torch.func.jvp(logits, (at,), (tangent,))[1]
         return out
 
@@ -181,9 +265,10 @@ def _slopes(model: nn.Module, inputs: Tensor, tangents: dict[str, Tensor]) -> Te
     return slopes
 
 
-def _logits(out: Tensor) -> Tensor:
-    if out.ndim != 2 or out.shape[1] < 2:
+def _logits(model: nn.Module, inputs: Inputs) -> Tensor:
+    logits = logits_of(call(model, inputs))
+    if logits.ndim != 2 or logits.shape[1] < 2:
         raise InputError(
-            f"the model's output has the shape {tuple(out.shape)}: must be (batch, classes ≥ 2)"
+            f"the model's output has the shape {tuple(logits.shape)}: must be (batch, classes ≥ 2)"
         )
-    return out.float()
+    return logits.float()
