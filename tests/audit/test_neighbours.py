@@ -1,0 +1,72 @@
+import pytest
+import torch
+
+from bayesmooth.audit import neighbours
+from bayesmooth.audit.neighbours import nearest
+from bayesmooth.errors import InputError
+
+
+def rows(count: int = 300, dim: int = 8, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed))
+
+
+def test_neighbours_are_those_of_all_pairs_whatever_the_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = rows()
+    pairs = torch.nn.functional.cosine_similarity(x[:, None], x[None], dim=2)
+    expected = pairs.fill_diagonal_(-2).topk(7)
+    for row_block, column_block in ((1024, 1 << 14), (64, 50), (7, 3)):
+        monkeypatch.setattr(neighbours, "ROWS", row_block)
+        monkeypatch.setattr(neighbours, "COLUMNS", column_block)
+        index, similarity = nearest(x, 7, quiet=True)
+        assert index.equal(expected.indices)
+        torch.testing.assert_close(similarity, expected.values)
+
+
+def test_no_row_is_its_own_neighbour_even_among_copies() -> None:
+    x = rows(5).repeat(40, 1)
+    index, similarity = nearest(x, 10, quiet=True)
+    assert not (index == torch.arange(200)[:, None]).any()
+    torch.testing.assert_close(similarity, torch.ones(200, 10))
+    assert (index % 5 == torch.arange(200)[:, None] % 5).all()
+
+
+def test_against_other_rows_the_copy_of_a_row_is_its_nearest() -> None:
+    x = rows()
+    index, similarity = nearest(3 * x[:20], 2, against=x, quiet=True)
+    assert index[:, 0].equal(torch.arange(20))
+    torch.testing.assert_close(similarity[:, 0], torch.ones(20))
+
+
+def test_the_index_finds_nearly_all_of_the_true_neighbours() -> None:
+    pytest.importorskip("faiss")
+    centres = rows(40, 16, seed=1)
+    x = centres.repeat_interleave(100, 0) + 0.5 * rows(4000, 16)
+    true, _ = nearest(x, 10, exact=True, quiet=True)
+    found, similarity = nearest(x, 10, exact=False, quiet=True)
+    shared = (true[:, :, None] == found[:, None]).any(2).double().mean()
+    assert shared > 0.98
+    assert not (found == torch.arange(4000)[:, None]).any()
+    assert (similarity.diff(dim=1) <= 1e-6).all()
+
+
+def test_sizes_at_the_edge_of_float32_do_not_overflow_and_zeros_are_near_to_none() -> None:
+    x = torch.cat([rows(10) * 1e37, rows(10) * 1e-37, torch.zeros(1, 8)])
+    _, similarity = nearest(x, 3, quiet=True)
+    assert similarity.isfinite().all()
+    assert (similarity[-1] == 0).all()
+    torch.testing.assert_close(similarity[:10, 0], torch.ones(10))
+
+
+@pytest.mark.parametrize(
+    ("x", "k", "message"),
+    [
+        (torch.zeros(3), 1, "must be N × D"),
+        (torch.eye(3), 3, "k=3: must be from 1 to 2"),
+        (torch.tensor([[1.0], [float("nan")]]), 1, r"x\[1\] has NaN"),
+    ],
+)
+def test_what_has_no_neighbours_is_refused(x: torch.Tensor, k: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        nearest(x, k, quiet=True)
