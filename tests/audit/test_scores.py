@@ -4,8 +4,10 @@ import torch
 from hypothesis import given, settings
 
 from bayesmooth.audit.evidence import Evidence
-from bayesmooth.audit.report.payload import CLEAR, MISLABELLED, QUADRANTS
 from bayesmooth.audit.scores import (
+    CLEAR,
+    MISLABELLED,
+    QUADRANTS,
     SCORES,
     ambiguity_threshold,
     quadrants,

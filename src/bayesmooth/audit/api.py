@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from bayesmooth.audit.evidence import Evidence, check_labels
-from bayesmooth.audit.report.payload import AXES
-from bayesmooth.audit.scores import SCORES, ambiguity_threshold, quadrants, threshold
+from bayesmooth.audit.scores import AXES, SCORES, ambiguity_threshold, quadrants, threshold
 from bayesmooth.audit.sources import How, gather, open_path
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Examples

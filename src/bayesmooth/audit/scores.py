@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from bayesmooth.audit.evidence import Evidence
-from bayesmooth.audit.report.payload import AMBIGUOUS, MISLABELLED
 
+QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
+CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
+AXES = ("Ambiguity (size of ε)", "Disagreement with the label")
 SAME = 1e-6  # apart in ambiguity: what rounding alone does
 
 

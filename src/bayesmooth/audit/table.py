@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmooth.audit.report.payload import AXES, QUADRANTS
+from bayesmooth.audit.scores import AXES, QUADRANTS
 from bayesmooth.data import Examples
 
 Array = NDArray[Any]

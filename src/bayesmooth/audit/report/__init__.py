@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from bayesmooth.audit.files import write_atomically
-from bayesmooth.audit.report.payload import QUADRANTS, Array, Content, ReportData
+from bayesmooth.audit.report.payload import Array, Content, ReportData
+from bayesmooth.audit.scores import QUADRANTS
 
 __all__ = ["QUADRANTS", "ReportData", "render", "write_report"]
 

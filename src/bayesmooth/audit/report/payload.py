@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.thumbnails import Thumbnails
 from bayesmooth.errors import InputError
-
-QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
-CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
-AXES = ("Ambiguity (size of ε)", "Disagreement with the label")
 
 Array = NDArray[Any]
 Content = str | Mapping[str, object] | None
