@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bayesmooth.theory.glm import fit_glm, methods
+from bayesmooth.theory.glm import fit_glm, solver
 from bayesmooth.theory.glm.fit import MAX_ITER
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -161,7 +161,7 @@ def test_the_elbo_chooses_the_prior_at_its_maximum(family, covariance):
 
 def test_a_problem_that_starts_in_float32_ends_with_the_digits_of_float64(monkeypatch):
     reference = fit_glm(X, CLASSES, tol=1e-6)
-    monkeypatch.setattr(methods, "LARGE", 0)
+    monkeypatch.setattr(solver, "LARGE", 0)
     fit = fit_glm(X, CLASSES, tol=1e-6)
     assert fit.theta.dtype == torch.float64
     torch.testing.assert_close(fit.mean, reference.mean, rtol=0, atol=1e-4)

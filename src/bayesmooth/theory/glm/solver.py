@@ -1,8 +1,8 @@
-"""Reach the fixed points of the GLM updates whatever the data: steps that would climb are halved.
+"""Reach the fixed points of the GLM updates, as printed (with a step size ρ) or under step control (without).
 
-The mode comes from Newton's method. The variational posterior comes from VON with ρ = 1, except that
-the mean moves by the coupled Newton direction where Σ ignores the coupling of the classes: the fixed
-point is that of eq:von, the way there is shorter.
+Under step control, steps that would climb are halved. The mode comes from Newton's method. The variational
+posterior comes from VON with ρ = 1, except that the mean moves by the coupled Newton direction where Σ ignores
+the coupling of the classes: the fixed point is that of eq:von, the way there is shorter.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,24 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from bayesmooth.errors import InputError
 from bayesmooth.theory.glm.covariance import Covariance, Diagonal
-from bayesmooth.theory.glm.newton import holds_whole_hessian, newton_direction
-from bayesmooth.theory.glm.steps import Problem, kl_divergence, moments_at
+from bayesmooth.theory.glm.steps import (
+    Problem,
+    gd_step,
+    kl_divergence,
+    moments_at,
+    newton_step,
+    variational_gd_step,
+    von_step,
+)
 from bayesmooth.theory.moments import Moments, moments
 
+ROUGH = 0.05  # of a posterior standard deviation: where VON takes over from the search for the mode
+LARGE = 2e9  # N·D²·C from which most of the way is travelled in float32
+FLOAT32_TOLERANCE = 2e-4
+WIDE = 10.0  # variance of a logit from which Laplace's covariance may be far too wide
+HOPELESS = 1e30  # size of a parameter from which an iteration does not come back
 HALVINGS = 30
 STALE = 25  # conjugate-gradient steps after which a new preconditioner pays
 SLACK = 1e-6  # of the negative ELBO: so far its quadrature and its gradient's may disagree
@@ -27,6 +40,8 @@ PATIENCE = 5  # iterations beyond it before that is an answer
 LONGEST_MOVE = 4.0  # of log δ in one iteration
 PRIOR_TOLERANCE = 0.01  # of log δ: the ELBO does not feel less
 PRIOR_RANGE = 1e8  # how far δ may go from where its search starts, either way
+CG_TOLERANCE = 0.03
+CG_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,135 @@ class Solution(Generic[P]):
     iterations: int
     converged: bool
     message: str
+
+
+def iterate(
+    problem: Problem, method: str, start: Covariance, rho: float, tol: float, max_iter: int
+) -> Solution[Gaussian]:
+    """The paper's iteration with step size ρ from θ = 0, until a step is below ρ·tol."""
+    theta, covariance, moved, iteration = origin(problem), start, float("nan"), 0
+    while iteration < max_iter:
+        iteration += 1
+        before, old = theta, covariance.precision
+        theta, covariance = _printed_step(problem, method, theta, covariance, rho)
+        if not bool((theta.abs() < HOPELESS).all()):
+            trouble = f"diverged in {iteration} iterations: step_size={rho} is too large; halve it"
+            stayed = gaussian_at(problem, start, origin(problem))
+            return Solution(stayed, problem, iteration, False, trouble)
+        moved = max(_relative(theta, before), _relative(covariance.precision, old)) / rho
+        if moved < tol:
+            return _ended(problem, method, theta, covariance, iteration)
+    trouble = f"not converged in {iteration} iterations: moved by {moved:.1e}·ρ; raise max_iter"
+    return _ended(problem, method, theta, covariance, iteration, trouble)
+
+
+def settle(
+    problem: Problem, method: str, start: Covariance, tol: float, max_iter: int
+) -> Solution[Gaussian]:
+    """The fixed point of 'gd', 'newton' or 'variational_gd', under step control."""
+    theta, structure = origin(problem), type(start)
+    if method == "newton":
+        found = find_mode(problem, theta, structure, tol, max_iter)
+    else:
+        at = (
+            partial(point_at, problem, structure.matrix)
+            if method == "gd"
+            else partial(gaussian_at, problem, start)
+        )
+        found = find_descent(problem, at, theta, tol, max_iter)
+    trouble = "" if found.converged else found.message
+    return _ended(problem, method, found.point.theta, start, found.iterations, trouble)
+
+
+def von(
+    problem: Problem, structure: type[Covariance], tol: float, max_iter: int, choose_prior: bool
+) -> Solution[Gaussian]:
+    """The fixed point of VON, by way of the mode; large problems come near it in float32."""
+    if choose_prior:  # start where the prior gives the logits a variance of 100
+        problem = replace(problem, prior=float(problem.features.square().sum(1).mean()) / 100)
+    n, d = problem.features.shape
+    double = problem.features.dtype == torch.float64
+    near = None
+    if double and n * d * d * problem.labels.shape[1] > LARGE:
+        near = _near_in_float32(problem, structure, tol, max_iter, choose_prior)
+    if near is None:
+        start = _from_mode(problem, structure, tol, max_iter)
+        return find_posterior(problem, start, tol, max_iter, choose_prior)
+    problem = replace(problem, prior=near.problem.prior)
+    covariance = structure(near.point.covariance.precision.double())
+    theta, spread = near.point.theta.double(), near.point.spread.double()
+    start = gaussian_at(problem, covariance, theta, spread)
+    found = find_posterior(problem, start, tol, max_iter, choose_prior)
+    count = near.iterations + found.iterations
+    message = f"converged in {count} iterations" if found.converged else found.message
+    return replace(found, iterations=count, message=message)
+
+
+def origin(problem: Problem) -> Tensor:
+    """θ = 0."""
+    return problem.features.new_zeros(problem.features.shape[1], problem.labels.shape[1])
+
+
+def _near_in_float32(
+    problem: Problem, structure: type[Covariance], tol: float, max_iter: int, choose_prior: bool
+) -> Solution[Gaussian] | None:
+    """The solution to the digits that float32 has; None where it does not carry the problem."""
+    small = problem.to(torch.float32)
+    try:
+        start = _from_mode(small, structure, tol, max_iter)
+        near = find_posterior(small, start, max(tol, FLOAT32_TOLERANCE), max_iter, choose_prior)
+    except InputError:
+        return None
+    return near if near.converged else None
+
+
+def _from_mode(
+    problem: Problem, structure: type[Covariance], tol: float, max_iter: int
+) -> Gaussian:
+    """Laplace's Gaussian at the mode, narrowed while it is wide and that lowers the objective."""
+    mode = find_mode(problem, origin(problem), structure, max(tol, ROUGH), max_iter).point
+    point = gaussian_at(problem, problem.hessian(structure, mode.expected.variance), mode.theta)
+    while float(point.variances().max()) > WIDE:
+        covariance = structure(4 * point.covariance.precision)
+        narrower = gaussian_at(problem, covariance, mode.theta, point.spread / 4)
+        if isfinite(point.objective) and narrower.objective >= point.objective:
+            break
+        point = narrower
+    return point
+
+
+def _printed_step(
+    problem: Problem, method: str, theta: Tensor, covariance: Covariance, rho: float
+) -> tuple[Tensor, Covariance]:
+    if method == "von":
+        return von_step(problem, theta, covariance, rho)
+    if method == "variational_gd":
+        return variational_gd_step(problem, theta, covariance, rho), covariance
+    if method == "newton":
+        return newton_step(problem, theta, type(covariance), rho), covariance
+    return gd_step(problem, theta, rho), covariance
+
+
+def _ended(
+    problem: Problem,
+    method: str,
+    theta: Tensor,
+    covariance: Covariance,
+    iterations: int,
+    trouble: str = "",
+) -> Solution[Gaussian]:
+    """The Gaussian a method ends with: Laplace's for those that find the mode."""
+    if method in ("gd", "newton"):
+        structure = type(covariance)
+        here = moments_at(problem.link, problem.features @ theta, structure.matrix)
+        covariance = problem.hessian(structure, here.variance)
+    message = trouble or f"converged in {iterations} iterations"
+    point = gaussian_at(problem, covariance, theta)
+    return Solution(point, problem, iterations, not trouble, message)
+
+
+def _relative(new: Tensor, old: Tensor) -> float:
+    return float((new - old).abs().max() / old.abs().max().clamp_min(1))
 
 
 def point_at(problem: Problem, matrix: bool, theta: Tensor) -> Point:
@@ -263,3 +407,52 @@ def _verdict(step: float, tol: float, iterations: int) -> str:
         f"not converged in {iterations} iterations: the last step was {step:.1e}, to be below "
         f"tol={tol:.1e}; raise max_iter or prior_precision, or standardise the features"
     )
+
+
+def holds_whole_hessian(hessian: Covariance, gradient: Tensor) -> bool:
+    """Whether the structure leaves out nothing of the Hessian of this problem."""
+    return hessian.matrix or (gradient.shape[1] == 1 and not isinstance(hessian, Diagonal))
+
+
+def newton_direction(
+    problem: Problem, expected: Moments, gradient: Tensor, hessian: Covariance
+) -> tuple[Tensor, int]:
+    """H⁻¹g and the conjugate-gradient steps it took: none where the structure holds all of H.
+
+    Elsewhere H is softmax-shaped, diag(p) − ppᵀ at p = E[softmax], scaled to the trace of E[A″].
+    Its gradients sum to zero over the classes, and so must the steps.
+    """
+    if holds_whole_hessian(hessian, gradient):
+        return hessian.solve(gradient), 0
+    scalar = gradient.shape[1] == 1
+    p, trace = expected.mean, expected.variance.sum(1, keepdim=True)
+    scale = trace / (p * (1 - p)).sum(1, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)
+
+    def times(d: Tensor) -> Tensor:
+        f = problem.features @ d
+        response = trace * f if scalar else scale * p * (f - (p * f).sum(1, keepdim=True))
+        return problem.features.mT @ problem.weighted(response) + problem.prior * d
+
+    def precondition(g: Tensor) -> Tensor:
+        d = hessian.solve(g)
+        return d if scalar else d - d.mean(1, keepdim=True)
+
+    return _conjugate_gradients(times, precondition, gradient)
+
+
+def _conjugate_gradients(
+    times: Callable[[Tensor], Tensor], precondition: Callable[[Tensor], Tensor], b: Tensor
+) -> tuple[Tensor, int]:
+    x, residual = torch.zeros_like(b), b
+    direction = z = precondition(b)
+    size = first = float((residual * z).sum())
+    steps = 0
+    while steps < CG_STEPS and size > CG_TOLERANCE**2 * first:
+        steps += 1
+        image = times(direction)
+        length = size / float((direction * image).sum())
+        x, residual = x + length * direction, residual - length * image
+        z = precondition(residual)
+        previous, size = size, float((residual * z).sum())
+        direction = z + (size / previous) * direction
+    return x, steps

@@ -104,10 +104,3 @@ def kl_divergence(theta: Tensor, covariance: Covariance, prior: float) -> Tensor
     prior_log_det = theta.numel() * torch.tensor(prior, dtype=torch.float64).log()
     quadratic = prior * (theta.square().sum() + covariance.variances().sum())
     return (quadratic - theta.numel() - prior_log_det + covariance.log_det()) / 2
-
-
-def negative_elbo(problem: Problem, theta: Tensor, covariance: Covariance) -> Tensor:
-    """Σᵢ wᵢE_q[ℓᵢ] + KL(q ‖ prior)  (eq:vl)."""
-    expected = expected_moments(problem, theta, covariance)
-    loss = problem.expected_loss(problem.features @ theta, expected.log_partition)
-    return loss + kl_divergence(theta, covariance, problem.prior)
