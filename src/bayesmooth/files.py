@@ -18,7 +18,9 @@ else:
     import fcntl
 
 PATIENCE = 1.0  # seconds; who only looks whether a lock is held holds it for an instant
-LOCKED_BYTE = 1 << 30  # on Windows a lock covers bytes, and nobody else can read those: one far behind the content
+LOCKED_BYTE = (
+    1 << 30
+)  # on Windows a lock covers bytes, and nobody else can read those: one far behind the content
 
 
 class LockedError(InputError):

@@ -39,11 +39,16 @@ def training_noises(
     """Data set and seed, training examples, and the expected noise at the end, of each run that there is."""
     for cell in cells:
         if (run := runs.get(cell.recipe.hash)) is not None and run.status != "diverged":
-            examples = run.examples("train", data_dir)
+            splits = run.splits(data_dir)
             noise = label_noise(
-                run.model(), run.posterior(), examples, samples=cell.labels["samples"], quiet=True
+                run.model(),
+                run.posterior(),
+                splits.train,
+                samples=cell.labels["samples"],
+                batchnorm=run.statistics(splits),
+                quiet=True,
             )
-            yield {key: cell.labels[key] for key in ("data", "seed")}, examples, noise
+            yield {key: cell.labels[key] for key in ("data", "seed")}, splits.train, noise
 
 
 def first_seed(table: Table) -> Table:
