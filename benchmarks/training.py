@@ -10,9 +10,8 @@ from torch.nn.functional import cross_entropy
 from bayesmooth import progress
 from bayesmooth.data import Examples
 from bayesmooth.lab import Recipe, Splits
-from bayesmooth.lab.loop import Loop
-from bayesmooth.lab.memory import keep_freed_memory
-from bayesmooth.lab.state import State, begin
+from bayesmooth.lab.executors import keep_freed_memory
+from bayesmooth.lab.loop import Loop, State, begin
 from benchmarks.harness import compare, table
 
 STEPS = 5  # a job
@@ -75,7 +74,7 @@ def whole(loop: Loop) -> Callable[[], None]:
 
 
 def main(quick: bool = False) -> None:
-    keep_freed_memory()  # as `train` does; both sides gain
+    keep_freed_memory()  # as `bayesmooth train` does; both sides gain
     for title, case in CASES.items():
         examples = pictures(case["shape"])  # type: ignore[arg-type]
         first = torch.arange(50 * STEPS).chunk(STEPS)

@@ -8,7 +8,7 @@ import torch
 
 from bayesmooth import cli
 from bayesmooth.lab.loop import Loop
-from bayesmooth.lab.shipped import shipped
+from bayesmooth.lab.recipe import families, shipped_recipes
 
 TINY = [
     "--set",
@@ -27,8 +27,8 @@ def run(capsys):
 
     def call(*line):
         code = cli.main([str(word) for word in line])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        written = capsys.readouterr()
+        return code, written.out, written.err
 
     return call
 
@@ -146,7 +146,7 @@ def test_ctrl_c_saves_exits_with_130_and_resume_goes_on(run, tmp_path, monkeypat
     ("line", "message"),
     [
         (["trian"], "unknown command 'trian'; did you mean 'train'?"),
-        (["train", "digits-ivom"], "did you mean 'digits-ivon'?"),
+        (["train", "digits-ivom"], "did you mean 'digits-ivon', 'digits-sam' or 'digits-ls'?"),
         (
             ["train", "digits-ivon", "--set", "optimizer.lrr=1"],
             "unknown key 'lrr' in [optimizer]; did you mean 'lr'?",
@@ -172,7 +172,7 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_2(line, message, run):
 
 
 def test_a_bug_shows_its_traceback(monkeypatch):
-    monkeypatch.setattr("bayesmooth.cli.recipes.shipped", lambda: 1 / 0)
+    monkeypatch.setattr("bayesmooth.cli.runs.families", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["recipes"])
 
@@ -207,8 +207,11 @@ def test_the_overview_lists_every_command(line, capsys):
 def test_recipes_are_listed_and_printed(run):
     code, out, _ = run("recipes")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == list(shipped())
-    assert run("recipes", "digits-ivon")[1] == shipped()["digits-ivon"].read_text()
+    assert [line.split("  ")[-1].strip() for line in out.splitlines()] == [
+        f.about for f in families()
+    ]
+    assert "digits-{ce,ls,sam,ivon}" in out
+    assert run("recipes", "digits-ivon")[1] == shipped_recipes()["digits-ivon"]
 
 
 def test_data_are_listed_and_checked(run, tmp_path):

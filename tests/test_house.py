@@ -12,7 +12,8 @@ import bayesmooth
 SOURCE = Path(bayesmooth.__file__).parent
 FLOORS = [
     {"errors", "_kernels"},
-    {"optional", "progress", "files"},
+    {"optional", "words"},
+    {"progress", "files"},
     {"randomness", "theory"},
     {"posterior"},
     {"optim", "losses", "data", "models", "metrics", "labelnoise"},

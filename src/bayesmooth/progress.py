@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO, TypeVar
 
+from bayesmooth.words import format_duration
+
 T = TypeVar("T")
 
 Numbers = Callable[[], Mapping[str, str]]
@@ -50,18 +52,6 @@ def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False
         yield _Plain(sys.stderr, description, total, done)
 
 
-def duration(seconds: float) -> str:
-    """A length of time as a person says it.
-
-    >>> duration(7.2), duration(190), duration(7500)
-    ('7 s', '3 min', '2 h 05 min')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 class _Silent:
     def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
         pass
@@ -86,7 +76,7 @@ class _Plain:
             shown += [f"{name} {value}" for name, value in numbers().items()]
             if self.total and done > self.first:
                 rest = (now - self.start) / (done - self.first) * (self.total - done)
-                shown.append(f"{duration(rest)} left")
+                shown.append(f"{format_duration(rest)} left")
             self.line(" · ".join(shown))
 
     def line(self, text: str) -> None:
@@ -119,5 +109,6 @@ def _rich() -> Any:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
     except ModuleNotFoundError:
         return None  # the bar is a comfort: plain lines do without the package
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = BarColumn(bar_width=20)  # at 80 columns there is room for two figures
+    columns = ("{task.description}", bar, MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, "{task.fields[numbers]}", console=Console(stderr=True))

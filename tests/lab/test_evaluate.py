@@ -60,21 +60,21 @@ def test_figures_of_a_model_that_is_always_right_and_sure(examples):
     )  # fmt: skip
 
 
-def test_each_draw_is_made_once_and_breath_is_taken_with_the_weights_back(
+def test_each_draw_is_made_once_and_the_tick_comes_with_the_weights_back(
     model, examples, monkeypatch
 ):
     mean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     posterior = Posterior(mean, {name: torch.ones_like(weight) for name, weight in mean.items()})
-    drawn, breaths, real = [], [], Posterior.deviations
+    drawn, ticks, real = [], [], Posterior.deviations
 
     def counted(self, model, index, **how):
         drawn.append(index)
         return real(self, model, index, **how)
 
-    def breathe():
-        breaths.append(all(torch.equal(w, mean[name]) for name, w in model.named_parameters()))
+    def tick():
+        ticks.append(all(torch.equal(w, mean[name]) for name, w in model.named_parameters()))
 
     monkeypatch.setattr(Posterior, "deviations", counted)
-    probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, breathe=breathe)
+    probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, tick=tick)
     assert drawn == [0, 0, 1, 1]  # mirrored pairs
-    assert breaths == [True] * 4
+    assert ticks == [True] * 4

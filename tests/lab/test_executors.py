@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import threading
 import time
@@ -7,11 +8,12 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from bayesmooth.errors import InputError
 from bayesmooth.lab import Run
-from bayesmooth.lab.executors import LostError, Processes, RayTasks, Submitit
-from bayesmooth.lab.sweep import grid, sweep
+from bayesmooth.lab.executors import LostError, Processes, RayTasks, Submitit, keep_freed_memory
+from bayesmooth.lab.sweep import SweepJob, grid, sweep
 
 TREE = {
     "data": {"name": "digits", "limit": 120, "validation": 0.2},
@@ -133,7 +135,7 @@ def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_n
     assert_equal_runs(alone, [survivor])
 
 
-def test_without_a_ray_cluster_the_way_to_one_is_told(monkeypatch):
+def test_without_a_ray_cluster_the_error_says_how_to_start_one(monkeypatch):
     def init(**how):
         raise ConnectionError("Could not find any running Ray instance.")
 
@@ -153,13 +155,24 @@ def test_submitit_gives_the_same_runs(recipes, local, tmp_path):
 
 @needs_submitit
 def test_a_preempted_job_is_queued_again(recipes, tmp_path):
-    from bayesmooth.lab.sweep import Job
-
-    job = Job(recipes[0], tmp_path / "run")
+    job = SweepJob(recipes[0], tmp_path / "run")
     assert job.checkpoint().function is job
 
 
 @needs_submitit
-def test_without_slurm_that_is_said(tmp_path):
+def test_without_slurm_the_error_says_so(tmp_path):
     with pytest.raises(InputError, match="--cluster slurm"):
         Submitit(tmp_path)
+
+
+def faults_of(steps):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(steps):
+        torch.ones(1_000_000).add_(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_memory_that_a_step_frees_is_there_for_the_next_one():
+    keep_freed_memory()
+    faults_of(3)
+    assert faults_of(20) < 1000  # 4 MB in pages of 4 KB would be 1,000 a step

@@ -6,8 +6,7 @@ import torch
 
 from bayesmooth.errors import InputError
 from bayesmooth.lab import prepare, train
-from bayesmooth.lab.loop import Loop
-from bayesmooth.lab.state import begin
+from bayesmooth.lab.loop import Loop, begin
 from bayesmooth.losses import LOSSES, Loss
 from bayesmooth.optim import OPTIMIZERS
 
@@ -115,7 +114,7 @@ def test_the_gradient_that_the_optimizer_sees_is_clipped(tiny, loop):
 
 
 class Witness(Loss):
-    """Cross-entropy that writes down what the loop tells it."""
+    """Cross-entropy that writes down what the loop gives it."""
 
     seen: ClassVar[list] = []
 
@@ -124,7 +123,7 @@ class Witness(Loss):
         return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
-def test_the_loss_hears_positions_in_the_training_set_and_the_time(tiny, loop, monkeypatch):
+def test_the_loss_gets_positions_in_the_training_set_and_the_time(tiny, loop, monkeypatch):
     monkeypatch.setitem(LOSSES, "witness", Witness)
     monkeypatch.setattr(Witness, "seen", [])
     watched = loop(tiny(loss={"name": "witness"}, train={"accumulate": 2}))
@@ -164,10 +163,10 @@ def test_the_past_self_is_the_best_checkpoint_so_far(tiny, tmp_path, monkeypatch
         )
 
 
-def test_the_effective_sample_size_is_the_number_of_training_examples_unless_said(tiny, loop):
+def test_the_effective_sample_size_is_the_number_of_training_examples_unless_set(tiny, loop):
     groups = [
-        loop(tiny(optimizer={"name": "ivon", "lr": 0.1, **said})).state.optimizer.param_groups[0]
-        for said in ({}, {"ess": 7})
+        loop(tiny(optimizer={"name": "ivon", "lr": 0.1, **given})).state.optimizer.param_groups[0]
+        for given in ({}, {"ess": 7})
     ]
     assert [group["ess"] for group in groups] == [96, 7]
 
@@ -182,6 +181,6 @@ def test_a_correction_uses_the_matrix_that_the_noise_was_drawn_from(tiny, loop):
         loop(tiny(loss={"name": "forward_correction"}, corruption={"name": "none"}))
 
 
-def test_a_bad_option_is_told_with_its_section(tiny, loop):
+def test_a_bad_option_is_named_with_its_section(tiny, loop):
     with pytest.raises(InputError, match=r"\[optimizer\] sam: rho=-1.0: must be ≥ 0"):
         loop(tiny(optimizer={"name": "sam", "rho": -1, "lr": 0.1}))

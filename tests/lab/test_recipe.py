@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.errors import InputError
-from bayesmooth.lab import Recipe, toml
+from bayesmooth.lab import Recipe, train
+from bayesmooth.lab.recipe import families, read_recipe, recipe_text, shipped_recipes, write_toml
 from bayesmooth.losses import LOSSES
 from bayesmooth.optim import OPTIMIZERS
 
@@ -30,10 +31,10 @@ def write(tmp_path, text):
             "[optimiser]\nlr = 1",
             "recipe.toml: unknown section [optimiser]; did you mean 'optimizer'?",
         ),
-        ("[loss]\nname = 'lss'", "recipe.toml: [loss]: unknown name 'lss'; did you mean 'ls'?"),
+        ("[loss]\nname = 'lss'", "recipe.toml: [loss]: unknown name 'lss'; did you mean 'ls'"),
         (
             "[loss]\nname = 'ce'\nalpha = 0.1",
-            "recipe.toml: unknown key 'alpha' in [loss]; there are name",
+            "recipe.toml: unknown key 'alpha' in [loss]; there are 'name'",
         ),
         (
             "[train]\nepochs = 'many'",
@@ -48,7 +49,7 @@ def write(tmp_path, text):
         ("[data]\nvalidation = 1.0", "recipe.toml: [data] validation = 1.0: must be < 1"),
         (
             "[data]\naugment = 'crop_flop'",
-            "[data] augment: unknown name 'crop_flop'; did you mean 'crop_flip'?",
+            "[data] augment: unknown name 'crop_flop'; did you mean 'crop_flip'",
         ),
         ("[optimizer]\nname = 'ivon'", "recipe.toml: [optimizer] needs 'lr'; it has no default"),
         (
@@ -76,13 +77,13 @@ def write(tmp_path, text):
         ("[train\nepochs = 3", "recipe.toml: not valid TOML"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_the_rule_and_the_way_out(tmp_path, text, message):
-    with pytest.raises(InputError) as told:
+def test_a_mistake_gives_its_place_the_rule_and_the_way_out(tmp_path, text, message):
+    with pytest.raises(InputError) as raised:
         Recipe.load(write(tmp_path, text))
-    assert message in str(told.value)
+    assert message in str(raised.value)
 
 
-def test_a_missing_file_and_a_broken_override_are_told(tmp_path):
+def test_a_missing_file_and_a_broken_override_are_refused(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         Recipe.load(tmp_path / "nowhere.toml")
     for wrong in ("optimizer.lr", "lr=3", ".lr=3", "optimizer.=3"):
@@ -159,8 +160,8 @@ names = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1)
 
 @given(st.dictionaries(names, st.dictionaries(names, values), min_size=1))
 def test_whatever_is_written_is_read_back(tmp_path_factory, tree):
-    path = write(tmp_path_factory.mktemp("toml"), toml.write(tree))
-    assert toml.read(path) == tree
+    path = write(tmp_path_factory.mktemp("toml"), write_toml(tree))
+    assert read_recipe(path) == tree
 
 
 def test_the_documentation_has_every_key_and_its_recipe_loads(tmp_path):
@@ -169,7 +170,7 @@ def test_the_documentation_has_every_key_and_its_recipe_loads(tmp_path):
     recipe = Recipe.load(write(tmp_path, example))
     for section, content in Recipe.from_dict({}).to_dict().items():
         own = set(content) - set(getattr(getattr(recipe, section), "options", {}))
-        assert own - {"widths"} <= set(toml.read(tmp_path / "recipe.toml")[section]), section
+        assert own - {"widths"} <= set(read_recipe(tmp_path / "recipe.toml")[section]), section
 
 
 SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
@@ -203,3 +204,66 @@ LAPTOP = {
 def test_the_runs_of_last_month_are_found_again(sections, name):
     """Finished runs are found by hash: a new key needs a default of None, which `to_dict` leaves out."""
     assert Recipe.from_dict(LAPTOP | sections).hash == name
+
+
+SHIPPED = shipped_recipes()
+ON_A_LAPTOP = [name for name in SHIPPED if name.startswith(("digits", "mnist"))]
+CIFAR = [name for name in SHIPPED if name.startswith("cifar")]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_recipe_loads_says_what_it_is_and_belongs_to_one_run(name):
+    recipe = Recipe.load(name)
+    assert recipe_text(name).startswith("# ")
+    others = [Recipe.load(other).hash for other in SHIPPED if other != name]
+    assert recipe.hash not in others
+
+
+def test_every_family_says_what_it_is_and_a_member_is_a_plain_recipe_with_its_comments():
+    assert all(20 < len(family.about) < 110 for family in families())
+    text = recipe_text("cifar10-pairflip-sam")
+    assert "[noise" not in text
+    assert "[method" not in text
+    assert [line for line in text.splitlines() if line.startswith("[")] == [
+        "[data]", "[corruption]", "[model]", "[train]", "[evaluate]", "[loss]", "[optimizer]", "[schedule]",
+    ]  # fmt: skip
+    assert "lr = 0.05\n" in text
+    assert "# airplane → automobile" in text
+
+
+@pytest.mark.parametrize("name", ON_A_LAPTOP)
+def test_every_laptop_recipe_trains(name, tmp_path, request):
+    data_dir = request.getfixturevalue("data_dir") if name.startswith("mnist") else None
+    few = ["train.epochs=1", "train.batch_size=1000", "evaluate.test=false"]
+    run = train(Recipe.load(name, few), tmp_path / "run", data_dir=data_dir, quiet=True)
+    assert run.status == "finished"
+
+
+@pytest.mark.parametrize("name", CIFAR)
+def test_every_cifar_recipe_has_the_papers_settings(name):
+    recipe = Recipe.load(name)
+    data, noise, method = name.split("-")
+    assert recipe.model.name == "resnet34"
+    assert (recipe.train.epochs, recipe.train.batch_size, recipe.data.validation) == (200, 50, 0)
+    options, schedule = recipe.optimizer.options, recipe.schedule
+    assert options.get("momentum", options.get("beta1")) == 0.9
+    decay = {"cifar10": 1e-3, "cifar100": 5e-4 if noise == "pairflip20" else 2e-4}[data]
+    assert options["weight_decay"] == decay
+    if method == "ivon":
+        assert (schedule.name, schedule.options["warmup"], options["beta2"]) == (
+            "cosine",
+            5 / 200,
+            1 - 1e-5,
+        )
+        assert "ess" not in options
+    else:
+        assert (schedule.name, schedule.options["milestones"]) == ("steps", (100 / 200, 150 / 200))
+    rates = {"cifar10": {"ls": 0.05, "sam": 0.05, "ivon": 0.2}}
+    table = {
+        "symmetric20": {"ls": 0.1, "sam": 0.05, "ivon": 0.8},
+        "symmetric40": {"ls": 0.1, "sam": 0.1, "ivon": 0.8},
+        "pairflip20": {"ls": 0.1, "sam": 0.1, "ivon": 0.5},
+    }
+    assert options["lr"] == (rates[data] if data in rates else table[noise])[method]
+    hessians = {"cifar10": 0.9, "cifar100": 0.5 if noise == "pairflip20" else 0.2}
+    assert options.get("hess_init", hessians[data]) == hessians[data]

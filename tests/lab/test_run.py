@@ -2,16 +2,20 @@ import json
 import os
 import resource
 import shutil
+import subprocess
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bayesmooth.data import load
 from bayesmooth.errors import InputError
 from bayesmooth.files import locked
 from bayesmooth.lab import DivergedError, Run, train
+from bayesmooth.lab.run import load_checkpoint, load_last, save_checkpoint, save_last
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,7 @@ def test_a_finished_run_has_every_file_and_reads_them_all(finished):
     assert names == {
         "recipe.toml", "run.json", "noise.json", "environment.json", "data.json", "lock",
         "metrics.jsonl", "timing.jsonl", "posterior.safetensors", "report.json",
-        "checkpoints/last.pt", "checkpoints/previous.pt", "checkpoints/best.pt",
+        "checkpoints/last.pt", "checkpoints/previous.pt", "checkpoints/best.pt", "SHA256SUMS",
     }  # fmt: skip
     assert run.recipe == finished.recipe
     assert run.status == "finished"
@@ -95,19 +99,123 @@ def test_a_finished_run_is_not_trained_again(finished):
     }
 
 
-def test_another_recipe_is_refused_and_the_difference_told(finished, tiny):
+def test_another_recipe_is_refused_and_the_difference_shown(finished, tiny):
     with pytest.raises(InputError, match=r"optimizer\.name: ivon → sgd.*choose another directory"):
         train(tiny(), finished.path, quiet=True)
 
 
-def test_a_recipe_edited_in_the_run_is_refused_and_the_difference_told(tiny, tmp_path):
-    run = train(tiny(), tmp_path / "run", quiet=True)
-    text = (run.path / "recipe.toml").read_text()
-    (run.path / "recipe.toml").write_text(text.replace("epochs = 2", "epochs = 3"))
-    (run.path / "run.json").unlink()
-    edited = Run.open(run.path)
-    with pytest.raises(InputError, match=r"checkpoint's recipe differs: train\.epochs: 3 → 2"):
-        train(edited.recipe, run.path, quiet=True)
+@pytest.fixture
+def copied(finished, tmp_path):
+    """A copy of the finished run, to be damaged."""
+    return Run(shutil.copytree(finished.path, tmp_path / "run"), finished.recipe)
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("state", ["finished", "killed"])
+def test_a_recipe_edited_in_the_run_is_refused_and_the_difference_shown(state, copied):
+    if state == "killed":
+        copied.set_status("running")
+        (copied.path / "SHA256SUMS").unlink()
+    edit(copied.path / "recipe.toml", "rate = 0.3", "rate = 0.1")
+    for command in ("evaluate", "resume"):
+        with pytest.raises(InputError, match=r"checkpoint's recipe differs: .*rate: 0\.1 → 0\.3"):
+            read_or_resume(command, copied.path)
+
+
+def read_or_resume(command, path):
+    run = Run.open(path)
+    return run.model() if command == "evaluate" else train(run.recipe, path, quiet=True)
+
+
+def test_a_comment_in_the_recipe_of_a_run_does_no_harm(copied):
+    edit(copied.path / "recipe.toml", "rate = 0.3", "rate = 0.3 # as in the paper")
+    assert Run.open(copied.path).recipe == copied.recipe
+
+
+def test_an_empty_or_endlessly_nested_recipe_is_an_error_in_a_line(copied):
+    (copied.path / "recipe.toml").write_text("\n")
+    with pytest.raises(InputError, match=r"recipe\.toml: is empty"):
+        Run.open(copied.path)
+    for text in ("a = " + 5000 * "[" + 5000 * "]", "[optimizer.lr]\nx = 1", "[optimizer.a.b.c]"):
+        (copied.path / "recipe.toml").write_text(text)
+        with pytest.raises(InputError, match=r"recipe\.toml: "):
+            Run.open(copied.path)
+
+
+READERS = {
+    "posterior.safetensors": lambda run: run.posterior(),
+    "checkpoints/last.pt": lambda run: run.model(),
+    "checkpoints/best.pt": lambda run: run.model("best"),
+    "metrics.jsonl": lambda run: run.metrics(),
+    "timing.jsonl": lambda run: run.seconds(),
+    "report.json": lambda run: run.report(),
+    "data.json": lambda run: run.model(),
+    "noise.json": lambda run: run.corruption(),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_whoever_reads_a_file_of_a_finished_run_finds_a_flipped_bit(name, copied):
+    flip_a_bit(copied.path / name)
+    with pytest.raises(InputError, match=name):
+        READERS[name](copied)
+    assert copied.damaged() == [name]
+    if not name.endswith((".pt", ".safetensors")):
+        assert copied.status == "damaged"
+
+
+def test_the_checksums_are_those_of_the_command_sha256sum(finished):
+    listed = (finished.path / "SHA256SUMS").read_text().splitlines()
+    assert {line.split("  ")[1] for line in listed} > {"recipe.toml", "run.json", "metrics.jsonl"}
+    check = subprocess.run(
+        ["sha256sum", "-c", "SHA256SUMS"], cwd=finished.path, capture_output=True, check=False
+    )
+    assert check.returncode == 0, check.stderr
+
+
+@pytest.mark.parametrize("name", ["posterior.safetensors", "checkpoints/last.pt", "noise.json"])
+def test_what_can_be_made_again_is_mended_to_the_bit(name, copied, finished, same_run, capsys):
+    flip_a_bit(copied.path / name)
+    assert train(copied.recipe, copied.path, quiet=True).status == "finished"
+    same_run(finished, copied)
+    assert copied.damaged() == []
+
+
+@pytest.mark.parametrize("name", ["data.json", "environment.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]"])
+def test_a_damaged_description_does_not_block_a_run_that_goes_on(
+    name, content, copied, finished, same_run, capsys
+):
+    (copied.path / "SHA256SUMS").unlink()
+    copied.set_status("interrupted")
+    (copied.path / name).write_text(content)
+    assert train(copied.recipe, copied.path, quiet=True).status == "finished"
+    assert f"{name}: was damaged, and is written again" in capsys.readouterr().err
+    same_run(finished, copied)
+
+
+def test_what_only_training_could_make_again_is_refused(copied):
+    os.truncate(copied.path / "metrics.jsonl", 30)
+    with pytest.raises(InputError, match=r"metrics\.jsonl: was changed after the run; put it back"):
+        train(copied.recipe, copied.path, quiet=True)
+    assert json.loads((copied.path / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_run_from_before_the_checksums_is_read_as_it_is(copied):
+    (copied.path / "SHA256SUMS").unlink()
+    assert Run.open(copied.path).status == "finished"
+    assert train(copied.recipe, copied.path, quiet=True).metrics() == copied.metrics()
 
 
 def test_a_run_does_not_go_on_with_other_data(tiny, tmp_path, before_step, monkeypatch):
@@ -135,6 +243,13 @@ def test_a_directory_of_something_else_is_not_touched(tiny, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_two_processes_may_start_one_run_at_the_same_moment(tiny, tmp_path):
+    # The other one has made the directory, and neither the lock nor the recipe is written yet.
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "recipe.toml.tmp").write_text("half a rec")
+    assert train(tiny(train={"epochs": 1}), tmp_path / "run", quiet=True).status == "finished"
+
+
 def test_two_processes_do_not_train_in_one_directory(tiny, tmp_path):
     Run.start(tmp_path / "run", tiny())
     with (
@@ -159,9 +274,9 @@ def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(
         optimizer={"name": "sgd", "lr": 1e8},
         schedule={"name": "cosine", "warmup": 0.9, "start": 0.0},
     )
-    with pytest.raises(DivergedError) as told:
+    with pytest.raises(DivergedError) as raised:
         train(recipe, tmp_path / "run", quiet=True, save_steps=1)
-    message = str(told.value)
+    message = str(raised.value)
     for part in (
         "diverged in epoch 1, batch",
         "the loss is",
@@ -225,7 +340,7 @@ def files_of_at_most(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_disk_that_fills_up_is_told_and_the_last_checkpoint_stays(
+def test_a_disk_that_fills_up_is_an_error_and_the_last_checkpoint_stays(
     tiny, tmp_path, before_step, same_run
 ):
     recipe = tiny(model={"name": "mlp", "hidden": [400]})
@@ -261,7 +376,7 @@ def test_a_finished_run_that_lost_its_last_files_is_damaged_and_mended(
     same_run(finished, hurt)
 
 
-def test_damaged_metrics_are_told_before_the_training_goes_on(tiny, tmp_path, before_step):
+def test_damaged_metrics_are_an_error_before_the_training_goes_on(tiny, tmp_path, before_step):
     before_step(7, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train(tiny(), tmp_path / "run", quiet=True)
@@ -278,3 +393,77 @@ def test_the_time_of_an_epoch_that_a_crash_took_back_counts_once(tiny, tmp_path)
     ]
     (run.path / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert run.seconds() == 6.0
+
+
+STATE = {"weights": torch.arange(2000.0), "progress": {"epoch": 3, "best": 0.5}, "none": None}
+
+
+def test_what_is_saved_is_loaded_and_torch_opens_it_too(tmp_path):
+    save_checkpoint(tmp_path / "a.pt", STATE)
+    for loaded in (
+        load_checkpoint(tmp_path / "a.pt"),
+        torch.load(tmp_path / "a.pt", weights_only=True),
+    ):
+        assert torch.equal(loaded["weights"], STATE["weights"])
+        assert loaded["progress"] == STATE["progress"]
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["cut", "flip"]))
+def test_every_damage_is_found(tmp_path_factory, place, damage):
+    path = tmp_path_factory.mktemp("damage") / "a.pt"
+    save_checkpoint(path, STATE)
+    content = bytearray(path.read_bytes())
+    place %= len(content)
+    if damage == "cut":
+        content = content[:place]
+    else:
+        content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="damaged"):
+        load_checkpoint(path)
+
+
+def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(tmp_path):
+    for epoch in (1, 2, 3):
+        save_last(tmp_path, {"epoch": epoch})
+    assert load_last(tmp_path) == ({"epoch": 3}, [])
+    os.truncate(tmp_path / "last.pt", 100)
+    state, damage = load_last(tmp_path)
+    assert state == {"epoch": 2}
+    assert "last.pt: damaged (100 bytes" in damage[0]
+    os.truncate(tmp_path / "previous.pt", 0)
+    with pytest.raises(InputError, match=r"no whole checkpoint is left: .*last.pt.*previous.pt"):
+        load_last(tmp_path)
+
+
+def test_a_crash_between_the_two_renames_loses_nothing(tmp_path, monkeypatch):
+    save_last(tmp_path, {"epoch": 1})
+    real = os.replace
+
+    def power_cut(source, target):
+        real(source, target)
+        if str(target).endswith("previous.pt"):
+            raise RuntimeError("power cut")
+
+    monkeypatch.setattr(os, "replace", power_cut)
+    with pytest.raises(RuntimeError, match="power cut"):
+        save_last(tmp_path, {"epoch": 2})
+    monkeypatch.undo()
+    assert load_last(tmp_path) == ({"epoch": 2}, [])
+    save_last(tmp_path, {"epoch": 3})
+    assert load_last(tmp_path) == ({"epoch": 3}, [])
+
+
+def test_no_checkpoint_yet_is_not_an_error(tmp_path):
+    assert load_last(tmp_path) == (None, [])
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "pwned"),))
+
+    save_checkpoint(tmp_path / "a.pt", {"x": Evil()})
+    with pytest.raises(InputError, match="not a checkpoint"):
+        load_checkpoint(tmp_path / "a.pt")
+    assert not (tmp_path / "pwned").exists()

@@ -7,15 +7,25 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from bayesmooth import files
 from bayesmooth.errors import InputError
 from bayesmooth.lab import Run
-from bayesmooth.lab.board import Board
 from bayesmooth.lab.executors import Processes
-from bayesmooth.lab.sweep import Job, export, grid, sweep, terminating, titles, values
+from bayesmooth.lab.sweep import (
+    Board,
+    LiveBoard,
+    SweepJob,
+    export_csv,
+    grid,
+    name_recipes,
+    split_values,
+    stopped_by_signals,
+    sweep,
+)
 
 MAIN = "from bayesmooth.cli import main; raise SystemExit(main())"
 TREE = {
@@ -47,7 +57,7 @@ def test_a_grid_is_every_combination():
 
 
 def test_an_axis_may_have_lists_and_words():
-    assert values("[8, 16],[4]") == ["[8, 16]", "[4]"]
+    assert split_values("[8, 16],[4]") == ["[8, 16]", "[4]"]
     assert [r.optimizer.name for r in grid({}, ["optimizer.name=sgd"])] == ["sgd"]
 
 
@@ -70,8 +80,8 @@ def test_a_wrong_axis_is_refused_before_anything_runs(axis, says):
 
 def test_runs_are_called_by_what_tells_them_apart():
     recipes = grid(TREE, ["train.seed=0:2", "optimizer.lr=.1,.2"])
-    assert list(titles(recipes).values())[1] == "optimizer.lr=0.2 train.seed=0"
-    assert titles(recipes[:1]) == {recipes[0].hash: recipes[0].title}
+    assert list(name_recipes(recipes).values())[1] == "optimizer.lr=0.2 train.seed=0"
+    assert name_recipes(recipes[:1]) == {recipes[0].hash: recipes[0].title}
 
 
 def test_equal_recipes_run_once_and_finished_ones_never_again(run_all):
@@ -90,10 +100,10 @@ def test_a_failure_does_not_stop_the_rest(run_all, capsys):
     assert [outcome.status for outcome in outcomes] == ["failed", "finished"]
     assert "nowhere" in outcomes[0].message
     assert "Traceback" in outcomes[0].path.with_suffix(".log").read_text()
-    said = capsys.readouterr().err
-    assert "2 runs" in said
-    assert "[1/2]  failed" in said
-    assert "[2/2]  finished" in said
+    text = capsys.readouterr().err
+    assert "2 runs" in text
+    assert "[1/2]  failed" in text
+    assert "[2/2]  finished" in text
 
 
 def test_a_failure_is_one_line_with_the_way_out_and_the_log(run_all, tmp_path):
@@ -147,17 +157,19 @@ def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path, monkey
     assert capsys.readouterr().err.splitlines()[1] == f"running elsewhere  {recipe.title}"
 
 
-def test_workers_are_told_where_the_data_are(tmp_path, monkeypatch):
+def test_workers_know_where_the_data_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    recipes, told = grid(TREE, []), []
-    monkeypatch.setattr(Job, "__call__", lambda job: (told.append(job), job.outcome("failed"))[1])
+    recipes, jobs = grid(TREE, []), []
+    monkeypatch.setattr(
+        SweepJob, "__call__", lambda job: (jobs.append(job), job.outcome("failed"))[1]
+    )
     with ThreadPoolExecutor(1) as executor:
         monkeypatch.delenv("BAYESMOOTH_DATA", raising=False)
         sweep(recipes, "runs", executor, quiet=True)
         monkeypatch.setenv("BAYESMOOTH_DATA", "shared")
         sweep(recipes, "runs", executor, quiet=True)
         sweep(recipes, "runs", executor, data_dir="mine", quiet=True)
-    assert [job.data_dir for job in told] == [
+    assert [job.data_dir for job in jobs] == [
         tmp_path / name for name in ("data", "shared", "mine")
     ]
 
@@ -185,12 +197,12 @@ def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_closed_terminal_stops_a_sweep_unless_it_is_told_not_to_mind(number):
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), terminating():
+    with pytest.raises(KeyboardInterrupt), stopped_by_signals():
         signal.raise_signal(number)
     assert signal.getsignal(number) is before
     signal.signal(number, signal.SIG_IGN)  # nohup
     try:
-        with terminating():
+        with stopped_by_signals():
             signal.raise_signal(number)
         assert signal.getsignal(number) is signal.SIG_IGN
     finally:
@@ -208,7 +220,7 @@ def test_a_run_that_diverged_is_not_tried_again(run_all):
 
 def test_the_table_has_settings_and_figures(run_all, tmp_path):
     outcomes = run_all(grid(TREE, ["optimizer.lr=.1,1e30"]), quiet=True)
-    export(outcomes, tmp_path / "grid.csv")
+    export_csv(outcomes, tmp_path / "grid.csv")
     rows = list(csv.DictReader((tmp_path / "grid.csv").read_text().splitlines()))
     assert [row["optimizer.lr"] for row in rows] == ["0.1", "1e+30"]
     assert [row["status"] for row in rows] == ["finished", "diverged"]
@@ -220,8 +232,8 @@ def test_a_job_goes_on_where_it_was_killed(tmp_path):
     (recipe,) = grid({**TREE, "train": {"epochs": 150}}, [])
     path = tmp_path / recipe.title
     script = (
-        "from pathlib import Path; from bayesmooth.lab import Recipe; from bayesmooth.lab.sweep import Job;"
-        f"Job(Recipe.load({str(tmp_path / 'r.toml')!r}), Path({str(path)!r}))()"
+        "from pathlib import Path; from bayesmooth.lab import Recipe; from bayesmooth.lab.sweep import SweepJob;"
+        f"SweepJob(Recipe.load({str(tmp_path / 'r.toml')!r}), Path({str(path)!r}))()"
     )
     (tmp_path / "r.toml").write_text(recipe.to_toml())
     process = subprocess.Popen([sys.executable, "-c", script])
@@ -231,7 +243,7 @@ def test_a_job_goes_on_where_it_was_killed(tmp_path):
     done = len(Run.open(path).metrics())
     assert Run.open(path).status == "killed"
     assert done < 150
-    assert Job(recipe, path)().status == "finished"
+    assert SweepJob(recipe, path)().status == "finished"
     assert [record["epoch"] for record in Run.open(path).metrics()] == list(range(1, 151))
 
 
@@ -246,10 +258,10 @@ def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_p
     runs = tmp_path / "runs"
     wait_for(process, lambda: len([p for p in runs.glob("*/metrics.jsonl") if lines(p)]) >= 2)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "what ran is saved, the same command goes on" in said
-    assert "Traceback" not in said
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 130, text
+    assert "what ran is saved, the same command goes on" in text
+    assert "Traceback" not in text
     states = sorted(Run.open(path).status for path in runs.glob("*/"))
     assert set(states) <= {"interrupted", "finished"}
     assert "interrupted" in states
@@ -259,6 +271,41 @@ def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_p
     assert again.returncode == 0, again.stderr
     assert [Run.open(path).status for path in runs.glob("*/")] == ["finished"] * 3
     assert saved > 0
+
+
+@pytest.fixture
+def running(tiny, tmp_path):
+    """Make the directory of a run that is under way."""
+
+    def make(name):
+        run = Run.start(tmp_path / name, tiny())
+        run.set_status("running")
+        (run.path / "metrics.jsonl").write_text('{"epoch": 1, "test.accuracy": 0.5}\n')
+        return run
+
+    return make
+
+
+def test_a_broken_run_does_not_hide_the_others(running):
+    pytest.importorskip("rich", reason="rich is not installed")
+    runs = {name: running(name) for name in ("no recipe", "garbage", "no status", "whole")}
+    (runs["no recipe"].path / "recipe.toml").unlink()
+    (runs["garbage"].path / "metrics.jsonl").write_text("garbage\n")
+    (runs["no status"].path / "run.json").write_text("{}")
+    tables = []
+    live = LiveBoard({run.path: (name, run) for name, run in runs.items()}, 0, SimpleNamespace())
+    live.live.update = tables.append
+    live.elsewhere(runs["whole"].path)
+    with (
+        files.locked(runs["no recipe"].path),
+        files.locked(runs["garbage"].path),
+        files.locked(runs["whole"].path),
+    ):
+        live.refresh()
+    names, epochs, figures = (list(column.cells) for column in tables[0].columns)
+    assert names == ["no recipe", "garbage", "whole (running elsewhere)"]
+    assert epochs == ["1/2", "0/2", "1/2"]
+    assert figures == ["test 50.0 %", "", "test 50.0 %"]
 
 
 def lines(path):

@@ -5,7 +5,6 @@ A command `name` is a function `name(arguments) -> exit code` in a module of thi
 """
 
 import argparse
-import difflib
 import inspect
 import os
 import sys
@@ -15,18 +14,19 @@ from importlib import import_module
 from importlib.metadata import version
 
 from bayesmooth.errors import InputError
+from bayesmooth.words import did_you_mean
 
 # command → the module of this package that has it; loaded when it is called
 COMMANDS: dict[str, str] = {
-    "train": "training",
-    "resume": "training",
-    "evaluate": "results",
-    "compare": "results",
-    "recipes": "recipes",
+    "train": "runs",
+    "resume": "runs",
+    "evaluate": "runs",
+    "compare": "runs",
+    "recipes": "runs",
     "data": "data",
     "audit": "audit",
     "clean": "audit",
-    "sweep": "sweep",
+    "sweep": "sweeps",
     "reproduce": "studies",
     "studies": "studies",
     "demo": "demo",
@@ -38,6 +38,10 @@ WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, call, print. What a user can put right is one line and exit code 2; a bug shows its traceback."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if "" not in sys.path:
+        sys.path.append(
+            ""
+        )  # a recipe may name a model of the user's, from the directory they are in
     try:
         command, parser = parser_for(given)
         with warnings.catch_warnings():
@@ -69,9 +73,7 @@ def parser_for(
     if name in ("--help", "-h", "--version"):
         overview().parse_args([name])
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(COMMANDS)}"
-        raise InputError(f"unknown command '{name}'; {hint}")
+        raise InputError(f"unknown command '{name}'; {did_you_mean(name, COMMANDS)}")
     module = import_module(f"{__name__}.{COMMANDS[name]}")
     command: Callable[[argparse.Namespace], int] = getattr(module, name)
     parser = argparse.ArgumentParser(

@@ -1,4 +1,4 @@
-"""Runs side by side: a table of their final figures, and curves by epoch."""
+"""Figures as people read them: one epoch in a line, a run in a table, runs side by side, curves by epoch."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,18 @@ from typing import Any
 from bayesmooth.errors import InputError
 from bayesmooth.lab.run import Run
 from bayesmooth.optional import require
-from bayesmooth.progress import duration
+from bayesmooth.words import format_duration, format_figure, format_percent
+
+WIDTH = 80  # columns of a terminal
+LINE = {
+    "train.loss": "loss",
+    "train.accuracy": "train",
+    "validation.accuracy": "validation",
+    "test.accuracy": "test",
+    "averaged.accuracy": "averaged",
+    "memorised": "memorised",
+}
+"""The figures of an epoch's line; those that stand first are left out first where the line is too long."""
 
 FIGURES = {
     "test.accuracy": "accuracy",
@@ -31,31 +42,87 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito's: told apart by the colour-blind too."""
 
 
-def rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One row a run: its name, status, epochs, and the last value of every figure that any of them has."""
-    last: list[dict[str, Any]] = [latest(run) for run in runs]
+def format_epoch(record: Mapping[str, Any], epochs: int, notes: Sequence[str] = ()) -> str:
+    """An epoch in a line, and below it what should worry the reader.
+
+    >>> format_epoch({"epoch": 3, "train.loss": 0.5, "test.accuracy": 0.931}, epochs=20)
+    'epoch  3/20  loss 0.500  test 93.1 %'
+    """
+    words = [format_named(LINE[key], key, record[key]) for key in LINE if key in record]
+    start = f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}"
+    while len("  ".join([start, *words])) > WIDTH:
+        words.pop(0)
+    return "\n".join(["  ".join([start, *words]), *(f"  warning: {note}" for note in notes)])
+
+
+def format_named(name: str, key: str, value: float) -> str:
+    """A figure behind its name."""
+    return f"{name} {format_figure(key, value)}"
+
+
+def format_report(record: Mapping[str, Any], path: Path) -> str:
+    """The figures of a finished run: at the mean of the weights, and averaged over the posterior where there is one.
+
+    >>> report = {"test.accuracy": 0.9, "averaged.accuracy": 0.91, "test.nll": 0.3, "memorised": 0.1}
+    >>> print(format_report(report, Path("r")))
+    r
+      test                      mean  averaged
+      accuracy                90.0 %    91.0 %
+      nll                      0.300
+      memorised               10.0 %
+    """
+    kinds = {"mean": "test.", "averaged": "averaged."}
+    kinds = {
+        kind: start for kind, start in kinds.items() if any(key.startswith(start) for key in record)
+    }
+    starts = tuple(kinds.values())
+    names = dict.fromkeys(key.partition(".")[2] for key in record if key.startswith(starts))
+    lines = [str(path), _row("test", *kinds)]
+    lines += [_row(name, *(_figure(record, start + name) for start in starts)) for name in names]
+    single = [name for name in ("memorised", "validation.accuracy") if name in record]
+    return "\n".join(lines + [_row(name, _figure(record, name)) for name in single])
+
+
+def _figure(record: Mapping[str, Any], key: str) -> str:
+    return format_figure(key, record[key]) if key in record else ""
+
+
+def _row(name: str, *cells: str) -> str:
+    return f"  {name:20}" + "".join(f"{cell:>10}" for cell in cells).rstrip()
+
+
+def compare_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One row per run: its name, status, epochs, and the last value of every figure that any of them has.
+
+    A damaged run has no figures: those that are left could be of any epoch.
+    """
+    states = [run.status for run in runs]
+    last = [
+        {} if state == "damaged" else latest_figures(run)
+        for run, state in zip(runs, states, strict=True)
+    ]
     present = {
         key: title for key, title in FIGURES.items() if any(key in figures for figures in last)
     }
     return [
         {
             "run": name,
-            "status": run.status,
-            "epoch": figures.get("epoch", 0),
+            "status": state,
+            "epoch": figures.get("epoch"),
             **{title: figures.get(key) for key, title in present.items()},
-            "time": duration(run.seconds()),
+            "time": None if state == "damaged" else format_duration(run.seconds()),
         }
-        for name, run, figures in zip(names(runs), runs, last, strict=True)
+        for name, run, state, figures in zip(name_runs(runs), runs, states, last, strict=True)
     ]
 
 
-def names(runs: Sequence[Run]) -> list[str]:
+def name_runs(runs: Sequence[Run]) -> list[str]:
     """What each run is called: its directory's name, or the whole path where another has the same name."""
     count = Counter(run.path.name for run in runs)
     return [run.path.name if count[run.path.name] == 1 else str(run.path) for run in runs]
 
 
-def latest(run: Run) -> dict[str, Any]:
+def latest_figures(run: Run) -> dict[str, Any]:
     """The most recent value of every figure of a run."""
     figures: dict[str, Any] = {}
     for record in run.metrics():
@@ -63,10 +130,10 @@ def latest(run: Run) -> dict[str, Any]:
     return figures
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def format_table(rows: Sequence[dict[str, Any]]) -> str:
     """Rows as aligned text.
 
-    >>> print(table([{"run": "a", "accuracy": 0.915, "NLL": 0.25}, {"run": "b", "accuracy": None, "NLL": 1.0}]))
+    >>> print(format_table([{"run": "a", "accuracy": 0.915, "NLL": 0.25}, {"run": "b", "accuracy": None, "NLL": 1.0}]))
     run  accuracy    NLL
     a      91.5 %  0.250
     b           –  1.000
@@ -85,14 +152,14 @@ def _cell(name: str, value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:.3f}" if "NLL" in name or "ECE" in name else f"{100 * value:.1f} %"
+        return f"{value:.3f}" if "NLL" in name or "ECE" in name else format_percent(value)
     return str(value)
 
 
-def draw(runs: Sequence[Run], path: Path) -> None:
-    """Accuracy, calibration and memorisation by epoch, one line a run, as a picture."""
+def draw_curves(runs: Sequence[Run], path: Path) -> None:
+    """Accuracy, calibration and memorisation by epoch, one line per run, as a picture."""
     matplotlib = require("matplotlib.figure", extra="plot")
-    records = {name: run.metrics() for name, run in zip(names(runs), runs, strict=True)}
+    records = {name: run.metrics() for name, run in zip(name_runs(runs), runs, strict=True)}
     panels = [key for key in PANELS if any(key in r for rs in records.values() for r in rs)]
     if not panels:
         raise InputError("none of the runs has finished an epoch yet: nothing to draw")

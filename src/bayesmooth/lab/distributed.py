@@ -48,7 +48,7 @@ class Team:
             self.sum_([weight.grad for weight in trained if weight.grad is not None] + [loss])
 
     def any(self, wishes: Sequence[bool], device: torch.device) -> list[bool]:
-        """For each wish, whether any process has it; all must ask at the same point."""
+        """For each wish, whether any process has it; all must call this at the same point."""
         if self.size == 1:
             return list(wishes)
         counts = torch.tensor(wishes, dtype=torch.float32, device=device)
@@ -72,7 +72,7 @@ ALONE = Team()
 
 
 @contextmanager
-def team(device: torch.device) -> Iterator[Team]:
+def join_team(device: torch.device) -> Iterator[Team]:
     """The team that `torchrun` started this process in (or the caller's own process group), else a team of one."""
     if dist.is_available() and dist.is_initialized():
         yield Team(dist.get_rank(), dist.get_world_size())
@@ -102,5 +102,5 @@ def device_of(name: str | None) -> torch.device:
 
 
 def writes_here() -> bool:
-    """Whether this process is the one that writes and prints, also outside of `team`."""
+    """Whether this process is the one that writes and prints, also outside of `join_team`."""
     return int(os.environ.get("RANK", "0")) == 0

@@ -5,10 +5,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import metrics
 from bayesmooth.data import Examples, batches
 from bayesmooth.lab.distributed import ALONE, Team
+from bayesmooth.lab.options import builder_of
+from bayesmooth.lab.recipe import Recipe
+from bayesmooth.lab.splits import Splits
 from bayesmooth.posterior import Posterior, chunks, recompute_batchnorm, statistics_kept
 
 MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -31,13 +35,13 @@ def probabilities(
     seed: int = 0,
     batchnorm: Sequence[Tensor] | None = None,
     team: Team = ALONE,
-    breathe: Callable[[], None] = lambda: None,
+    tick: Callable[[], None] = lambda: None,
 ) -> Tensor:
     """(N, K) class probabilities, in the order of the examples; each process of the team does a part of each batch.
 
     With a posterior they are averaged over its samples, else they are those of the weights as they stand. BatchNorm's
     statistics are computed from `batchnorm`, batches of training inputs, for the weights that predict; without it
-    they are those that training left. `breathe` is called after every batch, of samples after every draw.
+    they are those that training left. `tick` is called after every batch, or with a posterior after every draw.
     """
     device = next(model.parameters()).device
     model.eval()
@@ -50,13 +54,13 @@ def probabilities(
                 recompute_batchnorm(model, batchnorm)
             for index, inputs, _ in parts:
                 found[index.to(device)] = model(inputs.to(device)).float().softmax(-1)
-                breathe()
+                tick()
     else:
         for chunk in chunks(parts, lambda part: part[1]):
             index = torch.cat([part[0] for part in chunk]).to(device)
             inside = [part[1].to(device) for part in chunk]
             averaged = posterior.predict(
-                model, inside, samples, seed=seed, batchnorm=batchnorm, tick=breathe
+                model, inside, samples, seed=seed, batchnorm=batchnorm, tick=tick
             )
             found[index] = averaged.float()
     team.sum_([found])
@@ -64,11 +68,19 @@ def probabilities(
 
 
 def statistics_batches(
-    examples: Examples, count: int, batch_size: int, device: torch.device
-) -> list[Tensor]:
-    """The inputs of the first `count` examples, for BatchNorm's statistics."""
-    some = examples.subset(torch.arange(min(count, len(examples))))
-    return [inputs.to(device) for _, inputs, _ in batches(some, batch_size)]
+    recipe: Recipe, splits: Splits, model: nn.Module, device: torch.device
+) -> list[Tensor] | None:
+    """Training inputs from which BatchNorm's statistics are computed for the weights that predict.
+
+    None where those of training are right: without BatchNorm, and of optimizers that do not sample weights.
+    """
+    settings = recipe.evaluate
+    sampled = hasattr(builder_of("optimizer", recipe.optimizer.name), "posterior")
+    norms = any(isinstance(part, _BatchNorm) for part in model.modules())
+    if not (sampled and norms and settings.batchnorm):
+        return None
+    some = splits.train.subset(torch.arange(min(settings.batchnorm, len(splits.train))))
+    return [inputs.to(device) for _, inputs, _ in batches(some, settings.batch_size)]
 
 
 def measure(probs: Tensor, labels: Tensor, prefix: str) -> dict[str, float]:

@@ -1,24 +1,80 @@
-"""What a recipe may say about a choice: the keyword arguments of the class or function it names.
+"""What a recipe may choose from, and what it may say about a choice.
 
 A loss, an optimizer, a model, a schedule or a data set states its options once, in its own signature. The recipe is
 checked against that, and what only the run knows (the parameters, the number of classes, …) is supplied by name.
 """
 
-import difflib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from math import isnan
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from torch.optim import SGD
+
+from bayesmooth.data import DATASETS, Corruption
+from bayesmooth.data.corrupt import KINDS
 from bayesmooth.errors import InputError
+from bayesmooth.lab.pretrained import import_factory, transformers_classifier
+from bayesmooth.losses import LOSSES
+from bayesmooth.models import MODELS
+from bayesmooth.optim import OPTIMIZERS
+from bayesmooth.optim.schedule import SCHEDULES
+from bayesmooth.words import did_you_mean
 
 T = TypeVar("T")
+Table = Mapping[str, Callable[..., Any]]
 Value = Any
 """What TOML can write: a bool, int, float, str, or a list of those."""
 
 SCALARS = (bool, int, float, str)
+NONE, FILE = "none", "file"  # corruptions that draw nothing
+
+
+def leave_labels() -> None:
+    """The labels stay as they are."""
+
+
+def noise_file(path: str) -> Corruption:
+    """The noise of another run, from its `noise.json`."""
+    return Corruption.load(path)
+
+
+# section → (what is meant when it names nothing, the table)
+CHOICES: dict[str, tuple[str, Table]] = {
+    "data": ("digits", {name: dataset.load for name, dataset in DATASETS.items()}),
+    "corruption": (NONE, {NONE: leave_labels, **KINDS, FILE: noise_file}),
+    "model": ("cnn", ChainMap(MODELS, {"transformers": transformers_classifier})),
+    "loss": ("ce", LOSSES),
+    "optimizer": ("sgd", OPTIMIZERS),
+    "schedule": ("constant", SCHEDULES),
+}
+
+BASE = SGD
+"""What SAM wraps; an optimizer's `**` arguments are those of this class."""
+
+FILLED = frozenset({"ess", "transition"})
+"""May be left out of a recipe although the signature has no default: the number of training examples, and the
+matrix that the corruption drew from."""
+
+OF_TRAINING = {"params", "base_optimizer", "num_examples", "generator", "seed", "reduction"}
+OF_MODELS = {"num_classes", "in_channels", "input_shape", "pretrained"}
+OF_DATA = {"split", "root", "progress"}
+SUPPLIED = OF_TRAINING | OF_MODELS | OF_DATA
+"""Arguments that a recipe does not set: the run knows them."""
+
+
+def builder_of(section: str, name: str) -> Callable[..., Any]:
+    """What a name in a section stands for: a row of its table, or a model's `package.module:factory`."""
+    table = CHOICES[section][1]
+    if name in table:
+        return table[name]
+    if section == "model" and ":" in name:
+        return import_factory(name)
+    own = "; a model of your own is package.module:factory" if section == "model" else ""
+    raise InputError(f"unknown name '{name}'; {did_you_mean(name, table)}{own}")
 
 
 class MisfitError(Exception):
@@ -32,11 +88,13 @@ def fit(value: Value, kind: Any) -> Value:
     (1.0, (3, 4), 'price')
     """
     if isinstance(value, float) and isnan(value):
-        raise MisfitError(spoken(float))
+        raise MisfitError(name_type(float))
     if kind is Any or kind is inspect.Parameter.empty:
+        if isinstance(value, Mapping):
+            raise MisfitError("a number, a text, true or false, or a list")
         return value
     if get_origin(kind) in (Union, UnionType):
-        return _fit_first(value, [part for part in get_args(kind) if writable(part)])
+        return _fit_first(value, [part for part in get_args(kind) if is_writable(part)])
     if get_origin(kind) is Literal and value in get_args(kind):
         return value
     if get_origin(kind) in (tuple, list, Sequence) and isinstance(value, list | tuple):
@@ -47,7 +105,7 @@ def fit(value: Value, kind: Any) -> Value:
         return float(value)
     if type(value) is kind:
         return value
-    raise MisfitError(spoken(kind))
+    raise MisfitError(name_type(kind))
 
 
 def _fit_first(value: Value, kinds: Sequence[Any]) -> Value:
@@ -57,13 +115,13 @@ def _fit_first(value: Value, kinds: Sequence[Any]) -> Value:
             return fit(value, kind)
         except MisfitError:
             continue
-    raise MisfitError(" or ".join(spoken(kind) for kind in kinds if kind is not NoneType))
+    raise MisfitError(" or ".join(name_type(kind) for kind in kinds if kind is not NoneType))
 
 
-def spoken(kind: Any) -> str:
+def name_type(kind: Any) -> str:
     """The name of a type as an error says it.
 
-    >>> spoken(float), spoken(Literal["a", "b"]), spoken(tuple[int, ...])
+    >>> name_type(float), name_type(Literal["a", "b"]), name_type(tuple[int, ...])
     ('a number', "one of 'a', 'b'", 'a list')
     """
     if get_origin(kind) is Literal:
@@ -72,16 +130,16 @@ def spoken(kind: Any) -> str:
     return names.get(kind, "a list")
 
 
-def writable(kind: Any) -> bool:
+def is_writable(kind: Any) -> bool:
     """Whether TOML can write a value of this type (a tensor, a function or a generator it cannot)."""
     if kind is Any or kind in SCALARS:
         return True
     if get_origin(kind) is Literal:
         return True
     if get_origin(kind) in (Union, UnionType):
-        return any(map(writable, get_args(kind)))
+        return any(map(is_writable, get_args(kind)))
     if get_origin(kind) in (tuple, list, Sequence):
-        return all(writable(part) for part in get_args(kind) if part is not Ellipsis)
+        return all(is_writable(part) for part in get_args(kind) if part is not Ellipsis)
     return False
 
 
@@ -89,7 +147,10 @@ def writable(kind: Any) -> bool:
 def parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """The arguments of a class or function by name, with their annotations as types."""
     call = builder.__init__ if isinstance(builder, type) else builder  # type: ignore[misc]
-    hints = get_type_hints(call)
+    try:
+        hints = get_type_hints(call)
+    except (NameError, TypeError):
+        hints = {}  # a factory of the user's whose annotations only its type checker can read
     found = inspect.signature(builder).parameters
     return {
         name: parameter.replace(annotation=hints.get(name, Any))
@@ -99,21 +160,21 @@ def parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def settable(
-    builder: Callable[..., Any], supplied: Collection[str], base: Callable[..., Any]
+    builder: Callable[..., Any], supplied: Collection[str], base: Callable[..., Any] | None
 ) -> dict[str, inspect.Parameter]:
     """The arguments that a recipe may set: not those which are tensors, functions, or the run's own.
 
-    A builder that takes `**` arguments hands them on to `base`.
+    A builder that takes `**` arguments hands them on to `base`, where there is one.
     """
     found = dict(parameters(builder))
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in found.values()):
+    if base and any(parameter.kind is parameter.VAR_KEYWORD for parameter in found.values()):
         found = {**parameters(base), **found}
     return {
         name: parameter
         for name, parameter in found.items()
         if parameter.kind is not parameter.VAR_KEYWORD
         and name not in supplied
-        and writable(parameter.annotation)
+        and is_writable(parameter.annotation)
     }
 
 
@@ -134,11 +195,3 @@ def build(builder: Callable[..., T], options: Mapping[str, Value], **supplied: A
         ):
             raise InputError(f"needs '{name}', which nothing here supplies; set it")
     return builder(**given)
-
-
-def unknown(name: str, kind: str, known: Iterable[str], where: str) -> InputError:
-    """The error for a name that does not exist, with the nearest one that does."""
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known) or 'none'}"
-    return InputError(f"{where}: unknown {kind}; {hint}")

@@ -1,20 +1,40 @@
-"""The recipe: everything that decides a run, in one frozen object that a TOML file writes and a hash names."""
+"""The recipe: everything that decides a run, in one frozen object that a TOML file writes and a hash names.
+
+`tomllib` reads recipes, this file writes them, and `--set section.key=value` changes them. Those that come with the
+package are families: one file holds the recipes that differ in the noise or the method only.
+"""
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from importlib.resources import files
 from inspect import Parameter
+from itertools import product
 from math import inf
 from pathlib import Path
 from typing import Any, Literal, Self, get_type_hints
 
 from bayesmooth.data import AUGMENTATIONS
 from bayesmooth.errors import InputError
-from bayesmooth.lab import toml
-from bayesmooth.lab.choices import BASE, CHOICES, FILLED, SUPPLIED
-from bayesmooth.lab.options import MisfitError, Value, fit, settable, unknown
+from bayesmooth.lab.options import (
+    BASE,
+    CHOICES,
+    FILLED,
+    SUPPLIED,
+    MisfitError,
+    Value,
+    builder_of,
+    fit,
+    settable,
+)
+from bayesmooth.words import did_you_mean
+
+Tree = dict[str, dict[str, Any]]
+"""Sections by name, each with its keys and values."""
 
 
 def setting(
@@ -26,14 +46,14 @@ def setting(
 
 @dataclass(frozen=True)
 class Choice:
-    """A name out of one of the tables in `choices.py`, and the keyword arguments for what it names."""
+    """A name out of one of the tables in `options.py`, and the keyword arguments for what it names."""
 
     name: str
     options: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Data(Choice):
+class DataSection(Choice):
     """The examples, and what is held back."""
 
     limit: int = setting(0, low=0)  # train on this many; 0: on all
@@ -43,14 +63,23 @@ class Data(Choice):
 
 
 @dataclass(frozen=True)
-class Corruption(Choice):
+class CorruptionSection(Choice):
     """Which training labels are made wrong. The paper draws the same noise in every run: seed 0."""
 
     seed: int | Literal["run"] = 0
 
 
 @dataclass(frozen=True)
-class Train:
+class ModelSection(Choice):
+    """The network, and what it starts from. What is left out is no part of the hash."""
+
+    weights: str | None = None  # a state dict to start from: .pt, .pth or .safetensors
+    new_head: bool | None = None  # start the last layer afresh: the file has other classes
+    freeze: bool | Sequence[str] | None = None  # true: all but the head; or the names of parts
+
+
+@dataclass(frozen=True)
+class TrainSection:
     """How the loop goes."""
 
     epochs: int = setting(20, low=1)
@@ -64,7 +93,7 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class EvaluateSection:
     """What is measured, and when."""
 
     every: int = setting(1, low=1)  # epochs
@@ -81,20 +110,23 @@ class Evaluate:
 class Recipe:
     """A run before it runs. Two recipes with the same hash give the same run."""
 
-    data: Data
-    corruption: Corruption
-    model: Choice
+    data: DataSection
+    corruption: CorruptionSection
+    model: ModelSection
     loss: Choice
     optimizer: Choice
     schedule: Choice
-    train: Train
-    evaluate: Evaluate
+    train: TrainSection
+    evaluate: EvaluateSection
 
     @classmethod
-    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Self:
-        """Read a TOML file, put the overrides (`optimizer.lr=0.5`) in, and check every key."""
-        path = Path(path)
-        return cls.from_dict(toml.override(toml.read(path), overrides), source=path.name)
+    def load(cls, name: str | Path, overrides: Iterable[str] = ()) -> Self:
+        """Read a TOML file or a shipped recipe, put the overrides (`optimizer.lr=0.5`) in, and check every key.
+
+        >>> Recipe.load("digits-ivon", ["train.seed=3"]).train.seed
+        3
+        """
+        return cls.from_dict(override(read_recipe(name), overrides), source=Path(name).name)
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Mapping[str, Value]], source: str = "recipe") -> Self:
@@ -102,7 +134,7 @@ class Recipe:
         kinds = get_type_hints(cls)
         for name in tree:
             if name not in kinds:
-                raise unknown(name, f"section [{name}]", kinds, source)
+                raise InputError(f"{source}: unknown section [{name}]; {did_you_mean(name, kinds)}")
         return cls(
             **{
                 name: _section(kind, name, tree.get(name, {}), source)
@@ -110,13 +142,13 @@ class Recipe:
             }
         )
 
-    def to_dict(self) -> toml.Tree:
+    def to_dict(self) -> Tree:
         """Every key with its value, defaults too; what has no value is left out."""
         return {part.name: _flat(getattr(self, part.name)) for part in fields(self)}
 
     def to_toml(self) -> str:
         """The text that `load` reads back to an equal recipe."""
-        return toml.write(self.to_dict())
+        return write_toml(self.to_dict())
 
     @cached_property
     def hash(self) -> str:
@@ -131,7 +163,7 @@ class Recipe:
 
     def changes(self, other: Self) -> list[str]:
         """What differs in `other`, a line each: `optimizer.lr: 0.2 → 0.5`."""
-        ours, theirs = _keys(self), _keys(other)
+        ours, theirs = flat_keys(self), flat_keys(other)
         return [
             f"{key}: {ours.get(key, 'unset')} → {theirs.get(key, 'unset')}"
             for key in dict.fromkeys([*ours, *theirs])
@@ -153,18 +185,20 @@ def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: 
         for name in rest:
             raise _unknown_key(name, own, section, source)
         return kind(**values)
-    default, table = CHOICES[section]
-    name = values.setdefault("name", default)
-    if name not in table:
-        raise unknown(name, f"name '{name}'", table, f"{source}: [{section}]")
-    return kind(**values, options=_options(table[name], rest, own, section, source))
+    name = values.setdefault("name", CHOICES[section][0])
+    try:
+        builder = builder_of(section, name)
+    except InputError as error:
+        raise InputError(f"{source}: [{section}]: {error}") from None
+    return kind(**values, options=_options(builder, rest, own, section, source))
 
 
 def _options(
     builder: Any, given: Mapping[str, Value], own: Iterable[str], section: str, source: str
 ) -> dict[str, Value]:
     """The keyword arguments for a choice: what the recipe gives, else the defaults that TOML can write."""
-    known = settable(builder, SUPPLIED.union(own), BASE)
+    base = BASE if section == "optimizer" else None
+    known = settable(builder, SUPPLIED.union(own), base)
     for name in given:
         if name not in known:
             raise _unknown_key(name, [*own, *known], section, source)
@@ -189,7 +223,7 @@ def _checked(value: Value, kind: Any, rule: Mapping[str, Any], where: str) -> Va
         raise InputError(f"{where} = {value!r}: must be {wanted}") from None
     if among := rule.get("among"):
         if value not in among:
-            raise unknown(value, f"name '{value}'", among, where)
+            raise InputError(f"{where}: unknown name '{value}'; {did_you_mean(value, among)}")
     elif rule and not rule["low"] <= value:
         raise InputError(f"{where} = {value!r}: must be ≥ {rule['low']}")
     elif rule and not (value < rule["below"] or rule["below"] == inf):
@@ -198,18 +232,163 @@ def _checked(value: Value, kind: Any, rule: Mapping[str, Any], where: str) -> Va
 
 
 def _unknown_key(name: str, known: Iterable[str], section: str, source: str) -> InputError:
-    return unknown(name, f"key '{name}' in [{section}]", known, source)
+    hint = did_you_mean(name, known)
+    return InputError(f"{source}: unknown key '{name}' in [{section}]; {hint}")
 
 
 def _flat(section: Any) -> dict[str, Value]:
     """A section as the one level of keys that TOML shows."""
     own = {part.name: getattr(section, part.name) for part in fields(section)}
-    return own | dict(own.pop("options", {}))
+    options = own.pop("options", {})
+    return {key: value for key, value in own.items() if value is not None} | dict(options)
 
 
-def _keys(recipe: Recipe) -> dict[str, Value]:
+def flat_keys(recipe: Recipe) -> dict[str, Value]:
+    """`optimizer.lr` and all the others, with their values."""
     return {
         f"{section}.{key}": value
         for section, content in recipe.to_dict().items()
         for key, value in content.items()
     }
+
+
+def read_recipe(name: str | Path) -> Tree:
+    """The sections of a TOML file, or of a shipped recipe."""
+    text = recipe_text(name)
+    try:
+        tree = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{name}: not valid TOML: {error}") from None
+    loose = [key for key, section in tree.items() if not isinstance(section, dict)]
+    if loose:
+        raise InputError(f"{name}: '{loose[0]}' stands outside of a section; put it under one")
+    return tree
+
+
+def recipe_text(name: str | Path) -> str:
+    """What a recipe file says, or the shipped recipe of that name, with its comments."""
+    path = Path(name)
+    if not path.is_file() and path.suffix != ".toml":
+        known = shipped_recipes()
+        if str(name) not in known:
+            raise InputError(
+                f"{name}: no such file, and no recipe of that name is shipped; {did_you_mean(str(name), known)}"
+            )
+        return known[str(name)]
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from None
+
+
+def write_toml(tree: Mapping[str, Mapping[str, Any]]) -> str:
+    """Sections as TOML.
+
+    >>> print(write_toml({"optimizer": {"name": "ivon", "lr": 0.2, "clip_radius": float("inf")}}))
+    [optimizer]
+    name = "ivon"
+    lr = 0.2
+    clip_radius = inf
+    <BLANKLINE>
+    """
+    sections = []
+    for name, section in tree.items():
+        rows = "".join(f"{key} = {_write_value(value)}\n" for key, value in section.items())
+        sections.append(f"[{name}]\n{rows}")
+    return "\n".join(sections)
+
+
+def _write_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_write_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def override(tree: Tree, settings: Iterable[str]) -> Tree:
+    """A copy of `tree` with each `section.key=value` put in; the value is TOML, or else plain text.
+
+    >>> override({"optimizer": {"lr": 0.1}}, ["optimizer.lr=0.5", "loss.name=ls"])
+    {'optimizer': {'lr': 0.5}, 'loss': {'name': 'ls'}}
+    """
+    changed = {name: dict(section) for name, section in tree.items()}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not (equals and dot and section and name):
+            raise InputError(f"{setting!r}: not a setting; write section.key=value")
+        changed.setdefault(section, {})[name] = parse_value(text.strip())
+    return changed
+
+
+def parse_value(text: str) -> Any:
+    """A value as TOML writes it, where quotes around a word may be left out; `.5` is a number here.
+
+    >>> parse_value("0.5"), parse_value(".5"), parse_value("true"), parse_value("[1, 2]"), parse_value("cosine")
+    (0.5, 0.5, True, [1, 2], 'cosine')
+    """
+    for written in (text, f"0{text}" if text.startswith(".") else text):
+        try:
+            return tomllib.loads(f"value = {written}")["value"]
+        except (tomllib.TOMLDecodeError, RecursionError):
+            continue
+    return text
+
+
+AXES = ("noise", "method")
+VARIANT = re.compile(r"^\[(noise|method)\.(\w+)\.(\w+)\]", re.MULTILINE)
+"""`[method.ivon.optimizer]`: the section of one member of a family."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A shipped file: the recipes NAME-NOISE-METHOD, which share the sections that name neither."""
+
+    name: str
+    text: str
+
+    @property
+    def about(self) -> str:
+        """The comment in its first line."""
+        return self.text.partition("\n")[0].lstrip("# ")
+
+    def axes(self) -> list[list[str]]:
+        """The noises, then the methods; an axis that the file does not have is left out."""
+        found: dict[str, dict[str, None]] = {axis: {} for axis in AXES}
+        for axis, name, _ in VARIANT.findall(self.text):
+            found[axis][name] = None
+        return [list(names) for names in found.values() if names]
+
+    def recipes(self) -> dict[str, str]:
+        """The text of every member, by name."""
+        members = product(*self.axes())
+        return {"-".join((self.name, *member)): self._select(member) for member in members}
+
+    def _select(self, member: Collection[str]) -> str:
+        """The sections of one member under their plain names; comments stay where they are."""
+        kept, keep = [], True
+        for line in self.text.splitlines(keepends=True):
+            header = VARIANT.match(line)
+            if header:
+                keep = header[2] in member
+                line = f"[{header[3]}]{line[header.end() :]}"
+            elif line.startswith("["):
+                keep = True
+            kept += [line] * keep
+        return "".join(kept)
+
+
+def families() -> list[Family]:
+    """What is shipped."""
+    directory = Path(str(files("bayesmooth.lab") / "recipes"))
+    return [Family(path.stem, path.read_text("utf-8")) for path in sorted(directory.glob("*.toml"))]
+
+
+def shipped_recipes() -> dict[str, str]:
+    """Name → text: `digits-ivon`, …"""
+    return {name: text for family in families() for name, text in family.recipes().items()}

@@ -1,5 +1,17 @@
-"""A run is a directory. Whatever happened to the process that made it, this reads it."""
+"""A run is a directory. Whatever happened to the process that made it, this reads it, or says what is damaged.
 
+Checkpoints carry their digest, and the one before the last is kept beside it. A finished run has a file of checksums
+that covers all the others, in the format of `sha256sum`; whoever reads a file of it checks that file first.
+"""
+
+import hashlib
+import io
+import os
+import pickle
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -10,16 +22,24 @@ from bayesmooth.audit import Audit, audit
 from bayesmooth.data import Corruption, Examples
 from bayesmooth.errors import InputError
 from bayesmooth.files import is_locked, read_json, records, write_atomically, write_json
-from bayesmooth.lab import checkpoint
 from bayesmooth.lab.evaluate import statistics_batches
-from bayesmooth.lab.recipe import Recipe
+from bayesmooth.lab.loop import Checkpoint, make_model
+from bayesmooth.lab.recipe import Recipe, recipe_text
 from bayesmooth.lab.splits import Splits, prepare
-from bayesmooth.lab.state import make
 from bayesmooth.posterior import Posterior
 
 RECIPE, STATUS, NOISE, ENVIRONMENT = "recipe.toml", "run.json", "noise.json", "environment.json"
 METRICS, TIMING, REPORT = "metrics.jsonl", "timing.jsonl", "report.json"
-CHECKPOINTS, BEST, POSTERIOR, DATA = "checkpoints", "best.pt", "posterior.safetensors", "data.json"
+CHECKPOINTS, POSTERIOR, DATA = "checkpoints", "posterior.safetensors", "data.json"
+LAST, BEST = f"{CHECKPOINTS}/last.pt", f"{CHECKPOINTS}/best.pt"
+CHECKSUMS = "SHA256SUMS"
+
+FILES = (RECIPE, STATUS, NOISE, ENVIRONMENT, DATA, METRICS, TIMING, REPORT, POSTERIOR, LAST, BEST)
+BIG = (".pt", ".safetensors")  # checked when they are read; the others whenever the status is asked
+FOR_GOOD = (RECIPE, METRICS, TIMING, BEST)  # training alone could make these again
+PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
+
+Which = Literal["last", "best"]
 
 
 class Run:
@@ -35,34 +55,28 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Read a run's directory."""
+        """Read a run's directory; a recipe that was edited after the run is refused."""
         path = Path(path)
         if not (path / RECIPE).is_file():
             raise InputError(f"{path}: not a run (no {RECIPE} in it); `bayesmooth train` makes one")
-        return cls(path, Recipe.load(path / RECIPE))
+        if not recipe_text(path / RECIPE).strip():
+            raise InputError(f"{path / RECIPE}: is empty; put it back, or delete the run")
+        run = cls(path, Recipe.load(path / RECIPE))
+        if RECIPE in run.damaged(RECIPE):
+            run.checkpoint()  # it knows what the run was trained with, and refuses anything else
+        return run
 
     @classmethod
     def start(cls, path: str | Path, recipe: Recipe) -> Self:
         """Make the directory, or find the same recipe in it; a different one is an error that says what differs."""
         path = Path(path)
+        make_directory(path)
         if (path / RECIPE).is_file():
             run = cls.open(path)
             if run.status != "failed" or any((path / name).exists() for name in (DATA, METRICS)):
                 run.must_be(recipe)
                 return run
-            write_atomically(path / RECIPE, recipe.to_toml())  # it was refused before it began
-            return cls(path, recipe)
-        foreign = [
-            file.name for file in path.glob("*") if file.name != "lock" and file.suffix != ".tmp"
-        ]
-        if foreign:
-            raise InputError(
-                f"{path}: holds {foreign[0]!r} and is not a run; choose another directory"
-            )
-        try:
-            (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be made: {error.strerror}") from None
+        # It is new, or was refused before it began.
         write_atomically(path / RECIPE, recipe.to_toml())
         return cls(path, recipe)
 
@@ -77,7 +91,7 @@ class Run:
     def status(self) -> str:
         """finished, running, interrupted, diverged or failed; "killed" where a run ended without a word.
 
-        "damaged" is a run whose `run.json`, or whose report though it finished, cannot be read: `resume` mends both.
+        "damaged" is a run whose `run.json` cannot be read, or that finished and whose files have changed since.
         """
         if not (self.path / STATUS).exists():
             return "new"
@@ -85,6 +99,9 @@ class Run:
             status: str = read_json(self.path / STATUS)["status"]
             if status == "finished":
                 read_json(self.path / REPORT)
+                small = [name for name in self.checksums() if not name.endswith(BIG)]
+                if self.damaged(*small):
+                    return "damaged"
         except (InputError, KeyError, TypeError):
             return "damaged"
         return "killed" if status == "running" and not is_locked(self.path) else status
@@ -94,9 +111,51 @@ class Run:
         content = {"status": status, "hash": self.recipe.hash, "seed": self.recipe.train.seed}
         write_json(self.path / STATUS, content | ({"message": message} if message else {}))
 
+    def checksums(self) -> dict[str, str]:
+        """By file, the SHA-256 that a finished run wrote down; empty before."""
+        path = self.path / CHECKSUMS
+        if not path.exists():
+            return {}
+        pairs = [line.split(maxsplit=1) for line in path.read_text("utf-8").splitlines()]
+        if not all(len(pair) == 2 for pair in pairs):
+            raise InputError(f"{path}: damaged; `bayesmooth resume {self.path}` writes it again")
+        return {name: digest for digest, name in pairs}
+
+    def write_checksums(self) -> None:
+        """Write down what every file of the run holds; `sha256sum -c SHA256SUMS` in its directory agrees."""
+        lines = [f"{digest}  {name}\n" for name in FILES if (digest := digest_of(self.path / name))]
+        write_atomically(self.path / CHECKSUMS, "".join(lines))
+
+    def damaged(self, *names: str) -> list[str]:
+        """Those of the files (default: of all) that are not what the finished run wrote."""
+        known = self.checksums()
+        return [
+            name
+            for name in names or known
+            if name in known and digest_of(self.path / name) != known[name]
+        ]
+
+    def checked(self, name: str) -> Path:
+        """The path of one of the run's files, unless that was damaged since the run finished."""
+        if self.damaged(name):
+            raise InputError(
+                f"{self.path / name}: was changed after the run; {self._way_out(name)}"
+            )
+        return self.path / name
+
+    def check_repairable(self) -> None:
+        """Refuse to go on where a file is damaged that cannot be made again."""
+        for name in FOR_GOOD:
+            self.checked(name)
+
+    def _way_out(self, name: str) -> str:
+        if name in FOR_GOOD:
+            return "put it back, or delete the run and train it again"
+        return f"`bayesmooth resume {self.path}` makes it again"
+
     def metrics(self) -> list[dict[str, Any]]:
-        """One record an epoch."""
-        return records(self.path / METRICS)
+        """One record per epoch."""
+        return records(self.checked(METRICS))
 
     def report(self) -> dict[str, Any]:
         """The final figures."""
@@ -105,7 +164,7 @@ class Run:
                 f"{self.path}: not finished ({self.status}); `bayesmooth resume {self.path}` goes on"
             )
         try:
-            report: dict[str, Any] = read_json(self.path / REPORT)
+            report: dict[str, Any] = read_json(self.checked(REPORT))
         except InputError as error:
             raise InputError(f"{error}; `bayesmooth resume {self.path}` writes it again") from None
         return report
@@ -114,7 +173,7 @@ class Run:
         """Time spent in training steps, interrupted epochs left out."""
         # An epoch that a crash took back has two lines.
         epochs = {
-            record["epoch"]: record["train_seconds"] for record in records(self.path / TIMING)
+            record["epoch"]: record["train_seconds"] for record in records(self.checked(TIMING))
         }
         return sum(map(float, epochs.values()))
 
@@ -135,52 +194,174 @@ class Run:
 
     def data(self) -> dict[str, Any]:
         """What the run knew of its data: the names of the classes, the shape of an input."""
-        facts: dict[str, Any] = read_json(self.path / DATA)
+        facts: dict[str, Any] = read_json(self.checked(DATA))
         return facts
 
     def corruption(self) -> Corruption | None:
         """Which labels were made wrong; None where the run left them alone."""
-        path = self.path / NOISE
+        path = self.checked(NOISE)
         return Corruption.load(path) if path.exists() else None
 
-    def model(self, which: Literal["last", "best"] = "last") -> nn.Module:
+    def model(self, which: Which = "last") -> nn.Module:
         """The trained network, in eval mode, on the CPU."""
         saved, data = self.checkpoint(which), self.data()
         facts = {"num_classes": len(data["class_names"]), "input_shape": data["input_shape"]}
-        model: nn.Module = make(self.recipe, "model", **facts)
+        model = make_model(self.recipe, pretrained=False, **facts)
         model.load_state_dict(saved["model"])
         return model.eval()
 
-    def statistics(self, splits: Splits) -> list[Tensor] | None:
-        """Training inputs from which each draw of the posterior computes its BatchNorm statistics, as in training."""
-        settings = self.recipe.evaluate
-        if not settings.batchnorm:
-            return None
-        device = torch.device("cpu")
-        return statistics_batches(splits.train, settings.batchnorm, settings.batch_size, device)
+    def statistics(self, splits: Splits, model: nn.Module) -> list[Tensor] | None:
+        """Training inputs for BatchNorm's statistics, as the run used them; see `statistics_batches`."""
+        return statistics_batches(self.recipe, splits, model, torch.device("cpu"))
 
     def audit(self, data_dir: str | Path | None = None, **how: Any) -> Audit:
         """The audit of its training labels; `how` goes to `bayesmooth.audit`."""
         examples = self.examples("train", data_dir)
         return audit(self.model(), self.posterior(), examples, **how)
 
-    def checkpoint(self, which: Literal["last", "best"] = "last") -> checkpoint.Checkpoint:
-        """The last whole checkpoint, or that of the epoch with the best accuracy on the validation split."""
+    def checkpoint(self, which: Which = "last") -> Checkpoint:
+        """The last checkpoint, or that of the epoch with the best accuracy on the validation split."""
         if which == "best":
-            return checkpoint.load(self.path / CHECKPOINTS / BEST)
-        saved, _ = checkpoint.load_last(self.path / CHECKPOINTS)
+            return load_checkpoint(self.checked(BEST))
+        saved, wrong = load_last(self.path / CHECKPOINTS)
+        if wrong:
+            raise InputError(f"{wrong[0]}; {self._way_out(LAST)}")
         if saved is None:
             raise InputError(
                 f"{self.path}: has no checkpoint yet; `bayesmooth resume {self.path}` goes on"
             )
+        self.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
+        self.checked(LAST)
         return saved
 
     def posterior(self) -> Posterior:
         """The Gaussian over the weights at the end of the run."""
-        path = self.path / POSTERIOR
+        path = self.checked(POSTERIOR)
         if not path.exists():
             raise InputError(
                 f"{self.path}: no {POSTERIOR}: the run is not finished, or its optimizer "
                 f"({self.recipe.optimizer.name}) has none; ivon and bsam have one"
             )
         return Posterior.load(path)
+
+
+def make_directory(path: Path) -> None:
+    """Make the directory of a run; one that holds something else is not touched.
+
+    Two processes may do this at once: what either makes before it has the lock is no stranger to the other.
+    """
+    own = ("lock", CHECKPOINTS)
+    if path.is_dir() and not (path / RECIPE).is_file():
+        for file in path.iterdir():
+            if file.name not in own and file.suffix != ".tmp" and not (path / RECIPE).is_file():
+                raise InputError(
+                    f"{path}: holds {file.name!r} and is not a run; choose another directory"
+                )
+    try:
+        (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made: {error.strerror}") from None
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file in hexadecimal digits; empty where there is no file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+DIGEST = hashlib.sha256().digest_size
+
+
+def save_checkpoint(path: Path, state: Checkpoint) -> None:
+    """Write `state`, with the SHA-256 of it as the last 32 bytes; `torch.load` does not mind those."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.write(hashlib.sha256(buffer.getbuffer()).digest())
+    write_atomically(path, buffer.getvalue())
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read what `save_checkpoint` wrote; a file that was cut or changed is an `InputError`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    body, digest = content[:-DIGEST], content[-DIGEST:]
+    if hashlib.sha256(body).digest() != digest:
+        raise InputError(f"{path}: damaged ({len(content)} bytes, the digest does not match)")
+    try:
+        state: Checkpoint = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError) as error:
+        raise InputError(f"{path}: not a checkpoint: {error}") from None
+    return state
+
+
+def save_last(directory: Path, state: Checkpoint) -> None:
+    """Make `state` the last checkpoint, and the one that was last the previous."""
+    save_checkpoint(directory / "next.pt", state)
+    if (directory / "last.pt").exists():
+        os.replace(directory / "last.pt", directory / "previous.pt")
+    os.replace(directory / "next.pt", directory / "last.pt")
+
+
+def load_last(directory: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest whole checkpoint (None where none was written yet), and what was wrong with those passed over."""
+    wrong: list[str] = []
+    # `next.pt` is whole: it stands alone only when a crash came between the two renames of `save_last`.
+    found = [directory / f"{name}.pt" for name in ("next", "last", "previous")]
+    for path in filter(Path.exists, found):
+        try:
+            return load_checkpoint(path), wrong
+        except InputError as damage:
+            wrong.append(str(damage))
+    if wrong:
+        raise InputError(
+            f"{directory}: no whole checkpoint is left: {'; '.join(wrong)}; start again"
+        )
+    return None, wrong
+
+
+def environment(device: torch.device) -> dict[str, object]:
+    """Where a run happens: what another person needs to know to get the same bits."""
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "torch_build": torch.__config__.show().strip().splitlines(),
+        "git": _git_commit(),
+        "device": _device_name(device),
+        "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "command": sys.argv,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of the source tree, with `+` where it was changed; None for an installed package."""
+    source = Path(__file__).resolve().parents[1]
+    if "site-packages" in source.parts:
+        return None  # a repository around it would be another project's
+    command = ["git", "-C", str(source), "describe", "--always", "--abbrev=40", "--exclude=*"]
+    try:
+        answer = subprocess.run(
+            [*command, "--dirty=+"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or "cpu"

@@ -8,8 +8,7 @@ import torch
 
 from bayesmooth.data import Corruption, Examples, corrupt, label_hash, load, split
 from bayesmooth.errors import InputError
-from bayesmooth.lab.choices import FILE, NONE, noise_file
-from bayesmooth.lab.options import build
+from bayesmooth.lab.options import FILE, NONE, build, noise_file
 from bayesmooth.lab.recipe import Recipe
 
 WRONG_LIMIT = 5000  # the share that is memorised is then known to 1.4 % (two standard errors)
@@ -50,7 +49,7 @@ def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
     examples = load(data.name, "train", data_dir, **data.options)
     if data.limit:
         examples = _part(examples, data.limit, data.seed)
-    examples, corruption = _corrupted(recipe, examples)
+    examples, corruption = _corrupt(recipe, examples)
     validation = None
     if data.validation:
         examples, validation = split(examples, data.validation, data.seed)
@@ -78,7 +77,7 @@ def _part(examples: Examples, count: int, seed: int) -> Examples:
     return examples.subset(order[:count].sort().values)
 
 
-def _corrupted(recipe: Recipe, examples: Examples) -> tuple[Examples, Corruption | None]:
+def _corrupt(recipe: Recipe, examples: Examples) -> tuple[Examples, Corruption | None]:
     section = recipe.corruption
     if section.name == NONE:
         return examples, None

@@ -1,13 +1,18 @@
-"""Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on."""
+"""Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on.
+
+While it runs a terminal shows a live table, and a log gets one line per finished run.
+"""
 
 import csv
 import signal
+import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,19 +23,23 @@ import torch
 from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.files import LockedError, is_locked
-from bayesmooth.lab import toml
-from bayesmooth.lab.board import ELSEWHERE, Board, board
-from bayesmooth.lab.divergence import DivergedError
-from bayesmooth.lab.entry import train
-from bayesmooth.lab.recipe import Recipe
+from bayesmooth.lab.compare import LINE, format_named
+from bayesmooth.lab.loop import DivergedError
+from bayesmooth.lab.recipe import Recipe, Tree, flat_keys, override
 from bayesmooth.lab.run import Run
-from bayesmooth.lab.session import StoppedError
+from bayesmooth.lab.train import StoppedError, train
 from bayesmooth.optional import require
+from bayesmooth.words import format_duration
 
 OVER = ("finished", "diverged")
 """How a run can end for good: run again, it would end the same way."""
 
 POLL = 1.0  # seconds between two looks at what runs
+SHOWN = ("test.accuracy", "averaged.accuracy", "memorised")
+ELSEWHERE = "running elsewhere"
+
+Named = Mapping[Path, tuple[str, Run]]
+"""The runs that a sweep has to do, by directory, and what each is called."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """A recipe and its directory, ready to be sent to another process or machine, and called there."""
 
     recipe: Recipe
@@ -95,6 +104,129 @@ class Job:
         return require("submitit.helpers", extra="slurm").DelayedSubmission(self)
 
 
+class Board:
+    """Counts what is done, and says how long the rest will take. Nothing is shown: that is the quiet one."""
+
+    def __init__(self, runs: Named, skipped: int) -> None:
+        self.runs, self.skipped, self.start = runs, skipped, time.monotonic()
+        self.total = skipped + len(runs)
+        self.ends: dict[Path, str] = {}
+        self.others: set[Path] = set()
+
+    def elsewhere(self, path: Path) -> None:
+        """Another process is at work on the run, and this one waits for it."""
+        self.others.add(path)
+
+    def done(self, path: Path, status: str, message: str = "") -> None:
+        """A run has ended."""
+        self.ends[path] = status
+
+    def refresh(self) -> None:
+        """Look again at what is under way."""
+
+    def left(self) -> str:
+        """The time that the rest will take at the pace so far."""
+        rest = len(self.runs) - len(self.ends)
+        if not rest or not self.ends:
+            return ""
+        return f"{format_duration((time.monotonic() - self.start) / len(self.ends) * rest)} left"
+
+    def line(self, path: Path, message: str = "") -> str:
+        """A finished run in one line."""
+        count = f"[{self.skipped + len(self.ends)}/{self.total}]"
+        name, run = self.runs[path]
+        words = [count, f"{self.ends[path]:11}", name, message or format_figures(run), self.left()]
+        return "  ".join(word for word in words if word)
+
+
+class PlainBoard(Board):
+    """One line per run."""
+
+    def __init__(self, runs: Named, skipped: int) -> None:
+        super().__init__(runs, skipped)
+        self.stream = sys.stderr  # a job in a thread of this process redirects it while it runs
+        old = f", {skipped} of them done before" if skipped else ""
+        print(f"{self.total} runs{old}", file=self.stream, flush=True)
+
+    def elsewhere(self, path: Path) -> None:
+        """Another process is at work on the run, and this one waits for it."""
+        if path not in self.others:
+            print(f"{ELSEWHERE}  {self.runs[path][0]}", file=self.stream, flush=True)
+        super().elsewhere(path)
+
+    def done(self, path: Path, status: str, message: str = "") -> None:
+        """A run has ended."""
+        super().done(path, status, message)
+        print(self.line(path, message), file=self.stream, flush=True)
+
+
+class LiveBoard(Board):
+    """What runs now as a table that rich redraws, below the lines of what has failed."""
+
+    def __init__(self, runs: Named, skipped: int, live: Any) -> None:
+        super().__init__(runs, skipped)
+        self.live = live
+
+    def done(self, path: Path, status: str, message: str = "") -> None:
+        """A run has ended."""
+        super().done(path, status, message)
+        if status != "finished":
+            self.live.console.print(self.line(path, message), highlight=False, markup=False)
+
+    def refresh(self) -> None:
+        """Read how far the runs under way have come."""
+        from rich.table import Table
+
+        counts = Counter(self.ends.values()) + Counter(finished=self.skipped)
+        summary = [f"{count} {status}" for status, count in counts.items()]
+        table = Table(title="  ".join([*summary, f"of {self.total}", self.left()]))
+        for column in ("run", "epoch", "figures"):
+            table.add_column(column)
+        for path, (name, run) in self.runs.items():
+            if path not in self.ends and run.status == "running":
+                where = f" ({ELSEWHERE})" if path in self.others else ""
+                table.add_row(name + where, format_epochs(run), format_figures(run))
+        self.live.update(table)
+
+
+@contextmanager
+def show_board(runs: Named, *, skipped: int = 0, quiet: bool = False) -> Iterator[Board]:
+    """The display that suits where stderr goes."""
+    if quiet:
+        yield Board(runs, skipped)
+    elif sys.stderr.isatty() and (live := _live()):
+        with live:
+            yield LiveBoard(runs, skipped, live)
+    else:
+        yield PlainBoard(runs, skipped)
+
+
+def format_epochs(run: Run) -> str:
+    """Done, and of how many."""
+    return f"{len(_metrics(run))}/{run.recipe.train.epochs}"
+
+
+def format_figures(run: Run) -> str:
+    """The last figures of a run."""
+    last = (_metrics(run) or [{}])[-1]
+    return "  ".join(format_named(LINE[key], key, last[key]) for key in SHOWN if key in last)
+
+
+def _metrics(run: Run) -> list[dict[str, Any]]:
+    with suppress(InputError):  # a damaged run is the business of its job, which says so
+        return run.metrics()
+    return []
+
+
+def _live() -> Any:
+    try:
+        from rich.console import Console
+        from rich.live import Live
+    except ModuleNotFoundError:
+        return None  # plain lines do without the package
+    return Live(console=Console(stderr=True), refresh_per_second=2)
+
+
 def sweep(
     recipes: Iterable[Recipe],
     out: str | Path,
@@ -114,45 +246,45 @@ def sweep(
     """
     where = data_root(data_dir).absolute()  # here: a worker has its own directory and variables
     jobs = [
-        Job(recipe, Path(out).absolute() / recipe.title, where, device, threads)
+        SweepJob(recipe, Path(out).absolute() / recipe.title, where, device, threads)
         for recipe in {recipe.hash: recipe for recipe in recipes}.values()
     ]
-    outcomes = {job.recipe.hash: job.outcome(*end) for job in jobs if (end := ended(job.path))}
+    outcomes = {job.recipe.hash: job.outcome(*end) for job in jobs if (end := read_end(job.path))}
     todo = [job for job in jobs if job.recipe.hash not in outcomes]
-    called = names or titles([job.recipe for job in jobs])
+    called = names or name_recipes([job.recipe for job in jobs])
     runs = {job.path: (called[job.recipe.hash], Run(job.path, job.recipe)) for job in todo}
-    with terminating(), board(runs, skipped=len(outcomes), quiet=quiet) as shown:
+    with stopped_by_signals(), show_board(runs, skipped=len(outcomes), quiet=quiet) as board:
         try:
-            for outcome in _results(todo, executor, shown):
+            for outcome in _results(todo, executor, board):
                 outcomes[outcome.recipe.hash] = outcome
-                shown.done(outcome.path, outcome.status, outcome.message)
+                board.done(outcome.path, outcome.status, outcome.message)
         except KeyboardInterrupt:
             executor.shutdown(wait=True, cancel_futures=True)  # nothing is left running
             raise KeyboardInterrupt("; what ran is saved, the same command goes on") from None
     return [outcomes[job.recipe.hash] for job in jobs]
 
 
-def _results(todo: Sequence[Job], executor: Executor, shown: Board) -> Iterable[Outcome]:
+def _results(todo: Sequence[SweepJob], executor: Executor, board: Board) -> Iterable[Outcome]:
     """Outcomes as they come in; a job whose run is locked is sent again when the lock is gone."""
     futures = {executor.submit(job): job for job in todo}
-    elsewhere: list[Job] = []
+    elsewhere: list[SweepJob] = []
     while futures or elsewhere:
         for outcome, job in _next(futures):
             if outcome.status == ELSEWHERE:
                 elsewhere.append(job)
-                shown.elsewhere(job.path)
+                board.elsewhere(job.path)
             else:
                 yield outcome
         for job in [job for job in elsewhere if not is_locked(job.path)]:
             elsewhere.remove(job)
-            if end := ended(job.path):
+            if end := read_end(job.path):
                 yield job.outcome(*end)
             else:
                 futures[executor.submit(job)] = job
-        shown.refresh()
+        board.refresh()
 
 
-def _next(futures: dict[Future[Outcome], Job]) -> list[tuple[Outcome, Job]]:
+def _next(futures: dict[Future[Outcome], SweepJob]) -> list[tuple[Outcome, SweepJob]]:
     """Take out what is done, after a second at most."""
     if not futures:
         time.sleep(POLL)
@@ -161,7 +293,7 @@ def _next(futures: dict[Future[Outcome], Job]) -> list[tuple[Outcome, Job]]:
 
 
 @contextmanager
-def terminating() -> Iterator[None]:
+def stopped_by_signals() -> Iterator[None]:
     """Within the context SIGTERM and a closed terminal stop a sweep as Ctrl-C does, and leave no process behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -177,12 +309,12 @@ def terminating() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def _result(future: Future[Outcome], job: Job) -> Outcome:
+def _result(future: Future[Outcome], job: SweepJob) -> Outcome:
     error = future.exception()
     return future.result() if error is None else job.failed(error)
 
 
-def ended(path: Path) -> tuple[str, ...]:
+def read_end(path: Path) -> tuple[str, ...]:
     """(status,) of a run that is over, else ()."""
     if not path.exists():
         return ()
@@ -193,7 +325,7 @@ def ended(path: Path) -> tuple[str, ...]:
     return (status,) if status in OVER else ()
 
 
-def grid(tree: toml.Tree, axes: Sequence[str], source: str = "recipe") -> list[Recipe]:
+def grid(tree: Tree, axes: Sequence[str], source: str = "recipe") -> list[Recipe]:
     """Every combination of values: `loss.alpha=0,.1,.3`, and `train.seed=0:5` for 0 … 4.
 
     >>> [recipe.train.seed for recipe in grid({}, ["train.seed=0:2", "train.epochs=1,2"])]
@@ -201,24 +333,24 @@ def grid(tree: toml.Tree, axes: Sequence[str], source: str = "recipe") -> list[R
     """
     settings: dict[str, list[str]] = {}
     for axis in axes:
-        place, equals, text = axis.partition("=")
+        key, equals, text = axis.partition("=")
         if not equals or not text:
             raise InputError(f"{axis!r}: not an axis; write section.key=value,value or =0:5")
-        if place.strip() in settings:
-            raise InputError(f"{axis!r}: a second axis of {place.strip()}; put all values in one")
-        if not (found := values(text)):
+        if key.strip() in settings:
+            raise InputError(f"{axis!r}: a second axis of {key.strip()}; put all values in one")
+        if not (found := split_values(text)):
             raise InputError(f"{axis!r}: no value; 0:5 is 0 … 4, so the second must be larger")
-        settings[place.strip()] = [f"{place}={value}" for value in found]
+        settings[key.strip()] = [f"{key}={value}" for value in found]
     return [
-        Recipe.from_dict(toml.override(tree, chosen), source=source)
+        Recipe.from_dict(override(tree, chosen), source=source)
         for chosen in product(*settings.values())
     ]
 
 
-def values(text: str) -> list[str]:
-    """The values of an axis, as text; a comma within brackets does not part them.
+def split_values(text: str) -> list[str]:
+    """The values of an axis, as text; a comma within brackets separates nothing.
 
-    >>> values("0,.1,.3"), values("2:5"), values("[8, 16],[4]")
+    >>> split_values("0,.1,.3"), split_values("2:5"), split_values("[8, 16],[4]")
     (['0', '.1', '.3'], ['2', '3', '4'], ['[8, 16]', '[4]'])
     """
     first, colon, last = text.partition(":")
@@ -234,38 +366,33 @@ def values(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def varied(recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
+def find_differences(recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
     """For each recipe the keys in which they are not all alike."""
-    flat = [
-        {
-            f"{part}.{key}": value
-            for part, keys in recipe.to_dict().items()
-            for key, value in keys.items()
-        }
-        for recipe in recipes
-    ]
+    flat = [flat_keys(recipe) for recipe in recipes]
     keys = dict.fromkeys(key for each in flat for key in each)
     different = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
     return [{key: each[key] for key in different if key in each} for each in flat]
 
 
-def titles(recipes: Sequence[Recipe]) -> dict[str, str]:
+def name_recipes(recipes: Sequence[Recipe]) -> dict[str, str]:
     """By hash, what tells each recipe from the others; a single one has its title.
 
-    >>> list(titles(grid({"loss": {"name": "ls"}}, ["loss.alpha=0,.1"])).values())
+    >>> list(name_recipes(grid({"loss": {"name": "ls"}}, ["loss.alpha=0,.1"])).values())
     ['loss.alpha=0.0', 'loss.alpha=0.1']
     """
     return {
         recipe.hash: " ".join(f"{key}={value}" for key, value in settings.items()) or recipe.title
-        for recipe, settings in zip(recipes, varied(recipes), strict=True)
+        for recipe, settings in zip(recipes, find_differences(recipes), strict=True)
     }
 
 
-def export(outcomes: Sequence[Outcome], path: Path) -> None:
-    """CSV: a row a run, the settings in which the runs differ, how each ended, its final figures."""
+def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
+    """CSV: one row per run with the settings in which the runs differ, how each ended, and its final figures."""
     rows = [
         {**settings, "run": each.path.name, "status": each.status, **_figures(each)}
-        for each, settings in zip(outcomes, varied([o.recipe for o in outcomes]), strict=True)
+        for each, settings in zip(
+            outcomes, find_differences([o.recipe for o in outcomes]), strict=True
+        )
     ]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     with path.open("w", newline="") as file:

@@ -11,7 +11,7 @@ import torch
 from bayesmooth.cli import main
 from bayesmooth.lab import Run, train
 from bayesmooth.lab.loop import Loop
-from bayesmooth.lab.session import StoppedError
+from bayesmooth.lab.train import StoppedError
 from bayesmooth.losses import LOSSES
 from bayesmooth.optim import OPTIMIZERS
 
@@ -102,9 +102,9 @@ def test_ctrl_c_during_an_evaluation_does_not_repeat_the_epochs_steps(
     whole = train(recipe, tmp_path / "whole", quiet=True)
     real = Loop.measure
 
-    def interrupted(loop, breathe):
+    def interrupted(loop, tick):
         signal.raise_signal(signal.SIGTERM)
-        return real(loop, breathe)
+        return real(loop, tick)
 
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "measure", interrupted)
@@ -129,7 +129,7 @@ def test_kill_9_at_random_moments_and_the_result_is_the_same_to_the_bit(tiny, tm
     command += ["--save-steps", "7"]
     # A server that has torch loaded starts the victims, so that they are killed at work and not while importing.
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["bayesmooth.cli.training", "sklearn.datasets"])
+    server.set_forkserver_preload(["bayesmooth.cli.runs", "sklearn.datasets"])
     while True:
         victim = server.Process(target=main, args=(command,))
         victim.start()

@@ -10,11 +10,11 @@ import torch
 
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
-from bayesmooth.lab import Run, toml
-from bayesmooth.lab.compare import rows, table
+from bayesmooth.lab import Run
+from bayesmooth.lab.compare import compare_runs, format_table
 from bayesmooth.lab.executors import Processes, RayTasks, Submitit
-from bayesmooth.lab.shipped import find
-from bayesmooth.lab.sweep import OVER, Outcome, export, grid
+from bayesmooth.lab.recipe import override, read_recipe
+from bayesmooth.lab.sweep import OVER, Outcome, export_csv, grid
 from bayesmooth.lab.sweep import sweep as run_all
 
 FAILED = 1
@@ -33,19 +33,19 @@ def sweep(arguments: Namespace) -> int:
       bayesmooth sweep mine.toml --grid optimizer.lr=.1,.2 --cluster ray --address auto --csv grid.csv
     """
     check_output(arguments.csv)
-    path = find(arguments.recipe)
-    recipes = grid(toml.override(toml.read(path), arguments.settings), arguments.grid, path.name)
-    with executor(arguments) as where:
+    tree = override(read_recipe(arguments.recipe), arguments.settings)
+    recipes = grid(tree, arguments.grid, Path(arguments.recipe).name)
+    with make_executor(arguments) as where:
         outcomes = run_all(
-            recipes, arguments.out, where, data_dir=arguments.data_dir, **how(arguments)
+            recipes, arguments.out, where, data_dir=arguments.data_dir, **sweep_options(arguments)
         )
     ended = [outcome for outcome in outcomes if outcome.status in OVER]
     if ended:
-        print(table(rows([Run.open(outcome.path) for outcome in ended])))
+        print(format_table(compare_runs([Run.open(outcome.path) for outcome in ended])))
     if arguments.csv:
-        export(outcomes, arguments.csv)
+        export_csv(outcomes, arguments.csv)
         print(f"table: {arguments.csv}", file=sys.stderr)
-    return report(outcomes)
+    return report_failures(outcomes)
 
 
 def sweep_arguments(parser: ArgumentParser) -> None:
@@ -80,8 +80,8 @@ def shared_arguments(parser: ArgumentParser) -> None:
         "--cluster", choices=("ray", "slurm"), help="run on a cluster instead of here"
     )
     parser.add_argument("--address", help="of the Ray cluster; auto finds it (default: start one)")
-    parser.add_argument("--cpus", type=int, help="CPUs a run on a cluster (default: 1)")
-    parser.add_argument("--gpus", type=float, help="GPUs a run on a cluster (default: 0)")
+    parser.add_argument("--cpus", type=int, help="CPUs per run on a cluster (default: 1)")
+    parser.add_argument("--gpus", type=float, help="GPUs per run on a cluster (default: 0)")
     parser.add_argument("--partition", help="of Slurm")
     parser.add_argument("--hours", type=float, help="longest time of a Slurm job (default: 24)")
     parser.add_argument(
@@ -91,7 +91,7 @@ def shared_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
-def executor(arguments: Namespace) -> Executor:
+def make_executor(arguments: Namespace) -> Executor:
     """Where the runs go."""
     check_place(arguments)
     cpus, gpus = arguments.cpus or 1, arguments.gpus or 0
@@ -125,14 +125,14 @@ def check_place(arguments: Namespace) -> None:
         raise InputError(f"--gpus {arguments.gpus}: Slurm gives out whole GPUs; write 0, 1, …")
 
 
-def how(arguments: Namespace) -> dict[str, Any]:
-    """The rest of what `sweep` wants to know; torch's threads (see OMP_NUM_THREADS) are shared out among the jobs."""
+def sweep_options(arguments: Namespace) -> dict[str, Any]:
+    """The other options of `sweep`; torch's threads (see OMP_NUM_THREADS) are divided among the jobs."""
     local = max(1, torch.get_num_threads() // arguments.jobs)
     threads = (arguments.cpus or 1) if arguments.cluster else local
     return {"device": arguments.device, "threads": threads, "quiet": arguments.quiet}
 
 
-def report(outcomes: list[Outcome]) -> int:
+def report_failures(outcomes: list[Outcome]) -> int:
     """Say what did not end well; the exit code."""
     bad = [outcome for outcome in outcomes if outcome.status not in OVER]
     for outcome in bad:

@@ -1,0 +1,234 @@
+"""`train` and `resume`, `evaluate` and `compare`, `recipes`."""
+
+import csv
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bayesmooth.errors import InputError
+from bayesmooth.files import check_output
+from bayesmooth.lab import Recipe, Run
+from bayesmooth.lab import train as train_recipe
+from bayesmooth.lab.compare import (
+    PICTURES,
+    compare_runs,
+    draw_curves,
+    format_report,
+    format_table,
+)
+from bayesmooth.lab.distributed import writes_here
+from bayesmooth.lab.evaluate import evaluate as measure
+from bayesmooth.lab.executors import keep_freed_memory
+from bayesmooth.lab.recipe import families, recipe_text
+from bayesmooth.lab.run import POSTERIOR
+from bayesmooth.lab.train import StoppedError, tensorboard
+
+TEMPLATE = "own"  # the shipped recipe to start one's own from
+
+
+def train(arguments: Namespace) -> int:
+    """Train a recipe, or go on with it where it stopped.
+
+    example:
+      bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
+    """
+    recipe = Recipe.load(arguments.recipe, arguments.settings)
+    return _go(recipe, arguments.out or Path("runs") / recipe.title, arguments)
+
+
+def train_arguments(parser: ArgumentParser) -> None:
+    """The options of `train`."""
+    parser.add_argument("recipe", help="a TOML file, or a name that `bayesmooth recipes` lists")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        metavar="SECTION.KEY=VALUE",
+        action="append",
+        default=[],
+        help="change a key of the recipe; as often as you like",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="the run's directory (default: runs/ and its title)"
+    )
+    _shared(parser)
+
+
+def resume(arguments: Namespace) -> int:
+    """Go on with an interrupted run; the result is the same to the bit.
+
+    example:
+      bayesmooth resume runs/first
+    """
+    return _go(Run.open(arguments.run).recipe, arguments.run, arguments)
+
+
+def resume_arguments(parser: ArgumentParser) -> None:
+    """The options of `resume`."""
+    parser.add_argument("run", type=Path, help="the run's directory")
+    _shared(parser)
+
+
+def _shared(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
+    )
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--tensorboard", action="store_true", help="also write the figures for TensorBoard"
+    )
+    parser.add_argument(
+        "--save-steps", type=int, default=0, metavar="N", help="also save every N steps"
+    )
+    parser.add_argument(
+        "--save-seconds",
+        type=float,
+        default=300,
+        metavar="S",
+        help="also save after S seconds (default: 300)",
+    )
+
+
+def _go(recipe: Recipe, out: Path, arguments: Namespace) -> int:
+    keep_freed_memory()
+    with ExitStack() as scope:
+        listeners = []
+        if arguments.tensorboard:
+            listeners.append(scope.enter_context(tensorboard(out / "tensorboard")))
+        try:
+            run = train_recipe(
+                recipe,
+                out,
+                data_dir=arguments.data_dir,
+                device=arguments.device,
+                quiet=arguments.quiet,
+                listeners=listeners,
+                save_steps=arguments.save_steps,
+                save_seconds=arguments.save_seconds,
+            )
+        except StoppedError:
+            raise KeyboardInterrupt(f" and saved; `bayesmooth resume {out}` goes on") from None
+    if writes_here():
+        print(format_report(run.report(), out))
+    return 0
+
+
+def evaluate(arguments: Namespace) -> int:
+    """Measure a trained model again: accuracy, NLL, Brier, calibration, memorised errors.
+
+    example:
+      bayesmooth evaluate runs/first --samples 64
+    """
+    if arguments.checkpoint == "best" and arguments.samples:
+        raise InputError(
+            f"--samples {arguments.samples} with --checkpoint best: the posterior is that of the last; leave one out"
+        )
+    run = Run.open(arguments.run)
+    if (status := run.status) != "finished":
+        done, epochs = run.checkpoint()["progress"]["epoch"], run.recipe.train.epochs
+        print(
+            f"{run.path}: not finished ({status} after {done} of {epochs} epochs); these are its figures so far",
+            file=sys.stderr,
+        )
+    model = run.model(arguments.checkpoint)
+    splits = run.splits(arguments.data_dir)
+    how: dict[str, Any] = {
+        "batch_size": run.recipe.evaluate.batch_size,
+        "batchnorm": run.statistics(splits, model),
+    }
+    record = measure(model, splits.test, splits.validation, splits.wrong, splits.ood, **how)
+    if arguments.checkpoint == "last" and (run.path / POSTERIOR).exists():
+        record |= measure(
+            model,
+            splits.test,
+            splits.validation,
+            ood=splits.ood,
+            name="averaged",
+            posterior=run.posterior(),
+            samples=arguments.samples or run.recipe.evaluate.samples,
+            seed=run.recipe.train.seed,
+            **how,
+        )
+    print(json.dumps(record, indent=2) if arguments.json else format_report(record, run.path))
+    return 0
+
+
+def evaluate_arguments(parser: ArgumentParser) -> None:
+    """The options of `evaluate`."""
+    parser.add_argument("run", type=Path, help="the run's directory")
+    parser.add_argument(
+        "--checkpoint", choices=("last", "best"), default="last", help="(default: last)"
+    )
+    parser.add_argument("--samples", type=int, help="of the posterior (default: the recipe's)")
+    parser.add_argument(
+        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def compare(arguments: Namespace) -> int:
+    """Put runs side by side: a table, and a plot of accuracy, calibration and memorisation by epoch.
+
+    example:
+      bayesmooth compare runs/* --plot compare.png
+    """
+    check_output(arguments.plot, PICTURES)
+    places = [path for path in arguments.runs if not path.is_file()]  # `runs/*` finds logs, too
+    if not places:
+        raise InputError(f"{arguments.runs[0]}: a file; name the directories of runs")
+    runs = [Run.open(path) for path in places]
+    rows = compare_runs(runs)
+    if arguments.csv:
+        writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        print(format_table(rows))
+    for row, run in zip(rows, runs, strict=True):
+        if row["status"] == "damaged":
+            print(
+                f"{run.path}: damaged; `bayesmooth resume {run.path}` mends it, or says why not",
+                file=sys.stderr,
+            )
+    if arguments.plot:
+        draw_curves(runs, arguments.plot)
+        print(f"plot: {arguments.plot}", file=sys.stderr)
+    return 0
+
+
+def compare_arguments(parser: ArgumentParser) -> None:
+    """The options of `compare`."""
+    parser.add_argument("runs", nargs="+", type=Path, help="directories of runs")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the curves: .png, .svg or .pdf"
+    )
+    parser.add_argument("--csv", action="store_true", help="print the table as CSV")
+
+
+def recipes(arguments: Namespace) -> int:
+    """List the recipes that come with the package, or print one to start your own from.
+
+    examples:
+      bayesmooth recipes digits-ivon > mine.toml
+      bayesmooth recipes --own > mine.toml            for your own pictures, table or network
+    """
+    if name := TEMPLATE if arguments.own else arguments.name:
+        print(recipe_text(name), end="")
+        return 0
+    rows = {
+        "-".join([family.name, *(f"{{{','.join(axis)}}}" for axis in family.axes())]): family.about
+        for family in families()
+    }
+    width = max(map(len, rows))
+    for names, about in rows.items():
+        print(f"{names:{width}}  {about}")
+    return 0
+
+
+def recipes_arguments(parser: ArgumentParser) -> None:
+    """The options of `recipes`."""
+    parser.add_argument("name", nargs="?", help="print this one")
+    parser.add_argument("--own", action="store_true", help="print the template for your own data")

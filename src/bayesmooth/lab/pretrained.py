@@ -1,0 +1,141 @@
+"""Models from elsewhere: the user's own factory, a network of `transformers`, weights from a file, frozen parts."""
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesmooth.errors import InputError
+from bayesmooth.models import load_weights
+from bayesmooth.optional import require
+from bayesmooth.posterior import evaluating
+
+
+def import_factory(name: str) -> Callable[..., Any]:
+    """The function or class that `package.module:name` stands for.
+
+    >>> import_factory("torch.nn:Identity")
+    <class 'torch.nn.modules.linear.Identity'>
+    """
+    module, _, path = name.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"name '{name}': cannot be imported: {error}; start the command in the directory that has {module!r}, "
+            "or put that directory on PYTHONPATH"
+        ) from None
+    if not callable(found):
+        raise InputError(f"name '{name}': is a {type(found).__name__}; name a function or a class")
+    factory: Callable[..., Any] = found
+    return factory
+
+
+class LogitsOf(nn.Module):
+    """A network of `transformers` that gives its logits as a tensor."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        logits: Tensor = self.network(pixel_values=inputs).logits
+        return logits
+
+
+def transformers_classifier(
+    path: str, num_classes: int = 10, *, input_shape: Iterable[int] = (), pretrained: bool = True
+) -> nn.Module:
+    """An image classifier of `transformers` with a new head; `path` is a folder, or a name on the Hugging Face hub.
+
+    `pretrained=False` leaves the weights out: a run has its own.
+    """
+    transformers = require("transformers", extra="huggingface")
+    try:
+        config = transformers.AutoConfig.from_pretrained(path, num_labels=num_classes)
+        make = transformers.AutoModelForImageClassification
+        _check_size(path, config, tuple(input_shape))
+        how = {"config": config, "ignore_mismatched_sizes": True}
+        network = make.from_pretrained(path, **how) if pretrained else make.from_config(config)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"path = {path!r}: no image classifier can be read: {reason}") from None
+    return LogitsOf(network)
+
+
+def _check_size(path: str, config: Any, shape: tuple[int, ...]) -> None:
+    """Networks that were trained on pictures of one size take no other."""
+    size = getattr(config, "image_size", None)
+    if isinstance(size, int) and shape and shape[-2:] != (size, size):
+        raise InputError(
+            f"path = {path!r}: takes pictures of {size} × {size}, these have {shape[-2]} × {shape[-1]}; "
+            f"set data.size = {size}"
+        )
+
+
+def name_head(model: nn.Module) -> str:
+    """The name of the last layer: the linear one that was added last.
+
+    >>> name_head(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+    '2'
+    """
+    linear: list[str] = [
+        name for name, part in model.named_modules() if isinstance(part, nn.Linear)
+    ]
+    if not linear:
+        raise InputError(f"{type(model).__name__} has no linear layer that could be the head")
+    return linear[-1]
+
+
+def start_from(model: nn.Module, weights: str | Path, new_head: bool) -> None:
+    """Read a state dict (.pt, .pth, .safetensors); with `new_head` all but the last layer."""
+    load_weights(model, weights, name_head(model), new_head)
+
+
+def freeze(model: nn.Module, parts: bool | Iterable[str]) -> None:
+    """Keep parameters as they are: all but the head, or those whose names begin with one of `parts`."""
+    if isinstance(parts, bool):
+        head = name_head(model) if parts else ""
+        chosen = {n for n, _ in model.named_parameters() if parts and not n.startswith(f"{head}.")}
+    else:
+        chosen = set()
+        for part in parts:
+            found = {n for n, _ in model.named_parameters() if f"{n}.".startswith(f"{part}.")}
+            if not found:
+                names = dict.fromkeys(n.partition(".")[0] for n, _ in model.named_parameters())
+                raise InputError(
+                    f"freeze: no parameter under '{part}'; there are {', '.join(names)}"
+                )
+            chosen |= found
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in chosen)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError("freeze: no parameter is left to train; name fewer parts")
+
+
+def evaluate_frozen(model: nn.Module) -> None:
+    """In a model that trains, layers whose own parameters are all frozen stay as in evaluation: BatchNorm, dropout."""
+    for part in model.modules():
+        own = list(part.parameters())
+        if own and not any(parameter.requires_grad for parameter in own):
+            part.train(False)
+
+
+def check_logits(model: nn.Module, inputs: Tensor, num_classes: int) -> None:
+    """Try a model of the user's on one example: a wrong shape is refused here, before it puzzles in the loss."""
+    with evaluating(model), torch.no_grad():
+        logits = model(inputs)
+    if not isinstance(logits, Tensor) or logits.shape != (len(inputs), num_classes):
+        what = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        raise InputError(
+            f"it gives {what} for inputs of shape {tuple(inputs.shape)}; "
+            f"it must give logits of shape {(len(inputs), num_classes)}"
+        )
