@@ -39,14 +39,13 @@ def test_against_other_rows_the_copy_of_a_row_is_its_nearest() -> None:
     torch.testing.assert_close(similarity[:, 0], torch.ones(20))
 
 
-def test_the_index_finds_nearly_all_of_the_true_neighbours() -> None:
-    pytest.importorskip("faiss")
+def test_searching_the_nearest_cells_finds_nearly_all_of_the_true_neighbours() -> None:
     centres = rows(40, 16, seed=1)
-    x = centres.repeat_interleave(100, 0) + 0.5 * rows(4000, 16)
+    x = centres.repeat_interleave(100, 0) + 0.5 * rows(4000, 16)  # 62 cells
     true, _ = nearest(x, 10, exact=True, quiet=True)
     found, similarity = nearest(x, 10, exact=False, quiet=True)
     shared = (true[:, :, None] == found[:, None]).any(2).double().mean()
-    assert shared > 0.98
+    assert shared > 0.95
     assert not (found == torch.arange(4000)[:, None]).any()
     assert (similarity.diff(dim=1) <= 1e-6).all()
 

@@ -1,17 +1,21 @@
-"""The nearest neighbours of every example by cosine similarity: exact while that is quick, by an index beyond."""
+"""The nearest neighbours of every example by cosine similarity.
+
+All pairs are compared while that is quick. Beyond, k-means sorts the rows into cells, and only the cells nearest to a
+row are searched. Both are made of matrix products, so no index library is needed.
+"""
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from bayesmooth.errors import InputError
-from bayesmooth.optional import require
 from bayesmooth.progress import bar
 
-EXACT_PAIRS = 10**10  # similarities to compute: 100,000 rows against themselves
+EXACT_PAIRS = 10**10  # similarities that are computed one and all: 100,000 rows against themselves
 ROWS, COLUMNS = 1024, 1 << 14  # similarities at a time
-CELLS_PROBED = 32  # of the index's cells, for each query: 98 % of the true neighbours and more
-ROWS_PER_CELL = 64  # that the index learns its cells from
+PROBED = 16  # cells that are searched for a row: 95 % of its true neighbours and more
+LEARNT_FROM = 64  # rows for each cell from which k-means learns
+ROUNDS = 6  # of k-means
 
 
 def nearest(
@@ -24,84 +28,84 @@ def nearest(
 ) -> tuple[Tensor, Tensor]:
     """Positions (N, k) and cosine similarities (N, k) of the k nearest rows of `against`, nearest first.
 
-    Without `against` the rows of `x` are each other's neighbours, and none is its own. `exact` compares all
-    pairs; without it an index looks among the likely ones (needs faiss-cpu, extra `neighbours`); None chooses by
-    the number of pairs. A row of zeros is as near to all as to none: similarity 0.
+    Without `against` the rows of `x` are each other's neighbours, and none is its own. `exact` compares all pairs, or
+    with False the likely ones; None chooses by their number. A row of zeros has similarity 0 with all.
 
     >>> x = torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 1.0]])
     >>> nearest(x, 1)[0].flatten().tolist()
     [1, 0, 1]
     """
     alone = against is None
-    queries = _unit_rows("x", x)
-    keys = queries if against is None else _unit_rows("against", against)
-    if keys.shape[1] != queries.shape[1]:
-        raise InputError(f"rows of {queries.shape[1]} and {keys.shape[1]} numbers: must be alike")
+    queries = unit_rows("x", x)
+    keys = queries if against is None else unit_rows("against", against)
     if not 1 <= k <= len(keys) - alone:
         raise InputError(f"k={k}: must be from 1 to {len(keys) - alone}, the other rows there are")
     if exact is None:
         exact = len(queries) * len(keys) <= EXACT_PAIRS
-    found = _by_products if exact else _by_index
-    index, similarity = found(queries, keys, k + alone, quiet)
-    return _without_self(index, similarity) if alone else (index, similarity)
+    index, similarity = Keys(keys, exact).search(queries, k + alone, quiet=quiet)
+    return without_self(index, similarity) if alone else (index, similarity)
 
 
-def _by_products(queries: Tensor, keys: Tensor, k: int, quiet: bool) -> tuple[Tensor, Tensor]:
-    """All pairs, a block of products at a time; of each block only its best are kept."""
-    index = torch.empty(len(queries), k, dtype=torch.int64)
-    similarity = queries.new_empty(len(queries), k)
-    with bar(len(queries), description="neighbours", quiet=quiet) as shown:
-        for start in range(0, len(queries), ROWS):
-            rows = queries[start : start + ROWS]
-            best, where = rows.new_empty(len(rows), 0), index.new_empty(len(rows), 0)
-            for first in range(0, len(keys), COLUMNS):
-                block = rows @ keys[first : first + COLUMNS].mT
-                top = block.topk(min(k, block.shape[1]), sorted=False)
-                best = torch.cat([best, top.values], 1)
-                where = torch.cat([where, top.indices + first], 1)
-                if best.shape[1] > k:
-                    kept = best.topk(k, sorted=False).indices
-                    best, where = best.gather(1, kept), where.gather(1, kept)
-            order = best.argsort(1, descending=True)
-            stop = start + len(rows)
-            index[start:stop], similarity[start:stop] = (
-                where.gather(1, order),
-                best.gather(1, order),
+class Keys:
+    """Unit rows that can be searched again and again, all of them or cell by cell."""
+
+    def __init__(self, rows: Tensor, exact: bool, seed: int = 0) -> None:
+        self.rows, self.order = rows, torch.arange(len(rows))
+        self.centres = rows[:0]
+        cells = min(4 * int(len(rows) ** 0.5), len(rows) // LEARNT_FROM)
+        if exact or cells <= PROBED:
+            return
+        self.centres = _centres(rows, cells, seed)
+        cell = _nearest_cells(rows, self.centres, 1).flatten()
+        self.order = cell.argsort(stable=True)
+        self.rows, counts = rows[self.order], torch.bincount(cell, minlength=cells)
+        self.bounds = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).tolist()
+
+    def search(self, queries: Tensor, k: int, *, quiet: bool = False) -> tuple[Tensor, Tensor]:
+        """Positions and similarities (N, k) of the nearest rows, nearest first."""
+        if queries.shape[1] != self.rows.shape[1]:
+            raise InputError(
+                f"rows of {queries.shape[1]} numbers against {self.rows.shape[1]}: must be alike"
             )
-            shown.update(stop)
-    return index, similarity.clamp_(-1, 1)
+        best = queries.new_full((len(queries), k), -2.0)  # below any similarity
+        where = torch.zeros(len(queries), k, dtype=torch.int64)
+        with bar(len(queries), description="neighbours", quiet=quiet) as shown:
+            if not len(self.centres):
+                for start in range(0, len(queries), ROWS):
+                    rows = torch.arange(start, min(start + ROWS, len(queries)))
+                    for first in range(0, len(self.rows), COLUMNS):
+                        self._look(queries, rows, slice(first, first + COLUMNS), best, where)
+                    shown.update(int(rows[-1]) + 1)
+            else:
+                done = 0
+                probed = _nearest_cells(queries, self.centres, PROBED).flatten()
+                for cell, pairs in enumerate(_grouped(probed, len(self.centres))):
+                    part = slice(self.bounds[cell], self.bounds[cell + 1])
+                    for rows in (pairs // PROBED).split(ROWS):  # type: ignore[no-untyped-call]
+                        self._look(queries, rows, part, best, where)
+                        done += len(rows)
+                        shown.update(done // PROBED)
+        order = best.argsort(dim=1, descending=True, stable=True)
+        best, where = best.gather(1, order), where.gather(1, order)
+        missing = best < -1.5  # fewer rows than k in the cells: the nearest stands in
+        where = torch.where(missing, where[:, :1], where)
+        return self.order[where], torch.where(missing, best[:, :1], best).clamp_(-1, 1)
+
+    def _look(
+        self, queries: Tensor, rows: Tensor, part: slice, best: Tensor, where: Tensor
+    ) -> None:
+        """Update the best of some queries by a part of the keys."""
+        similarity = queries[rows] @ self.rows[part].mT
+        k = best.shape[1]
+        top = similarity.topk(min(k, similarity.shape[1]), sorted=False)
+        values = torch.cat([best[rows], top.values], 1)
+        kept = values.topk(k, sorted=False)
+        best[rows] = kept.values
+        where[rows] = torch.cat([where[rows], top.indices + part.start], 1).gather(1, kept.indices)
 
 
-def _by_index(queries: Tensor, keys: Tensor, k: int, quiet: bool) -> tuple[Tensor, Tensor]:
-    """Keys sorted into cells by k-means; a query looks into the cells nearest to it."""
-    faiss = require("faiss", extra="neighbours")
-    cells = max(1, min(4 * int(len(keys) ** 0.5), len(keys) // ROWS_PER_CELL))
-    store = faiss.IndexFlatIP(keys.shape[1])
-    lookup = faiss.IndexIVFFlat(store, keys.shape[1], cells, faiss.METRIC_INNER_PRODUCT)
-    lookup.nprobe, lookup.cp.max_points_per_centroid = CELLS_PROBED, ROWS_PER_CELL
-    lookup.train(keys.numpy())
-    lookup.add(keys.numpy())
-    parts = []
-    with bar(len(queries), description="neighbours", quiet=quiet) as shown:
-        for start in range(0, len(queries), COLUMNS):
-            similarity, index = lookup.search(queries[start : start + COLUMNS].numpy(), k)
-            parts.append((torch.from_numpy(index), torch.from_numpy(similarity)))
-            shown.update(min(start + COLUMNS, len(queries)))
-    index, similarity = (torch.cat(column) for column in zip(*parts, strict=True))
-    missing = index < 0  # fewer than k keys in the cells: the best of them again
-    index = torch.where(missing, index[:, :1], index)
-    return index, torch.where(missing, similarity[:, :1], similarity).clamp_(-1, 1)
-
-
-def _without_self(index: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row less its own position; where equal rows crowded it out, less the last."""
-    own = index == torch.arange(len(index))[:, None]
-    own[:, -1] |= ~own.any(1)
-    shape = len(index), index.shape[1] - 1
-    return index[~own].reshape(shape), similarity[~own].reshape(shape)
-
-
-def _unit_rows(name: str, x: Tensor) -> Tensor:
+def unit_rows(name: str, x: Tensor) -> Tensor:
+    """Rows of float32 of length one; rows of zeros stay zeros."""
     if x.ndim != 2 or not len(x):
         raise InputError(f"{name} of shape {tuple(x.shape)}: must be N × D, N ≥ 1")
     rows = x.detach().float()
@@ -110,3 +114,39 @@ def _unit_rows(name: str, x: Tensor) -> Tensor:
         row = int((~size.isfinite()).nonzero()[0, 0])
         raise InputError(f"{name}[{row}] has NaN or infinite entries; must be finite")
     return normalize(rows / size.clamp_min(torch.finfo(torch.float32).tiny), dim=1).contiguous()
+
+
+def without_self(
+    index: Tensor, similarity: Tensor, own: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Each row less its own position; where equal rows crowded it out, less the last."""
+    own = torch.arange(len(index)) if own is None else own
+    mine = index == own[:, None]
+    mine[:, -1] |= ~mine.any(1)
+    mine &= mine.cumsum(1) == 1
+    shape = len(index), index.shape[1] - 1
+    return index[~mine].reshape(shape), similarity[~mine].reshape(shape)
+
+
+def _centres(rows: Tensor, cells: int, seed: int) -> Tensor:
+    """Unit centres of k-means on a sample."""
+    generator = torch.Generator().manual_seed(seed)
+    sample = rows[torch.randperm(len(rows), generator=generator)[: cells * LEARNT_FROM]]
+    centres = sample[:cells]
+    for _ in range(ROUNDS):
+        cell = _nearest_cells(sample, centres, 1).flatten()
+        sums = torch.zeros_like(centres).index_add_(0, cell, sample)
+        found = normalize(sums, dim=1)
+        centres = torch.where(sums.any(1, keepdim=True), found, centres)
+    return centres
+
+
+def _nearest_cells(rows: Tensor, centres: Tensor, count: int) -> Tensor:
+    parts = [(part @ centres.mT).topk(count, sorted=False).indices for part in rows.split(COLUMNS)]  # type: ignore[no-untyped-call]
+    return torch.cat(parts)
+
+
+def _grouped(values: Tensor, count: int) -> list[Tensor]:
+    """Positions of 0, of 1, …, of count − 1 among the values."""
+    sizes = torch.bincount(values, minlength=count).tolist()
+    return list(values.argsort(stable=True).split(sizes))  # type: ignore[no-untyped-call]

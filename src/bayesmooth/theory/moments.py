@@ -3,6 +3,9 @@
 Closed forms for Poisson and Gaussian. For Bernoulli, and for the softmax of independent logits whatever
 the number of classes, one integral over the real line: E[A′] and E[A″] within 1e-6 at any variance,
 E[A] within 1e-6 standard deviations (float64). Correlated logits take quasi-random points.
+
+Two cheaper ways for the softmax of many independent logits: `likely_softmax_mean` integrates over the likely classes
+only, `drawn_softmax_moments` averages over a few draws, which is enough on the way of a fit.
 """
 
 from collections.abc import Callable
@@ -13,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bayesmooth.errors import InputError
 from bayesmooth.theory.expectation import (
     CHUNK,
     covariance_root,
@@ -24,6 +28,8 @@ from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Pois
 
 STEP = 0.5  # of the trapezoid rule: 1e-8 for a Gumbel density
 REACH = 5.0  # standard deviations
+DRAWN = 1 << 18  # logits drawn at a time
+WIDEST_RATIO = 40.0  # variance of a logit past which eᶠ is nothing but its tail
 WIDE = 2.5  # standard deviation past which few points of the other variable, Gumbel or logistic, do
 
 
@@ -103,6 +109,63 @@ def softmax_moments(mean: Tensor, cov: Tensor, samples: int = 512, seed: int = 0
         back = order.argsort()
         pieces = Moments(*(part[back] for part in sorted_))
     return Moments(*(part.reshape(batch + part.shape[1:]) for part in pieces))
+
+
+def likely_softmax_mean(mean: Tensor, var: Tensor, classes: int = 16) -> Tensor:
+    """E[softmax(f)] of independent logits (N, K), at a cost that hardly depends on K.
+
+    The integral goes over the `classes` likeliest ones of each example and one that stands for all the others: their
+    Σ eᶠ is nearly log-normal, with the mean and the variance that the sum has. What that one is given, the
+    others share by E[eᶠ]. Within 2e-3 for standard deviations up to 1.5 (a test holds it), exact for K ≤ classes + 1.
+    """
+    if mean.shape[-1] <= classes + 1:
+        return softmax_moments(mean, var).mean
+    out = torch.empty_like(mean)
+    for rows in torch.arange(len(mean)).split(1 << 14):  # type: ignore[no-untyped-call]
+        m, v = mean[rows], var[rows]
+        log_mean = m + v / 2
+        likely = (m + v.sqrt()).topk(classes, sorted=False).indices
+        rest = log_mean.scatter(1, likely, -torch.inf)
+        size = torch.logsumexp(rest, 1, keepdim=True)
+        shares = torch.exp(rest - size)
+        relative = (shares.square() * torch.expm1(v.clamp_max(WIDEST_RATIO))).sum(1, keepdim=True)
+        spread = torch.log1p(relative)
+        few = softmax_moments(
+            torch.cat([m.gather(1, likely), size - spread / 2], 1),
+            torch.cat([v.gather(1, likely), spread], 1),
+        ).mean
+        out[rows] = (shares * few[:, -1:]).scatter(1, likely, few[:, :-1])
+    return out
+
+
+def drawn_softmax_moments(mean: Tensor, var: Tensor, draws: int, seed: int = 0) -> Moments:
+    """The categorical moments of independent logits (N, K), averaged over mirrored draws.
+
+    Every example has draws of its own, the same at every call: their errors cancel over the examples, and
+    an objective made of them is a smooth function of mean and variance.
+    """
+    if draws < 2 or draws % 2:
+        raise InputError(
+            f"draws={draws}: must be even and at least 2, as draws come in mirrored pairs"
+        )
+    generator, std = torch.Generator().manual_seed(seed), covariance_root(mean, var)
+    log_partition = mean.new_zeros(len(mean))
+    probs, squares = torch.zeros_like(mean), torch.zeros_like(mean)
+    rows = max(1, DRAWN // mean.shape[1])
+    for piece in torch.arange(len(mean)).split(rows):  # type: ignore[no-untyped-call]
+        at = slice(int(piece[0]), int(piece[-1]) + 1)
+        for _ in range(draws // 2):
+            shift = torch.randn(std[at].shape, generator=generator, dtype=std.dtype).mul_(std[at])
+            for f in (mean[at] + shift, mean[at] - shift):
+                top = f.amax(1, keepdim=True)
+                weight = f.sub_(top).exp_()
+                total = weight.sum(1, keepdim=True)
+                p = weight.div_(total)
+                log_partition[at] += (top + total.log_()).squeeze(1)
+                probs[at] += p
+                squares[at].addcmul_(p, p)
+    probs /= draws
+    return Moments(log_partition / draws, probs, probs - squares / draws)
 
 
 def _in_pieces(

@@ -25,7 +25,7 @@ from bayesmooth.theory.glm.steps import (
     variational_gd_step,
     von_step,
 )
-from bayesmooth.theory.moments import Moments, moments
+from bayesmooth.theory.moments import Moments, drawn_softmax_moments, moments
 
 ROUGH = 0.05  # of a posterior standard deviation: where VON takes over from the search for the mode
 LARGE = 2e9  # N·D²·C from which most of the way is travelled in float32
@@ -40,7 +40,7 @@ PATIENCE = 5  # iterations beyond it before that is an answer
 LONGEST_MOVE = 4.0  # of log δ in one iteration
 PRIOR_TOLERANCE = 0.01  # of log δ: the ELBO does not feel less
 PRIOR_RANGE = 1e8  # how far δ may go from where its search starts, either way
-CG_TOLERANCE = 0.03
+CG_TOLERANCE = 0.1
 CG_STEPS = 200
 
 
@@ -125,24 +125,29 @@ def settle(
 
 
 def von(
-    problem: Problem, structure: type[Covariance], tol: float, max_iter: int, choose_prior: bool
+    problem: Problem,
+    structure: type[Covariance],
+    tol: float,
+    max_iter: int,
+    choose_prior: bool,
+    draws: int = 0,
 ) -> Solution[Gaussian]:
     """The fixed point of VON, by way of the mode; large problems come near it in float32."""
-    if choose_prior:  # start where the prior gives the logits a variance of 100
-        problem = replace(problem, prior=float(problem.features.square().sum(1).mean()) / 100)
+    if choose_prior:  # start where the prior gives the logits a variance of 4
+        problem = replace(problem, prior=float(problem.features.square().sum(1).mean()) / 4)
     n, d = problem.features.shape
     double = problem.features.dtype == torch.float64
     near = None
     if double and n * d * d * problem.labels.shape[1] > LARGE:
-        near = _near_in_float32(problem, structure, tol, max_iter, choose_prior)
+        near = _near_in_float32(problem, structure, tol, max_iter, choose_prior, draws)
     if near is None:
-        start = _from_mode(problem, structure, tol, max_iter)
-        return find_posterior(problem, start, tol, max_iter, choose_prior)
+        start = _from_mode(problem, structure, tol, max_iter, draws)
+        return find_posterior(problem, start, tol, max_iter, choose_prior, draws)
     problem = replace(problem, prior=near.problem.prior)
     covariance = structure(near.point.covariance.precision.double())
     theta, spread = near.point.theta.double(), near.point.spread.double()
-    start = gaussian_at(problem, covariance, theta, spread)
-    found = find_posterior(problem, start, tol, max_iter, choose_prior)
+    start = gaussian_at(problem, covariance, theta, spread, draws)
+    found = find_posterior(problem, start, tol, max_iter, choose_prior, draws)
     count = near.iterations + found.iterations
     message = f"converged in {count} iterations" if found.converged else found.message
     return replace(found, iterations=count, message=message)
@@ -154,27 +159,34 @@ def origin(problem: Problem) -> Tensor:
 
 
 def _near_in_float32(
-    problem: Problem, structure: type[Covariance], tol: float, max_iter: int, choose_prior: bool
+    problem: Problem,
+    structure: type[Covariance],
+    tol: float,
+    max_iter: int,
+    choose_prior: bool,
+    draws: int,
 ) -> Solution[Gaussian] | None:
     """The solution to the digits that float32 has; None where it does not carry the problem."""
     small = problem.to(torch.float32)
     try:
-        start = _from_mode(small, structure, tol, max_iter)
-        near = find_posterior(small, start, max(tol, FLOAT32_TOLERANCE), max_iter, choose_prior)
+        start = _from_mode(small, structure, tol, max_iter, draws)
+        rough = max(tol, FLOAT32_TOLERANCE)
+        near = find_posterior(small, start, rough, max_iter, choose_prior, draws)
     except InputError:
         return None
     return near if near.converged else None
 
 
 def _from_mode(
-    problem: Problem, structure: type[Covariance], tol: float, max_iter: int
+    problem: Problem, structure: type[Covariance], tol: float, max_iter: int, draws: int
 ) -> Gaussian:
     """Laplace's Gaussian at the mode, narrowed while it is wide and that lowers the objective."""
     mode = find_mode(problem, origin(problem), structure, max(tol, ROUGH), max_iter).point
-    point = gaussian_at(problem, problem.hessian(structure, mode.expected.variance), mode.theta)
+    hessian = problem.hessian(structure, mode.expected.variance)
+    point = gaussian_at(problem, hessian, mode.theta, draws=draws)
     while float(point.variances().max()) > WIDE:
         covariance = structure(4 * point.covariance.precision)
-        narrower = gaussian_at(problem, covariance, mode.theta, point.spread / 4)
+        narrower = gaussian_at(problem, covariance, mode.theta, point.spread / 4, draws)
         if isfinite(point.objective) and narrower.objective >= point.objective:
             break
         point = narrower
@@ -224,13 +236,24 @@ def point_at(problem: Problem, matrix: bool, theta: Tensor) -> Point:
 
 
 def gaussian_at(
-    problem: Problem, covariance: Covariance, theta: Tensor, spread: Tensor | None = None
+    problem: Problem,
+    covariance: Covariance,
+    theta: Tensor,
+    spread: Tensor | None = None,
+    draws: int = 0,
 ) -> Gaussian:
-    """The expected moments and the negative ELBO at N(θ, Σ); `spread` is ΦΣΦᵀ where it is known."""
+    """The expected moments and the negative ELBO at N(θ, Σ), exact or over draws.
+
+    `spread` is ΦΣΦᵀ where it is known.
+    """
     logits = problem.features @ theta
     if spread is None:
         spread = covariance.logit_covariance(problem.features)
-    here = moments(problem.link, logits, spread)
+    here = (
+        drawn_softmax_moments(logits, spread, draws)
+        if draws
+        else moments(problem.link, logits, spread)
+    )
     loss = problem.expected_loss(logits, here.log_partition)
     kl = kl_divergence(theta, covariance, problem.prior)
     return Gaussian(theta, here, float(loss + kl), covariance, spread)
@@ -258,7 +281,12 @@ def find_mode(
 
 
 def find_posterior(
-    problem: Problem, start: Gaussian, tol: float, max_iter: int, choose_prior: bool = False
+    problem: Problem,
+    start: Gaussian,
+    tol: float,
+    max_iter: int,
+    choose_prior: bool = False,
+    draws: int = 0,
 ) -> Solution[Gaussian]:
     """The Gaussian that minimises the negative ELBO, and with it the prior precision if asked.
 
@@ -274,7 +302,7 @@ def find_posterior(
         if choose_prior:
             problem, point, hessian, missing = search.step(problem, point, hessian)
         before = point.objective
-        point, change, rho = _von_step(problem, point, hessian, min(longest, 1.5 * rho))
+        point, change, rho = _von_step(problem, point, hessian, min(longest, 1.5 * rho), draws)
         if (change < tol and missing == 0) or rho == 0:
             break
         if point.objective >= before:
@@ -287,7 +315,7 @@ def find_posterior(
 
 
 def _von_step(
-    problem: Problem, here: Gaussian, hessian: Covariance, rho: float
+    problem: Problem, here: Gaussian, hessian: Covariance, rho: float, draws: int
 ) -> tuple[Gaussian, float, float]:
     """VON's step with the coupled direction, how far it moves at ρ = 1, and the ρ it took."""
     gradient = problem.gradient(here.theta, here.expected.mean)
@@ -295,7 +323,7 @@ def _von_step(
 
     def line(rho: float) -> Gaussian:
         covariance = here.covariance.blend(hessian, rho)
-        return gaussian_at(problem, covariance, here.theta - rho * direction)
+        return gaussian_at(problem, covariance, here.theta - rho * direction, draws=draws)
 
     slack = SLACK * abs(here.objective) if problem.link.vector else 0.0
     point, rho = _halve(line, here, slack=here.rounding + slack, rho=rho)
