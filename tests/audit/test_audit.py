@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from bayesmooth.audit import Audit, audit, outputs
 from bayesmooth.audit.embeddings import prepare, stratified_folds
-from bayesmooth.audit.sources import open_path
+from bayesmooth.audit.inputs import open_source
 from bayesmooth.cli import main
 from bayesmooth.data import Examples, corrupt, load
 from bayesmooth.errors import InputError
@@ -231,7 +231,7 @@ def test_predicted_probabilities_may_be_called_as_in_cleanlab(tmp_path: Path) ->
     examples = clouds()
     p = torch.nn.functional.one_hot(examples.clean_labels, 3) * 0.7 + 0.1
     np.savez(tmp_path / "p.npz", pred_probs=p.numpy(), labels=examples.labels.numpy())
-    made = audit(probabilities=open_path(tmp_path / "p.npz"), quiet=True)
+    made = audit(probabilities=open_source(tmp_path / "p.npz"), quiet=True)
     assert {int(row["id"]) for row in made.top(6)} == set(range(6))
 
 
@@ -344,7 +344,7 @@ def test_arguments_that_make_no_audit_are_explained(
 def test_an_unknown_kind_of_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.zip").touch()
     with pytest.raises(InputError, match=r"must be one of \.npz"):
-        open_path(tmp_path / "x.zip")
+        open_source(tmp_path / "x.zip")
 
 
 def test_importing_the_audit_loads_nothing_heavy() -> None:

@@ -116,7 +116,7 @@ def test_an_input_is_never_overwritten(labels: Path, tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "empty"),
-        (b"id,name\na,cat\n", "no column label or given among id, name"),
+        (b"id,name\na,cat\n", "no column label or .* or given among id, name"),
         (b"id,label\na,\xff\n", "cannot be read as UTF-8 CSV"),
         (b"id,label\na,cat\na,dog\n", "ids of the labels are not unique"),
     ],

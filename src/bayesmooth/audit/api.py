@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from bayesmooth.audit.encoders import Encoder
 from bayesmooth.audit.evidence import Evidence, check_labels
+from bayesmooth.audit.inputs import Columns, open_source
 from bayesmooth.audit.scores import AXES, SCORES, ambiguity_threshold, quadrants, threshold
-from bayesmooth.audit.sources import How, gather, open_path
+from bayesmooth.audit.sources import How, gather
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
@@ -27,6 +29,14 @@ def audit(
     probabilities: Any = None,
     labels: Any = None,
     class_names: Sequence[str] | None = None,
+    label: str | None = None,
+    clean_label: str | None = None,
+    text: str | None = None,
+    image: str | None = None,
+    id: str | None = None,
+    features: Sequence[str] | None = None,
+    encoder: Encoder = None,
+    cache: str | Path | None = None,
     out_of_sample: str = "none",
     folds: int = 5,
     score: str = "root_margin",
@@ -38,8 +48,13 @@ def audit(
     """Which labels are wrong, which examples ambiguous.
 
     Give one of: a network, its posterior (or the optimizer that learned it) and the data (an `Examples` or a
-    loader in a fixed order); a table of embeddings (a .npz, .csv or .parquet, an
-    `Examples`, or `embeddings=` and `labels=`); `probabilities=` (out of sample) and `labels=`, or a file with both.
+    loader in a fixed order); a data set (a folder of pictures, a .npz, .csv or .parquet, a data frame, a Hugging Face
+    data set on disk, an `Examples`, or `embeddings=` and `labels=`); `probabilities=` (out of sample) and `labels=`, or
+    a file with both.
+
+    In a table `label`, `clean_label`, `text`, `image`, `id` and `features` name columns. Texts and pictures are
+    embedded by `encoder`: the best that is installed, "plain", the name or path of a model, or a function from a
+    batch to rows of numbers; `cache` is the folder where embeddings are kept.
 
     `out_of_sample` says how an example is kept from vouching for its own label: `none` (a variational fit
     memorises little, and this finds the most; see docs/audit.md), `loo` (leave-one-out from the posterior, no
@@ -54,12 +69,26 @@ def audit(
     _check_choice("out_of_sample", out_of_sample, WAYS)
     _check_choice("score", score, tuple(SCORES))
     start = time.perf_counter()
+    columns = Columns(
+        label=label,
+        clean_label=clean_label,
+        text=text,
+        image=image,
+        id=id,
+        features=features,
+        class_names=class_names,
+        labels=str(labels) if isinstance(labels, str | Path) else None,
+        probabilities=probabilities is not None,
+        encoder=encoder,
+        cache=None if cache is None else Path(cache),
+        quiet=quiet,
+    )
     subject = gather(
-        _opened(source),
+        open_source(source, columns),
         posterior,
         data,
         embeddings=embeddings,
-        probabilities=_opened(probabilities),
+        probabilities=open_source(probabilities, columns) if labels is None else probabilities,
         labels=labels,
         class_names=class_names,
     )
@@ -95,6 +124,7 @@ def tabulate(
         "score": score,
         "noise_rate": float(contradicted),
         "seconds": round(seconds, 2),
+        "notes": list(examples.notes) if examples is not None else [],
         **evidence.facts,
     }
     return Audit(
@@ -114,10 +144,6 @@ def tabulate(
         axis_names=AXES if evidence.noise is not None else (ENTROPY, AXES[1]),
         examples=examples,
     )
-
-
-def _opened(source: Any) -> Any:
-    return open_path(source) if isinstance(source, str | Path) else source
 
 
 def _ids(evidence: Evidence, examples: Examples | None) -> tuple[str, ...]:

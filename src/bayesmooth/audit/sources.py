@@ -1,9 +1,7 @@
 """Whatever a user has, as one of three subjects that can give evidence."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +11,10 @@ from torch import Tensor, nn
 from bayesmooth.audit.embeddings import audit_embeddings
 from bayesmooth.audit.evidence import Evidence, check_labels, check_probabilities
 from bayesmooth.audit.networks import as_posterior, audit_network
-from bayesmooth.data import Examples, load
+from bayesmooth.data import Examples
+from bayesmooth.data.table import encode, names_of, plain
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
-
-ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", ".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -94,6 +91,7 @@ class Predicted:
         if rows is None:
             rows = self.examples.batch(torch.arange(len(self.examples)))
         values = check_probabilities(rows, len(self.examples), self.examples.num_classes)
+        check_order(values, self.examples.labels, self.examples.class_names)
         return Evidence(self.examples.labels, values, None, "probabilities as given")
 
 
@@ -132,21 +130,21 @@ def gather(
     return subject
 
 
-def open_path(path: str | Path, **options: Any) -> Any:
-    """A file as `Examples`, by what it is."""
-    path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path}: a folder; a run is audited by Run.open(path).audit()")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; give a .npz, .csv or .parquet, or a run's folder")
-    if path.suffix not in ARRAYS + TABLES:
-        known = ", ".join(ARRAYS + TABLES)
-        raise InputError(f"{path}: unknown kind of file; must be one of {known}, or a run's folder")
-    options = {key: value for key, value in options.items() if value is not None}
-    kind = "table"
-    if path.suffix in ARRAYS:
-        kind, options["probabilities"] = "embeddings", True
-    return load(kind, "train", path=os.path.abspath(path), **options)
+def check_order(probabilities: Tensor, labels: Tensor, class_names: Sequence[str]) -> None:
+    """Refuse columns that fit the labels only in another order than that of the classes."""
+    suggested, classes = probabilities.argmax(1), len(class_names)
+    pairs = torch.bincount(labels * classes + suggested, minlength=classes**2).view(
+        classes, classes
+    )
+    column = pairs.argmax(1)  # which one speaks for the examples of each class
+    as_given = int(pairs.diagonal().sum())
+    reordered = int(pairs.gather(1, column[:, None]).sum())
+    if len({*column.tolist()}) == classes and 2 * as_given < len(labels) < 2 * reordered:
+        order = ", ".join(class_names[int(k)] for k in column.argsort())[:200]
+        raise InputError(
+            f"probabilities: their columns agree with {as_given} of {len(labels)} labels as they stand, and with "
+            f"{reordered} in the order {order}; give class_names in the order of the columns"
+        )
 
 
 def from_arrays(
@@ -155,13 +153,21 @@ def from_arrays(
     """Rows of numbers and labels, in memory, as `Examples`."""
     if labels is None:
         raise InputError("labels=: missing; they are what is audited")
-    inputs, given = _tensor(rows, "the rows"), _tensor(labels, "labels")
+    inputs = _tensor(rows, "the rows")
     if inputs.ndim != 2 or not len(inputs):
         raise InputError(f"rows of shape {tuple(inputs.shape)}: must be N × D, N ≥ 1")
-    if class_names is None:
-        classes = inputs.shape[1] if classes_are_columns else int(given.max()) + 1
-        class_names = tuple(map(str, range(classes)))
-    return Examples(inputs, given, tuple(class_names), name="arrays")
+    given = np.asarray(labels)
+    if given.dtype.kind in "iu" and given.ndim == 1:
+        if class_names is None:
+            classes = inputs.shape[1] if classes_are_columns else int(given.max()) + 1
+            class_names = tuple(map(str, range(classes)))
+        return Examples(inputs, torch.as_tensor(given), tuple(class_names), name="arrays")
+    words = plain(given.tolist(), "labels", class_names or ())
+    columns = (
+        [str(column) for column in getattr(rows, "columns", ())] if classes_are_columns else []
+    )
+    names = tuple(class_names or (columns if {*words} <= {*columns} else names_of(words)))
+    return Examples(inputs, encode(words, names, "labels"), names, name="arrays")
 
 
 def _examples(source: Any) -> Examples:
@@ -175,6 +181,10 @@ def _examples(source: Any) -> Examples:
 
 def _tensor(values: Any, what: str) -> Tensor:
     try:
-        return torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
+        if isinstance(values, Tensor):
+            return values
+        return torch.as_tensor(
+            np.require(values, requirements="W")
+        )  # a view of a frame may be read-only
     except (TypeError, ValueError) as error:
         raise InputError(f"{what}: not an array of numbers ({error})") from None

