@@ -1,0 +1,206 @@
+"""More than labels: near duplicates, outliers, rare classes, and examples that another split holds too.
+
+All of it follows from the nearest neighbours (positions and cosine similarities, nearest first) and the labels.
+Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesmooth.audit.neighbours import nearest
+
+Array = NDArray[Any]
+
+NEIGHBOURS = 10  # as many as cleanlab's Datalab takes
+CLOSE = 0.25  # of the usual distance to the nearest neighbour: closer are near duplicates
+CHANCE = 0.001  # of the examples may be that close by chance, which in few dimensions asks for less than CLOSE
+ROUNDING = 1e-3  # what float32 makes of the distance 0
+FENCE = 2.0  # interquartile ranges above the upper quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
+RARE = 0.1  # of an even share of the examples: classes with less are rare
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Findings:
+    """One entry per example; a column is None where there was nothing to compute it from."""
+
+    rare_class: Array
+    """Whether the example's class has less than a tenth of an even share."""
+    duplicate_of: Array | None = None
+    """Position of the first of its near duplicates, its own if it comes first itself; −1 where it has none."""
+    conflicting: Array | None = None
+    """Whether its near duplicates carry different labels."""
+    outlier_score: Array | None = None
+    """Mean distance to its ten nearest over what is usual: above 1 it is an outlier."""
+    in_other_split: Array | None = None
+    """Id of its near duplicate in the other split; empty where it has none."""
+    label_in_other_split: Array | None = None
+    """The label that this one carries there; empty where it has none."""
+
+    def counts(self) -> dict[str, int]:
+        """How many examples each finding concerns, for `audit.json`."""
+        found: dict[str, int] = {}
+        if self.duplicate_of is not None and self.conflicting is not None:
+            found["near_duplicates"] = int((self.duplicate_of >= 0).sum())
+            found["near_duplicates_with_different_labels"] = int(self.conflicting.sum())
+        if self.outlier_score is not None:
+            found["outliers"] = int((self.outlier_score > 1).sum())
+        found["in_rare_classes"] = int(self.rare_class.sum())
+        if self.in_other_split is not None:
+            found["in_other_split"] = int((self.in_other_split != "").sum())
+        return found
+
+    def columns(self, ids: Sequence[str]) -> dict[str, list[Any]]:
+        """The findings as columns of the table, with ids for positions."""
+        table: dict[str, list[Any]] = {}
+        if self.duplicate_of is not None:
+            table["duplicate_of"] = ["" if i < 0 else ids[i] for i in self.duplicate_of]
+        if self.outlier_score is not None:
+            table["outlier_score"] = self.outlier_score.tolist()
+        table["rare_class"] = self.rare_class.tolist()
+        if self.in_other_split is not None:
+            table["in_other_split"] = self.in_other_split.tolist()
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class OtherSplit:
+    """The examples that must not occur in the audited ones: a test set, say."""
+
+    embeddings: Tensor
+    ids: Sequence[str]
+    labels: Sequence[str]
+    """Class names."""
+
+
+def find(
+    labels: Tensor,
+    classes: int,
+    embeddings: Tensor | None = None,
+    neighbours: tuple[Tensor, Tensor] | None = None,
+    against: OtherSplit | None = None,
+    quiet: bool = False,
+) -> Findings:
+    """Everything that the labels, and the embeddings (N, D) if there are any, can tell.
+
+    `neighbours` are what `nearest` returns, if it was called already.
+
+    >>> x = torch.eye(4)[[0, 1, 2, 3, 3]]
+    >>> find(torch.tensor([0, 0, 1, 1, 0]), 2, x).counts()["near_duplicates_with_different_labels"]
+    2
+    """
+    given = labels.numpy()
+    rare = rare_classes(given, classes)[given]
+    if embeddings is None or len(given) < 3:
+        return Findings(rare_class=rare)
+    if neighbours is None:
+        neighbours = nearest(embeddings, min(NEIGHBOURS, len(given) - 1), quiet=quiet)
+    index, similarity = (part[:, :NEIGHBOURS].numpy() for part in neighbours)
+    distance, lengths = distances(similarity), _lengths(embeddings)
+    closest = duplicate_distance(distance)
+    first = near_duplicates(index, distance, lengths, closest)
+    copies = other_labels = None
+    if against is not None:
+        there, alike = (
+            part[:, 0].numpy() for part in nearest(embeddings, 1, against.embeddings, quiet=quiet)
+        )
+        leaked = distances(alike) < closest
+        leaked &= _as_long(lengths, _lengths(against.embeddings)[there], closest)
+        copies = np.where(leaked, np.array(against.ids, object)[there], "")
+        other_labels = np.where(leaked, np.array(against.labels, object)[there], "")
+    return Findings(
+        rare_class=rare,
+        duplicate_of=first,
+        conflicting=with_different_labels(first, given),
+        outlier_score=outlier_scores(distance),
+        in_other_split=copies,
+        label_in_other_split=other_labels,
+    )
+
+
+def distances(similarity: Array) -> Array:
+    """Between embeddings of length one, from the cosine of their angle: √(2 − 2 cos)."""
+    return np.sqrt(np.maximum(2 - 2 * np.asarray(similarity, np.float64), 0))
+
+
+def duplicate_distance(distance: Array) -> float:
+    """Closer than this are near duplicates: a quarter of the usual distance to the nearest neighbour, or less.
+
+    With density uniform in d dimensions, t times the median distance or closer come a share of 1 − 2^(−t^d): in few
+    dimensions a quarter is nothing special, and t is lowered until that share is `CHANCE`. Medians throughout, so
+    that the duplicates themselves hardly move it.
+    """
+    different = distance[distance[:, 0] > ROUNDING]
+    if not len(different):
+        return ROUNDING
+    spread = np.log(different[:, -1:] / different[:, :-1]).mean(1) if distance.shape[1] > 1 else 0.0
+    per_dimension = max(float(np.median(spread)), 1e-9)  # 1/d, by Levina and Bickel's estimate
+    share = min(CLOSE, float((CHANCE / np.log(2)) ** per_dimension))
+    return max(share * float(np.median(different[:, 0])), ROUNDING)
+
+
+def near_duplicates(index: Array, distance: Array, lengths: Array, closest: float) -> Array:
+    """Position of the first example in each one's group of near duplicates; −1 where it has none.
+
+    >>> near_duplicates(np.array([[1], [0], [1]]), np.array([[0.0], [0.0], [1.0]]), np.ones(3), 0.1)
+    array([ 0,  0, -1])
+    """
+    rows, ranks = np.nonzero(distance < closest)
+    columns = index[rows, ranks]
+    same = _as_long(lengths[rows], lengths[columns], closest)
+    rows, columns = rows[same], columns[same]
+    first = np.arange(len(index))
+    while True:  # every pair agrees on its lower first, until nothing changes
+        before, lower = first.copy(), np.minimum(first[rows], first[columns])
+        np.minimum.at(first, rows, lower)
+        np.minimum.at(first, columns, lower)
+        first = first[first]
+        if (first == before).all():
+            break
+    alone = np.ones(len(index), bool)
+    alone[rows] = alone[columns] = False
+    return np.where(alone, -1, first)
+
+
+def with_different_labels(first: Array, labels: Array) -> Array:
+    """Which examples have near duplicates that carry different labels.
+
+    >>> with_different_labels(np.array([0, 0, 2, 2, -1]), np.array([1, 1, 1, 0, 0]))
+    array([False, False,  True,  True, False])
+    """
+    differs = (first >= 0) & (labels != labels[first])
+    mixed = np.zeros(len(first), bool)
+    mixed[first[differs]] = True
+    return (first >= 0) & mixed[first]
+
+
+def outlier_scores(distance: Array) -> Array:
+    """Mean distance to the nearest ones over Tukey's fence Q₃ + 2 (Q₃ − Q₁): above 1 is an outlier."""
+    mean = distance.mean(1)
+    low, high = np.quantile(mean, [0.25, 0.75])
+    fence = high + FENCE * (high - low)
+    return mean / max(float(fence), ROUNDING)
+
+
+def rare_classes(labels: Array, classes: int) -> Array:
+    """Which classes occur, but with less than a tenth of an even share of the examples.
+
+    >>> rare_classes(np.repeat([0, 1], [98, 2]), 2)
+    array([False,  True])
+    """
+    counts = np.bincount(labels, minlength=classes)
+    return (counts > 0) & (counts < RARE * len(labels) / max(int((counts > 0).sum()), 1))
+
+
+def _lengths(embeddings: Tensor) -> Array:
+    return torch.linalg.vector_norm(embeddings.float(), dim=1).numpy()
+
+
+def _as_long(one: Array, other: Array, closest: float) -> Array:
+    """Whether the lengths differ by as little as the directions of near duplicates do."""
+    return np.abs(one - other) <= closest * np.maximum(one, other)
