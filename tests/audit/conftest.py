@@ -4,10 +4,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayesmooth.audit.report import ReportData
+from bayesmooth.audit.table import Audit
 
 
-def make_report_data(count: int = 300, classes: int = 4, **changes: Any) -> ReportData:
+def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
     """A made-up audit: example i is of class i mod K, and one in ten looks like the next class."""
     rng = np.random.default_rng(0)
     given = np.arange(count) % classes
@@ -17,10 +17,8 @@ def make_report_data(count: int = 300, classes: int = 4, **changes: Any) -> Repo
     sure = rng.uniform(0.7, 0.99, count)
     disagreement = np.where(wrong, sure, -sure)
     columns: dict[str, Any] = {
-        "title": "Made-up audit",
-        "source": "four classes in turn",
-        "created": "2026-01-02",
         "class_names": tuple(f"class {k}" for k in range(classes)),
+        "ids": tuple(map(str, range(count))),
         "given": given,
         "suggested": suggested,
         "given_probability": np.where(wrong, 1 - sure, sure),
@@ -30,11 +28,16 @@ def make_report_data(count: int = 300, classes: int = 4, **changes: Any) -> Repo
         "quadrant": (ambiguity >= 0.15) + 2 * (disagreement >= 0),
         "disagreement_threshold": 0.0,
         "ambiguity_threshold": 0.15,
-        "summary": {"method": "made up", "noise_rate": 0.1, "seconds": 0.5},
+        "summary": {
+            "source": "classes in turn",
+            "method": "made up",
+            "noise_rate": 0.1,
+            "seconds": 0.5,
+        },
     }
-    return ReportData(**{**columns, **changes})
+    return Audit(**{**columns, **changes})
 
 
 @pytest.fixture(scope="session")
-def report_data() -> Callable[..., ReportData]:
-    return make_report_data
+def made_up() -> Callable[..., Audit]:
+    return make_audit

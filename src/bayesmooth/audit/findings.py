@@ -184,7 +184,8 @@ def outlier_scores(distance: Array) -> Array:
     mean = distance.mean(1)
     low, high = np.quantile(mean, [0.25, 0.75])
     fence = high + FENCE * (high - low)
-    return mean / max(float(fence), ROUNDING)
+    scores: Array = mean / max(float(fence), ROUNDING)
+    return scores
 
 
 def rare_classes(labels: Array, classes: int) -> Array:
@@ -198,9 +199,11 @@ def rare_classes(labels: Array, classes: int) -> Array:
 
 
 def _lengths(embeddings: Tensor) -> Array:
-    return torch.linalg.vector_norm(embeddings.float(), dim=1).numpy()
+    lengths: Array = torch.linalg.vector_norm(embeddings.float(), dim=1).numpy()
+    return lengths
 
 
 def _as_long(one: Array, other: Array, closest: float) -> Array:
     """Whether the lengths differ by as little as the directions of near duplicates do."""
-    return np.abs(one - other) <= closest * np.maximum(one, other)
+    same: Array = np.abs(one - other) <= closest * np.maximum(one, other)
+    return same

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bayesmooth.audit.files import write_atomically
-from bayesmooth.audit.report import ReportData, render
+from bayesmooth.audit.report import render
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, top
 from bayesmooth.errors import InputError
@@ -27,7 +27,7 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
     if find_spec("pyarrow"):
         files["audit.parquet"] = to_parquet(audit)
     files["audit.json"] = json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
-    files["audit.html"] = render(report_data(audit, thumbnails=thumbnails, title=title))
+    files["audit.html"] = to_html(audit, thumbnails=thumbnails, title=title)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -55,6 +55,7 @@ def summary(audit: Audit) -> dict[str, Any]:
         "disagreement_threshold": audit.disagreement_threshold,
         "ambiguity_threshold": audit.ambiguity_threshold,
         **audit.summary,
+        **({} if audit.findings is None else audit.findings.counts()),
         "classes": [
             {
                 "name": name,
@@ -70,29 +71,14 @@ def summary(audit: Audit) -> dict[str, Any]:
     }
 
 
-def report_data(audit: Audit, *, thumbnails: int, title: str = "") -> ReportData:
-    """The audit as the report shows it."""
-    about = {key: value for key, value in audit.summary.items() if not isinstance(value, list)}
-    return ReportData(
-        title=title or str(audit.summary.get("source", "a data set")),
-        source=str(audit.summary.get("source", "")),
+def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
+    """The report, with pictures of the examples that matter most, and texts as far as `TEXTS` allows."""
+    return render(
+        audit,
+        title=title,
         created=datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
-        class_names=audit.class_names,
-        ids=audit.ids,
-        given=audit.given,
-        suggested=audit.suggested,
-        given_probability=audit.given_probability,
-        suggested_probability=audit.suggested_probability,
-        disagreement=audit.disagreement,
-        ambiguity=audit.ambiguity,
-        quadrant=audit.quadrant,
-        disagreement_threshold=audit.disagreement_threshold,
-        ambiguity_threshold=audit.ambiguity_threshold,
-        axis_names=audit.axis_names,
-        clean=audit.clean,
         texts=_texts(audit),
         thumbnails=_thumbnails(audit, thumbnails),
-        summary=about,
     )
 
 
@@ -126,15 +112,29 @@ def _records(meta: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def _thumbnails(audit: Audit, count: int) -> Thumbnails | None:
-    """Pictures of the worst labels, where the data has any and Pillow is there to make them."""
+    """Pictures of the worst labels and of what was found, where the data has any and Pillow is there to make them."""
     examples = audit.examples
     if examples is None or count < 1 or not find_spec("PIL"):
         return None
     pictures = examples.pictures
     if pictures is None and len(examples.input_shape) == 3 and examples.input_shape[0] in (1, 3):
         pictures = examples.inputs
-    return (
-        None
-        if pictures is None
-        else make_thumbnails(_OneByOne(pictures), top(audit.disagreement, count))
-    )
+    if pictures is None:
+        return None
+    worst = top(audit.disagreement, count)
+    found = _found(audit)[: count // 2]
+    index = list(dict.fromkeys([*worst.tolist(), *found]))
+    return make_thumbnails(_OneByOne(pictures), index)
+
+
+def _found(audit: Audit) -> list[int]:
+    """Positions with findings: duplicates with different labels, leaks, other duplicates, outliers by score."""
+    found = audit.findings
+    if found is None or found.duplicate_of is None or found.outlier_score is None:
+        return []
+    nowhere = np.zeros(len(audit), bool)
+    conflicting = nowhere if found.conflicting is None else found.conflicting
+    leaked = nowhere if found.in_other_split is None else found.in_other_split != ""
+    masks = (conflicting, leaked, found.duplicate_of >= 0)
+    outliers = top(found.outlier_score, int((found.outlier_score > 1).sum()))
+    return [int(i) for part in (*map(np.flatnonzero, masks), outliers) for i in part]

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmooth.audit.scores import AXES, QUADRANTS
+from bayesmooth.audit.findings import Findings
+from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
 from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
 
 Array = NDArray[Any]
 
@@ -41,6 +44,25 @@ class Audit:
     axis_names: tuple[str, str] = AXES
     examples: Examples | None = None
     """What the report shows beside the numbers."""
+    findings: Findings | None = None
+    """What else was found: near duplicates, outliers, rare classes, leaks."""
+
+    def __post_init__(self) -> None:
+        """Refuse columns that do not belong together."""
+        _check_names("class_names", self.class_names)
+        if "" in self.class_names:
+            raise InputError("class_names: one is empty; name it, for no one could relabel to it")
+        classes = {"given": self.given, "suggested": self.suggested, "clean": self.clean}
+        for name, labels in classes.items():
+            if labels is not None:
+                _check_labels(name, labels, len(self), len(self.class_names))
+        _check_labels("quadrant", self.quadrant, len(self), len(QUADRANTS))
+        for name in ("given_probability", "suggested_probability"):
+            _check_numbers(name, getattr(self, name), len(self), low=0, high=1 + 1e-6)
+        _check_numbers("disagreement", self.disagreement, len(self), low=-np.inf, high=np.inf)
+        _check_numbers("ambiguity", self.ambiguity, len(self), low=0, high=np.inf)
+        _check_length("ids", self.ids, len(self))
+        _check_names("ids", self.ids)
 
     def __len__(self) -> int:
         return len(self.given)
@@ -66,6 +88,21 @@ class Audit:
         """How many examples each quadrant holds."""
         numbers = np.bincount(self.quadrant, minlength=len(QUADRANTS)).tolist()
         return dict(zip(QUADRANTS, numbers, strict=True))
+
+    @property
+    def contradicted(self) -> Array:
+        """Which labels the prediction speaks against, surely or not: hard ones are wrong as often (docs/audit.md)."""
+        return np.isin(self.quadrant, (MISLABELLED, HARD))
+
+    @property
+    def headline(self) -> str:
+        """The claim in one sentence."""
+        wrong, total = int(self.contradicted.sum()), len(self)
+        if wrong == 0:
+            return f"The model contradicts none of the {total:,} labels."
+        digits = 1 if wrong / total >= 0.001 else 3
+        share = f"{100 * wrong / total:.{digits}f}\u00a0%"
+        return f"The model contradicts {wrong:,} of {total:,} labels ({share})."
 
     @property
     def matrix(self) -> Array:
@@ -96,6 +133,8 @@ class Audit:
             "ambiguity": self.ambiguity.tolist(),
             "quadrant": np.array(QUADRANTS, object)[self.quadrant].tolist(),
         }
+        if self.findings is not None:
+            table |= self.findings.columns(self.ids)
         return table if self.clean is None else table | {"clean": names[self.clean].tolist()}
 
     def to_csv(self, path: str | Path | None = None) -> str:
@@ -125,3 +164,39 @@ class Audit:
         classes = len(self.class_names)
         pairs = self.given.astype(np.int64) * classes + other
         return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+
+def _check_length(name: str, values: Any, expected: int) -> None:
+    """Refuse a column that is not as long as the others."""
+    if len(values) != expected:
+        raise InputError(
+            f"{name}: has {len(values)} entries, must have one for each of {expected} examples"
+        )
+
+
+def _check_names(name: str, values: Sequence[str]) -> None:
+    """Refuse names that are not unique strings."""
+    odd = next((value for value in values if not isinstance(value, str)), None)
+    if odd is not None:
+        raise InputError(f"{name}: {odd!r} is not a string; convert with str")
+    twice = [value for value, times in Counter(values).items() if times > 1]
+    if twice:
+        raise InputError(f"{name}: {twice[0]!r} occurs more than once; decisions need unique names")
+    if not values:
+        raise InputError(f"{name}: empty; an audit needs at least one")
+
+
+def _check_labels(name: str, values: Array, length: int, classes: int) -> None:
+    _check_length(name, values, length)
+    if not np.issubdtype(values.dtype, np.integer):
+        raise InputError(f"{name}: dtype {values.dtype}; must hold integers")
+    outside = values[(values < 0) | (values >= classes)]
+    if len(outside):
+        raise InputError(f"{name}: {outside[0]} is outside 0 … {classes - 1}")
+
+
+def _check_numbers(name: str, values: Array, length: int, low: float, high: float) -> None:
+    _check_length(name, values, length)
+    outside = values[~(np.isfinite(values) & (values >= low) & (values <= high))]
+    if len(outside):
+        raise InputError(f"{name}: {outside[0]} must be finite and within [{low:g}, {high:g}]")

@@ -11,54 +11,58 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmooth.audit.files import write_atomically
-from bayesmooth.audit.report.payload import Array, Content, ReportData
 from bayesmooth.audit.scores import QUADRANTS
+from bayesmooth.audit.table import Audit
+from bayesmooth.audit.thumbnails import Thumbnails
+from bayesmooth.errors import InputError
 
-__all__ = ["QUADRANTS", "ReportData", "render", "write_report"]
+__all__ = ["render", "write_report"]
 
-# Concatenated in this order inside one function scope.
-SCRIPTS = (
-    "data.js",
-    "content.js",
-    "filter.js",
-    "decisions.js",
-    "scales.js",
-    "list.js",
-    "scatter.js",
-    "pointer.js",
-    "matrix.js",
-    "detail.js",
-    "keys.js",
-    "app.js",
-    "start.js",
-)
+SCRIPTS = ("model.js", "review.js", "map.js", "page.js")  # in this order, inside one function
+
+Text = str | Mapping[str, object] | None
 
 
-def write_report(data: ReportData, path: str | Path) -> int:
-    """Write the report of `data` to `path`, whole or not at all, and return its size in bytes."""
-    page = render(data).encode()
+def write_report(audit: Audit, path: str | Path, **shown: Any) -> int:
+    """Write what `render` makes of these to `path`, whole or not at all, and return its size in bytes."""
+    page = render(audit, **shown).encode()
     write_atomically(path, page)
     return len(page)
 
 
-def render(data: ReportData) -> str:
-    """The page as one string."""
+def render(
+    audit: Audit,
+    *,
+    title: str = "",
+    created: str = "",
+    texts: Sequence[Text] | None = None,
+    thumbnails: Thumbnails | None = None,
+) -> str:
+    """The page as one string.
+
+    `created` is the date as it shall be printed. `texts` has a text for each example, or its table row as a mapping,
+    or None where it is left out.
+    """
+    if texts is not None and len(texts) != len(audit):
+        raise InputError(f"texts: has {len(texts)} entries, must have one for each of {len(audit)}")
+    if thumbnails is not None and not np.isin(thumbnails.index, np.arange(len(audit))).all():
+        raise InputError(f"thumbnails.index: must be positions below {len(audit)}")
     script = "(() => {\n'use strict';\n" + "\n".join(map(_part, SCRIPTS)) + "})();"
-    style, payload = _part("style.css"), _to_json(_payload(data))
+    style = _part("style.css")
     values = {
         "policy": _policy(script, style),
-        "title": html.escape(data.title),
-        "headline": html.escape(data.headline),
+        "title": html.escape(title or str(audit.summary.get("source", "a data set"))),
+        "headline": html.escape(audit.headline),
         "style": style,
         "script": script,
-        "payload": payload,
+        "payload": _to_json(_payload(audit, created, texts, thumbnails)),
     }
     template = _part("template.html")
-    values["size"] = _megabytes(
-        len(template) + sum(len(value.encode()) for value in values.values())
-    )
+    size = len(template) + sum(len(value.encode()) for value in values.values())
+    values["size"] = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
 
 
@@ -78,64 +82,93 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
-
-
 def _to_json(value: object) -> str:
     """JSON that cannot end its script element, and that UTF-8 can always carry."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _payload(data: ReportData) -> dict[str, Any]:
+def _payload(
+    audit: Audit, created: str, texts: Sequence[Text] | None, thumbnails: Thumbnails | None
+) -> dict[str, Any]:
     """The columns as base64 of little-endian arrays, the rest as it is."""
-    label = np.uint8 if len(data.class_names) <= 256 else np.uint16
+    label = np.uint8 if len(audit.class_names) <= 256 else np.uint16
     columns = {
-        "given": _pack(data.given, label),
-        "suggested": _pack(data.suggested, label),
-        "givenProbability": _pack(np.round(_unit(data.given_probability) * 65535), np.uint16),
-        "suggestedProbability": _pack(
-            np.round(_unit(data.suggested_probability) * 65535), np.uint16
-        ),
-        "disagreement": _pack(data.disagreement, np.float32),
-        "ambiguity": _pack(data.ambiguity, np.float32),
-        "quadrant": _pack(data.quadrant, np.uint8),
-        "clean": None if data.clean is None else _pack(data.clean, label),
+        "given": _pack(audit.given, label),
+        "suggested": _pack(audit.suggested, label),
+        "givenProbability": _pack_share(audit.given_probability),
+        "suggestedProbability": _pack_share(audit.suggested_probability),
+        "disagreement": _pack(audit.disagreement, np.float32),
+        "ambiguity": _pack(audit.ambiguity, np.float32),
+        "quadrant": _pack(audit.quadrant, np.uint8),
+        "clean": None if audit.clean is None else _pack(audit.clean, label),
     }
-    audit = {
-        "count": len(data),
-        "classes": list(data.class_names),
-        "ids": None if data.ids is None else list(data.ids),
+    positions = all(name == str(i) for i, name in enumerate(audit.ids))
+    content = {
+        "count": len(audit),
+        "classes": list(audit.class_names),
+        "ids": None if positions else list(audit.ids),
         "columns": columns,
-        "thresholds": [float(data.ambiguity_threshold), float(data.disagreement_threshold)],
-        "texts": None if data.texts is None else _texts(data.texts),
+        "thresholds": [float(audit.ambiguity_threshold), float(audit.disagreement_threshold)],
+        "texts": None if texts is None else _texts(texts),
     }
     return {
-        "key": hashlib.sha256(_to_json(audit).encode()).hexdigest()[:16],
-        **audit,
-        "source": data.source,
-        "created": data.created,
-        "axes": list(data.axis_names),
+        "key": hashlib.sha256(_to_json(content).encode()).hexdigest()[:16],
+        **content,
+        "created": created,
+        "axes": list(audit.axis_names),
         "quadrants": list(QUADRANTS),
-        "precision": data.precision,
-        "summary": _plain(data.summary),
-        "thumbnails": None if data.thumbnails is None else data.thumbnails.payload(),
+        "findings": _findings(audit),
+        "precision": _precision(audit),
+        "summary": {key: _plain(v) for key, v in audit.summary.items() if not isinstance(v, list)},
+        "thumbnails": None if thumbnails is None else thumbnails.payload(),
     }
 
 
-def _unit(values: Array) -> Array:
-    return np.clip(np.asarray(values, np.float64), 0, 1)
+def _findings(audit: Audit) -> dict[str, Any]:
+    """Only the examples that are concerned; null where there was nothing to look at."""
+    found = audit.findings
+    if found is None:
+        return {"duplicates": None, "outliers": None, "rare": None, "leaks": None}
+    duplicates = outliers = leaks = None
+    if found.duplicate_of is not None:
+        index = np.flatnonzero(found.duplicate_of >= 0)
+        duplicates = {"index": index.tolist(), "first": found.duplicate_of[index].tolist()}
+    if found.outlier_score is not None:
+        index = np.flatnonzero(found.outlier_score > 1)
+        outliers = {"index": index.tolist(), "score": found.outlier_score[index].tolist()}
+    if found.in_other_split is not None and found.label_in_other_split is not None:
+        index = np.flatnonzero(found.in_other_split != "")
+        leaks = {
+            "index": index.tolist(),
+            "id": found.in_other_split[index].tolist(),
+            "label": found.label_in_other_split[index].tolist(),
+        }
+    rare = np.unique(audit.given[found.rare_class]).tolist()
+    return {"duplicates": duplicates, "outliers": outliers, "rare": rare, "leaks": leaks}
 
 
-def _pack(values: Array, dtype: type[np.generic]) -> dict[str, str]:
+def _precision(audit: Audit) -> tuple[int, int, int] | None:
+    """Where the truth is known: (flagged and wrong, flagged, wrong)."""
+    if audit.clean is None:
+        return None
+    flagged, wrong = audit.contradicted, audit.given != audit.clean
+    return int((flagged & wrong).sum()), int(flagged.sum()), int(wrong.sum())
+
+
+def _pack_share(values: NDArray[Any]) -> dict[str, str]:
+    """Shares of one in 16 bits."""
+    return _pack(np.round(np.clip(np.asarray(values, np.float64), 0, 1) * 65535), np.uint16)
+
+
+def _pack(values: NDArray[Any], dtype: type[np.generic]) -> dict[str, str]:
     """An array as {type, data}, the type by the name of JavaScript's view."""
     kind = {"u": "Uint", "f": "Float"}[np.dtype(dtype).kind] + str(8 * np.dtype(dtype).itemsize)
     array = np.asarray(values).astype(np.dtype(dtype).newbyteorder("<"))
     return {"type": f"{kind}Array", "data": base64.b64encode(array.tobytes()).decode()}
 
 
-def _texts(texts: Sequence[Content]) -> dict[str, Any]:
+def _texts(texts: Sequence[Text]) -> dict[str, Any]:
     """Texts as they are; table rows as one list of keys and the values of each row."""
     keys = list(dict.fromkeys(key for row in texts if isinstance(row, Mapping) for key in row))
     rows = [

@@ -1,0 +1,386 @@
+// What the page knows: the audit as columns, what was found, what an example looks like, which examples are listed,
+// and what the reviewer decided.
+
+const audit = JSON.parse(document.getElementById('payload').textContent);
+const { count, classes, quadrants } = audit;
+
+function unpack(column) {
+  if (column === null) return null;
+  const bytes = decodeBase64(column.data);
+  const view = { Uint8Array, Uint16Array, Float32Array }[column.type];
+  return new view(bytes.buffer);
+}
+
+function decodeBase64(text) {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}
+
+const columns = Object.fromEntries(Object.entries(audit.columns).map(([name, column]) => [name, unpack(column)]));
+const { given, suggested, disagreement, ambiguity, quadrant, clean } = columns;
+const [ambiguityThreshold, disagreementThreshold] = audit.thresholds;
+const CLEAR = 0, AMBIGUOUS = 1, MISLABELLED = 2, HARD = 3; // positions in quadrants
+const QUADRANT_WORDS = [
+  'The model agrees with the label and is sure.',
+  'The model agrees with the label, but wavers.',
+  'The model prefers another label.',
+  'The model disagrees with the label, but wavers.',
+];
+const contradicted = (i) => quadrant[i] === MISLABELLED || quadrant[i] === HARD;
+
+const idOf = (i) => (audit.ids ? audit.ids[i] : String(i));
+const givenProbability = (i) => columns.givenProbability[i] / 65535;
+const suggestedProbability = (i) => columns.suggestedProbability[i] / 65535;
+
+// order[r] is the example of rank r, rank[i] the rank of example i: the most suspicious first.
+function ranking(scores) {
+  const order = Uint32Array.from({ length: count }, (_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
+  const rank = new Uint32Array(count);
+  order.forEach((example, r) => { rank[example] = r; });
+  return { order, rank };
+}
+const bySuspicion = ranking(disagreement);
+const byAmbiguity = ranking(ambiguity);
+
+const quadrantCounts = quadrants.map(() => 0);
+for (const q of quadrant) quadrantCounts[q]++;
+
+const contradictedCount = quadrantCounts[MISLABELLED] + quadrantCounts[HARD];
+
+const classCounts = classes.map(() => 0);
+for (const label of given) classCounts[label]++;
+
+// How often each label looks like another one, most often first.
+const pairCounts = new Map();
+for (let i = 0; i < count; i++) {
+  const pair = given[i] * classes.length + suggested[i];
+  pairCounts.set(pair, (pairCounts.get(pair) ?? 0) + 1);
+}
+const confusions = [...pairCounts]
+  .map(([pair, times]) => ({ row: Math.floor(pair / classes.length), column: pair % classes.length, times }))
+  .filter(({ row, column }) => row !== column)
+  .sort((a, b) => b.times - a.times || a.row - b.row);
+
+const number = new Intl.NumberFormat('en');
+const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
+
+function percent(share) {
+  const value = 100 * share;
+  if (value === 0 || value === 100) return `${value}\u00a0%`;
+  if (value < 0.1) return '<\u00a00.1\u00a0%';
+  if (value > 99.9) return '>\u00a099.9\u00a0%';
+  return `${value.toFixed(value < 10 || value > 90 ? 1 : 0)}\u00a0%`;
+}
+
+function brief(value) {
+  if (!Number.isFinite(value)) return String(value);
+  const size = Math.abs(value);
+  const odd = size !== 0 && (size < 1e-3 || size >= 1e5);
+  return (odd ? value.toExponential(1) : String(Number(value.toPrecision(3)))).replaceAll('-', '−');
+}
+
+// Everything that comes from data passes through here, as text and never as markup.
+function el(tag, properties = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === 'text') node.textContent = value;
+    else if (name === 'class') node.className = value;
+    else if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? '' : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const byId = (name) => document.getElementById(name);
+const announce = (text) => { byId('live').textContent = text; };
+
+// ---- More than labels: near duplicates, outliers, rare classes, examples that the other split holds too ----
+
+const found = audit.findings;
+const pairUp = (part, values) => new Map(part ? part.index.map((example, k) => [example, values(k)]) : []);
+const firstCopy = pairUp(found.duplicates, (k) => found.duplicates.first[k]);
+const outlierScore = pairUp(found.outliers, (k) => found.outliers.score[k]);
+const leakOf = pairUp(found.leaks, (k) => ({ id: found.leaks.id[k], label: found.leaks.label[k] }));
+const rareClass = new Set(found.rare ?? []);
+
+const copies = new Map(); // from the first of each group to all of it
+for (const [example, first] of firstCopy) copies.set(first, [...(copies.get(first) ?? []), example]);
+const mixed = new Set([...copies].filter(([, group]) => group.some((i) => given[i] !== given[group[0]])).map(([first]) => first));
+const conflicting = (i) => mixed.has(firstCopy.get(i));
+const copiesOf = (i) => (firstCopy.has(i) ? copies.get(firstCopy.get(i)).filter((other) => other !== i) : []);
+
+// Groups with different labels first, the copies of one example side by side.
+function copiesTogether() {
+  const group = [...firstCopy.keys()].sort((a, b) => conflicting(b) - conflicting(a) || firstCopy.get(a) - firstCopy.get(b) || a - b);
+  return Uint32Array.from([...group, ...bySuspicion.order.filter((i) => !firstCopy.has(i))]);
+}
+
+function findingWords(example) {
+  const words = [];
+  if (firstCopy.has(example)) words.push(conflicting(example) ? 'copy with another label' : 'copy');
+  if (outlierScore.has(example)) words.push('outlier');
+  if (leakOf.has(example)) words.push('in other split');
+  return words;
+}
+
+// ---- What an example looks like: its thumbnail, its text, or its table row ----
+
+const thumbnails = audit.thumbnails;
+const texts = audit.texts;
+const tileOf = new Map(thumbnails ? thumbnails.index.map((example, tile) => [example, tile]) : []);
+const sheetImages = new Map();
+
+// A sheet is decoded when one of its tiles is first seen.
+function sheetImage(number) {
+  if (!sheetImages.has(number)) {
+    const image = new Image();
+    image.src = URL.createObjectURL(new Blob([decodeBase64(thumbnails.sheets[number])], { type: thumbnails.type }));
+    sheetImages.set(number, image.decode().then(() => image));
+  }
+  return sheetImages.get(number);
+}
+
+function thumbnail(example) {
+  const tile = tileOf.get(example);
+  const size = thumbnails.tile;
+  const canvas = el('canvas', {
+    width: size, height: size, role: 'img', class: size <= 64 ? 'thumb crisp' : 'thumb', 'aria-label': `Image ${idOf(example)}`,
+  });
+  const place = tile % thumbnails.perSheet;
+  const x = (place % thumbnails.columns) * size;
+  const y = Math.floor(place / thumbnails.columns) * size;
+  sheetImage(Math.floor(tile / thumbnails.perSheet))
+    .then((image) => canvas.getContext('2d').drawImage(image, x, y, size, size, 0, 0, size, size));
+  return canvas;
+}
+
+function rowOf(example) {
+  return texts ? texts.rows[example] : null;
+}
+
+const shown = (value) => (value === null || value === undefined ? '–' : String(value));
+
+// One line of plain text, for the table and for the search.
+function plainText(example) {
+  const row = rowOf(example);
+  if (row === null || row === undefined) return '';
+  return Array.isArray(row) ? row.map((value, k) => `${texts.keys[k]}: ${shown(value)}`).join(' · ') : row;
+}
+
+// `most` limits the fields of a table row: a card shows the first few, the detail all.
+function content(example, most = Infinity) {
+  if (tileOf.has(example)) return thumbnail(example);
+  const row = rowOf(example);
+  if (Array.isArray(row)) {
+    const fields = row.slice(0, most).map((value, k) => el('div', {}, el('dt', { text: texts.keys[k] }), el('dd', { text: shown(value) })));
+    return el('dl', { class: 'fields' }, ...fields);
+  }
+  if (row) return el('p', { class: 'text', text: row });
+  return el('p', { class: 'nothing', text: thumbnails ? `No thumbnail: only the first ${number.format(tileOf.size)} have one` : `Example ${idOf(example)}` });
+}
+
+const hasContent = Boolean(thumbnails || texts);
+
+// ---- Which examples are in the list, and in which order ----
+
+// What the reader can ask to see, one at a time; `words` explain it.
+const SHOWS = {
+  contradicted: { label: 'Contradicted', words: 'The model prefers another label.', count: contradictedCount, test: contradicted },
+  ...Object.fromEntries([MISLABELLED, HARD, AMBIGUOUS, CLEAR].map((q) => [quadrants[q],
+    { label: capital(quadrants[q]), words: QUADRANT_WORDS[q], quadrant: q, count: quadrantCounts[q], test: (i) => quadrant[i] === q }])),
+  all: { label: 'All', words: 'Every example.', count, test: () => true },
+  conflicts: { label: 'Conflicting copies', words: 'Near duplicates that do not carry the same label.', sort: 'copies', count: [...firstCopy.keys()].filter(conflicting).length, test: conflicting },
+  duplicates: { label: 'Near duplicates', words: 'Examples that are nearly the same, and their copies.', sort: 'copies', count: firstCopy.size, test: (i) => firstCopy.has(i) },
+  outliers: { label: 'Outliers', words: 'Far from every other example.', sort: 'outliers', count: outlierScore.size, test: (i) => outlierScore.has(i) },
+  rare: { label: 'Rare classes', words: 'Their class has less than a tenth of an even share.', count: given.filter((label) => rareClass.has(label)).length, test: (i) => rareClass.has(given[i]) },
+  leaks: { label: 'In the other split', words: 'The other split holds a near duplicate.', count: leakOf.size, test: (i) => leakOf.has(i) },
+};
+const firstShow = contradictedCount ? 'contradicted' : 'all';
+const NO_FILTER = { search: '', given: -1, suggested: -1, state: 'all', region: null };
+const filters = { show: firstShow, ...NO_FILTER };
+const sorting = { key: 'disagreement', reversed: false };
+
+const SORTS = {
+  disagreement: { label: 'Most suspicious', order: () => bySuspicion.order },
+  ambiguity: { label: 'Most ambiguous', order: () => byAmbiguity.order },
+  probability: { label: 'Surest suggestion', order: () => ranking(columns.suggestedProbability).order },
+  given: { label: 'Given label', rising: true, order: () => ranking(Float32Array.from(given, (label) => -label)).order },
+  suggested: { label: 'Suggested label', rising: true, order: () => ranking(Float32Array.from(suggested, (label) => -label)).order },
+  ...(firstCopy.size ? { copies: { label: 'Copies together', order: copiesTogether } } : {}),
+  ...(outlierScore.size ? { outliers: { label: 'Farthest outlier', order: () => ranking(Float32Array.from(given, (_, i) => outlierScore.get(i) ?? 0)).order } } : {}),
+  position: { label: 'Data set order', rising: true, order: () => Uint32Array.from({ length: count }, (_, i) => i) },
+};
+const rising = () => Boolean(SORTS[sorting.key].rising) !== sorting.reversed;
+const orders = new Map();
+
+function currentOrder() {
+  if (!orders.has(sorting.key)) orders.set(sorting.key, SORTS[sorting.key].order());
+  return orders.get(sorting.key);
+}
+
+let haystack = null;
+function searchable(example) {
+  haystack ??= new Array(count);
+  haystack[example] ??= [idOf(example), classes[given[example]], classes[suggested[example]], plainText(example)].join('\n').toLowerCase();
+  return haystack[example];
+}
+
+const STATES = {
+  all: { label: 'All', test: () => true },
+  open: { label: 'Not reviewed', test: (i) => !decisions.has(i) },
+  done: { label: 'Reviewed', test: (i) => decisions.has(i) },
+  keep: { label: 'Keep', test: (i) => decisions.get(i) === 'keep' },
+  relabel: { label: 'Relabel', test: (i) => typeof decisions.get(i) === 'number' },
+  ambiguous: { label: 'Ambiguous', test: (i) => decisions.get(i) === 'ambiguous' },
+  skip: { label: 'Skip', test: (i) => decisions.get(i) === 'skip' },
+};
+
+function passes(i) {
+  return SHOWS[filters.show].test(i)
+    && (filters.given < 0 || given[i] === filters.given)
+    && (filters.suggested < 0 || suggested[i] === filters.suggested)
+    && (filters.region === null || filters.region[i] === 1)
+    && (filters.state === 'all' || STATES[filters.state].test(i))
+    && (filters.search === '' || searchable(i).includes(filters.search));
+}
+
+function filtered() {
+  const list = currentOrder().filter(passes);
+  return sorting.reversed ? list.reverse() : list;
+}
+
+const anyFilter = () => Object.keys(NO_FILTER).some((key) => filters[key] !== NO_FILTER[key]);
+
+// The filters in words, for the line above the list.
+function filterWords() {
+  const words = filters.show === 'all' ? [] : [SHOWS[filters.show].label.toLowerCase()];
+  if (filters.given >= 0) words.push(`labelled “${classes[filters.given]}”`);
+  if (filters.suggested >= 0) words.push(`looks like “${classes[filters.suggested]}”`);
+  if (filters.state !== 'all') words.push(STATES[filters.state].label.toLowerCase());
+  if (filters.region) words.push('inside the selected region');
+  if (filters.search) words.push(`matching “${filters.search}”`);
+  return words.join(', ');
+}
+
+// ---- What the reviewer decided: kept across reloads, undone, written to and read from CSV ----
+
+// A decision is 'keep', 'ambiguous', 'skip', or the number of the new class.
+const decisions = new Map();
+const steps = []; // to undo, each: [[example, its decision before], …]
+const STORE = `bayesmooth-audit-${audit.key}`;
+let storageWorks = true;
+let unsaved = false;
+
+function store() {
+  unsaved = true;
+  try {
+    localStorage.setItem(STORE, JSON.stringify([...decisions]));
+  } catch {
+    storageWorks = false; // private window, or full: the page goes on, and says so
+  }
+}
+
+function restore() {
+  try {
+    for (const [example, decision] of JSON.parse(localStorage.getItem(STORE) ?? '[]')) decisions.set(example, decision);
+  } catch {
+    storageWorks = false;
+  }
+}
+
+function assign(example, decision) {
+  if (decision === undefined) decisions.delete(example);
+  else decisions.set(example, decision);
+}
+
+// Changes are [example, decision] pairs; they are undone together.
+function decide(changes) {
+  steps.push(changes.map(([example]) => [example, decisions.get(example)]));
+  changes.forEach(([example, decision]) => assign(example, decision));
+  store();
+}
+
+function undo() {
+  const step = steps.pop();
+  if (!step) return null;
+  step.forEach(([example, before]) => assign(example, before));
+  store();
+  return step[0][0];
+}
+
+function decisionName(decision) {
+  return typeof decision === 'number' ? 'relabel' : decision;
+}
+
+function decisionWords(decision) {
+  return typeof decision === 'number' ? `Relabel: ${classes[decision]}` : capital(decision);
+}
+
+// Every field is quoted and nothing else is done to it, so that ids come back exactly as they were.
+const quoted = (field) => `"${field.replaceAll('"', '""')}"`;
+
+function toCsv() {
+  const lines = ['id,given,decision,new_label'];
+  for (const example of [...decisions.keys()].sort((a, b) => a - b)) {
+    const decision = decisions.get(example);
+    const fields = [idOf(example), classes[given[example]], decisionName(decision), typeof decision === 'number' ? classes[decision] : ''];
+    lines.push(fields.map(quoted).join(','));
+  }
+  return `${lines.join('\n')}\n`;
+}
+
+function parseCsv(text) {
+  const rows = [];
+  const field = /(?:"((?:[^"]|"")*)"|([^,\r\n]*))(,|\r\n|\n|\r|$)/y;
+  field.lastIndex = text.startsWith('\ufeff') ? 1 : 0;
+  let row = [];
+  while (field.lastIndex < text.length) {
+    const match = field.exec(text);
+    if (!match) return null;
+    row.push(match[1] !== undefined ? match[1].replaceAll('""', '"') : match[2]);
+    if (match[3] === ',') continue;
+    rows.push(row);
+    row = [];
+  }
+  return rows;
+}
+
+// A row becomes [example, decision], or null where this audit knows no such example, label or decision.
+function readRow([id, givenName, name, newLabel], exampleOf, classOf) {
+  const example = exampleOf.get(id);
+  if (example === undefined || classes[given[example]] !== givenName) return null;
+  if (name === 'relabel') return classOf.has(newLabel) ? [example, classOf.get(newLabel)] : null;
+  return ['keep', 'ambiguous', 'skip'].includes(name) ? [example, name] : null;
+}
+
+// Returns what to tell the reviewer.
+function loadCsv(text) {
+  const rows = parseCsv(text);
+  if (!rows || (rows[0] ?? []).join() !== 'id,given,decision,new_label') {
+    return 'This is not a decisions file: its first line must be id,given,decision,new_label.';
+  }
+  const exampleOf = new Map(Array.from({ length: count }, (_, i) => [idOf(i), i]));
+  const classOf = new Map(classes.map((name, k) => [name, k]));
+  const read = rows.slice(1).filter((row) => row.length > 1).map((row) => readRow(row, exampleOf, classOf));
+  const known = read.filter((change) => change !== null);
+  if (known.length) decide(known);
+  const lost = read.length - known.length;
+  return `Loaded ${number.format(known.length)} decisions.${lost ? ` ${number.format(lost)} rows do not belong to this audit.` : ''}`;
+}
+
+function download() {
+  const link = el('a', { href: URL.createObjectURL(new Blob([toCsv()], { type: 'text/csv;charset=utf-8' })), download: 'decisions.csv' });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  unsaved = false;
+}
+
+addEventListener('beforeunload', (event) => {
+  if (!storageWorks && unsaved && decisions.size) event.preventDefault();
+});

@@ -1,0 +1,308 @@
+// The review: the ranked list, of which only the rows in sight exist, and the example under review with its decision.
+
+const list = { items: new Uint32Array(0), current: 0, view: hasContent ? 'gallery' : 'table', columns: 1, rowHeight: 44 };
+const narrow = matchMedia('(max-width: 720px)'); // a phone: the example under review covers the page
+const scroller = byId('list');
+const inner = byId('list-inner');
+const tableHead = byId('table-head');
+const GAP = 12;
+const TEXT_HEIGHT = 76; // of three lines; style.css has it too
+const longestName = Math.max(...classes.map((name) => name.length));
+const currentExample = () => list.items[list.current];
+
+function badge(example) {
+  const decision = decisions.get(example);
+  if (decision === undefined) return null;
+  return el('span', { class: `badge ${decisionName(decision)}`, text: decisionWords(decision) });
+}
+
+function marker(q) {
+  const canvas = el('canvas', { width: 28, height: 28, class: 'marker', 'aria-hidden': 'true' });
+  const context = canvas.getContext('2d');
+  context.fillStyle = quadrantColour(q);
+  traceShape(context, q, 14, 14, q === CLEAR ? 9 : 11);
+  context.fill();
+  return canvas;
+}
+
+// "cat → dog" on one line where every such pair fits, else each name on lines of its own: names are never cut.
+function verdictLine(label, looks) {
+  const parts = label === looks ? [] : [el('span', { class: 'arrow', text: '→' }), el('b', { text: classes[looks] })];
+  return el('p', { class: 'verdict-line' }, el('span', { text: classes[label] }), ...parts);
+}
+
+function itemWords(example) {
+  const decision = decisions.get(example);
+  return [`${idOf(example)}: labelled ${classes[given[example]]}`, `looks like ${classes[suggested[example]]}`, percent(suggestedProbability(example)),
+    quadrants[quadrant[example]], ...findingWords(example), ...(decision === undefined ? [] : [decisionWords(decision)])].join(', ');
+}
+
+function card(position) {
+  const example = list.items[position];
+  const words = [percent(suggestedProbability(example)), ...findingWords(example)].join(' · ');
+  return el('div', { ...itemProperties(position), role: 'option', class: 'item card-item', 'aria-label': itemWords(example) },
+    el('div', { class: 'media' }, content(example, 3)), verdictLine(given[example], suggested[example]),
+    el('p', { class: 'share-line' }, marker(quadrant[example]), badge(example) ?? el('span', { text: words })));
+}
+
+const TABLE = [
+  { title: 'Rank', name: 'rank', cell: (i) => number.format(bySuspicion.rank[i] + 1) },
+  { title: 'Example', name: 'example', sort: 'position', cell: (i) => (tileOf.has(i) ? thumbnail(i) : null), text: (i) => plainText(i) || idOf(i) },
+  { title: 'Label', name: 'label', sort: 'given', cell: (i) => classes[given[i]] },
+  { title: 'Looks like', name: 'label', sort: 'suggested', cell: (i) => classes[suggested[i]] },
+  { title: 'Probability', name: 'numeric', sort: 'probability', cell: (i) => percent(suggestedProbability(i)) },
+  { title: 'Disagreement', name: 'numeric wide', sort: 'disagreement', cell: (i) => brief(disagreement[i]) },
+  { title: 'Ambiguity', name: 'numeric wide', sort: 'ambiguity', cell: (i) => brief(ambiguity[i]) },
+  { title: 'Verdict', name: 'quadrant wide', cell: (i) => marker(quadrant[i]), text: (i) => capital(quadrants[quadrant[i]]) },
+  { title: 'Decision', name: 'decision', cell: (i) => badge(i) },
+];
+
+function tableRow(position) {
+  const example = list.items[position];
+  const cells = TABLE.map(({ name, cell, text }) => {
+    const value = cell(example);
+    return el('span', { role: 'gridcell', class: name }, value, text ? el('span', { text: text(example) }) : null);
+  });
+  return el('div', { ...itemProperties(position), role: 'row', 'aria-rowindex': position + 2, class: 'item row-item' }, ...cells);
+}
+
+function itemProperties(position) {
+  return {
+    id: `item-${list.items[position]}`, 'data-position': position, 'aria-selected': String(position === list.current),
+    'aria-posinset': list.view === 'gallery' ? position + 1 : null, 'aria-setsize': list.view === 'gallery' ? list.items.length : null,
+  };
+}
+
+function buildTableHead() {
+  tableHead.replaceChildren(...TABLE.map(({ title, name, sort }) => {
+    const active = sort && sorting.key === sort;
+    const arrow = rising() ? ' ↑' : ' ↓';
+    return el('span', { role: 'columnheader', class: name, 'aria-sort': active ? (rising() ? 'ascending' : 'descending') : null },
+      sort ? el('button', { type: 'button', text: active ? title + arrow : title, onclick: () => sortBy(sort) }) : title);
+  }));
+}
+
+function sortBy(key) {
+  change(() => Object.assign(sorting, { key, reversed: sorting.key === key && !sorting.reversed }));
+}
+
+// The height that the names of the labels need on a card of this width: one line where every pair of them fits.
+const namesHeights = new Map();
+function namesHeight(width) {
+  const key = Math.round(width);
+  if (!namesHeights.has(key)) namesHeights.set(key, measureNames(key));
+  const [height, stacked] = namesHeights.get(key);
+  inner.classList.toggle('stacked', stacked);
+  return height;
+}
+
+function measureNames(width) {
+  const size = ({ row, column }) => classes[row].length + classes[column].length;
+  const alone = classes.map((_, k) => ({ row: k, column: k }));
+  const longest = [...confusions, ...alone].sort((a, b) => size(b) - size(a)).slice(0, 50);
+  const probe = el('div', { class: 'card-item probe' });
+  probe.style.width = `${width}px`;
+  inner.append(probe);
+  const highest = () => Math.max(...longest.map(({ row, column }) => { probe.replaceChildren(verdictLine(row, column)); return probe.firstElementChild.offsetHeight; }));
+  inner.classList.remove('stacked');
+  const together = highest();
+  inner.classList.add('stacked');
+  const apart = highest();
+  probe.remove();
+  return together < 30 ? [together, false] : [apart, true];
+}
+
+function measureList() {
+  const gallery = list.view === 'gallery';
+  const width = inner.clientWidth;
+  const smallest = thumbnails ? (narrow.matches ? (longestName > 4 ? 104 : 76) : 132) : 200;
+  list.columns = gallery ? Math.max(1, Math.floor((width + GAP) / (smallest + GAP))) : 1;
+  list.cardWidth = (width - GAP * (list.columns - 1)) / list.columns;
+  list.rowHeight = gallery ? (thumbnails ? Math.round(list.cardWidth) : TEXT_HEIGHT) + namesHeight(list.cardWidth) + 31 + GAP : 44;
+  tableHead.hidden = gallery;
+  scroller.setAttribute('role', gallery ? 'listbox' : 'grid');
+  if (gallery) scroller.removeAttribute('aria-rowcount');
+  else scroller.setAttribute('aria-rowcount', list.items.length + 1);
+}
+
+function drawList() {
+  measureList();
+  const rows = Math.ceil(list.items.length / list.columns);
+  inner.style.height = `${rows * list.rowHeight}px`;
+  const first = Math.max(0, Math.floor(scroller.scrollTop / list.rowHeight) - 2);
+  const last = Math.min(rows, Math.ceil((scroller.scrollTop + scroller.clientHeight) / list.rowHeight) + 2);
+  const nodes = [];
+  for (let position = first * list.columns; position < Math.min(last * list.columns, list.items.length); position++) {
+    const node = list.view === 'gallery' ? card(position) : tableRow(position);
+    const [row, column] = [Math.floor(position / list.columns), position % list.columns];
+    node.style.transform = `translate(${column * (list.cardWidth + GAP)}px, ${row * list.rowHeight}px)`;
+    node.style.width = list.view === 'gallery' ? `${list.cardWidth}px` : '100%';
+    node.style.height = `${list.rowHeight - (list.view === 'gallery' ? GAP : 0)}px`;
+    nodes.push(node);
+  }
+  inner.replaceChildren(...nodes);
+  byId('empty').hidden = list.items.length > 0;
+  if (list.items.length && byId(`item-${currentExample()}`)) scroller.setAttribute('aria-activedescendant', `item-${currentExample()}`);
+  else scroller.removeAttribute('aria-activedescendant');
+}
+
+function revealCurrent() {
+  const head = tableHead.hidden ? 0 : tableHead.offsetHeight;
+  const top = Math.floor(list.current / list.columns) * list.rowHeight;
+  const room = scroller.clientHeight - head;
+  if (top < scroller.scrollTop) scroller.scrollTop = top;
+  else if (top + list.rowHeight > scroller.scrollTop + room) scroller.scrollTop = top + list.rowHeight - room;
+}
+
+let pending = false;
+scroller.addEventListener('scroll', () => {
+  if (pending) return;
+  pending = true;
+  requestAnimationFrame(() => { pending = false; drawList(); });
+});
+inner.addEventListener('click', (event) => {
+  const item = event.target.closest('.item');
+  if (!item) return;
+  moveTo(Number(item.dataset.position));
+  if (narrow.matches) openDetail();
+});
+
+// ---- The example under review: what it is, what speaks against its label, and the decision ----
+
+const detail = byId('detail');
+const where = el('p', { class: 'where' });
+const stage = el('div', { class: 'stage' });
+const verdict = el('div', { class: 'verdict' });
+const reason = el('p', { class: 'reason' });
+const notes = el('div', { class: 'notes' });
+
+function action(name, key, run) {
+  const label = el('span');
+  return { label, name, node: el('button', { type: 'button', class: `action ${name}`, onclick: run }, label, el('kbd', { 'aria-hidden': 'true', text: key })) };
+}
+const actions = {
+  keep: action('keep', 'K', () => review('keep')),
+  relabel: action('relabel', 'R', () => relabel()),
+  ambiguous: action('ambiguous', 'A', () => review('ambiguous')),
+  skip: action('skip', 'S', () => review('skip')),
+  other: action('other', 'C', () => openChooser()),
+};
+
+function buildDetail() {
+  const step = (text, words, distance) => el('button', { type: 'button', class: 'icon', 'aria-label': words, text, onclick: () => moveTo(list.current + distance) });
+  detail.append(
+    el('div', { class: 'detail-head' }, el('button', { type: 'button', class: 'close', text: '‹ List', onclick: closeDetail }),
+      where, step('←', 'Previous example', -1), step('→', 'Next example', 1)),
+    stage, verdict, el('div', { class: 'actions', role: 'group', 'aria-label': 'Decision' }, ...Object.values(actions).map(({ node }) => node)),
+    reason, notes);
+}
+
+// On a phone the example covers the page, its buttons at the lower edge, until it is closed.
+function openDetail() {
+  if (list.items.length) document.body.classList.add('reviewing');
+  detail.scrollTop = 0;
+}
+
+function closeDetail() {
+  document.body.classList.remove('reviewing');
+  drawList();
+}
+
+function bar(words, label, probability, kind) {
+  const fill = el('i');
+  fill.style.width = `${Math.max(100 * probability, 0.5)}%`;
+  return el('div', { class: `bar ${kind}` }, el('span', { class: 'bar-words', text: words }), el('b', { text: classes[label] }),
+    el('span', { class: 'bar-share', text: percent(probability) }), el('span', { class: 'track', 'aria-hidden': 'true' }, fill));
+}
+
+function drawDetail() {
+  detail.hidden = list.items.length === 0;
+  if (detail.hidden) return;
+  const i = currentExample();
+  const same = given[i] === suggested[i];
+  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)}`, el('span', { class: 'id', text: `id ${idOf(i)}`, title: idOf(i) }));
+  stage.hidden = !hasContent;
+  stage.replaceChildren(content(i), tileOf.has(i) && plainText(i) ? el('p', { class: 'text', text: plainText(i) }) : '');
+  verdict.replaceChildren(
+    bar('Labelled', given[i], givenProbability(i), 'given'),
+    same ? '' : bar('Looks like', suggested[i], suggestedProbability(i), 'suggested'),
+    clean ? el('p', { class: 'truth' }, 'True label: ', el('b', { text: classes[clean[i]] }), clean[i] === given[i] ? ' (the given label is right)' : '') : '');
+  reason.replaceChildren(marker(quadrant[i]), el('b', { text: capital(quadrants[quadrant[i]]) }), ` ${QUADRANT_WORDS[quadrant[i]]}`,
+    el('span', { class: 'scores', text: `Disagreement ${brief(disagreement[i])}, rank ${number.format(bySuspicion.rank[i] + 1)}; ambiguity ${brief(ambiguity[i])}, rank ${number.format(byAmbiguity.rank[i] + 1)}` }));
+  notes.replaceChildren(...findingNotes(i));
+  drawActions(i, same);
+}
+
+const MOST_COPIES = 8;
+
+// What else was found about an example, its near duplicates to be opened.
+function findingNotes(i) {
+  const all = [];
+  const others = copiesOf(i);
+  if (others.length) {
+    all.push(el('p', {}, el('b', { text: conflicting(i) ? 'Near duplicates with different labels:' : 'Near duplicates:' })),
+      el('div', { class: 'copies' }, ...others.slice(0, MOST_COPIES).map((other) => el('button', { type: 'button', class: 'copy', onclick: () => showExample(other) },
+        tileOf.has(other) ? thumbnail(other) : null, el('span', { text: `${idOf(other)}: ` }, el('b', { text: classes[given[other]] }))))));
+    if (others.length > MOST_COPIES) all.push(el('p', { text: `and ${number.format(others.length - MOST_COPIES)} more` }));
+  }
+  if (leakOf.has(i)) all.push(el('p', {}, el('b', { text: 'In the other split: ' }), `id ${leakOf.get(i).id}, labelled “${leakOf.get(i).label}”`));
+  if (outlierScore.has(i)) all.push(el('p', {}, el('b', { text: 'Outlier: ' }), `${brief(outlierScore.get(i))} times as far from its neighbours as examples may be`));
+  if (rareClass.has(given[i])) all.push(el('p', {}, el('b', { text: 'Rare class: ' }), `${number.format(classCounts[given[i]])} examples of “${classes[given[i]]}”`));
+  return all;
+}
+
+function drawActions(i, same) {
+  const decision = decisions.get(i);
+  const relabelled = typeof decision === 'number';
+  const other = relabelled && decision !== suggested[i];
+  actions.keep.label.textContent = `Keep “${classes[given[i]]}”`;
+  actions.relabel.label.textContent = `Relabel as “${classes[suggested[i]]}”`;
+  actions.relabel.node.hidden = same;
+  actions.ambiguous.label.textContent = 'Ambiguous';
+  actions.skip.label.textContent = 'Skip';
+  actions.other.label.textContent = other ? `Relabelled as “${classes[decision]}”` : 'Other …';
+  const chosen = other ? 'other' : decisionName(decision);
+  for (const { name, node } of Object.values(actions)) node.setAttribute('aria-pressed', String(name === chosen));
+}
+
+// The chooser of another class: type to narrow, arrows to move, Enter to take.
+const chooser = byId('chooser');
+const chooserInput = byId('chooser-input');
+let options = [];
+let option = 0;
+
+function openChooser() {
+  if (!list.items.length) return;
+  chooserInput.value = '';
+  drawOptions();
+  chooser.showModal();
+}
+
+function drawOptions() {
+  const wanted = chooserInput.value.trim().toLowerCase();
+  const all = classes.map((_, k) => k).filter((k) => k !== given[currentExample()]);
+  options = all.filter((k) => classes[k].toLowerCase().includes(wanted)).slice(0, 100);
+  option = Math.max(0, Math.min(option, options.length - 1));
+  const exact = options.findIndex((k) => classes[k].toLowerCase() === wanted);
+  if (wanted && exact >= 0) option = exact;
+  byId('chooser-list').replaceChildren(...options.map((k, n) => el('div', {
+    role: 'option', id: `option-${k}`, 'aria-selected': String(n === option), onclick: () => takeOption(k),
+  }, el('span', { text: classes[k] }), k === suggested[currentExample()] ? el('span', { class: 'hint', text: 'suggested' }) : null, classKeys[k] ? el('kbd', { text: classKeys[k] }) : null)));
+  if (options.length) chooserInput.setAttribute('aria-activedescendant', `option-${options[option]}`);
+  byId('chooser-list').children[option]?.scrollIntoView({ block: 'nearest' });
+}
+
+function takeOption(label) {
+  chooser.close();
+  relabel(label);
+}
+
+chooserInput.addEventListener('input', () => { option = 0; drawOptions(); });
+chooserInput.addEventListener('keydown', (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step) option += step;
+  else if (event.key !== 'Enter') return;
+  event.preventDefault();
+  if (step) drawOptions();
+  else if (options.length) takeOption(options[option]);
+});
