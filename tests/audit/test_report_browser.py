@@ -13,7 +13,7 @@ import pytest
 
 from bayesmooth.audit.decisions import clean, read_decisions
 from bayesmooth.audit.findings import Findings
-from bayesmooth.audit.report import write_report
+from bayesmooth.audit.report import render
 from bayesmooth.audit.scores import MISLABELLED, QUADRANTS
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import make_thumbnails
@@ -46,7 +46,7 @@ class Reader:
         shown = {
             key: changes.pop(key) for key in ("title", "texts", "thumbnails") if key in changes
         }
-        write_report(self.make(**changes), path, **shown)
+        path.write_text(render(self.make(**changes), **shown), "utf-8")
         self.driver.get(path.as_uri())
 
     def phone(self) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bayesmooth.audit.files import write_atomically
 from bayesmooth.audit.report import render
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, top
-from bayesmooth.errors import InputError
+from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.optional import require
 
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
@@ -28,10 +27,7 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
         files["audit.parquet"] = to_parquet(audit)
     files["audit.json"] = json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
     files["audit.html"] = to_html(audit, thumbnails=thumbnails, title=title)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{directory}: cannot be made ({error.strerror})") from None
+    check_directory(directory)
     for name, content in files.items():
         write_atomically(directory / name, content)
     return directory / "audit.html"
@@ -77,7 +73,7 @@ def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
         audit,
         title=title,
         created=datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
-        texts=_texts(audit),
+        texts=shown_texts(audit),
         thumbnails=_thumbnails(audit, thumbnails),
     )
 
@@ -92,7 +88,7 @@ class _OneByOne:
         return self.inputs[torch.tensor([number])][0]
 
 
-def _texts(audit: Audit) -> list[Any] | None:
+def shown_texts(audit: Audit) -> list[Any] | None:
     """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
     meta = audit.examples.meta if audit.examples is not None else {}
     if not meta:

@@ -15,6 +15,7 @@ from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
+from bayesmooth.files import check_output, write_atomically
 
 Array = NDArray[Any]
 
@@ -149,9 +150,8 @@ class Audit:
         ]
         writer.writerows(zip(*rounded, strict=True))
         if path is not None:
-            from bayesmooth.audit.files import write_atomically
-
-            write_atomically(path, text.getvalue())
+            check_output(Path(path))
+            write_atomically(Path(path), text.getvalue())
         return text.getvalue()
 
     def save(self, directory: str | Path, *, thumbnails: int = 500, title: str = "") -> Path:

@@ -7,30 +7,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmooth.audit.files import write_atomically
 from bayesmooth.audit.scores import QUADRANTS
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails
 from bayesmooth.errors import InputError
 
-__all__ = ["render", "write_report"]
-
 SCRIPTS = ("model.js", "review.js", "map.js", "page.js")  # in this order, inside one function
 
 Text = str | Mapping[str, object] | None
-
-
-def write_report(audit: Audit, path: str | Path, **shown: Any) -> int:
-    """Write what `render` makes of these to `path`, whole or not at all, and return its size in bytes."""
-    page = render(audit, **shown).encode()
-    write_atomically(path, page)
-    return len(page)
 
 
 def render(
