@@ -64,18 +64,18 @@ def make_thumbnails(images: Any, index: Sequence[int] | NDArray[Any], size: int 
     chosen = np.asarray(index, np.int64)
     if len(chosen) == 0:
         raise InputError("index is empty: name at least one example, or leave the thumbnails out")
-    pictures = [_reduced(_picture(images[int(i)]), size) for i in chosen]
+    pictures = [_shrink(_to_picture(images[int(i)]), size) for i in chosen]
     tile = max(max(picture.size) for picture in pictures)
     columns = int(np.ceil(np.sqrt(min(len(pictures), TILES_PER_SHEET))))
     sheets = [
-        _sheet(pictures[start : start + TILES_PER_SHEET], tile, columns)
+        _fill_sheet(pictures[start : start + TILES_PER_SHEET], tile, columns)
         for start in range(0, len(pictures), TILES_PER_SHEET)
     ]
-    media_type, encoded = _smallest(sheets)
+    media_type, encoded = _encode_smallest(sheets)
     return Thumbnails(chosen, tile, columns, TILES_PER_SHEET, media_type, encoded)
 
 
-def _smallest(sheets: list[Any]) -> tuple[str, tuple[bytes, ...]]:
+def _encode_smallest(sheets: list[Any]) -> tuple[str, tuple[bytes, ...]]:
     """The format whose sheets take the fewest bytes, judged on the first sheet."""
     formats = {
         "image/png": {"format": "PNG", "optimize": True},
@@ -92,7 +92,7 @@ def _encode(sheet: Any, options: dict[str, Any]) -> bytes:
     return file.getvalue()
 
 
-def _sheet(pictures: list[Any], tile: int, columns: int) -> Any:
+def _fill_sheet(pictures: list[Any], tile: int, columns: int) -> Any:
     """Each picture centred in its tile."""
     module = require("PIL.Image", extra="data")
     mode = "L" if all(picture.mode == "L" for picture in pictures) else "RGB"
@@ -104,7 +104,7 @@ def _sheet(pictures: list[Any], tile: int, columns: int) -> Any:
     return sheet
 
 
-def _reduced(picture: Any, size: int) -> Any:
+def _shrink(picture: Any, size: int) -> Any:
     """At most `size` pixels wide and high; only this much of each image stays in memory."""
     if max(picture.size) <= size:
         return picture
@@ -113,20 +113,20 @@ def _reduced(picture: Any, size: int) -> Any:
     return small
 
 
-def _picture(image: Any) -> Any:
+def _to_picture(image: Any) -> Any:
     """Anything that is an image, as a PIL image in grey or RGB."""
     module = require("PIL.Image", extra="data")
     if isinstance(image, str | Path):
-        picture = _opened(image)
+        picture = _open_file(image)
     elif isinstance(image, module.Image):
         picture = image
     else:
         array = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
-        picture = module.fromarray(_pixels(array))
+        picture = module.fromarray(_to_pixels(array))
     return picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
 
 
-def _opened(path: str | Path) -> Any:
+def _open_file(path: str | Path) -> Any:
     """The image of a file, turned as its camera meant it."""
     try:
         with require("PIL.Image", extra="data").open(path) as file:
@@ -135,7 +135,7 @@ def _opened(path: str | Path) -> Any:
         raise InputError(f"{path}: cannot be read as an image; {cause}") from None
 
 
-def _pixels(array: NDArray[Any]) -> NDArray[np.uint8]:
+def _to_pixels(array: NDArray[Any]) -> NDArray[np.uint8]:
     """An (H, W) or (H, W, 3) array of bytes."""
     if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3, 4):
         array = array.transpose(1, 2, 0)
@@ -144,11 +144,11 @@ def _pixels(array: NDArray[Any]) -> NDArray[np.uint8]:
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
         raise InputError(f"image of shape {array.shape}: must be (H, W), (H, W, C) or (C, H, W)")
     if np.issubdtype(array.dtype, np.floating):
-        array = 255 * _stretched(array)
+        array = 255 * _stretch(array)
     return np.ascontiguousarray(np.clip(np.round(array), 0, 255).astype(np.uint8))
 
 
-def _stretched(array: NDArray[Any]) -> NDArray[Any]:
+def _stretch(array: NDArray[Any]) -> NDArray[Any]:
     """Floats as they are where they lie in 0 … 1, else moved from their own range to it."""
     low, high = float(np.nanmin(array)), float(np.nanmax(array))
     if low < 0 or high > 1:
