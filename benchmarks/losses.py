@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesmooth.lab.memory import keep_freed_memory
+from bayesmooth.lab.executors import keep_freed_memory
 from bayesmooth.losses import ALASCA, LOSSES, Loss
 from benchmarks.harness import compare, table
 

@@ -4,7 +4,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from bayesmooth.lab.memory import keep_freed_memory
+from bayesmooth.lab.executors import keep_freed_memory
 from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import effective_labels, expected_noise

@@ -47,9 +47,9 @@ def test_the_data_directory_is_the_argument_then_the_variable_then_data(tmp_path
     ("arguments", "options", "message"),
     [
         (("cifar", "train"), {}, "data set 'cifar' is not known; did you mean 'cifar10"),
-        (("digits", "valid"), {}, "split 'valid' is not known; There are train, test"),
+        (("digits", "valid"), {}, "split 'valid' is not known; there are 'test' and 'train'"),
         (("mnist", "train"), {"verfy": 1}, "option 'verfy' is not known; did you mean 'verify'"),
-        (("digits", "train"), {"size": 1}, "option 'size' is not known; There are none"),
+        (("digits", "train"), {"size": 1}, "option 'size' is not known; there are none"),
         (("table", "train"), {}, "table: say where it is with path="),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from bayesmooth.data import check, describe
 from bayesmooth.errors import InputError
-from bayesmooth.lab.toml import parse
+from bayesmooth.lab.recipe import parse_value
 
 
 def data(arguments: Namespace) -> int:
@@ -60,4 +60,4 @@ def _option(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
     if not equals:
         raise InputError(f"{setting!r}: not a setting; write key=value")
-    return key, parse(text)
+    return key, parse_value(text)

@@ -5,14 +5,20 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from bayesmooth.cli.sweep import check_place, executor, how, report, shared_arguments
+from bayesmooth.cli.sweeps import (
+    check_place,
+    make_executor,
+    report_failures,
+    shared_arguments,
+    sweep_options,
+)
 from bayesmooth.errors import InputError
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.cost import expected_seconds
 from bayesmooth.lab.studies.reproduce import Folders
 from bayesmooth.lab.studies.reproduce import reproduce as reproduce_study
 from bayesmooth.lab.studies.scale import SCALES, named
-from bayesmooth.progress import duration
+from bayesmooth.words import format_duration
 
 
 def reproduce(arguments: Namespace) -> int:
@@ -32,7 +38,7 @@ def reproduce(arguments: Namespace) -> int:
     outcomes, failed = [], False
     for name in chosen:
         try:
-            with executor(arguments) as where:
+            with make_executor(arguments) as where:
                 outcomes += reproduce_study(
                     STUDIES[name],
                     scale,
@@ -40,7 +46,7 @@ def reproduce(arguments: Namespace) -> int:
                     where,
                     settings=arguments.settings,
                     command=command(name, arguments),
-                    **how(arguments),
+                    **sweep_options(arguments),
                 )
         except InputError as problem:
             if len(chosen) == 1:
@@ -49,7 +55,7 @@ def reproduce(arguments: Namespace) -> int:
             print(f"{name}: {problem}", file=sys.stderr)
         else:
             print(f"{name}: {out / name}.png .svg .csv .json, {out / 'index.html'}")
-    return report(outcomes) or int(failed)
+    return report_failures(outcomes) or int(failed)
 
 
 def reproduce_arguments(parser: ArgumentParser) -> None:
@@ -85,9 +91,11 @@ def studies(arguments: Namespace) -> int:
         shared = len(study.recipes(scale)) - len(recipes)
         print(f"{study.name:16} {study.title}: {study.shows}")
         print(
-            f"{'':16} {study.figure or 'not in the paper'} · {_runs(len(recipes), shared)} · {duration(seconds)}"
+            f"{'':16} {study.figure or 'not in the paper'} · {_runs(len(recipes), shared)} · {format_duration(seconds)}"
         )
-    print(f"\nall: {len(seen)} runs, {duration(total)} expected with {scale.processes} at a time")
+    print(
+        f"\nall: {len(seen)} runs, {format_duration(total)} expected with {scale.processes} at a time"
+    )
     return 0
 
 

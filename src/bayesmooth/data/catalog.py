@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from bayesmooth.data.sets import (
 )
 from bayesmooth.data.table import embeddings, table
 from bayesmooth.errors import InputError
+from bayesmooth.words import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -210,11 +210,7 @@ def _named(name: str) -> Dataset:
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        close = get_close_matches(value, choices, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(
-            f"{what} {value!r} is not known; {hint}There are {', '.join(choices) or 'none'}"
-        )
+        raise InputError(f"{what} {value!r} is not known; {did_you_mean(value, choices)}")
 
 
 def _command(dataset: Dataset, root: Path) -> str:

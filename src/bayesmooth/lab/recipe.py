@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from inspect import Parameter
 from itertools import product
@@ -383,6 +383,7 @@ class Family:
         return "".join(kept)
 
 
+@cache
 def families() -> list[Family]:
     """What is shipped."""
     directory = Path(str(files("bayesmooth.lab") / "recipes"))

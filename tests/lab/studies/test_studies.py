@@ -11,9 +11,8 @@ from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.lab import Run
 from bayesmooth.lab.distributed import ALONE
-from bayesmooth.lab.loop import Loop
+from bayesmooth.lab.loop import Loop, begin
 from bayesmooth.lab.splits import Splits
-from bayesmooth.lab.state import begin
 from bayesmooth.lab.studies import STUDIES, table
 from bayesmooth.lab.studies.cost import DATA, steps
 from bayesmooth.lab.studies.methods import EARLY

@@ -8,7 +8,7 @@ from string import Template
 from typing import Any
 
 from bayesmooth.files import write_atomically
-from bayesmooth.progress import duration
+from bayesmooth.words import format_duration
 
 MARKS = {
     "reproduced": "#00734f",
@@ -66,7 +66,7 @@ def _section(name: str, study: dict[str, Any] | None) -> str:
     facts = [
         f"{study['scale']} scale",
         f"{study['runs']} runs",
-        f"{duration(study['seconds'])} of training",
+        f"{format_duration(study['seconds'])} of training",
         *(f"{study[what]} runs {what}" for what in ("missing", "diverged") if study.get(what)),
     ]
     return (

@@ -9,7 +9,8 @@ from typing import Any
 
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_atomically
-from bayesmooth.lab import Recipe, Run, toml
+from bayesmooth.lab import Recipe, Run
+from bayesmooth.lab.recipe import override
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.methods import Cell
 from bayesmooth.lab.studies.page import write_page
@@ -146,7 +147,7 @@ def changed(cells: Sequence[Cell], settings: Sequence[str]) -> list[Cell]:
                 f"--set {setting}: a study decides its noise and seeds itself; use `bayesmooth sweep` for others"
             )
     made = [
-        Cell(cell.labels, Recipe.from_dict(toml.override(cell.recipe.to_dict(), settings)))
+        Cell(cell.labels, Recipe.from_dict(override(cell.recipe.to_dict(), settings)))
         for cell in cells
     ]
     if len({c.recipe.hash for c in made}) < len({c.recipe.hash for c in cells}):

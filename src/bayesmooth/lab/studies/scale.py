@@ -11,7 +11,6 @@ from typing import Any
 from bayesmooth.data import count_batches
 from bayesmooth.errors import InputError
 from bayesmooth.lab.recipe import Recipe
-from bayesmooth.lab.shipped import find
 
 Section = Mapping[str, Any]
 
@@ -112,7 +111,7 @@ def _small_task(data: Section, examples: int, hess_init: float) -> Task:
 
 def _shipped_task(stem: str, **changes: Any) -> Task:
     """The task of the shipped recipes STEM-ivon, STEM-ls and STEM-sam: their settings stand there and nowhere else."""
-    ivon, ls, sam = (Recipe.load(find(f"{stem}-{method}")) for method in ("ivon", "ls", "sam"))
+    ivon, ls, sam = (Recipe.load(f"{stem}-{method}") for method in ("ivon", "ls", "sam"))
     sections, own = ivon.to_dict(), ivon.optimizer.options
     return Task(
         data=sections["data"],

@@ -6,7 +6,6 @@ from statistics import mean
 from typing import Any
 
 from bayesmooth.lab import Recipe, Run
-from bayesmooth.lab.shipped import find
 from bayesmooth.lab.studies.methods import EARLY, Cell
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
@@ -45,7 +44,7 @@ def cells(scale: Scale) -> list[Cell]:
     return [
         Cell(
             {"method": method, "seed": seed},
-            Recipe.load(find(name), [*changes, *short, f"train.seed={seed}"]),
+            Recipe.load(name, [*changes, *short, f"train.seed={seed}"]),
         )
         for seed in scale.seeds
         for method, (name, changes) in RECIPES.items()

@@ -39,13 +39,13 @@ def training_noises(
     """Data set and seed, training examples, and the expected noise at the end, of each run that there is."""
     for cell in cells:
         if (run := runs.get(cell.recipe.hash)) is not None and run.status != "diverged":
-            splits = run.splits(data_dir)
+            splits, model = run.splits(data_dir), run.model()
             noise = label_noise(
-                run.model(),
+                model,
                 run.posterior(),
                 splits.train,
                 samples=cell.labels["samples"],
-                batchnorm=run.statistics(splits),
+                batchnorm=run.statistics(splits, model),
                 quiet=True,
             )
             yield {key: cell.labels[key] for key in ("data", "seed")}, splits.train, noise
