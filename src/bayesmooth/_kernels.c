@@ -229,6 +229,12 @@ UPDATE(update_wide, WIDE)
 
 /* ---- Python's side ---- */
 
+static void set_source(Job *job, uint64_t seed, uint32_t draw, unsigned long stream, unsigned long step) {
+    const Source source = {{(uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)step, draw}, (uint32_t)stream};
+    job->source = source;
+}
+
+/* (param, mean, sample, grad, momentum, hess, size, offset, stream, step, debias) */
 static int read_job(PyObject *tuple, uint64_t seed, uint32_t draw, Job *job) {
     unsigned long long p, mean, sample, grad, momentum, hess;
     long long size, offset;
@@ -239,8 +245,18 @@ static int read_job(PyObject *tuple, uint64_t seed, uint32_t draw, Job *job) {
     job->param = (float *)(uintptr_t)p, job->mean = (float *)(uintptr_t)mean, job->grad = (float *)(uintptr_t)grad;
     job->sample = (float *)(uintptr_t)sample, job->momentum = (float *)(uintptr_t)momentum, job->hess = (float *)(uintptr_t)hess;
     job->size = size, job->offset = offset;
-    const Source source = {{(uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)step, draw}, (uint32_t)stream};
-    job->source = source;
+    set_source(job, seed, draw, stream, step);
+    return 1;
+}
+
+/* (address, size, offset, stream, step): a tensor to be filled with noise */
+static int read_target(PyObject *tuple, uint64_t seed, uint32_t draw, Job *job) {
+    unsigned long long address;
+    long long size, offset;
+    unsigned long stream, step;
+    if (!PyArg_ParseTuple(tuple, "KLLkk", &address, &size, &offset, &stream, &step)) return 0;
+    job->param = (float *)(uintptr_t)address, job->size = size, job->offset = offset;
+    set_source(job, seed, draw, stream, step);
     return 1;
 }
 
@@ -250,37 +266,58 @@ static int64_t cut(const Job *job, int part, int parts) {
     return part == parts ? job->size : start < 0 ? 0 : start;
 }
 
-/* (jobs, seed, draw, part, parts, rule): the part's share of every job, without the interpreter's lock. */
-static PyObject *run(PyObject *args, Walk walk) {
+typedef struct {
     PyObject *list;
     unsigned long long seed;
     unsigned long draw;
     int part, parts;
-    Rule rule;
-    if (!PyArg_ParseTuple(args, "O!Kkii(fffffffffp)", &PyList_Type, &list, &seed, &draw, &part, &parts, &rule.ess,
-                          &rule.decay, &rule.beta1, &rule.keep1, &rule.keep2, &rule.lr, &rule.radius, &rule.scale,
-                          &rule.sign, &rule.squared))
-        return NULL;
-    const Py_ssize_t count = PyList_Size(list);
+} Call;
+
+typedef int (*Read)(PyObject *, uint64_t, uint32_t, Job *);
+
+/* The part's share of every job, without the interpreter's lock. */
+static PyObject *run(const Call *call, Read read, Walk walk, const Rule *rule) {
+    const Py_ssize_t count = PyList_Size(call->list);
     Job *jobs = PyMem_Malloc((count ? (size_t)count : 1) * sizeof(Job));
     if (!jobs) return PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < count; i++)
-        if (!read_job(PyList_GetItem(list, i), seed, (uint32_t)draw, &jobs[i])) {
+        if (!read(PyList_GetItem(call->list, i), call->seed, (uint32_t)call->draw, &jobs[i])) {
             PyMem_Free(jobs);
             return NULL;
         }
     Py_BEGIN_ALLOW_THREADS;
     for (Py_ssize_t i = 0; i < count; i++)
-        walk(&jobs[i], &rule, cut(&jobs[i], part, parts), cut(&jobs[i], part + 1, parts));
+        walk(&jobs[i], rule, cut(&jobs[i], call->part, call->parts), cut(&jobs[i], call->part + 1, call->parts));
     Py_END_ALLOW_THREADS;
     PyMem_Free(jobs);
     Py_RETURN_NONE;
 }
 
-static PyObject *py_fill(PyObject *self, PyObject *args) { (void)self; return run(args, PICK(fill)); }
-static PyObject *py_sample(PyObject *self, PyObject *args) { (void)self; return run(args, PICK(sample)); }
-static PyObject *py_swap(PyObject *self, PyObject *args) { (void)self; return run(args, swap_plain); }
-static PyObject *py_update(PyObject *self, PyObject *args) { (void)self; return run(args, PICK(update)); }
+/* (targets, seed, draw, part, parts, sign) */
+static PyObject *py_fill(PyObject *self, PyObject *args) {
+    (void)self;
+    Call call;
+    Rule rule = {0};
+    if (!PyArg_ParseTuple(args, "O!Kkiif", &PyList_Type, &call.list, &call.seed, &call.draw, &call.part, &call.parts,
+                          &rule.sign))
+        return NULL;
+    return run(&call, read_target, PICK(fill), &rule);
+}
+
+/* (jobs, seed, draw, part, parts, rule) */
+static PyObject *run_ivon(PyObject *args, Walk walk) {
+    Call call;
+    Rule rule;
+    if (!PyArg_ParseTuple(args, "O!Kkii(fffffffffp)", &PyList_Type, &call.list, &call.seed, &call.draw, &call.part,
+                          &call.parts, &rule.ess, &rule.decay, &rule.beta1, &rule.keep1, &rule.keep2, &rule.lr,
+                          &rule.radius, &rule.scale, &rule.sign, &rule.squared))
+        return NULL;
+    return run(&call, read_job, walk, &rule);
+}
+
+static PyObject *py_sample(PyObject *self, PyObject *args) { (void)self; return run_ivon(args, PICK(sample)); }
+static PyObject *py_swap(PyObject *self, PyObject *args) { (void)self; return run_ivon(args, swap_plain); }
+static PyObject *py_update(PyObject *self, PyObject *args) { (void)self; return run_ivon(args, PICK(update)); }
 
 /* threefry(key, counter) -> four words: for the known-answer test. */
 static PyObject *py_threefry(PyObject *self, PyObject *args) {

@@ -1,13 +1,14 @@
-"""Standard normals as a pure function of where they are used, and the threads that run the CPU kernels.
+"""Standard normals as a pure function of where they are used.
 
 A draw is named by (seed, stream, step, draw): the stream is the parameter's position, the step its update count. The
 same name gives the same noise on every rank and after every restart, so there is no generator state to keep, and the
-global generator is never touched. (The kernels, and torch on the CPU or a GPU, each have noise of their own.)
+global generator is never touched. (The C kernels and torch each have noise of their own.)
 """
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,56 +26,14 @@ PARALLEL_FROM = 1 << 17  # elements a thread must have before handing work over 
 _pool: ThreadPoolExecutor | None = None
 
 
-class Rule(NamedTuple):
-    """The numbers that all weights of a group share, in the order of the C struct."""
+class Target(NamedTuple):
+    """A piece of float32 memory to fill with noise, in the order of the C struct."""
 
-    ess: float = 1.0
-    decay: float = 0.0
-    beta1: float = 0.0
-    keep1: float = 0.0  # 1 − β₁
-    keep2: float = 0.0  # 1 − β₂
-    lr: float = 0.0
-    radius: float = 0.0
-    scale: float = 1.0  # of the gradient
-    sign: float = 1.0  # of the noise
-    squared: bool = False  # the Hessian from squared gradients
-
-
-class Job(NamedTuple):
-    """One tensor's addresses, sizes and place in the noise, in the order of the C struct."""
-
-    param: int
-    mean: int = 0
-    sample: int = 0
-    grad: int = 0
-    momentum: int = 0
-    hess: int = 0
-    size: int = 0
+    address: int
+    size: int
     offset: int = 0  # of the first element in the whole tensor
     stream: int = 0
     step: int = 0
-    debias: float = 1.0
-
-
-def run(
-    kernel: Literal["fill", "sample", "swap", "update"],
-    jobs: list[Job],
-    rule: Rule,
-    seed: int = 0,
-    draw: int = 0,
-) -> None:
-    """Run a kernel over the jobs, on as many threads as torch uses and the size is worth."""
-    call = getattr(_kernels, kernel)
-    parts = min(torch.get_num_threads(), sum(job.size for job in jobs) // PARALLEL_FROM) or 1
-    others = [
-        _threads().submit(call, jobs, seed, draw, part, parts, rule) for part in range(1, parts)
-    ]
-    try:
-        call(jobs, seed, draw, 0, parts, rule)
-    finally:  # they write to memory that the caller may free
-        wait(others)
-    for other in others:
-        other.result()
 
 
 def standard_normal(
@@ -97,13 +56,37 @@ def standard_normal(
     """
     if like.device.type == "cpu" and KERNELS:
         noise = torch.empty_like(like, dtype=torch.float32, requires_grad=False)
-        job = Job(noise.data_ptr(), size=noise.numel(), offset=offset, stream=stream, step=step)
-        run("fill", [job], Rule(sign=sign), seed, draw)
+        fill([Target(noise.data_ptr(), noise.numel(), offset, stream, step)], seed, draw, sign)
         return noise.to(like.dtype)
-    generator = torch.Generator(like.device).manual_seed(_mix(seed, stream, step, draw))
-    whole = torch.empty(offset + like.numel(), device=like.device).normal_(generator=generator)
+    whole = torch_normal(offset + like.numel(), like.device, seed, stream, step, draw)
     noise = torch.empty_like(like, requires_grad=False)
     return noise.copy_(whole[offset:].view(like.shape)).mul_(sign)
+
+
+def torch_normal(size: int, device: torch.device, *name: int) -> Tensor:
+    """A float32 vector of torch's own noise, from a generator that the name seeds."""
+    generator = torch.Generator(device).manual_seed(_mix(*name))
+    return torch.empty(size, device=device).normal_(generator=generator)
+
+
+def fill(targets: list[Target], seed: int, draw: int, sign: float = 1.0) -> None:
+    """The C kernels' noise into CPU memory, each target's under its own name."""
+    in_parts(
+        lambda part, parts: _kernels.fill(targets, seed, draw, part, parts, sign),  # type: ignore[arg-type]
+        sum(target.size for target in targets),
+    )
+
+
+def in_parts(call: Callable[[int, int], object], size: int) -> None:
+    """`call(part, parts)` for every part, on as many threads as torch uses and the size is worth."""
+    parts = min(torch.get_num_threads(), size // PARALLEL_FROM) or 1
+    others = [_threads().submit(call, part, parts) for part in range(1, parts)]
+    try:
+        call(0, parts)
+    finally:  # the others write to memory that the caller may free
+        wait(others)
+    for other in others:
+        other.result()
 
 
 def _mix(*words: int) -> int:

@@ -5,7 +5,7 @@ from torch import nn
 
 from bayesmooth.losses import LOSSES
 from bayesmooth.optim import SAM
-from bayesmooth.optim.buffers import buffers_kept
+from bayesmooth.optim.sam import buffers_kept
 
 
 def test_an_online_loss_counts_each_example_once():

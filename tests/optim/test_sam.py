@@ -15,9 +15,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import LBFGS, SGD, AdamW
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.buffers import buffers_kept
 from bayesmooth.optim.parameters import global_norm
-from bayesmooth.optim.sam import SAM
+from bayesmooth.optim.sam import SAM, buffers_kept
 
 INPUTS = torch.randn(24, 5, generator=torch.Generator().manual_seed(1))
 LABELS = torch.arange(24) % 3

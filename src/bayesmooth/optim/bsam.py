@@ -20,16 +20,16 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.buffers import buffers_kept
-from bayesmooth.optim.checks import check_group, seed_of
 from bayesmooth.optim.parameters import (
     active,
+    add_group,
     check_moved,
+    seed_of,
     state_kept_wide,
     weights_kept,
     with_gradients,
 )
-from bayesmooth.optim.sam import check_radius
+from bayesmooth.optim.sam import buffers_kept, check_radius
 from bayesmooth.optim.sharding import agree_on_seed, noise_of, shard, whole
 from bayesmooth.posterior import Posterior, parameter_names
 
@@ -123,12 +123,7 @@ class BSAM(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own."""
-        super().add_param_group(param_group)
-        try:
-            _check(self.param_groups[-1])
-        except InputError:
-            self.param_groups.pop()
-            raise
+        add_group(self, param_group, _check)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, bit for bit."""
@@ -210,7 +205,6 @@ def _with_start(state: dict[str, Any], param: Tensor, group: dict[str, Any]) -> 
 
 
 def _check(group: dict[str, Any]) -> None:
-    check_group(group)
     check_radius(group["rho"])
     if not 0 < group["s_init"] < math.inf:
         raise InputError(f"s_init={group['s_init']}: must be > 0; 1 is usual")

@@ -1,18 +1,24 @@
 """IVON, the improved variational online Newton method: Adam's cost, and a Gaussian over the weights (alg:ivon).
 
-    ĝ ← ∇ℓ(θ),  θ ~ N(m, diag σ²)                       gradient at a sample
-    ĥ ← ĝ·(θ − m)/σ²                                    reparametrised estimate of the Hessian's diagonal
-    g ← β₁ g + (1 − β₁) ĝ
-    h ← β₂ h + (1 − β₂) ĥ + ½ (1 − β₂)² (h − ĥ)²/(h + δ)
-    m ← m − α (g/(1 − β₁ᵗ) + δ m)/(h + δ)
-    σ ← 1/√(λ (h + δ))
+    1  ĝ ← ∇ℓ(θ),  θ ~ N(m, diag σ²)                       gradient at a sample
+    2  ĥ ← ĝ·(θ − m)/σ²                                    reparametrised estimate of the Hessian's diagonal
+    3  g ← β₁ g + (1 − β₁) ĝ
+    4  h ← β₂ h + (1 − β₂) ĥ + ½ (1 − β₂)² (h − ĥ)²/(h + δ)
+    5  ḡ ← g/(1 − β₁ᵗ)
+    6  m ← m − α (ḡ + δ m)/(h + δ)
+    7  σ ← 1/√(λ (h + δ))
 
-This file is what users see. `samples.py` says what becomes of a sample, `arithmetic.py` computes.
+`sample` and `update` below are these lines. They work on vectors: many weights are gathered into one, computed, and
+scattered back. On the CPU the C kernels do the same in one pass over memory. `weights.py` has what is kept about each
+weight and the life of a sample.
 
 References: Shen et al., "Variational Learning is Effective for Large Deep Networks", ICML 2024;
 Yang et al., "Variational Learning Induces Adaptive Label Smoothing", ICML 2025.
 """
 
+import functools
+import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,15 +30,78 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.arithmetic import perturb, restore
-from bayesmooth.optim.checks import check_alike, check_group, seed_of
-from bayesmooth.optim.diagnostics import diagnose, warn_of_drowning
-from bayesmooth.optim.parameters import check_moved, state_kept_wide
-from bayesmooth.optim.samples import Samples
+from bayesmooth.optim import kernels
+from bayesmooth.optim.parameters import (
+    add_group,
+    check_alike,
+    check_moved,
+    seed_of,
+    state_kept_wide,
+)
 from bayesmooth.optim.sharding import agree_on_seed, whole
-from bayesmooth.optim.weights import Weight, collect
+from bayesmooth.optim.weights import (
+    Samples,
+    Weight,
+    changed,
+    chunks,
+    collect,
+    gather,
+    mark,
+    noise,
+    restore,
+    scatter,
+)
 from bayesmooth.posterior import Posterior, parameter_names
 from bayesmooth.randomness import EVALUATION
+
+Number = float | Tensor
+
+
+def sample(m: Tensor, h: Tensor, e: Tensor, λ: float, δ: float) -> Tensor:
+    """θ ~ N(m, diag σ²), from e ~ N(0, I)."""
+    σ = (λ * (h + δ)).rsqrt()
+    return m + σ * e
+
+
+def product(ĝ: Tensor, θ: Tensor, m: Tensor, squared: bool) -> Tensor:
+    """What line 2 averages over the samples of a step: ĝ·(θ − m), or ĝ² with hess_approx='gradsq'."""
+    return ĝ * ĝ if squared else ĝ * (θ - m)
+
+
+def update(
+    m: Tensor,
+    g: Tensor,
+    h: Tensor,
+    ĝ: Tensor,
+    ĝΔ: Tensor,
+    *,
+    λ: float,
+    δ: float,
+    β1: float,
+    β2: float,
+    α: Number,
+    radius: float,
+    debias: Number,
+    squared: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Lines 2 to 6: m, g and h after a step; ĝΔ is the `product` above, `debias` is 1 − β₁ᵗ."""
+    precision = h + δ
+    ĥ = λ * ĝΔ if squared else λ * ĝΔ * precision  # ĝ·(θ − m)/σ²
+    g = g.lerp(ĝ, 1 - β1)
+    d = (1 - β2) * (ĥ - h)  # keeps the digits that β₂h would round away
+    h = (h + d).addcdiv(d * d, precision, value=0.5)
+    ḡ = g / debias
+    step = (ḡ + δ * m) / (h + δ)
+    m = m - α * (step.clamp(-radius, radius) if radius < math.inf else step)
+    return m, g, h
+
+
+def update_from_sample(
+    m: Tensor, g: Tensor, h: Tensor, θ: Tensor, ĝ: Tensor, *, scale: Number, **numbers: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The update after one sample, whose gradient is multiplied by `scale` first."""
+    ĝ = ĝ * scale
+    return update(m, g, h, ĝ, product(ĝ, θ, m, numbers["squared"]), **numbers)
 
 
 class IVON(Optimizer):
@@ -55,37 +124,43 @@ class IVON(Optimizer):
     ...     loss = closure()
     >>> optimizer.step()
 
-    Several backward passes in one context add up. Several contexts before a `step` are several samples and are
-    averaged. Gradients may be clipped or unscaled in the closure, or between context and `step`: what
-    `.grad` holds at the `step` is what it uses (after several samples, unless each was clipped: its scale, for all
-    of them). `zero_grad()` keeps the samples so far, unless there is a NaN or inf in the last; an exception drops them.
+    Several backward passes in one context add up. Several contexts before a `step` are several samples, and are
+    averaged; `fresh=False` enters the last sample again instead. Gradients may be clipped or unscaled in the closure,
+    or between the context and `step`. If they are clipped once after several samples, the same factor is applied to all
+    of them. `zero_grad()` keeps the samples so far for the average, unless the last one has a NaN or inf; an exception
+    drops them all.
+
+    A good start for any network and data: `lr=0.1`, `ess` = number of training examples, `beta2 = 1 − 2/steps`, and the
+    defaults.
 
     Arguments:
         lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that learning rates of SGD with momentum carry
             over: 0.1 to 0.2.
         ess: λ, the effective sample size: the number of training examples. Smaller means more noise.
-        hess_init: h₀. At the start σ = 1/√(λ(h₀ + δ)): only that product counts. A net that learns nothing has too
-            much noise (raise h₀), one that memorises wrong labels too little (lower it); published recipes
+        hess_init: h₀. At the start σ = 1/√(λ(h₀ + δ)): only that product counts. A network that learns nothing has too
+            much noise (raise h₀), one that memorises wrong labels has too little (lower it). Published recipes
             lie between 0.05 and 1, at 50,000 examples. `diagnostics()` compares σ with the weights.
         beta1, beta2: momenta of g and h. h learns over about 1/(1 − β₂) steps: for short runs take
             β₂ = 1 − 2/steps. β₂ = 1 keeps the covariance fixed.
         weight_decay: δ. The prior's precision is λδ.
-        mc_samples: samples a step, each a call of the closure.
+        mc_samples: samples per step; the closure is called once for each.
         hess_approx: 'price' is ĥ above; 'gradsq' is λĝ².
-        clip_radius: bound on each entry of (g + δm)/(h + δ).
+        clip_radius: bound on each entry of (ḡ + δm)/(h + δ).
         sync: average gradients over ranks in `step`, for models that are not wrapped in DDP.
         debias: divide g by 1 − β₁ᵗ.
         rescale_lr: see lr.
         antithetic: draw the samples of a step in pairs mirrored about the mean.
-        seed, generator: where the noise comes from; by default torch's seed, so that two optimizers draw alike. The
-            global generator is not touched.
-        fused: None takes the CPU kernels where they apply, False never, True fails where they do not.
+        seed, generator: where the noise comes from; by default torch's seed, so that two optimizers draw the same
+            noise. The global generator is not touched.
+        fused: None chooses: the C kernels for float32 on the CPU, torch.compile on an accelerator, plain torch
+            elsewhere. True: the kernels or an error. 'compile': torch.compile everywhere. False: plain torch.
 
     BatchNorm's running statistics are gathered under samples, as each forward pass sees them. They suit averaged
     predictions; before predicting at the mean, call `bayesmooth.posterior.recompute_batchnorm`.
     """
 
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
+    _zeros: dict[Tensor, int]  # versions of the gradients that zero_grad has set to zero
 
     def __init__(
         self,
@@ -106,7 +181,7 @@ class IVON(Optimizer):
         antithetic: bool = False,
         seed: int | None = None,
         generator: torch.Generator | None = None,
-        fused: bool | None = None,
+        fused: bool | str | None = None,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -125,35 +200,30 @@ class IVON(Optimizer):
             "fused": fused,
             "seed": seed_of(seed, generator),
             "draws": 0,  # evaluation draws so far
+            "momentum": None,  # what OneCycleLR and CyclicLR set; where it is set, it is β₁
         }
         super().__init__(params, defaults)
         self._forget()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, once their values and tensors have passed the checks."""
-        super().add_param_group(param_group)
-        try:
-            check_group(self.param_groups[-1])
-            check_alike(self.param_groups, "mc_samples", "sync")
-        except InputError:
-            self.param_groups.pop()
-            raise
+        add_group(self, param_group, lambda _: check_alike(self.param_groups, "mc_samples", "sync"))
 
     @contextmanager
     def sampled_params(self, train: bool = False, fresh: bool = True) -> Iterator[None]:
         """Inside, the weights are a draw from the posterior; afterwards the mean is back, bit for bit.
 
-        `train` keeps the draw and its gradients for `step`. `fresh=False` enters the last training draw again, for
-        micro-batches whose gradients add up. Inside another context, or a closure that `step` calls,
-        nothing is drawn.
+        `train` keeps the draw and its gradients for `step`. `fresh=False` enters the last training draw again (the
+        first time, a new one), for micro-batches whose gradients add up. Inside another context, or a closure that
+        `step` calls, nothing is drawn. A `step(closure)` inside a training context takes that context's sample.
         """
-        if self._drawn:
+        if self._sampled:
             yield
             return
         try:
             self._draw(fresh) if train else self._draw_for_evaluation()
             yield
-            self._leave(train)
+            self._leave()
         except BaseException:
             self._abandon()
             raise
@@ -167,10 +237,14 @@ class IVON(Optimizer):
         """
         try:
             loss = self._sampled_loss(closure) if closure is not None else None
+            if self._sampled:
+                self._hold()
             if not self._samples.count:
                 self._refuse_gradients_at_the_mean()
             elif not self._overflowed():
-                self._samples.update(float(getattr(self, "grad_scale", None) or 1.0))
+                self._samples.finish()
+                scale = 1.0 / float(getattr(self, "grad_scale", None) or 1.0)
+                take_step(self._samples.weights, self._samples.count, scale)
         finally:
             self._abandon()
         return loss
@@ -178,9 +252,15 @@ class IVON(Optimizer):
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in torch; but a sample whose gradients would be lost goes into the average first, if it is finite."""
-        if self._samples.pending and not self._drawn:
+        if self._samples.pending and not self._sampled:
             self._samples.fold() if self._samples.finite() else self._samples.drop()
         super().zero_grad(set_to_none)
+        self._samples.forget_earlier()
+        if not set_to_none:
+            every = (p for group in self.param_groups for p in group["params"])
+            self._zeros: dict[Tensor, int] = {
+                p: p.grad._version for p in every if p.grad is not None
+            }
 
     @torch.no_grad()
     def posterior(self, model: nn.Module | None = None) -> Posterior:
@@ -209,21 +289,29 @@ class IVON(Optimizer):
         return diagnose(self._collect({}))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As in torch; but the state of 16-bit parameters stays in float32, and that of other shapes is refused."""
+        """As in torch; but the state of 16-bit parameters stays in float32, and that of other shapes is refused.
+
+        A state of the public `ivon-opt` package is taken too; a warning says what it does not tell.
+        """
         with state_kept_wide(self):
-            super().load_state_dict(state_dict)
+            super().load_state_dict(converted(state_dict, self.param_groups))
         self._forget()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("momentum", None)
         self._forget()
 
     def _forget(self) -> None:
         """No sample is under way."""
         self._samples = Samples([], sync=False)  # of training, since the last step
-        self._drawn: list[Weight] = []  # whose parameters hold a sample now
+        self._sampled: list[Weight] = []  # whose parameters hold a sample now
         if not hasattr(self, "_buffers"):
             self._buffers: dict[Tensor, Tensor] = {}
+            self._zeros: dict[
+                Tensor, int
+            ] = {}  # versions of gradients that zero_grad left as zeros
 
     @torch.no_grad()
     def _draw(self, fresh: bool = True) -> None:
@@ -232,40 +320,62 @@ class IVON(Optimizer):
             weights = self._collect(self._buffers)
             warn_of_drowning(weights)
             self._samples = Samples(weights, self.param_groups[0]["sync"])
-        self._drawn = self._samples.weights
-        self._samples.draw(fresh)
+        draw = self._samples.begin(fresh, self._zeros)
+        self._sampled = self._samples.weights
+        put_samples(self._sampled, draw, train=True)
 
     @torch.no_grad()
     def _draw_for_evaluation(self) -> None:
-        self._drawn = self._collect({})
+        self._sampled = self._collect({})
         for group in self.param_groups:
             group["draws"] += 1
-        perturb(self._drawn, EVALUATION, train=False)
+        put_samples(self._sampled, EVALUATION, train=False)
 
     @torch.no_grad()
-    def _leave(self, train: bool) -> None:
-        self._samples.leave() if train else restore(self._drawn, keep=False)
-        self._drawn = []
+    def _leave(self) -> None:
+        """The context is over; after a `step` inside it, the mean is back already."""
+        if not self._sampled:
+            return
+        training = self._sampled is self._samples.weights
+        replaced = restore(self._sampled, keep=training)
+        self._sampled = []
+        if replaced and (training or any(w.param.shape != w.local.shape for w in replaced)):
+            self._refuse_other_memory(replaced[0])
+        if training:
+            self._samples.hold()
 
     @torch.no_grad()
     def _abandon(self) -> None:
         """The mean back into the parameters, and nothing of the samples kept."""
-        restore(self._drawn, keep=False)
+        restore(self._sampled, keep=False)
         self._forget()
 
     def _sampled_loss(self, closure: Callable[[], Any]) -> Any:
-        """Mean loss over the samples. The last one stays in place: the update reads it there."""
+        """Mean loss over the samples. The last one stays in the parameters: the update reads it there."""
+        count, inside = self.param_groups[0]["mc_samples"], bool(self._sampled)
+        if inside and (count > 1 or self._sampled is not self._samples.weights):
+            raise InputError(
+                f"step(closure) inside a sampling context with mc_samples={count}: it can take one sample there, of a "
+                "training context; call it outside"
+            )
         losses = []
-        for _ in range(self.param_groups[0]["mc_samples"]):
-            if self._drawn:
-                self._leave(train=True)
-            self._draw()
+        for _ in range(count):
+            if not inside:
+                self._leave()
+                self._draw()
             with torch.enable_grad():
                 losses.append(closure())
-            check_moved((w.param for w in self._drawn), losses[-1])
-        self._samples.hold()
+            check_moved((w.param for w in self._sampled), losses[-1])
         silent = any(loss is None for loss in losses)
         return None if silent else sum(losses[1:], losses[0]) / len(losses)
+
+    def _hold(self) -> None:
+        """The sample that the parameters hold is the last one of this step."""
+        if self._sampled is not self._samples.weights:
+            raise InputError("step() inside an evaluation context; call it outside")
+        if replaced := [w for w in self._sampled if w.replaced]:
+            self._refuse_other_memory(replaced[0])
+        self._samples.hold()
 
     def _overflowed(self) -> bool:
         found = getattr(self, "found_inf", None)  # GradScaler's
@@ -275,7 +385,7 @@ class IVON(Optimizer):
         return collect(self.param_groups, self.state, buffers)
 
     def _refuse_a_sample(self, call: str) -> None:
-        if self._drawn:
+        if self._sampled:
             raise InputError(
                 f"{call} inside a sampling context: the weights are a sample there, not the mean; call it outside"
             )
@@ -288,3 +398,236 @@ class IVON(Optimizer):
                 "step() found gradients but no sample: they were taken at the mean; use step(closure), or "
                 "compute them inside `with optimizer.sampled_params(train=True):`"
             )
+
+    def _refuse_other_memory(self, w: Weight) -> None:
+        raise InputError(
+            f"parameter #{w.stream}: its data was replaced inside a sampling context (by `p.data = …` or "
+            "`model.double()`, say), and the sample is lost; do it outside the context"
+        )
+
+
+# ---- the lines above, over all weights ----
+
+
+def put_samples(weights: list[Weight], draw: int, train: bool) -> None:
+    """θ into the parameters, m into the buffers (with a mean in float32: θ before rounding)."""
+    for chunk in chunks(weights):
+        group = chunk[0].group
+        name, sign = draw, 1.0
+        if group["antithetic"] and train:
+            name, sign = draw // 2, 1.0 - 2.0 * (draw % 2)
+        steps = [w.state["step"] if train else group["draws"] for w in chunk]
+        λ, δ = float(group["ess"]), float(group["weight_decay"])
+        if chunk[0].path == "kernels":
+            mark(chunk, sampled=True)
+            jobs = [w.job(step) for w, step in zip(chunk, steps, strict=True)]
+            rule = kernels.Rule(ess=λ, decay=δ, sign=sign)
+            kernels.run("sample", jobs, rule, group["seed"], name)
+            continue
+        e = noise(chunk, steps, name, sign)
+        locals_, buffers = [w.local for w in chunk], [w.buffer for w in chunk]
+        m, h = gather(chunk, [w.mean for w in chunk], [w.hess for w in chunk])
+        θ = compute(chunk, sample, m, h, e, λ, δ)
+        if chunk[0].master is None:
+            torch._foreach_copy_(buffers, locals_)
+        else:
+            scatter(chunk, (θ, buffers))
+        mark(chunk, sampled=True)
+        scatter(chunk, (θ, locals_))
+    changed(weights)
+
+
+def take_step(weights: list[Weight], samples: int, scale: float) -> None:
+    """The update of all weights that have gradients; the others stay at their mean."""
+    moved = [w for w in weights if w.grad is not None or w.sums is not None]
+    for chunk in chunks(moved, key=lambda w: (w.state["step"], w.sums is None)):
+        group, t = chunk[0].group, chunk[0].state["step"] + 1
+        numbers = numbers_of(group, t)
+        if chunk[0].path == "kernels" and chunk[0].sums is None:
+            _take_step_in_kernels(chunk, numbers, scale / samples)
+        else:
+            _take_step_in_torch(chunk, numbers, samples, scale)
+        for w in chunk:
+            w.state["step"] = t
+    changed(moved)
+
+
+def numbers_of(group: dict[str, Any], t: int) -> dict[str, Any]:
+    """The symbols of the algorithm, for step t of a group."""
+    δ = float(group["weight_decay"])
+    rescaled = group["hess_init"] + δ if group["rescale_lr"] else 1.0
+    β1 = group["beta1"] if group["momentum"] is None else group["momentum"]
+    return {
+        "λ": float(group["ess"]),
+        "δ": δ,
+        "β1": β1,
+        "β2": group["beta2"],
+        "α": float(group["lr"]) * rescaled,
+        "radius": group["clip_radius"],
+        "debias": 1.0 - β1**t if group["debias"] else 1.0,
+        "squared": group["hess_approx"] == "gradsq",
+    }
+
+
+def _take_step_in_torch(
+    chunk: list[Weight], numbers: dict[str, Any], samples: int, scale: float
+) -> None:
+    momenta, hess, means = zip(*((w.momentum, w.hess, w.mean) for w in chunk), strict=True)
+    if chunk[0].sums is None:
+        thetas, grads = [w.sample for w in chunk], [w.gradient() for w in chunk]
+        m, g, h, θ, ĝ = gather(chunk, means, momenta, hess, thetas, grads)
+        m, g, h = compute(
+            chunk, update_from_sample, m, g, h, θ, ĝ, scale=scale / samples, **numbers
+        )
+    else:
+        sums, products = zip(*(w.sums for w in chunk), strict=True)
+        m, g, h, ĝ, ĝΔ = gather(chunk, means, momenta, hess, sums, products)
+        ĝ = ĝ * (scale / samples)
+        ĝΔ = ĝΔ * ((scale**2 if numbers["squared"] else scale) / samples)
+        m, g, h = compute(chunk, update, m, g, h, ĝ, ĝΔ, **numbers)
+    scatter(chunk, (g, momenta), (h, hess))
+    if chunk[0].master is not None:
+        scatter(chunk, (m, means))
+    mark(chunk, sampled=False)
+    scatter(chunk, (m, [w.local for w in chunk]))
+
+
+def _take_step_in_kernels(chunk: list[Weight], numbers: dict[str, Any], scale: float) -> None:
+    grads = [_laid_out_as(w.local, w.gradient()) for w in chunk]
+    jobs = [w.job(0, grad, numbers["debias"]) for w, grad in zip(chunk, grads, strict=True)]
+    rule = kernels.Rule(
+        ess=numbers["λ"],
+        decay=numbers["δ"],
+        beta1=numbers["β1"],
+        keep1=1.0 - numbers["β1"],
+        keep2=1.0 - numbers["β2"],
+        lr=numbers["α"],
+        radius=numbers["radius"],
+        scale=scale,
+        squared=numbers["squared"],
+    )
+    mark(chunk, sampled=False)
+    kernels.run("update", jobs, rule)
+
+
+def _laid_out_as(local: Tensor, grad: Tensor) -> Tensor:
+    """The gradient in the parameter's dtype and memory layout."""
+    fits = grad.dtype == local.dtype and grad.stride() == local.stride()
+    return grad if fits else torch.empty_like(local).copy_(grad)
+
+
+def compute(chunk: list[Weight], lines: Callable[..., Any], *args: Any, **numbers: Any) -> Any:
+    """Run the lines, compiled where the chunk asks for it and this machine can."""
+    if chunk[0].path == "compile" and not _compiling_failed:
+        like = args[0]
+        changing = {
+            "α",
+            "debias",
+            "scale",
+        }  # a tensor may change without compiling again, a float may not
+        given = {
+            name: like.new_tensor(value, device="cpu") if name in changing else value
+            for name, value in numbers.items()
+        }
+        try:
+            return _compiled(lines)(*args, **given)
+        except Exception as problem:
+            _compiling_failed.append(problem)
+            reason = str(problem).strip().splitlines()[0] if str(problem).strip() else ""
+            warnings.warn(
+                f"IVON's update could not be compiled here ({type(problem).__name__}: {reason}); torch runs it "
+                "uncompiled, more slowly; fused=False says so from the start",
+                stacklevel=2,
+            )
+    return lines(*args, **numbers)
+
+
+_compiling_failed: list[Exception] = []
+
+
+@functools.cache
+def _compiled(lines: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(lines, dynamic=True)
+
+
+# ---- what to look at when training fails ----
+
+DROWNING = (
+    2.0  # σ over the weights' own size, in the median matrix, from which nothing was ever learned
+)
+
+
+def diagnose(weights: list[Weight]) -> dict[str, float]:
+    """The figures that `IVON.diagnostics` documents."""
+    size = sum(w.local.numel() for w in weights) or 1
+    moved = sum(
+        int(((w.hess - h0).abs() > 0.01 * h0).sum())
+        for w in weights
+        for h0 in [w.group["hess_init"]]
+    )
+    std = _rms([w.std() for w in weights])
+    return {
+        "noise_to_weight": std / max(_rms([w.local for w in weights]), 1e-30),
+        "hess_moved": moved / size,
+        "std": std,
+        "steps": max((w.state["step"] for w in weights), default=0),
+    }
+
+
+def warn_of_drowning(weights: list[Weight]) -> None:
+    """Before the first step: with more noise than weight in most matrices, no signal passes."""
+    if any(w.state["step"] for w in weights):
+        return
+    matrices = [
+        w for w in weights if w.local.ndim > 1 and bool(w.local.any())
+    ]  # zeros pass none anyway
+    if not matrices:
+        return
+    ratios = torch.tensor([_rms([w.std()]) / _rms([w.local]) for w in matrices])
+    if (ratio := float(ratios.median())) > DROWNING:
+        group = matrices[0].group
+        precision = group["ess"] * (group["hess_init"] + group["weight_decay"])
+        warnings.warn(
+            f"the posterior's noise is {ratio:.1f} times the weights (σ = {precision**-0.5:.2g} in the median matrix, "
+            f"from ess={group['ess']:g}, hess_init={group['hess_init']:g}): the signal drowns and nothing is learned; "
+            f"raise hess_init to about {group['hess_init'] * ratio**2:.2g}, or ess",
+            stacklevel=2,
+        )
+
+
+def _rms(tensors: list[Tensor]) -> float:
+    squares = sum(float(t.detach().float().square().sum()) for t in tensors)
+    return float((squares / (sum(t.numel() for t in tensors) or 1)) ** 0.5)
+
+
+# ---- the public package ----
+
+
+def converted(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """The state itself, or what a state of the public `ivon-opt` package says, in our form."""
+    saved = state_dict["param_groups"]
+    if not all(isinstance(group.get("hess"), Tensor) for group in saved):
+        return state_dict
+    state: dict[int, dict[str, Any]] = {}
+    made = []
+    for group, own in zip(saved, groups, strict=False):
+        sizes = [param.numel() for param in own["params"]]
+        if sum(sizes) != group["hess"].numel() or len(sizes) != len(group["params"]):
+            raise InputError(
+                f"the state has {group['hess'].numel()} weights in a group of {sum(sizes)}: it is another model's; "
+                "start without it"
+            )
+        t = math.ceil(math.log(1e-8) / math.log(group["beta1"])) if group["beta1"] > 0 else 1
+        pieces = zip(group["momentum"].split(sizes), group["hess"].split(sizes), strict=True)
+        for index, param, (g, h) in zip(group["params"], own["params"], pieces, strict=True):
+            state[index] = {"step": t, "momentum": g.view(param.shape), "hess": h.view(param.shape)}
+        known = {key: group[key] for key in own.keys() & group.keys() - {"momentum"}}
+        made.append({**own, **known})
+    kept = ", ".join(f"{name}={groups[0][name]!r}" for name in ("seed", "debias", "rescale_lr"))
+    warnings.warn(
+        "the state is that of the public IVON package, which saves no step count: the momentum's bias correction is "
+        f"taken to be over, and noise starts anew; its settings are loaded, and this optimizer's {kept} and "
+        f"hess_approx={groups[0]['hess_approx']!r} are kept",
+        stacklevel=3,
+    )
+    return {"state": state, "param_groups": made}

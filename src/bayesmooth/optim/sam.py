@@ -2,27 +2,31 @@
 
 import inspect
 import math
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.buffers import buffers_kept
-from bayesmooth.optim.checks import check_group
 from bayesmooth.optim.parameters import (
     active,
-    check_groups,
+    add_group,
     check_moved,
+    check_settings,
     global_norm,
     weights_kept,
     with_gradients,
 )
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
+COMPILED_HOOK = "Using `torch.compile(module)` when there are global hooks"
 
 
 class SAM(Optimizer):
@@ -32,8 +36,8 @@ class SAM(Optimizer):
 
     with one norm over all parameters, and both gradients on the same batch. `step(closure)` calls
     the closure twice, and returns the first loss, the one at w. Buffers (BatchNorm's running statistics, what a
-    loss has collected) are those of the first pass. ρ=0 is the base optimizer, at one call a step, and weight
-    decay is its own.
+    loss has collected) are those of the first pass. ρ=0 is the base optimizer, with one call per step.
+    Weight decay is the base optimizer's.
 
     >>> w = torch.nn.Parameter(torch.ones(2))
     >>> optimizer = SAM([w], torch.optim.SGD, rho=0.05, lr=0.1, momentum=0.9)
@@ -117,17 +121,11 @@ class SAM(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own: the base optimizer's and `rho`."""
-        super().add_param_group(param_group)
-        try:
-            check_group(self.param_groups[-1])
-            check_radius(self.param_groups[-1]["rho"])
-        except InputError:
-            self.param_groups.pop()
-            raise
+        add_group(self, param_group, lambda group: check_radius(group["rho"]))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch; a state of SAM, or of its base optimizer alone."""
-        check_groups(state_dict, self.base.defaults, type(self.base).__name__)
+        check_settings(state_dict, self.base)
         super().load_state_dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,3 +175,44 @@ def _check_base(base_optimizer: object) -> None:
             f"base_optimizer={base_optimizer.__name__}: needs a closure of its own, and SAM hands "
             "it one gradient; use SGD or AdamW"
         )
+
+
+@contextmanager
+def buffers_kept() -> Iterator[None]:
+    """Forward passes inside leave the buffers of every module in training mode as they were.
+
+    BatchNorm's running mean, variance and count; the labels that an online loss collects. Needs no reference to model
+    or loss: whichever module is called first is asked for its parts. So it sees `torch.compile(model)`
+    too, whose inner layers are traced away.
+    """
+    met: set[nn.Module] = set()
+    before: list[tuple[nn.Module, str, Tensor, Tensor]] = []
+
+    def remember(module: nn.Module, inputs: object) -> None:
+        if module not in met:
+            new = set(module.modules()) - met
+            met.update(new)
+            before.extend(
+                (part, name, buffer, buffer.clone())
+                for part in new
+                if part.training
+                for name, buffer in part.named_buffers(recurse=False)
+            )
+
+    _expect_compiled_modules()
+    hook = register_module_forward_pre_hook(remember)
+    try:
+        yield
+    finally:
+        hook.remove()
+        with torch.no_grad():
+            for part, name, buffer, value in before:
+                part._buffers[name] = buffer.copy_(value)
+
+
+def _expect_compiled_modules() -> None:
+    """A compiled module warns that it calls global hooks itself: here that is the call wanted."""
+    message = re.escape(COMPILED_HOOK)
+    rule = ("ignore", re.compile(message, re.IGNORECASE), UserWarning, None, 0)
+    if rule not in warnings.filters:  # adding it anew would make other warnings repeat themselves
+        warnings.filterwarnings("ignore", message, UserWarning)

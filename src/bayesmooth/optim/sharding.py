@@ -26,11 +26,20 @@ def start(tensor: Tensor) -> int | None:
     """Index of the shard's first element in the whole tensor; None where the shard is not one piece of it."""
     if not hasattr(tensor, "to_local"):
         return 0
-    shape, offset = _place(tensor)
+    shape, offset = _shape_and_offset(tensor)
     split = [i for i, size in enumerate(shape) if size != tensor.shape[i]]
     if split and math.prod(shape[: split[-1]]) > 1:
         return None
     return sum(o * math.prod(tensor.shape[i + 1 :]) for i, o in enumerate(offset))
+
+
+def cut(tensor: Tensor, values: Tensor) -> Tensor:
+    """Of `values`, one for each element of the whole tensor, those that belong to this rank's shard."""
+    if not hasattr(tensor, "to_local"):
+        return values
+    shape, offset = _shape_and_offset(tensor)
+    pieces = tuple(slice(o, o + size) for o, size in zip(offset, shape, strict=True))
+    return values.view(tensor.shape)[pieces]
 
 
 def noise_of(
@@ -47,12 +56,10 @@ def noise_of(
     name = {"seed": seed, "stream": stream, "step": step, "draw": draw}
     if (offset := start(tensor)) is not None:
         return standard_normal(like, offset=offset, sign=sign, **name)
-    every = standard_normal(like.new_empty(tensor.shape), sign=sign, **name)
-    shape, offsets = _place(tensor)
-    return every[tuple(slice(o, o + size) for o, size in zip(offsets, shape, strict=True))]
+    return cut(tensor, standard_normal(like.new_empty(tensor.shape), sign=sign, **name))
 
 
-def _place(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _shape_and_offset(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape of this rank's shard of a DTensor, and where it begins in the whole, by dimension."""
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -90,7 +97,7 @@ def mean_over_ranks(value: float, device: torch.device) -> float:
 
 
 def on_any_rank(flags: list[bool], device: torch.device) -> list[bool]:
-    """Each flag, true where it is on one rank at least: what ranks decide together, they must decide alike."""
+    """Each flag, true if it is true on any rank: all ranks must take the same decision."""
     if not _ranks():
         return flags
     counts = torch.tensor(flags, dtype=torch.int32, device=device)

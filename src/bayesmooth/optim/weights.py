@@ -1,30 +1,44 @@
-"""A weight with all that IVON keeps about it.
+"""What IVON keeps about each weight, and the life of its samples between two steps.
 
-While a sample is in place, the parameter holds θ and its buffer the mean m. After the context they have changed
-places: the caller sees the mean, and the update still finds the sample. So the state is three tensors of the
-parameter's size (buffer, momentum, Hessian); several samples need two sums besides.
-
-Parameters below float32 have a fourth tensor, their mean in float32: updates would be lost to rounding otherwise.
+A parameter holds its mean, or a sample; then its buffer holds the mean. When a training context ends the two are
+exchanged: the caller sees the mean, and the update still finds the sample. So the state is three tensors of the
+parameter's size (buffer, momentum, Hessian); several samples need two sums as well. Parameters below float32 have a
+fourth, their mean in float32, because updates would be lost to rounding: for them the buffer holds the sample.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bayesmooth import randomness
 from bayesmooth.errors import InputError
-from bayesmooth.optim.parameters import dense
-from bayesmooth.optim.sharding import shard, start
-from bayesmooth.randomness import KERNELS, Job
+from bayesmooth.optim import kernels
+from bayesmooth.optim.parameters import dense, extent, global_norm
+from bayesmooth.optim.sharding import (
+    average_over_ranks,
+    cut,
+    mean_over_ranks,
+    noise_of,
+    on_any_rank,
+    shard,
+    start,
+)
+from bayesmooth.randomness import Target, fill, torch_normal
+
+CHUNK_IN_CACHE = 1 << 18  # elements computed together in torch on the CPU
+CHUNK = 1 << 24  # and elsewhere, where the number of calls is what counts
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Weight:
     """One parameter with all that an update of it needs; tensors are this rank's shards."""
 
     param: Tensor  # the user's
-    local: Tensor
+    local: Tensor  # its memory
     group: dict[str, Any]
     state: dict[str, Any]
     momentum: Tensor
@@ -33,55 +47,66 @@ class Weight:
     buffer: Tensor
     stream: int  # position among all parameters: names the noise
     offset: int | None  # of the shard in the whole tensor; None where it is not one piece of it
-    fused: bool
-    placed: bool = False  # the parameter holds a sample, the buffer its mean
-    grad: Tensor | None = None
+    path: str  # who computes: "kernels", "compile" or "torch"
+    sampled: bool = False  # the parameter holds a sample
+    grad: Tensor | None = None  # of the pending sample
     version: int = 0  # of that gradient when its context ended
-    grad_sum: Tensor | None = None
-    product_sum: Tensor | None = None
+    earlier: tuple[Tensor, int] | None = None  # gradient from before the sample, and its version
+    sums: tuple[Tensor, Tensor] | None = None  # over folded samples: of ĝ, and of ĝ·(θ − m) or ĝ²
+
+    @property
+    def mean(self) -> Tensor:
+        """Where m is now."""
+        if self.master is not None:
+            return self.master
+        return self.buffer if self.sampled else self.local
+
+    @property
+    def sample(self) -> Tensor:
+        """Where θ is now: in the parameter during its context, in the buffer afterwards."""
+        return self.local if self.sampled and self.master is None else self.buffer
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the parameter got other memory since (`p.data = …`, `model.double()`)."""
+        return self.param.data_ptr() != self.local.data_ptr() and not hasattr(
+            self.param, "to_local"
+        )
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the sample's gradient was added to an earlier one."""
+        return (
+            self.earlier is not None
+            and self.grad is self.earlier[0]
+            and self.version > self.earlier[1]
+        )
 
     def std(self) -> Tensor:
         """σ = 1/√(λ(h + δ)) of the shard."""
         ess, decay = float(self.group["ess"]), float(self.group["weight_decay"])
         return (ess * (self.hess + decay)).rsqrt()
 
-    def displacement(self, inside: bool) -> Tensor:
-        """θ − m."""
-        if self.master is not None:
-            return self.buffer - self.master
-        return self.local - self.buffer if inside else self.buffer - self.local
-
-    def products(self, grad: Tensor, inside: bool) -> Tensor:
-        """What the Hessian estimate averages over samples: ĝ·(θ − m), or ĝ²."""
-        return grad * (grad if self.group["hess_approx"] == "gradsq" else self.displacement(inside))
-
-    def fold(self, inside: bool) -> None:
-        """Take the pending gradient into the sums."""
-        if self.grad is None:
-            return
-        grad = self.gradient().to(self.momentum.dtype)
-        products = self.products(grad, inside)
-        if self.grad_sum is None or self.product_sum is None:
-            self.grad_sum, self.product_sum = grad.clone(), products
-        else:
-            self.grad_sum += grad
-            self.product_sum += products
-        self.grad = None
+    def job(self, step: int = 0, grad: Tensor | None = None, debias: float = 1.0) -> kernels.Job:
+        """The addresses for the kernels, as things are now."""
+        return kernels.Job(
+            self.local.data_ptr(),
+            self.mean.data_ptr(),
+            self.sample.data_ptr(),
+            grad.data_ptr() if grad is not None else 0,
+            self.momentum.data_ptr(),
+            self.hess.data_ptr(),
+            self.local.numel(),
+            self.offset or 0,
+            self.stream,
+            step,
+            debias,
+        )
 
     def gradient(self) -> Tensor:
-        """The shard's gradient."""
+        """The pending gradient of the shard."""
         assert self.grad is not None
         return shard(dense(self.grad, self.param, self.group))
-
-    def job(self, inside: bool, step: int, grad: int = 0, debias: float = 1.0) -> Job:
-        """The addresses for the kernels."""
-        here, there = self.local.data_ptr(), self.buffer.data_ptr()
-        mean, sample = (there, here) if inside else (here, there)
-        momentum, hess, size = self.momentum.data_ptr(), self.hess.data_ptr(), self.local.numel()
-        offset = self.offset or 0
-        return Job(
-            here, mean, sample, grad, momentum, hess, size, offset, self.stream, step, debias
-        )
 
 
 def collect(
@@ -105,26 +130,32 @@ def _weight(
 ) -> Weight:
     if not state or state["momentum"].dtype != param.dtype or "mean" in state:
         _prepare(param, group, state)
-    local, momentum, hess = shard(param.detach()), shard(state["momentum"]), shard(state["hess"])
+    local, momentum, hess = shard(param.data), shard(state["momentum"]), shard(state["hess"])
     buffer = buffers.get(param)
-    if buffer is None or not _alike(buffer, momentum):
+    if buffer is None or not kernels.alike(buffer, momentum):
         buffer = buffers[param] = torch.empty_like(momentum)
     master, offset = shard(state["mean"]) if "mean" in state else None, start(param)
-    fused = group["fused"] is not False and offset is not None
-    fused = fused and _fusable(local, momentum, hess, buffer)
-    if group["fused"] and not fused:
+    fits = offset is not None and kernels.fit(local, momentum, hess, buffer)
+    path = _path(group["fused"], fits, local)
+    return Weight(param, local, group, state, momentum, hess, master, buffer, stream, offset, path)
+
+
+def _path(fused: bool | str | None, fits: bool, local: Tensor) -> str:
+    """Who computes this weight's sample and update."""
+    if fused is True and not fits:
         raise InputError(
             "fused=True: the kernels need dense float32 weights on the CPU, and a compiler when bayesmooth was "
             f"installed; found {local.dtype} on {local.device}; use fused=None"
         )
-    return Weight(param, local, group, state, momentum, hess, master, buffer, stream, offset, fused)
+    if fits and fused in (None, True):
+        return "kernels"
+    accelerated = fused is None and local.device.type != "cpu"
+    return "compile" if fused == "compile" or accelerated else "torch"
 
 
-@torch.inference_mode(
-    False
-)  # an evaluation draw may be the first to come here, and training follows
+@torch.inference_mode(False)  # an evaluation draw may be the first to come here; training follows
 def _prepare(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-    """State where there is none, in float32 at least; and where the parameter has changed since, state that fits it."""
+    """State where there is none, in float32 at least; state that fits, where the parameter's dtype has changed."""
     wide = torch.promote_types(param.dtype, torch.float32)
     if not state:
         state["step"] = 0
@@ -140,14 +171,286 @@ def _prepare(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> Non
     mean.copy_(torch.where(stale, param.detach().to(wide), mean))
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
+# ---- many weights as one vector ----
 
 
-def _fusable(local: Tensor, *others: Tensor) -> bool:
-    return (
-        KERNELS
-        and local.dtype == torch.float32
-        and local.device.type == "cpu"
-        and all(_alike(o, local) and o.stride() == local.stride() for o in others)
-    )
+def chunks(
+    weights: Iterable[Weight], key: Callable[[Weight], object] = lambda w: None
+) -> list[list[Weight]]:
+    """Lists of weights to compute together: of one group, device, dtype and `key`, and of bounded size.
+
+    The size is that of whole parameters, so that the lists are the same however a model is sharded.
+    """
+    alike: dict[object, list[list[Weight]]] = {}
+    sizes: dict[object, int] = {}
+    for w in weights:
+        of = id(w.group), w.path, w.local.device, w.momentum.dtype, w.master is None, key(w)
+        size = sizes.get(of, 0)
+        if size == 0:
+            alike.setdefault(of, []).append([])
+        alike[of][-1].append(w)
+        size += w.param.numel()
+        limit = CHUNK_IN_CACHE if w.local.device.type == "cpu" else CHUNK
+        sizes[of] = 0 if size >= limit and w.path != "kernels" else size
+    return [chunk for lists in alike.values() for chunk in lists]
+
+
+def gather(weights: list[Weight], *lists: Sequence[Tensor]) -> Sequence[Tensor]:
+    """One vector per list, each in the memory layout of the weights' state and of its dtype."""
+    like = [w.momentum for w in weights]
+    size = sum(tensor.numel() for tensor in like)
+    rows = torch.empty(len(lists), size, dtype=like[0].dtype, device=like[0].device).unbind()
+    torch._foreach_copy_([view for row in rows for view in _views(row, like)], [*chain(*lists)])
+    return rows
+
+
+def scatter(weights: list[Weight], *pairs: tuple[Tensor, Sequence[Tensor]]) -> None:
+    """Each vector into its list of tensors: the inverse of `gather`."""
+    like = [w.momentum for w in weights]
+    views = [view for row, _ in pairs for view in _views(row, like)]
+    torch._foreach_copy_([tensor for _, tensors in pairs for tensor in tensors], views)
+
+
+def _views(row: Tensor, like: list[Tensor]) -> list[Tensor]:
+    """Consecutive pieces of a vector, in the shapes and memory layouts of these tensors."""
+    if all(tensor.is_contiguous() for tensor in like):
+        return list(torch._C._nn.unflatten_dense_tensors(row, like))
+    views, at = [], 0
+    for tensor in like:
+        piece = row[at : at + tensor.numel()]
+        filled = extent(tensor) == tensor.numel()
+        views.append(
+            piece.as_strided(tensor.shape, tensor.stride()) if filled else piece.view(tensor.shape)
+        )
+        at += tensor.numel()
+    return views
+
+
+def noise(weights: list[Weight], steps: list[int], draw: int, sign: float) -> Tensor:
+    """Standard normals for a chunk, as `gather` orders its elements.
+
+    On the CPU every weight's noise has its own name. Elsewhere there is one call for the whole chunk, named by its
+    first weight; a rank with shards draws the noise of the whole tensors and keeps its own part.
+    """
+    first, seed = weights[0], weights[0].group["seed"]
+    like = [w.momentum for w in weights]
+    dtype, device = like[0].dtype, like[0].device
+    if device.type == "cpu" and randomness.KERNELS:
+        row = torch.empty(sum(tensor.numel() for tensor in like))
+        targets, at = [], row.data_ptr()
+        for w, step in zip(weights, steps, strict=True):
+            if w.offset is not None:
+                targets.append(Target(at, w.local.numel(), w.offset, w.stream, step))
+            at += 4 * w.local.numel()
+        fill(targets, seed, draw, sign)
+        _fill_pieces(row, weights, steps, draw, sign)
+        return row.to(dtype)
+    sizes = [w.param.numel() for w in weights]
+    row = torch_normal(sum(sizes), device, seed, first.stream, max(steps), draw).to(dtype)
+    if any(w.local.numel() != size for w, size in zip(weights, sizes, strict=True)):
+        parts = zip(weights, torch.split(row, sizes), strict=True)
+        row = torch.cat([cut(w.param, part).reshape(-1) for w, part in parts])
+    return row if sign == 1.0 else row.mul_(sign)
+
+
+def _fill_pieces(
+    row: Tensor, weights: list[Weight], steps: list[int], draw: int, sign: float
+) -> None:
+    """The noise of shards that are not one piece of their tensor."""
+    if all(w.offset is not None for w in weights):
+        return
+    views = _views(row, [w.momentum for w in weights])
+    for w, step, view in zip(weights, steps, views, strict=True):
+        if w.offset is None:
+            name = {"seed": w.group["seed"], "stream": w.stream, "step": step, "draw": draw}
+            view.copy_(noise_of(w.param, view, sign=sign, **name))
+
+
+# ---- samples ----
+
+
+def restore(weights: list[Weight], *, keep: bool) -> list[Weight]:
+    """The mean back into the parameters, bit for bit; `keep` leaves the sample in the buffers.
+
+    Returns the weights whose parameters got other memory while they held the sample: those hold the mean in it now, if
+    it has the same shape, and their sample is lost.
+    """
+    sampled = [w for w in weights if w.sampled]
+    replaced = [w for w in sampled if w.replaced]
+    swapped = [w for w in sampled if keep and w.path == "kernels"]
+    if swapped:
+        jobs = [w.job() for w in swapped]
+        mark(swapped, sampled=False)
+        kernels.run("swap", jobs, kernels.Rule())
+    for chunk in chunks(w for w in sampled if w.sampled):
+        locals_, buffers = [w.local for w in chunk], [w.buffer for w in chunk]
+        if chunk[0].master is not None:
+            torch._foreach_copy_(locals_, [w.mean for w in chunk])
+        elif keep:
+            (samples,) = gather(chunk, locals_)
+            torch._foreach_copy_(locals_, buffers)
+            mark(chunk, sampled=False)
+            scatter(chunk, (samples, buffers))
+        else:
+            torch._foreach_copy_(locals_, buffers)
+        mark(chunk, sampled=False)
+    for w in replaced:
+        if w.param.shape == w.local.shape:
+            w.param.data.copy_(w.mean)
+    changed(sampled)
+    return replaced
+
+
+def mark(weights: list[Weight], *, sampled: bool) -> None:
+    """What the parameters hold; said before a kernel runs: Ctrl-C meanwhile is raised when it is through."""
+    for w in weights:
+        w.sampled = sampled
+
+
+def changed(weights: list[Weight]) -> None:
+    """Memory was written behind autograd's back: a backward pass through an older forward must notice."""
+    torch.autograd.graph.increment_version([w.param for w in weights])
+
+
+class Samples:
+    """One or more draws around the same mean, on their way to a step.
+
+    The gradients of the last one are pending: they stay in `.grad`, where the caller may clip or unscale them. Those of
+    earlier ones are folded into sums.
+    """
+
+    def __init__(self, weights: list[Weight], sync: bool) -> None:
+        self.weights = weights
+        self.sync = sync  # gradients are averaged over ranks
+        self.count = 0
+        self.pending = False
+        self.norm = 0.0  # of the pending gradients, when their context ended
+        self.each_clipped = False
+
+    def begin(self, fresh: bool, zeros: dict[Tensor, int]) -> int:
+        """Number of the next draw; or, not `fresh`, of the last one, whose gradients then add up.
+
+        `zeros` has the versions at which gradients were set to zero.
+        """
+        if self.pending and fresh:
+            self.fold()
+        if not self.pending:
+            for w in self.weights:
+                grad, w.earlier = w.param.grad, None
+                if grad is not None and zeros.get(w.param) != grad._version:
+                    w.earlier = grad, grad._version
+        self.count += fresh or not self.count
+        return self.count - 1
+
+    def hold(self) -> None:
+        """The draw is over, and pending with the gradients that it has got; without any it does not count."""
+        for w in self.weights:
+            w.grad = w.param.grad
+            w.version = w.grad._version if w.grad is not None else 0
+        gradients = self.gradients()
+        if any(w.mixed for w in self.weights):
+            raise InputError(
+                "gradients at a sample were added to gradients from before it, which were taken at the mean or at "
+                "another sample; call optimizer.zero_grad() first (in the closure, if there is one); to accumulate "
+                "micro-batches, compute each inside `with optimizer.sampled_params(train=True, fresh=False):`"
+            )
+        self.pending = bool(gradients) or self.sync
+        self.count -= not self.pending
+        if self.count > 1:
+            self.norm = global_norm(gradients)
+
+    def forget_earlier(self) -> None:
+        """Gradients from before the sample have been cleared."""
+        for w in self.weights:
+            w.earlier = None
+
+    def fold(self) -> None:
+        """The pending sample into the average."""
+        for w in self.weights:
+            now = w.param.grad
+            if now is not None:  # else the caller has cleared it, and the reference is what is left
+                self.each_clipped |= now is not w.grad or now._version != w.version
+                w.grad = now
+        self._average()
+        fold(self.weights)
+        for w in self.weights:
+            w.param.grad = None
+        self.pending = False
+
+    def drop(self) -> None:
+        """Without the pending sample."""
+        self.pending = False
+        self.count -= 1
+
+    def finite(self) -> bool:
+        """Whether the pending gradients are finite, on every rank."""
+        bad = not all(bool(grad.isfinite().all()) for grad in self.gradients())
+        return not self._on_any_rank(bad)
+
+    def overflowed(self, found: Tensor) -> bool:
+        """Whether GradScaler found an overflow in the pending gradients, or an earlier sample has one."""
+        sums = [w.sums[0] for w in self.weights if w.sums is not None]
+        return self._on_any_rank(bool(found) or not all(bool(s.isfinite().all()) for s in sums))
+
+    def finish(self) -> None:
+        """Everything is ready for the update: the pending gradients are those that the caller made of them."""
+        if not self.pending:
+            return
+        for w in self.weights:
+            w.grad = w.param.grad
+        if self.count > 1 and not self.each_clipped:
+            self._rescale()
+        self._average()
+        if self.count > 1 or any(w.sums is not None for w in self.weights):
+            fold(self.weights)
+
+    def gradients(self) -> list[Tensor]:
+        """Those that are pending."""
+        return [w.gradient() for w in self.weights if w.grad is not None]
+
+    def _rescale(self) -> None:
+        """Clipping or unscaling since the last context reached `.grad` alone: do the same to the folded samples."""
+        factor = global_norm(self.gradients()) / self.norm if self.norm else 1.0
+        factor = mean_over_ranks(factor, self._device()) if self.sync else factor
+        for w in self.weights:
+            if factor != 1.0 and w.sums is not None:
+                w.sums[0].mul_(factor)
+                w.sums[1].mul_(factor**2 if w.group["hess_approx"] == "gradsq" else factor)
+
+    def _average(self) -> None:
+        """Pending gradients over ranks. Where one has a gradient, all take part."""
+        if not self.sync:
+            return
+        found = on_any_rank([w.grad is not None for w in self.weights], self._device())
+        for w, somewhere in zip(self.weights, found, strict=True):
+            if somewhere and w.grad is None:
+                w.grad = torch.zeros_like(w.param)
+        average_over_ranks(self.gradients())
+
+    def _on_any_rank(self, flag: bool) -> bool:
+        return on_any_rank([flag], self._device())[0] if self.sync else flag
+
+    def _device(self) -> torch.device:
+        return next((w.local.device for w in self.weights), torch.device("cpu"))
+
+
+def fold(weights: list[Weight]) -> None:
+    """Pending gradients into the sums of ĝ and of ĝ·(θ − m), or ĝ²."""
+    pending = [w for w in weights if w.grad is not None]
+    for chunk in chunks(pending, key=lambda w: w.sums is None):
+        grads = [torch.empty_like(w.momentum) for w in chunk]
+        torch._foreach_copy_(grads, [w.gradient() for w in chunk])
+        if chunk[0].group["hess_approx"] == "gradsq":
+            products = torch._foreach_mul(grads, grads)
+        else:
+            moved = torch._foreach_sub([w.sample for w in chunk], [w.mean for w in chunk])
+            products = torch._foreach_mul(grads, moved)
+        if chunk[0].sums is None:
+            for w, grad, product in zip(chunk, grads, products, strict=True):
+                w.sums = grad, product
+        else:
+            sums = [w.sums for w in chunk if w.sums is not None]
+            torch._foreach_add_([s for s, _ in sums], grads)
+            torch._foreach_add_([s for _, s in sums], products)
+        for w in chunk:
+            w.grad = None
