@@ -3,7 +3,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.findings import Findings, OtherSplit, find, rare_classes
+from bayesmooth import audit
+from bayesmooth.audit.findings import Findings, find, rare_classes
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
 
 
 def clusters(dims: int, count: int = 1000, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -28,7 +31,7 @@ def duplicates(found: Findings) -> dict[int, int]:
 @pytest.mark.parametrize("dims", [2, 3, 5, 10, 50, 384])
 def test_clean_data_raises_few_alarms(dims: int) -> None:
     x, labels = clusters(dims)
-    found = find(labels, 10, x, against=OtherSplit(*other_half(dims)), quiet=True).counts()
+    found = find(labels, 10, x, against=other_half(dims), quiet=True).counts()
     assert found["near_duplicates"] <= 4  # two pairs in a thousand
     assert found["in_other_split"] <= 4
     assert found["in_rare_classes"] == 0
@@ -36,9 +39,13 @@ def test_clean_data_raises_few_alarms(dims: int) -> None:
         assert found["outliers"] <= 30
 
 
-def other_half(dims: int) -> tuple[Tensor, list[str], list[str]]:
+NAMES = tuple("abcdefghij")
+
+
+def other_half(dims: int) -> Examples:
     x, labels = clusters(dims, 2000)
-    return x[1000:], [f"test-{i}" for i in range(1000)], [str(k) for k in labels[1000:].tolist()]
+    ids = tuple(f"test-{i}" for i in range(1000))
+    return Examples(x[1000:], labels[1000:], NAMES, ids=ids, name="test")
 
 
 @pytest.mark.parametrize("dims", [10, 50, 384])
@@ -93,22 +100,61 @@ def test_planted_outliers_are_found() -> None:
     assert found.outlier_score[1000:].min() > np.quantile(found.outlier_score[:1000], 0.99)
 
 
+def with_leaks(x: Tensor, leaked: list[int]) -> Examples:
+    """The other half, and copies of some examples of this one, all called j."""
+    other = other_half(x.shape[1])
+    return Examples(
+        torch.cat([other.inputs[:], copies(x, leaked)]),
+        torch.cat([other.labels, torch.full((len(leaked),), 9)]),
+        NAMES,
+        ids=(*(other.ids or ()), *(f"copy of {i}" for i in leaked)),
+        name="test",
+    )
+
+
 def test_leaks_are_found_with_the_id_and_label_they_have_there() -> None:
     x, labels = clusters(50)
-    there, ids, names = other_half(50)
     leaked = list(range(100, 110))
-    other = OtherSplit(
-        torch.cat([there, copies(x, leaked)]),
-        [*ids, *(f"copy of {i}" for i in leaked)],
-        [*names, *["cat"] * 10],
-    )
-    found = find(labels, 10, x, against=other, quiet=True)
+    found = find(labels, 10, x, with_leaks(x, leaked), quiet=True)
     assert found.in_other_split is not None
     assert found.label_in_other_split is not None
     assert np.flatnonzero(found.in_other_split != "").tolist() == leaked
     assert found.in_other_split[105] == "copy of 105"
-    assert found.label_in_other_split[105] == "cat"
-    assert found.counts()["in_other_split"] == 10
+    assert found.label_in_other_split[105] == "j"
+
+
+def test_one_call_audits_labels_and_finds_the_rest_with_the_other_split_scaled_alike() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 2
+    x = 3 * labels[:, None] + torch.randn(60, 8, generator=generator)
+    scaled = Examples(1000 + 5 * x, labels, ("cat", "dog"), mean=(1000.0,), std=(5.0,))
+    other = Examples(1000 + 5 * x[:9], labels[:9], ("cat", "dog"), mean=(0.0,), std=(1.0,))
+    made = audit(scaled, against=other, quiet=True)
+    assert made.findings is not None
+    assert made.findings.counts()["in_other_split"] == 9
+    columns = made.columns()
+    assert columns["in_other_split"][8:10] == ["8", ""]
+    assert {"duplicate_of", "outlier_score", "rare_class"} < set(columns)
+
+
+def test_splits_that_cannot_be_compared_are_refused_before_the_fit() -> None:
+    x, labels = clusters(20)
+    these = Examples(x, labels, NAMES, name="train")
+    with pytest.raises(InputError, match=r"test has rows of shape \[50\], train of \[20\]"):
+        audit(these, against=other_half(50), quiet=True)
+    texts = Examples(x, labels, NAMES, notes=("texts encoded by TF-IDF and SVD",))
+    with pytest.raises(InputError, match="name an encoder"):
+        audit(these, against=texts, quiet=True)
+    with pytest.raises(InputError, match="must be embedded data"):
+        audit(these, against=3, quiet=True)
+
+
+def test_predictions_alone_tell_of_rare_classes_only() -> None:
+    _, labels = clusters(2)
+    p = torch.nn.functional.one_hot(labels, 10) * 0.5 + 0.05
+    made = audit(probabilities=p, labels=labels, quiet=True)
+    assert made.findings is not None
+    assert list(made.findings.counts()) == ["in_rare_classes"]
 
 
 def test_classes_with_less_than_a_tenth_of_an_even_share_are_rare() -> None:

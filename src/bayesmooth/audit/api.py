@@ -9,9 +9,10 @@ import torch
 
 from bayesmooth.audit.encoders import Encoder
 from bayesmooth.audit.evidence import Evidence, check_labels
+from bayesmooth.audit.findings import Findings, check_other_split, find
 from bayesmooth.audit.inputs import Columns, open_source
 from bayesmooth.audit.scores import AXES, SCORES, ambiguity_threshold, quadrants, threshold
-from bayesmooth.audit.sources import How, gather
+from bayesmooth.audit.sources import How, embeddings_of, gather
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
@@ -37,6 +38,7 @@ def audit(
     features: Sequence[str] | None = None,
     encoder: Encoder = None,
     cache: str | Path | None = None,
+    against: Any = None,
     out_of_sample: str = "none",
     folds: int = 5,
     score: str = "root_margin",
@@ -55,6 +57,8 @@ def audit(
     In a table `label`, `clean_label`, `text`, `image`, `id` and `features` name columns. Texts and pictures are
     embedded by `encoder`: the best that is installed, "plain", the name or path of a model, or a function from a
     batch to rows of numbers; `cache` is the folder where embeddings are kept.
+
+    `against` is another split, the test set say, given as `source` is: the audit tells which examples it holds too.
 
     `out_of_sample` says how an example is kept from vouching for its own label: `none` (a variational fit
     memorises little, and this finds the most; see docs/audit.md), `loo` (leave-one-out from the posterior, no
@@ -92,11 +96,16 @@ def audit(
         labels=labels,
         class_names=class_names,
     )
+    other = None
+    if against is not None:
+        other = check_other_split(open_source(against, columns), subject.examples)
     evidence = subject.evidence(How(out_of_sample, folds, samples, seed, batch_size, quiet))
     names = tuple(class_names or map(str, range(evidence.probabilities.shape[1])))
     if subject.examples is not None:
         names = subject.examples.class_names
-    return tabulate(evidence, names, subject.examples, score, time.perf_counter() - start)
+    found = find(evidence.labels, len(names), embeddings_of(subject), other, quiet=quiet)
+    seconds = time.perf_counter() - start
+    return tabulate(evidence, names, subject.examples, score, seconds, found)
 
 
 def tabulate(
@@ -105,6 +114,7 @@ def tabulate(
     examples: Examples | None,
     score: str,
     seconds: float,
+    findings: Findings | None = None,
 ) -> Audit:
     """The evidence as a ranked table."""
     check_labels(evidence.labels, class_names)
@@ -143,6 +153,7 @@ def tabulate(
         summary=summary,
         axis_names=AXES if evidence.noise is not None else (ENTROPY, AXES[1]),
         examples=examples,
+        findings=findings,
     )
 
 

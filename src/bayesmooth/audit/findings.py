@@ -5,7 +5,7 @@ Distances are those between embeddings of length one: 0 for the same direction, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesmooth.audit.neighbours import nearest
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
 
 Array = NDArray[Any]
 
@@ -22,6 +24,8 @@ CLOSE = 0.25  # of the usual distance to the nearest neighbour: closer are near 
 CHANCE = 0.001  # of the examples may be that close by chance, which in few dimensions asks for less than CLOSE
 ROUNDING = 1e-3  # what float32 makes of the distance 0
 FENCE = 2.0  # interquartile ranges above the upper quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
+MOST = 100_000  # examples whose neighbours are looked for, if nobody has done so
+TEXT_FITTED = "TF-IDF"  # in the note of an encoder that is fitted to the texts themselves
 RARE = 0.1  # of an even share of the examples: classes with less are rare
 
 
@@ -68,27 +72,18 @@ class Findings:
         return table
 
 
-@dataclass(frozen=True, eq=False)
-class OtherSplit:
-    """The examples that must not occur in the audited ones: a test set, say."""
-
-    embeddings: Tensor
-    ids: Sequence[str]
-    labels: Sequence[str]
-    """Class names."""
-
-
 def find(
     labels: Tensor,
     classes: int,
     embeddings: Tensor | None = None,
+    against: Examples | None = None,
     neighbours: tuple[Tensor, Tensor] | None = None,
-    against: OtherSplit | None = None,
     quiet: bool = False,
 ) -> Findings:
     """Everything that the labels, and the embeddings (N, D) if there are any, can tell.
 
-    `neighbours` are what `nearest` returns, if it was called already.
+    `against` are examples that must not occur among these: the test set of a training set, embedded alike.
+    `neighbours` are what `nearest` returns for the embeddings, if it was called already.
 
     >>> x = torch.eye(4)[[0, 1, 2, 3, 3]]
     >>> find(torch.tensor([0, 0, 1, 1, 0]), 2, x).counts()["near_duplicates_with_different_labels"]
@@ -96,31 +91,62 @@ def find(
     """
     given = labels.numpy()
     rare = rare_classes(given, classes)[given]
-    if embeddings is None or len(given) < 3:
+    if embeddings is None or len(given) < 3 or (neighbours is None and len(given) > MOST):
         return Findings(rare_class=rare)
     if neighbours is None:
         neighbours = nearest(embeddings, min(NEIGHBOURS, len(given) - 1), quiet=quiet)
     index, similarity = (part[:, :NEIGHBOURS].numpy() for part in neighbours)
-    distance, lengths = distances(similarity), _lengths(embeddings)
+    distance = distances(similarity)
     closest = duplicate_distance(distance)
-    first = near_duplicates(index, distance, lengths, closest)
-    copies = other_labels = None
-    if against is not None:
-        there, alike = (
-            part[:, 0].numpy() for part in nearest(embeddings, 1, against.embeddings, quiet=quiet)
-        )
-        leaked = distances(alike) < closest
-        leaked &= _as_long(lengths, _lengths(against.embeddings)[there], closest)
-        copies = np.where(leaked, np.array(against.ids, object)[there], "")
-        other_labels = np.where(leaked, np.array(against.labels, object)[there], "")
+    first = near_duplicates(index, distance, _lengths(embeddings), closest)
+    copies, labels_there = (
+        (None, None) if against is None else leaks(embeddings, against, closest, quiet)
+    )
     return Findings(
         rare_class=rare,
         duplicate_of=first,
         conflicting=with_different_labels(first, given),
         outlier_score=outlier_scores(distance),
         in_other_split=copies,
-        label_in_other_split=other_labels,
+        label_in_other_split=labels_there,
     )
+
+
+def leaks(
+    embeddings: Tensor, other: Examples, closest: float, quiet: bool = False
+) -> tuple[Array, Array]:
+    """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
+    theirs = rows_of(other)
+    there, similarity = (part[:, 0].numpy() for part in nearest(embeddings, 1, theirs, quiet=quiet))
+    leaked = distances(similarity) < closest
+    leaked &= _as_long(_lengths(embeddings), _lengths(theirs)[there], closest)
+    ids = np.array(other.ids or [*map(str, range(len(other)))], object)
+    labels = np.array(other.class_names, object)[other.labels.numpy()]
+    return np.where(leaked, ids[there], ""), np.where(leaked, labels[there], "")
+
+
+def rows_of(examples: Examples) -> Tensor:
+    """The embeddings of examples, one row each."""
+    return examples.batch(torch.arange(len(examples))).flatten(1)
+
+
+def check_other_split(other: Any, examples: Examples | None) -> Examples:
+    """The other split, scaled as these examples are; or an error where the two cannot be compared."""
+    if not isinstance(other, Examples) or examples is None:
+        raise InputError(
+            "against: must be embedded data, and so must what is audited: a file, a table, an Examples"
+        )
+    if other.input_shape != examples.input_shape:
+        raise InputError(
+            f"against: {other.name} has rows of shape {list(other.input_shape)}, {examples.name} of "
+            f"{list(examples.input_shape)}; both must come from the same encoder or have the same columns"
+        )
+    if any(TEXT_FITTED in note for note in other.notes):
+        raise InputError(
+            f"against: {other.name} and {examples.name} are texts encoded by TF-IDF, each its own way; name an encoder "
+            "(--encoder), or pip install 'bayesmooth[embed]'"
+        )
+    return replace(other, mean=examples.mean, std=examples.std)
 
 
 def distances(similarity: Array) -> Array:

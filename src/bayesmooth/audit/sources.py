@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bayesmooth.audit.embeddings import audit_embeddings
 from bayesmooth.audit.evidence import Evidence, check_labels, check_probabilities
+from bayesmooth.audit.findings import rows_of
 from bayesmooth.audit.networks import as_posterior, audit_network
 from bayesmooth.data import Examples
 from bayesmooth.data.table import encode, names_of, plain
@@ -128,6 +129,18 @@ def gather(
     if subject.examples is not None:
         check_labels(subject.examples.labels, subject.examples.class_names)
     return subject
+
+
+def embeddings_of(subject: Subject) -> Tensor | None:
+    """The rows in which neighbours are looked for, where a subject has any."""
+    examples = subject.examples
+    if examples is None or isinstance(subject, Network) or examples.input_shape == (0,):
+        return None
+    if (
+        isinstance(subject, Predicted) and examples.predicted is None
+    ):  # its rows are the predictions
+        return None
+    return rows_of(examples)
 
 
 def check_order(probabilities: Tensor, labels: Tensor, class_names: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from bayesmooth.audit.table import Audit
 from bayesmooth.errors import InputError
 
 COLUMNS = ("label", "clean_label", "text", "image", "id", "features", "class_names")
-HOW = ("labels", "encoder", "cache")
+HOW = ("labels", "encoder", "cache", "against")
 
 
 def audit(arguments: Namespace) -> int:
@@ -81,6 +81,7 @@ def audit_arguments(parser: ArgumentParser) -> None:
         type=Path,
         help="of embeddings (default: $BAYESMOOTH_CACHE, or the system's)",
     )
+    add("--against", metavar="FILE", type=Path, help="another split: what it holds too is told")
     add("--out-of-sample", choices=WAYS, default="none", help="default: none")
     add("--folds", type=int, help="cross-fit with so many folds instead")
     add("--score", choices=list(SCORES), default="root_margin", help="default: root_margin")
