@@ -69,6 +69,7 @@ def test_duplicates_with_different_labels_are_told_apart() -> None:
     )
     assert found.conflicting is not None
     assert np.flatnonzero(found.conflicting).tolist() == [1, 1001]
+    assert str(found).startswith("6 near duplicates (2 with different labels)")
 
 
 def test_many_copies_of_one_example_are_one_group() -> None:
@@ -155,6 +156,7 @@ def test_predictions_alone_tell_of_rare_classes_only() -> None:
     made = audit(probabilities=p, labels=labels, quiet=True)
     assert made.findings is not None
     assert list(made.findings.counts()) == ["in_rare_classes"]
+    assert str(made.findings) == "nothing"
 
 
 def test_classes_with_less_than_a_tenth_of_an_even_share_are_rare() -> None:

@@ -243,12 +243,18 @@ def test_names_of_classes_are_never_cut_on_cards(reader: Reader) -> None:
             assert reader.js(cut) == 0, (phone, name)
 
 
-def test_header_shows_the_interval_and_the_warning(reader: Reader) -> None:
+def test_header_shows_the_interval_the_warning_and_the_notes(reader: Reader) -> None:
     reader.open("plain")
     assert "An estimated 10 % of all labels" in reader.text("#lead").replace("\u00a0", " ")
     assert not reader.find("#warning").is_displayed()
-    summary = {"noise_rate_interval": (0.06, 0.09), "warning": "The input is probably wrong."}
+    assert not reader.find("#remarks").is_displayed()
+    summary = {
+        "noise_rate_interval": (0.06, 0.09),
+        "warning": "The input is probably wrong.",
+        "notes": ["column 'Unnamed: 0' is left out"],
+    }
     reader.open("warned", summary=summary)
+    assert reader.find("#remarks").text == "Column 'Unnamed: 0' is left out."
     assert "6.0 % to 9.0 %" in reader.text("#lead").replace("\u00a0", " ")
     assert reader.find("#warning").text == summary["warning"]
 

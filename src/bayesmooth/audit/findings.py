@@ -59,6 +59,15 @@ class Findings:
             found["in_other_split"] = int((self.in_other_split != "").sum())
         return found
 
+    def __str__(self) -> str:
+        """What was found, in one line."""
+        found = self.counts()
+        conflicting = found.pop("near_duplicates_with_different_labels", 0)
+        parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in found.items() if count]
+        if conflicting:
+            parts[0] += f" ({conflicting:,} with different labels)"
+        return ", ".join(parts) or "nothing"
+
     def columns(self, ids: Sequence[str]) -> dict[str, list[Any]]:
         """The findings as columns of the table, with ids for positions."""
         table: dict[str, list[Any]] = {}

@@ -167,6 +167,8 @@ def _print(made: Audit, count: int) -> None:
         print(f"note: {note}")
     print(repr(made).removeprefix("Audit(").removesuffix(")"))
     print(f"{made.summary['method']}, {made.summary['seconds']} s")
+    if made.findings is not None:
+        print(f"also found: {made.findings}")
     rows = made.top(count)
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:

@@ -109,6 +109,7 @@ def _payload(
         "quadrants": list(QUADRANTS),
         "findings": _findings(audit),
         "precision": _precision(audit),
+        "notes": [str(note) for note in audit.summary.get("notes", ())],
         "summary": {key: _plain(v) for key, v in audit.summary.items() if not isinstance(v, list)},
         "thumbnails": None if thumbnails is None else thumbnails.payload(),
     }

@@ -207,6 +207,8 @@ function buildLead() {
   const { warning } = audit.summary;
   const words = [noiseWords(), contradictedCount ? 'The most suspicious come first; some are mistakes of the model.' : '', truthWords()];
   byId('lead').textContent = words.filter(Boolean).join(' ');
+  byId('remarks').hidden = audit.notes.length === 0;
+  byId('remarks').textContent = audit.notes.map((note) => `${capital(note)}.`).join(' ');
   byId('warning').hidden = !warning;
   byId('warning').textContent = warning ?? '';
   byId('start').hidden = contradictedCount === 0;
