@@ -3,11 +3,13 @@ import io
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import Decision, apply_decisions, clean, read_decisions
+from bayesmooth.audit.inputs import read_arrow
 from bayesmooth.errors import InputError
 
 HEADER = "id,given,decision,new_label\n"
@@ -143,3 +145,143 @@ def test_missing_files_and_wrong_headers_are_named(labels: Path, tmp_path: Path)
         InputError, match="first line 'id;given'; must be id,given,decision,new_label"
     ):
         read_decisions(decisions_file(tmp_path, "", header="id;given\n"))
+
+
+DECIDED = "0,cat,relabel,dog\n2,dog,ambiguous,\n"
+
+
+def test_only_the_label_changes_in_a_csv_and_no_other_byte(tmp_path: Path) -> None:
+    text = '\ufeff"kind";note; x\r\n cat ;"a;b";1,50\r\n"dog";"a ""b""";2\r\n\r\ndog;  ;003\r\n'
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    decisions = decisions_file(tmp_path, "0,cat,relabel,dog\n1,dog,relabel,cat\n")
+    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="kind")
+    expected = text.replace(" cat ;", " dog ;").replace('"dog";"a', '"cat";"a')
+    assert (tmp_path / "out.csv").read_bytes() == expected.encode()
+    clean(tmp_path / "t.csv", decisions_file(tmp_path, "1,dog,ambiguous,\n"), tmp_path / "out.csv",
+          label="kind", drop_ambiguous=True)  # fmt: skip
+    assert (tmp_path / "out.csv").read_bytes().decode() == text.replace(
+        '"dog";"a ""b""";2\r\n\r\n', ""
+    )
+
+
+def test_a_label_with_a_separator_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('label,x\ncat,1\n"dog, ""big""",2\n')
+    decisions = decisions_file(tmp_path, '0,cat,relabel,"dog, ""big"""\n')
+    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == 'label,x\n"dog, ""big""",1\n"dog, ""big""",2\n'
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=6)] * 2), min_size=1),
+    st.data(),
+)
+def test_any_csv_that_python_writes_is_cleaned(
+    tmp_path_factory: pytest.TempPathFactory, cells: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    labels = data.draw(
+        st.lists(st.sampled_from(["cat", "dog"]), min_size=len(cells), max_size=len(cells))
+    )
+    rows = [[a, label, b] for (a, b), label in zip(cells, labels, strict=True)]
+    with open(folder / "t.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["first,", "label", "last"], *rows])
+    at = data.draw(st.integers(0, len(rows) - 1))
+    other = {"cat": "dog", "dog": "cat"}[labels[at]]
+    decisions = decisions_file(folder, f"{at},{labels[at]},relabel,{other}\n")
+    clean(folder / "t.csv", decisions, folder / "out.csv", class_names=("cat", "dog"))
+    with open(folder / "out.csv", encoding="utf-8", newline="") as file:
+        _, *made = csv.reader(file)
+    assert made == [[a, other if i == at else label, b] for i, (a, label, b) in enumerate(rows)]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_an_npz_comes_back_as_an_npz(tmp_path: Path, packed: bool) -> None:
+    arrays = {
+        "embeddings": np.arange(6.0).reshape(3, 2), "labels": np.array([0, 1, 1], np.int32),
+        "class_names": np.array(["cat", "dog", "emu"]), "about": np.array(3),
+    }  # fmt: skip
+    (np.savez_compressed if packed else np.savez)(tmp_path / "e.npz", **arrays)
+    decisions = decisions_file(tmp_path, DECIDED.replace("relabel,dog", "relabel,emu"))
+    clean(tmp_path / "e.npz", decisions, tmp_path / "out.npz", drop_ambiguous=True)
+    made = np.load(tmp_path / "out.npz")
+    assert (made["labels"].tolist(), made["labels"].dtype) == ([2, 1], np.int32)
+    assert made["embeddings"].tolist() == [[0, 1], [2, 3]]
+    assert made["class_names"].tolist() == [
+        "cat",
+        "dog",
+        "emu",
+    ]  # three classes, not three examples
+    assert made["about"] == 3
+    sizes = [(tmp_path / name).stat().st_size for name in ("e.npz", "out.npz")]
+    assert sizes[1] <= sizes[0]
+
+
+def test_an_array_of_labels_comes_back_as_one(tmp_path: Path) -> None:
+    np.save(tmp_path / "y.npy", np.array(["cat", "dog", "dog"]))
+    clean(tmp_path / "y.npy", decisions_file(tmp_path, DECIDED), tmp_path / "out.npy")
+    assert np.load(tmp_path / "out.npy").tolist() == ["dog", "dog", "dog"]
+
+
+def test_parquet_keeps_its_types(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    kinds = arrow.array(["cat", "dog", "dog"]).dictionary_encode()
+    table = arrow.table(
+        {"v": [[1.0], [2.0], [3.0]], "kind": kinds, "stars": arrow.array([1, 5, 5], arrow.int8())}
+    )
+    parquet.write_table(table, tmp_path / "t.parquet")
+    clean(tmp_path / "t.parquet", decisions_file(tmp_path, DECIDED), tmp_path / "out.parquet",
+          label="kind", drop_ambiguous=True)  # fmt: skip
+    made = parquet.read_table(tmp_path / "out.parquet")
+    assert made.schema.equals(table.schema)
+    assert made["kind"].to_pylist() == ["dog", "dog"]
+    decisions = decisions_file(tmp_path, "0,1,relabel,5\n")
+    clean(tmp_path / "t.parquet", decisions, tmp_path / "out.parquet", label="stars")
+    made = parquet.read_table(tmp_path / "out.parquet")
+    assert made.schema.equals(table.schema)
+    assert made["stars"].to_pylist() == [5, 5, 5]
+
+
+@pytest.mark.parametrize("top", ["", "train"])
+def test_a_folder_of_pictures_comes_back_with_the_pictures_moved(tmp_path: Path, top: str) -> None:
+    photos, out = tmp_path / "photos", tmp_path / "out"
+    for name in ("cat/1.png", "cat/a/2.png", "dog/1.png", "dog/3.png"):
+        (photos / top / name).parent.mkdir(parents=True, exist_ok=True)
+        (photos / top / name).write_text(name)
+    (photos / "README").write_text("mine")
+    rows = "cat/1.png,cat,relabel,dog\ncat/a/2.png,cat,relabel,dog\ndog/3.png,dog,ambiguous,\n"
+    clean(photos, decisions_file(tmp_path, rows), out, drop_ambiguous=True)
+    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    start = f"{top}/" if top else ""
+    assert found == {"README", f"{start}dog/1.png", f"{start}dog/cat-1.png", f"{start}dog/a/2.png"}
+    assert (out / top / "dog" / "cat-1.png").read_text() == "cat/1.png"
+    assert (photos / top / "cat" / "1.png").exists()
+    for place, message in (
+        (out, "is there already"),
+        (photos / "new", "lies in the folder that is read"),
+    ):
+        with pytest.raises(InputError, match=message):
+            clean(photos, decisions_file(tmp_path, rows), place)
+
+
+def test_a_hugging_face_data_set_comes_back_as_one(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"text": ["a", "b", "c"], "label": arrow.array([0, 1, -1], arrow.int64())})
+    folder = tmp_path / "set"
+    folder.mkdir()
+    with arrow.ipc.new_stream(folder / "data-00000-of-00001.arrow", table.schema) as stream:
+        stream.write_table(table)
+    state = '{"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": "train"}'
+    (folder / "state.json").write_text(state)
+    names = '{"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}'
+    (folder / "dataset_info.json").write_text(names)
+    clean(folder, decisions_file(tmp_path, "0,cat,relabel,dog\n"), tmp_path / "out")
+    made = read_arrow(tmp_path / "out")
+    assert made.schema.equals(table.schema)
+    assert made["label"].to_pylist() == [1, 1, -1]
+    assert (tmp_path / "out" / "dataset_info.json").read_text() == names
+
+
+def test_a_place_that_does_not_exist_is_named_before_the_work(labels: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="its folder does not exist"):
+        clean(labels, decisions_file(tmp_path, "a,cat,keep,\n"), tmp_path / "no" / "out.csv")

@@ -1,0 +1,347 @@
+"""Whatever a data set is kept in: the wrong labels are found, and what cannot work is refused before the work."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bayesmooth.audit import Audit, audit
+from bayesmooth.audit.inputs import Columns, open_source
+from bayesmooth.cli import main
+from bayesmooth.errors import InputError
+
+pandas = pytest.importorskip("pandas")
+arrow = pytest.importorskip("pyarrow")
+pil = pytest.importorskip("PIL.Image")
+
+COUNT, WRONG = 60, {4, 17}
+TRUE = np.arange(COUNT) % 2
+GIVEN = np.where(np.isin(np.arange(COUNT), list(WRONG)), 1 - TRUE, TRUE)
+NAMES = np.array(["bad", "good"])
+TEXTS = [f"{'a lovely good film' if y else 'an awful bad film'} no {i}" for i, y in enumerate(TRUE)]
+X = np.random.default_rng(0).normal(size=(COUNT, 3)) + 6 * TRUE[:, None]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BAYESMOOTH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def frame() -> Any:
+    return pandas.DataFrame({"x": X[:, 0], "y": X[:, 1], "label": NAMES[GIVEN]})
+
+
+def worst(made: Audit) -> set[str]:
+    return {row["id"] for row in made.top(len(WRONG))}
+
+
+def run(source: Any, **options: Any) -> Audit:
+    return audit(source, quiet=True, **options)
+
+
+WRONG_IDS = {str(i) for i in WRONG}
+
+
+def test_a_data_frame_an_arrow_table_and_their_files_give_the_same_audit(
+    frame: Any, tmp_path: Path
+) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    ranked = run(frame).order.tolist()
+    for source in (arrow.Table.from_pandas(frame), tmp_path / "t.csv", str(tmp_path / "t.parquet")):
+        made = run(source)
+        assert (worst(made), made.order.tolist()) == (WRONG_IDS, ranked)
+
+
+def test_row_numbers_change_nothing_and_are_named(frame: Any, tmp_path: Path) -> None:
+    frame.sort_values("label").to_csv(
+        tmp_path / "t.csv"
+    )  # pandas writes its index as the first column
+    rows = pandas.read_csv(tmp_path / "t.csv").drop(columns="Unnamed: 0")
+    with_numbers, without = run(tmp_path / "t.csv"), run(rows)
+    np.testing.assert_allclose(with_numbers.disagreement, without.disagreement)
+    assert "'Unnamed: 0' (row numbers)" in with_numbers.summary["notes"][0]
+    assert without.summary["notes"] == []
+
+
+def test_the_scale_of_a_column_changes_nothing(frame: Any) -> None:
+    other = frame.assign(x=1e6 * frame["x"] - 3e9)
+    np.testing.assert_allclose(run(other).disagreement, run(frame).disagreement, atol=1e-5)
+
+
+def test_labels_may_be_words_bytes_or_in_a_series() -> None:
+    for labels in (NAMES[GIVEN], NAMES[GIVEN].astype("S"), pandas.Series(NAMES[GIVEN])):
+        made = audit(embeddings=pandas.DataFrame(X), labels=labels, quiet=True)
+        assert (made.class_names, worst(made)) == (("bad", "good"), WRONG_IDS)
+
+
+def test_rows_without_a_label_are_left_out_and_counted(frame: Any) -> None:
+    frame.loc[[0, 9], "label"] = [None, "NA"]
+    made = run(frame)
+    assert (len(made), made.class_names, worst(made)) == (COUNT - 2, ("bad", "good"), WRONG_IDS)
+    assert made.summary["notes"] == [f"2 of {COUNT} rows have no label and are left out"]
+
+
+def test_texts_in_a_table_are_embedded(frame: Any, tmp_path: Path) -> None:
+    frame.assign(review=TEXTS, stars=np.where(GIVEN, 5, 1)).drop(columns="label").to_csv(
+        tmp_path / "reviews.csv", index=False
+    )
+    made = run(tmp_path / "reviews.csv", text="review", label="stars", encoder="plain")
+    assert (made.class_names, worst(made)) == (("1", "5"), WRONG_IDS)
+    assert "TF-IDF" in made.summary["notes"][-1]
+    assert "weak" in made.summary["notes"][-1]
+    assert made.examples is not None
+    assert made.examples.meta == {"text": TEXTS}
+
+
+def test_a_table_of_texts_alone_needs_no_word_on_which_column_they_are_in() -> None:
+    made = run(pandas.DataFrame({"review": TEXTS, "target": GIVEN}), encoder="plain")
+    assert worst(made) == WRONG_IDS
+    assert "learned from the texts in column 'review'" in made.summary["notes"]
+
+
+def test_a_column_of_vectors_is_learned_from_as_it_is(tmp_path: Path) -> None:
+    rows = pandas.DataFrame({"embedding": list(X), "n": range(COUNT), "label": NAMES[GIVEN]})
+    rows.to_parquet(tmp_path / "t.parquet")
+    made = run(tmp_path / "t.parquet")
+    arrays = audit(embeddings=X.astype(np.float32), labels=GIVEN, quiet=True)
+    np.testing.assert_allclose(made.disagreement, arrays.disagreement, atol=1e-6)
+
+
+def test_a_folder_of_parquet_files_is_one_table(frame: Any, tmp_path: Path) -> None:
+    frame[:25].to_parquet(tmp_path / "part-0.parquet")
+    frame[25:].to_parquet(tmp_path / "part-1.parquet")
+    np.testing.assert_allclose(run(tmp_path).disagreement, run(frame).disagreement)
+
+
+def test_labels_may_lie_beside_an_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", NAMES[GIVEN])
+    assert worst(run(tmp_path / "x.npy", labels=tmp_path / "y.npy")) == WRONG_IDS
+    command = ["audit", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.npy"), "--quiet"]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Reddish cats and bluish dogs, and one dog among the cats."""
+    rng = np.random.default_rng(0)
+    for i in range(24):
+        cat, folder = i % 2 == 0, "cat" if i % 2 == 0 or i == 5 else "dog"
+        pixels = rng.integers(0, 60, (20, 30, 3)) + np.array([180, 0, 0] if cat else [0, 0, 180])
+        (tmp_path / "photos" / folder).mkdir(parents=True, exist_ok=True)
+        pil.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / folder / f"{i}.png")
+    return tmp_path / "photos"
+
+
+def test_a_folder_of_pictures_is_embedded_and_shown(photos: Path, tmp_path: Path) -> None:
+    command = [
+        "audit",
+        str(photos),
+        "--encoder",
+        "plain",
+        "--out",
+        str(tmp_path / "out"),
+        "--quiet",
+    ]
+    assert main(command) == 0
+    summary = json.loads((tmp_path / "out" / "audit.json").read_text())
+    assert summary["top"][0] == "cat/5.png"
+    assert "colours and gradients" in summary["notes"][0]
+    assert (
+        "data:image" in (page := (tmp_path / "out" / "audit.html").read_text()) or "image/" in page
+    )
+
+
+def test_pictures_at_the_paths_of_an_npz_are_shown(photos: Path) -> None:
+    files = sorted(path.relative_to(photos.parent).as_posix() for path in photos.rglob("*.png"))
+    labels = [file.split("/")[1] for file in files]
+    rows = np.random.default_rng(0).normal(size=(24, 2))
+    np.savez(photos.parent / "e.npz", embeddings=rows, labels=labels, images=files)
+    examples = open_source(photos.parent / "e.npz")
+    shown = examples.pictures[torch.tensor([0, 23])]
+    assert (shown.shape, shown[0].float().mean((1, 2)).argmax()) == ((2, 3, 96, 96), 0)
+    np.savez(photos.parent / "e.npz", labels=labels, images=files)
+    assert run(photos.parent / "e.npz", encoder="plain").top(1)[0]["id"] == str(
+        files.index("photos/cat/5.png")
+    )
+
+
+def test_pictures_in_a_table_are_embedded(photos: Path) -> None:
+    files = sorted(path.relative_to(photos.parent).as_posix() for path in photos.rglob("*.png"))
+    table = pandas.DataFrame(
+        {"file": files, "label": [file.split("/")[1] for file in files], "id": files}
+    )
+    table.to_csv(photos.parent / "t.csv", index=False)
+    assert (
+        run(photos.parent / "t.csv", image="file", encoder="plain").top(1)[0]["id"]
+        == "photos/cat/5.png"
+    )
+
+
+def save_hugging_face(table: Any, features: dict[str, Any], path: Path, shards: int = 2) -> None:
+    """The layout of `datasets.Dataset.save_to_disk`."""
+    path.mkdir(parents=True)
+    size = -(-len(table) // shards)
+    files = [f"data-{k:05d}-of-{shards:05d}.arrow" for k in range(shards)]
+    for k, file in enumerate(files):
+        with arrow.ipc.new_stream(path / file, table.schema) as stream:
+            stream.write_table(table.slice(k * size, size))
+    (path / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": file} for file in files]})
+    )
+    (path / "dataset_info.json").write_text(json.dumps({"features": features}))
+
+
+FEATURES = {
+    "text": {"dtype": "string", "_type": "Value"},
+    "label": {"names": NAMES.tolist(), "_type": "ClassLabel"},
+}
+
+
+def test_a_hugging_face_data_set_on_disk_is_read_with_its_class_names(tmp_path: Path) -> None:
+    given = GIVEN.copy()
+    given[0] = -1  # not labelled
+    table = arrow.table({"text": TEXTS, "label": given})
+    save_hugging_face(table, FEATURES, tmp_path / "one")
+    made = run(tmp_path / "one", encoder="plain")
+    assert (made.class_names, worst(made), len(made)) == (("bad", "good"), WRONG_IDS, COUNT - 1)
+    for split in ("train", "test"):
+        save_hugging_face(table, FEATURES, tmp_path / "all" / split)
+    (tmp_path / "all" / "dataset_dict.json").write_text('{"splits": ["test", "train"]}')
+    made = run(tmp_path / "all", encoder="plain")
+    assert "this is the split 'train', of test, train" in made.summary["notes"]
+
+
+def test_a_data_set_that_the_library_itself_wrote_is_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    kinds = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=NAMES.tolist())}
+    rows = {"text": TEXTS, "label": GIVEN.tolist()}
+    made = datasets.Dataset.from_dict(rows, features=datasets.Features(kinds))
+    made.save_to_disk(tmp_path / "one", num_shards=3)
+    for source in (made, tmp_path / "one"):
+        assert worst(run(source, encoder="plain")) == WRONG_IDS
+
+
+def test_pictures_in_a_hugging_face_data_set_are_embedded(photos: Path, tmp_path: Path) -> None:
+    files = sorted(photos.rglob("*.png"))
+    rows = [{"bytes": file.read_bytes(), "path": file.name} for file in files]
+    table = arrow.table(
+        {"image": rows, "label": [int(file.parent.name == "dog") for file in files]}
+    )
+    features = {
+        "image": {"_type": "Image"},
+        "label": {"names": ["cat", "dog"], "_type": "ClassLabel"},
+    }
+    save_hugging_face(table, features, tmp_path / "set")
+    made = run(tmp_path / "set", encoder="plain")
+    assert made.top(1)[0]["id"] == str(files.index(photos / "cat" / "5.png"))
+
+
+def never(batch: Any) -> Any:
+    raise AssertionError("the encoder was called before everything was checked")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": ["same"] * COUNT}, "the id 'same' stands more than once; .*--id"),
+        ({"label": ["one"] * COUNT}, "two at least"),
+        ({"label": ["one", *["two"] * (COUNT - 1)]}, "class 'one' has 1 example"),
+        ({"label": [None] * COUNT}, "no row has a label"),
+        ({"path": ["gone.png"] * COUNT}, "gone.png: no such picture"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_embedded(change: Any, message: str) -> None:
+    frame = pandas.DataFrame({"text": TEXTS, "label": NAMES[GIVEN]} | change)
+    with pytest.raises(InputError, match=message):
+        run(frame, text="text", encoder=never)
+
+
+def test_a_broken_picture_is_named_before_anything_is_embedded(photos: Path) -> None:
+    (photos / "dog" / "9.png").write_text("no picture")
+    with pytest.raises(InputError, match=r"dog/9\.png: not a picture that can be read"):
+        run(photos, encoder=never)
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    frame: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out"
+    assert main(["audit", str(tmp_path / "t.csv"), "--out", str(out), "--quiet"]) == 2
+    assert "no folder that can be written to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "kind"}, "no column 'kind'"),
+        ({"text": "review"}, "no column 'review'"),
+        ({"features": ["z"]}, "no column 'z' among the features"),
+        ({"id": "key"}, "no column 'key'"),
+    ],
+)
+def test_a_column_that_is_not_there_is_named(frame: Any, options: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run(frame, **options)
+
+
+def test_the_columns_are_named_alike_in_python_and_on_the_command_line(
+    frame: Any, tmp_path: Path
+) -> None:
+    frame = frame.rename(columns={"label": "kind"}).assign(
+        key=[f"row {i}" for i in range(COUNT)], z=0.5
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    out = tmp_path / "out"
+    names = ["--label", "kind", "--id", "key", "--features", "x,y"]
+    assert main(["audit", str(tmp_path / "t.csv"), *names, "--out", str(out), "--quiet"]) == 0
+    made = run(frame, label="kind", id="key", features=["x", "y"])
+    assert made.to_csv() == (out / "audit.csv").read_text()
+    assert worst(made) == {f"row {i}" for i in WRONG}
+
+
+SURE = np.where(TRUE[:, None] == [[0, 1]], 0.9, 0.1)
+THREE = np.eye(3)[np.arange(COUNT) % 3] * 0.7 + 0.1
+
+
+def test_probabilities_are_matched_by_the_names_of_their_columns(tmp_path: Path) -> None:
+    for before, after in (("", ""), ("p_", ""), ("", " (probability)")):
+        columns = {
+            f"{before}{name}{after}": SURE[:, k] for k, name in reversed([*enumerate(NAMES)])
+        }
+        table = pandas.DataFrame({"n": range(COUNT), **columns, "label": NAMES[GIVEN]})
+        assert worst(audit(probabilities=table, quiet=True)) == WRONG_IDS
+
+
+def test_probabilities_in_another_order_than_the_classes_are_refused() -> None:
+    labels = np.array(["ant", "bee", "cow"])[np.arange(COUNT) % 3]
+    with pytest.raises(
+        InputError,
+        match="agree with 0 of 60 labels as they stand, and with 60 in the order bee, cow",
+    ):
+        audit(probabilities=THREE[:, [1, 2, 0]], labels=labels, quiet=True)
+    named = pandas.DataFrame(THREE[:, [1, 2, 0]], columns=["bee", "cow", "ant"])
+    assert audit(probabilities=named, labels=labels, quiet=True).counts["clear"] == COUNT
+
+
+def test_labels_that_are_all_wrong_are_not_taken_for_another_order() -> None:
+    """Random labels agree with no order of the columns."""
+    labels = np.random.default_rng(0).integers(0, 3, COUNT)
+    assert len(audit(probabilities=THREE, labels=labels, quiet=True)) == COUNT
+
+
+def test_an_embedding_function_of_the_users_own_is_called_with_batches() -> None:
+    def length(texts: list[str]) -> Any:
+        return np.array([[t.count("good"), t.count("bad"), len(t)] for t in texts], np.float32)
+
+    frame = pandas.DataFrame({"text": TEXTS, "label": NAMES[GIVEN]})
+    examples = open_source(frame, Columns(text="text", encoder=length, quiet=True))
+    assert examples.inputs[:2].tolist() == length(TEXTS[:2]).tolist()
+    assert examples.notes == ("texts encoded by length",)
