@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt src/bayesmooth/_kernels.c
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs wheel clean
 
 demo: .venv/.demo
 	$(BIN)/bayesmooth demo --out out/demo
@@ -21,10 +21,13 @@ bench: .venv/.dev
 	$(BIN)/python -m benchmarks
 
 docs: .venv/.docs
-	$(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+
+wheel:
+	$(PYTHON) .ci/library.py
 
 clean:
-	rm -rf .venv build out site .mypy_cache .pytest_cache .ruff_cache .hypothesis src/bayesmooth/*.so src/*.egg-info
+	rm -rf .venv build dist out site .mypy_cache .pytest_cache .ruff_cache .hypothesis src/bayesmooth/*.so src/*.egg-info
 
 .venv/.demo: $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -26,6 +26,7 @@ NOT_THE_LIBRARY = (
     "test_examples",
     "test_house",
     "test_readme",
+    "test_release",
 )
 NEWER_TORCH = (
     "tests/optim/test_two_ranks.py",  # FSDP2 on the CPU

@@ -1,0 +1,81 @@
+"""A release could go out today: the metadata agree with the code, the README reads well on PyPI, the site builds."""
+
+import ast
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import bayesmooth
+
+ROOT = Path(__file__).parents[1]
+CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = CONFIGURATION["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def test_the_version_stands_in_one_place():
+    assert "version" in PROJECT["dynamic"]
+    assert importlib.metadata.version("bayesmooth") == bayesmooth.__version__
+    assert bayesmooth.__version__ in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_every_python_of_the_classifiers_is_tested_and_gets_a_wheel():
+    named = [line.rpartition(" :: ")[2] for line in PROJECT["classifiers"]]
+    versions = [name for name in named if re.fullmatch(r"3\.\d+", name)]
+    tested = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
+    assert versions
+    assert re.search(r"python: \[(.*?)\]", tested)[1] == ", ".join(f'"{v}"' for v in versions)
+    wheels = CONFIGURATION["tool"]["cibuildwheel"]["build"]
+    assert wheels == " ".join(f"cp{v.replace('.', '')}-*" for v in versions)
+
+
+def test_every_extra_that_a_message_names_exists():
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "require":
+                extra = [*node.args[1:], *(word.value for word in node.keywords)][0]
+                assert not isinstance(extra, ast.Constant) or extra.value in EXTRAS, path
+
+
+def test_links_of_the_readme_are_absolute_on_pypi():
+    spec = importlib.util.spec_from_file_location("setup_script", ROOT / "setup.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    text = script.absolute_links((ROOT / "README.md").read_text("utf-8"))
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    home = PROJECT["urls"]["Homepage"]
+    assert len(targets) > 10
+    assert all(target.startswith("https://") for target in targets)
+    assert (
+        f"![x]({home.replace('github.com', 'raw.githubusercontent.com')}/main/a.png)"
+        == script.absolute_links("![x](a.png)")
+    )
+    assert (
+        script.absolute_links("[x](a.md#b) [y](https://z)")
+        == f"[x]({home}/blob/main/a.md#b) [y](https://z)"
+    )
+
+
+def test_the_site_builds_and_every_public_name_is_in_the_reference(tmp_path):
+    pytest.importorskip("mkdocs")
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
+    reference = "".join(page.read_text("utf-8") for page in (tmp_path / "api").rglob("index.html"))
+    for name in bayesmooth.__all__:
+        assert re.search(rf'id="bayesmooth\.(\w+\.)*{name}"', reference), name
