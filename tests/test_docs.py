@@ -37,7 +37,6 @@ NOT_RUN = {
     "needs the benchmarks' data": 1,
     "a part of a program": 2,
     "has a test of its own": 1,
-    "needs the encoders": 5,
 }
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
     "optional-dependencies"
@@ -189,6 +188,7 @@ def test_what_a_page_shows_is_what_happens(
 ):
     shutil.copytree(files_at_hand, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BAYESMOOTH_CACHE", str(tmp_path / "cache"))
     session, printed = names_at_hand(), ""
     for block in blocks(page):
         if block.reason:
