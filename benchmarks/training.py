@@ -14,7 +14,7 @@ from bayesmooth.lab.executors import keep_freed_memory
 from bayesmooth.lab.loop import Loop, State, begin
 from benchmarks.harness import compare, table
 
-STEPS = 5  # a job
+STEPS = 5  # per job
 GOAL = 1.05
 CPU = torch.device("cpu")
 CASES = {

@@ -73,6 +73,31 @@ def test_evaluate_gives_the_figures_of_the_run_again(run, trained):
     assert "posterior is that of the last" in err
 
 
+def test_evaluate_says_that_a_run_is_not_finished(run, tmp_path, monkeypatch):
+    real = Loop.step
+
+    def stop(loop, batch):
+        real(loop, batch)
+        if loop.state.epoch == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "step", stop)
+        assert run("train", "digits-ivon", "--out", tmp_path / "run", *TINY)[0] == 130
+    code, out, err = run("evaluate", tmp_path / "run")
+    assert code == 0
+    assert err == (
+        f"{tmp_path / 'run'}: not finished (interrupted after 1 of 2 epochs); these are its figures so far\n"
+    )
+    assert "accuracy" in out
+
+
+def test_an_unknown_recipe_gets_the_nearest_three(run):
+    code, _, err = run("train", "cifar10-ivon")
+    assert code == 2
+    assert err.count("'") == 6, err
+
+
 def test_a_refused_recipe_leaves_its_directory_free(run, tmp_path):
     place = tmp_path / "run"
     code, _, err = run("train", "digits-ivon", "--out", place, *TINY, "--set", "optimizer.lr=-1")

@@ -68,7 +68,7 @@ def test_a_passing_look_at_the_lock_holds_nobody_off(tmp_path):
             assert files.is_locked(tmp_path)
 
 
-def test_a_line_that_is_no_record_is_told_with_its_number(tmp_path):
+def test_a_line_that_is_no_record_is_refused_with_its_number(tmp_path):
     path = tmp_path / "metrics.jsonl"
     for damage in (b"garbage", b"3", b"\xff\x00", b"[]"):
         path.write_bytes(b'{"epoch": 1}\n' + damage + b"\n")

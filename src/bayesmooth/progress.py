@@ -34,10 +34,10 @@ def track(
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    with bar(total or 0, description=description, quiet=quiet) as shown:
+    with bar(total or 0, description=description, quiet=quiet) as shown_bar:
         for done, item in enumerate(items, start=1):
             yield item
-            shown.update(done)
+            shown_bar.update(done)
 
 
 @contextmanager
@@ -72,12 +72,12 @@ class _Plain:
     def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
         if (now := time.monotonic()) - self.drawn >= self.every:
             self.drawn = now
-            shown = [f"{title or self.description} {done}/{self.total or '?'}"]
-            shown += [f"{name} {value}" for name, value in numbers().items()]
+            parts = [f"{title or self.description} {done}/{self.total or '?'}"]
+            parts += [f"{name} {value}" for name, value in numbers().items()]
             if self.total and done > self.first:
                 rest = (now - self.start) / (done - self.first) * (self.total - done)
-                shown.append(f"{format_duration(rest)} left")
-            self.line(" · ".join(shown))
+                parts.append(f"{format_duration(rest)} left")
+            self.line(" · ".join(parts))
 
     def line(self, text: str) -> None:
         print(text, file=self.stream, flush=True)

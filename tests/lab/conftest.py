@@ -17,7 +17,7 @@ TINY = {
 
 @pytest.fixture
 def tiny():
-    """Make a recipe of seconds on the digits: 96 examples, 5 batches an epoch; `section={…}` adds to it."""
+    """Make a recipe of seconds on the digits: 96 examples, 5 batches per epoch; `section={…}` adds to it."""
 
     def make(**sections):
         tree = {name: dict(content) for name, content in TINY.items()}

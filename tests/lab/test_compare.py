@@ -1,5 +1,10 @@
-from bayesmooth.lab import Run
-from bayesmooth.lab.compare import compare_runs, draw_curves
+import os
+
+import pytest
+
+from bayesmooth.cli import main
+from bayesmooth.lab import Run, train
+from bayesmooth.lab.compare import WIDTH, compare_runs, draw_curves, format_epoch
 
 
 def test_runs_of_one_name_in_two_folders_stay_two(tiny, tmp_path):
@@ -11,3 +16,24 @@ def test_runs_of_one_name_in_two_folders_stay_two(tiny, tmp_path):
     assert [row["run"] for row in compare_runs(runs)] == called
     draw_curves(runs, tmp_path / "plot.svg")
     assert (tmp_path / "plot.svg").read_text().count("<!-- /") == 2  # each label is a comment there
+
+
+def test_a_run_whose_metrics_were_cut_is_shown_as_damaged_and_without_figures(
+    tiny, tmp_path, capsys
+):
+    run = train(tiny(), tmp_path / "run", quiet=True)
+    os.truncate(run.path / "metrics.jsonl", (run.path / "metrics.jsonl").stat().st_size // 2)
+    (row,) = compare_runs([run])
+    assert row == {"run": "run", "status": "damaged", "epoch": None, "time": None}
+    assert main(["compare", str(run.path)]) == 0
+    assert f"{run.path}: damaged; `bayesmooth resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_the_line_of_an_epoch_fits_a_terminal(averaged):
+    figures = ["validation.accuracy", "test.accuracy", "memorised", "train.accuracy", "train.loss"]
+    record = dict.fromkeys([*figures, *["averaged.accuracy"] * averaged], 0.123)
+    line = format_epoch({"epoch": 100, **record}, 200)
+    assert len(line) <= WIDTH == 80
+    assert "memorised 12.3 %" in line
+    assert ("averaged" in line) == averaged

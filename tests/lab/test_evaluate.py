@@ -1,10 +1,15 @@
+import json
+
 import pytest
 import torch
 from torch import nn
 
+from bayesmooth.cli import main
 from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
+from bayesmooth.lab import Recipe, prepare, train
 from bayesmooth.lab.evaluate import evaluate, probabilities
-from bayesmooth.posterior import Posterior
+from bayesmooth.posterior import Posterior, recompute_batchnorm
 
 
 @pytest.fixture
@@ -78,3 +83,65 @@ def test_each_draw_is_made_once_and_the_tick_comes_with_the_weights_back(
     probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, tick=tick)
     assert drawn == [0, 0, 1, 1]  # mirrored pairs
     assert ticks == [True] * 4
+
+
+NORMED = {
+    "model": {"name": "mlp", "hidden": [16], "batchnorm": True},
+    "optimizer": {"name": "ivon", "lr": 0.1, "hess_init": 5.0},
+}
+
+
+@pytest.fixture(scope="module")
+def normed(tmp_path_factory):
+    """A finished IVON run of a network with BatchNorm, whose statistics are those of 50 training examples."""
+    tree = {"data": {"limit": 120, "validation": 0.2}, "train": {"epochs": 2, "batch_size": 20}}
+    settings = {"samples": 2, "batchnorm": 50, "test_limit": 100, "batch_size": 40}
+    recipe = Recipe.from_dict({**NORMED, **tree, "evaluate": settings})
+    return train(recipe, tmp_path_factory.mktemp("runs") / "run", quiet=True)
+
+
+def test_a_finished_model_has_the_batchnorm_statistics_of_its_mean(normed):
+    model, splits = normed.model(), normed.splits()
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    inputs = splits.train.batch(torch.arange(50))
+    recompute_batchnorm(model, [inputs[:40], inputs[40:]])
+    for name, value in model.named_buffers():
+        torch.testing.assert_close(value, before[name])
+    assert not torch.equal(before["2.running_mean"], torch.zeros(16))
+
+
+def test_each_draw_predicts_with_statistics_of_its_own(normed):
+    model, splits, posterior = normed.model(), normed.splits(), normed.posterior()
+    inputs = splits.train.batch(torch.arange(50))
+    expected = torch.zeros(100, 10)
+    for draw in range(2):
+        with posterior.sample(model, draw, antithetic=True), torch.no_grad():
+            recompute_batchnorm(model, [inputs[:40], inputs[40:]])
+            expected += model.eval()(splits.test.batch(torch.arange(100))).softmax(1) / 2
+    how = {"batchnorm": normed.statistics(splits, model), "batch_size": 40}
+    model = normed.model()
+    probs = probabilities(model, splits.test, posterior=posterior, samples=2, **how)
+    torch.testing.assert_close(probs, expected)
+
+
+def test_evaluate_gives_the_figures_of_the_run_again(normed, capsys):
+    assert main(["evaluate", str(normed.path), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert {"test.nll", "averaged.nll", "memorised", "validation.nll"} - again.keys() <= {
+        "memorised"
+    }
+    assert again == pytest.approx({key: normed.report()[key] for key in again}, abs=1e-6)
+
+
+def test_zero_examples_leave_the_statistics_of_training(tiny, tmp_path):
+    run = train(tiny(**NORMED, evaluate={"batchnorm": 0}), tmp_path / "run", quiet=True)
+    assert run.statistics(run.splits(), run.model()) is None
+    assert run.model().state_dict()["2.num_batches_tracked"] == 10  # two epochs of five batches
+
+
+def test_the_test_limit_takes_the_first_examples_and_no_more_than_there_are(tiny):
+    whole, part = (prepare(tiny(evaluate={"test_limit": n})).test for n in (0, 100))
+    assert (len(whole), len(part)) == (359, 100)
+    assert torch.equal(part.labels, whole.labels[:100])
+    with pytest.raises(InputError, match=r"test_limit = 999: the test set of digits/test has 359"):
+        prepare(tiny(evaluate={"test_limit": 999}))

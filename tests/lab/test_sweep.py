@@ -195,7 +195,7 @@ def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_closed_terminal_stops_a_sweep_unless_it_is_told_not_to_mind(number):
+def test_a_closed_terminal_stops_a_sweep_unless_signals_are_ignored(number):
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt), stopped_by_signals():
         signal.raise_signal(number)

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import random
 import signal
+import warnings
 
 import pytest
 import torch
@@ -146,3 +147,34 @@ def test_kill_9_at_random_moments_and_the_result_is_the_same_to_the_bit(tiny, tm
     assert victim.exitcode == 0
     assert killed >= 5
     same_run(whole, Run.open(tmp_path / "killed"))
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_run_that_learns_nothing_says_so_as_long_as_it_trains(tiny, tmp_path, capsys):
+    drowned = {"name": "ivon", "lr": 0.1, "hess_init": 1e-4}
+    train(tiny(optimizer=drowned, train={"epochs": 4, "batch_size": 2}), tmp_path / "run")
+    first, _, third, fourth = (
+        part.partition("epoch ")[0] for part in capsys.readouterr().err.split("/4  ")[1:]
+    )
+    assert "  warning: the posterior's noise is 48.3 times the weights\n" in first
+    for part in (third, fourth):  # a hundred steps are behind it
+        assert "  warning: nothing is learned so far: accuracy " in part
+
+
+def test_a_run_that_learns_gets_no_warning(tiny, tmp_path, capsys):
+    train(tiny(data={"limit": 1000}, train={"epochs": 3}), tmp_path / "run")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(len(line) <= 80 for line in lines)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_during_training_is_shown_at_once_and_stands_in_the_line_of_its_epoch(
+    tiny, tmp_path, before_step, capsys
+):
+    before_step(
+        BATCHES + 1, lambda: warnings.warn("noise is 9.3 times it (σ = 2): bad", stacklevel=1)
+    )
+    with pytest.warns(UserWarning, match="noise is 9.3 times"):
+        train(tiny(), tmp_path / "run")
+    assert capsys.readouterr().err.splitlines()[2:] == ["  warning: noise is 9.3 times it"]

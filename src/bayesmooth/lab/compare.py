@@ -20,7 +20,7 @@ LINE = {
     "averaged.accuracy": "averaged",
     "memorised": "memorised",
 }
-"""The figures of an epoch's line; those that stand first are left out first where the line is too long."""
+"""The figures of an epoch's line. Where it is too long, the first of them are left out."""
 
 FIGURES = {
     "test.accuracy": "accuracy",
@@ -39,7 +39,7 @@ PANELS = {
 }
 PICTURES = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito's: told apart by the colour-blind too."""
+"""Okabe and Ito's, which the colour-blind can distinguish."""
 
 
 def format_epoch(record: Mapping[str, Any], epochs: int, notes: Sequence[str] = ()) -> str:

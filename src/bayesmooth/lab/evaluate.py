@@ -11,6 +11,7 @@ from bayesmooth import metrics
 from bayesmooth.data import Examples, batches
 from bayesmooth.lab.distributed import ALONE, Team
 from bayesmooth.lab.options import builder_of
+from bayesmooth.lab.pretrained import is_frozen
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.splits import Splits
 from bayesmooth.posterior import Posterior, chunks, recompute_batchnorm, statistics_kept
@@ -72,12 +73,12 @@ def statistics_batches(
 ) -> list[Tensor] | None:
     """Training inputs from which BatchNorm's statistics are computed for the weights that predict.
 
-    None where those of training are right: without BatchNorm, and of optimizers that do not sample weights.
+    None where those of training are right: without BatchNorm, where it is frozen, and where no weights were sampled.
     """
     settings = recipe.evaluate
     sampled = hasattr(builder_of("optimizer", recipe.optimizer.name), "posterior")
-    norms = any(isinstance(part, _BatchNorm) for part in model.modules())
-    if not (sampled and norms and settings.batchnorm):
+    norms = [part for part in model.modules() if isinstance(part, _BatchNorm)]
+    if not sampled or not settings.batchnorm or all(map(is_frozen, norms)):
         return None
     some = splits.train.subset(torch.arange(min(settings.batchnorm, len(splits.train))))
     return [inputs.to(device) for _, inputs, _ in batches(some, settings.batch_size)]
@@ -101,7 +102,7 @@ def evaluate(
 
     `name` starts the figures on the test set, and all where it is not "test". `validation` is scored against its
     noisy labels. `wrong` are known to be mislabelled: `memorised` is the share on which the model repeats the
-    wrong label. `ood` is told from `test` by the largest probability.
+    wrong label. `ood` is distinguished from `test` by the largest probability.
     """
     record: dict[str, float] = {}
     whose = "" if name == "test" else f"{name}."

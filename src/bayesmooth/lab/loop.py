@@ -348,7 +348,7 @@ class Loop:
         return record
 
     def measure_foreign(self) -> dict[str, float]:
-        """How well the other data set of the recipe, if it names one, is told from the test set."""
+        """How well the model distinguishes the recipe's other data set, if it names one, from the test set."""
         test, ood = self.splits.test, self.splits.ood
         if ood is None:
             return {}

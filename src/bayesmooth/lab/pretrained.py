@@ -121,12 +121,16 @@ def freeze(model: nn.Module, parts: bool | Iterable[str]) -> None:
         raise InputError("freeze: no parameter is left to train; name fewer parts")
 
 
+def is_frozen(part: nn.Module) -> bool:
+    """Whether a part has parameters, and none of them is trained."""
+    own = list(part.parameters())
+    return bool(own) and not any(parameter.requires_grad for parameter in own)
+
+
 def evaluate_frozen(model: nn.Module) -> None:
-    """In a model that trains, layers whose own parameters are all frozen stay as in evaluation: BatchNorm, dropout."""
-    for part in model.modules():
-        own = list(part.parameters())
-        if own and not any(parameter.requires_grad for parameter in own):
-            part.train(False)
+    """In a model that trains, frozen parts stay as in evaluation: BatchNorm keeps its statistics, dropout is off."""
+    for part in filter(is_frozen, model.modules()):
+        part.eval()
 
 
 def check_logits(model: nn.Module, inputs: Tensor, num_classes: int) -> None:

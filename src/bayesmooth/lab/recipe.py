@@ -103,7 +103,7 @@ class EvaluateSection:
     batchnorm: int = setting(2000, low=0)  # training examples for BatchNorm's statistics; see docs
     test: bool = True  # whether there is a test set
     test_limit: int = setting(0, low=0)  # test on the first so many; 0: on all
-    ood: str = ""  # another data set, to be told apart from the test set at the end
+    ood: str = ""  # another data set: how well the model distinguishes it from the test set
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Recipe:
         return f"{self.data.name}-{self.loss.name}-{self.optimizer.name}-{self.hash}"
 
     def changes(self, other: Self) -> list[str]:
-        """What differs in `other`, a line each: `optimizer.lr: 0.2 → 0.5`."""
+        """What differs in `other`, one line per key: `optimizer.lr: 0.2 → 0.5`."""
         ours, theirs = flat_keys(self), flat_keys(other)
         return [
             f"{key}: {ours.get(key, 'unset')} → {theirs.get(key, 'unset')}"

@@ -22,7 +22,7 @@ class Splits:
     validation: Examples | None  # its labels are as noisy as those of the training set
     test: Examples | None
     corruption: Corruption | None
-    ood: Examples | None = None  # another data set, to be told from the test set
+    ood: Examples | None = None  # another data set, to be distinguished from the test set
 
     @property
     def wrong(self) -> Examples | None:

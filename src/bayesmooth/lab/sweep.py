@@ -105,7 +105,7 @@ class SweepJob:
 
 
 class Board:
-    """Counts what is done, and says how long the rest will take. Nothing is shown: that is the quiet one."""
+    """Counts what is done and estimates how long the rest will take. This one shows nothing: it is for `quiet`."""
 
     def __init__(self, runs: Named, skipped: int) -> None:
         self.runs, self.skipped, self.start = runs, skipped, time.monotonic()
