@@ -4,11 +4,13 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from bayesmooth.errors import InputError
+from bayesmooth.optional import require
 
 
 @contextmanager
@@ -30,9 +32,9 @@ def weights_from(seed: int) -> Iterator[None]:
 
 
 def load_weights(model: nn.Module, path: str | Path, head: str, new_head: bool = False) -> None:
-    """Read a state dict into `model`; with `new_head` all but its last layer, named `head`."""
+    """Read a state dict (.pt, .pth, .safetensors) into `model`; with `new_head` all but the last layer, `head`."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = _read(Path(path))
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise InputError(f"{path}: cannot be read as a state dict ({reason})") from None
@@ -49,6 +51,16 @@ def load_weights(model: nn.Module, path: str | Path, head: str, new_head: bool =
         raise InputError(
             f"{path}: the weights are those of another network: {problems[:400]}"
         ) from None
+
+
+def _read(path: Path) -> Any:
+    if path.suffix != ".safetensors":
+        return torch.load(path, map_location="cpu", weights_only=True)
+    library = require("safetensors.torch", extra="train")
+    try:
+        return library.load_file(path)
+    except library.SafetensorError as error:
+        raise ValueError(str(error)) from None
 
 
 def _check_head(
