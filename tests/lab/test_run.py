@@ -140,7 +140,17 @@ def read_or_resume(command, path):
 
 def test_a_comment_in_the_recipe_of_a_run_does_no_harm(copied):
     edit(copied.path / "recipe.toml", "rate = 0.3", "rate = 0.3 # as in the paper")
-    assert Run.open(copied.path).recipe == copied.recipe
+    run = Run.open(copied.path)
+    assert run.recipe == copied.recipe
+    assert run.status == "finished"
+    assert train(run.recipe, run.path, quiet=True).damaged() == []
+
+
+@pytest.mark.parametrize("content", ["", "garbage\n", "00  thesis.tex\n"])
+def test_damaged_checksums_are_an_error_with_a_way_out(content, copied):
+    (copied.path / "SHA256SUMS").write_text(content)
+    with pytest.raises(InputError, match=r"SHA256SUMS: damaged; delete it"):
+        Run.open(copied.path)
 
 
 def test_an_empty_or_endlessly_nested_recipe_is_an_error_in_a_line(copied):
@@ -207,7 +217,7 @@ def test_a_damaged_description_does_not_block_a_run_that_goes_on(
 
 def test_what_only_training_could_make_again_is_refused(copied):
     os.truncate(copied.path / "metrics.jsonl", 30)
-    with pytest.raises(InputError, match=r"metrics\.jsonl: was changed after the run; put it back"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl: was changed after the run .*; put it back"):
         train(copied.recipe, copied.path, quiet=True)
     assert json.loads((copied.path / "run.json").read_text())["status"] == "finished"
 

@@ -36,7 +36,7 @@ CHECKSUMS = "SHA256SUMS"
 
 FILES = (RECIPE, STATUS, NOISE, ENVIRONMENT, DATA, METRICS, TIMING, REPORT, POSTERIOR, LAST, BEST)
 BIG = (".pt", ".safetensors")  # checked when they are read; the others whenever the status is asked
-FOR_GOOD = (RECIPE, METRICS, TIMING, BEST)  # training alone could make these again
+FOR_GOOD = (METRICS, TIMING, BEST)  # only training could make these again
 PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
 
 Which = Literal["last", "best"]
@@ -62,7 +62,7 @@ class Run:
         if not recipe_text(path / RECIPE).strip():
             raise InputError(f"{path / RECIPE}: is empty; put it back, or delete the run")
         run = cls(path, Recipe.load(path / RECIPE))
-        if RECIPE in run.damaged(RECIPE):
+        if run.damaged(RECIPE):
             run.checkpoint()  # it knows what the run was trained with, and refuses anything else
         return run
 
@@ -99,8 +99,8 @@ class Run:
             status: str = read_json(self.path / STATUS)["status"]
             if status == "finished":
                 read_json(self.path / REPORT)
-                small = [name for name in self.checksums() if not name.endswith(BIG)]
-                if self.damaged(*small):
+                small = {name for name in self.checksums() if not name.endswith(BIG)}
+                if self.damaged(*small - {RECIPE}):  # `open` has compared what the recipe says
                     return "damaged"
         except (InputError, KeyError, TypeError):
             return "damaged"
@@ -116,9 +116,10 @@ class Run:
         path = self.path / CHECKSUMS
         if not path.exists():
             return {}
-        pairs = [line.split(maxsplit=1) for line in path.read_text("utf-8").splitlines()]
-        if not all(len(pair) == 2 for pair in pairs):
-            raise InputError(f"{path}: damaged; `bayesmooth resume {self.path}` writes it again")
+        lines = path.read_text("utf-8", errors="replace").splitlines()
+        pairs = [line.split("  ") for line in lines]
+        if not lines or not all(len(pair) == 2 and pair[1] in FILES for pair in pairs):
+            raise InputError(f"{path}: damaged; delete it to read the run without checks")
         return {name: digest for digest, name in pairs}
 
     def write_checksums(self) -> None:
@@ -129,17 +130,14 @@ class Run:
     def damaged(self, *names: str) -> list[str]:
         """Those of the files (default: of all) that are not what the finished run wrote."""
         known = self.checksums()
-        return [
-            name
-            for name in names or known
-            if name in known and digest_of(self.path / name) != known[name]
-        ]
+        chosen = [name for name in known if not names or name in names]
+        return [name for name in chosen if digest_of(self.path / name) != known[name]]
 
     def checked(self, name: str) -> Path:
         """The path of one of the run's files, unless that was damaged since the run finished."""
         if self.damaged(name):
             raise InputError(
-                f"{self.path / name}: was changed after the run; {self._way_out(name)}"
+                f"{self.path / name}: was changed after the run (see {CHECKSUMS}); {self._way_out(name)}"
             )
         return self.path / name
 
@@ -163,8 +161,9 @@ class Run:
             raise InputError(
                 f"{self.path}: not finished ({self.status}); `bayesmooth resume {self.path}` goes on"
             )
+        path = self.checked(REPORT)
         try:
-            report: dict[str, Any] = read_json(self.checked(REPORT))
+            report: dict[str, Any] = read_json(path)
         except InputError as error:
             raise InputError(f"{error}; `bayesmooth resume {self.path}` writes it again") from None
         return report
