@@ -217,7 +217,9 @@ def test_a_damaged_description_does_not_block_a_run_that_goes_on(
 
 def test_what_only_training_could_make_again_is_refused(copied):
     os.truncate(copied.path / "metrics.jsonl", 30)
-    with pytest.raises(InputError, match=r"metrics\.jsonl: was changed after the run .*; put it back"):
+    with pytest.raises(
+        InputError, match=r"metrics\.jsonl: was changed after the run .*; put it back"
+    ):
         train(copied.recipe, copied.path, quiet=True)
     assert json.loads((copied.path / "run.json").read_text())["status"] == "finished"
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 from bayesmooth.errors import InputError
 from bayesmooth.words import did_you_mean
@@ -112,3 +113,26 @@ def overview() -> argparse.ArgumentParser:
 def first_line(function: Callable[..., int]) -> str:
     """What a command does, in a line."""
     return (inspect.getdoc(function) or "").partition("\n")[0]
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, explanation: str, metavar: str = "SECTION.KEY=VALUE"
+) -> None:
+    """`--set`, as often as the user likes."""
+    parser.add_argument(
+        "--set", dest="settings", metavar=metavar, action="append", default=[], help=explanation
+    )
+
+
+def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    """`--data-dir`."""
+    parser.add_argument(
+        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
+    )
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What every command that trains has."""
+    add_data_dir(parser)
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")

@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from bayesmooth.cli import add_data_dir, add_settings
 from bayesmooth.data import check, describe
 from bayesmooth.errors import InputError
 from bayesmooth.lab.recipe import parse_value
@@ -28,17 +29,8 @@ def data_arguments(parser: ArgumentParser) -> None:
     """The options of `data`."""
     parser.add_argument("action", choices=("list", "check"))
     parser.add_argument("name", nargs="?", help="the data set to check")
-    parser.add_argument(
-        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
-    )
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="an option of the data set",
-    )
+    add_data_dir(parser)
+    add_settings(parser, "an option of the data set", "KEY=VALUE")
 
 
 def _list(data_dir: Path | None) -> int:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from bayesmooth.cli import add_data_dir, add_run_options, add_settings
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
 from bayesmooth.lab import Recipe, Run
@@ -42,18 +43,11 @@ def train(arguments: Namespace) -> int:
 def train_arguments(parser: ArgumentParser) -> None:
     """The options of `train`."""
     parser.add_argument("recipe", help="a TOML file, or a name that `bayesmooth recipes` lists")
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        metavar="SECTION.KEY=VALUE",
-        action="append",
-        default=[],
-        help="change a key of the recipe; as often as you like",
-    )
+    add_settings(parser, "change a key of the recipe; as often as you like")
     parser.add_argument(
         "--out", type=Path, help="the run's directory (default: runs/ and its title)"
     )
-    _shared(parser)
+    _add_training_options(parser)
 
 
 def resume(arguments: Namespace) -> int:
@@ -68,15 +62,11 @@ def resume(arguments: Namespace) -> int:
 def resume_arguments(parser: ArgumentParser) -> None:
     """The options of `resume`."""
     parser.add_argument("run", type=Path, help="the run's directory")
-    _shared(parser)
+    _add_training_options(parser)
 
 
-def _shared(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
-    )
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+def _add_training_options(parser: ArgumentParser) -> None:
+    add_run_options(parser)
     parser.add_argument(
         "--tensorboard", action="store_true", help="also write the figures for TensorBoard"
     )
@@ -163,9 +153,7 @@ def evaluate_arguments(parser: ArgumentParser) -> None:
         "--checkpoint", choices=("last", "best"), default="last", help="(default: last)"
     )
     parser.add_argument("--samples", type=int, help="of the posterior (default: the recipe's)")
-    parser.add_argument(
-        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
-    )
+    add_data_dir(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

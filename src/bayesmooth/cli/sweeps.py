@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from bayesmooth.cli import add_run_options, add_settings
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
 from bayesmooth.lab import Run
@@ -67,14 +68,7 @@ def sweep_arguments(parser: ArgumentParser) -> None:
 
 def shared_arguments(parser: ArgumentParser) -> None:
     """Where runs go, and how many at a time."""
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        metavar="SECTION.KEY=VALUE",
-        action="append",
-        default=[],
-        help="change a key in every recipe; as often as you like",
-    )
+    add_settings(parser, "change a key in every recipe; as often as you like")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time here (default: 1)")
     parser.add_argument(
         "--cluster", choices=("ray", "slurm"), help="run on a cluster instead of here"
@@ -84,11 +78,7 @@ def shared_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--gpus", type=float, help="GPUs per run on a cluster (default: 0)")
     parser.add_argument("--partition", help="of Slurm")
     parser.add_argument("--hours", type=float, help="longest time of a Slurm job (default: 24)")
-    parser.add_argument(
-        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
-    )
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_run_options(parser)
 
 
 def make_executor(arguments: Namespace) -> Executor:
