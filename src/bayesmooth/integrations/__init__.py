@@ -1,0 +1,1 @@
+"""At home in other frameworks: one file each, imported by nobody here, each with its extra (docs/integrations.md)."""

@@ -1,0 +1,311 @@
+"""scikit-learn estimators: the exact variational softmax regression, and a network trained with IVON.
+
+Both work in `Pipeline`, `cross_val_score` and `GridSearchCV`, and pass `check_estimator`.
+"""
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bayesmooth.audit import Audit, audit
+from bayesmooth.errors import InputError
+from bayesmooth.labelnoise import LabelNoise, exact_label_noise, label_noise
+from bayesmooth.models import mlp, weights_from
+from bayesmooth.optim import IVON
+from bayesmooth.optional import require
+from bayesmooth.posterior import logits_of
+from bayesmooth.theory import fit_glm
+
+base = require("sklearn.base", "sklearn")
+validation = require("sklearn.utils.validation", "sklearn")
+
+NOISE_TO_WEIGHT = 0.5  # σ over the weights of the smallest matrix, at the start
+AT_ONCE = 4096  # rows of a prediction
+HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
+FLOATS = [np.float64, np.float32]
+
+Array = np.ndarray[Any, Any]
+Module = nn.Module | Callable[[int, int], nn.Module] | None
+
+
+class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
+    """What both estimators share: checked inputs, labels as numbers, the most probable class."""
+
+    classes_: Array
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each row."""
+        best = self.predict_proba(X).argmax(1)
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities averaged over the posterior, a column per class of `classes_`."""
+        raise NotImplementedError
+
+    def _begin(self, X: Any, y: Any, classes: Any = None) -> tuple[Array, Tensor]:
+        """Finite rows, and labels as positions in `classes_`, which this sets."""
+        X, y = validation.validate_data(self, X, y, dtype=FLOATS)
+        require("sklearn.utils.multiclass", "sklearn").check_classification_targets(y)
+        self.classes_ = np.unique(y if classes is None else classes)
+        if len(self.classes_) < 2:
+            raise InputError(f"y has only one class, {self.classes_[0]!r}: must be two at least")
+        return X, self._numbers(y)
+
+    def _rows(self, X: Any) -> Array:
+        """Finite rows with the features of the fit."""
+        validation.check_is_fitted(self)
+        return np.asarray(validation.validate_data(self, X, dtype=FLOATS, reset=False))
+
+    def _numbers(self, y: Any) -> Tensor:
+        """Labels as positions in `classes_`."""
+        y = validation.column_or_1d(y)
+        unknown = ~np.isin(y, self.classes_)
+        if unknown.any():
+            raise InputError(f"label {y[unknown][0]!r}: not among the classes {self.classes_}")
+        return torch.from_numpy(np.searchsorted(self.classes_, y))
+
+
+class VariationalLogisticRegression(_Classifier):
+    """Softmax regression with a Gaussian over its weights, fitted exactly, its prior chosen by the evidence.
+
+    Predictions are averaged over the posterior by integration: nothing is sampled, nothing is tuned. The prior is the
+    same for all weights, so scale the features: `make_pipeline(StandardScaler(), VariationalLogisticRegression())`.
+
+    Arguments:
+        prior_precision: δ of the prior N(0, I/δ); 'elbo' finds the best.
+        covariance: 'block' (one block per class), 'full' or 'diagonal'.
+        fit_intercept: a bias per class, under the same prior.
+        tol: stop when a step moves the mean by less than this many posterior standard deviations.
+        max_iter: of those steps at most.
+
+    Attributes:
+        classes_, n_features_in_, coef_ (K, D) and intercept_ (K,): as in scikit-learn; the mean of the posterior.
+        prior_precision_, elbo_, n_iter_: what the fit chose and reached.
+        fit_: the `bayesmooth.theory.GLMFit` with the posterior itself.
+
+    >>> model = VariationalLogisticRegression().fit([[-2.0], [-1.0], [1.0], [2.0]], ["no", "no", "yes", "yes"])
+    >>> model.predict([[3.0]])
+    array(['yes'], dtype='<U3')
+    """
+
+    def __init__(
+        self,
+        prior_precision: float | Literal["elbo"] = "elbo",
+        *,
+        covariance: str = "block",
+        fit_intercept: bool = True,
+        tol: float = 1e-3,
+        max_iter: int = 200,
+    ) -> None:
+        self.prior_precision = prior_precision
+        self.covariance = covariance
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the posterior; a weight of 2 is the example twice."""
+        X, numbers = self._begin(X, y)
+        weights = None
+        if sample_weight is not None:
+            weights = validation._check_sample_weight(sample_weight, X, ensure_non_negative=True)
+            X, numbers, weights = X[weights > 0], numbers[weights > 0], weights[weights > 0]
+        self.fit_ = fit_glm(
+            X,
+            numbers,
+            classes=len(self.classes_),
+            prior_precision=self.prior_precision,
+            covariance=self.covariance,
+            bias=self.fit_intercept,
+            weights=weights,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        if not self.fit_.converged:
+            warning = require("sklearn.exceptions", "sklearn").ConvergenceWarning
+            warnings.warn(f"{self.fit_.message}; raise max_iter or tol", warning, stacklevel=2)
+        rows = self.fit_.mean.numpy()
+        self.coef_ = rows[: X.shape[1]].T
+        self.intercept_ = rows[-1] if self.fit_intercept else np.zeros(len(self.classes_))
+        self.prior_precision_, self.elbo_ = self.fit_.prior_precision, self.fit_.elbo
+        self.n_iter_ = self.fit_.iterations
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """E_q[softmax(f)] by integration, a column per class of `classes_`."""
+        rows = self._rows(X)
+        return self.fit_.predict(rows).numpy()
+
+    def decision_function(self, X: Any) -> Array:
+        """f(m), the logits at the mean: a column per class, for two classes the second minus the first."""
+        rows = self._rows(X)
+        logits = self.fit_.logits(rows)[0].numpy()
+        return np.asarray(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
+
+    def label_noise(self, X: Any, y: Any = None) -> LabelNoise:
+        """ε of every row, exact  (eq:labelnoiseGLMGD)."""
+        rows = self._rows(X)
+        labels = None if y is None else self._numbers(y)
+        return exact_label_noise(*self.fit_.logits(rows), labels)
+
+    def audit(self, X: Any, y: Any, **how: Any) -> Audit:
+        """Which labels are wrong, which rows ambiguous: `bayesmooth.audit` of these rows; `how` goes to it."""
+        rows, labels = self._rows(X), self._numbers(y)
+        names = [str(name) for name in self.classes_]
+        return audit(embeddings=rows, labels=labels, class_names=names, **how)
+
+
+class IVONClassifier(_Classifier):
+    """A network trained with IVON; probabilities are averaged over its posterior.
+
+    `ess` is the number of rows that `fit` is given, so that it is right inside cross-validation. Features are
+    standardised by their statistics in training.
+
+    Arguments:
+        module: a network that takes (rows, features) and gives logits, or a function (features, classes) that makes
+            one; None makes a multi-layer perceptron.
+        hidden: the widths of its layers.
+        lr, hess_init, beta2, weight_decay: as in `bayesmooth.IVON`. By default h₀ gives a noise of half the weights
+            at the start, and β₂ is 1 − 2/steps. `fit` lets lr fall to zero on a cosine.
+        epochs, batch_size: how long, and how many rows per step.
+        samples: draws that a prediction averages.
+        standardize: whether to.
+        random_state: of the weights, the noise and the order of the rows.
+
+    Attributes:
+        classes_, n_features_in_: as in scikit-learn.
+        module_, optimizer_, posterior_: the network, its IVON, and the Gaussian over its weights.
+        location_, scale_: of the features.
+
+    >>> model = IVONClassifier(random_state=0, epochs=20)
+    >>> model.fit([[-2.0], [-1.0], [1.0], [2.0]], ["no", "no", "yes", "yes"]).predict([[3.0]])
+    array(['yes'], dtype='<U3')
+    """
+
+    def __init__(
+        self,
+        module: Module = None,
+        *,
+        hidden: Sequence[int] = (100,),
+        lr: float = 0.2,
+        hess_init: float | None = None,
+        beta2: float | None = None,
+        weight_decay: float = 1e-3,
+        epochs: int = 100,
+        batch_size: int = 50,
+        samples: int = 64,
+        standardize: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.module = module
+        self.hidden = hidden
+        self.lr = lr
+        self.hess_init = hess_init
+        self.beta2 = beta2
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.samples = samples
+        self.standardize = standardize
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train from scratch."""
+        X, numbers = self._begin(X, y)
+        steps = self.epochs * self._batches(len(X))
+        self._start(X, steps)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer_, steps)
+        for _ in range(self.epochs):
+            self._epoch(X, numbers, schedule.step)
+        self.posterior_ = self.optimizer_.posterior(self.module_)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """One epoch over these rows, at the full lr; `ess` is the number of all rows so far.
+
+        `classes` says at the first call which there will be. The first call's rows also set the features' scale.
+        """
+        if hasattr(self, "optimizer_"):
+            X, numbers = self._rows(X), self._numbers(y)
+            for group in self.optimizer_.param_groups:
+                group["ess"] += len(X)
+                group["lr"] = self.lr
+        else:
+            X, numbers = self._begin(X, y, classes)
+            self._start(X, HORIZON)
+        self._epoch(X, numbers)
+        self.posterior_ = self.optimizer_.posterior(self.module_)
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """The average of softmax(f(θ)) over `samples` draws, a column per class of `classes_`."""
+        inputs = self._inputs(self._rows(X)).double()
+        module = copy.deepcopy(self.module_).double()  # one row alone is to give what it gives among others
+        batches = inputs.split(AT_ONCE)  # type: ignore[no-untyped-call]
+        return self.posterior_.predict(module, batches, self.samples).numpy()
+
+    def label_noise(self, X: Any, y: Any = None, **how: Any) -> LabelNoise:
+        """ε of every row  (eq:labelnoiseGLMGD); `how` goes to `bayesmooth.label_noise`."""
+        inputs = self._inputs(self._rows(X))
+        data = inputs if y is None else [(inputs, self._numbers(y))]
+        return label_noise(self.module_, self.posterior_, data, **how)
+
+    def _start(self, X: Array, steps: int) -> None:
+        state = require("sklearn.utils", "sklearn").check_random_state(self.random_state)
+        self._seed, self._epochs = int(state.randint(2**31)), 0
+        self.location_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.standardize:
+            scale = X.std(0)
+            self.location_, self.scale_ = X.mean(0), np.where(scale > 0, scale, 1.0)
+        self.module_ = self._make(X.shape[1], len(self.classes_))
+        hess_init = self.hess_init or _hessian_in_proportion(self.module_, len(X))
+        self.optimizer_ = IVON(
+            self.module_.parameters(),
+            lr=self.lr,
+            ess=len(X),
+            hess_init=hess_init,
+            beta2=1 - min(1.0, 2 / steps) if self.beta2 is None else self.beta2,
+            weight_decay=self.weight_decay,
+            seed=self._seed,
+        )
+
+    def _make(self, features: int, classes: int) -> nn.Module:
+        if isinstance(self.module, nn.Module):
+            return copy.deepcopy(self.module)
+        if self.module is not None:
+            with weights_from(self._seed):
+                return self.module(features, classes)
+        return mlp(classes, input_shape=(features,), hidden=tuple(self.hidden), seed=self._seed)
+
+    def _batches(self, rows: int) -> int:
+        return ceil(rows / self.batch_size)
+
+    def _epoch(self, X: Array, numbers: Tensor, after: Callable[[], None] = lambda: None) -> None:
+        """A step per batch, all of them of the same size, give or take a row."""
+        inputs = self._inputs(X)
+        order = torch.Generator().manual_seed(self._seed + self._epochs)
+        self._epochs += 1
+        self.module_.train()
+        for index in torch.randperm(len(X), generator=order).tensor_split(self._batches(len(X))):
+            with self.optimizer_.sampled_params(train=True):
+                self.optimizer_.zero_grad()
+                logits = logits_of(self.module_(inputs[index]))
+                nn.functional.cross_entropy(logits, numbers[index]).backward()
+            self.optimizer_.step()
+            after()
+
+    def _inputs(self, X: Array) -> Tensor:
+        return torch.from_numpy((X - self.location_) / self.scale_).float()
+
+
+def _hessian_in_proportion(module: nn.Module, ess: int) -> float:
+    """h₀ with which the noise at the start is NOISE_TO_WEIGHT times the weights of the smallest matrix."""
+    sizes = [float(p.detach().square().mean().sqrt()) for p in module.parameters() if p.ndim > 1]
+    smallest = min((size for size in sizes if size > 0), default=1.0)
+    return 1 / (ess * (NOISE_TO_WEIGHT * smallest) ** 2)
