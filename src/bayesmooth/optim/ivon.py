@@ -46,10 +46,12 @@ from bayesmooth.optim.weights import (
     chunks,
     collect,
     gather,
+    in_layout_of,
     mark,
     noise,
     restore,
     scatter,
+    tiles,
 )
 from bayesmooth.posterior import Posterior, parameter_names
 from bayesmooth.randomness import EVALUATION
@@ -60,7 +62,7 @@ Number = float | Tensor
 def sample(m: Tensor, h: Tensor, e: Tensor, λ: float, δ: float) -> Tensor:
     """θ ~ N(m, diag σ²), from e ~ N(0, I)."""
     σ = (λ * (h + δ)).rsqrt()
-    return m + σ * e
+    return m.addcmul(σ, e)
 
 
 def product(ĝ: Tensor, θ: Tensor, m: Tensor, squared: bool) -> Tensor:
@@ -88,19 +90,18 @@ def update(
     precision = h + δ
     ĥ = λ * ĝΔ if squared else λ * ĝΔ * precision  # ĝ·(θ − m)/σ²
     g = g.lerp(ĝ, 1 - β1)
-    d = (1 - β2) * (ĥ - h)  # keeps the digits that β₂h would round away
+    d = (1 - β2) * (ĥ - h)  # so that no digits are lost to rounding where β₂ is close to 1
     h = (h + d).addcdiv(d * d, precision, value=0.5)
     ḡ = g / debias
-    step = (ḡ + δ * m) / (h + δ)
+    step = ḡ.add(m, alpha=δ) / (h + δ)
     m = m - α * (step.clamp(-radius, radius) if radius < math.inf else step)
     return m, g, h
 
 
 def update_from_sample(
-    m: Tensor, g: Tensor, h: Tensor, θ: Tensor, ĝ: Tensor, *, scale: Number, **numbers: Any
+    m: Tensor, g: Tensor, h: Tensor, θ: Tensor, ĝ: Tensor, **numbers: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The update after one sample, whose gradient is multiplied by `scale` first."""
-    ĝ = ĝ * scale
+    """The update after one sample."""
     return update(m, g, h, ĝ, product(ĝ, θ, m, numbers["squared"]), **numbers)
 
 
@@ -424,17 +425,25 @@ def put_samples(weights: list[Weight], draw: int, train: bool) -> None:
             rule = kernels.Rule(ess=λ, decay=δ, sign=sign)
             kernels.run("sample", jobs, rule, group["seed"], name)
             continue
-        e = noise(chunk, steps, name, sign)
-        locals_, buffers = [w.local for w in chunk], [w.buffer for w in chunk]
-        m, h = gather(chunk, [w.mean for w in chunk], [w.hess for w in chunk])
-        θ = compute(chunk, sample, m, h, e, λ, δ)
-        if chunk[0].master is None:
-            torch._foreach_copy_(buffers, locals_)
-        else:
-            scatter(chunk, (θ, buffers))
-        mark(chunk, sampled=True)
-        scatter(chunk, (θ, locals_))
+        _sample_in_torch(chunk, noise(chunk, steps, name, sign), λ, δ)
     changed(weights)
+
+
+def _sample_in_torch(chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
+    columns = [[w.hess for w in chunk], [w.mean for w in chunk], [w.local for w in chunk]]
+    buffers = [w.buffer for w in chunk]
+    if chunk[0].master is None:
+        torch._foreach_copy_(buffers, columns[1])
+        mark(chunk, sampled=True)
+    at = 0
+    for like, means, locals_, there in tiles(chunk, *columns, buffers):
+        h, m = gather(like, means)
+        θ = compute(chunk, sample, m, h, e[at : at + h.numel()], λ, δ)
+        if chunk[0].master is not None:
+            scatter(like, (θ, there))
+            mark(chunk, sampled=True)
+        scatter(like, (θ, locals_))
+        at += h.numel()
 
 
 def take_step(weights: list[Weight], samples: int, scale: float) -> None:
@@ -472,28 +481,30 @@ def numbers_of(group: dict[str, Any], t: int) -> dict[str, Any]:
 def _take_step_in_torch(
     chunk: list[Weight], numbers: dict[str, Any], samples: int, scale: float
 ) -> None:
-    momenta, hess, means = zip(*((w.momentum, w.hess, w.mean) for w in chunk), strict=True)
-    if chunk[0].sums is None:
-        thetas, grads = [w.sample for w in chunk], [w.gradient() for w in chunk]
-        m, g, h, θ, ĝ = gather(chunk, means, momenta, hess, thetas, grads)
-        m, g, h = compute(
-            chunk, update_from_sample, m, g, h, θ, ĝ, scale=scale / samples, **numbers
-        )
+    columns = [[w.hess for w in chunk], [w.momentum for w in chunk], [w.mean for w in chunk]]
+    sums = [w.sums for w in chunk if w.sums is not None]
+    if sums:
+        columns += [[s for s, _ in sums], [s for _, s in sums]]
     else:
-        sums, products = zip(*(w.sums for w in chunk), strict=True)
-        m, g, h, ĝ, ĝΔ = gather(chunk, means, momenta, hess, sums, products)
-        ĝ = ĝ * (scale / samples)
-        ĝΔ = ĝΔ * ((scale**2 if numbers["squared"] else scale) / samples)
-        m, g, h = compute(chunk, update, m, g, h, ĝ, ĝΔ, **numbers)
-    scatter(chunk, (g, momenta), (h, hess))
-    if chunk[0].master is not None:
-        scatter(chunk, (m, means))
+        columns += [[in_layout_of(w.hess, w.gradient()) for w in chunk], [w.sample for w in chunk]]
+    for like, momenta, means, *rest, locals_ in tiles(chunk, *columns, [w.local for w in chunk]):
+        h, g, m, ĝ, last = gather(like, momenta, means, *rest)
+        if scale != samples:
+            ĝ = ĝ * (scale / samples)
+        if sums:
+            ĝΔ = last * ((scale**2 if numbers["squared"] else scale) / samples)
+            m, g, h = compute(chunk, update, m, g, h, ĝ, ĝΔ, **numbers)
+        else:
+            m, g, h = compute(chunk, update_from_sample, m, g, h, last, ĝ, **numbers)
+        scatter(like, (g, momenta), (h, like))
+        if chunk[0].master is not None:
+            scatter(like, (m, means))
+        scatter(like, (m, locals_))
     mark(chunk, sampled=False)
-    scatter(chunk, (m, [w.local for w in chunk]))
 
 
 def _take_step_in_kernels(chunk: list[Weight], numbers: dict[str, Any], scale: float) -> None:
-    grads = [_laid_out_as(w.local, w.gradient()) for w in chunk]
+    grads = [in_layout_of(w.local, w.gradient().to(w.local.dtype)) for w in chunk]
     jobs = [w.job(0, grad, numbers["debias"]) for w, grad in zip(chunk, grads, strict=True)]
     rule = kernels.Rule(
         ess=numbers["λ"],
@@ -508,12 +519,6 @@ def _take_step_in_kernels(chunk: list[Weight], numbers: dict[str, Any], scale: f
     )
     mark(chunk, sampled=False)
     kernels.run("update", jobs, rule)
-
-
-def _laid_out_as(local: Tensor, grad: Tensor) -> Tensor:
-    """The gradient in the parameter's dtype and memory layout."""
-    fits = grad.dtype == local.dtype and grad.stride() == local.stride()
-    return grad if fits else torch.empty_like(local).copy_(grad)
 
 
 def compute(chunk: list[Weight], lines: Callable[..., Any], *args: Any, **numbers: Any) -> Any:

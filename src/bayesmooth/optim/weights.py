@@ -6,7 +6,7 @@ parameter's size (buffer, momentum, Hessian); several samples need two sums as w
 fourth, their mean in float32, because updates would be lost to rounding: for them the buffer holds the sample.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -29,8 +29,11 @@ from bayesmooth.optim.sharding import (
 )
 from bayesmooth.randomness import Target, fill, torch_normal
 
-CHUNK_IN_CACHE = 1 << 18  # elements computed together in torch on the CPU
-CHUNK = 1 << 24  # and elsewhere, where the number of calls is what counts
+CHUNK_IN_CACHE = (
+    1 << 16
+)  # elements computed together in plain torch on the CPU: its temporaries stay in the cache
+CHUNK_COMPILED = 1 << 20  # in compiled code on the CPU, which has no temporaries
+CHUNK = 1 << 24  # elsewhere, where the number of calls is what counts
 
 
 @dataclass(slots=True, eq=False)
@@ -177,38 +180,67 @@ def _prepare(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> Non
 def chunks(
     weights: Iterable[Weight], key: Callable[[Weight], object] = lambda w: None
 ) -> list[list[Weight]]:
-    """Lists of weights to compute together: of one group, device, dtype and `key`, and of bounded size.
+    """Lists of weights to compute together: of one group, device, dtype and `key`; for torch, of bounded size.
 
-    The size is that of whole parameters, so that the lists are the same however a model is sharded.
+    Sizes are those of whole parameters, so that the lists are the same however
+    a model is sharded.
     """
-    alike: dict[object, list[list[Weight]]] = {}
-    sizes: dict[object, int] = {}
+    made: list[list[Weight]] = []
+    open_: dict[object, tuple[list[Weight], int]] = {}
     for w in weights:
         of = id(w.group), w.path, w.local.device, w.momentum.dtype, w.master is None, key(w)
-        size = sizes.get(of, 0)
-        if size == 0:
-            alike.setdefault(of, []).append([])
-        alike[of][-1].append(w)
-        size += w.param.numel()
-        limit = CHUNK_IN_CACHE if w.local.device.type == "cpu" else CHUNK
-        sizes[of] = 0 if size >= limit and w.path != "kernels" else size
-    return [chunk for lists in alike.values() for chunk in lists]
+        chunk, size = open_.get(of, ([], 0))
+        more = w.param.numel()
+        unbounded = w.path == "kernels" and w.sums is None
+        if not chunk or (size + more > limit(w) and not unbounded):
+            chunk, size = [], 0
+            made.append(chunk)
+        chunk.append(w)
+        open_[of] = chunk, size + more
+    return made
 
 
-def gather(weights: list[Weight], *lists: Sequence[Tensor]) -> Sequence[Tensor]:
-    """One vector per list, each in the memory layout of the weights' state and of its dtype."""
-    like = [w.momentum for w in weights]
+def limit(w: Weight) -> int:
+    """Elements to compute together in torch."""
+    if w.local.device.type != "cpu":
+        return CHUNK
+    return CHUNK_COMPILED if w.path == "compile" else CHUNK_IN_CACHE
+
+
+def tiles(chunk: list[Weight], *columns: Sequence[Tensor]) -> Iterator[list[list[Tensor]]]:
+    """The columns, each with one tensor per weight; those of one weight that is too large for the cache, in slices."""
+    firsts, size = [column[0] for column in columns], limit(chunk[0])
+    like = firsts[0]
+    splits = like.device.type == "cpu" and like.numel() > size and extent(like) == like.numel()
+    if not splits or any(tensor.stride() != like.stride() for tensor in firsts):
+        yield [list(column) for column in columns]
+        return
+    vectors = [tensor.as_strided((like.numel(),), (1,)) for tensor in firsts]
+    for slices in zip(*(torch.split(vector, size) for vector in vectors), strict=True):
+        yield [[piece] for piece in slices]
+
+
+def in_layout_of(like: Tensor, tensor: Tensor) -> Tensor:
+    """The tensor itself, or a copy in the memory layout of `like`."""
+    same = tensor.stride() == like.stride()
+    return tensor if same else torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
+
+
+def gather(*columns: list[Tensor]) -> Sequence[Tensor]:
+    """One vector per column, in the memory layout and dtype of the first; of a single slice, the slice itself."""
+    like = columns[0]
+    if len(like) == 1 and all(c[0].ndim == 1 and c[0].dtype == like[0].dtype for c in columns):
+        return [c[0] for c in columns]
     size = sum(tensor.numel() for tensor in like)
-    rows = torch.empty(len(lists), size, dtype=like[0].dtype, device=like[0].device).unbind()
-    torch._foreach_copy_([view for row in rows for view in _views(row, like)], [*chain(*lists)])
+    rows = torch.empty(len(columns), size, dtype=like[0].dtype, device=like[0].device).unbind()
+    torch._foreach_copy_([view for row in rows for view in _views(row, like)], [*chain(*columns)])
     return rows
 
 
-def scatter(weights: list[Weight], *pairs: tuple[Tensor, Sequence[Tensor]]) -> None:
-    """Each vector into its list of tensors: the inverse of `gather`."""
-    like = [w.momentum for w in weights]
+def scatter(like: list[Tensor], *pairs: tuple[Tensor, list[Tensor]]) -> None:
+    """Each vector into its column: the inverse of `gather`."""
     views = [view for row, _ in pairs for view in _views(row, like)]
-    torch._foreach_copy_([tensor for _, tensors in pairs for tensor in tensors], views)
+    torch._foreach_copy_([tensor for _, column in pairs for tensor in column], views)
 
 
 def _views(row: Tensor, like: list[Tensor]) -> list[Tensor]:
@@ -287,10 +319,10 @@ def restore(weights: list[Weight], *, keep: bool) -> list[Weight]:
         if chunk[0].master is not None:
             torch._foreach_copy_(locals_, [w.mean for w in chunk])
         elif keep:
-            (samples,) = gather(chunk, locals_)
+            samples = torch._foreach_mul(locals_, 1)  # the shortest way to a list of copies
             torch._foreach_copy_(locals_, buffers)
             mark(chunk, sampled=False)
-            scatter(chunk, (samples, buffers))
+            torch._foreach_copy_(buffers, samples)
         else:
             torch._foreach_copy_(locals_, buffers)
         mark(chunk, sampled=False)
