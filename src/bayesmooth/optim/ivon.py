@@ -21,7 +21,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim import kernels
+from bayesmooth.optim.auto import auto_beta2, auto_hess_init
 from bayesmooth.optim.parameters import (
     add_group,
     check_alike,
@@ -131,8 +132,8 @@ class IVON(Optimizer):
     of them. `zero_grad()` keeps the samples so far for the average, unless the last one has a NaN or inf; an exception
     drops them all.
 
-    A good start for any network and data: `lr=0.1`, `ess` = number of training examples, `beta2 = 1 − 2/steps`, and the
-    defaults.
+    A good start for any network and data: `lr=0.1`, `ess` = number of training examples, `hess_init="auto"` and
+    `beta2="auto"`, with the `epochs` and `steps` of the run.
 
     Arguments:
         lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that learning rates of SGD with momentum carry
@@ -141,8 +142,10 @@ class IVON(Optimizer):
         hess_init: h₀. At the start σ = 1/√(λ(h₀ + δ)): only that product counts. A network that learns nothing has too
             much noise (raise h₀), one that memorises wrong labels has too little (lower it). Published recipes
             lie between 0.05 and 1, at 50,000 examples. `diagnostics()` compares σ with the weights.
+            "auto" computes it from the weights and from `epochs`, the passes over the training set that the run
+            will make (docs/settings.md); `noise` multiplies the σ that it sets.
         beta1, beta2: momenta of g and h. h learns over about 1/(1 − β₂) steps: for short runs take
-            β₂ = 1 − 2/steps. β₂ = 1 keeps the covariance fixed.
+            β₂ = 1 − 2/steps, as "auto" does, given `steps`. β₂ = 1 keeps the covariance fixed.
         weight_decay: δ. The prior's precision is λδ.
         mc_samples: samples per step; the closure is called once for each.
         hess_approx: 'price' is ĥ above; 'gradsq' is λĝ².
@@ -168,9 +171,9 @@ class IVON(Optimizer):
         params: ParamsT,
         lr: float,
         ess: float,
-        hess_init: float = 1.0,
+        hess_init: float | Literal["auto"] = 1.0,
         beta1: float = 0.9,
-        beta2: float = 0.99999,
+        beta2: float | Literal["auto"] = 0.99999,
         weight_decay: float = 1e-4,
         mc_samples: int = 1,
         hess_approx: str = "price",
@@ -180,10 +183,20 @@ class IVON(Optimizer):
         rescale_lr: bool = True,
         *,
         antithetic: bool = False,
+        epochs: float | None = None,
+        steps: int | None = None,
+        noise: float | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
         fused: bool | str | None = None,
     ) -> None:
+        if hess_init == "auto":
+            params = list(params)  # type: ignore[assignment]
+            hess_init = auto_hess_init(
+                params, lr=lr, ess=ess, weight_decay=weight_decay, epochs=epochs, noise=noise
+            )
+        if beta2 == "auto":
+            beta2 = auto_beta2(steps)
         defaults = {
             "lr": lr,
             "ess": ess,
