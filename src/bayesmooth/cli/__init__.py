@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "audit": "audit",
     "clean": "audit",
     "sweep": "sweeps",
+    "tune": "sweeps",
     "reproduce": "studies",
     "studies": "studies",
     "demo": "demo",

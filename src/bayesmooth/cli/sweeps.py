@@ -1,4 +1,4 @@
-"""`sweep`, and the options that it shares with `reproduce`."""
+"""`sweep` and `tune`, and the options that they share with `reproduce`."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -10,13 +10,15 @@ import torch
 
 from bayesmooth.cli import add_run_options, add_settings
 from bayesmooth.errors import InputError
-from bayesmooth.files import check_output
+from bayesmooth.files import check_output, write_atomically
 from bayesmooth.lab import Run
 from bayesmooth.lab.compare import compare_runs, format_table
 from bayesmooth.lab.executors import Processes, RayTasks, Submitit
 from bayesmooth.lab.recipe import override, read_recipe
-from bayesmooth.lab.sweep import OVER, Outcome, export_csv, grid
+from bayesmooth.lab.sweep import OVER, Outcome, export_csv, grid, name_recipes
 from bayesmooth.lab.sweep import sweep as run_all
+from bayesmooth.lab.tune import AUTO, AXES, Trial
+from bayesmooth.lab.tune import tune as choose
 
 FAILED = 1
 CLUSTERS = {
@@ -64,6 +66,75 @@ def sweep_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write settings and figures there")
     shared_arguments(parser)
+
+
+def tune(arguments: Namespace) -> int:
+    """Choose a recipe's noise, or other settings, by the noisy labels of its validation split.
+
+    All settings are trained over a quarter of the epochs, the best two over all of them.
+
+    examples:
+      bayesmooth tune digits-ivon --write mine.toml
+      bayesmooth tune mine.toml --grid optimizer.noise=.7,1,1.4 --grid optimizer.lr=.1,.2 --jobs 2
+    """
+    check_output(arguments.write)
+    settings = [*arguments.settings, *(() if arguments.grid else AUTO)]
+    tree = override(read_recipe(arguments.recipe), settings)
+    recipes = grid(tree, arguments.grid or AXES, Path(arguments.recipe).name)
+    names = name_recipes(recipes)
+    with make_executor(arguments) as where:
+        short, whole = choose(
+            recipes,
+            arguments.out,
+            where,
+            shorten=arguments.shorten,
+            keep=arguments.keep,
+            data_dir=arguments.data_dir,
+            **sweep_options(arguments),
+        )
+    trials = [*whole, *short]
+    print(format_table([_row(trial, names) for trial in trials]))
+    best = whole[0]
+    if best.outcome.status == "finished":
+        print(f"best: {names[best.recipe.hash]}, {best.outcome.path}")
+        if arguments.write:
+            write_atomically(arguments.write, best.recipe.to_toml())
+            print(f"recipe: {arguments.write}", file=sys.stderr)
+    return report_failures([trial.outcome for trial in trials])
+
+
+def tune_arguments(parser: ArgumentParser) -> None:
+    """The options of `tune`."""
+    parser.add_argument("recipe", help="a TOML file, or a name that `bayesmooth recipes` lists")
+    parser.add_argument(
+        "--grid",
+        metavar="SECTION.KEY=VALUES",
+        action="append",
+        default=[],
+        help=f"settings to try, as in `sweep` (default: {AXES[0]})",
+    )
+    parser.add_argument(
+        "--shorten", type=int, default=4, help="first runs have 1/N of the epochs (default: 4)"
+    )
+    parser.add_argument("--keep", type=int, default=2, help="settings to run whole (default: 2)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the chosen recipe there, as TOML"
+    )
+    shared_arguments(parser)
+
+
+def _row(trial: Trial, names: dict[str, str]) -> dict[str, Any]:
+    finished = trial.outcome.status == "finished"
+    return {
+        "setting": names[trial.recipe.hash],
+        "epochs": trial.outcome.recipe.train.epochs,
+        "status": trial.outcome.status,
+        "validation": trial.accuracy if finished else None,
+        "NLL": trial.nll if finished else None,
+    }
 
 
 def shared_arguments(parser: ArgumentParser) -> None:

@@ -145,10 +145,12 @@ def begin(recipe: Recipe, splits: Splits, device: torch.device) -> State:
             check_logits(model, first, train.num_classes)
     loss.attach(model, first)
     weights = [p for p in (*model.parameters(), *loss.parameters()) if p.requires_grad]
+    epochs = recipe.train.epochs
+    steps = epochs * count_batches(len(train), recipe.train.batch_size)
+    length = {"epochs": float(epochs), "steps": steps, "ess": float(len(train))}
     optimizer: Optimizer = make(
-        recipe, "optimizer", params=weights, base_optimizer=BASE, ess=float(len(train)), seed=seed
+        recipe, "optimizer", params=weights, base_optimizer=BASE, seed=seed, **length
     )
-    steps = recipe.train.epochs * count_batches(len(train), recipe.train.batch_size)
     schedule = scheduler(optimizer, recipe.schedule.name, steps, **recipe.schedule.options)
     return State(model, loss, optimizer, schedule, Meter(device))
 

@@ -60,6 +60,7 @@ FILLED = frozenset({"ess", "transition"})
 matrix that the corruption drew from."""
 
 OF_TRAINING = {"params", "base_optimizer", "num_examples", "generator", "seed", "reduction"}
+OF_TRAINING |= {"epochs", "steps"}
 OF_MODELS = {"num_classes", "in_channels", "input_shape", "pretrained"}
 OF_DATA = {"split", "root", "progress"}
 SUPPLIED = OF_TRAINING | OF_MODELS | OF_DATA

@@ -1,0 +1,82 @@
+"""Let the given labels decide: short runs of all settings, whole runs of the best ones, chosen on the validation split.
+
+Short runs rank like long ones only in settings that know the length of training. `optimizer.noise`, the factor on
+the noise of `hess_init = "auto"`, is such a setting; `hess_init` as a number is not: a short run has not yet
+memorised anything and prefers too little noise.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bayesmooth.errors import InputError
+from bayesmooth.lab.recipe import Recipe
+from bayesmooth.lab.run import Run
+from bayesmooth.lab.sweep import Outcome, sweep
+
+AXES = ("optimizer.noise=0.5,0.7,1.0,1.4,2.0",)
+AUTO = ("optimizer.hess_init=auto", "optimizer.beta2=auto")
+"""What `AXES` needs."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting, with its accuracy and NLL under the noisy labels of the validation split, if it finished."""
+
+    recipe: Recipe  # of the whole run
+    outcome: Outcome  # of the run that was measured, short or whole
+    accuracy: float = -1.0
+    nll: float = float("inf")
+
+
+def tune(
+    recipes: Sequence[Recipe],
+    out: str | Path,
+    executor: Executor,
+    *,
+    shorten: int = 4,
+    keep: int = 2,
+    **how: Any,
+) -> tuple[list[Trial], list[Trial]]:
+    """Trials of 1/`shorten` of the epochs for all recipes, and whole ones for the best `keep`, each best first.
+
+    `how` goes to `sweep`, which skips runs that are finished: the same call resumes.
+    """
+    _check(recipes, shorten, keep)
+    short = [shortened(recipe, shorten) for recipe in recipes]
+    tried = _ranked(recipes, sweep(short, out, executor, **how))
+    best = [trial.recipe for trial in tried[:keep]]
+    return tried, _ranked(best, sweep(best, out, executor, **how))
+
+
+def shortened(recipe: Recipe, factor: int) -> Recipe:
+    """The same recipe over a part of the epochs; everything that is a share of the run shrinks with it."""
+    epochs = max(1, round(recipe.train.epochs / factor))
+    return replace(recipe, train=replace(recipe.train, epochs=epochs))
+
+
+def _ranked(recipes: Iterable[Recipe], outcomes: Iterable[Outcome]) -> list[Trial]:
+    """Best first: by accuracy, then NLL; what did not finish comes last."""
+    trials = [_trial(*pair) for pair in zip(recipes, outcomes, strict=True)]
+    return sorted(trials, key=lambda trial: (-trial.accuracy, trial.nll))
+
+
+def _trial(recipe: Recipe, outcome: Outcome) -> Trial:
+    if outcome.status != "finished":
+        return Trial(recipe, outcome)
+    report = Run.open(outcome.path).report()
+    return Trial(recipe, outcome, report["validation.accuracy"], report["validation.nll"])
+
+
+def _check(recipes: Sequence[Recipe], shorten: int, keep: int) -> None:
+    if shorten < 1 or keep < 1:
+        raise InputError(f"shorten={shorten}, keep={keep}: must be ≥ 1")
+    if len({recipe.hash for recipe in recipes}) < len(recipes):
+        raise InputError("two recipes are the same: give each setting once")
+    for recipe in recipes:
+        if not recipe.data.validation:
+            raise InputError(
+                "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
+            )
