@@ -6,12 +6,14 @@ from pkgutil import iter_modules
 
 import benchmarks
 
-NOT_BENCHMARKS = {"__main__", "harness", "report_picture"}
+HELPERS = {"audit_rows", "competitors", "harness", "regret_tasks", "report_picture"}
 
 
 def main() -> None:
     """Parse the command line and run."""
-    names = [m.name for m in iter_modules(benchmarks.__path__) if m.name not in NOT_BENCHMARKS]
+    names = [
+        m.name for m in iter_modules(benchmarks.__path__) if m.name not in {*HELPERS, "__main__"}
+    ]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller sizes")

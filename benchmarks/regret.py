@@ -1,0 +1,234 @@
+"""One setting for everything: how far each method stays below the best one, over tasks, networks, noises and lengths.
+
+    python -m benchmarks regret --quick
+    BAYESMOOTH_DATA=… BAYESMOOTH_REGRET=results/regret.jsonl python -m benchmarks regret
+
+The regret of a method in a cell is its distance to the best of all methods there, in points of test accuracy. --quick
+has the digits and the table; BAYESMOOTH_DATA adds MNIST and CIFAR-10. Runs are stored in the file that
+BAYESMOOTH_REGRET names (default: regret.jsonl), one line per run, with a CSV beside it; what is there is not run again.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+
+from bayesmooth import progress
+from bayesmooth.files import append_line, records
+from bayesmooth.losses import CrossEntropy, LabelSmoothing, Loss
+from bayesmooth.optim import IVON, SAM
+from bayesmooth.optim.schedule import cosine
+from bayesmooth.posterior import recompute_batchnorm
+from benchmarks.regret_tasks import NETWORKS, PICTURES, Cell, Problem, cells, problem
+
+BATCH, WARMUP = 50, 0.05
+DESCENT: dict[str, Any] = {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
+SGD, STOPPED = "SGD", "SGD, early stopping"
+FAMILIES = {"LS": "α", "SAM": "ρ", "IVON": "h₀"}
+
+Weights = list[nn.Parameter]
+Make = Callable[[Weights, int, int, int], Optimizer]
+"""From the weights, the number of examples, of epochs and of steps to an optimizer."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss × an optimizer."""
+
+    optimizer: Make
+    loss: Loss
+
+
+def sgd(weights: Weights, count: int, epochs: int, steps: int) -> Optimizer:
+    return torch.optim.SGD(weights, **DESCENT)
+
+
+def sam(rho: float) -> Make:
+    return lambda weights, count, epochs, steps: SAM(weights, rho=rho, **DESCENT)
+
+
+def ivon(hess_init: Any, lr: float = 0.1, noise: float = 1.0) -> Make:
+    """β₂ = 1 − 2/steps for every h₀, so that h₀ alone is compared."""
+    return lambda weights, count, epochs, steps: IVON(
+        weights,
+        lr=lr,
+        ess=count,
+        hess_init=hess_init,
+        beta2="auto",
+        weight_decay=1e-3,
+        epochs=epochs,
+        steps=steps,
+        noise=noise,
+        seed=0,
+    )
+
+
+METHODS: dict[str, Method] = {
+    SGD: Method(sgd, CrossEntropy()),
+    **{f"LS α={alpha:g}": Method(sgd, LabelSmoothing(alpha)) for alpha in (0.1, 0.5, 0.9)},
+    **{f"SAM ρ={rho:g}": Method(sam(rho), CrossEntropy()) for rho in (0.1, 0.2, 0.5)},
+    **{f"IVON h₀={h:g}": Method(ivon(h), CrossEntropy()) for h in (0.1, 0.3, 1.0, 3.0)},
+    "IVON auto": Method(ivon("auto"), CrossEntropy()),
+}
+
+
+def run(cell: Cell, name: str, method: Method, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Train and measure; SGD also counts at the epoch that the noisy validation labels would have stopped at."""
+    data = problem(cell.task, cell.noise, seed)
+    wrong = data.labels != data.clean_labels
+    stopped: dict[str, Any] = {"validation": -1.0}
+
+    def measure(model: nn.Module) -> dict[str, Any]:
+        said = logits(model, data.test_inputs)
+        return {
+            "accuracy": share(said, data.test_labels),
+            "nll": round(float(cross_entropy(said, data.test_labels)), 4),
+            "validation": share(logits(model, data.held_inputs), data.held_labels),
+            "memorised": share(logits(model, data.inputs[wrong]), data.labels[wrong])
+            if wrong.any()
+            else None,
+        }
+
+    model = NETWORKS[cell.network](seed=seed, **data.facts)
+    steps = cell.epochs * -(-len(data.labels) // BATCH)
+    optimizer = method.optimizer(list(model.parameters()), len(data.labels), cell.epochs, steps)
+    for epoch in train(model, optimizer, method.loss, data, cell.epochs, seed):
+        if name == SGD:
+            held = share(logits(model, data.held_inputs), data.held_labels)
+            if held > stopped["validation"]:
+                stopped = measure(model) | {"epoch": epoch}
+    if isinstance(optimizer, IVON):
+        recompute_batchnorm(model, torch.split(data.inputs[:2000], 250))
+    key = {"cell": str(cell), "seed": seed}
+    chosen = {"h0": h} if (h := optimizer.param_groups[0].get("hess_init")) else {}
+    yield {**key, "method": name, **measure(model), **chosen}
+    if name == SGD:
+        yield {**key, "method": STOPPED, **stopped}
+
+
+def train(
+    model: nn.Module, optimizer: Optimizer, loss: Loss, data: Problem, epochs: int, seed: int
+) -> Iterator[int]:
+    """The numbers of the epochs, each once it is done; a cosine after a short warm-up."""
+    if data.inputs.ndim == 4:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    rate, order = optimizer.param_groups[0]["lr"], torch.Generator().manual_seed(seed)
+    for epoch in range(epochs):
+        model.train()
+        parts = torch.split(torch.randperm(len(data.labels), generator=order), BATCH)
+        for done, index in enumerate(parts):
+            inputs, labels = data.inputs[index], data.labels[index]
+            for group in optimizer.param_groups:
+                group["lr"] = rate * cosine((epoch + done / len(parts)) / epochs, warmup=WARMUP)
+
+            def closure(inputs: Tensor = inputs, labels: Tensor = labels) -> Tensor:
+                optimizer.zero_grad()
+                value: Tensor = loss(model(inputs), labels)
+                torch.autograd.backward(value)
+                return value
+
+            optimizer.step(closure)  # type: ignore[arg-type]
+        yield epoch + 1
+
+
+@torch.no_grad()
+def logits(model: nn.Module, inputs: Tensor) -> Tensor:
+    model.eval()
+    return torch.cat([model(part) for part in torch.split(inputs, 500)])
+
+
+def share(said: Tensor, labels: Tensor) -> float:
+    """Per cent of the labels that are predicted."""
+    return round(100 * float((said.argmax(1) == labels).double().mean()), 3)
+
+
+def complete(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """cell → method → accuracy and validation, means over seeds, of the cells in which every method has run."""
+    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for each in runs:
+        found.setdefault(each["cell"], {}).setdefault(each["method"], []).append(each)
+    return {
+        cell: {
+            method: {key: fmean(r[key] for r in rows) for key in ("accuracy", "validation")}
+            for method, rows in methods.items()
+        }
+        for cell, methods in found.items()
+        if {*METHODS, STOPPED} <= methods.keys()
+    }
+
+
+def regrets(table: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    """method → cell → points below the best method of the cell; a family may also choose by noisy validation."""
+    found: dict[str, dict[str, float]] = {}
+    for cell, methods in table.items():
+        single = {name: methods[name] for name in (*METHODS, STOPPED)}
+        best = max(each["accuracy"] for each in single.values())
+        for family, strength in FAMILIES.items():
+            own = [each for name, each in methods.items() if f"{family} {strength}=" in name]
+            chosen = max(own, key=lambda each: each["validation"])
+            single[f"{family}, {strength} by validation in each cell"] = chosen
+        for name, each in single.items():
+            found.setdefault(name, {})[cell] = best - each["accuracy"]
+    return found
+
+
+def report(runs: Sequence[Mapping[str, Any]]) -> str:
+    """The table: mean and largest regret of every method, and its mean by task."""
+    found = regrets(complete(runs))
+    if not found:
+        return "no cell has all methods yet"
+    cells_done = list(found[SGD])
+    tasks = list(dict.fromkeys(cell.split(" · ")[0] for cell in cells_done))
+    width = max(map(len, found))
+    lines = [
+        f"Regret in points of accuracy over {len(cells_done)} cells: mean, largest, mean by task",
+        f"{'':{width}}  " + " ".join(f"{title:>8}" for title in ("mean", "max", *tasks)),
+    ]
+    for name, by_cell in sorted(found.items(), key=lambda item: fmean(item[1].values())):
+        figures = [fmean(by_cell.values()), max(by_cell.values())]
+        figures += [
+            fmean(value for cell, value in by_cell.items() if cell.startswith(f"{task} "))
+            for task in tasks
+        ]
+        lines.append(f"{name:{width}}  " + " ".join(f"{figure:8.2f}" for figure in figures))
+    return "\n".join(lines)
+
+
+def export(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """CSV: one row per run."""
+    columns = list(dict.fromkeys(key for each in runs for key in each))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(runs)
+
+
+def main(quick: bool = False) -> None:
+    """Run what is missing, and print the table."""
+    torch.set_num_threads(1)
+    pictures = PICTURES if "BAYESMOOTH_DATA" in os.environ else ()
+    tasks = ("table", "digits") if quick else ("table", "digits", "text", *pictures)
+    path = Path(os.environ.get("BAYESMOOTH_REGRET", "regret.jsonl"))
+    done = {(each["cell"], each["method"]) for each in (records(path) if path.exists() else [])}
+    jobs = [(cell, name) for cell in cells(tasks) for name in METHODS]
+    todo = [(cell, name) for cell, name in jobs if (str(cell), name) not in done]
+    for cell, name in progress.track(todo, description="regret"):
+        for result in run(cell, name, METHODS[name]):
+            append_line(path, json.dumps(result, ensure_ascii=False))
+    wanted = {str(cell) for cell, _ in jobs}
+    runs = [each for each in records(path) if each["cell"] in wanted]
+    export(runs, path.with_suffix(".csv"))
+    print(f"\n{report(runs)}\n\nruns: {path}, {path.with_suffix('.csv')}")
+
+
+if __name__ == "__main__":
+    main()
