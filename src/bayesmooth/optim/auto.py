@@ -12,6 +12,7 @@ docs/settings.md has the figures.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import sqrt
 from typing import Any
 
 from torch import Tensor
@@ -59,19 +60,19 @@ def auto_hess_init(
     weights = [p.detach() for p in tensors(params) if p.requires_grad]
     size, layers = size_of_matrices(weights)
     factor = 1.0 if noise is None else noise
-    std = factor * relative_noise(weights, lr, epochs) * size / max(layers, 1) ** 0.5
+    std = factor * relative_noise(weights, lr, epochs) * size / sqrt(max(layers, 1))
     if not std > 0:
         raise InputError(
             f"hess_init='auto' with lr={lr}, noise={factor} and {layers} matrices that are not zero: there is "
             "nothing to measure the noise by; give hess_init a number, 0.1 to 1 is usual"
         )
-    return float(max(1 / (ess * std**2) - weight_decay, SMALLEST))
+    return max(1 / (ess * std**2) - weight_decay, SMALLEST)
 
 
 def relative_noise(weights: Iterable[Tensor], lr: float, epochs: float) -> float:
     """C."""
     bearable = 1.0 if any(map(is_gain, weights)) else WITHOUT_NORMALISATION
-    return bearable * min(STRENGTH * (lr * epochs) ** 0.5, LIMIT)
+    return bearable * min(STRENGTH * sqrt(lr * epochs), LIMIT)
 
 
 def is_gain(weight: Tensor) -> bool:
@@ -88,7 +89,7 @@ def size_of_matrices(weights: Iterable[Tensor]) -> tuple[float, int]:
     squares = [(float(whole(m.double().square().sum())), m.numel()) for m in matrices]
     passing = [(square, size) for square, size in squares if square > 0]
     total = sum(size for _, size in passing)
-    return (sum(square for square, _ in passing) / max(total, 1)) ** 0.5, len(passing)
+    return sqrt(sum(square for square, _ in passing) / max(total, 1)), len(passing)
 
 
 def tensors(params: Iterable[Any]) -> Iterator[Tensor]:
