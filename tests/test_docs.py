@@ -117,7 +117,7 @@ def names_at_hand() -> dict[str, Any]:
 STAND_INS = {
     "bayesmooth": """#!/bin/sh
 case "$1" in
-  train) set -- "$@" --set train.epochs=1 ;;
+  train | tune) set -- "$@" --set train.epochs=1 ;;
   sweep) set -- $(echo "$@" | sed s/0:5/0:1/) --set train.epochs=1 ;;
   reproduce) set -- "$@" --scale smoke ;;
   demo) set -- "$@" --seeds 1 ;;

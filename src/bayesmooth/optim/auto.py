@@ -20,7 +20,7 @@ from torch import Tensor
 from bayesmooth.errors import InputError
 from bayesmooth.optim.sharding import whole
 
-STRENGTH = 0.85  # K
+STRENGTH = 0.95  # K
 LIMIT = 2.0  # of C
 WITHOUT_NORMALISATION = 0.7  # times that much noise
 SMALLEST = (
