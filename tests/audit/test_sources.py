@@ -11,6 +11,7 @@ import torch
 from bayesmooth.audit import Audit, audit
 from bayesmooth.audit.inputs import Columns, open_source
 from bayesmooth.cli import main
+from bayesmooth.data.examples import Mapped
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
@@ -116,6 +117,38 @@ def test_a_folder_of_parquet_files_is_one_table(frame: Any, tmp_path: Path) -> N
     frame[:25].to_parquet(tmp_path / "part-0.parquet")
     frame[25:].to_parquet(tmp_path / "part-1.parquet")
     np.testing.assert_allclose(run(tmp_path).disagreement, run(frame).disagreement)
+
+
+def test_vectors_in_a_folder_of_parquet_files_are_read_piece_by_piece(tmp_path: Path) -> None:
+    rows = pandas.DataFrame({"embedding": list(X.astype(np.float32)), "label": NAMES[GIVEN]})
+    for k in range(3):
+        rows[20 * k : 20 * k + 20].to_parquet(tmp_path / f"part-{k}.parquet")
+    examples = open_source(tmp_path, Columns(quiet=True))
+    assert isinstance(examples.inputs, Mapped)
+    assert isinstance(examples.inputs.array, np.memmap)
+    np.testing.assert_array_equal(examples.inputs.array, X.astype(np.float32))
+    assert worst(run(tmp_path)) == WRONG_IDS
+    rows.loc[0, "embedding"][0] = 9.0
+    rows[:20].to_parquet(tmp_path / "part-0.parquet")
+    assert open_source(tmp_path, Columns(quiet=True)).inputs.array[0, 0] == 9.0
+    rows.assign(embedding=[[1.0], *[[1.0, 2.0]] * 59]).to_parquet(tmp_path / "part-3.parquet")
+    with pytest.raises(InputError, match="its vectors must have one length"):
+        open_source(tmp_path, Columns(quiet=True))
+
+
+def test_an_array_stays_on_the_disk(tmp_path: Path) -> None:
+    for kind in (X, np.asfortranarray(X), X.astype(">f4"), (10 * X).astype(np.int16)):
+        np.save(tmp_path / "x.npy", kind)
+        np.save(tmp_path / "y.npy", GIVEN)
+        examples = open_source(tmp_path / "x.npy", Columns(labels=str(tmp_path / "y.npy")))
+        assert isinstance(examples.inputs.array, np.memmap)
+        index = torch.tensor([3, 0, 3])
+        np.testing.assert_allclose(examples.batch(index).numpy(), kind[[3, 0, 3]], rtol=1e-6)
+    with pytest.raises(InputError, match=r"name a \.npy of them with labels"):
+        open_source(tmp_path / "x.npy")
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
+    with pytest.raises(InputError, match="ends too early"):
+        open_source(tmp_path / "x.npy", Columns(labels=str(tmp_path / "y.npy")))
 
 
 def test_labels_may_lie_beside_an_array(tmp_path: Path) -> None:

@@ -52,3 +52,15 @@ def test_more_examples_than_there_are_is_an_error(tiny):
         InputError, match=r"\[data\] limit = 9999: digits/train has 1438; 0 takes all"
     ):
         prepare(tiny(data={"limit": 9999}))
+
+
+def test_a_run_on_a_table_keeps_the_statistics_of_its_training_rows(tiny, tmp_path):
+    pytest.importorskip("pandas")
+    rows = "".join(f"{i},{i % 2},{'ab'[i % 2]},{'test' if i > 7 else 'train'}\n" for i in range(12))
+    (tmp_path / "t.csv").write_text(f"Unnamed: 0,x,label,split\n{rows}")
+    table = {"name": "table", "path": str(tmp_path / "t.csv"), "limit": 0}
+    recipe = tiny(data=table, model={"name": "mlp"}, corruption={"name": "none"})
+    facts = prepare(recipe).facts()
+    assert (facts["mean"], facts["std"]) == ([0.5], [0.5])
+    assert "'Unnamed: 0' (row numbers)" in facts["notes"][0]
+    assert "mean" not in prepare(tiny()).facts()

@@ -3,25 +3,32 @@
 A folder of pictures, a table or a data frame, a Hugging Face data set on disk, arrays. Texts and pictures are embedded.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from bayesmooth.audit.encoders import Encoder, embed_pictures, embed_texts
+from bayesmooth.audit.encoders import Encoder, cache_folder, embed_pictures, embed_texts
 from bayesmooth.audit.evidence import check_labels
 from bayesmooth.data import Examples
+from bayesmooth.data.examples import Mapped
 from bayesmooth.data.pictures import ImageFiles, folder
+from bayesmooth.data.reading import map_npy, read_npy
 from bayesmooth.data.table import (
     CLEAN,
     SHOWN,
     embeddings,
+    encode,
     features_of,
     from_frame,
+    names_of,
     pictures_of,
+    plain,
     read_frame,
     texts_of,
     without_missing,
@@ -29,9 +36,10 @@ from bayesmooth.data.table import (
 from bayesmooth.errors import InputError
 from bayesmooth.files import read_json
 from bayesmooth.optional import require
-from bayesmooth.progress import track
+from bayesmooth.progress import bar, track
 
 ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", ".parquet", ".pq")
+PIECE = 8192  # rows of a Parquet file that are copied at once
 LABELS = (
     "label",
     "labels",
@@ -83,11 +91,11 @@ def _open_path(path: Path, columns: Columns) -> Examples:
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a file with labels, or a folder of pictures")
     kind = path.suffix.lower()
-    if kind in ARRAYS:
-        where = str(path.absolute())
-        made = embeddings(
-            "train", Path(), where, columns.labels, columns.class_names, probabilities=True
-        )
+    if kind == ".npy":
+        return _open_array(path, columns)
+    if kind == ".npz":
+        names = columns.class_names
+        made = embeddings("train", Path(), str(path.absolute()), None, names, probabilities=True)
         return replace(made, name=path.stem)
     if kind not in TABLES:
         known = ", ".join(ARRAYS + TABLES)
@@ -107,9 +115,7 @@ def _open_folder(path: Path, columns: Columns) -> Examples:
         return _open_hugging_face(path, columns)
     tables = sorted(path.glob("*.parquet"))
     if tables:
-        pandas = require("pandas", extra="data")
-        frame = pandas.concat(map(read_frame, tables), ignore_index=True)
-        return _from_frame(frame, str(path), path, columns)
+        return _open_parquets(path, tables, columns)
     pictures = folder("train", Path(), str(path.absolute()), SHOWN)
     shown = replace(pictures, inputs=torch.empty(len(pictures), 0), pictures=pictures.inputs)
     if (path / "test").is_dir() and (path / "train").is_dir():
@@ -118,6 +124,81 @@ def _open_folder(path: Path, columns: Columns) -> Examples:
         )
         shown = replace(shown, notes=(note,))
     return replace(shown, name=path.name)
+
+
+def _open_array(path: Path, columns: Columns) -> Examples:
+    """Rows that stay on the disk, with the labels of another file."""
+    if columns.labels is None:
+        raise InputError(f"{path}: has no labels; name a .npy of them with labels (--labels)")
+    rows, given = map_npy(path), read_npy(Path(columns.labels))
+    if rows.ndim != 2 or rows.dtype.kind not in "fiu" or given.ndim != 1:
+        raise InputError(
+            f"{path}: {rows.dtype} of shape {rows.shape}, {columns.labels}: shape {given.shape}; must be N × D "
+            "numbers, and N labels"
+        )
+    words = plain(given.tolist(), columns.labels, columns.class_names or ())
+    names = tuple(columns.class_names or names_of(words))
+    return Examples(Mapped(rows), encode(words, names, columns.labels), names, name=path.stem)
+
+
+def _open_parquets(path: Path, files: Sequence[Path], columns: Columns) -> Examples:
+    """A table in several files. A column of vectors is copied once to an array on the disk, and read from there."""
+    pandas, parquet = require("pandas", extra="data"), require("pyarrow.parquet", extra="data")
+    schema = parquet.read_schema(files[0])
+    vectors = [field.name for field in schema if "list" in str(field.type)]
+    wanted = [name for name in columns.features or vectors if name in vectors]
+    if not wanted or columns.text or columns.image:
+        frame = pandas.concat(map(read_frame, files), ignore_index=True)
+        return _from_frame(frame, str(path), path, columns)
+    rest = [field.name for field in schema if field.name not in vectors]
+    parts = [parquet.read_table(file, columns=rest).to_pandas() for file in files]
+    frame = pandas.concat(parts, ignore_index=True)
+    label = _label_column(frame, columns, str(path))
+    if len(without_missing(frame, label, columns.class_names)) < len(frame):
+        raise InputError(f"{path}: some rows have no label in column {label!r}; leave them out")
+    clean, names = columns.clean_label, columns.class_names
+    known = from_frame(
+        frame,
+        path.name,
+        str(path),
+        label=label,
+        clean_label=clean,
+        class_names=names,
+        id=columns.id,
+    )
+    return replace(known, inputs=Mapped(_copied(files, wanted[0], len(frame), columns)))
+
+
+def _copied(files: Sequence[Path], column: str, count: int, columns: Columns) -> Any:
+    """The vectors of a column as one array in the cache, under what identifies the files."""
+    parquet, compute = require("pyarrow.parquet", "data"), require("pyarrow.compute", "data")
+    states = [
+        (str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files
+    ]
+    digest = hashlib.sha256(repr((column, states)).encode()).hexdigest()[:32]
+    place = (columns.cache or cache_folder()) / f"{digest}.npy"
+    if place.exists():
+        return map_npy(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_suffix(".tmp")
+    array, at = None, 0
+    with bar(count, description="reading", quiet=columns.quiet) as shown:
+        for file in files:
+            for batch in parquet.ParquetFile(file).iter_batches(PIECE, columns=[column]):
+                width = {*compute.list_value_length(batch[0]).unique().to_pylist()}
+                if array is None and len(width) == 1 and None not in width:
+                    shape = (count, *width)
+                    array = np.lib.format.open_memmap(beside, "w+", np.float32, shape)
+                if array is None or width != {array.shape[1]}:
+                    raise InputError(f"{file}: column {column!r}: its vectors must have one length")
+                rows = np.asarray(batch[0].flatten(), np.float32).reshape(len(batch), -1)
+                array[at : at + len(rows)] = rows
+                at += len(rows)
+                shown.update(at)
+    assert array is not None
+    array.flush()
+    beside.replace(place)
+    return map_npy(place)
 
 
 def _open_hugging_face(path: Path, columns: Columns) -> Examples:

@@ -45,6 +45,8 @@ def _check(name: str, data_dir: Path | None, options: dict[str, Any]) -> int:
     results = check(name, data_dir, **options)
     for result in results:
         print(f"{result['split']:12} {result['summary'] if result['ok'] else result['problem']}")
+        for note in result.get("notes", ()):
+            print(f"{'':12} {note}")
     return 0 if all(result["ok"] for result in results) else 2
 
 

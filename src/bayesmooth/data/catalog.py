@@ -200,6 +200,7 @@ def _check_split(name: str, split: str, data_dir: Any, options: dict[str, Any]) 
         "classes": examples.num_classes,
         "shape": shape,
         "summary": repr(examples),
+        "notes": list(examples.notes),
     }
 
 

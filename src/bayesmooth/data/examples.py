@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +34,19 @@ class Part:
 
     def __getitem__(self, index: Tensor, /) -> Tensor:
         return self.source[self.index[index]]
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """The rows of an array that stays on the disk (`numpy.memmap`), read when they are asked for."""
+
+    array: np.ndarray[Any, Any]
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: Tensor, /) -> Tensor:
+        return torch.from_numpy(self.array[index.numpy()].astype(np.float32))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -287,14 +287,29 @@ def read_npy(file: Path) -> Array:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from None
 
 
+def map_npy(file: Path) -> Array:
+    """The array of a .npy, left on the disk: rows are read when they are asked for."""
+    try:
+        with file.open("rb") as stream:
+            dtype, shape, order = _header(stream, file.stat().st_size, str(file))
+            start = stream.tell()
+        if start + math.prod(shape) * dtype.itemsize > file.stat().st_size:
+            raise InputError(f"{file}: ends too early; bring it again")
+        return np.memmap(file, dtype, "r", start, shape, order)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+
+
 HEADER = re.compile(
     rb"\{\s*'descr':\s*'([<>|=]?)([biufUS])([1-9]\d{0,8})',\s*'fortran_order':\s*(True|False),"
     rb"\s*'shape':\s*\(([\d,\s]{0,80})\)\s*,?\s*\}\s*"
 )
 
 
-def _array(stream: IO[bytes], size: int, name: str) -> Array:
-    """One array; its header is held against the size of the file before memory is taken."""
+def _header(
+    stream: IO[bytes], size: int, name: str
+) -> tuple[np.dtype[Any], tuple[int, ...], Literal["C", "F"]]:
+    """Type, shape and order of an array, held against the size of its file."""
     start = stream.read(8)
     if start[:6] != b"\x93NUMPY" or start[6:7] not in (b"\1", b"\2", b"\3"):
         raise InputError(f"{name}: not in numpy's format")
@@ -312,12 +327,18 @@ def _array(stream: IO[bytes], size: int, name: str) -> Array:
     count = math.prod(shape) * dtype.itemsize
     if not 0 < count <= size or len(shape) > 4:
         raise InputError(f"{name}: the shape {shape} of {dtype} does not go with {size} bytes")
-    array = np.frombuffer(_exactly(stream, count, name), dtype)
-    if kind == "S":
+    return dtype, shape, "F" if fortran == "True" else "C"
+
+
+def _array(stream: IO[bytes], size: int, name: str) -> Array:
+    """One array; no memory is taken before its header is known to be true."""
+    dtype, shape, order = _header(stream, size, name)
+    array = np.frombuffer(_exactly(stream, math.prod(shape) * dtype.itemsize, name), dtype)
+    if dtype.kind == "S":
         array = _decoded(array, name)
-    elif kind == "U":
+    elif dtype.kind == "U":
         _check_text(array, name)
-    return array.reshape(shape, order="F" if fortran == "True" else "C")
+    return array.reshape(shape, order=order)
 
 
 def _exactly(stream: IO[bytes], count: int, name: str) -> bytearray:

@@ -35,12 +35,16 @@ class Splits:
     def facts(self) -> dict[str, Any]:
         """What `data.json` says about them."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {
+        facts: dict[str, Any] = {
             "class_names": list(self.train.class_names),
             "input_shape": list(self.train.input_shape),
             "labels": label_hash(self.train)[:12],
             "summary": {name: repr(part) for name, part in parts.items() if part is not None},
         }
+        if self.train.mean and self.train.std and len(self.train.input_shape) == 1:
+            # The columns of a table, by its training rows; those of a public set are in its loader.
+            facts |= {"mean": list(self.train.mean), "std": list(self.train.std)}
+        return facts | ({"notes": list(self.train.notes)} if self.train.notes else {})
 
 
 def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
