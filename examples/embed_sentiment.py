@@ -1,11 +1,12 @@
 """Texts with labels → a table for `bayesmooth audit`: tweets and product reviews, each rated by some twenty people.
 
-    pip install sentence-transformers
+    pip install 'bayesmooth[data,embed]'
     python examples/embed_sentiment.py hutto_ICWSM_2014 sentiment.npz
-    bayesmooth audit sentiment.npz --benchmark
+    BAYESMOOTH_TABLES=sentiment.npz python -m benchmarks audit
 
 The folder is the data of the VADER paper (Hutto and Gilbert, 2014), which the source package vaderSentiment 0.5 on PyPI
 has under additional_resources. The given label is the sign of the first rating, the true one the sign of the mean.
+To audit texts of your own you need no such file: `bayesmooth audit reviews.csv --text review` embeds them.
 """
 
 import argparse
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+
+from bayesmooth.audit.encoders import embed_texts
 
 SOURCES = ("tweets", "amazonReviewSnippets")
 NEUTRAL = 0.05  # a mean closer to zero than this says neither yes nor no
@@ -43,23 +46,20 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--encoder", help="plain, or the name or path of a model")
     arguments = parser.parse_args()
     kept = [row for row in rated(arguments.folder) if row[1] != 0 and abs(row[2]) > NEUTRAL]
     texts, first, mean = zip(*kept, strict=True)
-
-    from sentence_transformers import SentenceTransformer
-
-    encoder = SentenceTransformer(arguments.encoder, device="cpu")
+    rows, how = embed_texts(texts, arguments.encoder)
     np.savez(
         arguments.out,
-        embeddings=encoder.encode(list(texts), batch_size=32, show_progress_bar=True),
+        embeddings=rows.numpy(),
         labels=(np.array(first) > 0).astype(int),
         clean_labels=(np.array(mean) > 0).astype(int),
         class_names=np.array(["negative", "positive"]),
         texts=np.array(texts),
     )
-    print(arguments.out)
+    print(f"{how}\n{arguments.out}")
 
 
 if __name__ == "__main__":
