@@ -29,7 +29,11 @@ def run(name: str, *arguments: object) -> str:
 
 
 def test_every_example_has_a_test():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"embed_cifar10", "embed_sentiment"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {
+        "audit_folder",
+        "embed_cifar10",
+        "embed_sentiment",
+    }
 
 
 def test_texts_become_a_table_that_the_audit_reads(tmp_path):
@@ -52,3 +56,8 @@ def test_pictures_become_embeddings(tmp_path, data_dir):
     out = tmp_path / "out.npz"
     run("embed_cifar10", out, "--images", 60, "--data-dir", data_dir)
     assert np.load(out)["embeddings"].shape == (60, 224)
+
+
+def test_a_folder_with_known_errors_is_audited(data_dir):
+    shown = run("audit_folder", data_dir, "--images", 200)
+    assert float(shown.split("precision ")[1].split(",")[0]) > 0.2  # against .1 by chance
