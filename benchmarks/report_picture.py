@@ -1,4 +1,4 @@
-"""The picture of the report in the docs, `python -m benchmarks.report_picture`: needs chromium and Fashion-MNIST."""
+"""The picture of the report in the docs, `python -m benchmarks.report_picture`: needs chromium and MNIST."""
 
 import argparse
 import shutil
@@ -15,18 +15,20 @@ WIDTH, HEIGHT = 1280, 900
 
 
 def main() -> None:
-    """Audit 10,000 pictures of clothes, one label in twenty flipped on purpose, and photograph the report."""
+    """Audit 10,000 digits, one label in twenty flipped on purpose, and photograph the report."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.report_picture", description=__doc__
     )
     parser.add_argument("--out", type=Path, default=Path("docs/report.png"))
-    parser.add_argument("--data-dir", type=Path, help="where fashion-mnist is")
+    parser.add_argument(
+        "--data-dir", type=Path, help="where MNIST is (default: $BAYESMOOTH_DATA, ./data)"
+    )
     parser.add_argument("--examples", type=int, default=10_000)
     arguments = parser.parse_args()
-    clothes = load("fashion_mnist", data_dir=arguments.data_dir).subset(range(arguments.examples))
-    audited = bayesmooth.audit(corrupt(clothes, "symmetric", rate=0.05)[0])
+    digits = load("mnist", data_dir=arguments.data_dir).subset(range(arguments.examples))
+    audited = bayesmooth.audit(corrupt(digits, "symmetric", rate=0.05)[0])
     with tempfile.TemporaryDirectory() as folder:
-        photograph(audited.save(folder, title="Fashion-MNIST"), arguments.out)
+        photograph(audited.save(folder, title="MNIST"), arguments.out)
     print(arguments.out)
 
 

@@ -249,13 +249,14 @@ def test_header_shows_the_interval_the_warning_and_the_notes(reader: Reader) -> 
     assert not reader.find("#warning").is_displayed()
     assert not reader.find("#remarks").is_displayed()
     summary = {
-        "noise_rate_interval": (0.06, 0.09),
+        "noise_rate": 0.07,
+        "noise_rate_interval": [0.06, 0.09],
         "warning": "The input is probably wrong.",
         "notes": ["column 'Unnamed: 0' is left out"],
     }
     reader.open("warned", summary=summary)
     assert reader.find("#remarks").text == "Column 'Unnamed: 0' is left out."
-    assert "6.0 % to 9.0 %" in reader.text("#lead").replace("\u00a0", " ")
+    assert "at least 6.0 % and at most 9.0 %" in reader.text("#lead").replace("\u00a0", " ")
     assert reader.find("#warning").text == summary["warning"]
 
 

@@ -110,7 +110,7 @@ def _payload(
         "findings": _findings(audit),
         "precision": _precision(audit),
         "notes": [str(note) for note in audit.summary.get("notes", ())],
-        "summary": {key: _plain(v) for key, v in audit.summary.items() if not isinstance(v, list)},
+        "summary": {key: _plain(value) for key, value in audit.summary.items() if key != "notes"},
         "thumbnails": None if thumbnails is None else thumbnails.payload(),
     }
 

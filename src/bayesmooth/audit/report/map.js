@@ -159,7 +159,7 @@ function drawNames(context) {
   context.fillStyle = colour('ink');
   quadrants.forEach((name, q) => {
     const right = q === AMBIGUOUS || q === HARD;
-    if (context.measureText(capital(name)).width + 16 > (right ? toX(1) - middle : middle - toX(0))) return;
+    if (context.measureText(capital(name)).width > 1.6 * (right ? toX(1) - middle : middle - toX(0))) return;
     context.textAlign = right ? 'right' : 'left';
     const at = [right ? toX(1) - 8 : toX(0) + 8, q === MISLABELLED || q === HARD ? centre - 9 : centre + 19];
     context.strokeText(capital(name), ...at);
@@ -402,7 +402,7 @@ function buildPairs() {
       el('span', { class: 'pair-names' }, el('span', { text: classes[row] }), ' → ', el('span', { text: classes[column] })),
       el('span', { class: 'pair-bar' }, bar), el('span', { class: 'pair-count', text: number.format(times) }));
   }));
-  byId('pairs').classList.toggle('long', confusions.slice(0, MOST_PAIRS).some(({ row, column }) => classes[row].length + classes[column].length > 24));
+  byId('pairs').classList.toggle('long', confusions.slice(0, MOST_PAIRS).some(({ row, column }) => classes[row].length + classes[column].length > 14));
   byId('pairs-title').hidden = confusions.length === 0;
 }
 

@@ -23,10 +23,10 @@ const { given, suggested, disagreement, ambiguity, quadrant, clean } = columns;
 const [ambiguityThreshold, disagreementThreshold] = audit.thresholds;
 const CLEAR = 0, AMBIGUOUS = 1, MISLABELLED = 2, HARD = 3; // positions in quadrants
 const QUADRANT_WORDS = [
-  'The model agrees with the label and is sure.',
-  'The model agrees with the label, but wavers.',
-  'The model prefers another label.',
-  'The model disagrees with the label, but wavers.',
+  'The model agrees with the label.',
+  'The model agrees with the label, but another class is nearly as likely.',
+  'The model prefers another class.',
+  'The model prefers another class, but not by much.',
 ];
 const contradicted = (i) => quadrant[i] === MISLABELLED || quadrant[i] === HARD;
 

@@ -218,8 +218,8 @@ function buildLead() {
 
 function noiseWords() {
   const { noise_rate: rate, noise_rate_interval: interval } = audit.summary;
-  if (interval) return `An estimated ${percent(interval[0])} to ${percent(interval[1])} of all labels are wrong.`;
-  return rate === undefined ? '' : `An estimated ${percent(rate)} of all labels are wrong.`;
+  if (rate === undefined) return '';
+  return `An estimated ${percent(rate)} of all labels are wrong${interval ? `, at least ${percent(interval[0])} and at most ${percent(interval[1])}` : ''}.`;
 }
 
 function truthWords() {
@@ -231,9 +231,11 @@ function truthWords() {
 
 function buildAbout() {
   const entries = [];
+  const worded = (value) => (typeof value === 'number' && !Number.isInteger(value) ? brief(value) : shown(value));
   const add = (name, value) => {
-    if (value !== null && typeof value === 'object') Object.entries(value).forEach(([key, inside]) => add(name ? `${name} · ${key}` : key, inside));
-    else entries.push(el('div', {}, el('dt', { text: name.replaceAll('_', ' ') }), el('dd', { text: shown(typeof value === 'number' && !Number.isInteger(value) ? brief(value) : value) })));
+    if (value === null || value === undefined) return;
+    if (typeof value === 'object' && !Array.isArray(value)) Object.entries(value).forEach(([key, inside]) => add(name ? `${name} · ${key}` : key, inside));
+    else entries.push(el('div', {}, el('dt', { text: name.replaceAll('_', ' ') }), el('dd', { text: [value].flat().map(worded).join(' to ') })));
   };
   add('', { created: audit.created, examples: number.format(count), classes: classes.length, ...audit.summary });
   byId('facts').replaceChildren(...entries);
