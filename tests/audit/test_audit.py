@@ -220,9 +220,9 @@ def test_only_the_texts_of_the_worst_labels_go_into_a_report_that_would_be_too_l
 ) -> None:
     examples = replace(clouds(), meta={"text": ["long"] * 90})
     made = audit(examples, quiet=True)
-    assert outputs.shown_texts(made) == ["long"] * 90
+    assert outputs.report_texts(made) == ["long"] * 90
     monkeypatch.setattr(outputs, "TEXTS", 4 * 7 + 1)
-    kept = outputs.shown_texts(made)
+    kept = outputs.report_texts(made)
     assert kept is not None
     assert {i for i, text in enumerate(kept) if text} == {int(row["id"]) for row in made.top(7)}
 

@@ -1,11 +1,17 @@
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from bayesmooth.audit import outputs
+from bayesmooth.audit.findings import Findings
+from bayesmooth.audit.inputs import open_source
+from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, top
+from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow, the extra data")
@@ -92,6 +98,43 @@ def test_files_are_read_and_a_broken_one_is_named(tmp_path: Path) -> None:
     assert abs(tile(make_thumbnails([good], [0]), 0) - 200).max() <= 3
     with pytest.raises(InputError, match=r"bad\.png: cannot be read as an image"):
         make_thumbnails([good, bad], [0, 1])
+
+
+def test_pictures_named_by_their_paths_are_drawn_in_the_report(
+    made_up: Callable[..., Audit], tmp_path: Path
+) -> None:
+    greys = np.linspace(0, 255, 40).astype(np.uint8)
+    for i, grey in enumerate(greys):
+        Image.fromarray(np.full((20, 20), grey)).save(tmp_path / f"{i}.png")
+    np.savez(
+        tmp_path / "pets.npz",
+        embeddings=np.random.default_rng(0).normal(size=(40, 4)),
+        labels=np.arange(40) % 4,
+        images=np.array([f"{i}.png" for i in range(40)]),
+    )
+    audit = made_up(40, examples=open_source(tmp_path / "pets.npz"))
+    drawn = outputs.report_thumbnails(audit, 10)
+    assert drawn is not None
+    assert drawn.index.tolist() == top(audit.disagreement, 10).tolist()
+    for place, example in enumerate(drawn.index):
+        assert abs(tile(drawn, place) - int(greys[example])).mean() < 4
+
+
+def test_findings_have_pictures_too(made_up: Callable[..., Audit]) -> None:
+    first = np.full(40, -1)
+    first[[38, 39]] = 38
+    found = Findings(
+        rare_class=np.zeros(40, bool),
+        duplicate_of=first,
+        conflicting=first >= 0,
+        outlier_score=np.zeros(40),
+    )
+    images = torch.from_numpy(flat_images(40))[:, None]
+    data = Examples(torch.zeros(40, 1), torch.arange(40) % 4, tuple("abcd"), pictures=images)
+    audit = made_up(40, examples=data, findings=found)
+    drawn = outputs.report_thumbnails(audit, 10)
+    assert drawn is not None
+    assert drawn.index.tolist() == [*top(audit.disagreement, 10), 38, 39]
 
 
 def test_impossible_input_is_refused() -> None:

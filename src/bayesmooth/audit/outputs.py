@@ -73,8 +73,8 @@ def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
         audit,
         title=title,
         created=datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
-        texts=shown_texts(audit),
-        thumbnails=_thumbnails(audit, thumbnails),
+        texts=report_texts(audit),
+        thumbnails=report_thumbnails(audit, thumbnails),
     )
 
 
@@ -88,7 +88,7 @@ class _OneByOne:
         return self.inputs[torch.tensor([number])][0]
 
 
-def shown_texts(audit: Audit) -> list[Any] | None:
+def report_texts(audit: Audit) -> list[Any] | None:
     """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
     meta = audit.examples.meta if audit.examples is not None else {}
     if not meta:
@@ -107,7 +107,7 @@ def _records(meta: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
 
 
-def _thumbnails(audit: Audit, count: int) -> Thumbnails | None:
+def report_thumbnails(audit: Audit, count: int) -> Thumbnails | None:
     """Pictures of the worst labels and of what was found, where the data has any and Pillow is there to make them."""
     examples = audit.examples
     if examples is None or count < 1 or not find_spec("PIL"):
