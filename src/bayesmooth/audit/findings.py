@@ -68,6 +68,21 @@ class Findings:
             parts[0] += f" ({conflicting:,} with different labels)"
         return ", ".join(parts) or "nothing"
 
+    def positions(self) -> list[int]:
+        """The examples with findings, those with different labels first; rare classes do not count here."""
+        if self.duplicate_of is None or self.conflicting is None or self.outlier_score is None:
+            return []
+        leaked = np.zeros(0, int)
+        if self.in_other_split is not None:
+            leaked = np.flatnonzero(self.in_other_split != "")
+        copies, conflicting = (
+            np.flatnonzero(self.duplicate_of >= 0),
+            np.flatnonzero(self.conflicting),
+        )
+        outliers = np.argsort(-self.outlier_score, kind="stable")[: (self.outlier_score > 1).sum()]
+        found = np.concatenate([conflicting, leaked, copies, outliers])
+        return list(dict.fromkeys(found.tolist()))
+
     def columns(self, ids: Sequence[str]) -> dict[str, list[Any]]:
         """The findings as columns of the table, with ids for positions."""
         table: dict[str, list[Any]] = {}

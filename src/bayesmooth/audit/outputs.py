@@ -117,20 +117,6 @@ def report_thumbnails(audit: Audit, count: int) -> Thumbnails | None:
         pictures = examples.inputs
     if pictures is None:
         return None
-    worst = top(audit.disagreement, count)
-    found = _found(audit)[: count // 2]
-    index = list(dict.fromkeys([*worst.tolist(), *found]))
+    found = [] if audit.findings is None else audit.findings.positions()[: count // 2]
+    index = list(dict.fromkeys([*top(audit.disagreement, count).tolist(), *found]))
     return make_thumbnails(_OneByOne(pictures), index)
-
-
-def _found(audit: Audit) -> list[int]:
-    """Positions with findings: duplicates with different labels, leaks, other duplicates, outliers by score."""
-    found = audit.findings
-    if found is None or found.duplicate_of is None or found.outlier_score is None:
-        return []
-    nowhere = np.zeros(len(audit), bool)
-    conflicting = nowhere if found.conflicting is None else found.conflicting
-    leaked = nowhere if found.in_other_split is None else found.in_other_split != ""
-    masks = (conflicting, leaked, found.duplicate_of >= 0)
-    outliers = top(found.outlier_score, int((found.outlier_score > 1).sum()))
-    return [int(i) for part in (*map(np.flatnonzero, masks), outliers) for i in part]

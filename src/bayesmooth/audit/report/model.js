@@ -121,7 +121,7 @@ function copiesTogether() {
 
 function findingWords(example) {
   const words = [];
-  if (firstCopy.has(example)) words.push(conflicting(example) ? 'copy with another label' : 'copy');
+  if (firstCopy.has(example)) words.push(conflicting(example) ? 'conflict' : 'copy');
   if (outlierScore.has(example)) words.push('outlier');
   if (leakOf.has(example)) words.push('in other split');
   return words;
