@@ -246,7 +246,9 @@ class IVONClassifier(_Classifier):
     def predict_proba(self, X: Any) -> Array:
         """The average of softmax(f(θ)) over `samples` draws, a column per class of `classes_`."""
         inputs = self._inputs(self._rows(X)).double()
-        module = copy.deepcopy(self.module_).double()  # one row alone is to give what it gives among others
+        module = copy.deepcopy(
+            self.module_
+        ).double()  # one row alone is to give what it gives among others
         batches = inputs.split(AT_ONCE)  # type: ignore[no-untyped-call]
         return self.posterior_.predict(module, batches, self.samples).numpy()
 
@@ -296,7 +298,7 @@ class IVONClassifier(_Classifier):
             with self.optimizer_.sampled_params(train=True):
                 self.optimizer_.zero_grad()
                 logits = logits_of(self.module_(inputs[index]))
-                nn.functional.cross_entropy(logits, numbers[index]).backward()
+                nn.functional.cross_entropy(logits, numbers[index]).backward()  # type: ignore[no-untyped-call]
             self.optimizer_.step()
             after()
 
