@@ -56,10 +56,10 @@ def load_weights(model: nn.Module, path: str | Path, head: str, new_head: bool =
 def _read(path: Path) -> Any:
     if path.suffix != ".safetensors":
         return torch.load(path, map_location="cpu", weights_only=True)
-    library = require("safetensors.torch", extra="train")
+    broken = require("safetensors", extra="train").SafetensorError
     try:
-        return library.load_file(path)
-    except library.SafetensorError as error:
+        return require("safetensors.torch", extra="train").load_file(path)
+    except broken as error:
         raise ValueError(str(error)) from None
 
 
