@@ -21,6 +21,7 @@ LINE = {
     "memorised": "memorised",
 }
 """The figures of an epoch's line. Where it is too long, the first of them are left out."""
+OTHERS = ("memorised", "validation.accuracy")  # figures of a report beside those of the test set
 
 FIGURES = {
     "test.accuracy": "accuracy",
@@ -63,24 +64,23 @@ def format_named(name: str, key: str, value: float) -> str:
 def format_report(record: Mapping[str, Any], path: Path) -> str:
     """The figures of a finished run: at the mean of the weights, and averaged over the posterior where there is one.
 
-    >>> report = {"test.accuracy": 0.9, "averaged.accuracy": 0.91, "test.nll": 0.3, "memorised": 0.1}
+    >>> report = {"test.accuracy": 0.9, "test.nll": 0.3, "averaged.accuracy": 0.91, "memorised": 0.1}
+    >>> report |= {"validation.accuracy": 0.6, "averaged.validation.accuracy": 0.65}
     >>> print(format_report(report, Path("r")))
     r
       test                      mean  averaged
       accuracy                90.0 %    91.0 %
       nll                      0.300
       memorised               10.0 %
+      validation.accuracy     60.0 %    65.0 %
     """
-    kinds = {"mean": "test.", "averaged": "averaged."}
-    kinds = {
-        kind: start for kind, start in kinds.items() if any(key.startswith(start) for key in record)
-    }
-    starts = tuple(kinds.values())
-    names = dict.fromkeys(key.partition(".")[2] for key in record if key.startswith(starts))
-    lines = [str(path), _row("test", *kinds)]
-    lines += [_row(name, *(_figure(record, start + name) for start in starts)) for name in names]
-    single = [name for name in ("memorised", "validation.accuracy") if name in record]
-    return "\n".join(lines + [_row(name, _figure(record, name)) for name in single])
+    averaged = any(key.startswith("averaged.") for key in record)
+    tested = [key.removeprefix("test.") for key in record if key.startswith("test.")]
+    rows = {name: (f"test.{name}", f"averaged.{name}") for name in tested}
+    rows |= {name: (name, f"averaged.{name}") for name in OTHERS if name in record}
+    lines = [str(path), _row("test", "mean", *["averaged"] * averaged)]
+    lines += [_row(name, *(_figure(record, key) for key in keys)) for name, keys in rows.items()]
+    return "\n".join(lines)
 
 
 def _figure(record: Mapping[str, Any], key: str) -> str:
