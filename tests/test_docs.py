@@ -116,6 +116,7 @@ def names_at_hand() -> dict[str, Any]:
 
 STAND_INS = {
     "bayesmooth": """#!/bin/sh
+case "$1 $2" in "audit photos/"|"audit reviews.csv") set -- "$@" --encoder plain ;; esac
 case "$1" in
   train | tune) set -- "$@" --set train.epochs=1 ;;
   sweep) set -- $(echo "$@" | sed s/0:5/0:1/) --set train.epochs=1 ;;
