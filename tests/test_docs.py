@@ -35,7 +35,7 @@ NOT_RUN = {
     "needs a GPU": 1,
     "takes hours": 1,
     "needs the benchmarks' data": 1,
-    "a part of a program": 2,
+    "a part of a program": 1,
     "has a test of its own": 1,
 }
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
@@ -82,6 +82,7 @@ def files_at_hand(tmp_path_factory) -> Path:
     praise, blame = ("great, works well, love it", "broken, bad, sent it back")
     rows = [f'{i},"item {i}: {(blame, praise)[labels[i]]}",{(1, 5)[given[i]]}' for i in range(60)]
     (folder / "reviews.csv").write_text("\n".join(["id,review,stars", *rows]) + "\n")
+    (folder / "decisions.csv").write_text('id,given,decision,new_label\n"7","1","relabel","5"\n')
     image = pytest.importorskip("PIL.Image")
     for i in range(60):
         place = folder / "photos" / ("cat", "dog")[given[i]]
@@ -120,6 +121,7 @@ case "$1 $2" in "audit photos/"|"audit reviews.csv") set -- "$@" --encoder plain
 case "$1" in
   train | tune) set -- "$@" --set train.epochs=1 ;;
   sweep) set -- $(echo "$@" | sed s/0:5/0:1/) --set train.epochs=1 ;;
+  tune) set -- "$@" --set train.epochs=4 ;;
   reproduce) set -- "$@" --scale smoke ;;
   demo) set -- "$@" --seeds 1 ;;
 esac
