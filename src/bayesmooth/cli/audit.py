@@ -45,51 +45,32 @@ def audit_arguments(parser: ArgumentParser) -> None:
     """The options of `audit`."""
     parser.usage = f"{parser.prog} SOURCE [option …]"
     add = parser.add_argument
-    add(
-        "source",
-        type=Path,
-        help="a .csv, .tsv, .parquet, .npz or .npy with labels, a folder of pictures, a Hugging Face data set on "
-        "disk, or a run's folder",
-    )
+    kinds = "a .csv, .tsv, .parquet, .npz or .npy with labels, a folder of pictures or of Parquet files, a Hugging "
+    add("source", type=Path, help=kinds + "Face data set on disk, or a run")
     add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
     add("--title", default="", help="of the report")
     add("--label", metavar="COLUMN", help="of the labels (default: label)")
-    add(
-        "--clean-label",
-        metavar="COLUMN",
-        help="of the true labels, if known (default: clean_label)",
-    )
+    add("--clean-label", metavar="COLUMN", help="of the true labels (default: clean_label)")
     add("--text", metavar="COLUMN", help="of the texts to learn from")
-    add("--image", metavar="COLUMN", help="of the pictures to learn from (default: path, image)")
-    add("--id", metavar="COLUMN", help="of the ids (default: id, else the number of the row)")
-    add(
-        "--features",
-        metavar="COLUMN,…",
-        type=_names,
-        help="to learn from (default: all of numbers or categories, without ids and row numbers)",
-    )
+    add("--image", metavar="COLUMN", help="of the pictures (default: path, or image)")
+    add("--id", metavar="COLUMN", help="of the ids (default: id, else row numbers)")
+    features = "to learn from (default: numbers and categories)"
+    add("--features", metavar="COLUMN,…", type=_names, help=features)
     add("--class-names", metavar="NAME,…", type=_names, help="in the order of their numbers")
     add("--labels", metavar="FILE", help="a .npy of labels, beside a .npy of embeddings")
     add("--probabilities", action="store_true", help="the numbers are predicted probabilities")
-    add(
-        "--encoder",
-        help="of texts or pictures: plain, or the name or path of a model (default: the best installed)",
-    )
-    add(
-        "--cache",
-        metavar="DIR",
-        type=Path,
-        help="of embeddings (default: $BAYESMOOTH_CACHE, or the system's)",
-    )
+    add("--encoder", help="plain, or a model's name or path (default: the best)")
+    add("--cache", metavar="DIR", type=Path, help="of embeddings (default: $BAYESMOOTH_CACHE)")
     add("--against", metavar="FILE", type=Path, help="another split: what it holds too is told")
     add("--out-of-sample", choices=WAYS, default="none", help="default: none")
     add("--folds", type=int, help="cross-fit with so many folds instead")
     add("--score", choices=list(SCORES), default="root_margin", help="default: root_margin")
     add("--samples", type=int, default=16, help="of a run's posterior (default: 16)")
+    add("--cluster", choices=("ray",), help="score the examples as tasks of a cluster")
     add("--seed", type=int, default=0, help="(default: 0)")
     add("--top", type=int, default=10, help="how many to print (default: 10)")
     add("--thumbnails", type=int, default=500, help="pictures in the report (default: 500)")
-    add("--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)")
+    add("--data-dir", type=Path, help="of a run's data set (default: $BAYESMOOTH_DATA)")
     add("--quiet", action="store_true", help="no progress")
 
 
@@ -157,8 +138,8 @@ def _what(arguments: Namespace) -> dict[str, Any]:
 def _how(arguments: Namespace) -> dict[str, Any]:
     way = "folds" if arguments.folds is not None else arguments.out_of_sample
     settings = {name: getattr(arguments, name) for name in ("score", "samples", "seed", "quiet")}
-    folds = {} if arguments.folds is None else {"folds": arguments.folds}
-    return {"out_of_sample": way, **folds, **settings}
+    given = {name: getattr(arguments, name) for name in ("folds", "cluster")}
+    return {"out_of_sample": way, **settings} | {k: v for k, v in given.items() if v is not None}
 
 
 def _print(made: Audit, count: int) -> None:

@@ -135,10 +135,11 @@ def load_torch(data: bytes, name: str) -> dict[str, Any]:
         raise InputError(f"{name}: not a file of torch.save that can be read ({kind})") from None
 
 
-# What the arrays of CIFAR-N ask for; torch admits nothing else than these and plain containers.
+RECONSTRUCT = np.empty(0).__reduce__()[0]  # how numpy makes an array before it is filled
+# What the arrays of CIFAR-N ask for; beside them torch admits plain containers only.
 TORCH_GLOBALS: list[Any] = [
-    (np._core.multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),  # type: ignore[attr-defined]
-    (np._core.multiarray._reconstruct, "numpy._core.multiarray._reconstruct"),  # type: ignore[attr-defined]
+    (RECONSTRUCT, "numpy.core.multiarray._reconstruct"),
+    (RECONSTRUCT, "numpy._core.multiarray._reconstruct"),
     (codecs.encode, "_codecs.encode"),
     np.ndarray,
     np.dtype,
