@@ -87,6 +87,16 @@ def test_rows_without_a_label_are_left_out_and_counted(frame: Any) -> None:
     assert made.summary["notes"] == [f"2 of {COUNT} rows have no label and are left out"]
 
 
+def test_missing_numbers_count_as_the_mean_of_their_column_and_are_counted(frame: Any) -> None:
+    frame.loc[[3, 8, 9], "x"] = np.nan
+    made = run(frame)
+    filled = run(frame.fillna({"x": frame["x"].mean()}))
+    np.testing.assert_allclose(made.disagreement, filled.disagreement)
+    assert made.summary["notes"] == ["missing numbers count as the mean of their column: 3 in 'x'"]
+    with pytest.raises(InputError, match="row 4, column 'x': unknown is not a finite number"):
+        run(frame.astype({"x": object}).fillna({"x": "unknown"}))
+
+
 def test_texts_in_a_table_are_embedded(frame: Any, tmp_path: Path) -> None:
     frame.assign(review=TEXTS, stars=np.where(GIVEN, 5, 1)).drop(columns="label").to_csv(
         tmp_path / "reviews.csv", index=False

@@ -80,7 +80,7 @@ def open_source(source: Any, columns: Columns = DEFAULT) -> Any:
     if hasattr(source, "to_pandas"):  # an Arrow table, a polars frame, a data set of Hugging Face
         names = class_names_of(getattr(source, "features", None), columns.label)
         return _embedded(_from_frame(source.to_pandas(), "table", Path(), columns, names), columns)
-    if type(source).__module__.split(".")[0] == "pandas":
+    if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
         return _embedded(_from_frame(source, "table", Path(), columns), columns)
     return source
 
@@ -285,9 +285,8 @@ def _from_frame(
         rows, said = _probabilities(kept, known, columns, where, (label, clean or CLEAN, key))
         return replace(known, inputs=rows, notes=(*notes, *said))
     if columns.text is None and columns.image is None:
-        learned = features_of(
-            kept, where, columns.features, (label, clean or CLEAN, key), known.class_names
-        )
+        taken = (label, clean or CLEAN, key)
+        learned = features_of(kept, where, columns.features, taken, known.class_names, fill=True)
         notes.extend(learned.notes)
         if learned.names:
             known = replace(known, inputs=learned.rows, mean=learned.mean, std=learned.std)

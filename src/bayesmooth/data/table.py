@@ -225,10 +225,12 @@ def features_of(
     taken: Iterable[str | None],
     class_names: Sequence[str],
     train: Any = None,
+    fill: bool = False,
 ) -> Features:
     """Columns of vectors as they are; else numbers (standardised by the rows of `train`) and categories as 0 and 1.
 
-    `taken` are columns with another use. Without `features`, ids and row numbers are left out.
+    `taken` are columns with another use. Without `features`, ids and row numbers are left out. A missing number is an
+    error; with `fill` it counts as the mean of its column.
     """
     train = frame if train is None else train
     unknown = [column for column in features or () if column not in frame]
@@ -240,13 +242,13 @@ def features_of(
     if vectors:
         return Features(tuple(vectors), _stack(frame, vectors, where), None, None)
     numeric = [c for c in columns if _is_numeric(train[c], named=bool(features))]
-    notes: tuple[str, ...] = ()
+    notes: list[str] = []
     if not features:
         left = {c: why for c in numeric if (why := _identifies(str(c), train[c]))}
         numeric = [c for c in numeric if c not in left]
         if left:
             said = ", ".join(f"{c!r} ({why})" for c, why in left.items())
-            notes = (f"not learned from: {said}; `features` names the columns to learn from",)
+            notes.append(f"not learned from: {said}; `features` names the columns to learn from")
     if {str(c) for c in numeric} == set(class_names):  # probabilities, in the order of the classes
         numeric.sort(key=lambda column: list(class_names).index(str(column)))
     kinds = {c: _categories(train[c]) for c in columns if c not in numeric}
@@ -256,8 +258,12 @@ def features_of(
         raise InputError(
             f"{where}: column {refused[0]!r} holds neither numbers nor a few categories; leave it out of the features"
         )
-    numbers = _numbers(frame, numeric, where)
-    known = numbers if train is frame else _numbers(train, numeric, where)
+    numbers = _numbers(frame, numeric, where, fill)
+    gaps = {c: int(frame[c].isna().sum()) for c in numeric if frame[c].isna().any()}
+    if gaps:
+        said = ", ".join(f"{count} in {str(c)!r}" for c, count in gaps.items())
+        notes.append(f"missing numbers count as the mean of their column: {said}")
+    known = numbers if train is frame else _numbers(train, numeric, where, fill)
     onehot = [np.equal.outer(_levels(frame[c]), levels) for c, levels in kinds.items()]
     rows = np.concatenate([numbers, *onehot], axis=1, dtype=np.float64)
     spread = known.std(0)
@@ -267,7 +273,7 @@ def features_of(
         torch.from_numpy(rows),
         (*known.mean(0).tolist(), *[0.0] * rest),
         (*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest),
-        notes,
+        tuple(notes),
     )
 
 
@@ -292,6 +298,10 @@ def _stack(frame: Any, columns: Sequence[str], where: str) -> Tensor:
 def _as_numbers(column: Any) -> Any:
     """A column as floats, NaN where it is none; a comma is a decimal point unless it may mean thousands."""
     pandas = require("pandas", extra="data")
+    if pandas.api.types.is_complex_dtype(column):
+        raise InputError(
+            f"column {column.name!r}: holds complex numbers; split them in two columns"
+        )
     numbers = pandas.to_numeric(column, errors="coerce")
     if not pandas.api.types.is_numeric_dtype(column):
         texts = column.astype(str).str.strip()
@@ -314,18 +324,19 @@ def _is_numeric(column: Any, named: bool) -> bool:
 
 
 def _identifies(name: str, column: Any) -> str:
-    """Why a column of numbers says which row it is, and nothing about its class; empty where it does not."""
+    """Why a column of numbers tells nothing about the class of a row; empty where it may."""
     word = name.lower().strip()
     if re.fullmatch(r"(unnamed: \d+|)", word):
         return "row numbers"
     if re.fullmatch(r"(id|uuid|guid|.*[_ .-]id)", word) or re.fullmatch(r".*[a-z]I[dD]", name):
         return "an id"
+    if column.isna().all():
+        return "empty"
     values = _as_numbers(column).to_numpy("float64", na_value=np.nan)
-    whole = len(values) >= 10 and bool((np.isfinite(values) & (values == np.round(values))).all())
-    steps = np.diff(values)
-    if whole and ((steps > 0).all() or (np.diff(np.sort(values)) == 1).all()):
-        return "row numbers"
-    return ""
+    if len(values) < 10 or not (np.isfinite(values) & (values == np.round(values))).all():
+        return ""
+    counts = (np.diff(values) > 0).all() or (np.diff(np.sort(values)) == 1).all()
+    return "row numbers" if counts else ""
 
 
 def _levels(column: Any) -> Array:
@@ -340,11 +351,15 @@ def _categories(column: Any) -> list[str]:
     return levels if 2 <= len(levels) <= min(CATEGORIES, len(column) / 4) else []
 
 
-def _numbers(frame: Any, columns: Sequence[str], where: str) -> Array:
+def _numbers(frame: Any, columns: Sequence[str], where: str, fill: bool) -> Array:
     numbers = [_as_numbers(frame[column]) for column in columns]
     if not numbers:
         return np.empty((len(frame), 0))
     values = np.column_stack([n.to_numpy("float64", na_value=np.nan) for n in numbers])
+    if fill:
+        gaps = np.column_stack([frame[column].isna() for column in columns])
+        known = np.where(np.isfinite(values), values, 0).sum(0) / np.isfinite(values).sum(0).clip(1)
+        values = np.where(gaps, known, values)
     broken = np.argwhere(~(np.abs(values) <= np.finfo(np.float32).max))
     if len(broken):
         row, column = broken[0]
@@ -374,7 +389,8 @@ def plain(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[
         text = "" if whole is None or isinstance(whole, float) else str(whole).strip()
         if text in missing:
             raise InputError(
-                f"{where}, row {row}: {value!r} is no class; fill it in, leave the row out, or name it in class_names"
+                f"{where}, row {row}: {value!r} is no class (a word or a whole number); fill it in, leave the row "
+                "out, or name it in class_names"
             )
         texts.append(text)
     return texts
