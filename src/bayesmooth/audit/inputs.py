@@ -40,13 +40,8 @@ from bayesmooth.progress import bar, track
 
 ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", ".parquet", ".pq")
 PIECE = 8192  # rows of a Parquet file that are copied at once
-LABELS = (
-    "label",
-    "labels",
-    "target",
-    "class",
-    "y",
-)  # columns, where none is named; the first counts
+# Columns of labels where none is named: the first that is there counts.
+LABELS = ("label", "labels", "target", "class", "y")
 RUN, HUGGING_FACE = "recipe.toml", ("dataset_dict.json", "dataset_info.json")
 
 
