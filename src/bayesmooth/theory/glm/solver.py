@@ -134,7 +134,9 @@ def von(
 ) -> Solution[Gaussian]:
     """The fixed point of VON, by way of the mode; large problems come near it in float32."""
     if choose_prior:  # start where the prior gives the logits a variance of 4
-        problem = replace(problem, prior=float(problem.features.square().sum(1).mean()) / 4)
+        power = problem.features.square().sum(1)
+        count = problem.weighted(torch.ones_like(power)).sum()
+        problem = replace(problem, prior=float(problem.weighted(power).sum() / count) / 4)
     n, d = problem.features.shape
     double = problem.features.dtype == torch.float64
     near = None
