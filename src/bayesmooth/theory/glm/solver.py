@@ -331,7 +331,9 @@ def _von_step(
     point, rho = _halve(line, here, slack=here.rounding + slack, rho=rho)
     old = here.variances()
     relative = (point.variances() - old) / old.clamp_min(torch.finfo(old.dtype).tiny)
-    change = max(_rms(gradient * direction), _rms(relative.square()) / max(rho, 0.1))
+    share = problem.weighted(torch.ones_like(relative))
+    moved = _rms(relative.square() * share / share.mean())
+    change = max(_rms(gradient * direction), moved / max(rho, 0.1))
     return point, change, rho
 
 
