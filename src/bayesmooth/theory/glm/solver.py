@@ -150,9 +150,9 @@ def von(
     theta, spread = near.point.theta.double(), near.point.spread.double()
     start = gaussian_at(problem, covariance, theta, spread, draws)
     found = find_posterior(problem, start, tol, max_iter, choose_prior, draws)
-    count = near.iterations + found.iterations
-    message = f"converged in {count} iterations" if found.converged else found.message
-    return replace(found, iterations=count, message=message)
+    steps = near.iterations + found.iterations
+    message = f"converged in {steps} iterations" if found.converged else found.message
+    return replace(found, iterations=steps, message=message)
 
 
 def origin(problem: Problem) -> Tensor:
