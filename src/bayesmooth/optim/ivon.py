@@ -32,6 +32,7 @@ from torch.optim.optimizer import ParamsT
 from bayesmooth.errors import InputError
 from bayesmooth.optim import kernels
 from bayesmooth.optim.auto import auto_beta2, auto_hess_init
+from bayesmooth.optim.diagnostics import Look, check_start, diagnose, is_due, steps_of
 from bayesmooth.optim.parameters import (
     add_group,
     check_alike,
@@ -165,6 +166,7 @@ class IVON(Optimizer):
 
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
     _zeros: dict[Tensor, int]  # versions of the gradients that zero_grad has set to zero
+    _warned: set[str]  # settings
 
     def __init__(
         self,
@@ -257,8 +259,7 @@ class IVON(Optimizer):
                 self._refuse_gradients_at_the_mean()
             elif not self._overflowed():
                 self._samples.finish()
-                scale = 1.0 / float(getattr(self, "grad_scale", None) or 1.0)
-                take_step(self._samples.weights, self._samples.count, scale)
+                self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
         finally:
             self._abandon()
         return loss
@@ -290,14 +291,19 @@ class IVON(Optimizer):
         return Posterior(mean, std)
 
     @torch.no_grad()
-    def diagnostics(self) -> dict[str, float]:
+    def diagnostics(self) -> dict[str, Any]:
         """What to look at when training fails.
 
-        noise_to_weight: σ over the weights, root mean squares. Far above 1, the noise drowns the signal.
+        noise_to_weight: σ over the weights, root mean squares. 0.5 to 2 is usual; far above, the noise drowns the
+            signal.
+        layers: the same for every weight matrix, by name (by position, if the constructor was given no names).
         hess_moved: share of weights whose h is over 1 % from h₀. Near 0, the variance has not been learned: lower
             beta2 or train longer.
         std: σ, root mean square.
         steps: updates so far.
+
+        The optimizer itself looks at these figures before the first step and at steps 1, 100, 200, 400, …, and warns
+        once for each setting that it finds wrong, with the number to change it to.
         """
         self._refuse_a_sample("diagnostics()")
         return diagnose(self._collect({}))
@@ -332,7 +338,7 @@ class IVON(Optimizer):
         if not self._samples.count:
             agree_on_seed(self.param_groups)
             weights = self._collect(self._buffers)
-            warn_of_drowning(weights)
+            check_start(weights)
             self._samples = Samples(weights, self.param_groups[0]["sync"])
         draw = self._samples.begin(fresh, self._zeros)
         self._sampled = self._samples.weights
@@ -390,6 +396,17 @@ class IVON(Optimizer):
         if replaced := [w for w in self._sampled if w.replaced]:
             self._refuse_other_memory(replaced[0])
         self._samples.hold()
+
+    def _update(self, scale: float) -> None:
+        """The step itself; now and then with a look at what it does."""
+        weights = self._samples.weights
+        step = steps_of(weights) + 1
+        look = Look(weights) if is_due(step) else None
+        take_step(weights, self._samples.count, scale)
+        for setting, problem in (look.problems(step) if look else {}).items():
+            if setting not in self._warned:
+                self._warned.add(setting)
+                warnings.warn(problem, stacklevel=4)
 
     def _overflowed(self) -> bool:
         found = getattr(self, "found_inf", None)  # GradScaler's
@@ -566,56 +583,6 @@ _compiling_failed: list[Exception] = []
 @functools.cache
 def _compiled(lines: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(lines, dynamic=True)
-
-
-# ---- what to look at when training fails ----
-
-DROWNING = (
-    2.0  # σ over the weights' own size, in the median matrix, from which nothing was ever learned
-)
-
-
-def diagnose(weights: list[Weight]) -> dict[str, float]:
-    """The figures that `IVON.diagnostics` documents."""
-    size = sum(w.local.numel() for w in weights) or 1
-    moved = sum(
-        int(((w.hess - h0).abs() > 0.01 * h0).sum())
-        for w in weights
-        for h0 in [w.group["hess_init"]]
-    )
-    std = _rms([w.std() for w in weights])
-    return {
-        "noise_to_weight": std / max(_rms([w.local for w in weights]), 1e-30),
-        "hess_moved": moved / size,
-        "std": std,
-        "steps": max((w.state["step"] for w in weights), default=0),
-    }
-
-
-def warn_of_drowning(weights: list[Weight]) -> None:
-    """Before the first step: with more noise than weight in most matrices, no signal passes."""
-    if any(w.state["step"] for w in weights):
-        return
-    matrices = [
-        w for w in weights if w.local.ndim > 1 and bool(w.local.any())
-    ]  # zeros pass none anyway
-    if not matrices:
-        return
-    ratios = torch.tensor([_rms([w.std()]) / _rms([w.local]) for w in matrices])
-    if (ratio := float(ratios.median())) > DROWNING:
-        group = matrices[0].group
-        precision = group["ess"] * (group["hess_init"] + group["weight_decay"])
-        warnings.warn(
-            f"the posterior's noise is {ratio:.1f} times the weights (σ = {precision**-0.5:.2g} in the median matrix, "
-            f"from ess={group['ess']:g}, hess_init={group['hess_init']:g}): the signal drowns and nothing is learned; "
-            f"raise hess_init to about {group['hess_init'] * ratio**2:.2g}, or ess",
-            stacklevel=2,
-        )
-
-
-def _rms(tensors: list[Tensor]) -> float:
-    squares = sum(float(t.detach().float().square().sum()) for t in tensors)
-    return float((squares / (sum(t.numel() for t in tensors) or 1)) ** 0.5)
 
 
 # ---- the public package ----

@@ -58,6 +58,12 @@ class Weight:
     sums: tuple[Tensor, Tensor] | None = None  # over folded samples: of ĝ, and of ĝ·(θ − m) or ĝ²
 
     @property
+    def name(self) -> str:
+        """The parameter's name, or its position."""
+        at = next(i for i, param in enumerate(self.group["params"]) if param is self.param)
+        return (self.group.get("param_names") or {at: f"#{self.stream}"})[at]
+
+    @property
     def mean(self) -> Tensor:
         """Where m is now."""
         if self.master is not None:
