@@ -17,7 +17,8 @@ from bayesmooth.optim.weights import Weight
 BEARABLE = 2.0  # σ over the weights, in the median matrix, at the start
 WITH_NORMALISATION = 4.0  # the same for networks that have normalisation layers
 DROWNED = 8.0  # the same later on, when the weights have grown around the noise
-FIRST_STEP = 0.1  # share of the weights' size by which the first step may move them
+FIRST_STEP = 0.3  # share of the weights' size by which the first step may move them
+EARLY_STEP = 0.025  # and a later one
 RESTLESS = 0.05  # share of itself by which the Hessian may change in a step
 STILL = 0.3  # σ by which the weights must move in 2/(1 − β₂) steps
 EARLY = 100  # the first step at which training is looked at; then 200, 400, …
@@ -62,9 +63,9 @@ def check_start(weights: list[Weight]) -> None:
         group = weights[0].group
         worst = max(ratios, key=lambda name: ratios[name])
         warnings.warn(
-            f"the posterior's noise is {ratio:.1f} times the weights (median of {len(ratios)} matrices, most in {worst}: "
-            f"{ratios[worst]:.1f}), from ess={group['ess']:g}, hess_init={group['hess_init']:.3g}: nothing is learned; "
-            f"raise hess_init to about {group['hess_init'] * ratio**2:.2g}, or ess",
+            f"the posterior's noise is {ratio:.1f} times the weights (median of {len(ratios)} matrices; in {worst} "
+            f"{ratios[worst]:.1f} times), from ess={group['ess']:g} and hess_init={group['hess_init']:.3g}: nothing is "
+            f"learned; raise hess_init to about {group['hess_init'] * ratio**2:.2g}, or ess",
             stacklevel=2,
         )
 
@@ -85,13 +86,15 @@ class Look:
         moved = [rms(_slice(w.mean) - m) for w, (m, _) in pairs]
         size = [rms(w.mean) for w in self.weights]
         std = [rms(w.std()) for w in self.weights]
+        share = median(d / s for d, s in zip(moved, size, strict=True))
         if step == 1:
-            return _first_step(group, median(d / s for d, s in zip(moved, size, strict=True)))
+            return _too_fast(group, share, FIRST_STEP)
         decay = group["weight_decay"]
         restless = median(rms((_slice(w.hess) - h) / (h + decay)) for w, (_, h) in pairs)
         found = _hessian(group, restless)
         if step == EARLY and float(group["lr"]) > 0:
-            found |= _rate(group, median(d / s for d, s in zip(moved, std, strict=True)))
+            found |= _too_slow(group, median(d / s for d, s in zip(moved, std, strict=True)))
+            found |= _too_fast(group, share, EARLY_STEP)
         found |= _noise(group, median(s / m for s, m in zip(std, size, strict=True)), median(std))
         return found
 
@@ -102,13 +105,13 @@ def is_due(step: int) -> bool:
     return step == 1 or (step == times * EARLY and times & (times - 1) == 0 and times > 0)
 
 
-def _first_step(group: dict[str, Any], share: float) -> dict[str, str]:
-    if share <= FIRST_STEP:
+def _too_fast(group: dict[str, Any], share: float, limit: float) -> dict[str, str]:
+    if share <= limit:
         return {}
     lr = float(group["lr"])
     return {
-        "lr": f"the first step moved the weights by {share:.0%} of their size: lower lr from {lr:g} to about "
-        f"{lr * 0.03 / share:.1g}, or begin with a warm-up"
+        "lr": f"a step moved the weights by {share:.0%} of their size: lower lr from {lr:g} to about "
+        f"{lr * 0.1 * limit / share:.1g}, or begin with a warm-up"
     }
 
 
@@ -122,7 +125,7 @@ def _hessian(group: dict[str, Any], share: float) -> dict[str, str]:
     }
 
 
-def _rate(group: dict[str, Any], moved: float) -> dict[str, str]:
+def _too_slow(group: dict[str, Any], moved: float) -> dict[str, str]:
     """`moved` is the step in units of σ; a schedule may have lowered the rate of this very step."""
     if group["beta2"] >= 1:
         return {}
@@ -131,8 +134,8 @@ def _rate(group: dict[str, Any], moved: float) -> dict[str, str]:
     if way >= STILL:
         return {}
     return {
-        "lr": f"the weights move by {way:.2g} σ in 2/(1 − beta2) = {horizon:.0f} steps, which the noise hides: raise lr "
-        f"from {lr:g} to about {lr * 10 * STILL / max(way, 10 * STILL * lr):.1g}"
+        "lr": f"the weights move by {way:.2g} σ in 2/(1 − beta2) = {horizon:.0f} steps, less than their noise: "
+        f"raise lr from {lr:g} to about {min(10 * STILL * lr / max(way, 1e-9), 0.5):.1g}"
     }
 
 

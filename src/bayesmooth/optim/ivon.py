@@ -165,8 +165,6 @@ class IVON(Optimizer):
     """
 
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
-    _zeros: dict[Tensor, int]  # versions of the gradients that zero_grad has set to zero
-    _warned: set[str]  # settings
 
     def __init__(
         self,
@@ -273,9 +271,7 @@ class IVON(Optimizer):
         self._samples.forget_earlier()
         if not set_to_none:
             every = (p for group in self.param_groups for p in group["params"])
-            self._zeros: dict[Tensor, int] = {
-                p: p.grad._version for p in every if p.grad is not None
-            }
+            self._zeros.update((p, p.grad._version) for p in every if p.grad is not None)
 
     @torch.no_grad()
     def posterior(self, model: nn.Module | None = None) -> Posterior:
@@ -331,7 +327,8 @@ class IVON(Optimizer):
             self._buffers: dict[Tensor, Tensor] = {}
             self._zeros: dict[
                 Tensor, int
-            ] = {}  # versions of gradients that zero_grad left as zeros
+            ] = {}  # gradients that zero_grad left as zeros, by version
+            self._warned: set[str] = set()  # the settings that were found wrong
 
     @torch.no_grad()
     def _draw(self, fresh: bool = True) -> None:
@@ -460,20 +457,21 @@ def put_samples(weights: list[Weight], draw: int, train: bool) -> None:
 
 
 def _sample_in_torch(chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
-    columns = [[w.hess for w in chunk], [w.mean for w in chunk], [w.local for w in chunk]]
-    buffers = [w.buffer for w in chunk]
-    if chunk[0].master is None:
-        torch._foreach_copy_(buffers, columns[1])
+    locals_, buffers = [w.local for w in chunk], [w.buffer for w in chunk]
+    wide = chunk[0].master is not None
+    if not wide:
+        torch._foreach_copy_(buffers, locals_)
         mark(chunk, sampled=True)
+    columns = [[w.hess for w in chunk], [w.mean for w in chunk], [w.sample for w in chunk]]
     at = 0
-    for like, means, locals_, there in tiles(chunk, *columns, buffers):
-        h, m = gather(like, means)
-        θ = compute(chunk, sample, m, h, e[at : at + h.numel()], λ, δ)
-        if chunk[0].master is not None:
-            scatter(like, (θ, there))
-            mark(chunk, sampled=True)
-        scatter(like, (θ, locals_))
+    for like, means, samples in tiles(chunk, *columns):
+        h, m, θ = gather(like, means, samples)
+        compute(chunk, sample, [θ], m, h, e[at : at + h.numel()], λ, δ)
+        scatter(like, (θ, samples))
         at += h.numel()
+    if wide:
+        mark(chunk, sampled=True)
+        torch._foreach_copy_(locals_, buffers)
 
 
 def take_step(weights: list[Weight], samples: int, scale: float) -> None:
@@ -517,19 +515,19 @@ def _take_step_in_torch(
         columns += [[s for s, _ in sums], [s for _, s in sums]]
     else:
         columns += [[in_layout_of(w.hess, w.gradient()) for w in chunk], [w.sample for w in chunk]]
-    for like, momenta, means, *rest, locals_ in tiles(chunk, *columns, [w.local for w in chunk]):
+    for like, momenta, means, *rest in tiles(chunk, *columns):
         h, g, m, ĝ, last = gather(like, momenta, means, *rest)
         if scale != samples:
             ĝ = ĝ * (scale / samples)
         if sums:
             ĝΔ = last * ((scale**2 if numbers["squared"] else scale) / samples)
-            m, g, h = compute(chunk, update, m, g, h, ĝ, ĝΔ, **numbers)
+            compute(chunk, update, [m, g, h], m, g, h, ĝ, ĝΔ, **numbers)
         else:
-            m, g, h = compute(chunk, update_from_sample, m, g, h, last, ĝ, **numbers)
-        scatter(like, (g, momenta), (h, like))
-        if chunk[0].master is not None:
-            scatter(like, (m, means))
-        scatter(like, (m, locals_))
+            compute(chunk, update_from_sample, [m, g, h], m, g, h, last, ĝ, **numbers)
+        scatter(like, (h, like), (g, momenta), (m, means))
+    elsewhere = [w for w in chunk if w.mean is not w.local]
+    if elsewhere:
+        torch._foreach_copy_([w.local for w in elsewhere], [w.mean for w in elsewhere])
     mark(chunk, sampled=False)
 
 
@@ -551,38 +549,44 @@ def _take_step_in_kernels(chunk: list[Weight], numbers: dict[str, Any], scale: f
     kernels.run("update", jobs, rule)
 
 
-def compute(chunk: list[Weight], lines: Callable[..., Any], *args: Any, **numbers: Any) -> Any:
-    """Run the lines, compiled where the chunk asks for it and this machine can."""
-    if chunk[0].path == "compile" and not _compiling_failed:
+def compute(
+    chunk: list[Weight], lines: Callable[..., Any], into: list[Tensor], *args: Any, **numbers: Any
+) -> None:
+    """The results of the lines into these vectors, compiled where the chunk asks for it and this machine can."""
+    global _compilable
+    if chunk[0].path == "compile" and _compilable:
         like = args[0]
-        changing = {
-            "α",
-            "debias",
-            "scale",
-        }  # a tensor may change without compiling again, a float may not
+        changing = {"α", "debias"}  # a tensor may change without compiling again, a float may not
         given = {
             name: like.new_tensor(value, device="cpu") if name in changing else value
             for name, value in numbers.items()
         }
         try:
-            return _compiled(lines)(*args, **given)
+            _compiled(lines)(into, *args, **given)
+            return
         except Exception as problem:
-            _compiling_failed.append(problem)
-            reason = str(problem).strip().splitlines()[0] if str(problem).strip() else ""
+            _compilable = False
+            reason = next(iter(str(problem).strip().splitlines()), "no reason given")
             warnings.warn(
-                f"IVON's update could not be compiled here ({type(problem).__name__}: {reason}); torch runs it "
-                "uncompiled, more slowly; fused=False says so from the start",
+                f"IVON's update could not be compiled here ({type(problem).__name__}: {reason}); torch computes it "
+                "uncompiled, more slowly; fused=False silences this",
                 stacklevel=2,
             )
-    return lines(*args, **numbers)
+    _write(lines, into, *args, **numbers)
 
 
-_compiling_failed: list[Exception] = []
+def _write(lines: Callable[..., Any], into: list[Tensor], *args: Any, **numbers: Any) -> None:
+    values = lines(*args, **numbers)
+    for target, value in zip(into, values if isinstance(values, tuple) else (values,), strict=True):
+        target.copy_(value)
+
+
+_compilable = True  # until it fails
 
 
 @functools.cache
 def _compiled(lines: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(lines, dynamic=True)
+    return torch.compile(functools.partial(_write, lines), dynamic=True)
 
 
 # ---- the public package ----

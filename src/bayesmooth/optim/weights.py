@@ -61,7 +61,7 @@ class Weight:
     def name(self) -> str:
         """The parameter's name, or its position."""
         at = next(i for i, param in enumerate(self.group["params"]) if param is self.param)
-        return (self.group.get("param_names") or {at: f"#{self.stream}"})[at]
+        return str((self.group.get("param_names") or {at: f"#{self.stream}"})[at])
 
     @property
     def mean(self) -> Tensor:
@@ -244,9 +244,11 @@ def gather(*columns: list[Tensor]) -> Sequence[Tensor]:
 
 
 def scatter(like: list[Tensor], *pairs: tuple[Tensor, list[Tensor]]) -> None:
-    """Each vector into its column: the inverse of `gather`."""
-    views = [view for row, _ in pairs for view in _views(row, like)]
-    torch._foreach_copy_([tensor for _, column in pairs for tensor in column], views)
+    """Each vector back into its column, unless it is a slice that never left it."""
+    away = [(row, column) for row, column in pairs if column[0] is not row]
+    if away:
+        views = [view for row, _ in away for view in _views(row, like)]
+        torch._foreach_copy_([tensor for _, column in away for tensor in column], views)
 
 
 def _views(row: Tensor, like: list[Tensor]) -> list[Tensor]:
