@@ -8,6 +8,7 @@ import io
 import re
 import shutil
 import zipfile
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,8 +115,8 @@ def clean(
     """Write `out`: the labels with the decisions applied, in the format they came in, all else as it was.
 
     `labels` is what was audited (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
-    pictures) or the `audit.csv` of it. `label` and `id` name the columns, or the array in a .npz; else the usual names
-    count, and without ids the position of a row, from 0, is its id. No input is ever written to.
+    pictures or of Parquet files) or the `audit.csv` of it. `label` and `id` name the columns, or the arrays in a .npz;
+    else the usual names count, and without ids the position of a row, from 0, is its id. No input is ever written to.
     """
     source, target = Path(labels), Path(out)
     if any(target.exists() and target.samefile(path) for path in (source, decisions)):
@@ -150,6 +151,8 @@ def _open(path: Path, label: str | None, id: str | None) -> _Kept:
     if path.is_dir():
         if any((path / name).is_file() for name in HUGGING_FACE):
             return _HuggingFace(path, label, id)
+        if any(path.glob("*.parquet")):
+            return _ParquetFolder(path, label, id)
         return _Folder(path)
     kind = path.suffix.lower()
     if kind in (".npz", ".npy"):
@@ -359,6 +362,35 @@ class _Parquet:
         content = io.BytesIO()
         require("pyarrow.parquet", "data").write_table(self.corrected(result, rows), content)
         write_atomically(out, content.getvalue())
+
+
+class _ParquetFolder(_Parquet):
+    """A table in several files, which keep their names and their rows."""
+
+    def read(self) -> Any:
+        """The table of all files."""
+        arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+        self.files = sorted(self.path.glob("*.parquet"))
+        try:
+            tables = [parquet.read_table(file) for file in self.files]
+            self.sizes = [len(table) for table in tables]
+            return arrow.concat_tables(tables)
+        except (OSError, ValueError, arrow.ArrowException) as error:
+            raise InputError(f"{self.path}: not a table that can be read ({error})") from None
+
+    def write(self, out: Path, result: Corrected, rows: Sequence[int]) -> None:
+        """A folder of files with the same names."""
+        _check_new(out, self.path)
+        made, begin = self.corrected(result, rows), 0
+        ends = np.cumsum(self.sizes).tolist()
+        out.mkdir(exist_ok=True)
+        for file, end in zip(self.files, ends, strict=True):
+            count = bisect_left(rows, end) - begin
+            content = io.BytesIO()
+            part = made.slice(begin, count)
+            require("pyarrow.parquet", "data").write_table(part, content)
+            write_atomically(out / file.name, content.getvalue())
+            begin += count
 
 
 class _HuggingFace(_Parquet):
