@@ -240,7 +240,7 @@ def _loaded(name: str, load: Callable[[], Any]) -> Any:
             return load()
     except Exception as error:  # libraries of models raise anything
         raise InputError(
-            f"encoder={name!r}: cannot be loaded ({type(error).__name__}: {str(error)[:200]}); give `plain`, the "
+            f"encoder={name!r}: cannot be loaded ({type(error).__name__}: {str(error).partition(chr(10))[0][:200]}); give `plain`, the "
             "name of a model, or its path"
         ) from None
 

@@ -1,8 +1,8 @@
 """`audit` and `clean`."""
 
-import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from bayesmooth.audit.api import WAYS
@@ -81,10 +81,13 @@ def _names(text: str) -> list[str]:
 def _check_folder(out: Path) -> None:
     """Refuse a folder that could not be written once the work is done; it is made only then."""
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    try:
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
         raise InputError(
-            f"{out}: {there} is no folder that can be written to; choose another place"
-        )
+            f"{out}: cannot be written ({error.strerror}); choose another place"
+        ) from None
 
 
 def _audit_run(arguments: Namespace) -> Audit:
