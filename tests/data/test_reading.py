@@ -85,6 +85,28 @@ def test_nothing_else_gets_in(data, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(
+    "call", [Call(os.system, "touch hacked"), Call(eval, "1"), Call(np.zeros, 10**12)]
+)
+def test_nothing_else_gets_in_through_torch(call, zipped, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    buffer = io.BytesIO()
+    torch.save({"a": call}, buffer, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(InputError, match=r"file: not a file of torch\.save that can be read"):
+        load_torch(buffer.getvalue(), "file")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_zip_that_unpacks_to_too_much_is_refused(monkeypatch):
+    monkeypatch.setattr("bayesmooth.data.reading.LIMIT", 1 << 20)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", bytes(2 << 20))
+    with pytest.raises(InputError, match="unpacks to more than 1 MB"):
+        load_torch(buffer.getvalue(), "file")
+
+
 def test_what_a_file_asks_for_is_said():
     with pytest.raises(InputError, match=r"file: asks for 'posix\.system'"):
         load_pickle(HOSTILE["a command"], "file")

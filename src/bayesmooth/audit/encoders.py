@@ -239,9 +239,9 @@ def _loaded(name: str, load: Callable[[], Any]) -> Any:
         ):  # their bars and greetings
             return load()
     except Exception as error:  # libraries of models raise anything
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
         raise InputError(
-            f"encoder={name!r}: cannot be loaded ({type(error).__name__}: {str(error).partition(chr(10))[0][:200]}); give `plain`, the "
-            "name of a model, or its path"
+            f"encoder={name!r}: cannot be loaded ({reason}); give `plain`, the name of a model, or its path"
         ) from None
 
 
