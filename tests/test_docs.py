@@ -35,7 +35,6 @@ NOT_RUN = {
     "needs a GPU": 1,
     "takes hours": 1,
     "needs the benchmarks' data": 1,
-    "a part of a program": 1,
     "has a test of its own": 1,
 }
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
