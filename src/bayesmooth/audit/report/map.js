@@ -334,7 +334,7 @@ base.addEventListener('pointercancel', () => { dragStart = null; tooltip.hidden 
 // ---- Label × suggestion: how often each label looks like another one ----
 
 const MOST_CLASSES = 12; // of more, the most confused are shown: a larger table cannot be read
-const MOST_OPTIONS = 60; // in a select; the search finds the others
+const MOST_OPTIONS = 40; // in a select; the search finds the others
 const MOST_PAIRS = 6;
 
 const pairCount = (row, column) => pairCounts.get(row * classes.length + column) ?? 0;
