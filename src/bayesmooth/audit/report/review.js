@@ -118,7 +118,7 @@ function measureList() {
   const smallest = thumbnails ? (narrow.matches ? (longestName > 4 ? 104 : 76) : 132) : 200;
   list.columns = gallery ? Math.max(1, Math.floor((width + GAP) / (smallest + GAP))) : 1;
   list.cardWidth = (width - GAP * (list.columns - 1)) / list.columns;
-  list.rowHeight = gallery ? (thumbnails ? Math.round(list.cardWidth) : TEXT_HEIGHT) + namesHeight(list.cardWidth) + 31 + GAP : 44;
+  list.rowHeight = gallery ? (thumbnails ? Math.ceil(list.cardWidth) - 4 : TEXT_HEIGHT) + namesHeight(list.cardWidth) + 31 + GAP : 44;
   tableHead.hidden = gallery;
   scroller.setAttribute('role', gallery ? 'listbox' : 'grid');
   if (gallery) scroller.removeAttribute('aria-rowcount');
