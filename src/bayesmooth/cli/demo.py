@@ -1,6 +1,7 @@
 """`demo`."""
 
 import os
+import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -45,10 +46,11 @@ def demo_arguments(parser: ArgumentParser) -> None:
         "--out", type=Path, default=Path("out/demo"), help="where to write (default: out/demo)"
     )
     parser.add_argument("--seeds", type=int, default=3, help="runs of each method (default: 3)")
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
     parser.add_argument(
         "--jobs",
         type=int,
-        default=len(os.sched_getaffinity(0)),
+        default=cores,
         help="runs at a time (default: one per core)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")

@@ -298,7 +298,8 @@ def stopped_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    closed = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, closed)}
     heard = [number for number in before if before[number] != signal.SIG_IGN]  # nohup's wish
     for number in heard:
         signal.signal(number, signal.default_int_handler)
