@@ -156,7 +156,8 @@ def test_a_run_that_learns_nothing_says_so_as_long_as_it_trains(tiny, tmp_path, 
     first, _, third, fourth = (
         part.partition("epoch ")[0] for part in capsys.readouterr().err.split("/4  ")[1:]
     )
-    assert "  warning: the posterior's noise is 48.3 times the weights\n" in first
+    assert "\n  warning: the posterior's noise is " in first
+    assert first.count(" times the weights\n") == 1  # what to do about it was shown at once
     for part in (third, fourth):  # a hundred steps are behind it
         assert "  warning: nothing is learned so far: accuracy " in part
 
