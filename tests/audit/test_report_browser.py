@@ -256,7 +256,7 @@ def test_header_shows_the_interval_the_warning_and_the_notes(reader: Reader) -> 
     }
     reader.open("warned", summary=summary)
     assert reader.find("#remarks").text == "Column 'Unnamed: 0' is left out."
-    assert "at least 6.0 % and at most 9.0 %" in reader.text("#lead").replace("\u00a0", " ")
+    assert "probably between 6.0 % and 9.0 %" in reader.text("#lead").replace("\u00a0", " ")
     assert reader.find("#warning").text == summary["warning"]
 
 

@@ -219,7 +219,7 @@ function buildLead() {
 function noiseWords() {
   const { noise_rate: rate, noise_rate_interval: interval } = audit.summary;
   if (rate === undefined) return '';
-  return `An estimated ${percent(rate)} of all labels are wrong${interval ? `, at least ${percent(interval[0])} and at most ${percent(interval[1])}` : ''}.`;
+  return `An estimated ${percent(rate)} of all labels are wrong${interval ? `, probably between ${percent(interval[0])} and ${percent(interval[1])}` : ''}.`;
 }
 
 function truthWords() {
