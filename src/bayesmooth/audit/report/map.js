@@ -176,11 +176,11 @@ function drawAxes(context) {
   for (const { at, label } of plot.axes.y.ticks) context.fillText(label, toX(0) - 7, toY(at) + 4);
   context.fillStyle = colour('ink');
   context.textAlign = 'center';
-  context.fillText(`${audit.axes[0]} →`, (toX(0) + toX(1)) / 2, plot.height - 8);
+  context.fillText('How unsure the model is →', (toX(0) + toX(1)) / 2, plot.height - 8);
   context.save();
   context.translate(13, (toY(0) + toY(1)) / 2);
   context.rotate(-Math.PI / 2);
-  context.fillText(`${audit.axes[1]} →`, 0, 0);
+  context.fillText('How much it contradicts the label →', 0, 0);
   context.restore();
 }
 

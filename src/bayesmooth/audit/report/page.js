@@ -216,6 +216,12 @@ function buildLead() {
   byId('start').addEventListener('click', openDetail);
 }
 
+// What the axes of the map are, as the scores call them.
+function buildMapHint() {
+  const [x, y] = audit.axes.map((name) => name.charAt(0).toLowerCase() + name.slice(1));
+  byId('map-hint').textContent = `Upward: ${y}. To the right: ${x}. Click a point to open it; drag to list a region.`;
+}
+
 function noiseWords() {
   const { noise_rate: rate, noise_rate_interval: interval } = audit.summary;
   if (rate === undefined) return '';
@@ -277,6 +283,7 @@ function start() {
   restore();
   buildTheme();
   buildLead();
+  buildMapHint();
   buildShows();
   buildControls();
   buildMatrix();
