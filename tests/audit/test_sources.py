@@ -109,6 +109,12 @@ def test_texts_in_a_table_are_embedded(frame: Any, tmp_path: Path) -> None:
     assert made.examples.meta == {"text": TEXTS}
 
 
+def test_texts_beside_numbers_are_not_passed_over_in_silence(frame: Any) -> None:
+    made = run(frame.assign(review=TEXTS, name=[f"n{i}" for i in range(COUNT)]))
+    note = "the texts in 'review' are not learned from; `text` (--text) names such a column"
+    assert made.summary["notes"] == [note]
+
+
 def test_a_table_of_texts_alone_needs_no_word_on_which_column_they_are_in() -> None:
     made = run(pandas.DataFrame({"review": TEXTS, "target": GIVEN}), encoder="plain")
     assert worst(made) == WRONG_IDS

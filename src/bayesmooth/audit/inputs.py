@@ -21,6 +21,7 @@ from bayesmooth.data.pictures import ImageFiles, folder
 from bayesmooth.data.reading import map_npy, read_npy
 from bayesmooth.data.table import (
     CLEAN,
+    PICTURES,
     SHOWN,
     embeddings,
     encode,
@@ -42,6 +43,7 @@ ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", ".parquet", ".pq")
 PIECE = 8192  # rows of a Parquet file that are copied at once
 # Columns of labels where none is named: the first that is there counts.
 LABELS = ("label", "labels", "target", "class", "y")
+LONG = 20  # characters on average: texts that are more than names
 RUN, HUGGING_FACE = "recipe.toml", ("dataset_dict.json", "dataset_info.json")
 
 
@@ -285,10 +287,26 @@ def _from_frame(
         notes.extend(learned.notes)
         if learned.names:
             known = replace(known, inputs=learned.rows, mean=learned.mean, std=learned.std)
+            notes.extend(_unread(known, learned.names, (*PICTURES, "id", key)))
         elif pictures is None:
             known, column = _longest_text(known, where)
             notes.append(f"learned from the texts in column {column!r}")
     return replace(known, notes=tuple(notes))
+
+
+def _unread(examples: Examples, names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
+    """Say which columns of long texts are only shown: someone may have meant them."""
+    columns = [
+        column
+        for column, texts in examples.meta.items()
+        if column not in taken
+        and not any(name.startswith(f"{column}=") for name in names)
+        and sum(map(len, texts)) > LONG * len(texts)
+    ]
+    return [
+        f"the texts in {c!r} are not learned from; `text` (--text) names such a column"
+        for c in columns
+    ]
 
 
 def _longest_text(examples: Examples, where: str) -> tuple[Examples, str]:
