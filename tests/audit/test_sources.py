@@ -78,6 +78,8 @@ def test_labels_may_be_words_bytes_or_in_a_series() -> None:
     for labels in (NAMES[GIVEN], NAMES[GIVEN].astype("S"), pandas.Series(NAMES[GIVEN])):
         made = audit(embeddings=pandas.DataFrame(X), labels=labels, quiet=True)
         assert (made.class_names, worst(made)) == (("bad", "good"), WRONG_IDS)
+    numbers = pandas.Series(GIVEN)  # which hands out its values read-only
+    assert worst(audit(embeddings=X, labels=numbers, quiet=True)) == WRONG_IDS
 
 
 def test_rows_without_a_label_are_left_out_and_counted(frame: Any) -> None:
@@ -367,6 +369,13 @@ def test_probabilities_are_matched_by_the_names_of_their_columns(tmp_path: Path)
         }
         table = pandas.DataFrame({"n": range(COUNT), **columns, "label": NAMES[GIVEN]})
         assert worst(audit(probabilities=table, quiet=True)) == WRONG_IDS
+
+
+def test_probabilities_and_labels_may_lie_in_two_arrays(tmp_path: Path) -> None:
+    np.save(tmp_path / "p.npy", SURE)
+    np.save(tmp_path / "y.npy", GIVEN)
+    made = audit(probabilities=tmp_path / "p.npy", labels=tmp_path / "y.npy", quiet=True)
+    assert worst(made) == WRONG_IDS
 
 
 def test_probabilities_in_another_order_than_the_classes_are_refused() -> None:

@@ -92,7 +92,9 @@ def audit(
         posterior,
         data,
         embeddings=embeddings,
-        probabilities=open_source(probabilities, columns) if labels is None else probabilities,
+        probabilities=open_source(probabilities, columns)
+        if labels is None or columns.labels
+        else probabilities,
         labels=labels,
         class_names=class_names,
     )

@@ -169,7 +169,7 @@ def from_arrays(
     inputs = _tensor(rows, "the rows")
     if inputs.ndim != 2 or not len(inputs):
         raise InputError(f"rows of shape {tuple(inputs.shape)}: must be N × D, N ≥ 1")
-    given = np.asarray(labels)
+    given = np.require(labels, requirements="W")
     if given.dtype.kind in "iu" and given.ndim == 1:
         if class_names is None:
             classes = inputs.shape[1] if classes_are_columns else int(given.max()) + 1
