@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.optim import SGD, AdamW
 
 from bayesmooth.errors import InputError
@@ -19,9 +20,13 @@ MAKE = {
     "sam": lambda params, lr=0.1: SAM(params, SGD, rho=0.05, lr=lr, momentum=0.9),
     "sam over adamw": lambda params, lr=0.05: SAM(params, AdamW, lr=lr, weight_decay=0),
     "ivon": lambda params, lr=0.1: IVON(params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0),
+    "ivon in torch": lambda params, lr=0.1: IVON(
+        params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0, fused=False
+    ),
     "bsam": lambda params, lr=0.1: BSAM(params, lr, 1e4, weight_decay=0, seed=0),
 }
-CALLS = {"sam": 2, "sam over adamw": 2, "bsam": 2}  # of the closure a step; else one
+CALLS = {"sam": 2, "sam over adamw": 2, "bsam": 2}  # of the closure per step; else one
+OURS = ["ivon", "ivon in torch", "sam", "bsam"]
 COPIES = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda pair: pickle.loads(pickle.dumps(pair)),
@@ -44,7 +49,7 @@ def same(some, others):
 
 
 def test_every_public_optimizer_is_here():
-    assert set(MAKE) - {"sam over adamw"} == set(OPTIMIZERS)
+    assert set(MAKE) - {"sam over adamw", "ivon in torch"} == set(OPTIMIZERS)
 
 
 # ---- where they go ----
@@ -186,7 +191,61 @@ def test_a_copy_goes_on_as_the_original_would(task, name, copied):
     assert same(weights_of(model), weights_of(twin))
 
 
-@pytest.mark.parametrize("name", ["ivon", "sam", "bsam"])
+@every_optimizer
+@pytest.mark.parametrize("copied", ["not at all", *COPIES])
+def test_state_loads_again_and_again(task, name, copied):
+    model = task.net()
+    optimizer = MAKE[name](model.parameters())
+    train(task, model, optimizer, 2)
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    if copied in COPIES:
+        model, optimizer = COPIES[copied]((model, optimizer))
+    losses = []
+    for _ in range(3):
+        model.load_state_dict(saved[0])
+        optimizer.load_state_dict(copy.deepcopy(saved[1]))
+        losses.append(train(task, model, optimizer, 2))
+    assert losses[0] == losses[1] == losses[2]
+
+
+@every_optimizer
+def test_distributed_checkpoints_carry_the_state_into_a_fresh_optimizer(task, name):
+    model, fresh = task.net(), task.net(seed=5)
+    optimizer, other = MAKE[name](model.parameters()), MAKE[name](fresh.parameters())
+    train(task, model, optimizer, 3)
+    weights, state = copy.deepcopy(get_state_dict(model, optimizer))
+    set_state_dict(fresh, other, model_state_dict=weights, optim_state_dict=state)
+    assert train(task, model, optimizer, 3) == train(task, fresh, other, 3)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_sparse_gradient_is_refused_by_name_and_the_weights_stay(name):
+    table = nn.Embedding(5, 2, sparse=True)
+    optimizer, before = MAKE[name](table.named_parameters()), weights_of(table)
+    with pytest.raises(InputError, match=r"parameter weight: its gradient is sparse"):
+        optimizer.step(lambda: table(torch.tensor([1])).sum().backward())
+    assert same(weights_of(table), before)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_parameters_that_share_elements_are_refused(name):
+    base = torch.randn(6, 8)
+    row, rows = nn.Parameter(base[2]), nn.Parameter(base[1:4])
+    for params, message in (
+        ([row, row], r"parameter #1: listed twice"),
+        ([("a", row), ("b", row)], r"parameter b: listed twice"),
+        ([row, rows], r"#0 and #1: elements share memory"),
+        ([nn.Parameter(torch.ones(1, 3).expand(4, 3))], r"#0: elements share memory"),
+    ):
+        with pytest.raises(InputError, match=message):
+            MAKE[name](params)
+    optimizer = MAKE[name]([row])
+    with pytest.raises(InputError, match="share memory"):
+        optimizer.add_param_group({"params": [rows]})
+    MAKE[name]([nn.Parameter(base[:, ::2]), nn.Parameter(base[:, 1::2])])  # interleaved: no element
+
+
+@pytest.mark.parametrize("name", OURS)
 def test_a_closure_that_forgets_its_backward_pass_is_told(task, name):
     model = task.net()
     optimizer, before = MAKE[name](model.parameters()), weights_of(model)
@@ -274,6 +333,27 @@ def test_a_scheduler_rules_the_rate(task, name):
         train(task, model, optimizer, 1)
         rates.step()
         assert same(weights_of(model), before) is not moving
+
+
+CYCLES = {
+    "OneCycleLR": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=10),
+    "CyclicLR": lambda o: torch.optim.lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=3),
+}
+
+
+@every_optimizer
+@pytest.mark.parametrize("kind", CYCLES)
+def test_schedulers_that_cycle_the_momentum_work_with_their_defaults(task, name, kind):
+    steady, cycled = task.net(), task.net()
+    optimizer, other = MAKE[name](steady.parameters()), MAKE[name](cycled.parameters())
+    rates = CYCLES[kind](other)
+    for _ in range(6):
+        for group, same_rate in zip(optimizer.param_groups, other.param_groups, strict=True):
+            group["lr"] = same_rate["lr"]
+        train(task, steady, optimizer, 1)
+        train(task, cycled, other, 1)
+        rates.step()
+    assert not same(weights_of(steady), weights_of(cycled))  # the momentum did change
 
 
 @every_optimizer

@@ -6,10 +6,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    get_optimizer_state_dict,
-    set_optimizer_state_dict,
-)
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import cross_entropy
 from torch.optim import LBFGS, SGD, AdamW
@@ -294,25 +290,6 @@ def test_a_grad_scaler_changes_nothing_and_its_skips_leave_no_trace():
     assert close(values(ours), values(theirs), atol=1e-6)
 
 
-def test_micro_batches_inside_the_closure_equal_the_whole_batch():
-    ours, theirs = network(), network()
-    optimizer, other = sam(ours), sam(theirs)
-
-    def closure():
-        optimizer.zero_grad()
-        total = 0.0
-        for rows in torch.arange(24).split(8):
-            loss = cross_entropy(ours(INPUTS[rows]), LABELS[rows]) / 3
-            loss.backward()
-            total += loss.detach()
-        return total
-
-    for _ in range(5):
-        optimizer.step(closure)
-        other.step(closure_of(theirs, other))
-    assert close(values(ours), values(theirs), atol=1e-6)
-
-
 def test_a_step_with_one_gradient_is_an_error_that_leaves_the_weights_alone():
     model = network()
     optimizer, before = sam(model), values(model)
@@ -356,18 +333,6 @@ def test_a_run_of_the_base_optimizer_goes_on_with_sam():
     )
 
 
-def test_distributed_checkpoints_carry_the_state_into_a_fresh_optimizer():
-    model, fresh = network(), network()
-    optimizer, other = (SAM(m.parameters(), AdamW, lr=0.01) for m in (model, fresh))
-    for _ in range(3):
-        optimizer.step(closure_of(model, optimizer))
-    fresh.load_state_dict(model.state_dict())
-    set_optimizer_state_dict(fresh, other, deepcopy(get_optimizer_state_dict(model, optimizer)))
-    for m, o in ((model, optimizer), (fresh, other)):
-        o.step(closure_of(m, o))
-    assert same(values(model), values(fresh))
-
-
 # ---- errors ----
 
 
@@ -385,19 +350,6 @@ def test_distributed_checkpoints_carry_the_state_into_a_fresh_optimizer():
 def test_bad_arguments_say_the_rule_and_the_way_out(make, message):
     with pytest.raises(InputError, match=message):
         make(nn.Parameter(torch.ones(2)))
-
-
-def test_a_sparse_gradient_names_its_parameter_and_leaves_the_weights_alone():
-    table = nn.Embedding(4, 3, sparse=True)
-    optimizer = SAM(table.named_parameters(), SGD, lr=0.1)
-    before = table.weight.detach().clone()
-
-    def closure():
-        table(torch.tensor([1, 2])).sum().backward()
-
-    with pytest.raises(InputError, match="parameter weight: its gradient is sparse"):
-        optimizer.step(closure)
-    assert torch.equal(table.weight, before)
 
 
 def test_a_group_that_is_refused_is_not_added():

@@ -24,6 +24,7 @@ from bayesmooth.optim.parameters import (
     active,
     add_group,
     check_moved,
+    momentum_of,
     seed_of,
     state_kept_wide,
     weights_kept,
@@ -90,6 +91,7 @@ class BSAM(Optimizer):
             "s_init": s_init,
             "damping": damping,
             "seed": seed_of(seed, generator),
+            "momentum": None,  # β₁ where a scheduler sets it
         }
         super().__init__(params, settings)
 
@@ -179,7 +181,7 @@ def update(
 ) -> None:
     """m, w and s after a step, in place."""
     m, s, delta = state["momentum"], state["precision"], group["weight_decay"]
-    m.lerp_((perturbed + delta * w).to(m.dtype), 1 - group["beta1"])
+    m.lerp_((perturbed + delta * w).to(m.dtype), 1 - momentum_of(group))
     w.addcdiv_(m, s, value=-float(group["lr"]))
     sharpness = s.sqrt().mul_(g.abs()).add_(group["damping"] + delta)
     s.lerp_(sharpness, 1 - group["beta2"])

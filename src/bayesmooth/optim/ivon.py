@@ -37,6 +37,7 @@ from bayesmooth.optim.parameters import (
     add_group,
     check_alike,
     check_moved,
+    momentum_of,
     seed_of,
     state_kept_wide,
 )
@@ -214,7 +215,7 @@ class IVON(Optimizer):
             "fused": fused,
             "seed": seed_of(seed, generator),
             "draws": 0,  # evaluation draws so far
-            "momentum": None,  # what OneCycleLR and CyclicLR set; where it is set, it is β₁
+            "momentum": None,  # β₁ where a scheduler sets it
         }
         super().__init__(params, defaults)
         self._forget()
@@ -315,8 +316,6 @@ class IVON(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:
-            group.setdefault("momentum", None)
         self._forget()
 
     def _forget(self) -> None:
@@ -493,7 +492,7 @@ def numbers_of(group: dict[str, Any], t: int) -> dict[str, Any]:
     """The symbols of the algorithm, for step t of a group."""
     δ = float(group["weight_decay"])
     rescaled = group["hess_init"] + δ if group["rescale_lr"] else 1.0
-    β1 = group["beta1"] if group["momentum"] is None else group["momentum"]
+    β1 = momentum_of(group)
     return {
         "λ": float(group["ess"]),
         "δ": δ,
@@ -515,6 +514,9 @@ def _take_step_in_torch(
         columns += [[s for s, _ in sums], [s for _, s in sums]]
     else:
         columns += [[in_layout_of(w.hess, w.gradient()) for w in chunk], [w.sample for w in chunk]]
+    overwrite = (
+        not sums and chunk[0].sample is chunk[0].local
+    )  # the new mean overwrites θ in the parameter
     for like, momenta, means, *rest in tiles(chunk, *columns):
         h, g, m, ĝ, last = gather(like, momenta, means, *rest)
         if scale != samples:
@@ -523,11 +525,12 @@ def _take_step_in_torch(
             ĝΔ = last * ((scale**2 if numbers["squared"] else scale) / samples)
             compute(chunk, update, [m, g, h], m, g, h, ĝ, ĝΔ, **numbers)
         else:
-            compute(chunk, update_from_sample, [m, g, h], m, g, h, last, ĝ, **numbers)
-        scatter(like, (h, like), (g, momenta), (m, means))
-    elsewhere = [w for w in chunk if w.mean is not w.local]
-    if elsewhere:
-        torch._foreach_copy_([w.local for w in elsewhere], [w.mean for w in elsewhere])
+            into = [last if overwrite else m, g, h]
+            compute(chunk, update_from_sample, into, m, g, h, last, ĝ, **numbers)
+        home = (last, rest[1]) if overwrite else (m, means)
+        scatter(like, (h, like), (g, momenta), home)
+    if not overwrite and chunk[0].mean is not chunk[0].local:
+        torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
     mark(chunk, sampled=False)
 
 

@@ -168,6 +168,11 @@ def _elements_meet(tensors: list[Tensor]) -> bool:
     return bool(torch.bincount(torch.cat(used)).max() > 1)
 
 
+def momentum_of(group: dict[str, Any]) -> float:
+    """β₁: `beta1`, or what OneCycleLR and CyclicLR make of it under the name that they know, `momentum`."""
+    return float(group["beta1"] if group.get("momentum") is None else group["momentum"])
+
+
 def seed_of(seed: int | None, generator: torch.Generator | None) -> int:
     """The noise's seed: the one given, one drawn from the generator, or torch's own (without advancing it)."""
     if seed is not None and generator is not None:
