@@ -1,4 +1,6 @@
 import csv
+from pathlib import Path
+from statistics import fmean
 
 import pytest
 from benchmarks import regret
@@ -87,3 +89,19 @@ def test_what_is_stored_is_not_run_again(tmp_path, monkeypatch, capsys):
     rows = list(csv.DictReader((tmp_path / "regret.csv").read_text().splitlines()))
     assert len(rows) == 6
     assert float(rows[-1]["h0"]) > 0
+
+
+def test_the_page_on_settings_shows_the_stored_results():
+    root = Path(__file__).parents[1]
+    with (root / "results" / "regret.csv").open() as file:
+        runs = [
+            {**row, "accuracy": float(row["accuracy"]), "validation": float(row["validation"])}
+            for row in csv.DictReader(file)
+        ]
+    assert regret.report(runs) + "\n" == (root / "results" / "regret.txt").read_text("utf-8")
+    page = (root / "docs" / "settings.md").read_text("utf-8")
+    found = regret.regrets(regret.complete(runs))
+    assert f"on {len(found[regret.SGD])} cells" in page
+    for name, by_cell in found.items():
+        title, mean, largest = name.split(" by")[0], fmean(by_cell.values()), max(by_cell.values())
+        assert f"| {title} | {mean:.1f} | {largest:.1f} |" in page

@@ -147,6 +147,7 @@ def test_huge_weight_decay_leaves_h_positive():
         ({"epochs": 0}, "epochs=0"),
         ({"lr": 0.0}, "lr=0.0, noise=1.0 and 3 matrices"),
         ({"noise": -1.0}, "noise=-1.0"),
+        ({"rescale_lr": False}, "rescale_lr=False: its rule is for rescaled"),
         ({"beta2": "auto"}, "beta2='auto' with steps=None: needs the number of optimizer steps"),
         ({"beta2": "auto", "steps": 1}, "steps=1"),
         ({"hess_init": "automatic"}, "hess_init='automatic': must be > 0"),

@@ -192,6 +192,11 @@ class IVON(Optimizer):
         fused: bool | str | None = None,
     ) -> None:
         if hess_init == "auto":
+            if not rescale_lr:
+                raise InputError(
+                    "hess_init='auto' with rescale_lr=False: its rule is for rescaled learning rates; "
+                    "leave rescale_lr on, or give hess_init a number"
+                )
             params = list(params)  # type: ignore[assignment]
             hess_init = auto_hess_init(
                 params, lr=lr, ess=ess, weight_decay=weight_decay, epochs=epochs, noise=noise
