@@ -1,14 +1,61 @@
-"""What a source tells the audit about every example; all that the scores may look at."""
+"""What a source tells the audit about every example: all that the scores may look at.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Embeddings have two witnesses. A Bayesian softmax regression says what its posterior predicts on average, p̄, and with which
+label noise ε. The nearest neighbours vote, none for itself. The evidence is p = w·p̄ + (1 − w)·p_knn, with the w under which the
+given labels, each left out, are likeliest: no clean label is needed. The witnesses learn from a sample of at most `SAMPLE`
+rows and are then asked about all rows piece by piece, here or on a cluster, so the data need not fit in memory.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import log, pi
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from bayesmooth.audit.neighbours import Keys, unit_rows, without_self
+from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
+from bayesmooth.labelnoise import LabelNoise, label_noise
+from bayesmooth.optional import require
+from bayesmooth.posterior import Posterior
+from bayesmooth.progress import bar, track
+from bayesmooth.theory.glm import GLMFit, fit_glm
+from bayesmooth.theory.moments import likely_softmax_mean
 
-FEWEST = 2  # examples a class: with one, its only witness is itself
+FEWEST = 2  # examples of a class: with one, its only witness is itself
+SAMPLE = 100_000  # rows that the witnesses learn from: more hardly change them
+RARE = 100  # rows of every class that are in the sample, if it has so many
+PIECE = 1 << 13  # rows at a time
+MAX_DIMS = 384  # principal components
+LARGEST = 1e15  # number in an embedding: squares of larger ones overflow
+TOLERANCE = 0.1  # posterior standard deviations: finer steps do not change the ranking
+DRAWS = 8  # of every example's logits, while fitting
+NEIGHBOURS = 50
+EXACT_ROWS = 20_000  # up to which all pairs of rows are compared
+TEMPERATURES = (0.02, 0.05, 0.1, 0.3)  # of the vote: the lower, the more the nearest count
+BACKGROUND = 0.02  # of every vote is spread evenly, so that no class has probability 0
+TUNED = 2_000  # rows on which the witnesses are weighed
+MAX_LEVERAGE = 0.95  # Vh beyond it is an error of the approximation
+
+
+class Blind(NamedTuple):
+    """What is predicted of each example without its own label: of its label's class, the best and the second best."""
+
+    own: Tensor
+    best: Tensor
+    second: Tensor
+    best_class: Tensor
+
+    @classmethod
+    def of(cls, probabilities: Tensor, labels: Tensor) -> "Blind":
+        """From probabilities (N, K) that do not know the labels."""
+        top = probabilities.topk(2, dim=1)
+        own = probabilities.gather(1, labels[:, None]).squeeze(1)
+        return cls(own, top.values[:, 0], top.values[:, 1], top.indices[:, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,22 +64,21 @@ class Evidence:
 
     labels: Tensor
     probabilities: Tensor
-    """Posterior-averaged, with the example left out where `method` says so."""
+    """What the witnesses predict together; with the example left out where `method` says so."""
     noise: Tensor | None
-    """Signed ε (N, K) of the whole fit; None where probabilities are all there is."""
+    """Signed ε (N, K) of the posterior; None where probabilities are all there is."""
     method: str
     facts: Mapping[str, object] = field(default_factory=dict)
     """Figures for the summary."""
     index: Tensor | None = None
     """Positions in the data, where they are not 0 … N−1."""
+    left_out: Blind | None = None
+    """The prediction with every example left out; None where `probabilities` are that already."""
 
     @property
-    def ambiguity(self) -> Tensor:
-        """½‖ε‖₁; without a posterior the entropy of the prediction over log K stands in."""
-        if self.noise is not None:
-            return self.noise.abs().sum(1) / 2
-        p = self.probabilities.clamp_min(torch.finfo(torch.float32).tiny)
-        return -(p * p.log()).sum(1) / torch.tensor(float(p.shape[1])).log()
+    def blind(self) -> Blind:
+        """The prediction that has not seen the example's label."""
+        return self.left_out or Blind.of(self.probabilities, self.labels)
 
     def signed_noise(self) -> Tensor:
         """ε, or an error that says what it takes."""
@@ -41,6 +87,9 @@ class Evidence:
                 "score='noise_of_label' needs a posterior; with probabilities alone use 'root_margin'"
             )
         return self.noise
+
+
+# ---- checks
 
 
 def check_labels(labels: Tensor, class_names: tuple[str, ...]) -> None:
@@ -68,7 +117,7 @@ def check_probabilities(probabilities: Tensor, count: int, classes: int) -> Tens
     if probabilities.shape != (count, classes):
         raise InputError(
             f"probabilities of shape {tuple(probabilities.shape)}: must be {count} × {classes}, "
-            "a row an example and a column a class"
+            "one row per example and one column per class"
         )
     values = probabilities.float()
     sums = values.sum(1)
@@ -80,3 +129,375 @@ def check_probabilities(probabilities: Tensor, count: int, classes: int) -> Tens
             f"probabilities[{row}] = {shown}…: must be ≥ 0 and sum to one; pass logits.softmax(-1)"
         )
     return values / sums[:, None]
+
+
+# ---- embeddings
+
+
+class Projection(NamedTuple):
+    """Centred, turned to principal components, scaled to unit mean square norm, and a column of ones.
+
+    The prior is isotropic, so turning changes nothing but what is cut off; and a diagonal covariance keeps what
+    matters, as principal components are nearly uncorrelated in every class.
+    """
+
+    mean: Tensor
+    axes: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, name: str = "embeddings", max_dims: int = MAX_DIMS) -> "Projection":
+        """The projection that suits these rows."""
+        mean = rows.mean(0)
+        gram = torch.zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
+        for piece in rows.split(PIECE):  # type: ignore[no-untyped-call]
+            moved = piece - mean
+            gram += (moved.mT @ moved).double()
+        power, axes = torch.linalg.eigh((gram / len(rows)).float())
+        total = float(power.clamp_min(0).sum())
+        if total == 0:
+            raise InputError(f"{name}: all embeddings are the same; nothing to learn from")
+        useful = int((power > 1e-6 * power[-1]).sum())
+        return cls(mean, axes[:, -min(max_dims, useful) :].flip(1) / total**0.5)
+
+    def features(self, rows: Tensor) -> Tensor:
+        """What the regression sees of these rows."""
+        return torch.cat([(rows - self.mean) @ self.axes, torch.ones(len(rows), 1)], 1)
+
+
+class Testimony(NamedTuple):
+    """What the witnesses say of some rows."""
+
+    probabilities: Tensor
+    noise: Tensor
+    blind: Blind
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """The posterior of a softmax regression and the neighbours, and how much each of them counts."""
+
+    projection: Projection
+    fit: GLMFit
+    keys: Keys
+    key_labels: Tensor
+    temperature: float = TEMPERATURES[0]
+    weight: float = 1.0
+    """w, of the posterior; the neighbours have 1 − w."""
+
+    @classmethod
+    def of(cls, rows: Tensor, labels: Tensor, examples: Examples, quiet: bool) -> "Witnesses":
+        """Those who know these rows, weighed on some of them."""
+        projection = Projection.of(rows, examples.name)
+        fit = fit_softmax(projection.features(rows), labels, examples.num_classes, quiet=quiet)
+        keys = Keys(unit_rows(examples.name, rows), exact=len(rows) <= EXACT_ROWS)
+        witnesses = cls(projection, fit, keys, labels)
+        some = torch.linspace(0, len(rows) - 1, min(TUNED, len(rows))).long()
+        return witnesses.weighed(rows[some], labels[some], some)
+
+    def testify(
+        self, rows: Tensor, labels: Tensor, own: Tensor, held: Tensor | None, left_out: bool
+    ) -> Testimony:
+        """Of rows whose positions among the keys are `own`, −1 where they are none of them.
+
+        The posterior has seen the labels; `left_out` takes their pull back, `held` are predictions to use instead.
+        """
+        averaged, noise, without = self._posterior(rows, labels)
+        if held is None:
+            held = without if left_out else averaged
+        if self.weight < 1:
+            (votes,) = self._votes(rows, own, [self.temperature])
+            held, without = (torch.lerp(votes, p, self.weight) for p in (held, without))
+        return Testimony(held, noise, Blind.of(without, labels))
+
+    def weighed(self, rows: Tensor, labels: Tensor, own: Tensor) -> "Witnesses":
+        """With the w and the temperature under which these labels, each left out, are likeliest."""
+        given, weights = labels[:, None], torch.linspace(0, 1, 41)
+        posterior = self._posterior(rows, labels)[2].gather(1, given)
+        found = []
+        votes = self._votes(rows, own, TEMPERATURES)
+        for temperature, vote in zip(TEMPERATURES, votes, strict=True):
+            likelihood = torch.lerp(vote.gather(1, given), posterior, weights).log().mean(0)
+            best = int(likelihood.argmax())
+            found.append((float(likelihood[best]), temperature, float(weights[best])))
+        _, temperature, weight = max(found)
+        return replace(self, temperature=temperature, weight=weight)
+
+    def _posterior(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The averaged prediction, its noise ε, and the prediction with each example left out."""
+        mean, var = self.fit.logits(self.projection.features(rows))
+        averaged = likely_softmax_mean(mean, var)
+        without = blunted_softmax(*leave_one_out(mean, var, averaged, labels))
+        return averaged, mean.softmax(-1) - averaged, without
+
+    def _votes(self, rows: Tensor, own: Tensor, temperatures: Sequence[float]) -> list[Tensor]:
+        """The neighbours' votes (N, K) at each temperature."""
+        count = min(NEIGHBOURS, len(self.key_labels) - 1)
+        found = self.keys.search(unit_rows("embeddings", rows), count + 1, quiet=True)
+        index, similarity = without_self(*found, own)
+        classes = self.fit.theta.shape[1]
+        out = []
+        for temperature in temperatures:
+            share = torch.softmax(similarity / temperature, 1) * (1 - BACKGROUND)
+            even = torch.full((len(rows), classes), BACKGROUND / classes)
+            out.append(even.scatter_add_(1, self.key_labels[index], share))
+        return out
+
+
+def audit_embeddings(
+    examples: Examples,
+    *,
+    out_of_sample: str = "none",
+    folds: int = 5,
+    seed: int = 0,
+    cluster: str | None = None,
+    quiet: bool = False,
+) -> Evidence:
+    """Evidence from one fit (`none` or `loo`), or with probabilities from `folds` more.
+
+    `cluster="ray"` asks the witnesses about the pieces in Ray tasks.
+    """
+    labels, everything = examples.labels, torch.arange(len(examples))
+    chosen = sample(labels, seed)
+    rows = torch.cat([rows for _, rows in _pieces(examples, chosen, "reading", quiet)])
+    witnesses = Witnesses.of(rows, labels[chosen], examples, quiet)
+    held = None
+    if out_of_sample == "folds":
+        if len(chosen) < len(labels):
+            raise InputError(f"folds: at most {SAMPLE:,} examples; use 'loo', which needs no refit")
+        features = witnesses.projection.features(rows)
+        held = cross_fit(features, labels, examples.num_classes, folds, seed=seed, quiet=quiet)
+    own = torch.full_like(labels, -1)
+    own[chosen] = torch.arange(len(chosen))
+    ask = partial(_ask, witnesses, out_of_sample == "loo")
+    pieces = (
+        (rows, labels[at], own[at], None if held is None else held[at])
+        for at, rows in _pieces(examples, everything, "scoring", quiet)
+    )
+    said = list(each(ask, pieces, cluster))
+    ways = {"loo": "leave-one-out", "folds": f"{folds}-fold cross-fit", "none": "in-sample"}
+    count = min(NEIGHBOURS, len(chosen) - 1)
+    return Evidence(
+        labels,
+        torch.cat([one.probabilities for one in said]),
+        torch.cat([one.noise for one in said]),
+        f"variational softmax regression and {count} neighbours, {ways[out_of_sample]}",
+        {
+            "components": witnesses.projection.axes.shape[1],
+            "fitted_to": len(chosen),
+            "prior_precision": witnesses.fit.prior_precision,
+            "fit": witnesses.fit.message,
+            "weight_of_posterior": round(witnesses.weight, 3),
+            "weight_of_neighbours": round(1 - witnesses.weight, 3),
+        },
+        left_out=Blind(
+            *(torch.cat(column) for column in zip(*(x.blind for x in said), strict=True))
+        ),
+    )
+
+
+Piece = tuple[Tensor, Tensor, Tensor, Tensor | None]
+
+
+def _ask(witnesses: Witnesses, left_out: bool, piece: Piece) -> Testimony:
+    return witnesses.testify(*piece, left_out=left_out)
+
+
+def each(
+    ask: Callable[[Piece], Testimony], pieces: Iterable[Piece], cluster: str | None
+) -> Iterator[Testimony]:
+    """What `ask` says of every piece, in order; with "ray" as tasks of a Ray cluster, some at a time."""
+    if cluster is None:
+        yield from map(ask, pieces)
+        return
+    if cluster != "ray":
+        raise InputError(f"cluster={cluster!r}: must be 'ray', or None for this process")
+    ray = require("ray", extra="cluster")
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, include_dashboard=False)
+    task, shared = ray.remote(_apply), ray.put(ask)
+    limit = 2 * int(ray.cluster_resources().get("CPU", 1))
+    waiting: deque[Any] = deque()
+    for piece in pieces:
+        if len(waiting) >= limit:
+            yield ray.get(waiting.popleft())
+        waiting.append(task.remote(shared, piece))
+    while waiting:
+        yield ray.get(waiting.popleft())
+
+
+def _apply(ask: Callable[[Piece], Testimony], piece: Piece) -> Testimony:
+    return ask(piece)
+
+
+def sample(labels: Tensor, seed: int = 0) -> Tensor:
+    """Positions of all examples, or of `SAMPLE` at random and at least `RARE` of every class, in order."""
+    if len(labels) <= SAMPLE:
+        return torch.arange(len(labels))
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    by_class = labels[order].argsort(stable=True)
+    counts = torch.bincount(labels)
+    starts = (counts.cumsum(0) - counts)[labels[order][by_class]]
+    rank = torch.empty_like(order)
+    rank[by_class] = torch.arange(len(labels)) - starts  # of each among its class, at random
+    chosen = (torch.arange(len(labels)) < SAMPLE) | (rank < RARE)
+    return order[chosen].sort().values
+
+
+def _pieces(
+    examples: Examples, index: Tensor, description: str, quiet: bool
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Positions and rows, piece by piece, checked."""
+    parts = index.split(PIECE)  # type: ignore[no-untyped-call]
+    for at in track(parts, description=description, quiet=quiet or len(parts) < 2):
+        rows = examples.batch(at).flatten(1)
+        broken = ~(rows.abs() <= LARGEST).all(1)
+        if broken.any():
+            row = int(at[int(broken.nonzero()[0])])
+            raise InputError(
+                f"{examples.name}: row {row} has entries that are NaN, infinite or beyond ±{LARGEST:.0e}; "
+                "must be ordinary numbers: drop such rows, or scale the embeddings"
+            )
+        yield at, rows
+
+
+def fit_softmax(features: Tensor, labels: Tensor, classes: int, *, quiet: bool) -> GLMFit:
+    """VON with a diagonal covariance, its prior precision chosen by the ELBO."""
+    steps = 0
+    with bar(100, description="fitting", quiet=quiet) as shown:
+
+        def on_step(excess: float) -> None:
+            nonlocal steps
+            steps += 1
+            left = 1 + 2 * log(max(excess, 1.0))  # steps shrink about so fast
+            shown.update(int(100 * steps / (steps + left)))
+
+        return fit_glm(
+            features,
+            labels,
+            classes=classes,
+            covariance="diagonal",
+            prior_precision="elbo",
+            bias=False,
+            draws=DRAWS,
+            tol=TOLERANCE,
+            dtype=torch.float32,
+            on_step=on_step,
+        )
+
+
+def cross_fit(
+    features: Tensor, labels: Tensor, classes: int, folds: int, *, seed: int, quiet: bool
+) -> Tensor:
+    """Averaged probabilities of every example from the fit to the folds it is not in."""
+    member = stratified_folds(labels, folds, seed)
+    out = features.new_empty(len(features), classes)
+    for fold in track(range(folds), description="cross-fit", quiet=quiet):
+        held = member == fold
+        fit = fit_softmax(features[~held], labels[~held], classes, quiet=True)
+        out[held] = likely_softmax_mean(*fit.logits(features[held]))
+    return out
+
+
+def stratified_folds(labels: Tensor, folds: int, seed: int) -> Tensor:
+    """A fold for each example, the examples of a class spread evenly over them."""
+    if not 2 <= folds <= len(labels):
+        raise InputError(f"folds={folds}: must be from 2 to the number of examples, {len(labels)}")
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    by_class = order[labels[order].argsort(stable=True)]
+    member = torch.empty_like(labels)
+    member[by_class] = torch.arange(len(labels)) % folds
+    return member
+
+
+# ---- a network with a posterior over its weights
+
+
+def as_posterior(source: Any, model: nn.Module) -> Posterior:
+    """A posterior as it is, or that of an optimizer that has one (IVON, bSAM)."""
+    if isinstance(source, Posterior):
+        return source
+    make = getattr(source, "posterior", None)
+    if not callable(make):
+        raise InputError(
+            f"{type(source).__name__} has no posterior: give a Posterior, or an optimizer that "
+            "learns one (IVON, BSAM)"
+        )
+    made = make(model)
+    assert isinstance(made, Posterior)
+    return made
+
+
+def audit_network(
+    model: nn.Module,
+    posterior: Posterior,
+    data: Any,
+    *,
+    out_of_sample: str = "none",
+    samples: int = 16,
+    seed: int = 0,
+    batch_size: int = 256,
+    quiet: bool = False,
+) -> Evidence:
+    """Evidence from posterior samples; `loo` takes each example's pull on the network back."""
+    noise = label_noise(
+        model, posterior, data, samples=samples, seed=seed, batch_size=batch_size, quiet=quiet
+    )
+    labels = _labels(noise)
+    left = leave_one_out(noise.logits, noise.logit_variance, noise.averaged, labels)
+    without = blunted_softmax(*left)
+    way = {"loo": "leave-one-out", "none": "in-sample"}[out_of_sample]
+    return Evidence(
+        labels,
+        without if out_of_sample == "loo" else noise.averaged,
+        noise.expected,
+        f"{type(model).__name__}, {samples} posterior samples, {way}",
+        index=noise.index,
+        left_out=Blind.of(without, labels),
+    )
+
+
+def _labels(noise: LabelNoise) -> Tensor:
+    if noise.label is None:
+        raise InputError("the data has no labels to audit; give batches (inputs, labels)")
+    classes = noise.logits.shape[1]
+    bad = ((noise.label < 0) | (noise.label >= classes)).nonzero().flatten()
+    if len(bad):
+        at = int(bad[0])
+        raise InputError(
+            f"label {int(noise.label[at])} of example {int(noise.index[at])}: must be from 0 to "
+            f"{classes - 1}, the model's classes"
+        )
+    return noise.label
+
+
+# ---- leave-one-out without refitting
+
+
+class LeftOut(NamedTuple):
+    """The logits of each example with that example removed, N(logits, var)."""
+
+    logits: Tensor
+    var: Tensor
+
+
+def leave_one_out(logits: Tensor, var: Tensor, averaged: Tensor, labels: Tensor) -> LeftOut:
+    """What the posterior would predict of each example without it, from the one fit.
+
+    Removing example i takes its site from the posterior, Λ₋ᵢ = Λ − φᵢA″ᵢφᵢᵀ, and its pull on the mean back. In the space
+    of its own logits, independent and with the curvature h = p(1 − p), that is (memory perturbation, Nickl et al. 2023)
+
+        V₋ᵢ = Vᵢ / (1 − Vᵢhᵢ),    f₋ᵢ = fᵢ + V₋ᵢ (pᵢ − yᵢ),
+
+    V the posterior variance of the logits, p the averaged prediction.
+
+    >>> leave_one_out(torch.zeros(1, 2), torch.ones(1, 2), torch.full((1, 2), 0.5), torch.tensor([0]))
+    LeftOut(logits=tensor([[-0.6667,  0.6667]]), var=tensor([[1.3333, 1.3333]]))
+    """
+    pull = averaged.scatter_add(1, labels[:, None], -torch.ones_like(averaged[:, :1]))
+    left = var / (1 - (var * averaged * (1 - averaged)).clamp_max(MAX_LEVERAGE))
+    return LeftOut(logits + left * pull, left)
+
+
+def blunted_softmax(mean: Tensor, var: Tensor) -> Tensor:
+    """E[softmax(f)], f ~ N(mean, var), roughly: every logit over √(1 + πv/8), as for one probit."""
+    return torch.softmax(mean / (1 + pi / 8 * var).sqrt(), -1)

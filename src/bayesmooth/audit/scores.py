@@ -1,19 +1,23 @@
-"""Two axes, never mixed up: ambiguity (the size of ε, blind to the label) and disagreement with the label.
+"""Two axes, never mixed up: disagreement with the label, and ambiguity, which is blind to it.
 
 Every disagreement score: higher = the label is more likely wrong.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.evidence import Evidence
+from bayesmooth.audit.evidence import Blind, Evidence
 
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
-AXES = ("Ambiguity (size of ε)", "Disagreement with the label")
-SAME = 1e-6  # apart in ambiguity: what rounding alone does
+AXES = ("Ambiguity (second best class over the best)", "Disagreement with the label")
+EVEN = 0.5  # ambiguity from which no class is twice as likely as the next
+CONFIDENT = 0.5  # share of each class from which the lower end of the noise rate comes
+NORMAL_95 = 1.96
+MOSTLY_WRONG = 0.5  # share of contradicted labels from which the input is what is wrong
 
 
 def margin(evidence: Evidence) -> Tensor:
@@ -80,30 +84,87 @@ def threshold(score: str, disagreement: Tensor, evidence: Evidence) -> float:
     return float(below.max()) if len(below) else last - 1.0
 
 
-def ambiguity_threshold(ambiguity: Tensor) -> float:
-    """Otsu's threshold: the cut with the largest variance between the two sides; from here on it is high.
+def ambiguity(evidence: Evidence) -> Tensor:
+    """How near the second best class comes to the best, 0 … 1, by the prediction that has not seen the label.
 
-    Where all values are the same there are no two sides, and it lies above them.
+    1 is a coin flip, whatever the number of classes. (The label noise ε is not such a measure: with two classes it
+    vanishes where the prediction is even.)
     """
-    values = ambiguity.double().sort().values
-    if values[-1] - values[0] < SAME:
-        return float(values[-1]) + 1.0
-    count = torch.arange(1, len(values), dtype=torch.float64)
-    below = values.cumsum(0)[:-1]
-    above = values.sum() - below
-    rest = len(values) - count
-    between = count * rest * (below / count - above / rest).square()
-    return float(values[int(between.argmax()) + 1])
+    blind = evidence.blind
+    return blind.second / blind.best.clamp_min(torch.finfo(torch.float32).tiny)
 
 
-def quadrants(disagreement: Tensor, ambiguity: Tensor, cuts: tuple[float, float]) -> Tensor:
+def quadrants(disagreement: Tensor, ambiguity: Tensor, cut: float) -> Tensor:
     """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and ambiguous hard.
 
-    >>> quadrants(torch.tensor([-1.0, -1.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]), (0.0, 0.5))
+    >>> quadrants(torch.tensor([-1.0, -1.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]), 0.0)
     tensor([0, 1, 2, 3])
     """
-    against, unclear = disagreement > cuts[0], ambiguity >= cuts[1]
+    against, unclear = disagreement > cut, ambiguity >= EVEN
     return MISLABELLED * against.long() + AMBIGUOUS * unclear.long()  # both: HARD
+
+
+class NoiseRate(NamedTuple):
+    """The share of wrong labels: an estimate, and an interval that rests on less."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def noise_rate(blind: Blind, labels: Tensor) -> NoiseRate:
+    """How many labels are wrong, from predictions that have not seen them.
+
+    low: how often labels contradict the more confident half of the predictions of each class. Few of these are
+    the model's own errors, and wrong labels on easy examples are as frequent here as anywhere.
+    high: how often labels contradict any prediction, the model's own errors included.
+    estimate: confident learning (Northcutt et al. 2021): a label is wrong where another class has at least the probability
+    that its own examples have on average; held within the interval. Both ends are widened by 95 % sampling error.
+    """
+    classes = int(max(labels.max(), blind.best_class.max())) + 1
+    against = (blind.best_class != labels).double()
+    counts = torch.bincount(labels, minlength=classes)
+    typical = torch.bincount(labels, blind.own.double(), classes) / counts.clamp_min(1)
+    typical[counts == 0] = 1.0
+    confident = blind.best >= typical[blind.best_class]
+    estimate = float(against[confident].mean()) if bool(confident.any()) else float(against.mean())
+    easy = _upper_half(blind)
+    weights = torch.bincount(blind.best_class, minlength=classes).double()
+    kept = torch.bincount(blind.best_class[easy], minlength=classes).clamp_min(1)
+    wrong = torch.bincount(blind.best_class[easy], against[easy], classes)
+    low = float((wrong / kept * weights).sum() / weights.sum())
+    low = max(0.0, _wilson(low, int(easy.sum()))[0])
+    high = _wilson(float(against.mean()), len(labels))[1]
+    return NoiseRate(min(max(estimate, low), high), low, high)
+
+
+def warning(rate: float) -> str | None:
+    """What to say where most labels are contradicted."""
+    if rate <= MOSTLY_WRONG:
+        return None
+    return (
+        f"{rate:.0%} of the labels are contradicted: the input is probably wrong, not the labels. Are rows and labels "
+        "in the same order, are the columns of probabilities in the order of the classes, do the embeddings fit the task?"
+    )
+
+
+def _upper_half(blind: Blind) -> Tensor:
+    """Which predictions are in the more confident half of their class."""
+    order = blind.best.argsort(descending=True, stable=True)
+    order = order[blind.best_class[order].argsort(stable=True)]
+    counts = torch.bincount(blind.best_class)
+    of = blind.best_class[order]
+    rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[of]
+    upper = torch.empty(len(order), dtype=torch.bool)
+    upper[order] = rank < (CONFIDENT * counts).ceil()[of]
+    return upper
+
+
+def _wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share that was seen in so many (Wilson 1927)."""
+    z = NORMAL_95**2 / count
+    half = NORMAL_95 * (share * (1 - share) / count + z / (4 * count)) ** 0.5
+    return (share + z / 2 - half) / (1 + z), (share + z / 2 + half) / (1 + z)
 
 
 def _own(evidence: Evidence) -> Tensor:

@@ -1,6 +1,6 @@
 """Fit a generalised linear model: its mode, or the Gaussian over its parameters, and use it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
 from bayesmooth.theory.glm.covariance import COVARIANCES, FULL_LIMIT, Block, Covariance
-from bayesmooth.theory.glm.solver import iterate, origin, settle, von
+from bayesmooth.theory.glm.solver import Control, iterate, origin, settle, von
 from bayesmooth.theory.glm.steps import Problem
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 from bayesmooth.theory.moments import moments
@@ -100,6 +100,7 @@ def fit_glm(
     max_iter: int | None = None,
     draws: int = 0,
     dtype: torch.dtype = torch.float64,
+    on_step: Callable[[float], None] = lambda excess: None,
 ) -> GLMFit:
     """Fit by gradient descent, Newton, variational GD or VON; see `docs/theory.md`.
 
@@ -115,6 +116,7 @@ def fit_glm(
         fixed point (VON, categorical, independent logits).
     tol: stop when a step moves the mean by less than this many posterior standard deviations, and
         the logits' variances by less than this part of themselves.
+    on_step: is told after each of VON's steps how many times too long it was, to show progress.
 
     >>> x, y = torch.tensor([[-1.0], [0.0], [1.0], [2.0]]), torch.tensor([0, 0, 1, 1])
     >>> fit = fit_glm(x, y, family="bernoulli")
@@ -136,7 +138,7 @@ def fit_glm(
             "leave them out"
         )
     if method == "von" and step_size is None:
-        found = von(problem, structure, tol, limit, automatic, draws)
+        found = von(problem, structure, Control(tol, limit, automatic, draws, on_step))
     else:
         start = structure.isotropic(1 / positive("init_variance", init_variance), origin(problem))
         found = (

@@ -35,6 +35,8 @@ HOPELESS = 1e30  # size of a parameter from which an iteration does not come bac
 HALVINGS = 30
 STALE = 25  # conjugate-gradient steps after which a new preconditioner pays
 SLACK = 1e-6  # of the negative ELBO: so far its quadrature and its gradient's may disagree
+BLURRED = 1e3  # rounding errors of the objective below which a decrease is not told from one
+STALLED = 20  # steps without a smaller gradient
 WIDEST = 30.0  # standard deviation of the logits up to which their quadrature is sound
 PATIENCE = 5  # iterations beyond it before that is an answer
 LONGEST_MOVE = 4.0  # of log δ in one iteration
@@ -76,6 +78,18 @@ P = TypeVar("P", bound=Point)
 
 
 @dataclass(frozen=True)
+class Control:
+    """When to stop and how to go: `tol` in posterior standard deviations, `draws` (0: exact expectations)."""
+
+    tol: float
+    max_iter: int
+    choose_prior: bool = False
+    draws: int = 0
+    on_step: Callable[[float], None] = lambda excess: None
+    """Called after every step with its length over `tol`."""
+
+
+@dataclass(frozen=True)
 class Solution(Generic[P]):
     """Where a solver stopped, after how many iterations, and why."""
 
@@ -112,7 +126,7 @@ def settle(
     """The fixed point of 'gd', 'newton' or 'variational_gd', under step control."""
     theta, structure = origin(problem), type(start)
     if method == "newton":
-        found = find_mode(problem, theta, structure, tol, max_iter)
+        found = find_mode(problem, theta, structure, Control(tol, max_iter))
     else:
         at = (
             partial(point_at, problem, structure.matrix)
@@ -124,16 +138,9 @@ def settle(
     return _ended(problem, method, found.point.theta, start, found.iterations, trouble)
 
 
-def von(
-    problem: Problem,
-    structure: type[Covariance],
-    tol: float,
-    max_iter: int,
-    choose_prior: bool,
-    draws: int = 0,
-) -> Solution[Gaussian]:
+def von(problem: Problem, structure: type[Covariance], control: Control) -> Solution[Gaussian]:
     """The fixed point of VON, by way of the mode; large problems come near it in float32."""
-    if choose_prior:  # start where the prior gives the logits a variance of 4
+    if control.choose_prior:  # start where the prior gives the logits a variance of 4
         power = problem.features.square().sum(1)
         count = problem.weighted(torch.ones_like(power)).sum()
         problem = replace(problem, prior=float(problem.weighted(power).sum() / count) / 4)
@@ -141,15 +148,14 @@ def von(
     double = problem.features.dtype == torch.float64
     near = None
     if double and n * d * d * problem.labels.shape[1] > LARGE:
-        near = _near_in_float32(problem, structure, tol, max_iter, choose_prior, draws)
+        near = _near_in_float32(problem, structure, control)
     if near is None:
-        start = _from_mode(problem, structure, tol, max_iter, draws)
-        return find_posterior(problem, start, tol, max_iter, choose_prior, draws)
+        return find_posterior(problem, _from_mode(problem, structure, control), control)
     problem = replace(problem, prior=near.problem.prior)
     covariance = structure(near.point.covariance.precision.double())
     theta, spread = near.point.theta.double(), near.point.spread.double()
-    start = gaussian_at(problem, covariance, theta, spread, draws)
-    found = find_posterior(problem, start, tol, max_iter, choose_prior, draws)
+    start = gaussian_at(problem, covariance, theta, spread, control.draws)
+    found = find_posterior(problem, start, control)
     steps = near.iterations + found.iterations
     message = f"converged in {steps} iterations" if found.converged else found.message
     return replace(found, iterations=steps, message=message)
@@ -161,34 +167,28 @@ def origin(problem: Problem) -> Tensor:
 
 
 def _near_in_float32(
-    problem: Problem,
-    structure: type[Covariance],
-    tol: float,
-    max_iter: int,
-    choose_prior: bool,
-    draws: int,
+    problem: Problem, structure: type[Covariance], control: Control
 ) -> Solution[Gaussian] | None:
     """The solution to the digits that float32 has; None where it does not carry the problem."""
     small = problem.to(torch.float32)
     try:
-        start = _from_mode(small, structure, tol, max_iter, draws)
-        rough = max(tol, FLOAT32_TOLERANCE)
-        near = find_posterior(small, start, rough, max_iter, choose_prior, draws)
+        start = _from_mode(small, structure, control)
+        rough = replace(control, tol=max(control.tol, FLOAT32_TOLERANCE))
+        near = find_posterior(small, start, rough)
     except InputError:
         return None
     return near if near.converged else None
 
 
-def _from_mode(
-    problem: Problem, structure: type[Covariance], tol: float, max_iter: int, draws: int
-) -> Gaussian:
+def _from_mode(problem: Problem, structure: type[Covariance], control: Control) -> Gaussian:
     """Laplace's Gaussian at the mode, narrowed while it is wide and that lowers the objective."""
-    mode = find_mode(problem, origin(problem), structure, max(tol, ROUGH), max_iter).point
+    rough = replace(control, tol=max(control.tol, ROUGH))
+    mode = find_mode(problem, origin(problem), structure, rough).point
     hessian = problem.hessian(structure, mode.expected.variance)
-    point = gaussian_at(problem, hessian, mode.theta, draws=draws)
+    point = gaussian_at(problem, hessian, mode.theta, draws=control.draws)
     while float(point.variances().max()) > WIDE:
         covariance = structure(4 * point.covariance.precision)
-        narrower = gaussian_at(problem, covariance, mode.theta, point.spread / 4, draws)
+        narrower = gaussian_at(problem, covariance, mode.theta, point.spread / 4, control.draws)
         if isfinite(point.objective) and narrower.objective >= point.objective:
             break
         point = narrower
@@ -262,34 +262,29 @@ def gaussian_at(
 
 
 def find_mode(
-    problem: Problem, theta: Tensor, structure: type[Covariance], tol: float, max_iter: int
+    problem: Problem, theta: Tensor, structure: type[Covariance], control: Control
 ) -> Solution[Point]:
     """The minimiser of ℓ̄ by Newton steps, until one is below `tol` (rms, in posterior std)."""
     at = partial(point_at, problem, structure.matrix)
     point, step, iteration = at(theta), float("nan"), 0
     hessian = problem.hessian(structure, point.expected.variance)
-    while iteration < max_iter:
+    while iteration < control.max_iter:
         iteration += 1
         gradient = problem.gradient(point.theta, point.expected.mean)
         direction, work = newton_direction(problem, point.expected, gradient, hessian)
         step = _rms(gradient * direction)
         line = _line(at, point.theta, direction)
         point, rho = _halve(line, point, slack=point.rounding)
-        if step < tol or rho == 0:
+        control.on_step(step / control.tol)
+        if step < control.tol or rho == 0:
             break
         if work > STALE or holds_whole_hessian(hessian, gradient):
             hessian = problem.hessian(structure, point.expected.variance)
-    return Solution(point, problem, iteration, step < tol, _verdict(step, tol, iteration))
+    arrived = step < control.tol
+    return Solution(point, problem, iteration, arrived, _verdict(step, control.tol, iteration))
 
 
-def find_posterior(
-    problem: Problem,
-    start: Gaussian,
-    tol: float,
-    max_iter: int,
-    choose_prior: bool = False,
-    draws: int = 0,
-) -> Solution[Gaussian]:
+def find_posterior(problem: Problem, start: Gaussian, control: Control) -> Solution[Gaussian]:
     """The Gaussian that minimises the negative ELBO, and with it the prior precision if asked.
 
     Until an iteration moves the mean by less than `tol` posterior standard deviations (rms), the
@@ -297,23 +292,25 @@ def find_posterior(
     """
     point, iteration, rho, longest, wide = start, 0, 1.0, 1.0, 0
     change, missing, failure = float("inf"), 0.0, ""
-    search = PriorSearch(problem.prior, max(tol, PRIOR_TOLERANCE))
-    while iteration < max_iter and not failure:
+    search = PriorSearch(problem.prior, max(control.tol, PRIOR_TOLERANCE))
+    while iteration < control.max_iter and not failure:
         iteration += 1
         hessian = problem.hessian(type(point.covariance), point.expected.variance)
-        if choose_prior:
+        if control.choose_prior:
             problem, point, hessian, missing = search.step(problem, point, hessian)
         before = point.objective
-        point, change, rho = _von_step(problem, point, hessian, min(longest, 1.5 * rho), draws)
-        if (change < tol and missing == 0) or rho == 0:
+        longer = min(longest, 1.5 * rho)
+        point, change, rho = _von_step(problem, point, hessian, longer, control.draws)
+        control.on_step(max(change, missing) / control.tol)
+        if (change < control.tol and missing == 0) or rho == 0:
             break
         if point.objective >= before:
             longest = max(0.7 * longest, 0.2)  # it swings within the slack: shorter steps settle
         wide = wide + 1 if _typical_std(point) > WIDEST else 0
         failure = search.failure or (_too_wide(point, problem) if wide == PATIENCE else "")
     step = max(change, missing)
-    message = failure or _verdict(step, tol, iteration)
-    return Solution(point, problem, iteration, step < tol and not failure, message)
+    message = failure or _verdict(step, control.tol, iteration)
+    return Solution(point, problem, iteration, step < control.tol and not failure, message)
 
 
 def _von_step(
@@ -345,9 +342,9 @@ def find_descent(
     Until the parameters are within `tol` (rms) of the optimum, as far as the diagonal of the Hessian
     tells, in posterior standard deviations.
     """
-    point, iteration, distance = at(theta), 0, float("inf")
+    point, iteration, distance, stalled, smallest = at(theta), 0, float("inf"), 0, float("inf")
     rho = 1 / float(problem.features.square().sum() + problem.prior)
-    while iteration < max_iter and rho > 0:
+    while iteration < max_iter and rho > 0 and stalled < STALLED:
         gradient = problem.gradient(point.theta, point.expected.mean)
         curvature = point.expected.variance
         if curvature.ndim == 3:
@@ -359,7 +356,13 @@ def find_descent(
         # a decrease of ½ρ‖g‖² keeps ρ below the inverse curvature
         slope = float(gradient.square().sum()) / 2
         line = _line(at, point.theta, gradient)
-        point, rho = _halve(line, point, slack=point.rounding, rho=2 * rho, slope=slope)
+        if rho * slope > BLURRED * point.rounding:
+            point, rho = _halve(line, point, slack=point.rounding, rho=2 * rho, slope=slope)
+            continue
+        # rounding hides such a decrease: from here on the gradient tells, and steps only get shorter
+        stalled = 0 if slope < smallest else stalled + 1
+        rho, smallest = rho if slope < smallest else rho / 2, min(slope, smallest)
+        point = line(rho)
     return Solution(point, problem, iteration, distance < tol, _verdict(distance, tol, iteration))
 
 
