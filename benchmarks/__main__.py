@@ -6,7 +6,7 @@ from pkgutil import iter_modules
 
 import benchmarks
 
-HELPERS = {"audit_rows", "competitors", "harness", "regret_tasks", "report_picture"}
+HELPERS = {"competitors", "harness", "regret_tasks", "report_picture"}
 
 
 def main() -> None:

@@ -17,12 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bayesmooth.audit import audit
-from bayesmooth.audit.embeddings import stratified_folds
+from bayesmooth.audit.evidence import stratified_folds
 from bayesmooth.data import Examples, batches, corrupt, load
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
-from benchmarks.audit import NOISE
-from benchmarks.audit_rows import known_errors, measure, print_table
+from benchmarks.audit import NOISE, known_errors, measure, print_rows
 from benchmarks.competitors import FOLDS, confident_learning
 
 BATCH = 50
@@ -127,7 +126,7 @@ def rows(examples: Examples, settings: Settings) -> None:
         "in-sample loss, SGD": loss,
         "AUM, SGD": lambda: -train(examples, settings.sgd, settings)[2],
     }
-    print_table(measure(name, job, wrong) for name, job in jobs.items())
+    print_rows(measure(name, job, wrong) for name, job in jobs.items())
 
 
 def main(quick: bool = False) -> None:

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from benchmarks.audit_rows import benchmark, print_table
+from benchmarks.audit import benchmark, print_rows, print_summary
 
 from bayesmooth.data import Examples, corrupt, load
 from bayesmooth.errors import InputError
@@ -17,16 +17,15 @@ def digits() -> Examples:
 def test_every_method_finds_most_of_the_errors(
     digits: Examples, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = list(benchmark(digits, quiet=True))
-    print_table(rows)
+    rows = print_rows(benchmark(digits, quiet=True))
+    print_summary({"digits": rows})
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == len(rows) + 1
     assert printed[1].startswith("bayesmooth")
+    assert printed[-2].startswith(f"digits | {rows[0].ap:.3f}")
     for row in rows:
         assert row.ap > 0.75, row
         assert row.auroc > 0.9, row
         assert row.precision > 0.7, row
-        assert row.seconds > 0, row
 
 
 def test_without_known_errors_there_is_nothing_to_measure(digits: Examples) -> None:

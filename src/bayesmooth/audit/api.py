@@ -8,17 +8,24 @@ from typing import Any
 import torch
 
 from bayesmooth.audit.encoders import Encoder
-from bayesmooth.audit.evidence import Evidence, check_labels
+from bayesmooth.audit.evidence import SAMPLE, Evidence, check_labels
 from bayesmooth.audit.findings import Findings, check_other_split, find
 from bayesmooth.audit.inputs import Columns, open_source
-from bayesmooth.audit.scores import AXES, SCORES, ambiguity_threshold, quadrants, threshold
+from bayesmooth.audit.scores import (
+    EVEN,
+    SCORES,
+    ambiguity,
+    noise_rate,
+    quadrants,
+    threshold,
+    warning,
+)
 from bayesmooth.audit.sources import How, embeddings_of, gather
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
 WAYS = ("none", "loo", "folds")
-ENTROPY = "Ambiguity (entropy, for want of a posterior)"
 
 
 def audit(
@@ -45,6 +52,7 @@ def audit(
     samples: int = 16,
     seed: int = 0,
     batch_size: int = 256,
+    cluster: str | None = None,
     quiet: bool = False,
 ) -> Audit:
     """Which labels are wrong, which examples ambiguous.
@@ -62,7 +70,8 @@ def audit(
 
     `out_of_sample` says how an example is kept from vouching for its own label: `none` (a variational fit
     memorises little, and this finds the most; see docs/audit.md), `loo` (leave-one-out from the posterior, no
-    refit), or `folds` (refits, embeddings only). `score` is one of `SCORES`.
+    refit), or `folds` (refits, embeddings only). `score` is one of `SCORES`. `cluster="ray"` scores embeddings in
+    tasks of a Ray cluster. Beyond 100,000 rows a sample of them is learned from, and all are scored piece by piece.
 
     >>> x = torch.cat([torch.randn(20, 2), torch.randn(20, 2) + 9])
     >>> y = torch.arange(40) // 20
@@ -101,11 +110,14 @@ def audit(
     other = None
     if against is not None:
         other = check_other_split(open_source(against, columns), subject.examples)
-    evidence = subject.evidence(How(out_of_sample, folds, samples, seed, batch_size, quiet))
+    evidence = subject.evidence(
+        How(out_of_sample, folds, samples, seed, batch_size, cluster, quiet)
+    )
     names = tuple(class_names or map(str, range(evidence.probabilities.shape[1])))
     if subject.examples is not None:
         names = subject.examples.class_names
-    found = find(evidence.labels, len(names), embeddings_of(subject), other, quiet=quiet)
+    rows = embeddings_of(subject) if len(evidence.labels) <= SAMPLE else None  # more may not fit
+    found = find(evidence.labels, len(names), rows, other, evidence.neighbours, quiet=quiet)
     seconds = time.perf_counter() - start
     return tabulate(evidence, names, subject.examples, score, seconds, found)
 
@@ -124,17 +136,21 @@ def tabulate(
         raise InputError(
             f"{len(class_names)} class names for a model of {evidence.probabilities.shape[1]} classes"
         )
-    disagreement, ambiguity = SCORES[score](evidence), evidence.ambiguity
-    cuts = threshold(score, disagreement, evidence), ambiguity_threshold(ambiguity)
+    disagreement, unclear = SCORES[score](evidence), ambiguity(evidence)
+    cut = threshold(score, disagreement, evidence)
     top = evidence.probabilities.max(1)
     own = evidence.probabilities.gather(1, evidence.labels[:, None]).squeeze(1)
-    contradicted = (top.indices != evidence.labels).double().mean()
+    rate = noise_rate(evidence.blind, evidence.labels)
+    contradicted = float((evidence.blind.best_class != evidence.labels).double().mean())
     clean = examples.clean_labels if examples is not None else None
     summary = {
         "source": examples.name if examples is not None else "batches",
         "method": evidence.method,
         "score": score,
-        "noise_rate": float(contradicted),
+        "warning": warning(contradicted),
+        "noise_rate": rate.estimate,
+        "noise_rate_interval": [rate.low, rate.high],
+        "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
         "notes": list(examples.notes) if examples is not None else [],
         **evidence.facts,
@@ -147,13 +163,14 @@ def tabulate(
         given_probability=own.numpy(),
         suggested_probability=top.values.numpy(),
         disagreement=disagreement.numpy(),
-        ambiguity=ambiguity.numpy(),
-        quadrant=quadrants(disagreement, ambiguity, cuts).numpy(),
-        disagreement_threshold=cuts[0],
-        ambiguity_threshold=cuts[1],
+        ambiguity=unclear.numpy(),
+        noise=None if evidence.noise is None else (evidence.noise.abs().sum(1) / 2).numpy(),
+        quadrant=quadrants(disagreement, unclear, cut).numpy(),
+        disagreement_threshold=cut,
+        ambiguity_threshold=EVEN,
         clean=None if clean is None else clean.numpy(),
         summary=summary,
-        axis_names=AXES if evidence.noise is not None else (ENTROPY, AXES[1]),
+        probabilities=evidence.probabilities.numpy(),
         examples=examples,
         findings=findings,
     )

@@ -15,7 +15,7 @@ QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
 AXES = ("Ambiguity (second best class over the best)", "Disagreement with the label")
 EVEN = 0.5  # ambiguity from which no class is twice as likely as the next
-CONFIDENT = 0.5  # share of each class from which the lower end of the noise rate comes
+CONFIDENT = 0.1  # share of the predictions of each class that the lower end of the noise rate comes from
 NORMAL_95 = 1.96
 MOSTLY_WRONG = 0.5  # share of contradicted labels from which the input is what is wrong
 
@@ -115,11 +115,12 @@ class NoiseRate(NamedTuple):
 def noise_rate(blind: Blind, labels: Tensor) -> NoiseRate:
     """How many labels are wrong, from predictions that have not seen them.
 
-    low: how often labels contradict the more confident half of the predictions of each class. Few of these are
-    the model's own errors, and wrong labels on easy examples are as frequent here as anywhere.
+    low: how often labels contradict the most confident tenth of the predictions of each class. Hardly any of these is
+    the model's own error, and labels that were moved by chance are as frequent here as anywhere.
     high: how often labels contradict any prediction, the model's own errors included.
-    estimate: confident learning (Northcutt et al. 2021): a label is wrong where another class has at least the probability
-    that its own examples have on average; held within the interval. Both ends are widened by 95 % sampling error.
+    estimate: confident learning (Northcutt et al. 2021), how often labels contradict predictions that are at least as
+    sure of their class as they are, on average, of its examples; held within the interval.
+    Both ends are widened by 95 % sampling error.
     """
     classes = int(max(labels.max(), blind.best_class.max())) + 1
     against = (blind.best_class != labels).double()
@@ -128,7 +129,7 @@ def noise_rate(blind: Blind, labels: Tensor) -> NoiseRate:
     typical[counts == 0] = 1.0
     confident = blind.best >= typical[blind.best_class]
     estimate = float(against[confident].mean()) if bool(confident.any()) else float(against.mean())
-    easy = _upper_half(blind)
+    easy = _most_confident(blind)
     weights = torch.bincount(blind.best_class, minlength=classes).double()
     kept = torch.bincount(blind.best_class[easy], minlength=classes).clamp_min(1)
     wrong = torch.bincount(blind.best_class[easy], against[easy], classes)
@@ -143,13 +144,14 @@ def warning(rate: float) -> str | None:
     if rate <= MOSTLY_WRONG:
         return None
     return (
-        f"{rate:.0%} of the labels are contradicted: the input is probably wrong, not the labels. Are rows and labels "
-        "in the same order, are the columns of probabilities in the order of the classes, do the embeddings fit the task?"
+        f"{rate:.0%} of the labels are contradicted: the input is probably wrong, not the labels. Are rows and "
+        "labels in the same order, the columns of probabilities in that of the classes, and do the embeddings fit "
+        "the task?"
     )
 
 
-def _upper_half(blind: Blind) -> Tensor:
-    """Which predictions are in the more confident half of their class."""
+def _most_confident(blind: Blind) -> Tensor:
+    """Which predictions are among the most confident of their class."""
     order = blind.best.argsort(descending=True, stable=True)
     order = order[blind.best_class[order].argsort(stable=True)]
     counts = torch.bincount(blind.best_class)

@@ -8,10 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.audit.embeddings import audit_embeddings
-from bayesmooth.audit.evidence import Evidence, check_labels, check_probabilities
+from bayesmooth.audit.evidence import (
+    Evidence,
+    as_posterior,
+    audit_embeddings,
+    audit_network,
+    check_labels,
+    check_probabilities,
+)
 from bayesmooth.audit.findings import rows_of
-from bayesmooth.audit.networks import as_posterior, audit_network
 from bayesmooth.data import Examples
 from bayesmooth.data.table import encode, names_of, plain
 from bayesmooth.errors import InputError
@@ -27,6 +32,7 @@ class How:
     samples: int = 16
     seed: int = 0
     batch_size: int = 256
+    cluster: str | None = None
     quiet: bool = False
 
 
@@ -76,6 +82,7 @@ class Embedded:
             out_of_sample=how.out_of_sample,
             folds=how.folds,
             seed=how.seed,
+            cluster=how.cluster,
             quiet=how.quiet,
         )
 

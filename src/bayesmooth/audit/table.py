@@ -18,6 +18,20 @@ from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
 
 Array = NDArray[Any]
+COLUMNS = (
+    "id",
+    "rank",
+    "given",
+    "suggested",
+    "given_probability",
+    "suggested_probability",
+    "disagreement",
+    "ambiguity",
+    "quadrant",
+    "noise",
+    "clean",
+)
+"""Of the table, in this order; each is an attribute of `Audit` (`ids` for `id`), and some are not always known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,13 +48,17 @@ class Audit:
     disagreement: Array
     """Higher: the label is more likely wrong."""
     ambiguity: Array
-    """The size of ε; blind to the label."""
+    """How near the second best class comes to the best, 0 … 1; blind to the label."""
     quadrant: Array
     """Positions in `QUADRANTS`."""
     disagreement_threshold: float
     ambiguity_threshold: float
+    noise: Array | None = None
+    """½‖ε‖₁, the probability that averaging over the posterior moves, where there is one."""
     clean: Array | None = None
     """The true labels, where they are known."""
+    probabilities: Array | None = None
+    """N×K: what is predicted of every example; the columns of the table are its largest and the label's."""
     summary: Mapping[str, Any] = field(default_factory=dict)
     axis_names: tuple[str, str] = AXES
     examples: Examples | None = None
@@ -122,21 +140,17 @@ class Audit:
 
     def columns(self) -> dict[str, list[Any]]:
         """The table as plain lists, with names for labels, in the order of the data."""
-        names = np.array(self.class_names, object)
-        table = {
-            "id": list(self.ids),
-            "rank": self.rank.tolist(),
-            "given": names[self.given].tolist(),
-            "suggested": names[self.suggested].tolist(),
-            "given_probability": self.given_probability.tolist(),
-            "suggested_probability": self.suggested_probability.tolist(),
-            "disagreement": self.disagreement.tolist(),
-            "ambiguity": self.ambiguity.tolist(),
-            "quadrant": np.array(QUADRANTS, object)[self.quadrant].tolist(),
-        }
-        if self.findings is not None:
-            table |= self.findings.columns(self.ids)
-        return table if self.clean is None else table | {"clean": names[self.clean].tolist()}
+        names = {"quadrant": QUADRANTS} | dict.fromkeys(
+            ("given", "suggested", "clean"), self.class_names
+        )
+        table: dict[str, list[Any]] = {}
+        for name in COLUMNS:
+            column = self.ids if name == "id" else getattr(self, name)
+            if name in names and column is not None:
+                column = np.array(names[name], object)[column]
+            if column is not None:
+                table[name] = column.tolist() if isinstance(column, np.ndarray) else list(column)
+        return table if self.findings is None else table | self.findings.columns(self.ids)
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The table as CSV, in the order of the data; also written to `path` if one is given."""
