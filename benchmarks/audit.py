@@ -35,7 +35,7 @@ NOISE: dict[str, dict[str, Any]] = {
     "pairflip": {"rate": 0.2},
     "data_dependent": {"kappa": 0.1},
 }
-PIXEL_ROWS = 5_000
+PIXEL_ROWS = 2_500
 Job = Callable[[], Any]
 
 

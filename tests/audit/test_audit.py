@@ -170,12 +170,12 @@ def test_what_is_learned_from_a_sample_finds_the_errors_of_all(
     assert errors(made) > whole - 0.02
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_ray_cluster_gives_the_same_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
     examples = streamed(monkeypatch)
     here = audit(examples, quiet=True)
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus=2, log_to_driver=False, logging_level="error")
     try:
         there = audit(examples, cluster="ray", quiet=True)
     finally:

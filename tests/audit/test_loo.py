@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.embeddings import response
-from bayesmooth.audit.loo import MAX_LEVERAGE, leave_one_out
-from bayesmooth.labelnoise import exact_label_noise
+from bayesmooth.audit.evidence import blunted_softmax, leave_one_out
 from bayesmooth.theory.glm import fit_glm
 
 N, D, K, PRIOR = 60, 2, 3, 1.0
-SETTINGS: dict[str, Any] = {"prior_precision": PRIOR, "classes": K, "tol": 1e-4}
+SETTINGS: dict[str, Any] = {"prior_precision": PRIOR, "classes": K, "tol": 1e-3}
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +24,13 @@ def problem() -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def test_the_logits_without_an_example_are_those_of_a_refit_without_it(
+def test_the_logits_without_an_example_are_near_those_of_a_refit_without_it(
     problem: tuple[Tensor, Tensor],
 ) -> None:
     x, y = problem
     fit = fit_glm(x, y, **SETTINGS)
-    noise = exact_label_noise(*fit.logits(x))
-    mean = noise.logits
-    features = torch.cat([x, torch.ones(N, 1)], 1).double()
-    curvature, spread = response(features, noise, PRIOR)
-    left = leave_one_out(mean, spread, noise.averaged, y, curvature)
+    mean, var = fit.logits(x)
+    left = leave_one_out(mean, var, fit.predict(x), y)
     chosen = [0, 1, 10, 20, 30, 40]
     refits = []
     for i in chosen:
@@ -43,21 +38,27 @@ def test_the_logits_without_an_example_are_those_of_a_refit_without_it(
         refits.append(fit_glm(x[keep], y[keep], **SETTINGS).logits(x[i : i + 1])[0])
     moved = torch.cat(refits) - mean[chosen]
     error = left.logits[chosen] - torch.cat(refits)
-    # logits are known up to a constant an example
+    # logits are known up to a constant per example
     moved, error = (v - v.mean(1, keepdim=True) for v in (moved, error))
     assert float(moved.norm()) > 0.5
-    assert float(error.norm()) < 0.2 * float(moved.norm())
+    assert float(error.norm()) < 0.45 * float(moved.norm())
 
 
-def test_matrix_and_diagonal_form_agree_on_one_logit_that_moves() -> None:
-    # with one moving logit VA″ is one number, and both forms read V/(1 − Vh)
-    p = torch.tensor([[0.3, 0.7]])
-    v = torch.tensor([[0.8, 0.0]])
-    y = torch.tensor([1])
-    diagonal = leave_one_out(torch.zeros(1, 2), v, p, y)
-    matrix = leave_one_out(torch.zeros(1, 2), torch.diag_embed(v), p, y)
-    torch.testing.assert_close(diagonal.logits, matrix.logits)
-    torch.testing.assert_close(torch.diag_embed(diagonal.cov), matrix.cov)
+def test_held_out_labels_are_as_likely_as_labels_left_out(problem: tuple[Tensor, Tensor]) -> None:
+    x, y = problem
+    fit = fit_glm(x, y, **SETTINGS)
+    mean, var = fit.logits(x)
+    left = blunted_softmax(*leave_one_out(mean, var, fit.predict(x), y))
+    held = torch.empty_like(left)
+    for fold in range(6):
+        out = torch.arange(N) % 6 == fold
+        held[out] = fit_glm(x[~out], y[~out], **SETTINGS).predict(x[out])
+
+    def loss(p: Tensor) -> float:
+        return float(-p.gather(1, y[:, None]).log().mean())
+
+    assert loss(fit.predict(x)) < loss(left)
+    assert loss(left) == pytest.approx(loss(held), abs=0.2)
 
 
 def test_without_variance_nothing_depends_on_one_example() -> None:
@@ -66,12 +67,11 @@ def test_without_variance_nothing_depends_on_one_example() -> None:
     assert left.logits.equal(logits)
 
 
-def test_an_impossible_leverage_is_held_below_one() -> None:
-    logits = torch.zeros(1, 2)
-    for cov in (torch.full((1, 2), 100.0), 100.0 * torch.eye(2)[None]):
-        left = leave_one_out(logits, cov, logits.softmax(-1), torch.tensor([0]))
-        assert left.logits.isfinite().all()
-        assert float(left.cov.max()) <= 100 / (1 - MAX_LEVERAGE) + 1e-3
+def test_however_wide_the_posterior_an_example_has_a_leverage_below_one() -> None:
+    p = torch.full((1, 2), 0.5)
+    left = leave_one_out(torch.zeros(1, 2), torch.full((1, 2), 1e6), p, torch.tensor([0]))
+    assert float(left.var.max()) * 0.25 < 1
+    assert left.logits.abs().max() < 4
 
 
 def test_the_label_speaks_less_for_itself_once_it_is_left_out() -> None:

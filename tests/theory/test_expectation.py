@@ -150,3 +150,11 @@ def test_rules_have_weights_that_sum_to_one_and_unit_variance(rule):
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_a_covariance_with_nan_is_refused_with_a_sentence() -> None:
+    cov = torch.full((2, 3, 3), float("nan"))
+    with pytest.raises(InputError, match="must be finite"):
+        covariance_root(torch.zeros(2, 3), cov)
+    with pytest.raises(InputError, match="variance nan"):
+        covariance_root(torch.zeros(2, 3), cov[..., 0])

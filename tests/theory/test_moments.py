@@ -1,9 +1,15 @@
 import pytest
 import torch
 
+from bayesmooth.errors import InputError
 from bayesmooth.theory.expectation import gaussian_points
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
-from bayesmooth.theory.moments import Moments, moments
+from bayesmooth.theory.moments import (
+    Moments,
+    drawn_softmax_moments,
+    likely_softmax_mean,
+    moments,
+)
 
 
 def logits(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -171,3 +177,35 @@ def test_bonnet_and_price_hold_for_wide_beside_narrow_logits(link: Link):
     by_mean, by_var = torch.autograd.grad(value.log_partition.sum(), (mean, var))
     torch.testing.assert_close(by_mean, value.mean, rtol=0, atol=1e-5)
     torch.testing.assert_close(2 * by_var, value.variance, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("std", [0.3, 1.0, 1.5])
+def test_the_likely_classes_and_one_for_the_others_are_within_two_thousandths(std):
+    mean, spread = logits(40, 100), std * (0.5 + torch.rand(40, 100, dtype=torch.float64) / 2)
+    exact = moments(Categorical(), mean, spread.square()).mean
+    got = likely_softmax_mean(mean, spread.square())
+    torch.testing.assert_close(got, exact, rtol=0, atol=2e-3)
+    torch.testing.assert_close(got.sum(1), torch.ones(40, dtype=torch.float64))
+
+
+def test_with_few_classes_all_of_them_are_likely():
+    mean, var = logits(10, 17), torch.rand(10, 17, dtype=torch.float64)
+    torch.testing.assert_close(
+        likely_softmax_mean(mean, var), moments(Categorical(), mean, var).mean
+    )
+
+
+def test_draws_average_to_the_moments_and_are_the_same_every_time():
+    mean, var = logits(3, 5).repeat(2000, 1), torch.rand(3, 5, dtype=torch.float64).repeat(2000, 1)
+    drawn = drawn_softmax_moments(mean, var, 8)
+    for got, again, exact in zip(
+        drawn,
+        drawn_softmax_moments(mean, var, 8),
+        moments(Categorical(), mean[:3], var[:3]),
+        strict=True,
+    ):
+        assert got.equal(again)
+        average = got.reshape(2000, 3, -1).mean(0).reshape(exact.shape)
+        torch.testing.assert_close(average, exact, rtol=0, atol=3e-3)
+    with pytest.raises(InputError, match="mirrored pairs"):
+        drawn_softmax_moments(mean, var, 3)

@@ -329,7 +329,7 @@ def each(
         raise InputError(f"cluster={cluster!r}: must be 'ray', or None for this process")
     ray = require("ray", extra="cluster")
     if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False)
+        ray.init(log_to_driver=False, logging_level="error")
     task, shared = ray.remote(_apply), ray.put(ask)
     limit = 2 * int(ray.cluster_resources().get("CPU", 1))
     waiting: deque[Any] = deque()
@@ -506,7 +506,7 @@ def leave_one_out(logits: Tensor, var: Tensor, averaged: Tensor, labels: Tensor)
 
     Of K logits only K − 1 are free, and a fit that holds them independent moves K/(K − 1) times too far. A diagonal
     covariance leaves out that parameters move together: its Vh exceeds 1, as no leverage can, and Vh / (1 + Vh) does
-    not. Predictions of examples held out of the fit are met within a tenth of a nat (docs/audit.md).
+    not. Labels held out of the fit are as likely as labels left out so, within two tenths of a nat.
 
     >>> leave_one_out(torch.zeros(1, 2), torch.ones(1, 2), torch.full((1, 2), 0.5), torch.tensor([0]))
     LeftOut(logits=tensor([[-0.2222,  0.2222]]), var=tensor([[0.4444, 0.4444]]))

@@ -14,8 +14,12 @@ from bayesmooth.audit.evidence import Blind, Evidence
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
 AXES = ("Ambiguity (second best class over the best)", "Disagreement with the label")
-EVEN = 0.5  # ambiguity from which no class is twice as likely as the next
-CONFIDENT = 0.1  # share of the predictions of each class that the lower end of the noise rate comes from
+EVEN = 1 / 3  # ambiguity from which no class is three times as likely as the next
+CONFIDENT = (
+    0.1,
+    0.3,
+    1.0,
+)  # shares of the predictions of each class, the most confident ones first
 NORMAL_95 = 1.96
 MOSTLY_WRONG = 0.5  # share of contradicted labels from which the input is what is wrong
 
@@ -115,8 +119,9 @@ class NoiseRate(NamedTuple):
 def noise_rate(blind: Blind, labels: Tensor) -> NoiseRate:
     """How many labels are wrong, from predictions that have not seen them.
 
-    low: how often labels contradict the most confident tenth of the predictions of each class. Hardly any of these is
-    the model's own error, and labels that were moved by chance are as frequent here as anywhere.
+    low: how often labels contradict the most confident tenth of the predictions of each class (or three tenths, or all,
+    if that is less). Hardly any of these is the model's own error, and labels that were moved by chance are as
+    frequent here as anywhere.
     high: how often labels contradict any prediction, the model's own errors included.
     estimate: confident learning (Northcutt et al. 2021), how often labels contradict predictions that are at least as
     sure of their class as they are, on average, of its examples; held within the interval.
@@ -129,12 +134,7 @@ def noise_rate(blind: Blind, labels: Tensor) -> NoiseRate:
     typical[counts == 0] = 1.0
     confident = blind.best >= typical[blind.best_class]
     estimate = float(against[confident].mean()) if bool(confident.any()) else float(against.mean())
-    easy = _most_confident(blind)
-    weights = torch.bincount(blind.best_class, minlength=classes).double()
-    kept = torch.bincount(blind.best_class[easy], minlength=classes).clamp_min(1)
-    wrong = torch.bincount(blind.best_class[easy], against[easy], classes)
-    low = float((wrong / kept * weights).sum() / weights.sum())
-    low = max(0.0, _wilson(low, int(easy.sum()))[0])
+    low = min(_low_end(blind, against, share) for share in CONFIDENT)
     high = _wilson(float(against.mean()), len(labels))[1]
     return NoiseRate(min(max(estimate, low), high), low, high)
 
@@ -150,16 +150,17 @@ def warning(rate: float) -> str | None:
     )
 
 
-def _most_confident(blind: Blind) -> Tensor:
-    """Which predictions are among the most confident of their class."""
+def _low_end(blind: Blind, against: Tensor, share: float) -> float:
+    """The lower end of how often labels contradict the most confident share of each class's predictions."""
     order = blind.best.argsort(descending=True, stable=True)
     order = order[blind.best_class[order].argsort(stable=True)]
-    counts = torch.bincount(blind.best_class)
-    of = blind.best_class[order]
+    of, counts = blind.best_class[order], torch.bincount(blind.best_class)
     rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[of]
-    upper = torch.empty(len(order), dtype=torch.bool)
-    upper[order] = rank < (CONFIDENT * counts).ceil()[of]
-    return upper
+    chosen = rank < (share * counts).ceil()[of]
+    wrong = torch.bincount(of[chosen], against[order][chosen], len(counts))
+    kept = torch.bincount(of[chosen], minlength=len(counts)).clamp_min(1)
+    rate = float((wrong / kept * counts).sum() / counts.sum())
+    return max(0.0, _wilson(rate, int(chosen.sum()))[0])
 
 
 def _wilson(share: float, count: int) -> tuple[float, float]:

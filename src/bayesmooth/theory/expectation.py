@@ -116,6 +116,8 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
             raise InputError(f"variance {odd}: must be ≥ 0, finite and no NaN")
         # ∂√v/∂v is infinite at 0, where ∂E/∂v = ½E[g″] is not: step off the point
         return (torch.where(cov < eps, cov + eps, cov) if cov.requires_grad else cov).sqrt()
+    if not bool(cov.detach().isfinite().all()):
+        raise InputError("covariance with NaN or infinite entries: must be finite")
     diagonal = cov.diagonal(dim1=-2, dim2=-1)
     # a rounding error's worth on the diagonal, so that singular matrices have a factor too
     jitter = 4 * cov.shape[-1] * eps * diagonal.amax(-1, keepdim=True) + torch.finfo(cov.dtype).tiny

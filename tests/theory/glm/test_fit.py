@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from bayesmooth.errors import InputError
 from bayesmooth.theory.glm import fit_glm, solver
 from bayesmooth.theory.glm.fit import MAX_ITER
 
@@ -103,6 +104,31 @@ def test_every_method_reaches_with_step_control_where_it_goes_with_small_steps(m
     assert solved.converged
     assert walked.converged
     torch.testing.assert_close(solved.mean, walked.mean, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [("bernoulli", "gd"), ("bernoulli", "variational_gd"), ("categorical", "gd")],
+)
+def test_gradient_descent_goes_on_where_rounding_hides_the_decrease(family, method):
+    fit = fit_glm(X, DATA[family], family=family, method=method, tol=1e-8, max_iter=2000)
+    assert fit.converged, fit.message
+
+
+def test_a_fit_over_draws_is_within_a_fraction_of_a_standard_deviation():
+    exact = fit_glm(X, CLASSES, covariance="diagonal", prior_precision="elbo")
+    drawn = fit_glm(X, CLASSES, covariance="diagonal", prior_precision="elbo", draws=16)
+    assert drawn.converged
+    assert ((drawn.mean - exact.mean) / exact.covariance.sqrt()).abs().max() < 0.3
+    assert drawn.prior_precision == pytest.approx(exact.prior_precision, rel=0.1)
+    with pytest.raises(InputError, match="leave them out"):
+        fit_glm(X, BINARY, family="bernoulli", draws=8)
+
+
+def test_progress_is_told_and_ends_below_the_tolerance():
+    told: list[float] = []
+    fit_glm(X, CLASSES, on_step=told.append)
+    assert told[-1] < 1 < told[0]
 
 
 def test_categorical_with_two_classes_predicts_as_bernoulli_does_with_half_the_precision():
