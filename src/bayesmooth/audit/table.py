@@ -145,7 +145,7 @@ class Audit:
         )
         table: dict[str, list[Any]] = {}
         for name in COLUMNS:
-            column = self.ids if name == "id" else getattr(self, name)
+            column: Any = self.ids if name == "id" else getattr(self, name)
             if name in names and column is not None:
                 column = np.array(names[name], object)[column]
             if column is not None:

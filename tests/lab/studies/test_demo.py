@@ -29,7 +29,7 @@ def call(smoke, monkeypatch, capsys):
 def test_it_prints_one_row_per_method_and_the_path_of_the_page_last(call, tmp_path):
     lines = call(tmp_path, "--seeds", "1").splitlines()
     assert lines[0].split() == ["method", "accuracy", "memorised", "NLL", "ECE"]
-    assert len(lines) == 1 + 6 + 2
+    assert len(lines) == 1 + 7 + 2
     assert lines[-1] == str(tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text()
     for name in DEMO.studies:

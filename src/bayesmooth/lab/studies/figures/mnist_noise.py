@@ -123,7 +123,7 @@ SAYS = "IVON's noise differs by example; it is high for atypical or unclear exam
 STUDY = Study(
     "mnist-noise",
     "fig: mnist_noise_distribution",
-    "Label noise on MNIST",
+    "Label noise of every digit",
     "sorted noise of IVON and LS, the highest and lowest examples as pictures",
     lambda scale: ivon_cells(scale, "mnist"),
     draw,
