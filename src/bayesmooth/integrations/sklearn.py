@@ -6,6 +6,7 @@ Both work in `Pipeline`, `cross_val_score` and `GridSearchCV`, and pass `check_e
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil
 from typing import Any, Literal, Self
 
@@ -25,6 +26,7 @@ from bayesmooth.theory import fit_glm
 base = require("sklearn.base", "sklearn")
 validation = require("sklearn.utils.validation", "sklearn")
 
+SEARCH = 0.1  # tol while the prior is searched: two digits of it are enough
 NOISE_TO_WEIGHT = 0.5  # σ over the weights of the smallest matrix, at the start
 AT_ONCE = 4096  # rows of a prediction
 HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
@@ -54,7 +56,7 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
         require("sklearn.utils.multiclass", "sklearn").check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
         if len(self.classes_) < 2:
-            raise InputError(f"y has only one class, {self.classes_[0]!r}: must be two at least")
+            raise InputError(f"y has only one class, {self.classes_.tolist()[0]!r}: must be two at least")
         return X, self._numbers(y)
 
     def _rows(self, X: Any) -> Array:
@@ -67,7 +69,8 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
         y = validation.column_or_1d(y)
         unknown = ~np.isin(y, self.classes_)
         if unknown.any():
-            raise InputError(f"label {y[unknown][0]!r}: not among the classes {self.classes_}")
+            known = ", ".join(map(repr, self.classes_.tolist()))
+            raise InputError(f"label {y[unknown].tolist()[0]!r}: must be one of {known}")
         return torch.from_numpy(np.searchsorted(self.classes_, y))
 
 
@@ -78,7 +81,7 @@ class VariationalLogisticRegression(_Classifier):
     same for all weights, so scale the features: `make_pipeline(StandardScaler(), VariationalLogisticRegression())`.
 
     Arguments:
-        prior_precision: δ of the prior N(0, I/δ); 'elbo' finds the best.
+        prior_precision: δ of the prior N(0, I/δ); 'elbo' finds the best, to two digits.
         covariance: 'block' (one block per class), 'full' or 'diagonal'.
         fit_intercept: a bias per class, under the same prior.
         tol: stop when a step moves the mean by less than this many posterior standard deviations.
@@ -100,7 +103,7 @@ class VariationalLogisticRegression(_Classifier):
         *,
         covariance: str = "block",
         fit_intercept: bool = True,
-        tol: float = 1e-3,
+        tol: float = 1e-2,
         max_iter: int = 200,
     ) -> None:
         self.prior_precision = prior_precision
@@ -116,17 +119,20 @@ class VariationalLogisticRegression(_Classifier):
         if sample_weight is not None:
             weights = validation._check_sample_weight(sample_weight, X, ensure_non_negative=True)
             X, numbers, weights = X[weights > 0], numbers[weights > 0], weights[weights > 0]
-        self.fit_ = fit_glm(
+        fit = partial(
+            fit_glm,
             X,
             numbers,
             classes=len(self.classes_),
-            prior_precision=self.prior_precision,
             covariance=self.covariance,
             bias=self.fit_intercept,
             weights=weights,
-            tol=self.tol,
-            max_iter=self.max_iter,
         )
+        prior = self.prior_precision
+        if prior == "elbo":
+            found = fit(prior_precision="elbo", tol=SEARCH, max_iter=50).prior_precision
+            prior = float(f"{found:.2g}")
+        self.fit_ = fit(prior_precision=prior, tol=self.tol, max_iter=self.max_iter)
         if not self.fit_.converged:
             warning = require("sklearn.exceptions", "sklearn").ConvergenceWarning
             warnings.warn(f"{self.fit_.message}; raise max_iter or tol", warning, stacklevel=2)
@@ -298,7 +304,8 @@ class IVONClassifier(_Classifier):
             with self.optimizer_.sampled_params(train=True):
                 self.optimizer_.zero_grad()
                 logits = logits_of(self.module_(inputs[index]))
-                nn.functional.cross_entropy(logits, numbers[index]).backward()  # type: ignore[no-untyped-call]
+                loss: Tensor = nn.functional.cross_entropy(logits, numbers[index])
+                loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer_.step()
             after()
 

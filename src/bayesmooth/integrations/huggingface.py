@@ -1,0 +1,90 @@
+"""Hugging Face: a callback with which `Trainer` trains with IVON.
+
+    trainer = Trainer(model, args, …, optimizers=(optimizer, scheduler), callbacks=[IVONCallback()])
+
+Accelerate needs nothing of this: `accelerator.prepare(optimizer)` takes IVON as it is (docs/integrations.md).
+"""
+
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import torch
+
+from bayesmooth import metrics as measures
+from bayesmooth.errors import InputError
+from bayesmooth.optim import IVON
+from bayesmooth.optional import require
+
+base = require("transformers", "huggingface")
+
+
+class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
+    """Every optimizer step of a `Trainer` at a sample of the weights, and its evaluations averaged over the posterior.
+
+    The sample is entered before the first micro-batch of a step and left after clipping: gradient accumulation,
+    clipping and mixed precision are the Trainer's own. Checkpoints and evaluations see the mean.
+
+    After each evaluation, `eval_averaged_accuracy` and `eval_averaged_nll` are added to its metrics, so that
+    `metric_for_best_model="averaged_nll"` works; this needs labels that are class numbers.
+
+    Trainer does not tell its callbacks of an exception. After one, Ctrl-C too, call `close()` before you use the model:
+    its weights are a sample until then. The next `train()` does it, too.
+
+    Arguments:
+        samples: draws that an evaluation averages; 0 leaves evaluations alone.
+    """
+
+    def __init__(self, samples: int = 16) -> None:
+        self.samples = samples
+        self._context = ExitStack()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Refuse another optimizer, and one that wants several samples of a batch that comes once."""
+        self.close()
+        optimizer = _unwrapped(given["optimizer"])
+        if (samples := optimizer.param_groups[0]["mc_samples"]) > 1:
+            raise InputError(
+                f"mc_samples={samples}: must be 1, as Trainer calls the model once per batch; use accumulation"
+            )
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """The weights become a sample."""
+        self.close()
+        self._context.enter_context(_unwrapped(given["optimizer"]).sampled_params(train=True))
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """The mean is back; the optimizer keeps the sample and its gradients for its step."""
+        self._context.close()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Add the averaged figures to the metrics and to the log."""
+        optimizer = given.get("optimizer")
+        if not self.samples or optimizer is None:
+            return
+        model, loader, metrics = given["model"], given["eval_dataloader"], given["metrics"]
+        posterior = _unwrapped(optimizer).posterior(model)
+        with torch.autocast(args.device.type, torch.bfloat16, enabled=args.bf16):
+            averaged = posterior.predict(model, loader, self.samples).cpu()
+        labels = torch.cat([batch["labels"] for batch in loader]).cpu()
+        prefix = next(key for key in metrics if key.endswith("_runtime")).removesuffix("runtime")
+        found = {
+            f"{prefix}averaged_accuracy": measures.accuracy(averaged, labels),
+            f"{prefix}averaged_nll": measures.nll(averaged, labels),
+        }
+        metrics.update(found)
+        state.log_history.append({**found, "step": state.global_step})
+
+    def close(self) -> None:
+        """Put the mean back where an exception has left a sample in the weights; the sample is dropped."""
+        with suppress(InterruptedError):
+            self._context.__exit__(InterruptedError, InterruptedError(), None)
+
+
+def _unwrapped(optimizer: Any) -> IVON:
+    """The IVON inside Accelerate's wrapper."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    if not isinstance(inner, IVON):
+        raise InputError(
+            f"the optimizer is {type(inner).__name__}: must be IVON; give Trainer optimizers=(IVON(…), scheduler)"
+        )
+    return inner

@@ -1,0 +1,99 @@
+"""Lightning: a callback for gradient accumulation and for evaluation averaged over the posterior.
+
+Automatic optimization takes IVON as it is; this adds what it cannot do alone.
+"""
+
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import torch
+
+from bayesmooth import metrics as measures
+from bayesmooth.errors import InputError
+from bayesmooth.optim import IVON
+from bayesmooth.optional import require
+from bayesmooth.posterior import call, evaluating, inputs_of, logits_of, to_device
+
+base = require("lightning.pytorch", "lightning")
+
+
+class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
+    """Micro-batches of one step at the same sample, and evaluations at the mean and averaged over the posterior.
+
+    After each validation and test it logs `val_accuracy_mean`, `val_accuracy_averaged`, `val_nll_mean` and
+    `val_nll_averaged` (`test_…`). Batches are (inputs, labels), and the module's `forward` gives logits.
+
+    Arguments:
+        samples: draws that are averaged; 0 leaves evaluations alone.
+    """
+
+    def __init__(self, samples: int = 16) -> None:
+        self.samples = samples
+        self._context = ExitStack()
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse several samples of a micro-batch that comes once."""
+        samples, batches = _setting(trainer, "mc_samples"), trainer.accumulate_grad_batches
+        if samples > 1 and batches > 1:
+            raise InputError(
+                f"mc_samples={samples} with accumulate_grad_batches={batches}: a micro-batch is seen once only; "
+                "set one of them to 1"
+            )
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """The weights become the sample of this step, which all of its micro-batches share."""
+        if pl_module.automatic_optimization and _setting(trainer, "mc_samples") == 1:
+            self._context.enter_context(_ivon(trainer).sampled_params(train=True, fresh=False))
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Between two micro-batches the weights are the mean: a validation may come there."""
+        self._context.close()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """The mean back, and no sample kept."""
+        with suppress(type(exception)):
+            self._context.__exit__(type(exception), exception, exception.__traceback__)
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log both predictions' figures."""
+        if not trainer.sanity_checking:
+            self._log(trainer, pl_module, "val", trainer.val_dataloaders)
+
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log both predictions' figures."""
+        self._log(trainer, pl_module, "test", trainer.test_dataloaders)
+
+    @torch.no_grad()
+    def _log(self, trainer: Any, module: Any, name: str, loaders: Any) -> None:
+        if not self.samples:
+            return
+        batches = [
+            batch
+            for loader in (loaders if isinstance(loaders, list) else [loaders])
+            for batch in loader
+        ]
+        labels = torch.cat([batch[1] for batch in batches]).cpu()
+        with evaluating(module), trainer.precision_plugin.forward_context():
+            outputs = [call(module, to_device(inputs_of(batch), module)) for batch in batches]
+            averaged = _ivon(trainer).posterior(module).predict(module, batches, self.samples)
+        mean = torch.cat([logits_of(output).float().softmax(-1) for output in outputs])
+        for way, probabilities in {"mean": mean.cpu(), "averaged": averaged.cpu()}.items():
+            figures = {
+                f"{name}_accuracy_{way}": measures.accuracy(probabilities, labels),
+                f"{name}_nll_{way}": measures.nll(probabilities, labels),
+            }
+            module.log_dict(figures, sync_dist=True, batch_size=len(labels))
+
+
+def _ivon(trainer: Any) -> IVON:
+    found = [optimizer for optimizer in trainer.optimizers if isinstance(optimizer, IVON)]
+    if len(found) != 1:
+        raise InputError(
+            f"{len(found)} IVON optimizers: must be one; return it from configure_optimizers"
+        )
+    return found[0]
+
+
+def _setting(trainer: Any, name: str) -> int:
+    value: int = _ivon(trainer).param_groups[0][name]
+    return value

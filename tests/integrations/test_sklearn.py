@@ -1,0 +1,141 @@
+"""Both estimators are at home in scikit-learn: its own checks, pipelines, grids and pickles."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+from torch import nn
+
+from bayesmooth import InputError
+from bayesmooth.integrations.sklearn import IVONClassifier, VariationalLogisticRegression
+from bayesmooth.theory import fit_glm
+
+X, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
+QUICK = {"epochs": 40, "samples": 8, "random_state": 0}
+ESTIMATORS = [VariationalLogisticRegression(prior_precision=1.0), IVONClassifier(**QUICK)]
+each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [VariationalLogisticRegression(), IVONClassifier(epochs=30)],
+    ids=lambda e: type(e).__name__,
+)
+def test_scikit_learns_own_checks(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # checks that scikit-learn skips by itself
+        checks = check_estimator(estimator)
+    assert sum(check["status"] == "passed" for check in checks) > 45
+    assert not [check for check in checks if check["status"] in ("failed", "xfail")]
+
+
+@each
+def test_pipelines_grids_clones_and_pickles(estimator):
+    pipeline = make_pipeline(StandardScaler(), clone(estimator))
+    assert cross_val_score(pipeline, X, NAMES, cv=3).mean() > 0.9
+    setting = {
+        "VariationalLogisticRegression": "prior_precision",
+        "IVONClassifier": "lr",
+    }[type(estimator).__name__]
+    grid = GridSearchCV(clone(estimator), {setting: [0.1, 0.2]}, cv=2).fit(X, NAMES)
+    assert set(grid.predict(X)) == set(NAMES)
+    fitted = pickle.loads(pickle.dumps(grid.best_estimator_))
+    np.testing.assert_array_equal(fitted.predict_proba(X), grid.predict_proba(X))
+
+
+@each
+def test_label_noise_is_probability_at_the_mean_minus_the_averaged_one(estimator):
+    model = clone(estimator).fit(X, NAMES)
+    how = {} if isinstance(model, VariationalLogisticRegression) else {"quiet": True, "samples": 8}
+    noise = model.label_noise(X, NAMES, **how)
+    averaged = noise.probabilities.numpy() - noise.expected.numpy()
+    np.testing.assert_allclose(averaged, model.predict_proba(X), atol=1e-5)
+    assert noise.label.tolist() == Y.tolist()
+    with pytest.raises(InputError, match="label 'rose': must be one of 'setosa'"):
+        model.label_noise(X[:1], ["rose"], **how)
+
+
+def test_the_regression_is_the_exact_glm():
+    model = VariationalLogisticRegression(prior_precision=2.0, tol=1e-3).fit(X, Y)
+    exact = fit_glm(X, Y, prior_precision=2.0, tol=1e-3)
+    np.testing.assert_allclose(model.predict_proba(X), exact.predict(X).numpy())
+    np.testing.assert_allclose(model.coef_, exact.mean.numpy()[:-1].T)
+    np.testing.assert_allclose(model.intercept_, exact.mean.numpy()[-1])
+    assert model.elbo_ == exact.elbo
+
+
+def test_the_prior_is_near_the_one_with_the_best_elbo():
+    scaled, labels = StandardScaler().fit_transform(X)[::3], Y[::3]
+    chosen = VariationalLogisticRegression().fit(scaled, labels)
+    for factor in (0.1, 10):
+        prior = chosen.prior_precision_ * factor
+        assert VariationalLogisticRegression(prior).fit(scaled, labels).elbo_ < chosen.elbo_
+
+
+def test_the_audit_finds_a_planted_error():
+    wrong = NAMES.copy()
+    wrong[3] = "virginica"
+    table = VariationalLogisticRegression(1.0).fit(X, wrong).audit(X, wrong, quiet=True)
+    assert table.top(1)[0]["id"] == "3"
+    assert table.class_names == ("setosa", "versicolor", "virginica")
+
+
+def test_a_fit_that_did_not_converge_says_so():
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        VariationalLogisticRegression(1.0, tol=1e-9, max_iter=1).fit(X, Y)
+
+
+def test_ess_is_the_number_of_rows_that_were_fitted():
+    model = IVONClassifier(**QUICK).fit(X[::3], Y[::3])
+    assert model.optimizer_.param_groups[0]["ess"] == 50
+    model.partial_fit(X[1::3], Y[1::3])
+    assert model.optimizer_.param_groups[0]["ess"] == 100
+
+
+def test_features_are_standardised_inside():
+    one = IVONClassifier(**QUICK).fit(X, Y)
+    other = IVONClassifier(**QUICK).fit(1000 * X + 7, Y)
+    np.testing.assert_allclose(
+        one.predict_proba(X), other.predict_proba(1000 * X + 7), atol=1e-3
+    )
+
+
+def test_partial_fit_goes_over_a_stream_whose_classes_are_told_first():
+    model = IVONClassifier(random_state=0, samples=8)
+    for start in range(0, 240, 3):
+        rows = np.arange(start, start + 150, 3) % 150
+        model.partial_fit(X[rows], NAMES[rows], classes=np.unique(NAMES))
+    assert model.score(X, NAMES) > 0.9
+    with pytest.raises(InputError, match="must be one of"):
+        model.partial_fit(X[:1], ["rose"])
+
+
+def network(features, classes):
+    return nn.Sequential(nn.Linear(features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))
+
+
+def test_any_module_will_do_as_itself_or_by_a_function_that_makes_it():
+    made = IVONClassifier(network, **QUICK).fit(X, Y)
+    assert isinstance(made.module_[1], nn.BatchNorm1d)
+    given = network(4, 3)
+    before = copy.deepcopy(given.state_dict())
+    assert IVONClassifier(given, **QUICK).fit(X, Y).score(X, Y) > 0.9
+    assert all(torch.equal(before[name], value) for name, value in given.state_dict().items())
+
+
+def test_the_global_generators_are_left_alone():
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    IVONClassifier(network, **QUICK).fit(X, Y).predict(X)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002

@@ -1,0 +1,78 @@
+"""skorch takes IVON unchanged; IVONNet adds `ess` per fold and averaged probabilities."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from torch import nn
+
+from bayesmooth import IVON
+
+skorch = pytest.importorskip("skorch", reason="skorch is an extra")
+
+from bayesmooth.integrations.skorch import IVONNet  # noqa: E402
+
+PLAIN = {"max_epochs": 10, "batch_size": 40, "train_split": None, "verbose": 0}
+
+
+def test_skorch_takes_ivon_as_it_is(task, by_hand):
+    net = skorch.NeuralNetClassifier(
+        task.net(),
+        criterion=nn.CrossEntropyLoss,
+        optimizer=IVON,
+        optimizer__ess=40,
+        optimizer__seed=3,
+        optimizer__beta2=0.9,
+        lr=0.3,
+        **PLAIN,
+    )
+    net.fit(task.x.numpy(), task.y.numpy())
+    task.assert_same(net.module_, by_hand([[(task.x, task.y)]] * 10))
+
+
+def test_ess_is_the_number_of_examples_of_the_fold(task):
+    x, y, seen = task.x.numpy(), task.y.numpy(), []
+
+    class Watched(IVONNet):
+        def train_step(self, batch, **given):
+            seen.append(self.optimizer_.param_groups[0]["ess"])
+            return super().train_step(batch, **given)
+
+    net = Watched(task.net(), optimizer__seed=0, **PLAIN | {"max_epochs": 1})
+    cross_val_score(net, x, y, cv=4)
+    assert set(seen) == {30.0}
+    seen.clear()
+    net.set_params(train_split=skorch.dataset.ValidSplit(2)).fit(x, y)
+    assert set(seen) == {20.0}  # the validation split is left out
+    seen.clear()
+    Watched(task.net(), optimizer__ess=1000, **PLAIN | {"max_epochs": 1}).fit(x, y)
+    assert set(seen) == {1000}
+
+
+def test_probabilities_are_averaged_over_the_posterior(task):
+    x, y = task.x.numpy(), task.y.numpy()
+    net = IVONNet(task.net(), optimizer__seed=0, samples=8, **PLAIN).fit(x, y)
+    averaged = net.optimizer_.posterior(net.module_).predict(net.module_, task.x, 8)
+    np.testing.assert_allclose(net.predict_proba(x), averaged.numpy(), atol=1e-6)
+    mean = net.set_params(samples=0).predict_proba(x)
+    np.testing.assert_allclose(mean, net.module_(task.x).detach().softmax(-1).numpy(), atol=1e-6)
+
+
+def test_clones_and_grids(task):
+    net = clone(IVONNet(task.net(), optimizer__seed=0, **PLAIN))
+    grid = GridSearchCV(net, {"lr": [0.1, 0.3], "samples": [4]}, cv=2)
+    grid.fit(task.x.numpy(), task.y.numpy())
+    assert grid.best_score_ > 0.5
+
+
+def test_a_saved_state_goes_on_where_it_was(task, tmp_path):
+    """Parameters, optimizer and history, as skorch saves them."""
+    x, y = task.x.numpy(), task.y.numpy()
+    straight = IVONNet(task.net(), optimizer__seed=0, **PLAIN).fit(x, y)
+    first = IVONNet(task.net(), optimizer__seed=0, **PLAIN | {"max_epochs": 4}).fit(x, y)
+    files = {f"f_{part}": str(tmp_path / part) for part in ("params", "optimizer", "history")}
+    first.save_params(**files)
+    second = IVONNet(task.net(seed=1), optimizer__seed=9, **PLAIN).initialize()
+    second.load_params(**files)
+    second.fit_loop(x, y, epochs=6)
+    task.assert_same(second.module_, straight.module_)
