@@ -1,0 +1,176 @@
+"""Lightning comes to the weights of a plain loop: closures, accumulation, clipping, bf16, checkpoints, two processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from bayesmooth import IVON, InputError
+
+lightning = pytest.importorskip("lightning", reason="lightning is an extra")
+
+from bayesmooth.integrations.lightning import PosteriorCallback  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("quiet")
+SCRIPT = Path(__file__).with_name("two_processes.py")
+
+
+class Module(lightning.LightningModule):
+    def __init__(self, task, **settings):
+        super().__init__()
+        self.net, self.calls, self.settings = task.net(), 0, task.settings | settings
+
+    def forward(self, x):
+        return self.net(x)
+
+    def training_step(self, batch, _):
+        self.calls += 1
+        return nn.functional.cross_entropy(self(batch[0]).float(), batch[1])
+
+    def validation_step(self, batch, _):
+        self.log("val_loss", nn.functional.cross_entropy(self(batch[0]).float(), batch[1]))
+
+    def test_step(self, batch, _):
+        pass
+
+    def configure_optimizers(self):
+        return IVON(self.parameters(), **self.settings)
+
+
+def loader(task, size=10):
+    return DataLoader(TensorDataset(task.x, task.y), batch_size=size)
+
+
+def parts(task, size=10):
+    return [*zip(task.x.split(size), task.y.split(size), strict=True)]
+
+
+@pytest.fixture
+def fit(task, tmp_path):
+    def train(module, size=10, resume=None, **settings):
+        defaults = {
+            "max_epochs": 2,
+            "accelerator": "cpu",
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "limit_val_batches": 0,
+            "default_root_dir": tmp_path,
+        }
+        trainer = lightning.Trainer(**defaults | settings)
+        trainer.fit(module, loader(task, size), loader(task, size), ckpt_path=resume)
+        return trainer
+
+    return train
+
+
+@pytest.mark.parametrize("callbacks", [[], [PosteriorCallback()]], ids=["alone", "callback"])
+def test_automatic_optimization_takes_ivon_with_or_without_the_callback(
+    task, fit, by_hand, callbacks
+):
+    module = Module(task)
+    fit(module, callbacks=callbacks)
+    task.assert_same(module.net, by_hand([[part] for part in parts(task) * 2]))
+
+
+@pytest.mark.parametrize("callbacks", [[], [PosteriorCallback()]], ids=["alone", "callback"])
+def test_several_samples_per_step(task, fit, by_hand, callbacks):
+    module = Module(task, mc_samples=2)
+    fit(module, size=40, max_epochs=5, callbacks=callbacks)
+    assert module.calls == 10
+    task.assert_same(module.net, by_hand([parts(task, 40)] * 5, mc_samples=2))
+
+
+def test_micro_batches_share_a_sample_and_are_clipped_together(task, fit, by_hand):
+    module = Module(task)
+    how = {"accumulate_grad_batches": 2, "gradient_clip_val": 0.05, "max_epochs": 3}
+    fit(module, callbacks=[PosteriorCallback()], **how)
+    steps = [parts(task)[:2], parts(task)[2:]] * 3
+    task.assert_same(module.net, by_hand(steps, clip=0.05), atol=1e-5)
+
+
+def test_without_the_callback_mixed_gradients_are_refused(task, fit):
+    with pytest.raises(InputError):
+        fit(Module(task), accumulate_grad_batches=2)
+    with pytest.raises(InputError, match="a micro-batch is seen once only"):
+        fit(Module(task, mc_samples=2), accumulate_grad_batches=2, callbacks=[PosteriorCallback()])
+
+
+def test_bf16_stays_near_the_plain_loop(task, fit, by_hand):
+    module = Module(task)
+    fit(module, precision="bf16-mixed", callbacks=[PosteriorCallback()])
+    plain = by_hand([[part] for part in parts(task) * 2])
+    for p, q in zip(module.net.parameters(), plain.parameters(), strict=True):
+        assert float((p - q).detach().norm() / q.detach().norm()) < 0.1
+
+
+def test_a_resumed_run_ends_where_the_whole_one_does(task, fit, tmp_path):
+    whole, first, resumed = Module(task), Module(task), Module(task)
+    fit(whole, max_epochs=4, callbacks=[PosteriorCallback()])
+    fit(first, max_epochs=2, callbacks=[PosteriorCallback()]).save_checkpoint(tmp_path / "half.ckpt")
+    fit(resumed, max_epochs=4, callbacks=[PosteriorCallback()], resume=tmp_path / "half.ckpt")
+    task.assert_same(resumed, whole, atol=0)
+
+
+def test_both_predictions_are_logged(task, fit):
+    module = Module(task)
+    trainer = fit(module, limit_val_batches=1.0, callbacks=[PosteriorCallback(samples=8)])
+    found = trainer.callback_metrics
+    q = trainer.optimizers[0].posterior(module)
+    nll = nn.functional.nll_loss(q.predict(module, task.x, 8).log(), task.y)
+    assert float(found["val_nll_averaged"]) == pytest.approx(float(nll), rel=1e-4)
+    assert float(found["val_nll_mean"]) == pytest.approx(float(found["val_loss"]), rel=1e-4)
+    assert {"val_accuracy_mean", "val_accuracy_averaged"} <= found.keys()
+
+
+def test_validation_between_micro_batches_is_at_the_mean(task, fit):
+    seen = []
+
+    class Watched(Module):
+        def validation_step(self, batch, _):
+            seen.append(self.net[0].weight.detach().clone())
+
+    module = Watched(task, lr=0.0)
+    callbacks = [PosteriorCallback(samples=0)]
+    how = {"val_check_interval": 1, "limit_val_batches": 1, "accumulate_grad_batches": 4}
+    fit(module, max_epochs=1, callbacks=callbacks, num_sanity_val_steps=0, **how)
+    assert len(seen) == 4
+    assert all(torch.equal(weight, task.net()[0].weight) for weight in seen)
+
+
+def test_an_exception_leaves_the_mean(task, fit):
+    class Fails(Module):
+        def training_step(self, batch, number):
+            raise RuntimeError
+
+    module = Fails(task)
+    with pytest.raises(RuntimeError):
+        fit(module, callbacks=[PosteriorCallback()])
+    task.assert_same(module.net, task.net(), atol=0)
+
+
+def test_two_processes_are_one_on_the_joined_batch(task, by_hand, tmp_path):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path / "out")],
+        env=environment,
+        cwd=tmp_path,
+        check=True,
+        timeout=200,
+        capture_output=True,
+    )
+    # the sampler deals out the rows in turn, and two batches of each process make a step
+    dealt = [(task.x[rank::2].split(10), task.y[rank::2].split(10)) for rank in (0, 1)]
+    step = [(x, y) for xs, ys in dealt for x, y in zip(xs, ys, strict=True)]
+    alone = by_hand([step] * 3)
+    for rank in (0, 1):
+        weights, metrics = torch.load(tmp_path / f"out.{rank}", weights_only=True)
+        for found, expected in zip(weights, alone.parameters(), strict=True):
+            torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=0)
+        assert metrics["val_nll_averaged"] > 0
