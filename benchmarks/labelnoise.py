@@ -1,4 +1,4 @@
-"""Label noise in forward passes: S samples, one linearised draw, and all of MNIST on the small network."""
+"""Label noise in forward passes: per sample, per linearised draw, with BatchNorm statistics per draw; MNIST."""
 
 import os
 from collections.abc import Callable
@@ -61,6 +61,24 @@ def passes(name: str, shape: tuple[int, ...], count: int, repeats: int) -> None:
     table(f"label noise in forward passes, {name} on {count} × {shape}", costs, goals)
 
 
+def statistics(count: int, batches: int, repeats: int) -> None:
+    """What it costs that the mean and each draw compute their BatchNorm statistics from so many batches."""
+    model = MODELS["cnn_batchnorm"](num_classes=10, input_shape=(3, 32, 32)).eval()
+    inputs, q = torch.randn(count, 3, 32, 32), spread(model)
+    own = list(inputs[: batches * BATCH].split(BATCH))  # type: ignore[no-untyped-call]
+
+    def noise(batchnorm: list[Tensor] | None) -> Callable[[], None]:
+        def job() -> None:
+            label_noise(model, q, inputs, samples=SAMPLES, batchnorm=batchnorm, quiet=True)
+
+        return job
+
+    jobs = {"running statistics": noise(None), "statistics of each draw": noise(own)}
+    ratios = compare(jobs, baseline="running statistics", repeats=repeats)
+    shown = f"{len(own) * BATCH:,} images for the statistics of {count:,}"
+    table(f"label noise, cnn_batchnorm, {SAMPLES} samples, {shown}", ratios)
+
+
 def mnist(examples: Examples) -> None:
     """Every training image, 16 samples, beside as many bare forward passes."""
     model = MODELS["cnn"](num_classes=10).eval()
@@ -84,5 +102,7 @@ def main(quick: bool = False) -> None:
     passes("cnn", (1, 28, 28), 512, repeats)
     passes("resnet_small", (3, 32, 32), 256, repeats)
     passes("mlp", (784,), 16_384, repeats)
+    statistics(1024, 1, repeats)
+    statistics(1024, 2, repeats)
     if "BAYESMOOTH_DATA" in os.environ and not quick:
         mnist(load("mnist", "train"))

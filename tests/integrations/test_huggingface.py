@@ -106,7 +106,9 @@ def test_evaluations_are_at_the_mean_and_averaged(task, trainer):
     assert metrics["eval_averaged_nll"] == pytest.approx(float(nll), rel=1e-4)
     mean = nn.functional.cross_entropy(model.net(task.x), task.y)
     assert metrics["eval_loss"] == pytest.approx(float(mean), rel=1e-4)
-    logged = [row["eval_averaged_nll"] for row in trained.state.log_history if "eval_averaged_nll" in row]
+    logged = [
+        row["eval_averaged_nll"] for row in trained.state.log_history if "eval_averaged_nll" in row
+    ]
     assert len(logged) == 6
 
 

@@ -1,4 +1,4 @@
-"""Lightning comes to the weights of a plain loop: closures, accumulation, clipping, bf16, checkpoints, two processes."""
+"""Lightning comes to the weights of a plain loop: accumulation, clipping, bf16, checkpoints, two processes."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ class Module(lightning.LightningModule):
     def validation_step(self, batch, _):
         self.log("val_loss", nn.functional.cross_entropy(self(batch[0]).float(), batch[1]))
 
-    def test_step(self, batch, _):
+    def test_step(self, batch):
         pass
 
     def configure_optimizers(self):
@@ -113,7 +113,9 @@ def test_bf16_stays_near_the_plain_loop(task, fit, by_hand):
 def test_a_resumed_run_ends_where_the_whole_one_does(task, fit, tmp_path):
     whole, first, resumed = Module(task), Module(task), Module(task)
     fit(whole, max_epochs=4, callbacks=[PosteriorCallback()])
-    fit(first, max_epochs=2, callbacks=[PosteriorCallback()]).save_checkpoint(tmp_path / "half.ckpt")
+    fit(first, max_epochs=2, callbacks=[PosteriorCallback()]).save_checkpoint(
+        tmp_path / "half.ckpt"
+    )
     fit(resumed, max_epochs=4, callbacks=[PosteriorCallback()], resume=tmp_path / "half.ckpt")
     task.assert_same(resumed, whole, atol=0)
 

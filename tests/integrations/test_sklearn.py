@@ -106,9 +106,7 @@ def test_ess_is_the_number_of_rows_that_were_fitted():
 def test_features_are_standardised_inside():
     one = IVONClassifier(**QUICK).fit(X, Y)
     other = IVONClassifier(**QUICK).fit(1000 * X + 7, Y)
-    np.testing.assert_allclose(
-        one.predict_proba(X), other.predict_proba(1000 * X + 7), atol=1e-3
-    )
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(1000 * X + 7), atol=1e-3)
 
 
 def test_partial_fit_goes_over_a_stream_whose_classes_are_told_first():
@@ -122,7 +120,9 @@ def test_partial_fit_goes_over_a_stream_whose_classes_are_told_first():
 
 
 def network(features, classes):
-    return nn.Sequential(nn.Linear(features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))
+    return nn.Sequential(
+        nn.Linear(features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes)
+    )
 
 
 def test_any_module_will_do_as_itself_or_by_a_function_that_makes_it():

@@ -56,7 +56,9 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
         require("sklearn.utils.multiclass", "sklearn").check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
         if len(self.classes_) < 2:
-            raise InputError(f"y has only one class, {self.classes_.tolist()[0]!r}: must be two at least")
+            raise InputError(
+                f"y has only one class, {self.classes_.tolist()[0]!r}: must be two at least"
+            )
         return X, self._numbers(y)
 
     def _rows(self, X: Any) -> Array:

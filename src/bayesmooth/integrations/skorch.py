@@ -52,7 +52,9 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
 
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """Class probabilities averaged over the posterior."""
-        cached = "forward_iter" in vars(self)  # skorch's scoring lends its predictions, for one reading
+        cached = "forward_iter" in vars(
+            self
+        )  # skorch's scoring lends its predictions, for one reading
         if cached or not self.samples:
             return np.asarray(super().predict_proba(X))
         posterior, total = self.optimizer_.posterior(self.module_), 0.0
