@@ -6,8 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from bayesmooth import _kernels, randomness
+from bayesmooth.optim import IVON
 from bayesmooth.randomness import standard_normal
 
 
@@ -73,6 +75,24 @@ def test_without_a_compiler_noise_is_still_named_and_sliceable(monkeypatch):
     assert abs(whole.std() - 1) < 0.02
     part = standard_normal(torch.empty(99_990), seed=0, stream=0, offset=10)
     assert torch.equal(whole[10:], part)
+
+
+def test_a_posterior_draws_nothing_that_training_or_evaluation_drew():
+    """The same seed everywhere, as the lab's loop gives it: 8 draws of each kind, all uncorrelated."""
+    model = nn.Linear(100, 50, bias=False)
+    optimizer = IVON(model.parameters(), 0.0, 100, seed=4)
+    mean, drawn = model.weight.detach().clone(), []
+    for _ in range(8):
+        for train in (True, False):
+            with optimizer.sampled_params(train=train):
+                drawn.append(model.weight.detach() - mean)
+                if train:
+                    model.weight.grad = torch.zeros_like(mean)
+        optimizer.step()
+    posterior = optimizer.posterior(model)
+    drawn += [posterior.deviations(model, index, seed=4)["weight"] for index in range(8)]
+    off = torch.corrcoef(torch.stack(drawn).flatten(1)) - torch.eye(24)
+    assert off.abs().max() < 5 * mean.numel() ** -0.5
 
 
 def test_the_global_generator_is_untouched():

@@ -425,3 +425,166 @@ def test_the_mean_is_not_to_be_had_where_the_weights_are_a_sample(task):
     for asked in (lambda: optimizer.posterior(model), optimizer.diagnostics):
         with optimizer.sampled_params(), pytest.raises(InputError, match="call it outside"):
             asked()
+
+
+# ---- gradients from elsewhere ----
+
+
+def accumulated(task, optimizer, model, parts=4):
+    """As frameworks do it: the closure without the step, then the step with a closure that does not clear."""
+    size = len(task.x) // parts
+    for part in range(parts):
+        rows = slice(size * part, size * (part + 1))
+
+        def closure(rows=rows, first=part == 0):
+            if first:
+                optimizer.zero_grad()
+            loss = F.cross_entropy(model(task.x[rows]), task.y[rows]) / parts
+            loss.backward()
+            return loss
+
+        yield closure
+
+
+def test_gradients_at_the_mean_are_not_mixed_with_gradients_at_a_sample(task):
+    model = task.net()
+    optimizer, mean = IVON(model.parameters(), 0.1, 40, seed=3), weights_of(model)
+    *early, last = accumulated(task, optimizer, model)
+    for closure in early:
+        closure()
+    with pytest.raises(InputError, match=r"added to gradients from before.*fresh=False"):
+        optimizer.step(last)
+    assert torch.equal(weights_of(model), mean)
+    model.zero_grad()
+    F.cross_entropy(model(task.x), task.y).backward()
+    with (
+        pytest.raises(InputError, match="added to gradients"),
+        optimizer.sampled_params(train=True),
+    ):
+        F.cross_entropy(model(task.x), task.y).backward()
+    assert torch.equal(weights_of(model), mean)
+
+
+def test_a_framework_accumulates_rightly_inside_contexts_of_one_sample(task):
+    model, whole = task.net(), task.net()
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (model, whole))
+    for _ in range(3):
+        *early, last = accumulated(task, a, model)
+        for closure in early:
+            with a.sampled_params(train=True, fresh=False):
+                closure()
+        with a.sampled_params(train=True, fresh=False):
+            a.step(last)
+        train(task, b, whole, 1)
+    assert torch.allclose(weights_of(model), weights_of(whole), atol=1e-6)
+    assert a.state[model[0].weight]["step"] == 3
+
+
+@pytest.mark.parametrize("clear", ["optimizer", "optimizer, in place", "model", "before"])
+def test_stale_gradients_that_are_cleared_disturb_nobody(task, clear):
+    model, twin = task.net(), task.net()
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (model, twin))
+
+    def closure():
+        if clear.startswith("optimizer"):
+            a.zero_grad(set_to_none="in place" not in clear)
+        if clear == "model":
+            model.zero_grad()
+        loss = F.cross_entropy(model(task.x), task.y)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        F.cross_entropy(model(task.x), task.y).backward()  # at the mean
+        if clear == "before":
+            a.zero_grad(set_to_none=False)
+        a.step(closure)
+    train(task, b, twin, 3)
+    assert torch.equal(weights_of(model), weights_of(twin))
+
+
+def test_step_inside_a_context_takes_its_sample(task):
+    model, twin = task.net(), task.net()
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (model, twin))
+    for _ in range(2):
+        with a.sampled_params(train=True):
+            task.closure(model, a, task.x, task.y)()
+            a.step()
+    train(task, b, twin, 2)
+    assert torch.equal(weights_of(model), weights_of(twin))
+    with pytest.raises(InputError, match="call it outside"), a.sampled_params():
+        a.step(task.closure(model, a, task.x, task.y))
+    assert torch.equal(weights_of(model), weights_of(twin))
+
+
+# ---- other memory ----
+
+
+REPLACEMENTS = {
+    "p.data": lambda model: setattr(model[0].weight, "data", model[0].weight.data.clone()),
+    "double": lambda model: model.double(),
+    "half": lambda model: model.bfloat16(),
+}
+
+
+@pytest.mark.parametrize("how", REPLACEMENTS)
+@pytest.mark.parametrize("fused", [None, False])
+def test_the_mean_comes_back_into_memory_that_was_replaced_inside_a_context(task, how, fused):
+    model = task.net()
+    optimizer, mean = IVON(model.parameters(), 0.1, 40, seed=3, fused=fused), weights_of(model)
+    with optimizer.sampled_params():
+        REPLACEMENTS[how](model)
+    assert torch.equal(weights_of(model), mean.to(model[0].weight.dtype))
+    model.float()
+
+
+@pytest.mark.parametrize("how", REPLACEMENTS)
+@pytest.mark.parametrize("fused", [None, False])
+def test_a_training_sample_in_replaced_memory_is_refused_and_the_mean_is_back(task, how, fused):
+    model = task.net()
+    optimizer, mean = IVON(model.parameters(), 0.1, 40, seed=3, fused=fused), weights_of(model)
+
+    def closure():
+        REPLACEMENTS[how](model)
+        x = task.x.to(model[0].weight.dtype)
+        F.cross_entropy(model(x), task.y).backward()
+
+    def by_hand():
+        with optimizer.sampled_params(train=True):
+            closure()
+
+    for refused in (by_hand, lambda: optimizer.step(closure)):
+        optimizer.zero_grad()
+        with pytest.raises(InputError, match=r"#0: its data was replaced.*outside"):
+            refused()
+        assert torch.equal(weights_of(model).float(), mean.to(model[0].weight.dtype).float())
+        model.float()
+        mean = weights_of(model)
+
+
+# ---- the public package's checkpoints ----
+
+
+def test_a_checkpoint_of_the_public_package_goes_on_and_says_what_was_assumed(task):
+    public = pytest.importorskip("ivon", reason="ivon-opt is installed for tests only")
+    theirs, model = task.net(), task.net()
+    other = public.IVON(theirs.parameters(), 0.1, 40, hess_init=0.5, beta2=0.9)
+    for _ in range(3):
+        with other.sampled_params(train=True):
+            other.zero_grad()
+            F.cross_entropy(theirs(task.x), task.y).backward()
+        other.step()
+    optimizer = IVON(model.parameters(), 0.7, 11, seed=5)
+    model.load_state_dict(theirs.state_dict())
+    with pytest.warns(UserWarning, match=r"public IVON package.*no step count.*seed=5"):
+        optimizer.load_state_dict(other.state_dict())
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group["ess"], group["hess_init"], group["beta2"]) == (0.1, 40, 0.5, 0.9)
+    hess = torch.cat([optimizer.state[p]["hess"].flatten() for p in model.parameters()])
+    assert torch.equal(hess, other.param_groups[0]["hess"])
+    momentum = torch.cat([optimizer.state[p]["momentum"].flatten() for p in model.parameters()])
+    assert torch.equal(momentum, other.param_groups[0]["momentum"])
+    train(task, optimizer, model, 2)
+    small = IVON(nn.Linear(2, 2).parameters(), 0.1, 40)
+    with pytest.raises(InputError, match="another model"):
+        small.load_state_dict(other.state_dict())

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import LBFGS, SGD, AdamW
 
 from bayesmooth.errors import InputError
+from bayesmooth.losses import LOSSES
 from bayesmooth.optim.parameters import global_norm
 from bayesmooth.optim.sam import SAM, buffers_kept
 
@@ -378,3 +379,49 @@ def test_a_second_gradient_that_no_step_used_is_forgotten_with_the_rest():
     (w**2).sum().backward()
     with pytest.raises(InputError, match="needs a second gradient"):
         optimizer.step()
+
+
+# ---- what layers and losses collect, they collect once ----
+
+
+def test_an_online_loss_counts_each_example_once():
+    loss, model = LOSSES["ols"](num_classes=3), nn.Linear(2, 3)
+    optimizer = SAM(model.parameters(), torch.optim.SGD, rho=0.1, lr=0.1)
+    inputs = torch.eye(2).repeat(3, 1)
+    labels = model(inputs).argmax(-1)  # so that each of them is counted
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss(model(inputs), labels)
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    assert float(loss.counts.sum()) == len(labels)
+
+
+def test_buffers_that_are_replaced_come_back_as_the_same_tensor():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x):
+            self.seen = self.seen + 1
+            return x
+
+    counter = Counter()
+    seen = counter.seen
+    with buffers_kept():
+        counter(torch.zeros(1))
+        assert float(counter.seen) == 1
+    assert counter.seen is seen
+    assert float(seen) == 0
+
+
+def test_a_module_in_eval_mode_is_left_alone():
+    norm = nn.BatchNorm1d(2).eval()
+    with buffers_kept():
+        norm(torch.randn(4, 2))
+        norm.running_mean += 1
+    assert bool((norm.running_mean == 1).all())
