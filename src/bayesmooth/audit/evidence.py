@@ -31,12 +31,14 @@ FEWEST = 2  # examples of a class: with one, its only witness is itself
 SAMPLE = 100_000  # rows that the witnesses learn from: more hardly change them
 RARE = 100  # rows of every class that are in the sample, if it has so many
 PIECE = 1 << 13  # rows at a time
-MAX_DIMS = 384  # principal components
+FEWEST_DIMS, MAX_DIMS = 128, 384  # principal components
+WORK = 1.2e8  # examples × classes × components from which on fewer of these are kept
 LARGEST = 1e15  # number in an embedding: squares of larger ones overflow
 TOLERANCE = 0.1  # posterior standard deviations: finer steps do not change the ranking
 DRAWS = 8  # of every example's logits, while fitting
+LIKELY = 8  # classes of an example over which its noise is integrated one by one
 NEIGHBOURS = 50
-EXACT_ROWS = 20_000  # up to which all pairs of rows are compared
+EXACT_ROWS = 5_000  # up to which all pairs of rows are compared: a vote does not miss the twentieth that cells do
 TEMPERATURES = (0.05, 0.1, 0.3)  # of the vote: the lower, the more the nearest count
 BACKGROUND = 0.02  # of every vote is spread evenly, so that no class has probability 0
 TUNED = 1_000  # rows on which the witnesses are weighed
@@ -193,7 +195,9 @@ class Witnesses:
     @classmethod
     def of(cls, rows: Tensor, labels: Tensor, examples: Examples, quiet: bool) -> "Witnesses":
         """Those who know these rows, weighed on some of them."""
-        projection = Projection.of(rows, examples.name)
+        affordable = int(WORK / (len(rows) * examples.num_classes))
+        dims = min(max(affordable, FEWEST_DIMS), MAX_DIMS)
+        projection = Projection.of(rows, examples.name, dims)
         fit = fit_softmax(projection.features(rows), labels, examples.num_classes, quiet=quiet)
         keys = Keys(unit_rows(examples.name, rows), exact=len(rows) <= EXACT_ROWS)
         witnesses = cls(projection, fit, keys, labels)
@@ -235,7 +239,7 @@ class Witnesses:
     def _posterior(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The averaged prediction, its noise ε, and the prediction with each example left out."""
         mean, var = self.fit.logits(self.projection.features(rows))
-        averaged = likely_softmax_mean(mean, var)
+        averaged = likely_softmax_mean(mean, var, LIKELY)
         without = blunted_softmax(*leave_one_out(mean, var, averaged, labels))
         return averaged, mean.softmax(-1) - averaged, without
 
@@ -410,7 +414,7 @@ def cross_fit(
     for fold in track(range(folds), description="cross-fit", quiet=quiet):
         held = member == fold
         fit = fit_softmax(features[~held], labels[~held], classes, quiet=True)
-        out[held] = likely_softmax_mean(*fit.logits(features[held]))
+        out[held] = likely_softmax_mean(*fit.logits(features[held]), LIKELY)
     return out
 
 

@@ -31,7 +31,7 @@ COLUMNS = (
     "noise",
     "clean",
 )
-"""Of the table, in this order; each is an attribute of `Audit` (`ids` for `id`), and some are not always known."""
+"""Of the table, in this order; all but the id are attributes of `Audit`, and some are not always known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,16 +140,15 @@ class Audit:
 
     def columns(self) -> dict[str, list[Any]]:
         """The table as plain lists, with names for labels, in the order of the data."""
-        names = {"quadrant": QUADRANTS} | dict.fromkeys(
+        words = {"quadrant": QUADRANTS} | dict.fromkeys(
             ("given", "suggested", "clean"), self.class_names
         )
-        table: dict[str, list[Any]] = {}
-        for name in COLUMNS:
-            column: Any = self.ids if name == "id" else getattr(self, name)
-            if name in names and column is not None:
-                column = np.array(names[name], object)[column]
+        table: dict[str, list[Any]] = {"id": list(self.ids)}
+        for name in COLUMNS[1:]:
+            column: Array | None = getattr(self, name)
             if column is not None:
-                table[name] = column.tolist() if isinstance(column, np.ndarray) else list(column)
+                named = np.array(words[name], object)[column] if name in words else column
+                table[name] = named.tolist()
         return table if self.findings is None else table | self.findings.columns(self.ids)
 
     def to_csv(self, path: str | Path | None = None) -> str:
