@@ -36,7 +36,7 @@ def train(model, optimizer, steps):
         loss.backward()
         return loss
 
-    for step in range(steps):
+    for _ in range(steps):
         optimizer.step(closure)
 
 

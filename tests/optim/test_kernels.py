@@ -1,4 +1,4 @@
-"""Who computes does not matter: the C kernels, compiled torch and plain torch take the same steps from the same noise."""
+"""Whoever computes, the steps are the same: the C kernels, compiled torch and plain torch, from the same noise."""
 
 import pytest
 import torch
