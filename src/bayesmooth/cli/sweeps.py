@@ -71,8 +71,6 @@ def sweep_arguments(parser: ArgumentParser) -> None:
 def tune(arguments: Namespace) -> int:
     """Choose a recipe's noise, or other settings, by the noisy labels of its validation split.
 
-    All settings are trained over a quarter of the epochs, the best two over all of them.
-
     examples:
       bayesmooth tune digits-ivon --write mine.toml
       bayesmooth tune mine.toml --grid optimizer.noise=.7,1,1.4 --grid optimizer.lr=.1,.2 --jobs 2
@@ -114,9 +112,11 @@ def tune_arguments(parser: ArgumentParser) -> None:
         help=f"settings to try, as in `sweep` (default: {AXES[0]})",
     )
     parser.add_argument(
-        "--shorten", type=int, default=4, help="first runs have 1/N of the epochs (default: 4)"
+        "--shorten", type=int, default=1, metavar="N", help="try over 1/N of the epochs first"
     )
-    parser.add_argument("--keep", type=int, default=2, help="settings to run whole (default: 2)")
+    parser.add_argument(
+        "--keep", type=int, default=2, help="how many of those to run whole (default: 2)"
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"
     )

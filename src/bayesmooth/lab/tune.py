@@ -1,8 +1,8 @@
-"""Let the given labels decide: short runs of all settings, whole runs of the best ones, chosen on the validation split.
+"""Let the given labels decide: settings are tried, and the noisy labels of the validation split choose.
 
-Short runs rank like long ones only in settings that know the length of training. `optimizer.noise`, the factor on
-the noise of `hess_init = "auto"`, is such a setting; `hess_init` as a number is not: a short run has not yet
-memorised anything and prefers too little noise.
+Whole runs choose well (`python -m benchmarks tuning`). Short runs cost less, and are worth trying only for settings
+that know the length of training, as `optimizer.noise` does, the factor on the noise of `hess_init = "auto"`. For
+`hess_init` as a number they mislead: a short run has not yet memorised anything, and prefers too little noise.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,18 +36,20 @@ def tune(
     out: str | Path,
     executor: Executor,
     *,
-    shorten: int = 4,
+    shorten: int = 1,
     keep: int = 2,
     **how: Any,
 ) -> tuple[list[Trial], list[Trial]]:
-    """Trials of 1/`shorten` of the epochs for all recipes, and whole ones for the best `keep`, each best first.
+    """Short trials and whole ones, each best first.
 
-    `how` goes to `sweep`, which skips runs that are finished: the same call resumes.
+    With `shorten` above 1 all recipes are tried over that part of their epochs, and the best `keep` of them over all
+    epochs; else there are no short trials. `how` goes to `sweep`. That skips runs which are finished, so the same call
+    resumes.
     """
     _check(recipes, shorten, keep)
-    short = [shortened(recipe, shorten) for recipe in recipes]
-    tried = _ranked(recipes, sweep(short, out, executor, **how))
-    best = [trial.recipe for trial in tried[:keep]]
+    short = [shortened(recipe, shorten) for recipe in recipes] if shorten > 1 else []
+    tried = _ranked(recipes, sweep(short, out, executor, **how)) if short else []
+    best = [trial.recipe for trial in tried[:keep]] or recipes
     return tried, _ranked(best, sweep(best, out, executor, **how))
 
 
