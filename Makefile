@@ -21,7 +21,7 @@ bench: .venv/.dev
 	$(BIN)/python -m benchmarks
 
 docs: .venv/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict && echo "site/index.html"
 
 wheel:
 	$(PYTHON) .ci/library.py

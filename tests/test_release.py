@@ -71,7 +71,6 @@ def test_the_site_builds_and_every_public_name_is_in_the_reference(tmp_path):
         "mkdocs",
         "build",
         "--strict",
-        "--quiet",
         "--site-dir",
         str(tmp_path),
     ]
