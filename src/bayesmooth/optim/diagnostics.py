@@ -1,6 +1,6 @@
 """Is IVON's noise in proportion to the weights, and do its settings let it learn?
 
-The limits come from a sweep of one setting at a time, `python -m benchmarks ivon-settings`: a multilayer perceptron on
+The limits come from a sweep of one setting at a time, `python -m benchmarks ivon_settings`: a multilayer perceptron on
 digits with 40 % wrong labels, with and without batch normalisation. docs/optimizers.md has its table.
 """
 
@@ -92,7 +92,7 @@ class Look:
         decay = group["weight_decay"]
         restless = median(rms((_slice(w.hess) - h) / (h + decay)) for w, (_, h) in pairs)
         found = _hessian(group, restless)
-        if step == EARLY and float(group["lr"]) > 0:
+        if step == EARLY and float(group["lr"]) > 0 and not found:
             found |= _too_slow(group, median(d / s for d, s in zip(moved, std, strict=True)))
             found |= _too_fast(group, share, EARLY_STEP)
         found |= _noise(group, median(s / m for s, m in zip(std, size, strict=True)), median(std))
@@ -108,7 +108,7 @@ def is_due(step: int) -> bool:
 def _too_fast(group: dict[str, Any], share: float, limit: float) -> dict[str, str]:
     if share <= limit:
         return {}
-    lr = float(group["lr"])
+    lr = float(group.get("initial_lr", group["lr"]))
     return {
         "lr": f"a step moved the weights by {share:.0%} of their size: lower lr from {lr:g} to about "
         f"{lr * 0.1 * limit / share:.1g}, or begin with a warm-up"
