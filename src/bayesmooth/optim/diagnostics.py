@@ -64,7 +64,7 @@ def check_start(weights: list[Weight]) -> None:
         worst = max(ratios, key=lambda name: ratios[name])
         warnings.warn(
             f"the posterior's noise is {ratio:.1f} times the weights (median of {len(ratios)} matrices; in {worst} "
-            f"{ratios[worst]:.1f} times), from ess={group['ess']:g} and hess_init={group['hess_init']:.3g}: nothing is "
+            f"{ratios[worst]:.1f} times), from ess={group['ess']:g} and hess_init={group['hess_init']:.3g}: little is "
             f"learned; raise hess_init to about {group['hess_init'] * ratio**2:.2g}, or ess",
             stacklevel=2,
         )
