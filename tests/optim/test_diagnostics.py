@@ -107,7 +107,9 @@ def test_the_figures_tell_noise_from_weights_by_layer_and_whether_the_hessian_mo
         float(std / every.square().mean().sqrt()), rel=1e-4
     )
     assert figures["layers"] == {
-        name: pytest.approx(float(std / model.get_parameter(name).square().mean().sqrt()), rel=1e-4)
+        name: pytest.approx(
+            float(std / model.get_parameter(name).detach().square().mean().sqrt()), rel=1e-4
+        )
         for name in ("0.weight", "2.weight")
     }
     assert figures["hess_moved"] == 0.0
