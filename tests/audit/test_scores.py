@@ -114,7 +114,7 @@ def test_the_noise_rate_lies_in_its_interval_however_often_the_model_errs(
     found = predictions(errors, noise)
     rate = noise_rate(found.blind, found.labels)
     assert 0 <= rate.low <= rate.estimate <= rate.high <= 1
-    assert rate.low <= noise + 0.01  # the most confident predictions err too, a little
+    assert rate.low <= noise + 0.02  # the most confident predictions err too, a little
     assert noise <= rate.high + 0.01
     assert rate.high - rate.low < 0.1 + 1.1 * errors
 
