@@ -7,7 +7,7 @@ import copy
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import ceil
+from math import ceil, cos, pi
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -26,7 +26,7 @@ from bayesmooth.theory import fit_glm
 base = require("sklearn.base", "sklearn")
 validation = require("sklearn.utils.validation", "sklearn")
 
-SEARCH = 0.1  # tol while the prior is searched: two digits of it are enough
+SEARCH = 0.01  # tol while the prior is searched: two digits of it are enough
 NOISE_TO_WEIGHT = 0.5  # σ over the weights of the smallest matrix, at the start
 AT_ONCE = 4096  # rows of a prediction
 HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
@@ -180,7 +180,7 @@ class IVONClassifier(_Classifier):
             one; None makes a multi-layer perceptron.
         hidden: the widths of its layers.
         lr, hess_init, beta2, weight_decay: as in `bayesmooth.IVON`. By default h₀ gives a noise of half the weights
-            at the start, and β₂ is 1 − 2/steps. `fit` lets lr fall to zero on a cosine.
+            at the start, and β₂ is 1 − 2/steps. In `fit` lr rises over a tenth of the steps, then falls to zero on a cosine.
         epochs, batch_size: how long, and how many rows per step.
         samples: draws that a prediction averages.
         standardize: whether to.
@@ -228,7 +228,7 @@ class IVONClassifier(_Classifier):
         X, numbers = self._begin(X, y)
         steps = self.epochs * self._batches(len(X))
         self._start(X, steps)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer_, steps)
+        schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer_, partial(_pace, steps=steps))
         for _ in range(self.epochs):
             self._epoch(X, numbers, schedule.step)
         self.posterior_ = self.optimizer_.posterior(self.module_)
@@ -313,6 +313,11 @@ class IVONClassifier(_Classifier):
 
     def _inputs(self, X: Array) -> Tensor:
         return torch.from_numpy((X - self.location_) / self.scale_).float()
+
+
+def _pace(step: int, steps: int) -> float:
+    """What multiplies lr."""
+    return min((step + 1) / (0.1 * steps), (1 + cos(pi * step / steps)) / 2)
 
 
 def _hessian_in_proportion(module: nn.Module, ess: int) -> float:
