@@ -180,7 +180,8 @@ class IVONClassifier(_Classifier):
             one; None makes a multi-layer perceptron.
         hidden: the widths of its layers.
         lr, hess_init, beta2, weight_decay: as in `bayesmooth.IVON`. By default h₀ gives a noise of half the weights
-            at the start, and β₂ is 1 − 2/steps. In `fit` lr rises over a tenth of the steps, then falls to zero on a cosine.
+            at the start, and β₂ is 1 − 2/steps. In `fit` lr rises over a tenth of the steps, then falls to zero on a
+            cosine.
         epochs, batch_size: how long, and how many rows per step.
         samples: draws that a prediction averages.
         standardize: whether to.
