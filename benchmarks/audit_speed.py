@@ -20,7 +20,7 @@ ALONE = 1_000  # classes from which cleanlab is not waited for
 def clouds(count: int, classes: int, seed: int = 0) -> Examples:
     """Unit embeddings around a centre per class, as sentence encoders give, with 10 % of the labels moved."""
     generator = torch.Generator().manual_seed(seed)
-    labels = torch.randint(classes, (count,), generator=generator)
+    labels = torch.arange(count) % classes
     scale = torch.arange(1, DIM + 1) ** -0.25  # a decaying spectrum
     centres = scale * torch.randn(classes, DIM, generator=generator)
     rows = centres[labels] + 2.0 * scale * torch.randn(count, DIM, generator=generator)

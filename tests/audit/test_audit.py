@@ -234,6 +234,7 @@ def trained(examples: Examples) -> tuple[nn.Module, IVON]:
     return model, optimizer
 
 
+@pytest.mark.filterwarnings("ignore:a step moved the weights")  # it is a tiny model
 def test_three_lines_audit_a_users_own_model() -> None:
     examples = clouds()
     model, optimizer = trained(examples)
