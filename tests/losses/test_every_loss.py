@@ -203,7 +203,7 @@ BAD_INPUTS = {
     "ignored label": (z, torch.tensor([0, -100, 2, 0]), r"label -100: must be in 0…2"),
     "float labels": (z, y.float(), r"labels of torch.float32: must be integer .* use labels.long"),
     "boolean labels": (z, y.bool(), r"labels of torch.bool: must be integer"),
-    "one-hot labels": (z, torch.eye(3).long()[y], r"labels of shape \(4, 3\) .* one label a row"),
+    "one-hot labels": (z, torch.eye(3).long()[y], r"labels of shape \(4, 3\) .* one label per row"),
     "too few labels": (
         z,
         y[:2],
