@@ -19,6 +19,11 @@ ROWS = 1 << 13  # examples at a time: keeps the scaled copy of the features smal
 FULL_LIMIT = 4_000  # parameters; their covariance has the square of it
 
 
+def sum_outer(features: Tensor, values: Tensor) -> Tensor:
+    """Σᵢ φᵢ vᵢᵀ = (VᵀΦ)ᵀ: with few values per example this order is several times faster than ΦᵀV."""
+    return (values.mT.contiguous() @ features).mT
+
+
 @dataclass(frozen=True)
 class Covariance(ABC):
     """Σ by its inverse. `matrix`: the logits of an example are correlated, and so is A″."""
@@ -186,7 +191,7 @@ class Diagonal(Covariance):
     @classmethod
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
         """Λ_dk = Σᵢ A″ᵢₖ φᵢd² + δ."""
-        return cls(features.square().mT @ curvature + prior)
+        return cls(sum_outer(features.square(), curvature) + prior)
 
     def shifted(self, change: float) -> "Covariance":
         """Λ + change · I: another prior precision."""

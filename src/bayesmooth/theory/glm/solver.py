@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.glm.covariance import Covariance, Diagonal
+from bayesmooth.theory.glm.covariance import Covariance, Diagonal, sum_outer
 from bayesmooth.theory.glm.steps import (
     Problem,
     gd_step,
@@ -466,7 +466,7 @@ def newton_direction(
     def times(d: Tensor) -> Tensor:
         f = problem.features @ d
         response = trace * f if scalar else scale * p * (f - (p * f).sum(1, keepdim=True))
-        return problem.features.mT @ problem.weighted(response) + problem.prior * d
+        return sum_outer(problem.features, problem.weighted(response)) + problem.prior * d
 
     def precondition(g: Tensor) -> Tensor:
         d = hessian.solve(g)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bayesmooth.theory.glm.covariance import Covariance
+from bayesmooth.theory.glm.covariance import Covariance, sum_outer
 from bayesmooth.theory.links import Link
 from bayesmooth.theory.moments import Moments, moments
 
@@ -39,7 +39,8 @@ class Problem:
 
     def gradient(self, theta: Tensor, predictions: Tensor) -> Tensor:
         """Σᵢ wᵢ φᵢ (predictionᵢ − yᵢ) + δθ  (eq:expected_grad)."""
-        return self.features.mT @ self.weighted(predictions - self.labels) + self.prior * theta
+        errors = self.weighted(predictions - self.labels)
+        return sum_outer(self.features, errors) + self.prior * theta
 
     def expected_loss(self, logits: Tensor, log_partition: Tensor) -> Tensor:
         """Σᵢ wᵢ (E[A(fᵢ)] − yᵢᵀE[fᵢ])."""
