@@ -469,3 +469,19 @@ def test_importing_the_audit_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_network_with_batch_norm_is_audited_with_the_statistics_of_the_weights_that_predict() -> (
+    None
+):
+    """Stale running statistics, as training under samples leaves them, must not matter."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    posterior = Posterior(mean, {name: torch.full_like(p, 0.1) for name, p in mean.items()})
+    inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    examples = Examples(inputs, torch.arange(60) % 3, ("a", "b", "c"))
+    fresh = audit(model, posterior, examples, quiet=True).probabilities
+    model[1].running_mean += 5.0
+    stale = audit(model, posterior, examples, quiet=True).probabilities
+    assert np.array_equal(fresh, stale)
+    assert model[1].running_mean.mean() > 4  # and they are back afterwards

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth.audit.neighbours import Keys, unit_rows, without_self
 from bayesmooth.data import Examples
@@ -29,6 +30,7 @@ from bayesmooth.theory.moments import likely_softmax_mean
 
 FEWEST = 2  # examples of a class: with one, its only witness is itself
 SAMPLE = 100_000  # rows that the witnesses learn from: more hardly change them
+STATISTICS = 2_000  # examples from which batch-norm statistics are computed
 RARE = 100  # rows of every class that are in the sample, if it has so many
 PIECE = 1 << 13  # rows at a time
 FEWEST_DIMS, MAX_DIMS = 128, 384  # principal components
@@ -447,6 +449,16 @@ def as_posterior(source: Any, model: nn.Module) -> Posterior:
     return made
 
 
+def _for_statistics(model: nn.Module, data: Any, batch_size: int) -> list[Tensor] | None:
+    """Inputs for batch-norm statistics, where there are such layers and the data gives its rows by position."""
+    norms = any(isinstance(part, _BatchNorm) for part in model.modules())
+    if not norms or not isinstance(data, Examples):
+        return None
+    device = next(model.parameters()).device
+    some = torch.arange(min(len(data), STATISTICS))
+    return [data.batch(part).to(device) for part in some.split(batch_size)]  # type: ignore[no-untyped-call]
+
+
 def audit_network(
     model: nn.Module,
     posterior: Posterior,
@@ -458,9 +470,19 @@ def audit_network(
     batch_size: int = 256,
     quiet: bool = False,
 ) -> Evidence:
-    """Evidence from posterior samples; `loo` takes each example's pull on the network back."""
+    """Evidence from posterior samples; `loo` takes each example's pull on the network back.
+
+    The examples are those that the network was trained on, so each draw computes its batch-norm statistics from them.
+    """
     noise = label_noise(
-        model, posterior, data, samples=samples, seed=seed, batch_size=batch_size, quiet=quiet
+        model,
+        posterior,
+        data,
+        samples=samples,
+        seed=seed,
+        batch_size=batch_size,
+        batchnorm=_for_statistics(model, data, batch_size),
+        quiet=quiet,
     )
     labels = _labels(noise)
     left = leave_one_out(noise.logits, noise.logit_variance, noise.averaged, labels)
