@@ -19,7 +19,7 @@ import numpy as np
 from bayesmooth.audit.inputs import HUGGING_FACE, LABELS, class_names_of, read_arrow, split_folder
 from bayesmooth.data.pictures import folder
 from bayesmooth.data.reading import read_npy, read_npz
-from bayesmooth.data.table import MISSING, separator
+from bayesmooth.data.tabular import MISSING, separator
 from bayesmooth.errors import InputError
 from bayesmooth.files import read_json, write_atomically, write_json
 from bayesmooth.optional import require

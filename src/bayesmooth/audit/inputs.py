@@ -19,7 +19,7 @@ from bayesmooth.data import Examples
 from bayesmooth.data.examples import Mapped
 from bayesmooth.data.pictures import ImageFiles, folder
 from bayesmooth.data.reading import map_npy, read_npy
-from bayesmooth.data.table import (
+from bayesmooth.data.tabular import (
     CLEAN,
     PICTURES,
     SHOWN,

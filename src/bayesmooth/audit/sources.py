@@ -18,7 +18,7 @@ from bayesmooth.audit.evidence import (
 )
 from bayesmooth.audit.findings import rows_of
 from bayesmooth.data import Examples
-from bayesmooth.data.table import encode, names_of, plain
+from bayesmooth.data.tabular import encode, names_of, plain
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 

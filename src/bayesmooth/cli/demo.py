@@ -11,8 +11,8 @@ from bayesmooth.lab.executors import Processes
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.figures.demo import summarise
 from bayesmooth.lab.studies.reproduce import Folders, reproduce
+from bayesmooth.lab.studies.rows import read
 from bayesmooth.lab.studies.scale import DEMO
-from bayesmooth.lab.studies.table import read
 
 
 def demo(arguments: Namespace) -> int:

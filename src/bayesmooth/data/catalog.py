@@ -27,7 +27,7 @@ from bayesmooth.data.sets import (
     fashion_mnist,
     mnist,
 )
-from bayesmooth.data.table import embeddings, table
+from bayesmooth.data.tabular import embeddings, table
 from bayesmooth.errors import InputError
 from bayesmooth.words import did_you_mean
 

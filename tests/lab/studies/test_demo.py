@@ -9,8 +9,8 @@ import pytest
 from bayesmooth import cli
 from bayesmooth.lab.studies.figures.demo import STUDY, summarise
 from bayesmooth.lab.studies.methods import EARLY
+from bayesmooth.lab.studies.rows import read
 from bayesmooth.lab.studies.scale import DEMO, SMOKE
-from bayesmooth.lab.studies.table import read
 
 
 @pytest.fixture

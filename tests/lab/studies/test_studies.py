@@ -13,7 +13,8 @@ from bayesmooth.lab import Run
 from bayesmooth.lab.distributed import ALONE
 from bayesmooth.lab.loop import Loop, begin
 from bayesmooth.lab.splits import Splits
-from bayesmooth.lab.studies import STUDIES, table
+from bayesmooth.lab.studies import STUDIES
+from bayesmooth.lab.studies import rows as table
 from bayesmooth.lab.studies.cost import DATA, steps
 from bayesmooth.lab.studies.methods import EARLY
 from bayesmooth.lab.studies.page import write_page

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from bayesmooth.lab.studies.rows import read, write
 from bayesmooth.lab.studies.summary import fill, format_accuracies, format_ranges, format_verdicts
-from bayesmooth.lab.studies.table import read, write
 
 HOME = Path(__file__).parents[3]
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.table import best
+from bayesmooth.lab.studies.rows import best
 from bayesmooth.lab.studies.verdict import ahead, comparable, difference, gain
 
 accuracies = st.lists(st.floats(0, 1), min_size=2, max_size=5)

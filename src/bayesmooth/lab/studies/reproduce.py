@@ -14,9 +14,9 @@ from bayesmooth.lab.recipe import override
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.methods import Cell
 from bayesmooth.lab.studies.page import write_page
+from bayesmooth.lab.studies.rows import Table, final, read, tabulate, write
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.table import Table, final, read, tabulate, write
 from bayesmooth.lab.sweep import OVER, Outcome, sweep
 
 LABELLED = ("corruption.", "train.seed")  # what tables and figures call the cells by

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bayesmooth.lab import Recipe, Run
 from bayesmooth.lab.studies.methods import Cell
+from bayesmooth.lab.studies.rows import Table
 from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.table import Table
 from bayesmooth.lab.studies.verdict import Claim
 
 Measure = Callable[[Sequence[Cell], Mapping[str, Run], Path | None], Table]

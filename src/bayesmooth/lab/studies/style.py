@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from bayesmooth.lab.studies.methods import EARLY
-from bayesmooth.lab.studies.table import Table, distinct, spread
+from bayesmooth.lab.studies.rows import Table, distinct, spread
 from bayesmooth.optional import require
 
 COLUMN, PAGE = 3.35, 6.9  # inches

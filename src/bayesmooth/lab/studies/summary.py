@@ -12,7 +12,7 @@ from typing import Any
 
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.figures.comparing import BASELINES, accuracies, levels
-from bayesmooth.lab.studies.table import Table, column, read, where
+from bayesmooth.lab.studies.rows import Table, column, read, where
 
 COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise")
 
@@ -20,9 +20,21 @@ COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise"
 def format_accuracies(out: Path) -> str:
     """The tables of all comparisons as one, the highest mean of a row in bold."""
     tables = [study["table"] for name in COMPARED if (study := _read(out, name))]
+    if not tables:
+        return "Nothing is measured yet."
     return format_markdown(
         [*tables[0][:1], *(embolden(row) for rows in tables for row in rows[1:])]
     )
+
+
+def format_progress(out: Path) -> str:
+    """How much of each study has been run."""
+    rows = [
+        [name, str(study["runs"]), str(study["missing"])]
+        for name in STUDIES
+        if (study := _read(out, name))
+    ]
+    return format_markdown([["study", "runs", "missing"], *rows])
 
 
 def format_demo(out: Path) -> str:
@@ -34,6 +46,8 @@ def format_ranges(out: Path) -> str:
     """How IVON stands, from the least to the most over all kinds of noise."""
     tables = [rows for name in COMPARED if (rows := read(out / f"{name}.csv"))]
     noises = [(table, noise) for table in tables for noise in levels(table)]
+    if not noises:
+        return "Nothing is measured yet."
     gains = {
         method: [
             mean(accuracies(table, noise, "IVON")) - mean(accuracies(table, noise, method))
@@ -103,6 +117,7 @@ def format_markdown(rows: list[list[str]]) -> str:
 
 PARTS = {
     "accuracies": format_accuracies,
+    "progress": format_progress,
     "ranges": format_ranges,
     "verdicts": format_verdicts,
     "demo": format_demo,

@@ -8,8 +8,8 @@ from bayesmooth.lab.studies.figures.comparing import (
     judge_ahead_or_level,
 )
 from bayesmooth.lab.studies.methods import NOISES
+from bayesmooth.lab.studies.rows import Table, format_percent
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.table import Table, format_percent
 from bayesmooth.lab.studies.verdict import Claim, gain
 
 PAIRFLIP = "pairflip 20 %"

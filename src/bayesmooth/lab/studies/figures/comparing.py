@@ -14,9 +14,7 @@ from bayesmooth.lab.studies.methods import (
     comparison,
     repeated,
 )
-from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.style import PAGE, data_name, figure, legend_below, level, line
-from bayesmooth.lab.studies.table import (
+from bayesmooth.lab.studies.rows import (
     Table,
     best,
     column,
@@ -26,6 +24,8 @@ from bayesmooth.lab.studies.table import (
     format_percent,
     where,
 )
+from bayesmooth.lab.studies.scale import Scale
+from bayesmooth.lab.studies.style import PAGE, data_name, figure, legend_below, level, line
 from bayesmooth.lab.studies.verdict import Claim, ahead, comparable, holds
 
 BASELINES = {"LS": ("α", "smoothing rate α"), "SAM": ("ρ", "radius ρ")}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from bayesmooth.lab.studies.figures.comparing import accuracies, compare_on, judge_ahead, levels
 from bayesmooth.lab.studies.methods import EARLY, kappa_noise
+from bayesmooth.lab.studies.rows import Table, format_percent
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import data_name, figure, legend_below, line
-from bayesmooth.lab.studies.table import Table, format_percent
 from bayesmooth.lab.studies.verdict import Claim, gain
 
 NAMES = {

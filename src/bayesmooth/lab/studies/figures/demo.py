@@ -7,10 +7,7 @@ from typing import Any
 
 from bayesmooth.lab import Recipe, Run
 from bayesmooth.lab.studies.methods import EARLY, Cell
-from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, legend_below
-from bayesmooth.lab.studies.table import (
+from bayesmooth.lab.studies.rows import (
     Row,
     Table,
     column,
@@ -23,6 +20,9 @@ from bayesmooth.lab.studies.table import (
     tabulate,
     where,
 )
+from bayesmooth.lab.studies.scale import Scale
+from bayesmooth.lab.studies.study import Study
+from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, legend_below
 from bayesmooth.lab.studies.verdict import Claim, ahead
 
 USUAL = "label smoothing, α = 0.1"

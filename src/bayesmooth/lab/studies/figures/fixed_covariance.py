@@ -6,8 +6,8 @@ from bayesmooth.lab.studies.figures.hessian_init import (
     draw_over_hessians,
     ivon_cells,
 )
+from bayesmooth.lab.studies.rows import Table, best, distinct, format_percent, where
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.table import Table, best, distinct, format_percent, where
 from bayesmooth.lab.studies.verdict import Claim, ahead
 
 

@@ -7,10 +7,10 @@ from bayesmooth.lab.studies.figures import cifar100_noisy
 from bayesmooth.lab.studies.figures.cifar10_noisy import KINDS
 from bayesmooth.lab.studies.figures.comparing import describe_costs, sensitivities
 from bayesmooth.lab.studies.methods import NOISES, Cell, ivon, recipe
+from bayesmooth.lab.studies.rows import Table, curve, distinct, where
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import PAGE, data_name, figure, legend_below, line
-from bayesmooth.lab.studies.table import Table, curve, distinct, where
 from bayesmooth.lab.studies.verdict import Claim, ahead, holds
 
 LEARNED, FIXED = "learned Σ", "fixed Σ"

@@ -19,9 +19,9 @@ from bayesmooth.lab.studies.figures.noise_of import (
     training_noises,
 )
 from bayesmooth.lab.studies.methods import Cell
+from bayesmooth.lab.studies.rows import Table, column, distinct, format_values, where
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import COLOURS, PAGE, data_name, figure, picture
-from bayesmooth.lab.studies.table import Table, column, distinct, format_values, where
 from bayesmooth.lab.studies.verdict import Claim, holds
 from bayesmooth.metrics import rank_correlation
 

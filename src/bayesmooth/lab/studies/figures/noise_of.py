@@ -12,8 +12,8 @@ from torch import Tensor
 from bayesmooth.data import Examples
 from bayesmooth.lab import Run
 from bayesmooth.lab.studies.methods import NOISES, Cell, ivon, recipe
+from bayesmooth.lab.studies.rows import Row, Table, where
 from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.table import Row, Table, where
 from bayesmooth.labelnoise import LabelNoise, label_noise
 
 ALPHA = 0.1  # of the label smoothing that variational noise is shown beside

@@ -16,10 +16,10 @@ from bayesmooth.lab.studies.figures.noise_of import (
     training_noises,
 )
 from bayesmooth.lab.studies.methods import NOISES, Cell, recipe, sgd
+from bayesmooth.lab.studies.rows import Row, Table, column, distinct, format_values, spread, where
 from bayesmooth.lab.studies.scale import Scale, Task
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import COLOURS, DATA, MARKERS, PAGE, figure, legend_below
-from bayesmooth.lab.studies.table import Row, Table, column, distinct, format_values, spread, where
 from bayesmooth.lab.studies.verdict import Claim, holds
 from bayesmooth.losses import OnlineLabelSmoothing
 from bayesmooth.metrics import rank_correlation

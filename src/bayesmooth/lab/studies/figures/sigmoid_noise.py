@@ -7,9 +7,9 @@ import torch
 
 from bayesmooth.lab import Run
 from bayesmooth.lab.studies.methods import Cell
+from bayesmooth.lab.studies.rows import Table, column
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import COLOURS, figure
-from bayesmooth.lab.studies.table import Table, column
 from bayesmooth.lab.studies.verdict import Claim, holds
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import expected_noise

@@ -6,10 +6,10 @@ from statistics import mean
 from typing import Any
 
 from bayesmooth.lab.studies.methods import NOISES, Cell, ivon, recipe, sgd
+from bayesmooth.lab.studies.rows import Table, column, distinct, format_percent, spread, where
 from bayesmooth.lab.studies.scale import Scale, Task
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import COLOURS, MARKERS, PAGE, data_name, figure, legend_below
-from bayesmooth.lab.studies.table import Table, column, distinct, format_percent, spread, where
 from bayesmooth.lab.studies.verdict import Claim, ahead
 
 NOISE = "symmetric 40 %"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.data import load
 from bayesmooth.data.reading import read_npy, read_npz
-from bayesmooth.data.table import encode, names_of, plain
+from bayesmooth.data.tabular import encode, names_of, plain
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
