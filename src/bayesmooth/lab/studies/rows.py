@@ -166,13 +166,14 @@ def format_percent(values: Sequence[float], unit: str = "%") -> str:
 def format_mean(values: Sequence[float], unit: float = 1.0, suffix: str = "") -> str:
     """Mean ± standard deviation for the cell of a table: three decimals, or one of shares in per cent.
 
-    >>> format_mean([0.5, 0.75]), format_mean([0.5, 0.52], 100, " %"), format_mean([])
-    ('0.625 ± 0.177', '51.0 ± 1.4 %', '–')
+    >>> format_mean([0.5, 0.75]), format_mean([0.5, 0.52], 100, " %"), format_mean([0.5]), format_mean([])
+    ('0.625 ± 0.177', '51.0 ± 1.4 %', '0.500', '–')
     """
     if not values:
         return "–"
     form = ".3f" if unit == 1.0 else ".1f"
-    return f"{unit * mean(values):{form}} ± {unit * spread(values):{form}}{suffix}"
+    error = f" ± {unit * spread(values):{form}}" if len(values) > 1 else ""
+    return f"{unit * mean(values):{form}}{error}{suffix}"
 
 
 def format_values(values: Sequence[float], form: str = ".2f", unit: str = "") -> str:

@@ -98,7 +98,9 @@ def embolden(row: list[str]) -> list[str]:
     >>> embolden(["CIFAR-10", "κ = 0.1", "35.2 ± 0.9", "42.1 ± 1.0"])
     ['CIFAR-10', 'κ = 0.1', '35.2 ± 0.9', '**42.1 ± 1.0**']
     """
-    means = [float(found[1]) if (found := re.match(r"([\d.]+) ±", cell)) else -1.0 for cell in row]
+    means = [
+        float(found[1]) if (found := re.match(r"([\d.]+)( ±|$)", cell)) else -1.0 for cell in row
+    ]
     return [f"**{cell}**" if m == max(means) else cell for cell, m in zip(row, means, strict=True)]
 
 
