@@ -71,7 +71,7 @@ class Covariance(ABC):
 
 
 class Block(Covariance):
-    """Λ (C, D, D): one block a class, logits of different classes are independent."""
+    """Λ (C, D, D): one block per class, logits of different classes are independent."""
 
     @classmethod
     def isotropic(cls, precision: float, theta: Tensor) -> Self:

@@ -107,7 +107,7 @@ def fit_glm(
     family: 'categorical' (K classes), 'bernoulli', 'poisson', 'gaussian' (unit noise).
     method: 'von' fits mean and covariance; 'newton' and 'gd' find the mode, and give Laplace's
         covariance there; 'variational_gd' fits the mean under the fixed covariance init_variance·I.
-    covariance: 'full' (up to 4,000 parameters), 'block' (one block a class) or 'diagonal'.
+    covariance: 'full' (up to 4,000 parameters), 'block' (one block per class) or 'diagonal'.
     prior_precision: δ of the prior N(0, I/δ), also of the bias; 'elbo' finds the best (VON only).
     step_size: ρ, to run the paper's iteration as printed. Without it a solver with step control
         goes to the same fixed point, which also stands badly scaled or separable data.
@@ -206,7 +206,7 @@ def covariance_structure(name: str, problem: Problem) -> type[Covariance]:
     if name == "full" and parameters > FULL_LIMIT:
         raise InputError(
             f"covariance='full' with {parameters:,} parameters: at most {FULL_LIMIT:,}; "
-            "use covariance='block' (one block a class) or 'diagonal'"
+            "use covariance='block' (one block per class) or 'diagonal'"
         )
     return Block if name == "full" and outputs == 1 else structure
 

@@ -1,7 +1,7 @@
 """Generalised linear models: the loss, its Gaussian expectation, and the paper's four updates.
 
 The risk is ℓ̄(θ) = Σᵢ wᵢ ℓᵢ(θ) + ½δ‖θ‖² with ℓᵢ = −yᵢᵀfᵢ + A(fᵢ), fᵢ = θᵀφᵢ  (eq:dl, eq:glm_loss),
-a sum over examples. Parameters θ are (D, C): one column a class, one column in all for scalar links.
+a sum over examples. Parameters θ are (D, C): one column per class, one column in all for scalar links.
 The steps are pure functions, exactly as printed; `fit_glm` in `fit` wraps a robust solver around.
 """
 
