@@ -98,6 +98,16 @@ def text() -> Halves:
     return _split(rows, torch.tensor([label for _, label in said]), PACKAGES, 0.3)
 
 
+def parity() -> Halves:
+    """The digits again, even or odd."""
+    return _relabel(digits(), ("even", "odd"), lambda labels: labels % 2)
+
+
+def halves() -> Halves:
+    """The docstrings again: the first five packages or the last five."""
+    return _relabel(text(), ("asyncio to logging", "mailbox to xml"), lambda labels: labels // 5)
+
+
 def mnist() -> Halves:
     """1,000 images for training, 2,000 for the test."""
     return _pictures("mnist", 1250)
@@ -108,8 +118,16 @@ def cifar10() -> Halves:
     return _pictures("cifar10", 2500)
 
 
-TASKS = {task.__name__: task for task in (digits, table, text, mnist, cifar10)}
-EPOCHS = {"digits": (15, 60), "table": (20, 100), "text": (10, 40), "mnist": (4, 20), "cifar10": (4, 15)}  # fmt: skip
+TASKS = {task.__name__: task for task in (digits, table, text, mnist, cifar10, parity, halves)}
+EPOCHS = {
+    "digits": (15, 60),
+    "table": (20, 100),
+    "text": (10, 40),
+    "mnist": (4, 20),
+    "cifar10": (4, 15),
+    "parity": (15, 60),
+    "halves": (10, 40),
+}
 PICTURES = ("mnist", "cifar10")  # need BAYESMOOTH_DATA
 
 
@@ -159,6 +177,11 @@ def _inputs(examples: Examples) -> Tensor:
 
 def _split(inputs: Tensor, labels: Tensor, names: tuple[str, ...], test: float) -> Halves:
     return split(Examples(inputs, labels.long(), names), test, seed=0)
+
+
+def _relabel(parts: Halves, names: tuple[str, ...], rule: Callable[[Tensor], Tensor]) -> Halves:
+    train, test = (Examples(part.inputs, rule(part.labels), names) for part in parts)
+    return train, test
 
 
 def _pictures(name: str, count: int) -> Halves:

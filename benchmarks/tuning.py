@@ -2,9 +2,9 @@
 
     BAYESMOOTH_TUNING=results/tuning.jsonl python -m benchmarks tuning
 
-Digits and texts with 40 % wrong labels, with and without batch norm. The noise of `hess_init="auto"` is multiplied by
-several factors; ties go to the one nearest to 1. Runs are stored in the file that BAYESMOOTH_TUNING names (default:
-tuning.jsonl), one line per run; what is there is not run again.
+Digits and texts with 40 % wrong labels, in ten classes and in two, with and without batch norm. The noise of
+`hess_init="auto"` is multiplied by several factors; ties go to the one nearest to 1. Runs are stored in the file that
+BAYESMOOTH_TUNING names (default: tuning.jsonl), one line per run; what is there is not run again.
 """
 
 import json
@@ -39,7 +39,7 @@ def main(quick: bool = False) -> None:
     """Run what is missing, and print the table."""
     torch.set_num_threads(1)
     path = Path(os.environ.get("BAYESMOOTH_TUNING", "tuning.jsonl"))
-    tasks = ("digits",) if quick else ("digits", "text")
+    tasks = ("digits",) if quick else ("digits", "text", "parity", "halves")
     pairs = [
         tuple(Cell(task, network, "symmetric", epochs) for epochs in EPOCHS[task])
         for task in tasks

@@ -39,6 +39,7 @@ def test_a_family_may_choose_by_noisy_validation_but_auto_is_not_among_the_choic
 
 def test_seeds_are_averaged_and_cells_without_all_methods_are_left_out():
     runs = everyone("a · x") + everyone("a · x", 90.0) + everyone("b · x")[1:]
+    runs += everyone("c · x") + everyone("c · x")[1:]  # the second seed is not whole
     table = regret.complete(runs)
     assert list(table) == ["a · x"]
     assert table["a · x"]["SGD"]["accuracy"] == 85
@@ -79,6 +80,7 @@ def test_what_is_stored_is_not_run_again(tmp_path, monkeypatch, capsys):
         for name in ("SGD", "LS α=0.5", "SAM ρ=0.1", "IVON h₀=1", "IVON auto")
     }
     monkeypatch.setattr(regret, "METHODS", few)
+    monkeypatch.setattr(regret, "SEEDS", {})
     monkeypatch.setattr(regret, "cells", lambda tasks: [Cell("table", "mlp+bn", "symmetric", 2)])
     regret.main(quick=True)
     first = path.read_bytes()

@@ -12,6 +12,7 @@ from bayesmooth.models import cnn_batchnorm, mlp, resnet34, resnet_small
 from bayesmooth.optim.auto import (
     LIMIT,
     STRENGTH,
+    TWO_CLASSES,
     WITHOUT_NORMALISATION,
     auto_beta2,
     auto_hess_init,
@@ -76,6 +77,14 @@ def test_without_normalisation_there_is_less_noise():
     assert drawn_noise(layered) == pytest.approx(STRENGTH, rel=0.02)
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_two_classes_get_more_noise_where_normalisation_bears_it(outputs):
+    head = [nn.Linear(64, 200), nn.LayerNorm(200), nn.Linear(200, 200), nn.Linear(200, outputs)]
+    assert drawn_noise(nn.Sequential(*head)) == pytest.approx(TWO_CLASSES * STRENGTH, rel=0.02)
+    plain = drawn_noise(nn.Sequential(head[0], *head[2:]))
+    assert plain == pytest.approx(WITHOUT_NORMALISATION * STRENGTH, rel=0.02)
+
+
 def test_for_the_papers_run_it_is_of_the_papers_size():
     """ResNet-34, 50,000 images, 200 epochs: the paper's h₀ are 0.2 to 0.9."""
     model = resnet34()
@@ -84,7 +93,7 @@ def test_for_the_papers_run_it_is_of_the_papers_size():
 
 
 def test_only_matrices_that_pass_a_signal_on_count():
-    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
     only = IVON(model.parameters(), **AUTO).param_groups[0]["hess_init"]
     zero, frozen = nn.Linear(8, 50), nn.Linear(8, 50)
     zero.weight.data.zero_()

@@ -7,11 +7,12 @@ whose weights have root mean square s add noise of about
 
 times the signal. A wrong label is memorised visit by visit, so the noise that prevents it grows with the way that
 the weights can go: C = K √(α · epochs), up to a limit beyond which nothing is learned. A network without normalisation
-layers bears less of it. The three constants were chosen on half of the cells of `python -m benchmarks regret`;
-docs/settings.md has the figures.
+layers bears less of it; one with them and two classes needs more, because all wrong labels of a class then agree on the
+same other one. The constants were chosen on half of the cells of `python -m benchmarks regret` and on those of
+`python -m benchmarks tuning`; docs/settings.md has the figures.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Any
 
@@ -23,6 +24,7 @@ from bayesmooth.optim.sharding import whole
 STRENGTH = 0.95  # K
 LIMIT = 2.0  # of C
 WITHOUT_NORMALISATION = 0.7  # times that much noise
+TWO_CLASSES = 1.4  # times as much with normalisation
 SMALLEST = (
     1e-6  # h₀ must be positive, also where weight decay alone gives more precision than is wanted
 )
@@ -71,8 +73,18 @@ def auto_hess_init(
 
 def relative_noise(weights: Iterable[Tensor], lr: float, epochs: float) -> float:
     """C."""
-    bearable = 1.0 if any(map(is_gain, weights)) else WITHOUT_NORMALISATION
-    return bearable * min(STRENGTH * sqrt(lr * epochs), LIMIT)
+    weights = list(weights)
+    if not any(map(is_gain, weights)):
+        factor = WITHOUT_NORMALISATION
+    else:
+        factor = TWO_CLASSES if tells_two_apart(weights) else 1.0
+    return factor * min(STRENGTH * sqrt(lr * epochs), LIMIT)
+
+
+def tells_two_apart(weights: Sequence[Tensor]) -> bool:
+    """Whether the last matrix has one or two outputs."""
+    matrices = [weight for weight in weights if weight.ndim > 1]
+    return bool(matrices) and matrices[-1].shape[0] <= 2
 
 
 def is_gain(weight: Tensor) -> bool:
