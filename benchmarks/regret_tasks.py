@@ -103,6 +103,15 @@ def parity() -> Halves:
     return _relabel(digits(), ("even", "odd"), lambda labels: labels % 2)
 
 
+def pair() -> Halves:
+    """Only the threes and eights of the digits: 200 examples."""
+    train, test = (
+        part.subset(((part.labels == 3) | (part.labels == 8)).nonzero().flatten())
+        for part in digits()
+    )
+    return _relabel((train, test), ("3", "8"), lambda labels: labels // 8)
+
+
 def halves() -> Halves:
     """The docstrings again: the first five packages or the last five."""
     return _relabel(text(), ("asyncio to logging", "mailbox to xml"), lambda labels: labels // 5)
@@ -118,7 +127,9 @@ def cifar10() -> Halves:
     return _pictures("cifar10", 2500)
 
 
-TASKS = {task.__name__: task for task in (digits, table, text, mnist, cifar10, parity, halves)}
+TASKS = {
+    task.__name__: task for task in (digits, table, text, mnist, cifar10, parity, pair, halves)
+}
 EPOCHS = {
     "digits": (15, 60),
     "table": (20, 100),
@@ -126,6 +137,7 @@ EPOCHS = {
     "mnist": (4, 20),
     "cifar10": (4, 15),
     "parity": (15, 60),
+    "pair": (20, 100),
     "halves": (10, 40),
 }
 PICTURES = ("mnist", "cifar10")  # need BAYESMOOTH_DATA

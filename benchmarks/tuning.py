@@ -39,7 +39,7 @@ def main(quick: bool = False) -> None:
     """Run what is missing, and print the table."""
     torch.set_num_threads(1)
     path = Path(os.environ.get("BAYESMOOTH_TUNING", "tuning.jsonl"))
-    tasks = ("digits",) if quick else ("digits", "text", "parity", "halves")
+    tasks = ("digits",) if quick else ("digits", "text", "parity", "pair", "halves")
     pairs = [
         tuple(Cell(task, network, "symmetric", epochs) for epochs in EPOCHS[task])
         for task in tasks

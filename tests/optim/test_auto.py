@@ -10,10 +10,9 @@ from bayesmooth import IVON
 from bayesmooth.errors import InputError
 from bayesmooth.models import cnn_batchnorm, mlp, resnet34, resnet_small
 from bayesmooth.optim.auto import (
+    FACTORS,
     LIMIT,
     STRENGTH,
-    TWO_CLASSES,
-    WITHOUT_NORMALISATION,
     auto_beta2,
     auto_hess_init,
 )
@@ -72,17 +71,21 @@ def test_noise_has_a_limit_beyond_which_nothing_would_be_learned():
 
 
 def test_without_normalisation_there_is_less_noise():
-    assert drawn_noise(mlp()) == pytest.approx(WITHOUT_NORMALISATION * STRENGTH, rel=0.02)
+    assert drawn_noise(mlp()) == pytest.approx(FACTORS["plain"][0] * STRENGTH, rel=0.02)
     layered = nn.Sequential(nn.Linear(200, 200), nn.LayerNorm(200), nn.Linear(200, 200))
     assert drawn_noise(layered) == pytest.approx(STRENGTH, rel=0.02)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_two_classes_get_more_noise_where_normalisation_bears_it(outputs):
-    head = [nn.Linear(64, 200), nn.LayerNorm(200), nn.Linear(200, 200), nn.Linear(200, outputs)]
-    assert drawn_noise(nn.Sequential(*head)) == pytest.approx(TWO_CLASSES * STRENGTH, rel=0.02)
-    plain = drawn_noise(nn.Sequential(head[0], *head[2:]))
-    assert plain == pytest.approx(WITHOUT_NORMALISATION * STRENGTH, rel=0.02)
+def test_two_classes_need_more_noise_if_the_network_can_bear_it_and_less_if_not(outputs):
+    layers = [nn.Linear(64, 200), nn.LayerNorm(200), nn.Linear(200, 200), nn.Linear(200, outputs)]
+    assert drawn_noise(nn.Sequential(*layers)) == pytest.approx(
+        FACTORS["normalised"][1] * STRENGTH, rel=0.02
+    )
+    del layers[1]
+    assert drawn_noise(nn.Sequential(*layers)) == pytest.approx(
+        FACTORS["plain"][1] * STRENGTH, rel=0.02
+    )
 
 
 def test_for_the_papers_run_it_is_of_the_papers_size():

@@ -6,10 +6,10 @@ whose weights have root mean square s add noise of about
     C = √L σ₀/s
 
 times the signal. A wrong label is memorised visit by visit, so the noise that prevents it grows with the way that
-the weights can go: C = K √(α · epochs), up to a limit beyond which nothing is learned. A network without normalisation
-layers bears less of it; one with them and two classes needs more, because all wrong labels of a class then agree on the
-same other one. The constants were chosen on half of the cells of `python -m benchmarks regret` and on those of
-`python -m benchmarks tuning`; docs/settings.md has the figures.
+the weights can go: C = K √(α · epochs), up to a limit beyond which nothing is learned. Normalisation layers let a
+network bear more of it. With two classes, whose wrong labels all point the same way, such a network needs more, and one
+without normalisation bears still less. The constants were chosen on half of the cells of `python -m benchmarks regret`
+and on those of `python -m benchmarks tuning`; docs/settings.md has the figures.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,8 +23,10 @@ from bayesmooth.optim.sharding import whole
 
 STRENGTH = 0.95  # K
 LIMIT = 2.0  # of C
-WITHOUT_NORMALISATION = 0.7  # times that much noise
-TWO_CLASSES = 1.4  # times as much with normalisation
+FACTORS = {
+    "normalised": (1.0, 1.4),
+    "plain": (0.7, 0.5),
+}  # of C, with more than two classes and with two
 SMALLEST = (
     1e-6  # h₀ must be positive, also where weight decay alone gives more precision than is wanted
 )
@@ -74,10 +76,8 @@ def auto_hess_init(
 def relative_noise(weights: Iterable[Tensor], lr: float, epochs: float) -> float:
     """C."""
     weights = list(weights)
-    if not any(map(is_gain, weights)):
-        factor = WITHOUT_NORMALISATION
-    else:
-        factor = TWO_CLASSES if tells_two_apart(weights) else 1.0
+    many, two = FACTORS["normalised" if any(map(is_gain, weights)) else "plain"]
+    factor = two if tells_two_apart(weights) else many
     return factor * min(STRENGTH * sqrt(lr * epochs), LIMIT)
 
 
