@@ -10,9 +10,10 @@ from bayesmooth import IVON
 from bayesmooth.errors import InputError
 from bayesmooth.models import cnn_batchnorm, mlp, resnet34, resnet_small
 from bayesmooth.optim.auto import (
-    FACTORS,
     LIMIT,
     STRENGTH,
+    TWO_CLASSES,
+    WITHOUT_NORMALISATION,
     auto_beta2,
     auto_hess_init,
 )
@@ -71,21 +72,34 @@ def test_noise_has_a_limit_beyond_which_nothing_would_be_learned():
 
 
 def test_without_normalisation_there_is_less_noise():
-    assert drawn_noise(mlp()) == pytest.approx(FACTORS["plain"][0] * STRENGTH, rel=0.02)
+    assert drawn_noise(mlp()) == pytest.approx(WITHOUT_NORMALISATION * STRENGTH, rel=0.02)
     layered = nn.Sequential(nn.Linear(200, 200), nn.LayerNorm(200), nn.Linear(200, 200))
     assert drawn_noise(layered) == pytest.approx(STRENGTH, rel=0.02)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_two_classes_need_more_noise_if_the_network_can_bear_it_and_less_if_not(outputs):
+def test_two_classes_get_more_noise_where_normalisation_bears_it(outputs):
     layers = [nn.Linear(64, 200), nn.LayerNorm(200), nn.Linear(200, 200), nn.Linear(200, outputs)]
-    assert drawn_noise(nn.Sequential(*layers)) == pytest.approx(
-        FACTORS["normalised"][1] * STRENGTH, rel=0.02
-    )
+    assert drawn_noise(nn.Sequential(*layers)) == pytest.approx(TWO_CLASSES * STRENGTH, rel=0.02)
     del layers[1]
     assert drawn_noise(nn.Sequential(*layers)) == pytest.approx(
-        FACTORS["plain"][1] * STRENGTH, rel=0.02
+        WITHOUT_NORMALISATION * STRENGTH, rel=0.02
     )
+
+
+def test_biases_that_are_positive_by_chance_are_no_normalisation():
+    """A quarter of all heads for two classes start with two positive biases."""
+    model = mlp(num_classes=2)
+    model[-1].bias.data = torch.tensor([0.05, 0.01])
+    assert drawn_noise(model) == pytest.approx(WITHOUT_NORMALISATION * STRENGTH, rel=0.02)
+
+
+def test_trained_gains_are_still_normalisation():
+    model = normed()
+    gains = [m.weight for m in model.modules() if isinstance(m, nn.BatchNorm1d)]
+    for gain in gains:
+        gain.data.uniform_(0.2, 1.5)
+    assert drawn_noise(model) == pytest.approx(STRENGTH, rel=0.02)
 
 
 def test_for_the_papers_run_it_is_of_the_papers_size():

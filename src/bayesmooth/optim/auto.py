@@ -6,10 +6,10 @@ whose weights have root mean square s add noise of about
     C = √L σ₀/s
 
 times the signal. A wrong label is memorised visit by visit, so the noise that prevents it grows with the way that
-the weights can go: C = K √(α · epochs), up to a limit beyond which nothing is learned. Normalisation layers let a
-network bear more of it. With two classes, whose wrong labels all point the same way, such a network needs more, and one
-without normalisation bears still less. The constants were chosen on half of the cells of `python -m benchmarks regret`
-and on those of `python -m benchmarks tuning`; docs/settings.md has the figures.
+the weights can go: C = K √(α · epochs), up to a limit beyond which nothing is learned. A network without normalisation
+layers bears less of it; one that has them needs more for two classes, whose wrong labels all point the same way. The
+constants were chosen on half of the cells of `python -m benchmarks regret` and on those of `python -m benchmarks
+tuning`; docs/settings.md has the figures.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,10 +23,8 @@ from bayesmooth.optim.sharding import whole
 
 STRENGTH = 0.95  # K
 LIMIT = 2.0  # of C
-FACTORS = {
-    "normalised": (1.0, 1.4),
-    "plain": (0.7, 0.5),
-}  # of C, with more than two classes and with two
+WITHOUT_NORMALISATION = 0.7  # times that much noise
+TWO_CLASSES = 1.4  # times as much, with normalisation
 SMALLEST = (
     1e-6  # h₀ must be positive, also where weight decay alone gives more precision than is wanted
 )
@@ -76,8 +74,9 @@ def auto_hess_init(
 def relative_noise(weights: Iterable[Tensor], lr: float, epochs: float) -> float:
     """C."""
     weights = list(weights)
-    many, two = FACTORS["normalised" if any(map(is_gain, weights)) else "plain"]
-    factor = two if tells_two_apart(weights) else many
+    factor = TWO_CLASSES if tells_two_apart(weights) else 1.0
+    if not any(map(is_gain, weights)):
+        factor = WITHOUT_NORMALISATION
     return factor * min(STRENGTH * sqrt(lr * epochs), LIMIT)
 
 
@@ -88,8 +87,14 @@ def tells_two_apart(weights: Sequence[Tensor]) -> bool:
 
 
 def is_gain(weight: Tensor) -> bool:
-    """Whether it can be the gain of a normalisation: a vector of positive numbers. Biases are 0 or have both signs."""
-    return weight.ndim == 1 and weight.numel() > 1 and bool(whole(weight.min() > 0))
+    """Whether it can be the gain of a normalisation: a vector of ones, or of many positive numbers.
+
+    Biases have both signs or are 0; but those of a few classes may all be positive by chance.
+    """
+    if weight.ndim != 1 or weight.numel() < 2:
+        return False
+    low, high = (float(whole(bound)) for bound in (weight.min(), weight.max()))
+    return low == high == 1 or (low > 0 and weight.numel() >= 16)
 
 
 def size_of_matrices(weights: Iterable[Tensor]) -> tuple[float, int]:
