@@ -32,7 +32,7 @@ from bayesmooth.posterior import recompute_batchnorm
 from benchmarks.regret_tasks import NETWORKS, PICTURES, Cell, Problem, cells, problem
 
 BATCH, WARMUP = 50, 0.05
-# lr: the best of those that `python -m benchmarks rates` tries, for SGD, early stopping, LS and SAM with ρ = .2 alike
+# lr: of those that `python -m benchmarks rates` tries the best for early stopping, LS and SAM with ρ = .2
 DESCENT: dict[str, Any] = {"lr": 0.02, "momentum": 0.9, "weight_decay": 1e-3}
 SGD, STOPPED = "SGD", "SGD, early stopping"
 SEEDS = {"table": 3, "digits": 2, "text": 2}  # one for pictures
