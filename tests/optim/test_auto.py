@@ -124,6 +124,21 @@ def test_only_matrices_that_pass_a_signal_on_count():
     assert IVON(more, **AUTO).param_groups[0]["hess_init"] == only
 
 
+def settings_of(**settings):
+    group = IVON(normed().parameters(), lr=0.1, ess=1000, seed=0, **settings).param_groups[0]
+    return group["hess_init"], group["beta2"]
+
+
+def test_a_run_whose_length_is_known_sets_itself_and_any_other_has_the_published_defaults():
+    length = {"epochs": 10, "steps": 200}
+    auto = settings_of(hess_init="auto", beta2="auto", **length)
+    assert settings_of(**length) == auto
+    assert settings_of() == (1.0, 0.99999)
+    assert settings_of(epochs=10) == (auto[0], 0.99999)
+    assert settings_of(hess_init=0.3, beta2=0.9, **length) == (0.3, 0.9)
+    assert settings_of(rescale_lr=False, **length) == (1.0, auto[1])
+
+
 def test_parameters_may_come_in_any_form():
     model = mlp()
     biases = [p for p in model.parameters() if p.ndim == 1]

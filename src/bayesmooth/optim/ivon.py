@@ -134,8 +134,8 @@ class IVON(Optimizer):
     of them. `zero_grad()` keeps the samples so far for the average, unless the last one has a NaN or inf; an exception
     drops them all.
 
-    A good start for any network and data: `lr=0.1`, `ess` = number of training examples, `hess_init="auto"` and
-    `beta2="auto"`, with the `epochs` and `steps` of the run.
+    A good start for any network and data: `lr=0.1`, `ess` = number of training examples, and the `epochs` and `steps`
+    of the run, from which h₀ and β₂ follow.
 
     Arguments:
         lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that learning rates of SGD with momentum carry
@@ -145,9 +145,11 @@ class IVON(Optimizer):
             much noise (raise h₀), one that memorises wrong labels has too little (lower it). Published recipes
             lie between 0.05 and 1, at 50,000 examples. `diagnostics()` compares σ with the weights.
             "auto" computes it from the weights and from `epochs`, the passes over the training set that the run
-            will make (docs/settings.md); `noise` multiplies the σ that it sets.
+            will make (docs/settings.md); `noise` multiplies the σ that it sets. None is "auto" if `epochs` is given,
+            and otherwise 1.
         beta1, beta2: momenta of g and h. h learns over about 1/(1 − β₂) steps: for short runs take
-            β₂ = 1 − 2/steps, as "auto" does, given `steps`. β₂ = 1 keeps the covariance fixed.
+            β₂ = 1 − 2/steps, as "auto" does, given `steps`. β₂ = 1 keeps the covariance fixed. None is "auto" if
+            `steps` is given, and otherwise 1 − 10⁻⁵.
         weight_decay: δ. The prior's precision is λδ.
         mc_samples: samples per step; the closure is called once for each.
         hess_approx: 'price' is ĥ above; 'gradsq' is λĝ².
@@ -172,9 +174,9 @@ class IVON(Optimizer):
         params: ParamsT,
         lr: float,
         ess: float,
-        hess_init: float | Literal["auto"] = 1.0,
+        hess_init: float | Literal["auto"] | None = None,
         beta1: float = 0.9,
-        beta2: float | Literal["auto"] = 0.99999,
+        beta2: float | Literal["auto"] | None = None,
         weight_decay: float = 1e-4,
         mc_samples: int = 1,
         hess_approx: str = "price",
@@ -191,6 +193,10 @@ class IVON(Optimizer):
         generator: torch.Generator | None = None,
         fused: bool | str | None = None,
     ) -> None:
+        if hess_init is None:
+            hess_init = "auto" if epochs is not None and rescale_lr else 1.0
+        if beta2 is None:
+            beta2 = "auto" if steps is not None else 0.99999
         if hess_init == "auto":
             if not rescale_lr:
                 raise InputError(
