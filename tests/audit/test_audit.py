@@ -65,6 +65,11 @@ def test_real_digits_are_found_from_pixels(digits: Examples) -> None:
     assert errors(audit(digits, quiet=True)) > 0.95
 
 
+def test_labels_that_slip_to_the_next_class_are_found_by_this_habit() -> None:
+    noisy, _ = corrupt(load("digits", "train"), "pairflip", rate=0.2, seed=0)
+    assert errors(audit(noisy, quiet=True)) > 0.99  # without it .984
+
+
 def test_the_size_of_the_noise_does_not_find_wrong_labels(digits: Examples) -> None:
     made = audit(digits, quiet=True)
     assert made.clean is not None

@@ -2,7 +2,8 @@
 
 Embeddings have two witnesses. A Bayesian softmax regression says what its posterior predicts on average, p̄, and
 with which label noise ε. The nearest neighbours vote, none for itself. The evidence is p = w·p̄ + (1 − w)·p_knn, with
-the w under which the given labels, each left out, are likeliest: no clean label is needed. The witnesses learn from a
+the w under which the given labels, each left out, are likeliest: no clean label is needed. That predicts the given
+label; how true classes turn into given ones is learned too and taken back (`transitions`). The witnesses learn from a
 sample of at most `SAMPLE` rows and are then asked about all rows piece by piece, here or on a cluster, so the data
 need not fit in memory.
 """
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth.audit.neighbours import Keys, unit_rows, without_self
+from bayesmooth.audit.transitions import learn_transitions, predict_true_classes
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import LabelNoise, label_noise
@@ -71,7 +73,7 @@ class Evidence:
 
     labels: Tensor
     probabilities: Tensor
-    """What the witnesses predict together; with the example left out where `method` says so."""
+    """What the witnesses predict together of the true class; with the example left out where `method` says so."""
     noise: Tensor | None
     """Signed ε (N, K) of the posterior; None where probabilities are all there is."""
     method: str
@@ -174,11 +176,11 @@ class Projection(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What the witnesses say of some rows."""
+    """What the witnesses say of some rows: of their given labels, with these seen and without."""
 
     probabilities: Tensor
     noise: Tensor
-    blind: Blind
+    without: Tensor
     neighbours: tuple[Tensor, Tensor]
 
 
@@ -219,7 +221,7 @@ class Witnesses:
         found = self._neighbours(rows, own)
         votes = self._votes(found, self.temperature)
         held, without = (torch.lerp(votes, p, self.weight) for p in (held, without))
-        return Statement(held, noise, Blind.of(without, labels), found)
+        return Statement(held, noise, without, found)
 
     def weighed(self, rows: Tensor, labels: Tensor, own: Tensor) -> "Witnesses":
         """With the temperature and the w under which these labels, each left out, are likeliest.
@@ -293,11 +295,13 @@ def audit_embeddings(
     said = [
         one if whole else one._replace(neighbours=NOWHERE) for one in each(ask, pieces, cluster)
     ]
+    without = torch.cat([one.without for one in said])
+    transitions = learn_transitions(without, labels)
     ways = {"loo": "leave-one-out", "folds": f"{folds}-fold cross-fit", "none": "in-sample"}
     count = min(NEIGHBOURS, len(chosen) - 1)
     return Evidence(
         labels,
-        torch.cat([one.probabilities for one in said]),
+        predict_true_classes(torch.cat([one.probabilities for one in said]), transitions),
         torch.cat([one.noise for one in said]),
         f"variational softmax regression and {count} neighbours, {ways[out_of_sample]}",
         {
@@ -308,7 +312,7 @@ def audit_embeddings(
             "weight_of_posterior": round(witnesses.weight, 3),
             "weight_of_neighbours": round(1 - witnesses.weight, 3),
         },
-        left_out=Blind(*_joined(one.blind for one in said)),
+        left_out=Blind.of(predict_true_classes(without, transitions), labels),
         neighbours=_joined(one.neighbours for one in said) if whole else None,
     )
 

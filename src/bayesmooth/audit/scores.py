@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.audit.evidence import Blind, Evidence
+from bayesmooth.audit.transitions import most_confident
 
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
@@ -152,13 +153,10 @@ def warning(rate: float) -> str | None:
 
 def _low_end(blind: Blind, against: Tensor, share: float) -> float:
     """The lower end of how often labels contradict the most confident share of each class's predictions."""
-    order = blind.best.argsort(descending=True, stable=True)
-    order = order[blind.best_class[order].argsort(stable=True)]
-    of, counts = blind.best_class[order], torch.bincount(blind.best_class)
-    rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[of]
-    chosen = rank < (share * counts).ceil()[of]
-    wrong = torch.bincount(of[chosen], against[order][chosen], len(counts))
-    kept = torch.bincount(of[chosen], minlength=len(counts)).clamp_min(1)
+    chosen = most_confident(blind.best, blind.best_class, share)
+    of, counts = blind.best_class[chosen], torch.bincount(blind.best_class)
+    wrong = torch.bincount(of, against[chosen], len(counts))
+    kept = torch.bincount(of, minlength=len(counts)).clamp_min(1)
     rate = float((wrong / kept * counts).sum() / counts.sum())
     return max(0.0, _wilson(rate, int(chosen.sum()))[0])
 

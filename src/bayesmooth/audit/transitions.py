@@ -1,0 +1,90 @@
+"""How true classes turn into given labels, and what a prediction of given labels says of the true ones.
+
+A model of the given labels predicts their errors too: where a fifth of the cats are called dogs, it expects "dog" of a
+fifth of them. With the transition matrix T (rows are true classes), a prediction p of given labels comes from a
+prediction q of true classes by p = qT. T is learned from the given labels alone, held against predictions that have
+not seen them; then q follows from p.
+"""
+
+import torch
+from torch import Tensor
+
+SURE = (
+    0.3  # share of the predictions of each class, the most confident ones, that T is learned from
+)
+PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
+CONCENTRATIONS = torch.logspace(-1, 4, 26)
+STEPS = 10  # of EM: more follow every error of p
+PIECE = 1 << 13  # rows at a time
+
+
+def most_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
+    """Which predictions are among the most confident share of those of their class.
+
+    >>> most_confident(torch.tensor([0.9, 0.8, 0.6, 0.5]), torch.tensor([0, 0, 1, 1]), 0.5)
+    tensor([ True, False,  True, False])
+    """
+    order = best.argsort(descending=True, stable=True)
+    order = order[best_class[order].argsort(stable=True)]
+    of, counts = best_class[order], torch.bincount(best_class)
+    rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[of]
+    chosen = torch.empty(len(best), dtype=torch.bool)
+    chosen[order] = rank < (share * counts).ceil()[of]
+    return chosen
+
+
+def learn_transitions(predicted: Tensor, labels: Tensor) -> Tensor:
+    """T (K, K) from predictions (N, K) that have not seen the labels.
+
+    The most confident predictions are taken for the true classes. A class has its own noise rate, drawn to that of all
+    classes. Where its wrong labels go is drawn to "anywhere", as much as makes the counts likeliest if every class
+    draws its own from one Dirichlet distribution.
+
+    >>> learn_transitions(torch.eye(2).repeat(50, 1), torch.arange(100) % 2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    classes = predicted.shape[1]
+    best, best_class = predicted.max(1)
+    sure = most_confident(best, best_class, SURE)
+    counts = torch.bincount(best_class[sure] * classes + labels[sure], minlength=classes**2)
+    counts = counts.reshape(classes, classes).float()
+    wrong = counts.clone().fill_diagonal_(0)
+    seen, slipped = counts.sum(1), wrong.sum(1)
+    rate = (slipped + PRIOR_ROWS * slipped.sum() / seen.sum()) / (seen + PRIOR_ROWS)
+    even = _concentration(wrong)
+    where = (wrong + even / (classes - 1)) / (slipped + even)[:, None]
+    return (rate[:, None] * where).fill_diagonal_(0) + torch.diag(1 - rate)
+
+
+def _concentration(wrong: Tensor) -> Tensor:
+    """α under which counts from Dirichlet(α/(K − 1), …) in each row are likeliest; the diagonal is empty."""
+    total, others = wrong.sum(1), len(wrong) - 1
+    many = wrong[wrong > 0]  # zeros add nothing
+
+    def likelihood(a: Tensor) -> Tensor:
+        share = a / others
+        rows = torch.lgamma(a) - torch.lgamma(a + total)
+        return rows.sum() + (torch.lgamma(many + share) - torch.lgamma(share)).sum()
+
+    return CONCENTRATIONS[torch.stack([likelihood(a) for a in CONCENTRATIONS]).argmax()]
+
+
+def predict_true_classes(given: Tensor, transitions: Tensor) -> Tensor:
+    """q (N, K) with qT near the prediction p of given labels, by EM from q = p.
+
+    Each step is q ← q · (p/(qT))Tᵀ, which brings qT nearer to p (in Kullback and Leibler's sense) and keeps q a
+    distribution.
+
+    >>> predict_true_classes(torch.tensor([[0.8, 0.2]]), torch.tensor([[0.8, 0.2], [0.0, 1.0]]))
+    tensor([[0.9778, 0.0222]])
+    """
+    tiny = torch.finfo(given.dtype).tiny
+    out = torch.empty_like(given)
+    for start in range(0, len(given), PIECE):
+        p = q = given[start : start + PIECE]
+        for _ in range(STEPS):
+            q = q * ((p / (q @ transitions).clamp_min(tiny)) @ transitions.mT)
+            q = q / q.sum(1, keepdim=True).clamp_min(tiny)
+        out[start : start + PIECE] = q
+    return out

@@ -1,0 +1,75 @@
+"""How true classes turn into given labels."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from bayesmooth.audit import transitions
+from bayesmooth.audit.transitions import (
+    learn_transitions,
+    most_confident,
+    predict_true_classes,
+)
+from bayesmooth.data.corrupt import pairflip, symmetric
+
+K, N = 5, 20_000
+
+
+def labels_of(true: Tensor, matrix: Tensor) -> Tensor:
+    return torch.multinomial(matrix[true], 1, generator=torch.Generator().manual_seed(0)).squeeze(1)
+
+
+def test_the_matrix_that_made_the_labels_is_learned_from_them() -> None:
+    true = torch.arange(N) % K
+    for kind in (symmetric, pairflip):
+        matrix = torch.from_numpy(kind(K, rate=0.3)).float()
+        found = learn_transitions(torch.eye(K)[true], labels_of(true, matrix))
+        torch.testing.assert_close(found, matrix, atol=0.04, rtol=0)
+        torch.testing.assert_close(found.sum(1), torch.ones(K))
+
+
+def test_with_few_examples_labels_that_move_anywhere_are_not_taken_for_a_habit() -> None:
+    true = torch.arange(300) % 30
+    even = torch.from_numpy(symmetric(30, rate=0.2)).float()
+    found = learn_transitions(torch.eye(30)[true], labels_of(true, even))
+    assert float(found.fill_diagonal_(0).max()) < 0.02
+    habit = torch.from_numpy(pairflip(30, rate=0.2)).float()
+    found = learn_transitions(torch.eye(30)[true], labels_of(true, habit))
+    next_class = (torch.arange(30), (torch.arange(30) + 1) % 30)
+    assert float(found[next_class].median()) > 0.1
+
+
+def test_unsure_predictions_teach_nothing() -> None:
+    true = torch.arange(1000) % 2
+    predicted = torch.eye(2)[true] * 0.9 + 0.05
+    labels = true.clone()
+    predicted[:600] = 0.5 + 0.1 * (predicted[:600] - 0.5)  # where it is unsure, labels are wrong
+    labels[:600] = 1 - true[:600]
+    assert float(learn_transitions(predicted, labels).diagonal().min()) > 0.99
+
+
+def test_a_prediction_of_given_labels_is_taken_back_to_the_true_classes() -> None:
+    matrix = torch.from_numpy(pairflip(K, rate=0.3)).float()
+    true = torch.distributions.Dirichlet(torch.full((K,), 0.2)).sample((200,))
+    given = true @ matrix
+    found = predict_true_classes(given, matrix)
+    torch.testing.assert_close(found.sum(1), torch.ones(200))
+    assert float((found - true).abs().mean()) < 0.3 * float((given - true).abs().mean())
+    torch.testing.assert_close(predict_true_classes(true, torch.eye(K)), true)
+
+
+def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = torch.rand(50, K).softmax(1)
+    matrix = torch.from_numpy(symmetric(K, rate=0.3)).float()
+    whole = predict_true_classes(given, matrix)
+    monkeypatch.setattr(transitions, "PIECE", 7)
+    torch.testing.assert_close(predict_true_classes(given, matrix), whole)
+
+
+def test_the_most_confident_of_every_class_are_chosen() -> None:
+    best, of = torch.rand(300), torch.arange(300) % 3
+    chosen = most_confident(best, of, 0.1)
+    for k in range(3):
+        mine = of == k
+        assert int(chosen[mine].sum()) == 10
+        assert best[mine & chosen].min() > best[mine & ~chosen].max()
