@@ -15,7 +15,7 @@ from bayesmooth.audit.transitions import most_confident
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
 AXES = ("Ambiguity (second best class over the best)", "Disagreement with the label")
-EVEN = 1 / 3  # ambiguity from which no class is three times as likely as the next
+EVEN = 1 / 4  # ambiguity from which no class is four times as likely as the next
 CONFIDENT = (
     0.1,
     0.3,
