@@ -53,6 +53,17 @@ def test_the_middle_is_cut_out_at_the_scale_of_the_short_side(tmp_path):
         assert ImageFiles(tmp_path, [item], 20, 10)[torch.tensor([0])].shape == (1, 3, 10, 10)
 
 
+def test_a_picture_is_turned_as_its_camera_says(tmp_path):
+    picture = pil.new("RGB", (40, 40))
+    picture.paste((255, 255, 255), (0, 0, 40, 20))  # the upper half
+    exif = pil.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter, clockwise
+    picture.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    seen = ImageFiles(tmp_path, ["turned.jpg"], 20)[torch.tensor([0])][0].float()
+    assert seen[:, :, 12:].mean() > 250  # the upper half is on the right now
+    assert seen[:, :, :8].mean() < 5
+
+
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "CMYK", "RGBA", "1", "I;16"])
 def test_every_kind_of_picture_becomes_three_bytes_a_pixel(tmp_path, mode):
     file = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")

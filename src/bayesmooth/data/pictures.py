@@ -55,9 +55,11 @@ class ImageFiles:
         return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
 
     def decode(self, number: int, size: int, crop: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """One picture as (crop, crop, 3)."""
+        """One picture as (crop, crop, 3), turned as its camera meant it."""
+        turn = require("PIL.ImageOps", extra="data").exif_transpose
         with self.open(number) as picture:
             picture.draft("RGB", (size, size))  # a JPEG is decoded at a fraction of its size
+            turn(picture, in_place=True)
             fitted = _fit(picture.convert("RGB"), size, crop)
             return np.array(fitted, dtype=np.uint8)
 
