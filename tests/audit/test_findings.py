@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth import audit
+from bayesmooth.audit import api
 from bayesmooth.audit.findings import Findings, find, rare_classes
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
@@ -148,6 +149,35 @@ def test_splits_that_cannot_be_compared_are_refused_before_the_fit() -> None:
         audit(these, against=texts, quiet=True)
     with pytest.raises(InputError, match="must be embedded data"):
         audit(these, against=3, quiet=True)
+
+
+def test_tables_with_other_categories_are_refused_by_name() -> None:
+    pandas = pytest.importorskip("pandas")
+
+    def table(*colours: str) -> object:
+        size = [float(i % 7) for i in range(40)]
+        rows = {"size": size, "colour": colours * 20, "label": ["a", "b"] * 20}
+        return pandas.DataFrame(rows)
+
+    with pytest.raises(
+        InputError, match="audited has 'colour=green'; only the other has 'colour=red'"
+    ):
+        audit(table("blue", "green"), against=table("blue", "red"), quiet=True)
+    made = audit(table("blue", "red"), against=table("blue", "red"), quiet=True)
+    assert made.findings is not None
+    assert made.findings.counts()["in_other_split"] == 40
+
+
+def test_with_very_many_examples_what_is_not_looked_for_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, labels = clusters(5, 200)
+    assert not audit(embeddings=x, labels=labels, quiet=True).summary["notes"]
+    monkeypatch.setattr(api, "MOST", 100)
+    made = audit(embeddings=x, labels=labels, quiet=True)
+    assert made.summary["notes"][0].startswith("beyond 100 examples only rare classes")
+    assert made.findings is not None
+    assert list(made.findings.counts()) == ["in_rare_classes"]
 
 
 def test_predictions_alone_tell_of_rare_classes_only() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from bayesmooth.audit.encoders import Encoder
-from bayesmooth.audit.evidence import SAMPLE, Evidence, check_labels
-from bayesmooth.audit.findings import Findings, check_other_split, find
+from bayesmooth.audit.evidence import Evidence, check_labels
+from bayesmooth.audit.findings import MOST, Findings, check_other_split, find
 from bayesmooth.audit.inputs import Columns, open_source
 from bayesmooth.audit.scores import (
     EVEN,
@@ -26,6 +26,7 @@ from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
 WAYS = ("none", "loo", "folds")
+TOO_MANY = "no near duplicates, no outliers, no leaks between splits"
 
 
 def audit(
@@ -116,10 +117,14 @@ def audit(
     names = tuple(class_names or map(str, range(evidence.probabilities.shape[1])))
     if subject.examples is not None:
         names = subject.examples.class_names
-    rows = embeddings_of(subject) if len(evidence.labels) <= SAMPLE else None  # more may not fit
+    few = len(evidence.labels) <= MOST  # more may not fit
+    rows = embeddings_of(subject) if few else None
     found = find(evidence.labels, len(names), rows, other, evidence.neighbours, quiet=quiet)
     seconds = time.perf_counter() - start
-    return tabulate(evidence, names, subject.examples, score, seconds, found)
+    notes = (
+        () if few else (f"beyond {MOST:,} examples only rare classes are looked for: {TOO_MANY}",)
+    )
+    return tabulate(evidence, names, subject.examples, score, seconds, found, notes)
 
 
 def tabulate(
@@ -129,8 +134,9 @@ def tabulate(
     score: str,
     seconds: float,
     findings: Findings | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Audit:
-    """The evidence as a ranked table."""
+    """The evidence as a ranked table; `notes` are said beside those of the examples."""
     check_labels(evidence.labels, class_names)
     if evidence.probabilities.shape[1] != len(class_names):
         raise InputError(
@@ -152,7 +158,7 @@ def tabulate(
         "noise_rate_interval": [rate.low, rate.high],
         "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
-        "notes": list(examples.notes) if examples is not None else [],
+        "notes": [*(examples.notes if examples is not None else ()), *notes],
         **evidence.facts,
     }
     return Audit(

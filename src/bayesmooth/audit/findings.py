@@ -6,7 +6,7 @@ Distances are those between embeddings of length one: 0 for the same direction, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -160,6 +160,9 @@ def check_other_split(other: Any, examples: Examples | None) -> Examples:
         raise InputError(
             "against: must be embedded data, and so must what is audited: a file, a table, an Examples"
         )
+    tables = bool(examples.mean and other.mean and examples.columns and other.columns)
+    if tables and other.columns != examples.columns:
+        _refuse_columns(other, examples)
     if other.input_shape != examples.input_shape:
         raise InputError(
             f"against: {other.name} has rows of shape {list(other.input_shape)}, {examples.name} of "
@@ -171,6 +174,20 @@ def check_other_split(other: Any, examples: Examples | None) -> Examples:
             "(--encoder), or pip install 'bayesmooth[embed]'"
         )
     return replace(other, mean=examples.mean, std=examples.std)
+
+
+def _refuse_columns(other: Examples, examples: Examples) -> NoReturn:
+    """Say which columns, or categories in them, only one of two tables has."""
+    here, there = examples.columns, other.columns
+    only = {
+        "what is audited": [column for column in here if column not in there],
+        "the other": [column for column in there if column not in here],
+    }
+    parts = [f"only {table} has {', '.join(map(repr, c))}" for table, c in only.items() if c]
+    raise InputError(
+        f"against: {other.name}: its columns (column=category for a category) differ: "
+        f"{'; '.join(parts) or 'they stand in another order'}; name those that are alike with features (--features)"
+    )
 
 
 def distances(similarity: Array) -> Array:

@@ -286,7 +286,13 @@ def _from_frame(
         learned = features_of(kept, where, columns.features, taken, known.class_names, fill=True)
         notes.extend(learned.notes)
         if learned.names:
-            known = replace(known, inputs=learned.rows, mean=learned.mean, std=learned.std)
+            known = replace(
+                known,
+                inputs=learned.rows,
+                mean=learned.mean,
+                std=learned.std,
+                columns=learned.names,
+            )
             notes.extend(_unread(known, learned.names, (*PICTURES, "id", key)))
         elif pictures is None:
             known, column = _longest_text(known, where)

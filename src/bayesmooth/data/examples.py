@@ -57,7 +57,8 @@ class Examples:
     uint8 to [0, 1] and applies `mean` and `std`, one number per channel or column. `ids` name the examples
     across subsets (default: positions); `meta` holds columns of text to show beside them, `pictures` what to
     show where the inputs are embeddings, `predicted` the class probabilities that somebody's model gave,
-    `notes` what the loader left out or assumed.
+    `columns` how the columns of a table are called that the inputs come from, `notes` what the loader left out or
+    assumed.
 
     >>> Examples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("cat", "dog"), name="pets")
     Examples(pets: 3 × float32[2], 2 classes)
@@ -74,6 +75,7 @@ class Examples:
     meta: dict[str, list[str]] = field(default_factory=dict)
     pictures: Inputs | None = None
     predicted: Tensor | None = None
+    columns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

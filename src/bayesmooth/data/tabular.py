@@ -61,7 +61,9 @@ def table(
     pictures = pictures_of(rows, file.parent, SHOWN if learned.names else size)
     if learned.names:
         mean, std = (learned.mean, learned.std) if standardize else (None, None)
-        known = replace(known, inputs=learned.rows, mean=mean, std=std, pictures=pictures)
+        known = replace(
+            known, inputs=learned.rows, mean=mean, std=std, pictures=pictures, columns=learned.names
+        )
     elif pictures is not None:
         known = replace(known, inputs=pictures)
     else:
