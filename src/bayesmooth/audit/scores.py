@@ -45,8 +45,7 @@ def log_odds(evidence: Evidence) -> Tensor:
 def root_margin(evidence: Evidence) -> Tensor:
     """√max_{k≠y} p_k − √p_y, −1 … 1, half-way between margin and log-odds: above 0 it prefers another class.
 
-    The default. The margin is best where labels move to one similar class, the log-odds where they move
-    anywhere; this is near the better of the two on both, and best on average (docs/audit.md).
+    The default: the best on average, with the log-odds, and it stays within bounds (docs/audit.md).
     """
     rival = _rival(evidence.probabilities, evidence.labels)
     return rival.clamp_min(0).sqrt() - _own(evidence).clamp_min(0).sqrt()
