@@ -12,6 +12,7 @@ before) is not measured again.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ NOISE: dict[str, dict[str, Any]] = {
     "pairflip": {"rate": 0.2},
     "data_dependent": {"kappa": 0.1},
 }
+OURS = ("bayesmooth", "bayesmooth, one IVON run")
 PIXEL_ROWS = 2_500
 Job = Callable[[], Any]
 
@@ -104,17 +106,19 @@ def known_errors(examples: Examples) -> Tensor:
     return wrong
 
 
-def read_known(path: str | Path) -> dict[str, dict[str, Row]]:
-    """The rows of the other methods, by the line that describes their data, as `main` printed them."""
+def read_known() -> dict[str, dict[str, Row]]:
+    """The rows of the other methods in the file that BAYESMOOTH_KNOWN names, by the line above each table."""
+    path = os.environ.get("BAYESMOOTH_KNOWN")
     known: dict[str, dict[str, Row]] = {}
-    rows: dict[str, Row] = {}
-    for line in Path(path).read_text().splitlines():
-        if line.startswith("Examples("):
-            rows = known.setdefault(line, {})
-        name, numbers = line[:24].strip(), line[24:].split()
-        if name in COMPETITORS and len(numbers) == 4:
-            rows[name] = Row(name, *map(float, numbers))
-    return known
+    above = ""
+    for line in Path(path).read_text().splitlines() if path else ():
+        if line.startswith("method "):
+            rows = known[above] = {}
+        elif found := re.fullmatch(r"(.+?)  +([\d. ]+)", line):
+            ap, area, precision, *_, seconds = map(float, found[2].split())
+            rows[found[1]] = Row(found[1], ap, area, precision, seconds)
+        above = line
+    return {line: {n: r for n, r in rows.items() if n not in OURS} for line, rows in known.items()}
 
 
 def print_rows(rows: Iterator[Row]) -> list[Row]:
@@ -204,8 +208,7 @@ def print_scores(examples: Examples) -> None:
 def main(quick: bool = False) -> None:
     """All of it."""
     torch.set_num_threads(1)
-    path = os.environ.get("BAYESMOOTH_KNOWN")
-    known, table = read_known(path) if path else {}, {}
+    known, table = read_known(), {}
     for examples in data_sets(quick):
         print(f"\n{examples}")
         rows = benchmark(examples, known=known.get(str(examples)), quiet=True)

@@ -17,11 +17,16 @@ def digits() -> Examples:
 
 
 def test_every_method_finds_most_of_the_errors_and_need_not_be_measured_twice(
-    digits: Examples, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    digits: Examples,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = print_rows(benchmark(digits, quiet=True))
     (tmp_path / "known.txt").write_text(f"{digits}\n{capsys.readouterr().out}")
-    known = read_known(tmp_path / "known.txt")[str(digits)]
+    assert read_known() == {}
+    monkeypatch.setenv("BAYESMOOTH_KNOWN", str(tmp_path / "known.txt"))
+    known = read_known()[str(digits)]
     assert set(known) == {row.method for row in rows[1:]}
     again = print_rows(benchmark(digits, known=known, quiet=True))
     assert again[1:] == list(known.values())
