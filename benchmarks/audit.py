@@ -110,10 +110,13 @@ def read_known() -> dict[str, dict[str, Row]]:
     """The rows of the other methods in the file that BAYESMOOTH_KNOWN names, by the line above each table."""
     path = os.environ.get("BAYESMOOTH_KNOWN")
     known: dict[str, dict[str, Row]] = {}
+    rows: dict[str, Row] = {}
     above = ""
     for line in Path(path).read_text().splitlines() if path else ():
         if line.startswith("method "):
             rows = known[above] = {}
+        elif not line:  # the table is over
+            rows = {}
         elif found := re.fullmatch(r"(.+?)  +([\d. ]+)", line):
             ap, area, precision, *_, seconds = map(float, found[2].split())
             rows[found[1]] = Row(found[1], ap, area, precision, seconds)
