@@ -157,12 +157,17 @@ def data_sets(quick: bool) -> Iterator[Examples]:
             yield from corrupted(load(name, "train").subset(torch.arange(PIXEL_ROWS)), *NOISE)
     if path := os.environ.get("BAYESMOOTH_EMBEDDINGS"):
         yield from human(path)
-    for path in filter(None, os.environ.get("BAYESMOOTH_TABLES", "").split(os.pathsep)):
-        examples = load("embeddings", "train", path=os.path.abspath(path))
+    for examples in embedded():
         if examples.clean_labels is not None:
             yield examples
         else:
             yield from corrupted(examples, "symmetric", "pairflip")
+
+
+def embedded() -> Iterator[Examples]:
+    """The tables that BAYESMOOTH_TABLES names."""
+    for path in filter(None, os.environ.get("BAYESMOOTH_TABLES", "").split(os.pathsep)):
+        yield load("embeddings", "train", path=os.path.abspath(path))
 
 
 def corrupted(examples: Examples, *kinds: str) -> Iterator[Examples]:

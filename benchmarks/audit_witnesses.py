@@ -6,7 +6,9 @@ Average precision on the data of `benchmarks audit`. All witnesses are weighed a
 labels that they have not seen, then half of the way to equal weights.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -24,12 +26,13 @@ from bayesmooth.audit.evidence import (
 )
 from bayesmooth.audit.scores import root_margin
 from bayesmooth.audit.transitions import learn_transitions, predict_true_classes
-from bayesmooth.data import Examples
+from bayesmooth.data import Examples, corrupt
 from bayesmooth.metrics import average_precision
 from bayesmooth.theory.moments import likely_softmax_mean
-from benchmarks.audit import data_sets, known_errors
+from benchmarks.audit import data_sets, embedded, known_errors
 
 METHODS = ("two witnesses", "+ AUM", "+ standardised", "transitions", "all")
+AGAIN = (("symmetric", 0.05), ("symmetric", 0.4), ("pairflip", 0.05), ("pairflip", 0.2))
 STEPS = 20  # of a weight from 0 to 1
 SHARPNESS = torch.logspace(-2, 1.5, 30)
 Witness = tuple[Tensor, Tensor]
@@ -100,34 +103,71 @@ def combine(witnesses: Sequence[Witness], labels: Tensor) -> Witness:
     return seen, unseen
 
 
-def average_precisions(examples: Examples) -> list[float]:
-    """Of each of `METHODS`."""
-    rows = examples.batch(torch.arange(len(examples))).flatten(1)
-    labels, classes, wrong = examples.labels, examples.num_classes, known_errors(examples)
-    both = Witnesses.of(rows, labels, examples, quiet=True)
-    seen, _, unseen = both._posterior(rows, labels)
+def find_errors(witnesses: Sequence[Witness], examples: Examples, turned: bool) -> float:
+    """Average precision of what the witnesses say together, taken back to true classes if `turned`."""
+    labels = examples.labels
+    seen, unseen = combine(witnesses, labels)
+    if turned:
+        seen = predict_true_classes(seen, learn_transitions(unseen, labels))
+    return average_precision(root_margin(Evidence(labels, seen, None, "")), known_errors(examples))
+
+
+def two_witnesses(rows: Tensor, examples: Examples) -> list[Witness]:
+    """Those of the audit."""
+    both = Witnesses.of(rows, examples.labels, examples, quiet=True)
+    seen, _, unseen = both._posterior(rows, examples.labels)
     votes = both._votes(both._neighbours(rows, torch.arange(len(rows))), both.temperature)
-    two = [(seen, unseen), (votes, votes)]
-    dynamics = training_dynamics(rows, labels, classes)
-    second = second_regression(rows, labels, classes)
-    out = []
-    for witnesses, turned in (
-        (two, False), ([*two, dynamics], False), ([*two, second], False), (two, True), ([*two, dynamics, second], True),
-    ):  # fmt: skip
-        seen, unseen = combine(witnesses, labels)
-        if turned:
-            seen = predict_true_classes(seen, learn_transitions(unseen, labels))
-        out.append(average_precision(root_margin(Evidence(labels, seen, None, "")), wrong))
-    return out
+    return [(seen, unseen), (votes, votes)]
+
+
+def try_all(examples: Examples) -> list[float]:
+    """Average precision of each of `METHODS`."""
+    rows = examples.batch(torch.arange(len(examples))).flatten(1)
+    two = two_witnesses(rows, examples)
+    dynamics = training_dynamics(rows, examples.labels, examples.num_classes)
+    second = second_regression(rows, examples.labels, examples.num_classes)
+    return [
+        find_errors(two, examples, turned=False),
+        find_errors([*two, dynamics], examples, turned=False),
+        find_errors([*two, second], examples, turned=False),
+        find_errors(two, examples, turned=True),
+        find_errors([*two, dynamics, second], examples, turned=True),
+    ]
+
+
+def try_transitions(examples: Examples) -> list[float]:
+    """Average precision without the transitions and with them."""
+    two = two_witnesses(examples.batch(torch.arange(len(examples))).flatten(1), examples)
+    return [find_errors(two, examples, turned=turned) for turned in (False, True)]
+
+
+def drawn_again() -> Iterator[Examples]:
+    """The tables that are clean, with other labels wrong than above, and other shares of them."""
+    for examples in embedded():
+        if examples.clean_labels is None:
+            for seed, (kind, rate) in enumerate(AGAIN, 1):
+                noisy, _ = corrupt(examples, kind, seed=seed, rate=rate)
+                yield replace(noisy, name=f"{examples.name}, {kind}, {rate:.0%}")
+
+
+def print_table(
+    methods: Sequence[str],
+    sets: Iterable[Examples],
+    measure: Callable[[Examples], list[float]],
+) -> None:
+    """A line for each data set, and the mean."""
+    print(f"\n{'average precision':40}", *(f"{name:>15}" for name in methods))
+    found = []
+    for examples in sets:
+        found.append(measure(examples))
+        print(f"{examples.name:40}", *(f"{ap:15.3f}" for ap in found[-1]), flush=True)
+    means = torch.tensor(found).mean(0).tolist()
+    print(f"{f'mean of {len(found)}':40}", *(f"{mean:15.3f}" for mean in means), flush=True)
 
 
 def main(quick: bool = False) -> None:
-    """Print a line for each data set, and the mean."""
+    """All of them on the data of the audit's table; what is kept, on labels that were drawn again."""
     torch.set_num_threads(1)
-    print(f"\n{'average precision':40}", *(f"{name:>15}" for name in METHODS))
-    found = []
-    for examples in data_sets(quick):
-        found.append(average_precisions(examples))
-        print(f"{examples.name:40}", *(f"{ap:15.3f}" for ap in found[-1]), flush=True)
-    means = torch.tensor(found).mean(0).tolist()
-    print(f"{f'mean of {len(found)}':40}", *(f"{mean:15.3f}" for mean in means))
+    print_table(METHODS, data_sets(quick), try_all)
+    if not quick and "BAYESMOOTH_TABLES" in os.environ:
+        print_table(("two witnesses", "transitions"), drawn_again(), try_transitions)

@@ -48,6 +48,19 @@ def test_unsure_predictions_teach_nothing() -> None:
     assert float(learn_transitions(predicted, labels).diagonal().min()) > 0.99
 
 
+def test_a_model_that_is_never_sure_finds_no_habit_in_its_own_errors() -> None:
+    true = torch.arange(900) % 30
+    guess = torch.where(torch.arange(900) % 4 == 0, (true + 1) % 30, true)
+
+    def habit(lead: float) -> float:
+        predicted = torch.full((900, 30), (1 - lead) / 30)
+        predicted[torch.arange(900), guess] += lead
+        found = learn_transitions(predicted, true).fill_diagonal_(0)
+        return float(found[(torch.arange(30) + 1) % 30, torch.arange(30)].median())
+
+    assert habit(0.05) < 0.5 * habit(0.9)
+
+
 def test_a_prediction_of_given_labels_is_taken_back_to_the_true_classes() -> None:
     matrix = torch.from_numpy(pairflip(K, rate=0.3)).float()
     true = torch.distributions.Dirichlet(torch.full((K,), 0.2)).sample((200,))

@@ -36,7 +36,8 @@ def most_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
 def learn_transitions(predicted: Tensor, labels: Tensor) -> Tensor:
     """T (K, K) from predictions (N, K) that have not seen the labels.
 
-    The most confident predictions are taken for the true classes. A class has its own noise rate, drawn to that of all
+    The most confident predictions are taken for the true classes, each as far as it is ahead of the second best class:
+    where even these are unsure, labels that differ may be the model's own errors. A class has its own noise rate, drawn to that of all
     classes. Where its wrong labels go is drawn to "anywhere", as much as makes the counts likeliest if every class
     draws its own from one Dirichlet distribution.
 
@@ -45,13 +46,13 @@ def learn_transitions(predicted: Tensor, labels: Tensor) -> Tensor:
             [0., 1.]])
     """
     classes = predicted.shape[1]
-    best, best_class = predicted.max(1)
+    (best, second), (best_class, _) = (part.unbind(1) for part in predicted.topk(2, dim=1))
     sure = most_confident(best, best_class, SURE)
-    counts = torch.bincount(best_class[sure] * classes + labels[sure], minlength=classes**2)
-    counts = counts.reshape(classes, classes).float()
+    pair, lead = best_class[sure] * classes + labels[sure], (best - second)[sure]
+    counts = torch.bincount(pair, lead, classes**2).reshape(classes, classes)
     wrong = counts.clone().fill_diagonal_(0)
     seen, slipped = counts.sum(1), wrong.sum(1)
-    rate = (slipped + PRIOR_ROWS * slipped.sum() / seen.sum()) / (seen + PRIOR_ROWS)
+    rate = (slipped + PRIOR_ROWS * slipped.sum() / seen.sum().clamp_min(1e-9)) / (seen + PRIOR_ROWS)
     even = _concentration(wrong)
     where = (wrong + even / (classes - 1)) / (slipped + even)[:, None]
     return (rate[:, None] * where).fill_diagonal_(0) + torch.diag(1 - rate)
