@@ -50,7 +50,7 @@ def test_unsure_predictions_teach_nothing() -> None:
 
 def test_a_model_that_is_never_sure_finds_no_habit_in_its_own_errors() -> None:
     true = torch.arange(900) % 30
-    guess = torch.where(torch.arange(900) % 4 == 0, (true + 1) % 30, true)
+    guess = torch.where(torch.arange(900) // 30 % 4 == 0, (true + 1) % 30, true)
 
     def habit(lead: float) -> float:
         predicted = torch.full((900, 30), (1 - lead) / 30)

@@ -37,9 +37,9 @@ def learn_transitions(predicted: Tensor, labels: Tensor) -> Tensor:
     """T (K, K) from predictions (N, K) that have not seen the labels.
 
     The most confident predictions are taken for the true classes, each as far as it is ahead of the second best class:
-    where even these are unsure, labels that differ may be the model's own errors. A class has its own noise rate, drawn to that of all
-    classes. Where its wrong labels go is drawn to "anywhere", as much as makes the counts likeliest if every class
-    draws its own from one Dirichlet distribution.
+    where even these are unsure, labels that differ may be the model's own errors. A class has its own noise rate,
+    drawn to that of all classes. Where its wrong labels go is drawn to "anywhere", as much as makes the counts
+    likeliest if every class draws its own from one Dirichlet distribution.
 
     >>> learn_transitions(torch.eye(2).repeat(50, 1), torch.arange(100) % 2)
     tensor([[1., 0.],
