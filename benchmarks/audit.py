@@ -117,7 +117,7 @@ def read_known() -> dict[str, dict[str, Row]]:
             rows = known[above] = {}
         elif not line:  # the table is over
             rows = {}
-        elif found := re.fullmatch(r"(.+?)  +([\d. ]+)", line):
+        elif found := re.fullmatch(r"(.+?)  +([\d.]+(?: +[\d.]+){3,})", line):
             ap, area, precision, *_, seconds = map(float, found[2].split())
             rows[found[1]] = Row(found[1], ap, area, precision, seconds)
         above = line
