@@ -168,6 +168,31 @@ def test_gradscaler_gives_the_unscaled_trajectory_also_over_skipped_steps(
     assert b.state[scaled[0].weight]["step"] == 5
 
 
+def test_a_closure_is_refused_where_gradscaler_would_not_see_its_gradients(task):
+    plain, scaled = task.net(), task.net()
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (plain, scaled))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+    def closure():
+        b.zero_grad()
+        loss = F.cross_entropy(scaled(task.x), task.y)
+        scaler.scale(loss).backward()
+        return loss
+
+    def step_in_a_context():
+        with b.sampled_params(train=True):
+            closure()
+        scaler.step(b)
+        scaler.update()
+
+    step_in_a_context()
+    with pytest.raises(InputError, match=r"with a GradScaler.*then call scaler\.step\(optimizer\)"):
+        scaler.step(b, closure)
+    step_in_a_context()
+    train(task, a, plain, 2)
+    assert torch.allclose(weights_of(plain), weights_of(scaled), rtol=0, atol=2e-6)
+
+
 def test_the_clipped_gradient_is_the_one_used(task):
     after, inside = task.net(), task.net()
     a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (after, inside))

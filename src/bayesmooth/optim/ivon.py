@@ -379,6 +379,7 @@ class IVON(Optimizer):
 
     def _sampled_loss(self, closure: Callable[[], Any]) -> Any:
         """Mean loss over the samples. The last one stays in the parameters: the update reads it there."""
+        self._refuse_a_scaler()
         count, inside = self.param_groups[0]["mc_samples"], bool(self._sampled)
         if inside and (count > 1 or self._sampled is not self._samples.weights):
             raise InputError(
@@ -426,6 +427,15 @@ class IVON(Optimizer):
         if self._sampled:
             raise InputError(
                 f"{call} inside a sampling context: the weights are a sample there, not the mean; call it outside"
+            )
+
+    def _refuse_a_scaler(self) -> None:
+        """It looks for overflows before a closure has made the gradients."""
+        if hasattr(self, "found_inf"):
+            del self.found_inf, self.grad_scale  # else it would multiply its next scale by this one
+            raise InputError(
+                "step(closure) with a GradScaler: it checks the gradients before the closure computes them; compute "
+                "them inside `with optimizer.sampled_params(train=True):`, then call scaler.step(optimizer)"
             )
 
     def _refuse_gradients_at_the_mean(self) -> None:
