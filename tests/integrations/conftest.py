@@ -1,6 +1,10 @@
 """A small task, and IVON on it by hand: what every framework must come to as well."""
 
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +13,7 @@ from torch import nn
 
 from bayesmooth import IVON
 
+SCRIPT = Path(__file__).with_name("two_processes.py")
 SETTINGS = {"lr": 0.3, "ess": 40, "beta2": 0.9, "seed": 3}
 
 
@@ -18,17 +23,28 @@ def make_net(seed=0):
         return nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 3))
 
 
+def make_data():
+    x = torch.randn(40, 5, generator=torch.Generator().manual_seed(1))
+    return x, (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
+
+
 def assert_same(one, other, atol=1e-6):
     for p, q in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(p, q, atol=atol, rtol=0)
 
 
+def distance(one, other):
+    """Of the weights of two networks, relative to those of the second."""
+    a, b = (nn.utils.parameters_to_vector(net.parameters()).detach() for net in (one, other))
+    return float((a - b).norm() / b.norm())
+
+
 @pytest.fixture
 def task():
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(40, 5, generator=generator)
-    y = (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
-    return SimpleNamespace(x=x, y=y, net=make_net, settings=SETTINGS, assert_same=assert_same)
+    x, y = make_data()
+    return SimpleNamespace(
+        x=x, y=y, net=make_net, settings=SETTINGS, assert_same=assert_same, distance=distance
+    )
 
 
 @pytest.fixture
@@ -59,3 +75,35 @@ def by_hand(task):
         return model
 
     return train
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory):
+    """Run `two_processes.py`; what each rank ends with, weights and figures, by the script's function."""
+
+    def run(framework, starts):
+        place = tmp_path_factory.mktemp(framework)
+        running = [
+            subprocess.Popen(
+                [sys.executable, str(SCRIPT), framework, str(place / "out")],
+                env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
+                cwd=place,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            for variables in starts
+        ]
+        try:
+            errors = [process.communicate(timeout=200)[1].decode() for process in running]
+        finally:
+            for process in running:
+                process.kill()
+        assert not any(process.returncode for process in running), "\n".join(errors)
+        found = {}
+        for path in sorted(place.glob("out.*.[01]")):
+            found.setdefault(path.name.split(".")[1], []).append(
+                torch.load(path, weights_only=True)
+            )
+        return found
+
+    return run

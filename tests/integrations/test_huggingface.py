@@ -77,13 +77,52 @@ def test_micro_batches_share_a_sample_and_are_clipped_together(task, trainer, by
     task.assert_same(trained.model.net, by_hand(steps, clip=0.05), atol=1e-5)
 
 
-def test_bf16_stays_near_the_plain_loop(task, trainer, by_hand):
-    trained = trainer(num_train_epochs=2, bf16=True)
+def test_bf16_stays_near_the_plain_loop_and_is_evaluated_as_trained(task, trainer, by_hand):
+    trained, dtypes = trainer(IVONCallback(samples=2), num_train_epochs=2, bf16=True), []
+    trained.model.net.register_forward_hook(lambda *given: dtypes.append(given[-1].dtype))
     trained.train()
     plain = by_hand([[part] for part in parts(task) * 2])
-    for p, q in zip(trained.model.net.parameters(), plain.parameters(), strict=True):
-        assert p.dtype == torch.float32
-        assert float((p - q).detach().norm() / q.detach().norm()) < 0.1
+    assert {p.dtype for p in trained.model.parameters()} == {torch.float32}
+    assert task.distance(trained.model.net, plain) < 0.02
+    before = len(dtypes)
+    trained.evaluate()
+    assert len(dtypes) > before
+    assert set(dtypes) == {torch.bfloat16}
+
+
+class Overflows(Classifier):
+    """As with float16: the gradients of the second batch are infinite."""
+
+    calls = 0
+
+    def forward(self, x, labels=None):
+        output = super().forward(x, labels)
+        self.calls += self.training
+        if self.calls == 2:
+            output.loss = output.loss * float("inf")
+        return output
+
+
+def as_on_a_gpu(accelerator):
+    """There fp16 makes a GradScaler; on the CPU Accelerate ignores fp16, and trains in float32."""
+    assert accelerator.mixed_precision == "fp16"
+    assert accelerator.scaler is None
+    accelerator.native_amp = True
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_fp16_stays_near_the_plain_loop_without_the_steps_that_overflow(
+    task, trainer, by_hand, clip
+):
+    model = Overflows(task.net())
+    trained = trainer(model=model, num_train_epochs=2, max_grad_norm=clip, fp16=True)
+    as_on_a_gpu(trained.accelerator)
+    trained.train()
+    assert trained.accelerator.scaler.get_scale() == 512.0
+    steps = [[part] for part in parts(task) * 2]
+    assert task.distance(model.net, by_hand(steps[:1] + steps[2:], clip=clip)) < 0.005
+    assert task.distance(model.net, by_hand(steps, clip=clip)) > 0.02
 
 
 def test_a_resumed_run_ends_where_the_whole_one_does(task, trainer, tmp_path):
@@ -141,10 +180,14 @@ def test_what_does_not_fit_is_refused(task, trainer):
         trainer(model=model, optimizer=several).train()
 
 
-def prepared(task, accumulate=1):
+def prepared(task, accumulate=1, **settings):
     accelerate.state.AcceleratorState._reset_state(True)
     accelerate.state.GradientState._reset_state()
-    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
+    accelerator = accelerate.Accelerator(
+        cpu=True, gradient_accumulation_steps=accumulate, **settings
+    )
+    if settings.get("mixed_precision") == "fp16":
+        as_on_a_gpu(accelerator)
     model = task.net()
     optimizer = IVON(model.parameters(), **task.settings)
     loader = DataLoader(TensorDataset(task.x, task.y), batch_size=10)
@@ -169,17 +212,45 @@ def test_accelerate_with_a_closure(task, by_hand):
     task.assert_same(model, by_hand([[part] for part in parts(task)]))
 
 
-def test_accelerate_accumulates_in_contexts(task, by_hand):
-    accelerator, model, optimizer, loader = prepared(task, accumulate=2)
-    for x, y in loader:
+def epoch_in_contexts(accelerator, model, optimizer, loader, overflow=()):
+    for number, (x, y) in enumerate(loader):
         with accelerator.accumulate(model):
             with optimizer.optimizer.sampled_params(train=True, fresh=False):
-                accelerator.backward(nn.functional.cross_entropy(model(x), y))
+                loss = nn.functional.cross_entropy(model(x).float(), y)
+                accelerator.backward(loss * (float("inf") if number in overflow else 1.0))
             if accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), 0.05)
             optimizer.step()
             optimizer.zero_grad()
+
+
+def test_accelerate_accumulates_in_contexts(task, by_hand):
+    accelerator, model, optimizer, loader = prepared(task, accumulate=2)
+    epoch_in_contexts(accelerator, model, optimizer, loader)
     task.assert_same(model, by_hand([parts(task)[:2], parts(task)[2:]], clip=0.05), atol=1e-5)
+
+
+def test_accelerate_in_bf16_stays_near_the_plain_loop(task, by_hand):
+    accelerator, model, optimizer, loader = prepared(task, mixed_precision="bf16")
+    dtypes = set()
+    model[0].register_forward_hook(lambda *given: dtypes.add(given[-1].dtype))
+    epoch(accelerator, model, optimizer, loader)
+    assert dtypes == {torch.bfloat16}
+    plain = by_hand([[part] for part in parts(task)])
+    assert task.distance(model, plain) < 0.02
+
+
+def test_accelerate_in_fp16_needs_contexts(task, by_hand):
+    made = prepared(task, accumulate=2, mixed_precision="fp16")
+    epoch_in_contexts(*made, overflow=[1])
+    epoch_in_contexts(*made)
+    accelerator, model, optimizer, loader = made
+    assert accelerator.scaler.get_scale() == 512.0
+    halves = [parts(task)[:2], parts(task)[2:]]
+    assert task.distance(model, by_hand([halves[1], *halves], clip=0.05)) < 0.002
+    assert task.distance(model, by_hand([*halves, *halves], clip=0.05)) > 0.01
+    with pytest.raises(InputError, match="with a GradScaler"):
+        epoch(accelerator, model, optimizer, [*loader][-1:])
 
 
 def test_accelerate_saves_and_loads_its_state(task, tmp_path):
@@ -191,3 +262,34 @@ def test_accelerate_saves_and_loads_its_state(task, tmp_path):
     accelerator.load_state(str(tmp_path))
     epoch(accelerator, model, optimizer, loader)
     task.assert_same(model, whole, atol=0)
+
+
+@pytest.fixture(scope="module")
+def ranks(two_processes):
+    return two_processes("huggingface", [environment(rank) for rank in (0, 1)])
+
+
+def environment(rank):
+    """What torchrun tells its processes."""
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+
+
+def test_two_processes_of_trainer_are_one_on_the_joined_batch(task, ranks, by_hand):
+    # batches go to the processes in turn, and two of each make a step
+    alone = by_hand([parts(task)] * 3, clip=0.05)
+    for weights, _ in ranks["in_trainer"]:
+        torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)
+
+
+def test_two_processes_evaluate_every_row_once(task, ranks):
+    for _, figures in ranks["in_trainer"]:
+        nll = nn.functional.nll_loss(figures["predicted"].log(), task.y)
+        assert figures["eval_averaged_nll"] == pytest.approx(float(nll), rel=1e-5)
+        right = (figures["predicted"].argmax(1) == task.y).float().mean()
+        assert figures["eval_averaged_accuracy"] == pytest.approx(float(right))
+
+
+def test_two_processes_of_accelerate_are_one_on_the_joined_batch(task, ranks, by_hand):
+    alone = by_hand([parts(task)[:2], parts(task)[2:]] * 3, mc_samples=2)
+    for weights, _ in ranks["in_accelerate"]:
+        torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)

@@ -1,10 +1,5 @@
 """Lightning comes to the weights of a plain loop: accumulation, clipping, bf16, checkpoints, two processes."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -17,7 +12,6 @@ lightning = pytest.importorskip("lightning", reason="lightning is an extra")
 from bayesmooth.integrations.lightning import PosteriorCallback  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("quiet")
-SCRIPT = Path(__file__).with_name("two_processes.py")
 
 
 class Module(lightning.LightningModule):
@@ -157,22 +151,12 @@ def test_an_exception_leaves_the_mean(task, fit):
     task.assert_same(module.net, task.net(), atol=0)
 
 
-def test_two_processes_are_one_on_the_joined_batch(task, by_hand, tmp_path):
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path / "out")],
-        env=environment,
-        cwd=tmp_path,
-        check=True,
-        timeout=200,
-        capture_output=True,
-    )
+def test_two_processes_are_one_on_the_joined_batch(task, by_hand, two_processes):
     # the sampler deals out the rows in turn, and two batches of each process make a step
     dealt = [(task.x[rank::2].split(10), task.y[rank::2].split(10)) for rank in (0, 1)]
     step = [(x, y) for xs, ys in dealt for x, y in zip(xs, ys, strict=True)]
     alone = by_hand([step] * 3)
-    for rank in (0, 1):
-        weights, metrics = torch.load(tmp_path / f"out.{rank}", weights_only=True)
-        for found, expected in zip(weights, alone.parameters(), strict=True):
-            torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=0)
-        assert metrics["val_nll_averaged"] > 0
+    for weights, figures in two_processes("lightning", [{}])["in_lightning"]:
+        torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)
+        nll = nn.functional.nll_loss(figures["predicted"].log(), task.y)
+        assert float(figures["val_nll_averaged"]) == pytest.approx(float(nll), rel=1e-5)

@@ -1,51 +1,52 @@
-"""Trains in Lightning with DDP on two processes: `python two_processes.py OUT`."""
+"""Trains with DDP on two processes, which the test starts: `python two_processes.py FRAMEWORK OUT`."""
 
+import os
 import sys
 import warnings
+from datetime import timedelta
 
-import lightning
 import torch
+import torch.distributed as dist
+from conftest import SETTINGS, make_data, make_net  # of this folder, where the script lies
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bayesmooth import IVON
-from bayesmooth.integrations.lightning import PosteriorCallback
 
-SETTINGS = {"lr": 0.3, "ess": 40, "beta2": 0.9}
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 3))
+RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def data():
-    x = torch.randn(40, 5, generator=torch.Generator().manual_seed(1))
-    return x, (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
+def make_ivon(model, **settings):
+    """Ranks that disagree on the seed must come to agree."""
+    return IVON(model.parameters(), **SETTINGS | {"seed": SETTINGS["seed"] + 100 * RANK} | settings)
 
 
-class Module(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.net = network()
-
-    def forward(self, x):
-        return self.net(x)
-
-    def training_step(self, batch, _):
-        return nn.functional.cross_entropy(self(batch[0]), batch[1])
-
-    def validation_step(self, batch, _):
-        pass
-
-    def configure_optimizers(self):
-        # ranks that disagree must come to agree
-        return IVON(self.parameters(), **SETTINGS, seed=3 + 100 * self.global_rank)
+def make_loader():
+    return DataLoader(TensorDataset(*make_data()), batch_size=10)
 
 
-def main(out):
-    warnings.simplefilter("ignore")
-    loader = DataLoader(TensorDataset(*data()), batch_size=10, shuffle=False)
+def in_lightning(out):
+    import lightning
+
+    from bayesmooth.integrations.lightning import PosteriorCallback
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = make_net()
+
+        def forward(self, x):
+            return self.net(x)
+
+        def training_step(self, batch, _):
+            return nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+        def validation_step(self, batch, _):
+            pass
+
+        def configure_optimizers(self):
+            return make_ivon(self)
+
     module = Module()
     trainer = lightning.Trainer(
         max_epochs=3,
@@ -59,10 +60,87 @@ def main(out):
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(module, loader, loader)
-    weights = [p.detach().clone() for p in module.parameters()]
-    torch.save((weights, dict(trainer.callback_metrics)), f"{out}.{trainer.global_rank}")
+    trainer.fit(module, make_loader(), make_loader())
+    predicted = trainer.optimizers[0].posterior(module).predict(module, make_data()[0], 4)
+    return module.net, dict(trainer.callback_metrics) | {"predicted": predicted}
+
+
+def in_trainer(out):
+    import transformers
+    from test_huggingface import Classifier
+
+    from bayesmooth.integrations.huggingface import IVONCallback
+
+    x, y = make_data()
+    rows = [{"x": a, "labels": b} for a, b in zip(x, y, strict=True)]
+    model = Classifier(make_net())
+    optimizer = make_ivon(model)
+    args = transformers.TrainingArguments(
+        f"{out}.trainer",
+        use_cpu=True,
+        ddp_backend="gloo",
+        report_to=[],
+        disable_tqdm=True,
+        num_train_epochs=3,
+        per_device_train_batch_size=10,
+        per_device_eval_batch_size=12,  # 24 rows at a time, of 40: the last batch is padded
+        gradient_accumulation_steps=2,
+        max_grad_norm=0.05,
+        save_strategy="no",
+        logging_strategy="no",
+        train_sampling_strategy="sequential",
+    )
+    trainer = transformers.Trainer(
+        model,
+        args,
+        train_dataset=rows,
+        eval_dataset=rows,
+        optimizers=(optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)),
+        callbacks=[IVONCallback(samples=4)],
+    )
+    trainer.train()
+    figures = {key: value for key, value in trainer.evaluate().items() if "averaged" in key}
+    predicted = optimizer.posterior(model).predict(model, {"x": x}, 4)
+    return model.net, figures | {"predicted": predicted}
+
+
+def in_accelerate(out):
+    import accelerate
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    net = make_net()
+    net, optimizer, loader = accelerator.prepare(net, make_ivon(net, mc_samples=2), make_loader())
+    for x, y in [*loader] * 3:
+
+        def closure(x=x, y=y):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(x), y)
+            accelerator.backward(loss)
+            return loss
+
+        optimizer.step(closure)
+    return accelerator.unwrap_model(net), {}
+
+
+FRAMEWORKS = {
+    "lightning": [in_lightning],  # starts its second process by itself
+    "huggingface": [in_accelerate, in_trainer],
+}
+
+
+def main(framework, out):
+    warnings.simplefilter("ignore")
+    if framework == "huggingface":
+        dist.init_process_group(
+            "gloo", f"file://{out}.rendezvous", timedelta(seconds=60), world_size=2, rank=RANK
+        )
+    for train in FRAMEWORKS[framework]:
+        net, figures = train(out)
+        weights = [p.detach().clone() for p in net.parameters()]
+        rank = dist.get_rank()
+        torch.save((weights, figures), f"{out}.{train.__name__}.{rank}")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

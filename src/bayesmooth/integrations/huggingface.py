@@ -5,17 +5,21 @@
 Accelerate needs nothing of this: `accelerator.prepare(optimizer)` takes IVON as it is (docs/integrations.md).
 """
 
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bayesmooth import metrics as measures
 from bayesmooth.errors import InputError
 from bayesmooth.optim import IVON
 from bayesmooth.optional import require
+from bayesmooth.posterior import Posterior
 
 base = require("transformers", "huggingface")
+accelerate = require("accelerate", "huggingface")
 
 
 class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
@@ -63,9 +67,7 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
             return
         model, loader, metrics = given["model"], given["eval_dataloader"], given["metrics"]
         posterior = _unwrapped(optimizer).posterior(model)
-        with torch.autocast(args.device.type, torch.bfloat16, enabled=args.bf16):
-            averaged = posterior.predict(model, loader, self.samples).cpu()
-        labels = torch.cat([batch["labels"] for batch in loader]).cpu()
+        averaged, labels = _predict(posterior, model, loader, self.samples)
         prefix = next(key for key in metrics if key.endswith("_runtime")).removesuffix("runtime")
         found = {
             f"{prefix}averaged_accuracy": measures.accuracy(averaged, labels),
@@ -88,3 +90,21 @@ def _unwrapped(optimizer: Any) -> IVON:
             f"the optimizer is {type(inner).__name__}: must be IVON; give Trainer optimizers=(IVON(…), scheduler)"
         )
     return inner
+
+
+def _predict(posterior: Posterior, model: Any, loader: Any, samples: int) -> tuple[Tensor, Tensor]:
+    """Averaged probabilities and labels of every row, also of those that went to other processes."""
+    labels: list[Tensor] = []
+
+    def batches() -> Iterator[Any]:
+        for batch in loader:
+            labels.append(batch["labels"])
+            yield batch
+
+    averaged = posterior.predict(model, batches(), samples)
+    parts = zip(averaged.split([len(part) for part in labels]), labels, strict=True)
+    gathered = [accelerate.utils.gather(part) for part in parts]  # in the order of the data
+    if loader.remainder > 0:  # the last batch is padded, so that every process gets as many rows
+        gathered[-1] = [column[: loader.remainder] for column in gathered[-1]]
+    rows, given = (torch.cat(column).cpu() for column in zip(*gathered, strict=True))
+    return rows, given
