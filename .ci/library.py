@@ -1,6 +1,7 @@
 """Build the wheel, install it into a clean environment, and run the library's tests against it.
 
-`python .ci/library.py` takes the newest packages; `--oldest` the oldest that pyproject.toml admits.
+`python .ci/library.py` takes the newest packages; `--oldest` the oldest that pyproject.toml admits. Further arguments
+go to pytest.
 """
 
 import argparse
@@ -49,7 +50,8 @@ def main() -> None:
     parser.add_argument(
         "--oldest", action="store_true", help="the oldest packages that are admitted"
     )
-    oldest = parser.parse_args().oldest
+    arguments, for_pytest = parser.parse_known_args()
+    oldest = arguments.oldest
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         venv.create(place / "env", with_pip=True)
@@ -69,6 +71,7 @@ def main() -> None:
                 "filterwarnings=default",
                 *(f"--deselect={test}" for test in NEWER_TORCH),
             ]
+        tests += for_pytest
         sys.exit(subprocess.call(tests, cwd=place, env=os.environ | {"OMP_NUM_THREADS": "1"}))
 
 
