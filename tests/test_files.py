@@ -102,10 +102,16 @@ def test_a_directory_for_results_is_made_or_refused(tmp_path):
         files.check_directory(tmp_path / "file")
 
 
-def test_the_library_loads_on_windows_where_there_is_no_fcntl():
-    code = (
-        "import sys, types, torch, pathlib, subprocess, multiprocessing, asyncio, ctypes;"
-        "sys.platform = 'win32'; sys.modules['fcntl'] = None;"
-        "sys.modules['msvcrt'] = types.ModuleType('msvcrt'); import bayesmooth"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_the_library_loads_on_windows_where_there_is_no_fcntl(tmp_path):
+    code = """
+import sys, types, torch, pathlib, subprocess, multiprocessing, asyncio, ctypes
+sys.platform, sys.modules["fcntl"] = "win32", None
+sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=2, locking=lambda *given: print(given[1:]))
+import bayesmooth
+from bayesmooth import files
+with open(sys.argv[1], "w") as file:
+    print(files._try_lock(file, shared=False))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "lock")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == "(2, 1)\nTrue\n"  # one byte, without waiting

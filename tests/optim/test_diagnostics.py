@@ -91,7 +91,11 @@ def test_matrices_that_start_at_zero_are_no_reason_to_warn(task):
     with torch.no_grad():
         model[2].weight.zero_()
     optimizer = IVON(model.parameters(), 0.1, 40, seed=3)
-    optimizer.step(task.closure(model, optimizer, task.x, task.y))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optimizer.step(task.closure(model, optimizer, task.x, task.y))
+    assert optimizer.diagnostics()["steps"] == 1
+    assert caught == []
 
 
 def test_the_figures_tell_noise_from_weights_by_layer_and_whether_the_hessian_moved(task):

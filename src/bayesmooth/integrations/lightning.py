@@ -20,6 +20,8 @@ base = require("lightning.pytorch", "lightning")
 class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
     """Micro-batches of one step at the same sample, and evaluations at the mean and averaged over the posterior.
 
+    Clipping and mixed precision are Lightning's own; precision="16-mixed" needs this callback.
+
     After each validation and test it logs `val_accuracy_mean`, `val_accuracy_averaged`, `val_nll_mean` and
     `val_nll_averaged` (`test_…`). Batches are (inputs, labels), and the module's `forward` gives logits.
 
@@ -32,13 +34,21 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
         self._context = ExitStack()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Refuse several samples of a micro-batch that comes once."""
+        """Refuse several samples of a batch that comes once; let a GradScaler unscale before clipping."""
         samples, batches = _setting(trainer, "mc_samples"), trainer.accumulate_grad_batches
         if samples > 1 and batches > 1:
             raise InputError(
                 f"mc_samples={samples} with accumulate_grad_batches={batches}: a micro-batch is seen once only; "
                 "set one of them to 1"
             )
+        if getattr(trainer.precision_plugin, "scaler", None) is None:
+            return
+        if samples > 1:
+            raise InputError(
+                f"mc_samples={samples} with a GradScaler: must be 1, as Lightning then calls the model once per "
+                "batch; use accumulate_grad_batches, or precision='bf16-mixed'"
+            )
+        _ivon(trainer)._step_supports_amp_scaling = False  # Lightning clips only after unscale_
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """The weights become the sample of this step, which all of its micro-batches share."""
@@ -89,7 +99,8 @@ def _ivon(trainer: Any) -> IVON:
     found = [optimizer for optimizer in trainer.optimizers if isinstance(optimizer, IVON)]
     if len(found) != 1:
         raise InputError(
-            f"{len(found)} IVON optimizers: must be one; return it from configure_optimizers"
+            f"{len(found)} IVON optimizers: must be one; return it from configure_optimizers, and validate and test "
+            "with the Trainer that has fitted: the posterior is in its optimizer"
         )
     return found[0]
 
