@@ -169,7 +169,7 @@ def test_both_predictions_are_logged_after_validation_and_test(task, fit):
 
 def test_a_trainer_that_has_not_fitted_has_no_posterior(task, fit):
     other = lightning.Trainer(accelerator="cpu", logger=False, callbacks=[PosteriorCallback()])
-    with pytest.raises(InputError, match="0 IVON .* with the Trainer that has fitted"):
+    with pytest.raises(InputError, match=r"0 IVON .* with the Trainer that has fitted"):
         other.test(Module(task), loader(task), verbose=False)
 
 

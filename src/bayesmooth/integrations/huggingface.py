@@ -102,9 +102,9 @@ def _predict(posterior: Posterior, model: Any, loader: Any, samples: int) -> tup
             yield batch
 
     averaged = posterior.predict(model, batches(), samples)
-    parts = zip(averaged.split([len(part) for part in labels]), labels, strict=True)
-    gathered = [accelerate.utils.gather(part) for part in parts]  # in the order of the data
+    rows = torch.split(averaged, [len(part) for part in labels])
+    gathered = [accelerate.utils.gather(part) for part in zip(rows, labels, strict=True)]
     if loader.remainder > 0:  # the last batch is padded, so that every process gets as many rows
         gathered[-1] = [column[: loader.remainder] for column in gathered[-1]]
-    rows, given = (torch.cat(column).cpu() for column in zip(*gathered, strict=True))
-    return rows, given
+    every, given = (torch.cat(column).cpu() for column in zip(*gathered, strict=True))
+    return every, given

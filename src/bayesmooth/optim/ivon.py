@@ -431,8 +431,8 @@ class IVON(Optimizer):
 
     def _refuse_a_scaler(self) -> None:
         """It looks for overflows before a closure has made the gradients."""
-        if hasattr(self, "found_inf"):
-            del self.found_inf, self.grad_scale  # else it would multiply its next scale by this one
+        given = [vars(self).pop(name, None) for name in ("found_inf", "grad_scale")]
+        if given[0] is not None:  # left in place, they would go into its next step
             raise InputError(
                 "step(closure) with a GradScaler: it checks the gradients before the closure computes them; compute "
                 "them inside `with optimizer.sampled_params(train=True):`, then call scaler.step(optimizer)"
