@@ -49,6 +49,22 @@ def test_ess_is_the_number_of_examples_of_the_fold(task):
     assert set(seen) == {1000}
 
 
+@pytest.mark.parametrize("given", [{}, {"noise": 2.0}, {"ess": 77.0, "epochs": 5, "steps": 50}])
+def test_auto_knows_the_data_and_the_length_of_training(task, given):
+    auto = {"hess_init": "auto", "beta2": "auto"}
+    settings = {f"optimizer__{name}": value for name, value in (auto | given).items()}
+    net = IVONNet(task.net(), lr=0.1, **PLAIN | {"batch_size": 16} | settings)
+    net.fit(task.x.numpy(), task.y.numpy())
+    known = {"ess": 40.0, "epochs": 10, "steps": 30} | auto | given
+    expected = IVON(task.net().parameters(), lr=0.1, **known).param_groups[0]
+    found = net.optimizer_.param_groups[0]
+    for name in ("ess", "hess_init", "beta2"):
+        assert found[name] == expected[name], name
+    before = found["hess_init"], found["ess"]
+    net.partial_fit(task.x[:10].numpy(), task.y[:10].numpy())
+    assert before == (found["hess_init"], found["ess"])
+
+
 def test_probabilities_are_averaged_over_the_posterior(task):
     x, y = task.x.numpy(), task.y.numpy()
     net = IVONNet(task.net(), optimizer__seed=0, samples=8, **PLAIN).fit(x, y)

@@ -6,18 +6,18 @@ import numpy as np
 from torch import nn
 
 from bayesmooth.optim import IVON
+from bayesmooth.optim.auto import auto_beta2, auto_hess_init
 from bayesmooth.optional import require
 
 base = require("skorch", "skorch")
-
-UNKNOWN = 1e-9  # an `ess` that no data has
 
 
 class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
     """`skorch.NeuralNetClassifier` with IVON inside; the module gives logits.
 
     `ess` is the number of examples that `fit` trains on, the validation split left out: right inside cross-validation.
-    `optimizer__ess` fixes it. All other settings are skorch's: `lr`, `optimizer__hess_init`, `max_epochs`, …
+    `optimizer__ess` fixes it. `optimizer__hess_init="auto"` and `optimizer__beta2="auto"` take the length of training
+    from `max_epochs`. All other settings are skorch's.
 
     Arguments:
         module: a network of logits, or its class.
@@ -38,17 +38,28 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
         self.samples = samples
 
     def get_params_for_optimizer(self, prefix: str, named_parameters: Any) -> Any:
-        """skorch's, with an `ess` that `get_split_datasets` puts right before the first step."""
-        args, kwargs = super().get_params_for_optimizer(prefix, named_parameters)
-        return args, {"ess": UNKNOWN, **kwargs}
+        """skorch's, and place-holders for what `get_split_datasets` knows before the first step."""
+        args, self._given = super().get_params_for_optimizer(prefix, named_parameters)
+        return args, {"ess": 1.0, "epochs": 1, "steps": 2, **self._given}
 
     def get_split_datasets(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """skorch's; the size of the training part is `ess`, where nobody has set it."""
+        """skorch's; an optimizer that has made no step learns the size of the training part."""
         train, valid = super().get_split_datasets(X, y, **fit_params)
-        for group in self.optimizer_.param_groups:
-            if group["ess"] == UNKNOWN:
-                group["ess"] = float(len(train))
+        if not self.optimizer_.state:
+            self._settle(len(train), len(self.get_iterator(train, training=True)))
         return train, valid
+
+    def _settle(self, examples: int, batches: int) -> None:
+        length = {"epochs": self.max_epochs, "steps": self.max_epochs * batches}
+        given = {"ess": float(examples)} | length | self._given
+        for group in self.optimizer_.param_groups:
+            group["ess"] = given["ess"]
+            if given.get("beta2") == "auto":
+                group["beta2"] = auto_beta2(given["steps"])
+            if given.get("hess_init") == "auto":
+                wanted = {name: group[name] for name in ("lr", "ess", "weight_decay")}
+                wanted |= {"epochs": given["epochs"], "noise": given.get("noise")}
+                group["hess_init"] = auto_hess_init(self.optimizer_.param_groups, **wanted)
 
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """Class probabilities averaged over the posterior."""
