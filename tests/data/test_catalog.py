@@ -1,6 +1,3 @@
-import doctest
-from pathlib import Path
-
 import pytest
 
 from bayesmooth.data import DATASETS, Examples, check, describe, load
@@ -86,21 +83,3 @@ def test_loaders_know_their_splits_and_return_examples(mnist_dir):
         assert dataset.splits[0] == "train"
         assert dataset.splits[-1] == "test"
     assert isinstance(load("mnist", "test", mnist_dir, verify=False), Examples)
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "data.md"
-
-
-def test_what_the_page_shows_is_what_happens(tmp_path, monkeypatch):
-    pytest.importorskip("sklearn")
-    monkeypatch.chdir(tmp_path)
-    results = doctest.testfile(
-        str(PAGE), module_relative=False, optionflags=doctest.ELLIPSIS, encoding="utf-8"
-    )
-    assert results.failed == 0
-    assert results.attempted > 5
-
-
-def test_the_page_names_every_data_set():
-    text = PAGE.read_text(encoding="utf-8")
-    assert all(f"| `{name}` |" in text for name in DATASETS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -101,6 +101,20 @@ def test_ess_is_the_number_of_rows_that_were_fitted():
     assert model.optimizer_.param_groups[0]["ess"] == 50
     model.partial_fit(X[1::3], Y[1::3])
     assert model.optimizer_.param_groups[0]["ess"] == 100
+
+
+def test_auto_resists_wrong_labels_more_than_the_default():
+    features, labels = load_breast_cancer(return_X_y=True)
+    generator = np.random.default_rng(0)
+    given = labels ^ (generator.random(len(labels)) < 0.3)
+    order = generator.permutation(len(labels))
+    train, test = order[::2], order[1::2]
+
+    def score(**settings):
+        model = IVONClassifier(random_state=0, **settings).fit(features[train], given[train])
+        return model.score(features[test], labels[test])
+
+    assert score(hess_init="auto", lr=0.1) > score() + 0.05
 
 
 def test_features_are_standardised_inside():

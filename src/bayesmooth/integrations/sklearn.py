@@ -180,8 +180,9 @@ class IVONClassifier(_Classifier):
             one; None makes a multi-layer perceptron.
         hidden: the widths of its layers.
         lr, hess_init, beta2, weight_decay: as in `bayesmooth.IVON`. By default h₀ gives a noise of half the weights
-            at the start, and β₂ is 1 − 2/steps. In `fit` lr rises over a tenth of the steps, then falls to zero on a
-            cosine.
+            at the start, which suits labels that are mostly right; "auto" with lr=0.1 gives more, and resists wrong
+            ones. By default β₂ is 1 − 2/steps. In `fit` lr rises over a tenth of the steps, then falls to zero
+            on a cosine.
         epochs, batch_size: how long, and how many rows per step.
         samples: draws that a prediction averages.
         standardize: whether to.
@@ -203,7 +204,7 @@ class IVONClassifier(_Classifier):
         *,
         hidden: Sequence[int] = (100,),
         lr: float = 0.2,
-        hess_init: float | None = None,
+        hess_init: float | Literal["auto"] | None = None,
         beta2: float | None = None,
         weight_decay: float = 1e-3,
         epochs: int = 100,
@@ -283,6 +284,7 @@ class IVONClassifier(_Classifier):
             hess_init=hess_init,
             beta2=1 - min(1.0, 2 / steps) if self.beta2 is None else self.beta2,
             weight_decay=self.weight_decay,
+            epochs=self.epochs,
             seed=self._seed,
         )
 
