@@ -240,6 +240,14 @@ def test_every_page_is_in_the_navigation():
         assert str(page.relative_to(ROOT / "docs")) in navigation
 
 
+def test_settings_are_recommended_in_one_place():
+    """What docs/settings.md says holds in the snippets of all pages."""
+    for page in PAGES:
+        shown = "".join(block.code for block in blocks(page) if block.language in ("python", "toml"))
+        for name, value in re.findall(r"\b(hess_init|beta2) ?= ?([^,)\s]+)", shown):
+            assert value == '"auto"', f"{name_page(page)}: {name}={value}"
+
+
 def test_the_page_on_data_names_every_data_set():
     text = (ROOT / "docs" / "data.md").read_text("utf-8")
     assert all(f"| `{name}` |" in text for name in DATASETS)
