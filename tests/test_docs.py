@@ -243,7 +243,9 @@ def test_every_page_is_in_the_navigation():
 def test_settings_are_recommended_in_one_place():
     """What docs/settings.md says holds in the snippets of all pages."""
     for page in PAGES:
-        shown = "".join(block.code for block in blocks(page) if block.language in ("python", "toml"))
+        shown = "".join(
+            block.code for block in blocks(page) if block.language in ("python", "toml")
+        )
         for name, value in re.findall(r"\b(hess_init|beta2) ?= ?([^,)\s]+)", shown):
             assert value == '"auto"', f"{name_page(page)}: {name}={value}"
 

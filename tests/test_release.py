@@ -44,6 +44,18 @@ def test_every_extra_that_a_message_names_exists():
                 assert not isinstance(extra, ast.Constant) or extra.value in EXTRAS, path
 
 
+def test_addresses_of_the_project_stand_in_pyproject_and_the_site_agrees():
+    urls, site = PROJECT["urls"], (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert f"site_url: {urls['Documentation']}\nrepo_url: {urls['Homepage']}\n" in site
+    assert all(urls[name].startswith(urls["Homepage"]) for name in ("Changelog", "Issues"))
+    hosts = [urls[name].removeprefix("https://") for name in ("Homepage", "Documentation")]
+    kinds = {".py", ".md", ".toml", ".yml", ".cff", ".html", ".js"}
+    places = [ROOT / name for name in ("docs", "src", "examples", "benchmarks", ".github", ".ci")]
+    files = [path for place in places for path in place.rglob("*") if path.suffix in kinds]
+    for path in [*files, *ROOT.glob("*.md"), ROOT / "CITATION.cff", ROOT / "setup.py"]:
+        assert not any(host in path.read_text("utf-8") for host in hosts), path
+
+
 def test_links_of_the_readme_are_absolute_on_pypi():
     spec = importlib.util.spec_from_file_location("setup_script", ROOT / "setup.py")
     script = importlib.util.module_from_spec(spec)
