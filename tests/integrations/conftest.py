@@ -14,6 +14,7 @@ from torch import nn
 from bayesmooth import IVON
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
+collect_ignore = [SCRIPT.name]  # a script, which has its own imports
 SETTINGS = {"lr": 0.3, "ess": 40, "beta2": 0.9, "seed": 3}
 
 
