@@ -17,8 +17,14 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 from bayesmooth import InputError
-from bayesmooth.integrations.sklearn import IVONClassifier, VariationalLogisticRegression
 from bayesmooth.theory import fit_glm
+
+pytest.importorskip("sklearn", minversion="1.6", reason="that of the extra")
+
+from bayesmooth.integrations.sklearn import (
+    IVONClassifier,
+    VariationalLogisticRegression,
+)
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
