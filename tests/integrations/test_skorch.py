@@ -49,13 +49,24 @@ def test_ess_is_the_number_of_examples_of_the_fold(task):
     assert set(seen) == {1000}
 
 
-@pytest.mark.parametrize("given", [{}, {"noise": 2.0}, {"ess": 77.0, "epochs": 5, "steps": 50}])
-def test_auto_knows_the_data_and_the_length_of_training(task, given):
-    auto = {"hess_init": "auto", "beta2": "auto"}
-    settings = {f"optimizer__{name}": value for name, value in (auto | given).items()}
+AUTO = {"hess_init": "auto", "beta2": "auto"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        AUTO,
+        AUTO | {"noise": 2.0},
+        {"ess": 77.0, "epochs": 5, "steps": 50},
+        AUTO | {"hess_init": 0.3},
+    ],
+    ids=str,
+)
+def test_h0_and_beta2_follow_from_the_data_and_the_length_of_training(task, given):
+    settings = {f"optimizer__{name}": value for name, value in given.items()}
     net = IVONNet(task.net(), lr=0.1, **PLAIN | {"batch_size": 16} | settings)
     net.fit(task.x.numpy(), task.y.numpy())
-    known = {"ess": 40.0, "epochs": 10, "steps": 30} | auto | given
+    known = {"ess": 40.0, "epochs": 10, "steps": 30} | AUTO | given
     expected = IVON(task.net().parameters(), lr=0.1, **known).param_groups[0]
     found = net.optimizer_.param_groups[0]
     for name in ("ess", "hess_init", "beta2"):

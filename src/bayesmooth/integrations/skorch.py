@@ -40,7 +40,15 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
     def get_params_for_optimizer(self, prefix: str, named_parameters: Any) -> Any:
         """skorch's, and place-holders for what `get_split_datasets` knows before the first step."""
         args, self._given = super().get_params_for_optimizer(prefix, named_parameters)
-        return args, {"ess": 1.0, "epochs": 1, "steps": 2, **self._given}
+        holders = {"ess": 1.0}
+        holders |= {"epochs": 1} if self._is_auto("hess_init", "epochs") else {}
+        holders |= {"steps": 2} if self._is_auto("beta2", "steps") else {}
+        return args, holders | self._given
+
+    def _is_auto(self, setting: str, length: str) -> bool:
+        """As in IVON: asked for, or not set although the length of training is given."""
+        value = self._given.get(setting)
+        return value == "auto" or (value is None and length in self._given)
 
     def get_split_datasets(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """skorch's; an optimizer that has made no step learns the size of the training part."""
@@ -54,9 +62,9 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
         given = {"ess": float(examples)} | length | self._given
         for group in self.optimizer_.param_groups:
             group["ess"] = given["ess"]
-            if given.get("beta2") == "auto":
+            if self._is_auto("beta2", "steps"):
                 group["beta2"] = auto_beta2(given["steps"])
-            if given.get("hess_init") == "auto":
+            if self._is_auto("hess_init", "epochs") and group["rescale_lr"]:
                 wanted = {name: group[name] for name in ("lr", "ess", "weight_decay")}
                 wanted |= {"epochs": given["epochs"], "noise": given.get("noise")}
                 group["hess_init"] = auto_hess_init(self.optimizer_.param_groups, **wanted)
