@@ -73,7 +73,7 @@ def _memorised(rows: list[tuple[Table, str]], method: str, strength: float | Non
 
 def _span(shares: list[float], form: str) -> str:
     low, high = (f"{100 * share:{form}}".replace("-", "−") for share in (min(shares), max(shares)))
-    return f"{low} to {high}"
+    return low if low == high else f"{low} to {high}"
 
 
 def format_verdicts(out: Path) -> str:
