@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,15 @@ from hypothesis import settings
 torch.set_num_threads(1)
 settings.register_profile("house", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("house")
+# a shell in the background passes on that these are ignored, and then no test could send them
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_runtest_setup(item):
+    """Weights that a test leaves to chance are the same whatever ran before it."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

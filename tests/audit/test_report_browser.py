@@ -94,7 +94,7 @@ class Reader:
         target = self.folder / "decisions.csv"
         target.unlink(missing_ok=True)
         self.click("#save")
-        self.until(target.exists)
+        self.until(lambda: target.exists() and target.stat().st_size > 0)
         return target
 
     @staticmethod
