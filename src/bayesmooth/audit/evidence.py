@@ -216,12 +216,13 @@ class Witnesses:
         The posterior has seen the labels; `left_out` takes their pull back, `held` are predictions to use instead.
         """
         averaged, noise, without = self._posterior(rows, labels)
-        if held is None:
-            held = without if left_out else averaged
         found = self._neighbours(rows, own)
         votes = self._votes(found, self.temperature)
-        held, without = (torch.lerp(votes, p, self.weight) for p in (held, without))
-        return Statement(held, noise, without, found)
+        without = torch.lerp(votes, without, self.weight)
+        if left_out:
+            return Statement(without, noise, without, found)
+        seen = torch.lerp(votes, averaged if held is None else held, self.weight)
+        return Statement(seen, noise, without, found)
 
     def weighed(self, rows: Tensor, labels: Tensor, own: Tensor) -> "Witnesses":
         """With the temperature and the w under which these labels, each left out, are likeliest.
@@ -297,11 +298,15 @@ def audit_embeddings(
     ]
     without = torch.cat([one.without for one in said])
     transitions = learn_transitions(without, labels)
+    blind = shown = predict_true_classes(without, transitions, quiet=quiet)
+    if out_of_sample != "loo":
+        seen = torch.cat([one.probabilities for one in said])
+        shown = predict_true_classes(seen, transitions, quiet=quiet)
     ways = {"loo": "leave-one-out", "folds": f"{folds}-fold cross-fit", "none": "in-sample"}
     count = min(NEIGHBOURS, len(chosen) - 1)
     return Evidence(
         labels,
-        predict_true_classes(torch.cat([one.probabilities for one in said]), transitions),
+        shown,
         torch.cat([one.noise for one in said]),
         f"variational softmax regression and {count} neighbours, {ways[out_of_sample]}",
         {
@@ -312,7 +317,7 @@ def audit_embeddings(
             "weight_of_posterior": round(witnesses.weight, 3),
             "weight_of_neighbours": round(1 - witnesses.weight, 3),
         },
-        left_out=Blind.of(predict_true_classes(without, transitions), labels),
+        left_out=Blind.of(blind, labels),
         neighbours=_joined(one.neighbours for one in said) if whole else None,
     )
 

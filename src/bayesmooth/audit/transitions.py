@@ -9,13 +9,15 @@ not seen them; then q follows from p.
 import torch
 from torch import Tensor
 
+from bayesmooth.progress import track
+
 SURE = (
     0.3  # share of the predictions of each class, the most confident ones, that T is learned from
 )
 PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
 CONCENTRATIONS = torch.logspace(-1, 4, 26)
 STEPS = 10  # of EM: more follow every error of p
-PIECE = 1 << 13  # rows at a time
+PIECE = 1 << 20  # probabilities at a time
 
 
 def most_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
@@ -71,7 +73,7 @@ def _concentration(wrong: Tensor) -> Tensor:
     return CONCENTRATIONS[torch.stack([likelihood(a) for a in CONCENTRATIONS]).argmax()]
 
 
-def predict_true_classes(given: Tensor, transitions: Tensor) -> Tensor:
+def predict_true_classes(given: Tensor, transitions: Tensor, *, quiet: bool = True) -> Tensor:
     """q (N, K) with qT near the prediction p of given labels, by EM from q = p.
 
     Each step is q ← q · (p/(qT))Tᵀ, which brings qT nearer to p (in Kullback and Leibler's sense) and keeps q a
@@ -81,11 +83,12 @@ def predict_true_classes(given: Tensor, transitions: Tensor) -> Tensor:
     tensor([[0.9778, 0.0222]])
     """
     tiny = torch.finfo(given.dtype).tiny
-    out = torch.empty_like(given)
-    for start in range(0, len(given), PIECE):
-        p = q = given[start : start + PIECE]
+    parts = given.split(max(PIECE // given.shape[1], 1))  # type: ignore[no-untyped-call]
+    found = []
+    for p in track(parts, description="true classes", quiet=quiet or len(parts) < 2):
+        q = p
         for _ in range(STEPS):
             q = q * ((p / (q @ transitions).clamp_min(tiny)) @ transitions.mT)
             q = q / q.sum(1, keepdim=True).clamp_min(tiny)
-        out[start : start + PIECE] = q
-    return out
+        found.append(q)
+    return torch.cat(found)
