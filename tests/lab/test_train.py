@@ -1,7 +1,6 @@
 """However a run is stopped, it ends with the bits of one that was not."""
 
 import multiprocessing
-import os
 import random
 import signal
 import warnings
@@ -115,37 +114,52 @@ def test_ctrl_c_during_an_evaluation_does_not_repeat_the_epochs_steps(
     same_run(whole, train(recipe, tmp_path / "stopped", quiet=True))
 
 
+# A run that is killed a few milliseconds after a step, in the middle of whatever it does then. The moment is counted in
+# steps, not in seconds, so that a fast machine kills as often as a slow one.
+VICTIM = """
+import os, signal, threading
+from bayesmooth.cli import main
+from bayesmooth.lab.loop import Loop
+
+real, steps = Loop.step, iter(range(10**6))
+
+def step(loop, batch):
+    if next(steps) == last:
+        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    real(loop, batch)
+
+Loop.step = step
+main(command)
+"""
+
+
 def test_kill_9_at_random_moments_and_the_result_is_the_same_to_the_bit(tiny, tmp_path, same_run):
     recipe = tiny(
         data={"name": "digits", "limit": 600, "validation": 0.1, "augment": "crop"},
         model={"name": "cnn", "widths": [4, 8]},
         loss={"name": "ols"},
         optimizer={"name": "ivon", "lr": 0.2, "hess_init": 5.0},
-        train={"epochs": 12, "batch_size": 10},
+        train={"epochs": 12, "batch_size": 10},  # 648 steps
     )
     (tmp_path / "recipe.toml").write_text(recipe.to_toml())
     whole = train(recipe, tmp_path / "whole", quiet=True)
-    killed, moments = 0, random.Random(0)
     command = ["train", str(tmp_path / "recipe.toml"), "--out", str(tmp_path / "killed"), "--quiet"]
     command += ["--save-steps", "7"]
-    # A server that has torch loaded starts the victims, so that they are killed at work and not while importing.
+    # A server that has torch loaded starts the victims, so that nine of them take seconds.
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["bayesmooth.cli.runs", "sklearn.datasets"])
-    while True:
-        victim = server.Process(target=main, args=(command,))
+    moments = random.Random(0)
+    for _ in range(8):
+        moment = {"last": moments.randrange(50), "delay": moments.uniform(0, 0.01)}
+        victim = server.Process(target=exec, args=(VICTIM, {"command": command, **moment}))
         victim.start()
-        victim.join(moments.uniform(0.05, 1.0) if killed < 8 else 120)
-        if victim.exitcode is not None:
-            break
-        os.kill(victim.pid, signal.SIGKILL)
         victim.join()
-        killed += 1
-        assert (
-            Run.open(tmp_path / "killed").status in ("killed", "new")
-            or not (tmp_path / "killed").exists()
-        )
-    assert victim.exitcode == 0
-    assert killed >= 5
+        assert victim.exitcode == -signal.SIGKILL
+        assert Run.open(tmp_path / "killed").status in ("killed", "new")
+    last = server.Process(target=main, args=(command,))
+    last.start()
+    last.join()
+    assert last.exitcode == 0
     same_run(whole, Run.open(tmp_path / "killed"))
 
 
