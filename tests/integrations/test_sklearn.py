@@ -109,7 +109,7 @@ def test_ess_is_the_number_of_rows_that_were_fitted():
     assert model.optimizer_.param_groups[0]["ess"] == 100
 
 
-def test_auto_resists_wrong_labels_more_than_the_default():
+def test_a_third_of_the_labels_may_be_wrong():
     features, labels = load_breast_cancer(return_X_y=True)
     generator = np.random.default_rng(0)
     given = labels ^ (generator.random(len(labels)) < 0.3)
@@ -120,7 +120,7 @@ def test_auto_resists_wrong_labels_more_than_the_default():
         model = IVONClassifier(random_state=0, **settings).fit(features[train], given[train])
         return model.score(features[test], labels[test])
 
-    assert score(hess_init="auto", lr=0.1) > score() + 0.05
+    assert score() > score(hess_init=10.0) + 0.1  # the noise does it
 
 
 def test_features_are_standardised_inside():
@@ -131,7 +131,7 @@ def test_features_are_standardised_inside():
 
 def test_partial_fit_goes_over_a_stream_whose_classes_are_told_first():
     model = IVONClassifier(random_state=0, samples=8)
-    for start in range(0, 240, 3):
+    for start in range(0, 480, 3):
         rows = np.arange(start, start + 150, 3) % 150
         model.partial_fit(X[rows], NAMES[rows], classes=np.unique(NAMES))
     assert model.score(X, NAMES) > 0.9

@@ -55,10 +55,12 @@ AUTO = {"hess_init": "auto", "beta2": "auto"}
 @pytest.mark.parametrize(
     "given",
     [
+        {},
         AUTO,
-        AUTO | {"noise": 2.0},
+        {"noise": 2.0},
         {"ess": 77.0, "epochs": 5, "steps": 50},
-        AUTO | {"hess_init": 0.3},
+        {"hess_init": 0.3},
+        {"beta2": 0.9},
     ],
     ids=str,
 )
@@ -66,7 +68,7 @@ def test_h0_and_beta2_follow_from_the_data_and_the_length_of_training(task, give
     settings = {f"optimizer__{name}": value for name, value in given.items()}
     net = IVONNet(task.net(), lr=0.1, **PLAIN | {"batch_size": 16} | settings)
     net.fit(task.x.numpy(), task.y.numpy())
-    known = {"ess": 40.0, "epochs": 10, "steps": 30} | AUTO | given
+    known = {"ess": 40.0, "epochs": 10, "steps": 30} | given
     expected = IVON(task.net().parameters(), lr=0.1, **known).param_groups[0]
     found = net.optimizer_.param_groups[0]
     for name in ("ess", "hess_init", "beta2"):
@@ -96,10 +98,18 @@ def test_a_saved_state_goes_on_where_it_was(task, tmp_path):
     """Parameters, optimizer and history, as skorch saves them."""
     x, y = task.x.numpy(), task.y.numpy()
     straight = IVONNet(task.net(), optimizer__seed=0, **PLAIN).fit(x, y)
-    first = IVONNet(task.net(), optimizer__seed=0, **PLAIN | {"max_epochs": 4}).fit(x, y)
+    whole = {"optimizer__epochs": 10, "optimizer__steps": 10}
+    first = IVONNet(task.net(), optimizer__seed=0, **PLAIN | {"max_epochs": 4} | whole).fit(x, y)
     files = {f"f_{part}": str(tmp_path / part) for part in ("params", "optimizer", "history")}
     first.save_params(**files)
     second = IVONNet(task.net(seed=1), optimizer__seed=9, **PLAIN).initialize()
     second.load_params(**files)
     second.fit_loop(x, y, epochs=6)
     task.assert_same(second.module_, straight.module_)
+
+
+def test_a_scheduler_moves_the_optimizer_that_trains(task):
+    policy = skorch.callbacks.LRScheduler("StepLR", step_size=1, gamma=0.5)
+    net = IVONNet(task.net(), lr=0.1, callbacks=[policy], **PLAIN | {"max_epochs": 3})
+    net.fit(task.x.numpy(), task.y.numpy())
+    assert net.optimizer_.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**3)

@@ -11,6 +11,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.models import cnn_batchnorm, mlp, resnet34, resnet_small
 from bayesmooth.optim.auto import (
     LIMIT,
+    MANY_INPUTS,
     STRENGTH,
     TWO_CLASSES,
     WITHOUT_NORMALISATION,
@@ -85,6 +86,15 @@ def test_two_classes_get_more_noise_where_normalisation_bears_it(outputs):
     assert drawn_noise(nn.Sequential(*layers)) == pytest.approx(
         WITHOUT_NORMALISATION * STRENGTH, rel=0.02
     )
+
+
+@pytest.mark.parametrize("inputs", [1, 4, 15, 16, 17])
+def test_few_inputs_get_less_noise(inputs):
+    wide = drawn_noise(mlp(input_shape=(64,)), ess=1e6)
+    times = min(inputs / MANY_INPUTS, 1) ** 2
+    assert drawn_noise(mlp(input_shape=(inputs,)), ess=1e6) == pytest.approx(times * wide, rel=0.02)
+    convolution = nn.Sequential(nn.Conv2d(1, 32, 3), nn.BatchNorm2d(32), nn.Conv2d(32, 64, 3))
+    assert drawn_noise(convolution) == pytest.approx(STRENGTH, rel=0.02)  # its pictures have many
 
 
 def test_biases_that_are_positive_by_chance_are_no_normalisation():

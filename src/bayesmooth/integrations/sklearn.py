@@ -27,7 +27,6 @@ base = require("sklearn.base", "sklearn")
 validation = require("sklearn.utils.validation", "sklearn")
 
 SEARCH = 0.01  # tol while the prior is searched: two digits of it are enough
-NOISE_TO_WEIGHT = 0.5  # σ over the weights of the smallest matrix, at the start
 AT_ONCE = 4096  # rows of a prediction
 HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
 FLOATS = [np.float64, np.float32]
@@ -179,10 +178,8 @@ class IVONClassifier(_Classifier):
         module: a network that takes (rows, features) and gives logits, or a function (features, classes) that makes
             one; None makes a multi-layer perceptron.
         hidden: the widths of its layers.
-        lr, hess_init, beta2, weight_decay: as in `bayesmooth.IVON`. By default h₀ gives a noise of half the weights
-            at the start, which suits labels that are mostly right; "auto" with lr=0.1 gives more, and resists wrong
-            ones. By default β₂ is 1 − 2/steps. In `fit` lr rises over a tenth of the steps, then falls to zero
-            on a cosine.
+        lr, hess_init, beta2, weight_decay: as in `bayesmooth.IVON`. In `fit` lr rises over a tenth of the steps, then
+            falls to zero on a cosine.
         epochs, batch_size: how long, and how many rows per step.
         samples: draws that a prediction averages.
         standardize: whether to.
@@ -203,9 +200,9 @@ class IVONClassifier(_Classifier):
         module: Module = None,
         *,
         hidden: Sequence[int] = (100,),
-        lr: float = 0.2,
-        hess_init: float | Literal["auto"] | None = None,
-        beta2: float | None = None,
+        lr: float = 0.1,
+        hess_init: float | Literal["auto"] = "auto",
+        beta2: float | Literal["auto"] = "auto",
         weight_decay: float = 1e-3,
         epochs: int = 100,
         batch_size: int = 50,
@@ -276,15 +273,15 @@ class IVONClassifier(_Classifier):
             scale = X.std(0)
             self.location_, self.scale_ = X.mean(0), np.where(scale > 0, scale, 1.0)
         self.module_ = self._make(X.shape[1], len(self.classes_))
-        hess_init = self.hess_init or _hessian_in_proportion(self.module_, len(X))
         self.optimizer_ = IVON(
             self.module_.parameters(),
             lr=self.lr,
             ess=len(X),
-            hess_init=hess_init,
-            beta2=1 - min(1.0, 2 / steps) if self.beta2 is None else self.beta2,
+            hess_init=self.hess_init,
+            beta2=self.beta2,
             weight_decay=self.weight_decay,
             epochs=self.epochs,
+            steps=max(steps, 2),
             seed=self._seed,
         )
 
@@ -321,10 +318,3 @@ class IVONClassifier(_Classifier):
 def _pace(step: int, steps: int) -> float:
     """What multiplies lr."""
     return min((step + 1) / (0.1 * steps), (1 + cos(pi * step / steps)) / 2)
-
-
-def _hessian_in_proportion(module: nn.Module, ess: int) -> float:
-    """h₀ with which the noise at the start is NOISE_TO_WEIGHT times the weights of the smallest matrix."""
-    sizes = [float(p.detach().square().mean().sqrt()) for p in module.parameters() if p.ndim > 1]
-    smallest = min((size for size in sizes if size > 0), default=1.0)
-    return 1 / (ess * (NOISE_TO_WEIGHT * smallest) ** 2)

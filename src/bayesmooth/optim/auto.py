@@ -7,12 +7,13 @@ whose weights have root mean square s add noise of about
 
 times the signal. A wrong label is memorised visit by visit, so the noise that prevents it grows with the way that
 the weights can go: C = K √(α · epochs), up to a limit beyond which nothing is learned. A network without normalisation
-layers bears less of it; one that has them needs more for two classes, whose wrong labels all point the same way. The
-constants were chosen on half of the cells of `python -m benchmarks regret` and on those of `python -m benchmarks
-tuning`; docs/settings.md has the figures.
+layers bears less of it; one that has them needs more for two classes, whose wrong labels all point the same way. A
+network that sees few numbers can hardly tell single examples apart, so it needs little. The constants were chosen on
+half of the cells of `python -m benchmarks regret` and on those of `python -m benchmarks tuning` and `tables`;
+docs/settings.md has the figures.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from math import sqrt
 from typing import Any
 
@@ -25,6 +26,7 @@ STRENGTH = 0.95  # K
 LIMIT = 2.0  # of C
 WITHOUT_NORMALISATION = 0.7  # times that much noise
 TWO_CLASSES = 1.4  # times as much, with normalisation
+MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
 SMALLEST = (
     1e-6  # h₀ must be positive, also where weight decay alone gives more precision than is wanted
 )
@@ -74,16 +76,15 @@ def auto_hess_init(
 def relative_noise(weights: Iterable[Tensor], lr: float, epochs: float) -> float:
     """C."""
     weights = list(weights)
-    factor = TWO_CLASSES if tells_two_apart(weights) else 1.0
+    matrices = [weight for weight in weights if weight.ndim > 1]
+    factor = 1.0
     if not any(map(is_gain, weights)):
         factor = WITHOUT_NORMALISATION
+    elif matrices and matrices[-1].shape[0] <= 2:
+        factor = TWO_CLASSES
+    if matrices and matrices[0].ndim == 2:
+        factor *= min(matrices[0].shape[1] / MANY_INPUTS, 1) ** 2
     return factor * min(STRENGTH * sqrt(lr * epochs), LIMIT)
-
-
-def tells_two_apart(weights: Sequence[Tensor]) -> bool:
-    """Whether the last matrix has one or two outputs."""
-    matrices = [weight for weight in weights if weight.ndim > 1]
-    return bool(matrices) and matrices[-1].shape[0] <= 2
 
 
 def is_gain(weight: Tensor) -> bool:
