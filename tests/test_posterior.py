@@ -183,9 +183,8 @@ def test_a_file_brings_back_every_bit(model, tmp_path):
 
 
 def test_a_loaded_posterior_draws_what_the_saved_one_drew(tmp_path):
-    net = nn.Sequential(
-        nn.Linear(4, 8), nn.Linear(8, 3)
-    )  # whose names a file puts in another order
+    # Whose names a file puts in another order.
+    net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
     posterior, x = gaussian(net), torch.ones(2, 4)
     posterior.save(tmp_path / "posterior.safetensors")
     loaded = Posterior.load(tmp_path / "posterior.safetensors")

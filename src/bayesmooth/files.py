@@ -18,9 +18,8 @@ else:
     import fcntl
 
 PATIENCE = 1.0  # seconds; who only looks whether a lock is held holds it for an instant
-LOCKED_BYTE = (
-    1 << 30
-)  # on Windows a lock covers bytes, and nobody else can read those: one far behind the content
+# On Windows a lock covers bytes, and nobody else can read those: one far behind the content.
+LOCKED_BYTE = 1 << 30
 
 
 class LockedError(InputError):
@@ -38,9 +37,8 @@ def replace_with(path: Path, save: Callable[[Path], object]) -> None:
     beside = path.with_name(path.name + ".tmp")
     try:
         save(beside)
-        beside.chmod(
-            path.parent.stat().st_mode & 0o666
-        )  # some writers keep their files to themselves
+        # Some writers keep their files to themselves.
+        beside.chmod(path.parent.stat().st_mode & 0o666)
         _sync(beside)
         os.replace(beside, path)
         _sync(path.parent)

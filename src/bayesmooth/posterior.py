@@ -16,9 +16,8 @@ from bayesmooth.randomness import PREDICTION, standard_normal
 from bayesmooth.theory.links import Categorical, Link
 
 FORMAT = "bayesmooth.posterior.1"
-CHUNK_BYTES = (
-    64 << 20
-)  # inputs kept while all draws pass over them: each draw is made once per chunk
+# Inputs kept while all draws pass over them: each draw is made once per chunk.
+CHUNK_BYTES = 64 << 20
 CATEGORICAL = Categorical()
 # what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}

@@ -207,11 +207,8 @@ def test_an_npz_comes_back_as_an_npz(tmp_path: Path, packed: bool) -> None:
     made = np.load(tmp_path / "out.npz")
     assert (made["labels"].tolist(), made["labels"].dtype) == ([2, 1], np.int32)
     assert made["embeddings"].tolist() == [[0, 1], [2, 3]]
-    assert made["class_names"].tolist() == [
-        "cat",
-        "dog",
-        "emu",
-    ]  # three classes, not three examples
+    # Three classes, not three examples.
+    assert made["class_names"].tolist() == ["cat", "dog", "emu"]
     assert made["about"] == 3
     sizes = [(tmp_path / name).stat().st_size for name in ("e.npz", "out.npz")]
     assert sizes[1] <= sizes[0]

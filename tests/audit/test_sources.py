@@ -59,9 +59,8 @@ def test_a_data_frame_an_arrow_table_and_their_files_give_the_same_audit(
 
 
 def test_row_numbers_change_nothing_and_are_named(frame: Any, tmp_path: Path) -> None:
-    frame.sort_values("label").to_csv(
-        tmp_path / "t.csv"
-    )  # pandas writes its index as the first column
+    # Pandas writes its index as the first column.
+    frame.sort_values("label").to_csv(tmp_path / "t.csv")
     rows = pandas.read_csv(tmp_path / "t.csv").drop(columns="Unnamed: 0")
     with_numbers, without = run(tmp_path / "t.csv"), run(rows)
     np.testing.assert_allclose(with_numbers.disagreement, without.disagreement)

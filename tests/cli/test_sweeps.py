@@ -29,9 +29,8 @@ def test_sweep_trains_the_grid_prints_a_table_and_exports_it(tmp_path, monkeypat
     assert [row["loss.alpha"] for row in rows] == ["0.0", "0.1"]
     assert main(line) == 0
     assert "2 of them done before" in capsys.readouterr().err
-    assert (
-        main(["compare", *map(str, (tmp_path / "runs").glob("*"))]) == 0
-    )  # as a shell writes runs/*
+    # As a shell writes runs/*.
+    assert main(["compare", *map(str, (tmp_path / "runs").glob("*"))]) == 0
     assert capsys.readouterr().out.count("finished") == 2
 
 

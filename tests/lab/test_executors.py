@@ -123,9 +123,8 @@ def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_n
     killer.start()
     with RayTasks(two_nodes.address) as executor:
         *short, survivor = sweep([*recipes, long], tmp_path, executor, threads=1, quiet=True)
-        executor.shutdown(
-            cancel_futures=True
-        )  # as Ctrl-C does; leaving the context is the second time
+        # As Ctrl-C does; leaving the context is the second time.
+        executor.shutdown(cancel_futures=True)
     assert_equal_runs(local, short)
     assert killed
     assert survivor.status == "finished"

@@ -31,9 +31,8 @@ class Case:
             loss.attach(TinyResNet(), images(1))
         if self.method == "loras":
             nn.init.normal_(loss.embedding, std=0.5)
-        if (
-            self.method == "ols"
-        ):  # an epoch whose predictions are all correct, so that S is no constant
+        # An epoch whose predictions are all correct, so that S is no constant.
+        if self.method == "ols":
             loss(2 * torch.eye(K) + 0.3 * torch.randn(K, K), torch.arange(K))
             loss.end_epoch()
         return loss

@@ -112,9 +112,8 @@ def test_autocast_computes_in_float32(case, K, dtype):
     assert z.dtype == dtype
     assert value.dtype == torch.float32
     assert layer.weight.grad.isfinite().all()
-    tolerance = (
-        0.1 if case.method == "alasca" else 1e-5
-    )  # its heads are layers: they do run in half
+    # Its heads are layers: they do run in half.
+    tolerance = 0.1 if case.method == "alasca" else 1e-5
     torch.testing.assert_close(value, case(twin, z.float(), y), rtol=tolerance, atol=1e-5)
 
 

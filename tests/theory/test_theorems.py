@@ -200,9 +200,8 @@ def test_sampled_noise_averages_to_the_expected_and_starts_as_the_linearised(fam
         (sampled.mean(0) - expected_noise(mean[:1], cov[:1], link)[0]).abs() < 4.5 * error
     ).all()
     linear = linearised_noise(mean, cov, link, 0)
-    assert (
-        torch.corrcoef(torch.stack([sampled[:, 0], linear[:, 0]]))[0, 1] > 0.95
-    )  # same draws, same sign
+    # Same draws, same sign.
+    assert torch.corrcoef(torch.stack([sampled[:, 0], linear[:, 0]]))[0, 1] > 0.95
     assert torch.allclose(linear.std(0), linearised_std(mean[:1], cov[:1], link)[0], rtol=0.01)
 
 

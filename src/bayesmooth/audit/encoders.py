@@ -141,9 +141,8 @@ def _kept(file: Path) -> Tensor | None:
 
 
 def _keep(file: Path, rows: Tensor) -> None:
-    with suppress(
-        OSError, InputError
-    ):  # a cache that cannot be written costs time and nothing else
+    # A cache that cannot be written costs time and nothing else.
+    with suppress(OSError, InputError):
         file.parent.mkdir(parents=True, exist_ok=True)
         content = io.BytesIO()
         np.save(content, rows.numpy())
@@ -233,10 +232,8 @@ def _in_batches(network: Encode, side: int | None = None) -> Encode:
 
 def _loaded(name: str, load: Callable[[], Any]) -> Any:
     try:
-        with (
-            redirect_stdout(io.StringIO()),
-            redirect_stderr(io.StringIO()),
-        ):  # their bars and greetings
+        # Their bars and greetings.
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             return load()
     except Exception as error:  # libraries of models raise anything
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"

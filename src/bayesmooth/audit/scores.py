@@ -16,11 +16,8 @@ QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
 AXES = ("Ambiguity (second best class over the best)", "Disagreement with the label")
 EVEN = 1 / 4  # ambiguity from which no class is four times as likely as the next
-CONFIDENT = (
-    0.1,
-    0.3,
-    1.0,
-)  # shares of the predictions of each class, the most confident ones first
+# Shares of the predictions of each class, the most confident ones first.
+CONFIDENT = (0.1, 0.3, 1.0)
 NORMAL_95 = 1.96
 MOSTLY_WRONG = 0.5  # share of contradicted labels from which the input is what is wrong
 

@@ -143,9 +143,8 @@ def embeddings_of(subject: Subject) -> Tensor | None:
     examples = subject.examples
     if examples is None or isinstance(subject, Network) or examples.input_shape == (0,):
         return None
-    if (
-        isinstance(subject, Predicted) and examples.predicted is None
-    ):  # its rows are the predictions
+    # Its rows are the predictions.
+    if isinstance(subject, Predicted) and examples.predicted is None:
         return None
     return rows_of(examples)
 
@@ -203,8 +202,7 @@ def _tensor(values: Any, what: str) -> Tensor:
     try:
         if isinstance(values, Tensor):
             return values
-        return torch.as_tensor(
-            np.require(values, requirements="W")
-        )  # a view of a frame may be read-only
+        # A view of a frame may be read-only.
+        return torch.as_tensor(np.require(values, requirements="W"))
     except (TypeError, ValueError) as error:
         raise InputError(f"{what}: not an array of numbers ({error})") from None

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from bayesmooth.progress import track
 
-SURE = (
-    0.3  # share of the predictions of each class, the most confident ones, that T is learned from
-)
+# Share of the predictions of each class, the most confident ones, that T is learned from.
+SURE = 0.3
 PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
 CONCENTRATIONS = torch.logspace(-1, 4, 26)
 STEPS = 10  # of EM: more follow every error of p

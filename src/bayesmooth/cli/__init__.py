@@ -41,9 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, call, print. What a user can put right is one line and exit code 2; a bug shows its traceback."""
     given = list(sys.argv[1:] if argv is None else argv)
     if "" not in sys.path:
-        sys.path.append(
-            ""
-        )  # a recipe may name a model of the user's, from the directory they are in
+        # A recipe may name a model of the user's, from the directory they are in.
+        sys.path.append("")
     try:
         command, parser = parser_for(given)
         with warnings.catch_warnings():
@@ -56,9 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bayesmooth: interrupted{stop}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # so that exiting does not write there
+        # So that exiting does not write there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
 
 

@@ -253,9 +253,8 @@ class IVONClassifier(_Classifier):
     def predict_proba(self, X: Any) -> Array:
         """The average of softmax(f(θ)) over `samples` draws, a column per class of `classes_`."""
         inputs = self._inputs(self._rows(X)).double()
-        module = copy.deepcopy(
-            self.module_
-        ).double()  # one row alone is to give what it gives among others
+        # One row alone is to give what it gives among others.
+        module = copy.deepcopy(self.module_).double()
         batches = inputs.split(AT_ONCE)  # type: ignore[no-untyped-call]
         return self.posterior_.predict(module, batches, self.samples).numpy()
 

@@ -24,11 +24,8 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
         samples: draws that `predict_proba` averages; 0 predicts at the mean.
     """
 
-    _known: Mapping[str, float] = {
-        "ess": 1.0,
-        "epochs": 1,
-        "steps": 2,
-    }  # place-holders until `fit` has the data
+    # Place-holders until `fit` has the data.
+    _known: Mapping[str, float] = {"ess": 1.0, "epochs": 1, "steps": 2}
 
     def __init__(
         self,
@@ -66,9 +63,8 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
 
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """Class probabilities averaged over the posterior."""
-        cached = "forward_iter" in vars(
-            self
-        )  # skorch's scoring lends its predictions, for one reading
+        # Skorch's scoring lends its predictions, for one reading.
+        cached = "forward_iter" in vars(self)
         if cached or not self.samples:
             return np.asarray(super().predict_proba(X))
         posterior, total = self.optimizer_.posterior(self.module_), 0.0

@@ -27,9 +27,8 @@ LIMIT = 2.0  # of C
 WITHOUT_NORMALISATION = 0.7  # times that much noise
 TWO_CLASSES = 1.4  # times as much, with normalisation
 MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
-SMALLEST = (
-    1e-6  # h₀ must be positive, also where weight decay alone gives more precision than is wanted
-)
+# h₀ must be positive, also where weight decay alone gives more precision than is wanted.
+SMALLEST = 1e-6
 
 
 def auto_beta2(steps: int | None) -> float:

@@ -335,9 +335,8 @@ class IVON(Optimizer):
         self._sampled: list[Weight] = []  # whose parameters hold a sample now
         if not hasattr(self, "_buffers"):
             self._buffers: dict[Tensor, Tensor] = {}
-            self._zeros: dict[
-                Tensor, int
-            ] = {}  # gradients that zero_grad left as zeros, by version
+            # Gradients that zero_grad left as zeros, by version.
+            self._zeros: dict[Tensor, int] = {}
             self._warned: set[str] = set()  # the settings that were found wrong
 
     @torch.no_grad()
@@ -535,9 +534,8 @@ def _take_step_in_torch(
         columns += [[s for s, _ in sums], [s for _, s in sums]]
     else:
         columns += [[in_layout_of(w.hess, w.gradient()) for w in chunk], [w.sample for w in chunk]]
-    overwrite = (
-        not sums and chunk[0].sample is chunk[0].local
-    )  # the new mean overwrites θ in the parameter
+    # The new mean overwrites θ in the parameter.
+    overwrite = not sums and chunk[0].sample is chunk[0].local
     for like, momenta, means, *rest in tiles(chunk, *columns):
         h, g, m, ĝ, last = gather(like, momenta, means, *rest)
         if scale != samples:

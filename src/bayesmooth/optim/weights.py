@@ -29,9 +29,8 @@ from bayesmooth.optim.sharding import (
 )
 from bayesmooth.randomness import Target, fill, torch_normal
 
-CHUNK_IN_CACHE = (
-    1 << 16
-)  # elements computed together in plain torch on the CPU: its temporaries stay in the cache
+# Elements computed together in plain torch on the CPU: its temporaries stay in the cache.
+CHUNK_IN_CACHE = 1 << 16
 CHUNK_COMPILED = 1 << 18  # in compiled code on the CPU, which has no temporaries
 CHUNK = 1 << 24  # elsewhere, where the number of calls is what counts
 

@@ -320,10 +320,8 @@ def test_self_knowledge_is_not_cross_entropy(smoke):
         ).report()["test.nll"]
         for cell in STUDIES["strategies"].cells(SMOKE)
     }
-    for method in (
-        "SGD",
-        "IVON",
-    ):  # six digits would not tell: in two epochs the past has little to say
+    # Six digits would not tell: in two epochs the past has little to say.
+    for method in ("SGD", "IVON"):
         assert nll["self-knowledge", method] != nll["cross-entropy", method]
 
 
