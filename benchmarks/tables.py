@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bayesmooth import progress
-from bayesmooth.integrations.sklearn import IVONClassifier, VariationalLogisticRegression
+from bayesmooth.integrations.sklearn import IVONClassifier
 
 Array = np.ndarray[Any, Any]
 Table = tuple[Array, Array]
@@ -81,7 +81,6 @@ def peers(seed: int) -> dict[str, Any]:
         "boosting": HistGradientBoostingClassifier(random_state=seed),
         "MLP": perceptron(max_iter=500),
         "MLP, stopped": perceptron(early_stopping=True, max_iter=500),
-        "variational": make_pipeline(StandardScaler(), VariationalLogisticRegression()),
         "IVON": IVONClassifier(random_state=seed),
     }
 

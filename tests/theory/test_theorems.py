@@ -31,7 +31,7 @@ LABELS = torch.tensor([0.0, 1, 1, 0], **DOUBLE)
 LINKS = {"bernoulli": Bernoulli(), "poisson": Poisson(), "categorical": Categorical()}
 
 
-def close(actual, expected, atol=5e-7):
+def assert_close(actual, expected, atol=5e-7):
     assert torch.allclose(actual, torch.as_tensor(expected, **DOUBLE), rtol=0, atol=atol)
 
 
@@ -64,7 +64,7 @@ def test_elbo_gradient_is_the_risk_gradient_with_noisy_labels(golden):
     noisy = FEATURES.T @ (torch.sigmoid(f.detach()) - (LABELS + epsilon)) + theta.detach().squeeze(
         -1
     )
-    close(theta.grad.squeeze(-1), noisy, atol=1e-9)
+    assert_close(theta.grad.squeeze(-1), noisy, atol=1e-9)
 
 
 @pytest.mark.parametrize("family", LINKS)
@@ -78,7 +78,7 @@ def test_variational_gd_is_gd_with_noisy_labels_for_every_family(family):
     q = Block.isotropic(2.0, theta)
     spread = x.square().sum(1, keepdim=True).expand(-1, columns) / 2
     epsilon = expected_noise(x @ theta, spread, link, nodes=80)
-    close(
+    assert_close(
         variational_gd_step(problem, theta, q, 0.05),
         gd_step(Problem(x, y + epsilon, link), theta, 0.05),
         atol=1e-7,
@@ -103,8 +103,8 @@ def test_von_with_rho_1_is_newton_with_noisy_labels_and_the_expected_hessian(see
     gradient = x.T @ (torch.sigmoid(x @ theta) - (y + epsilon)) + theta
     curvature = expected_moments(problem, theta, q).variance
     hessian = x.T @ (curvature * x) + torch.eye(3, **DOUBLE)
-    close(stepped, theta - torch.linalg.solve(hessian, gradient), atol=1e-9)
-    close(updated.covariance().reshape(3, 3), torch.linalg.inv(hessian), atol=1e-9)
+    assert_close(stepped, theta - torch.linalg.solve(hessian, gradient), atol=1e-9)
+    assert_close(updated.covariance().reshape(3, 3), torch.linalg.inv(hessian), atol=1e-9)
 
 
 # ---- golden numbers ----
@@ -112,12 +112,12 @@ def test_von_with_rho_1_is_newton_with_noisy_labels_and_the_expected_hessian(see
 
 def test_golden_first_two_von_steps(golden):
     theta, q = von_step(golden, *start(golden))
-    close(theta.flatten(), [-0.1754965, 1.0629825])
-    close(q.covariance().flatten(), [0.5989316, -0.0877483, -0.0877483, 0.5314913])
+    assert_close(theta.flatten(), [-0.1754965, 1.0629825])
+    assert_close(q.covariance().flatten(), [0.5989316, -0.0877483, -0.0877483, 0.5314913])
     epsilon = expected_noise(FEATURES @ theta, q.logit_covariance(FEATURES), Bernoulli())
-    close(epsilon.flatten(), [-0.0051141, 0.0308797, 0.0742901, -0.0462826])
+    assert_close(epsilon.flatten(), [-0.0051141, 0.0308797, 0.0742901, -0.0462826])
     theta, _ = von_step(golden, theta, q)
-    close(theta.flatten(), [-0.1908116, 1.0257013])
+    assert_close(theta.flatten(), [-0.1908116, 1.0257013])
 
 
 def test_golden_von_fixed_point_by_iteration_and_by_the_solver(golden):
@@ -125,22 +125,22 @@ def test_golden_von_fixed_point_by_iteration_and_by_the_solver(golden):
     for _ in range(200):
         theta, q = von_step(golden, theta, q, 0.5)
     expected = [0.6062341, -0.0889106, -0.0889106, 0.5573341]
-    close(theta.flatten(), [-0.1899868, 1.0293151])
-    close(q.covariance().flatten(), expected)
+    assert_close(theta.flatten(), [-0.1899868, 1.0293151])
+    assert_close(q.covariance().flatten(), expected)
     fit = fit_glm(FEATURES, LABELS.long(), family="bernoulli", bias=False, tol=1e-9)
-    close(fit.mean, [-0.1899868, 1.0293151])
-    close(fit.covariance.flatten(), expected)
+    assert_close(fit.mean, [-0.1899868, 1.0293151])
+    assert_close(fit.covariance.flatten(), expected)
 
 
 def test_golden_mode_and_variational_gd_fixed_point(golden):
     theta = start(golden)[0]
     for _ in range(20):
         theta = newton_step(golden, theta, Block)
-    close(theta.flatten(), [-0.2016613, 0.9091814])
+    assert_close(theta.flatten(), [-0.2016613, 0.9091814])
     theta, q = start(golden)
     for _ in range(600):
         theta = variational_gd_step(golden, theta, q, 0.1)
-    close(theta.flatten(), [-0.1720076, 1.0959502])
+    assert_close(theta.flatten(), [-0.1720076, 1.0959502])
 
 
 def test_the_mode_is_that_of_scikit_learns_logistic_regression():
@@ -153,7 +153,7 @@ def test_the_mode_is_that_of_scikit_learns_logistic_regression():
         C=1 / 0.7, fit_intercept=False, tol=1e-10, max_iter=2000
     )
     theirs.fit(x.numpy(), y.numpy())
-    close(ours.mean.T, theirs.coef_, atol=1e-5)
+    assert_close(ours.mean.T, theirs.coef_, atol=1e-5)
 
 
 # ---- the noise curve of the paper's figure ----
@@ -165,17 +165,17 @@ def test_the_noise_is_odd_zero_at_zero_and_peaks_where_the_paper_shows_it():
     assert float(f[noise.argmax()]) == pytest.approx(1.52894, abs=2e-5)
     assert float(noise.max()) == pytest.approx(0.0390605, abs=5e-8)
     assert abs(float(noise[0])) < 1e-15
-    close(
+    assert_close(
         noise[[50_000, 100_000, 200_000, 300_000]], [0.020432, 0.034324, 0.036260, 0.021898], 5e-7
     )
-    close(expected_noise(-f, torch.ones_like(f), Bernoulli(), nodes=80), -noise, atol=1e-15)
+    assert_close(expected_noise(-f, torch.ones_like(f), Bernoulli(), nodes=80), -noise, atol=1e-15)
 
 
 def test_softmax_noise_pulls_the_confident_class_beyond_its_label():
     noise = expected_noise(
         torch.tensor([3.0, 0, -1], **DOUBLE), torch.ones(3, **DOUBLE), Categorical()
     )
-    close(noise, [0.058, -0.040, -0.018], atol=5e-4)
+    assert_close(noise, [0.058, -0.040, -0.018], atol=5e-4)
     assert abs(float(noise.sum())) < 1e-6
 
 
