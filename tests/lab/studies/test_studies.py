@@ -1,6 +1,7 @@
 import json
 import math
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -18,7 +19,14 @@ from bayesmooth.lab.studies import rows as table
 from bayesmooth.lab.studies.cost import DATA, steps
 from bayesmooth.lab.studies.methods import EARLY
 from bayesmooth.lab.studies.page import write_page
-from bayesmooth.lab.studies.reproduce import Folders, changed, publish, redraw, reproduce
+from bayesmooth.lab.studies.reproduce import (
+    Folders,
+    changed,
+    make_table,
+    publish,
+    redraw,
+    reproduce,
+)
 from bayesmooth.lab.studies.scale import FULL, LAPTOP, OVERNIGHT, SMOKE, beta2, named
 
 FACTS = {"scale": "smoke", "command": "", "runs": 0, "seconds": 0}
@@ -95,7 +103,8 @@ def test_the_number_of_missing_runs_is_counted(smoke, tmp_path):
     cells = study.cells(SMOKE)
     copies = shutil.copytree(smoke.runs, tmp_path / "runs")
     shutil.rmtree(copies / cells[-1].recipe.title)
-    publish(study, SMOKE, cells, Folders(tmp_path, copies))
+    folders = Folders(tmp_path, copies)
+    publish(study, SMOKE, cells, make_table(study, cells, folders), folders)
     content = json.loads((tmp_path / f"{study.name}.json").read_text())
     assert (content["missing"], content["runs"]) == (1, len(study.recipes(SMOKE)) - 1)
 
@@ -106,6 +115,19 @@ def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, tmp_path
     before = (tmp_path / f"{study.name}.csv").read_text()
     reproduce(study, SMOKE, Folders(tmp_path, tmp_path / "runs"), None)  # nothing could train
     assert (tmp_path / f"{study.name}.csv").read_text() == before
+
+
+def test_label_noise_is_measured_once(smoke, tmp_path):
+    study, calls = STUDIES["mnist-noise"], []
+
+    def measure(*given):
+        calls.append(given)
+        return study.measure(*given)
+
+    counting = replace(study, measure=measure)
+    with ThreadPoolExecutor(1) as executor:
+        reproduce(counting, SMOKE, Folders(tmp_path, smoke.runs), executor, quiet=True)
+    assert [given[-1] for given in calls] == [True]  # and quietly
 
 
 def test_what_the_grids_chose_gets_more_seeds(smoke):
@@ -132,7 +154,8 @@ def test_a_diverged_run_counts_as_chance_and_is_told(smoke, tmp_path):
     cells = study.cells(SMOKE)
     copies = shutil.copytree(smoke.runs, tmp_path / "runs")
     Run.open(copies / cells[0].recipe.title).set_status("diverged")
-    publish(study, SMOKE, cells, Folders(tmp_path, copies))
+    folders = Folders(tmp_path, copies)
+    publish(study, SMOKE, cells, make_table(study, cells, folders), folders)
     assert json.loads((tmp_path / f"{study.name}.json").read_text())["diverged"] == 1
     first = table.read(tmp_path / f"{study.name}.csv")[0]
     assert first["accuracy"] == pytest.approx(0.1)

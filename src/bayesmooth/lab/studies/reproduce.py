@@ -49,15 +49,17 @@ def reproduce(
     """
     check_directory(folders.out)  # before hours of training, not after them
     cells = changed(study.cells(scale), settings)
+    quiet = how.get("quiet", False)
     outcomes = _train(study, cells, folders, executor, how)
-    more = changed(study.more(scale, make_table(study, cells, folders)), settings)
-    if more:
+    table = make_table(study, cells, folders, quiet)
+    if more := changed(study.more(scale, table), settings):
         cells = cells + more
         outcomes += _train(study, more, folders, executor, how)
-    if cells and not make_table(study, cells, folders):
+        table = make_table(study, cells, folders, quiet)
+    if cells and not table:
         first = outcomes[0].message if outcomes else "there is none"
         raise InputError(f"{study.name}: no run has finished; the first says: {first}")
-    publish(study, scale, cells, folders, command)
+    publish(study, scale, cells, table, folders, command)
     return outcomes
 
 
@@ -79,11 +81,11 @@ def _earlier(study: Study, folders: Folders) -> Table:
     return [row for row in rows if row.get("hash")]
 
 
-def make_table(study: Study, cells: Sequence[Cell], folders: Folders) -> Table:
+def make_table(study: Study, cells: Sequence[Cell], folders: Folders, quiet: bool = False) -> Table:
     """The rows of all cells that have an answer."""
     runs = find_runs(cells, folders)
     if study.measure is not None:
-        return study.measure(cells, runs, folders.data_dir)
+        return study.measure(cells, runs, folders.data_dir, quiet)
     return tabulate(cells, runs, _earlier(study, folders))
 
 
@@ -98,10 +100,14 @@ def find_runs(cells: Sequence[Cell], folders: Folders) -> dict[str, Run]:
 
 
 def publish(
-    study: Study, scale: Scale, cells: Sequence[Cell], folders: Folders, command: str = ""
+    study: Study,
+    scale: Scale,
+    cells: Sequence[Cell],
+    table: Table,
+    folders: Folders,
+    command: str = "",
 ) -> None:
-    """The files of a study, from the answers that there are."""
-    table = make_table(study, cells, folders)
+    """The files of a study, from its table."""
     write(table, folders.out / f"{study.name}.csv")
     if study.measure is None:
         rows = {row["hash"]: row for row in table}

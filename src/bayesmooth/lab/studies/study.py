@@ -10,7 +10,8 @@ from bayesmooth.lab.studies.rows import Table
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.verdict import Claim
 
-Measure = Callable[[Sequence[Cell], Mapping[str, Run], Path | None], Table]
+# cells, runs by hash, where the data is, whether to be quiet
+Measure = Callable[[Sequence[Cell], Mapping[str, Run], Path | None, bool], Table]
 
 
 @dataclass(frozen=True)

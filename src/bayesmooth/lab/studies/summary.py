@@ -12,7 +12,7 @@ from typing import Any
 
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.figures.comparing import BASELINES, accuracies, levels
-from bayesmooth.lab.studies.rows import Table, column, read, where
+from bayesmooth.lab.studies.rows import Table, best, column, read, where
 
 COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise")
 
@@ -55,10 +55,14 @@ def format_ranges(out: Path) -> str:
         ]
         for method in BASELINES
     }
+    none = sum(
+        best(where(table, noise=noise, method="LS"), "accuracy")[0] == 0 for table, noise in noises
+    )
     plain, ours = (_memorised(noises, *whose) for whose in (("LS", 0.0), ("IVON", None)))
     return (
         f"Over {len(noises)} kinds of noise, IVON with one setting is {_span(gains['LS'], '+.1f')} points above label "
-        f"smoothing at its best α on the test set, and {_span(gains['SAM'], '+.1f')} above SAM at its best ρ. "
+        f"smoothing at its best α on the test set (in {none} of them that is 0, no smoothing at all), and "
+        f"{_span(gains['SAM'], '+.1f')} above SAM at its best ρ. "
         f"SGD learns {_span(plain, '.0f')} % of the wrong labels by heart, IVON {_span(ours, '.0f')} %."
     )
 

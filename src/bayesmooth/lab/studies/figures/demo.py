@@ -53,7 +53,9 @@ def cells(scale: Scale) -> list[Cell]:
     ]
 
 
-def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
+def measure(
+    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None, quiet: bool
+) -> Table:
     """The final figures of every method, then those of every epoch."""
     rows = [{"strength": _strength(cell.recipe), **row} for cell, row in _final(cells, runs)]
     rows += [

@@ -25,10 +25,12 @@ DIGIT = 6
 KINDS = ("regular", "atypical")
 
 
-def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
+def measure(
+    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None, quiet: bool
+) -> Table:
     """The 6 that is nearest to its own kind and the one that is farthest: |ε| by class, for both methods."""
     rows: Table = []
-    for facts, examples, noise in training_noises(cells, runs, data_dir):
+    for facts, examples, noise in training_noises(cells, runs, data_dir, quiet):
         sixes = (examples.labels == DIGIT).nonzero().flatten()
         pixels = examples.inputs[sixes].float().flatten(1)
         distance = own_kind_distance(pixels, examples.labels[sixes])

@@ -28,13 +28,15 @@ from bayesmooth.metrics import rank_correlation
 SHOWN = 8  # pictures of each extreme
 
 
-def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
+def measure(
+    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None, quiet: bool
+) -> Table:
     """½‖ε‖₁ of every example in rising order, beside LS's, and how far it is from its own kind in pixels.
 
     The distance knows neither network nor noise, so it can testify to what is atypical.
     """
     rows: Table = []
-    for facts, examples, noise in training_noises(cells, runs, data_dir):
+    for facts, examples, noise in training_noises(cells, runs, data_dir, quiet):
         order = noise.magnitude.argsort().tolist()
         same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
         extremes = {*order[:SHOWN], *order[-SHOWN:]}

@@ -34,7 +34,7 @@ def ivon_cells(scale: Scale, name: str) -> list[Cell]:
 
 
 def training_noises(
-    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None
+    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None, quiet: bool
 ) -> Iterator[tuple[Row, Examples, LabelNoise]]:
     """Data set and seed, training examples, and the expected noise at the end, of each run that there is."""
     for cell in cells:
@@ -46,7 +46,7 @@ def training_noises(
                 splits.train,
                 samples=cell.labels["samples"],
                 batchnorm=run.statistics(splits, model),
-                quiet=True,
+                quiet=quiet,
             )
             yield {key: cell.labels[key] for key in ("data", "seed")}, splits.train, noise
 

@@ -47,11 +47,13 @@ def _ols_cell(scale: Scale, task: Task, labels: Mapping[str, Any]) -> Cell:
     return Cell({"data": labels["data"], "method": "OLS", "seed": seed}, made)
 
 
-def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
+def measure(
+    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None, quiet: bool
+) -> Table:
     """The mean smoothed label of each class: its mass on each other class, by all methods in the same way."""
     rows: Table = []
     for ours, ols in zip(cells[::2], cells[1::2], strict=True):
-        for facts, examples, noise in training_noises([ours], runs, data_dir):
+        for facts, examples, noise in training_noises([ours], runs, data_dir, quiet):
             if (online := runs.get(ols.recipe.hash)) is None:
                 continue
             classes = range(examples.num_classes)

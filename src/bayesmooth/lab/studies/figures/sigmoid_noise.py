@@ -17,7 +17,9 @@ from bayesmooth.theory.noise import expected_noise
 PEAK = 1.5  # where the paper's curve is highest, to a tenth
 
 
-def measure(cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None) -> Table:
+def measure(
+    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None, quiet: bool
+) -> Table:
     """ε = σ(f) − E[σ(f + e)], by quadrature (eq:labelnoiseGD_sim)."""
     means = torch.linspace(-6, 6, 241, dtype=torch.float64)
     noise = expected_noise(means, torch.ones_like(means), Bernoulli(), nodes=80)
