@@ -79,9 +79,7 @@ def classifiers(seed: int) -> dict[str, Any]:
     boosted = HistGradientBoostingClassifier(random_state=seed)
     return {
         "logistic": tuned(LogisticRegression(max_iter=1000), {"C": [0.001, 0.03, 1.0]}),
-        "forest": tuned(
-            RandomForestClassifier(random_state=seed), {"min_samples_leaf": [1, 10]}
-        ),
+        "forest": tuned(RandomForestClassifier(random_state=seed), {"min_samples_leaf": [1, 10]}),
         "boosting": tuned(boosted, {"max_iter": [10, 100], "max_leaf_nodes": [4]}),
         "MLP": tuned(perceptron, {"alpha": [1e-4, 10.0]}, {"early_stopping": [True]}),
         "IVON": IVONClassifier(random_state=seed),
