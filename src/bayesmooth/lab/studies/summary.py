@@ -6,6 +6,7 @@ python -m bayesmooth.lab.studies.summary results/laptop docs/reproduce.md
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -81,14 +82,13 @@ def _span(shares: list[float], form: str) -> str:
 
 
 def format_verdicts(out: Path) -> str:
-    """One line per claim, in the order of the studies."""
-    rows = [["study", "the paper says", "verdict"]]
-    for name in STUDIES:
-        rows += [
-            [name, claim["paper"], f"**{claim['verdict']}**"]
-            for claim in _read(out, name).get("claims", [])
-        ]
-    return format_markdown(rows)
+    """How many claims have which verdict, and one line per claim, in the order of the studies."""
+    claims = [(name, claim) for name in STUDIES for claim in _read(out, name).get("claims", [])]
+    counts = Counter(claim["verdict"] for _, claim in claims)
+    tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    rows = [[name, claim["paper"], f"**{claim['verdict']}**"] for name, claim in claims]
+    table = format_markdown([["study", "the paper says", "verdict"], *rows])
+    return f"{len(claims)} claims: {tally or 'nothing is measured yet'}.\n\n{table}"
 
 
 def _read(out: Path, name: str) -> dict[str, Any]:
