@@ -2,7 +2,7 @@
 
 `gaussian_expectation` for scalars (Gauss–Hermite), `vector_expectation` for K-dimensional logits (a
 tensor grid for K ≤ 2, quasi-random points beyond), `monte_carlo_expectation` for either, with draws.
-A covariance has the shape of the mean (independent entries) or one more axis (a matrix an example).
+A covariance has the shape of the mean (independent entries) or one more axis (one matrix per example).
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ class Link(Protocol):
     """A(f) and its derivatives. `vector` says that the last axis of f is one K-dimensional logit.
 
     Covariances of f come as `cov`: the shape of f (independent entries), or with one more axis of
-    size K (a matrix an example).
+    size K (one matrix per example).
     """
 
     vector: bool

@@ -2,13 +2,13 @@
 
 Three quantities go by that name, and they have three functions here, all signed, for f ~ N(mean, cov):
 
-- `expected_noise`    A′(m) − E[A′(f)]       a number an example  (eq:labelnoiseGLMGD)
+- `expected_noise`    A′(m) − E[A′(f)]       one number per example  (eq:labelnoiseGLMGD)
 - `sampled_noise`     A′(m) − A′(f)          one draw of f
 - `linearised_noise`  −A″(m) (f − m)         its first-order expansion  (eq:taylor_noise)
 
 The expected noise has the sign of the logit: for a confident correct example y + ε lies beyond the
 label. The smoothed label that one plots is y − ε, on a log scale |ε|.
-A covariance has the shape of the mean (independent entries) or one more axis (a matrix an example).
+A covariance has the shape of the mean (independent entries) or one more axis (one matrix per example).
 """
 
 import copy

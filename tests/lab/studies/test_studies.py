@@ -89,6 +89,16 @@ def test_the_same_figure_comes_from_the_csv_alone(name, smoke, tmp_path):
     assert (tmp_path / f"{study.name}.svg").read_text() == before
 
 
+def test_the_page_begins_with_all_verdicts_and_the_way_to_each_study(smoke):
+    page = (smoke.out / "index.html").read_text()
+    claims = [json.loads(path.read_text())["claims"] for path in smoke.out.glob("*.json")]
+    first = page.partition("<section")[0]
+    assert f"<p>{sum(map(len, claims))} claims: " in first
+    for name in STUDIES:
+        assert f"href='#{name}'" in first
+        assert f"<section id='{name}'" in page
+
+
 def test_where_a_run_is_missing_nothing_is_judged(smoke, tmp_path):
     study = STUDIES["cifar10-noisy"]
     (tmp_path / f"{study.name}.csv").write_bytes((smoke.out / f"{study.name}.csv").read_bytes())

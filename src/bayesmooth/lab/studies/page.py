@@ -8,6 +8,7 @@ from string import Template
 from typing import Any
 
 from bayesmooth.files import write_atomically
+from bayesmooth.lab.studies.verdict import count_verdicts
 from bayesmooth.words import format_duration
 
 MARKS = {
@@ -18,11 +19,12 @@ MARKS = {
 }
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
 img { max-width: 100%; height: auto; } section { margin: 3rem 0; } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0; }
 td, th { text-align: left; vertical-align: top; padding: .4rem .6rem; border-top: 1px solid #ddd; }
-.numbers td + td, .numbers th + th { text-align: right; white-space: nowrap; }
+.numbers { font-size: .875rem; } .numbers td { white-space: nowrap; } .numbers th { vertical-align: bottom; }
+.numbers td + td, .numbers th + th { text-align: right; }
 .verdict { font-weight: 600; white-space: nowrap; } .small { color: #555; font-size: .875rem; }
 code { background: #f3f3f3; padding: .1rem .3rem; border-radius: 3px; }
 """
@@ -51,7 +53,7 @@ def write_page(out: Path, names: Iterable[str]) -> Path:
     }
     scales = {study["scale"] for study in studies.values() if study is not None}
     title = TITLES.get("".join(scales), "The paper's figures, claim by claim")
-    body = "\n".join(_section(name, study) for name, study in studies.items())
+    body = _overview(studies) + "\n".join(_section(name, study) for name, study in studies.items())
     page = out / "index.html"
     write_atomically(page, PAGE.substitute(title=title, style=STYLE, body=body))
     return page
@@ -63,6 +65,17 @@ def _read(path: Path) -> dict[str, Any] | None:
     except ValueError:
         return None
     return study
+
+
+def _overview(studies: dict[str, dict[str, Any] | None]) -> str:
+    """All verdicts together, and the way to each study."""
+    whole = {name: study for name, study in studies.items() if study is not None}
+    links = (
+        f"<li><a href='#{escape(name)}'>{escape(study['title'])}</a>: {count_verdicts(study['claims'])}</li>"
+        for name, study in whole.items()
+    )
+    claims = [claim for study in whole.values() for claim in study["claims"]]
+    return f"<p>{count_verdicts(claims)}</p><ul>{''.join(links)}</ul>" if len(whole) > 1 else ""
 
 
 def _section(name: str, study: dict[str, Any] | None) -> str:

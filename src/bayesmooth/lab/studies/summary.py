@@ -6,7 +6,6 @@ python -m bayesmooth.lab.studies.summary results/laptop docs/reproduce.md
 import json
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.figures.comparing import BASELINES, accuracies, levels
 from bayesmooth.lab.studies.rows import Table, best, column, read, where
+from bayesmooth.lab.studies.verdict import count_verdicts
 
 COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise")
 
@@ -84,11 +84,9 @@ def _span(shares: list[float], form: str) -> str:
 def format_verdicts(out: Path) -> str:
     """How many claims have which verdict, and one line per claim, in the order of the studies."""
     claims = [(name, claim) for name in STUDIES for claim in _read(out, name).get("claims", [])]
-    counts = Counter(claim["verdict"] for _, claim in claims)
-    tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     rows = [[name, claim["paper"], f"**{claim['verdict']}**"] for name, claim in claims]
     table = format_markdown([["study", "the paper says", "verdict"], *rows])
-    return f"{len(claims)} claims: {tally or 'nothing is measured yet'}.\n\n{table}"
+    return f"{count_verdicts([claim for _, claim in claims])}.\n\n{table}"
 
 
 def _read(out: Path, name: str) -> dict[str, Any]:

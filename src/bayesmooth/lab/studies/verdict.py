@@ -1,7 +1,8 @@
 """What the paper says, what was measured, and whether the two agree: computed from the table alone."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, variance
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 Verdict = Literal["reproduced", "direction only", "not reproduced", "not run"]
 Values = Sequence[float]
 Pair = tuple[Values, Values]
-"""The accuracies of ours and of the other, a number a seed."""
+"""The accuracies of ours and of the other, one number per seed."""
 
 COMPARABLE = 0.01  # a point of accuracy: "comparable" means no further behind than this
 CLEAR = 2.0  # standard errors
@@ -22,6 +23,19 @@ class Claim:
     paper: str
     measured: str
     verdict: Verdict
+
+
+def count_verdicts(claims: Sequence[Mapping[str, str]]) -> str:
+    """How many claims of a study's JSON have which verdict.
+
+    >>> count_verdicts([{"verdict": "reproduced"}, {"verdict": "not run"}, {"verdict": "reproduced"}])
+    '3 claims: 2 reproduced, 1 not run'
+    """
+    counts = Counter(claim["verdict"] for claim in claims).most_common()
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts)
+    return (
+        f"{len(claims)} claim{'' if len(claims) == 1 else 's'}: {said or 'nothing is measured yet'}"
+    )
 
 
 def difference(ours: Values, others: Values) -> tuple[float, float]:

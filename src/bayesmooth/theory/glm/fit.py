@@ -177,7 +177,7 @@ def as_problem(
     y = torch.as_tensor(labels).to(matrix.device)
     if y.ndim != 1 or len(y) != len(matrix):
         raise InputError(
-            f"labels of shape {tuple(y.shape)}: must be ({len(matrix)},), one an example"
+            f"labels of shape {tuple(y.shape)}: must be ({len(matrix)},), one per example"
         )
     targets = _class_targets(y, family, classes) if family in COUNTED else _real_targets(y, family)
     return Problem(matrix, targets.to(dtype), link, prior, _weights(weights, matrix))

@@ -59,7 +59,7 @@ def _options(settings: Mapping[str, Any], task: Task) -> Mapping[str, Any]:
 
 
 def draw(table: Table, out: Path) -> None:
-    """A panel a measure, a line a loss, SGD and IVON as two marks."""
+    """One panel per measure, one line per loss, SGD and IVON as two marks."""
     losses = distinct(table, "loss")
     with figure(out, 1, len(PANELS), width=PAGE, height=3.0, sharey=True) as (axes,):
         for axis, (key, title) in zip(axes, PANELS.items(), strict=True):
