@@ -71,7 +71,8 @@ def _overview(studies: dict[str, dict[str, Any] | None]) -> str:
     """All verdicts together, and the way to each study."""
     whole = {name: study for name, study in studies.items() if study is not None}
     links = (
-        f"<li><a href='#{escape(name)}'>{escape(study['title'])}</a>: {count_verdicts(study['claims'])}</li>"
+        f"<li><a href='#{escape(name)}'>{escape(study['title'])}</a>: "
+        f"{count_verdicts(study['claims']).partition(': ')[2]}</li>"
         for name, study in whole.items()
     )
     claims = [claim for study in whole.values() for claim in study["claims"]]
