@@ -127,6 +127,23 @@ def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, tmp_path
     assert (tmp_path / f"{study.name}.csv").read_text() == before
 
 
+def test_ctrl_c_leaves_the_figure_of_what_has_run(smoke, tmp_path, monkeypatch):
+    study = STUDIES["natural-noise"]
+    copies = shutil.copytree(smoke.runs, tmp_path / "runs")
+    shutil.rmtree(copies / study.cells(SMOKE)[-1].recipe.title)
+
+    def stopped(*given, **how):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bayesmooth.lab.studies.reproduce.sweep", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(study, SMOKE, Folders(tmp_path, copies), None)
+    content = json.loads((tmp_path / f"{study.name}.json").read_text())
+    assert content["missing"] == 1
+    assert {claim["verdict"] for claim in content["claims"]} == {"not run"}
+    assert (tmp_path / f"{study.name}.png").exists()
+
+
 def test_label_noise_is_measured_once(smoke, tmp_path):
     study, calls = STUDIES["mnist-noise"], []
 

@@ -45,17 +45,22 @@ def reproduce(
 
     Writes `name`.csv, .png, .svg and .json to the directory `folders.out`, and the page of all studies there. Rows that
     an earlier `name`.csv has for the same recipes are kept and not trained again, so that tables can be continued on
-    another machine.
+    another machine. Stopped by Ctrl-C, it writes what there is, without a verdict.
     """
     check_directory(folders.out)  # before hours of training, not after them
     cells = changed(study.cells(scale), settings)
     quiet = how.get("quiet", False)
-    outcomes = _train(study, cells, folders, executor, how)
-    table = make_table(study, cells, folders, quiet)
-    if more := changed(study.more(scale, table), settings):
-        cells = cells + more
-        outcomes += _train(study, more, folders, executor, how)
+    try:
+        outcomes = _train(study, cells, folders, executor, how)
         table = make_table(study, cells, folders, quiet)
+        if more := changed(study.more(scale, table), settings):
+            cells = cells + more
+            outcomes += _train(study, more, folders, executor, how)
+            table = make_table(study, cells, folders, quiet)
+    except KeyboardInterrupt:
+        if study.measure is None and (table := make_table(study, cells, folders)):
+            publish(study, scale, cells, table, folders, command)
+        raise
     if cells and not table:
         first = outcomes[0].message if outcomes else "there is none"
         raise InputError(f"{study.name}: no run has finished; the first says: {first}")
