@@ -187,6 +187,11 @@ def test_beta2_forgets_as_much_as_in_the_paper():
     assert auto_beta2(1000) ** 1000 == pytest.approx(auto_beta2(100_000) ** 100_000, rel=0.01)
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_shortest_runs_keep_nothing_of_the_first_hessian(steps):
+    assert auto_beta2(steps) == 0
+
+
 def test_huge_weight_decay_leaves_h_positive():
     assert IVON(mlp().parameters(), **AUTO | {"weight_decay": 1e6}).param_groups[0]["hess_init"] > 0
 
@@ -200,7 +205,7 @@ def test_huge_weight_decay_leaves_h_positive():
         ({"noise": -1.0}, "noise=-1.0"),
         ({"rescale_lr": False}, "rescale_lr=False: its rule is for rescaled"),
         ({"beta2": "auto"}, "beta2='auto' with steps=None: needs the number of optimizer steps"),
-        ({"beta2": "auto", "steps": 1}, "steps=1"),
+        ({"beta2": "auto", "steps": 0}, "steps=0"),
         ({"hess_init": "automatic"}, "hess_init='automatic': must be > 0"),
     ],
 )

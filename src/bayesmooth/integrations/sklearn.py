@@ -280,7 +280,7 @@ class IVONClassifier(_Classifier):
             beta2=self.beta2,
             weight_decay=self.weight_decay,
             epochs=self.epochs,
-            steps=max(steps, 2),
+            steps=steps,
             seed=self._seed,
         )
 

@@ -25,7 +25,7 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
     """
 
     # Place-holders until `fit` has the data.
-    _known: Mapping[str, float] = {"ess": 1.0, "epochs": 1, "steps": 2}
+    _known: Mapping[str, float] = {"ess": 1.0, "epochs": 1, "steps": 1}
 
     def __init__(
         self,
@@ -50,8 +50,7 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
         train, valid = super().get_split_datasets(X, y, **fit_params)
         if not self.optimizer_.state:
             steps = self.max_epochs * len(self.get_iterator(train, training=True))
-            length = {"epochs": self.max_epochs, "steps": max(steps, 2)}
-            self._known = {"ess": float(len(train)), **length}
+            self._known = {"ess": float(len(train)), "epochs": self.max_epochs, "steps": steps}
             args, settings = self.get_params_for_optimizer(
                 "optimizer", self.get_all_learnable_params()
             )
@@ -63,7 +62,7 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
 
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
         """Class probabilities averaged over the posterior."""
-        # Skorch's scoring lends its predictions, for one reading.
+        # skorch's scoring lends its predictions, for one reading.
         cached = "forward_iter" in vars(self)
         if cached or not self.samples:
             return np.asarray(super().predict_proba(X))

@@ -37,12 +37,12 @@ def auto_beta2(steps: int | None) -> float:
     >>> auto_beta2(200_000)
     0.99999
     """
-    if steps is None or steps < 2:
+    if steps is None or steps < 1:
         raise InputError(
-            f"beta2='auto' with steps={steps}: needs the number of optimizer steps of the run, ≥ 2; "
+            f"beta2='auto' with steps={steps}: needs the number of optimizer steps of the run, ≥ 1; "
             "give steps=, or a number for beta2"
         )
-    return 1 - 2 / steps
+    return 1 - 2 / max(steps, 2)
 
 
 def auto_hess_init(

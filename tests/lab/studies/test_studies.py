@@ -142,6 +142,12 @@ def test_ctrl_c_leaves_the_figure_of_what_has_run(smoke, tmp_path, monkeypatch):
     assert content["missing"] == 1
     assert {claim["verdict"] for claim in content["claims"]} == {"not run"}
     assert (tmp_path / f"{study.name}.png").exists()
+    before = (tmp_path / f"{study.name}.csv").read_text()
+    kept = replace(study, cells=lambda scale: study.cells(scale)[:1])  # as with other settings
+    monkeypatch.setattr("bayesmooth.lab.studies.reproduce._train", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(kept, SMOKE, Folders(tmp_path, copies), None)
+    assert (tmp_path / f"{study.name}.csv").read_text() == before
 
 
 def test_label_noise_is_measured_once(smoke, tmp_path):

@@ -45,7 +45,7 @@ def reproduce(
 
     Writes `name`.csv, .png, .svg and .json to the directory `folders.out`, and the page of all studies there. Rows that
     an earlier `name`.csv has for the same recipes are kept and not trained again, so that tables can be continued on
-    another machine. Stopped by Ctrl-C, it writes what there is, without a verdict.
+    another machine. Stopped by Ctrl-C, it writes what there is, without a verdict, unless an earlier table would lose rows.
     """
     check_directory(folders.out)  # before hours of training, not after them
     cells = changed(study.cells(scale), settings)
@@ -58,7 +58,9 @@ def reproduce(
             outcomes += _train(study, more, folders, executor, how)
             table = make_table(study, cells, folders, quiet)
     except KeyboardInterrupt:
-        if study.measure is None and (table := make_table(study, cells, folders)):
+        table = [] if study.measure is not None else make_table(study, cells, folders)
+        lost = {row["hash"] for row in _earlier(study, folders)} - {row["hash"] for row in table}
+        if table and not lost:
             publish(study, scale, cells, table, folders, command)
         raise
     if cells and not table:
