@@ -45,7 +45,7 @@ def reproduce(
 
     Writes `name`.csv, .png, .svg and .json to the directory `folders.out`, and the page of all studies there. Rows that
     an earlier `name`.csv has for the same recipes are kept and not trained again, so that tables can be continued on
-    another machine. Stopped by Ctrl-C, it writes what there is, without a verdict, unless an earlier table would lose rows.
+    another machine. Stopped by Ctrl-C, it writes what there is, without a verdict; but no earlier table loses rows.
     """
     check_directory(folders.out)  # before hours of training, not after them
     cells = changed(study.cells(scale), settings)
