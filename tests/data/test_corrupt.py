@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.data import Corruption, Examples, corrupt
-from bayesmooth.data.corrupt import data_dependent, pairflip, symmetric
+from bayesmooth.data.corrupt import data_dependent, draw, pairflip, symmetric
 from bayesmooth.errors import InputError
 
 GOLDENS = {
@@ -29,6 +29,15 @@ def test_seed_0_gives_the_noisy_labels_of_the_public_code(kind, rate):
     assert noisy.labels.tolist() == golden
     _, corruption = corrupt(ten_classes(50_000), kind, rate=rate, seed=0)
     assert corruption.rate == RATES[kind, rate]
+
+
+@given(st.integers(2, 30), st.integers(0, 2**32 - 1))
+def test_the_draws_are_those_of_a_multinomial_per_example(K, seed):
+    matrix = np.random.default_rng(seed).dirichlet(np.full(K, 0.5), K) * 0.9 + 0.1 / K
+    labels = np.arange(200) % K
+    stream = np.random.RandomState(seed)
+    theirs = [stream.multinomial(1, matrix[label]).argmax() for label in labels]
+    assert draw(labels, matrix, seed).tolist() == theirs
 
 
 def test_pairflip_moves_to_the_next_class_and_the_last_to_the_first():

@@ -1,8 +1,7 @@
 """Synthetic label noise, ỹ ~ P[y, :] with true classes as rows of P, and the file that keeps it.
 
-The draws are those of `numpy.random.RandomState(seed)`, one multinomial per example in the order of
-the set, as in the public code of Yu et al., 2019 (co-teaching+), which the paper follows: the same
-seed gives the same noisy labels.
+The draws are those of the public code of Yu et al., 2019 (co-teaching+), which the paper follows: the same seed gives
+the same noisy labels, whatever the version of numpy.
 """
 
 import hashlib
@@ -183,11 +182,33 @@ def corrupt(
 
 
 def draw(labels: Labels, matrix: Matrix, seed: int) -> Labels:
-    """ỹ_i ~ P[y_i, :], one call per example: each takes more or less of the stream."""
+    """ỹ_i ~ P[y_i, :]: for each example the classes toss a coin in turn, and the first yes takes it.
+
+    So does `RandomState.multinomial(1, P[y_i])`; but numpy 2.5 leaves out some coins that 2.4 tossed, and gives other
+    labels for the same seed.
+    """
+    coins = [_coins(row) for row in matrix]
     stream = np.random.RandomState(seed)
-    return np.fromiter(
-        (stream.multinomial(1, matrix[label]).argmax() for label in labels), np.int64, len(labels)
-    )
+    tosses, at = np.empty(0), 0
+    new = np.empty(len(labels), np.int64)
+    for i, label in enumerate(labels):
+        classes, low, high = coins[label]
+        if at + len(classes) > len(tosses):
+            tosses, at = np.append(tosses[at:], stream.random_sample(len(matrix) + 2**16)), 0
+        u = tosses[at : at + len(classes)]
+        first = int(((low < u) & (u <= high)).argmax())
+        new[i] = classes[first]
+        at += min(first + 1, len(classes) - 1)
+    return new
+
+
+def _coins(row: Matrix) -> tuple[Labels, Matrix, Matrix]:
+    """The classes with a coin, and low < u ≤ high for a yes; the last class takes what is left without a toss."""
+    rest = np.subtract.accumulate(np.append(1.0, row[:-1]))
+    tossing = np.flatnonzero(row[:-1])
+    p = np.append(row[tossing] / rest[tossing], 1.0)
+    low, high = np.where(p > 0.5, -1.0, 1 - p), np.where(p > 0.5, p, 1.0)
+    return np.append(tossing, len(row) - 1), low, high
 
 
 def _uniform(rates: np.ndarray[Any, np.dtype[np.float64]]) -> Matrix:
