@@ -163,8 +163,10 @@ def test_label_noise_is_measured_once(smoke, tmp_path):
     assert [given[-1] for given in calls] == [True]  # and quietly
 
 
-def test_what_the_grids_chose_gets_more_seeds(smoke):
+def test_sgd_and_what_the_grids_chose_get_more_seeds(smoke):
     rows = table.read(smoke.out / "natural-noise.csv")
+    sgd = [row["seed"] for row in rows if row["method"] == "LS" and row["strength"] == 0.0]
+    assert sgd == [*SMOKE.seeds, *SMOKE.more_seeds]
     for method in ("LS", "SAM"):
         own = [row for row in rows if row["method"] == method]
         for by in ("accuracy", "validation"):

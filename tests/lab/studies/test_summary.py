@@ -28,14 +28,14 @@ def test_every_claim_has_a_line(smoke):
 
 
 def test_only_what_stands_between_the_marks_is_replaced(smoke, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- verdicts -->\nold\n<!-- end -->\nafter\n")
-    fill(page, smoke.out)
+    page, results, scale = tmp_path / "page.md", smoke.out.parent, smoke.out.name
+    mark = f"<!-- verdicts: {scale} -->\n"
+    page.write_text(f"before\n{mark}old\n<!-- end -->\nbetween\n{mark}older\n<!-- end -->\nafter\n")
+    fill(page, results)
     text = page.read_text()
-    assert text.startswith("before\n<!-- verdicts -->\n")
-    assert text.endswith("\n<!-- end -->\nafter\n")
-    assert "old" not in text
-    fill(page, smoke.out)
+    part = f"{mark}{format_verdicts(smoke.out)}\n<!-- end -->\n"
+    assert text == f"before\n{part}between\n{part}after\n"
+    fill(page, results)
     assert page.read_text() == text
 
 
@@ -59,5 +59,5 @@ def test_ranges_go_from_the_least_to_the_most_over_all_noises(tmp_path):
 def test_what_the_pages_say_is_what_the_results_hold(page, tmp_path):
     copy = tmp_path / "page.md"
     copy.write_text((HOME / page).read_text())
-    fill(copy, HOME / "results" / "laptop")
+    fill(copy, HOME / "results")
     assert copy.read_text() == (HOME / page).read_text()

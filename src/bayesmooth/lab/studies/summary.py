@@ -1,6 +1,6 @@
-"""The tables of the docs, from the files of a directory of results.
+"""The tables of the docs, from the results of all scales.
 
-python -m bayesmooth.lab.studies.summary results/laptop docs/reproduce.md
+python -m bayesmooth.lab.studies.summary results docs/reproduce.md
 """
 
 import json
@@ -36,11 +36,6 @@ def format_progress(out: Path) -> str:
         if (study := _read(out, name))
     ]
     return format_markdown([["study", "runs", "missing"], *rows])
-
-
-def format_demo(out: Path) -> str:
-    """The table of the demo."""
-    return format_markdown(_read(out, "demo")["table"])
 
 
 def format_ranges(out: Path) -> str:
@@ -124,19 +119,18 @@ PARTS = {
     "progress": format_progress,
     "ranges": format_ranges,
     "verdicts": format_verdicts,
-    "demo": format_demo,
 }
 
 
-def fill(page: Path, out: Path) -> None:
-    """Put each part between its mark, as `<!-- accuracies -->`, and `<!-- end -->`."""
-    text = page.read_text()
-    for name, make in PARTS.items():
-        before, mark, rest = text.partition(f"<!-- {name} -->\n")
-        if mark:
-            _, end, after = rest.partition("<!-- end -->")
-            text = f"{before}{mark}{make(out)}\n{end}{after}"
-    page.write_text(text)
+def fill(page: Path, results: Path) -> None:
+    """Put each part between its mark, as `<!-- accuracies: laptop -->`, and `<!-- end -->`."""
+
+    def make(found: re.Match[str]) -> str:
+        mark, part, scale, end = found.groups()
+        return f"{mark}{PARTS[part](results / scale)}\n{end}"
+
+    marks = rf"(<!-- ({'|'.join(PARTS)}): (\w+) -->\n).*?(<!-- end -->)"
+    page.write_text(re.sub(marks, make, page.read_text(), flags=re.DOTALL))
 
 
 if __name__ == "__main__":
