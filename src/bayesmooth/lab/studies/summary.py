@@ -28,16 +28,6 @@ def format_accuracies(out: Path) -> str:
     )
 
 
-def format_progress(out: Path) -> str:
-    """How much of each study has been run."""
-    rows = [
-        [name, str(study["runs"]), str(study["missing"])]
-        for name in STUDIES
-        if (study := _read(out, name))
-    ]
-    return format_markdown([["study", "runs", "missing"], *rows])
-
-
 def format_ranges(out: Path) -> str:
     """How IVON stands, from the least to the most over all kinds of noise."""
     tables = [rows for name in COMPARED if (rows := read(out / f"{name}.csv"))]
@@ -116,7 +106,6 @@ def format_markdown(rows: list[list[str]]) -> str:
 
 PARTS = {
     "accuracies": format_accuracies,
-    "progress": format_progress,
     "ranges": format_ranges,
     "verdicts": format_verdicts,
 }

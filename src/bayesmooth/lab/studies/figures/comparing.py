@@ -106,6 +106,7 @@ def _panel(axis: Any, table: Table, noise: str, method: str) -> None:
     level(axis, EARLY, accuracies(table, noise, EARLY))
     line(axis, method, list(enumerate(values for _, values in points)))
     axis.set_xticks(range(len(points)), [f"{strength:g}" for strength, _ in points])
+    axis.margins(y=0.2)  # room for the words
     if ours and others:
         gain = 100 * (mean(ours) - mean(others))
         words = f"IVON − best {method}: {gain:+.1f}".replace("-", "−")
