@@ -10,13 +10,13 @@ from bayesmooth.audit.transitions import (
     most_confident,
     predict_true_classes,
 )
-from bayesmooth.data.corrupt import pairflip, symmetric
+from bayesmooth.data.corrupt import draw, pairflip, symmetric
 
 K, N = 5, 20_000
 
 
 def labels_of(true: Tensor, matrix: Tensor) -> Tensor:
-    return torch.multinomial(matrix[true], 1, generator=torch.Generator().manual_seed(0)).squeeze(1)
+    return torch.from_numpy(draw(true.numpy(), matrix.double().numpy(), seed=0))
 
 
 def test_the_matrix_that_made_the_labels_is_learned_from_them() -> None:
@@ -33,10 +33,11 @@ def test_with_few_examples_labels_that_move_anywhere_are_not_taken_for_a_habit()
     even = torch.from_numpy(symmetric(30, rate=0.2)).float()
     found = learn_transitions(torch.eye(30)[true], labels_of(true, even))
     assert float(found.fill_diagonal_(0).max()) < 0.02
-    habit = torch.from_numpy(pairflip(30, rate=0.2)).float()
-    found = learn_transitions(torch.eye(30)[true], labels_of(true, habit))
+    labels = true.clone()
+    labels[:60] = (true[:60] + 1) % 30  # two of ten in every class
+    found = learn_transitions(torch.eye(30)[true], labels)
     next_class = (torch.arange(30), (torch.arange(30) + 1) % 30)
-    assert float(found[next_class].median()) > 0.1
+    assert float(found[next_class].min()) > 0.1
 
 
 def test_unsure_predictions_teach_nothing() -> None:
