@@ -48,19 +48,24 @@ def standard_normal(
 ) -> Tensor:
     """Noise of the shape, dtype, device and memory layout of `like`, times `sign`.
 
-    `offset` is the index of the first element in a larger tensor of which `like` is a slice.
+    `offset` is the index of the first element in a larger tensor of which `like` is a slice; see `comes_in_slices`.
 
     >>> standard_normal(torch.zeros(3), seed=0, stream=0).equal(
     ...     standard_normal(torch.zeros(5), seed=0, stream=0)[:3])
     True
     """
-    if like.device.type == "cpu" and KERNELS:
+    if comes_in_slices(like):
         noise = torch.empty_like(like, dtype=torch.float32, requires_grad=False)
         fill([Target(noise.data_ptr(), noise.numel(), offset, stream, step)], seed, draw, sign)
         return noise.to(like.dtype)
     whole = torch_normal(offset + like.numel(), like.device, seed, stream, step, draw)
     noise = torch.empty_like(like, requires_grad=False)
     return noise.copy_(whole[offset:].view(like.shape)).mul_(sign)
+
+
+def comes_in_slices(like: Tensor) -> bool:
+    """Whether the noise of a slice is that slice of the whole's noise: the kernels' is, torch's depends on the size."""
+    return like.device.type == "cpu" and KERNELS
 
 
 def torch_normal(size: int, device: torch.device, *name: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 import sys
 from datetime import timedelta
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -9,9 +10,18 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from bayesmooth import randomness
 from bayesmooth.optim import BSAM, IVON, SAM
 
 RANKS = 2
+
+
+class BSAMWithTorchsNoise(BSAM):
+    """As on an accelerator, or where there was no compiler."""
+
+    def step(self, closure=None):
+        with mock.patch.object(randomness, "KERNELS", False):
+            return super().step(closure)
 
 
 def network(dtype=torch.float64):
@@ -22,6 +32,7 @@ def network(dtype=torch.float64):
 OPTIMIZERS = {
     "sam": lambda p, seed: SAM(p, torch.optim.SGD, rho=0.2, lr=0.3, momentum=0.9),
     "bsam": lambda p, seed: BSAM(p, lr=0.3, ess=200, rho=0.1, seed=seed),
+    "bsam, torch's noise": lambda p, seed: BSAMWithTorchsNoise(p, lr=0.3, ess=200, seed=seed),
     "ivon": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, seed=seed),
     "ivon, two samples": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, mc_samples=2, seed=seed),
     "ivon, two squares": lambda p, seed: IVON(
@@ -73,13 +84,14 @@ def split_by_columns(model):
 
 
 def cases():
-    """Every wrapper × optimizer in float64; IVON in float32 too, where its kernels work."""
+    """Every wrapper × optimizer in float64; IVON in float32 too, where its kernels work; SAM on 16-bit shards."""
     kinds = ("ddp", "ddp, bucket views", "fsdp2")
     yield from ((kind, name, torch.float64) for kind in kinds for name in OPTIMIZERS)
     yield from ((kind, "ivon", torch.float32) for kind in ("ddp", "fsdp2"))
     yield from (("sync", name, torch.float64) for name in SYNCED)
     yield "columns", "ivon", torch.float64
     yield "columns", "bsam", torch.float64
+    yield "fsdp2", "sam", torch.bfloat16
 
 
 def main(rank, rendezvous, out):

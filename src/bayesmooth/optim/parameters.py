@@ -244,10 +244,9 @@ def global_norm(tensors: list[Tensor]) -> float:
         return 0.0
     norms: list[Any] = []
     for dtype in dict.fromkeys(t.dtype for t in tensors):
-        alike = [t for t in tensors if t.dtype == dtype]
         wide = torch.promote_types(dtype, torch.float32)
-        # No dtype where none is needed: for sharded tensors torch 2.15 takes it for the dimensions.
-        norms += torch._foreach_norm(alike, 2, *([] if dtype == wide else [wide]))
+        # Not by the norm's own dtype: for sharded tensors torch 2.15 takes it for the dimensions.
+        norms += torch._foreach_norm([t.to(wide) for t in tensors if t.dtype == dtype], 2)
     whole = [n.full_tensor() if hasattr(n, "full_tensor") else n for n in norms]
     return float(torch.linalg.vector_norm(torch.stack([n.to(whole[0].device) for n in whole])))
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bayesmooth.randomness import standard_normal
+from bayesmooth.randomness import comes_in_slices, standard_normal
 
 
 def shard(tensor: Tensor) -> Tensor:
@@ -54,7 +54,8 @@ def noise_of(
 ) -> Tensor:
     """What this rank's shard gets of the whole tensor's noise; `like` has the shard's shape."""
     name = {"seed": seed, "stream": stream, "step": step, "draw": draw}
-    if (offset := start(tensor)) is not None:
+    offset = start(tensor)
+    if offset is not None and (like.shape == tensor.shape or comes_in_slices(like)):
         return standard_normal(like, offset=offset, sign=sign, **name)
     return cut(tensor, standard_normal(like.new_empty(tensor.shape), sign=sign, **name))
 
