@@ -1,6 +1,6 @@
 """Train with labels that are partly wrong, and find the wrong ones.
 
-Variational learning as adaptive label smoothing, after Yang, Liu, Marconi and Khan (ICML 2025).
+Variational learning as adaptive label smoothing, after Yang, Liu, Marconi and Khan (arXiv 2502.07273).
 """
 
 from bayesmooth import data, losses, metrics, models, theory
