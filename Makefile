@@ -17,7 +17,7 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/.dev
+bench: .venv/.dev  # `python -m benchmarks --help` lists them with their time
 	$(BIN)/python -m benchmarks
 
 docs: .venv/.docs

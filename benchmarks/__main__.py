@@ -1,26 +1,45 @@
-"""Run every module here that has a `main(quick)`, or those named: `python -m benchmarks theory`."""
+"""Compare with the peers: all of it, or the benchmarks named, as in `python -m benchmarks optim losses`."""
 
 import argparse
 from importlib import import_module
-from pkgutil import iter_modules
 
-import benchmarks
-
-HELPERS = {"competitors", "harness", "regret_tasks", "report_picture"}
+# name → (what is compared, how long it takes on one core); in the order in which they run
+BENCHMARKS: dict[str, tuple[str, str]] = {
+    "losses": ("speed: each loss against torch's cross-entropy", "1 min"),
+    "theory": (
+        "speed: expected noise, effective labels, and VON against scikit-learn's lbfgs",
+        "2 min",
+    ),
+    "training": ("speed: the training loop against bare steps", "1 min"),
+    "labelnoise": ("speed: label noise against forward passes", "3 min"),
+    "optim": ("speed and memory: IVON against AdamW, SGD and the public package", "5 min"),
+    "audit_speed": ("speed: the audit against cleanlab", "2 min"),
+    "audit_rates": ("quality: estimated error rates against known ones", "1 min"),
+    "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
+    "audit_training": ("quality: the same from a network's training", "10 min"),
+    "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "20 min"),
+    "regret": ("quality: one setting for everything, against LS, SAM and SGD", "2 h"),
+}
 
 
 def main() -> None:
     """Parse the command line and run."""
-    names = [
-        m.name for m in iter_modules(benchmarks.__path__) if m.name not in {*HELPERS, "__main__"}
-    ]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(names)}")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog="\n".join(
+            f"{name:15} {time:>6}  {about}" for name, (about, time) in BENCHMARKS.items()
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help="of those below (default: all)")
     parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller sizes")
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(names):
-        parser.error(f"no benchmark {sorted(unknown)}; there are: {', '.join(names)}")
-    for name in arguments.names or names:
+    if unknown := set(arguments.names) - set(BENCHMARKS):
+        parser.error(f"no benchmark {sorted(unknown)}; there are: {', '.join(BENCHMARKS)}")
+    for name in arguments.names or BENCHMARKS:
+        about, time = BENCHMARKS[name]
+        print(f"\n{name}: {about}; about {time}", flush=True)
         import_module(f"benchmarks.{name}").main(quick=arguments.quick)
 
 

@@ -98,25 +98,6 @@ def text() -> Halves:
     return _split(rows, torch.tensor([label for _, label in said]), PACKAGES, 0.3)
 
 
-def parity() -> Halves:
-    """The digits again, even or odd."""
-    return _relabel(digits(), ("even", "odd"), lambda labels: labels % 2)
-
-
-def pair() -> Halves:
-    """Only the threes and eights of the digits: 200 examples."""
-    train, test = (
-        part.subset(((part.labels == 3) | (part.labels == 8)).nonzero().flatten())
-        for part in digits()
-    )
-    return _relabel((train, test), ("3", "8"), lambda labels: labels // 8)
-
-
-def halves() -> Halves:
-    """The docstrings again: the first five packages or the last five."""
-    return _relabel(text(), ("asyncio to logging", "mailbox to xml"), lambda labels: labels // 5)
-
-
 def mnist() -> Halves:
     """1,000 images for training, 2,000 for the test."""
     return _pictures("mnist", 1250)
@@ -127,18 +108,13 @@ def cifar10() -> Halves:
     return _pictures("cifar10", 2500)
 
 
-TASKS = {
-    task.__name__: task for task in (digits, table, text, mnist, cifar10, parity, pair, halves)
-}
+TASKS = {task.__name__: task for task in (digits, table, text, mnist, cifar10)}
 EPOCHS = {
     "digits": (15, 60),
     "table": (20, 100),
     "text": (10, 40),
     "mnist": (4, 20),
     "cifar10": (4, 15),
-    "parity": (15, 60),
-    "pair": (20, 100),
-    "halves": (10, 40),
 }
 PICTURES = ("mnist", "cifar10")  # need BAYESMOOTH_DATA
 
@@ -189,11 +165,6 @@ def _inputs(examples: Examples) -> Tensor:
 
 def _split(inputs: Tensor, labels: Tensor, names: tuple[str, ...], test: float) -> Halves:
     return split(Examples(inputs, labels.long(), names), test, seed=0)
-
-
-def _relabel(parts: Halves, names: tuple[str, ...], rule: Callable[[Tensor], Tensor]) -> Halves:
-    train, test = (Examples(part.inputs, rule(part.labels), names) for part in parts)
-    return train, test
 
 
 def _pictures(name: str, count: int) -> Halves:

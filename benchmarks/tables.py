@@ -129,7 +129,3 @@ def main(quick: bool = False) -> None:
     design, others = tables()
     show("tables that had no say in the rule for few inputs", others, 2 if quick else 3)
     show("tables on which it was chosen", design, 2 if quick else 3)
-
-
-if __name__ == "__main__":
-    main()

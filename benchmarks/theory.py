@@ -82,7 +82,3 @@ def softmax_data(examples: int, dim: int, classes: int) -> tuple[Tensor, Tensor]
     features = torch.randn(examples, dim) / torch.arange(1, dim + 1).sqrt()
     logits = 2 * features @ torch.randn(dim, classes)
     return features, torch.multinomial(torch.softmax(logits, 1), 1).squeeze(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -85,7 +85,3 @@ def main(quick: bool = False) -> None:
         }
         repeats = 5 if quick else 40
         table(f"training: {title}", compare(jobs, baseline="bare", repeats=repeats), {"loop": GOAL})
-
-
-if __name__ == "__main__":
-    main()

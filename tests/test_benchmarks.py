@@ -1,7 +1,9 @@
 from pathlib import Path
 
+import benchmarks
 import pytest
 import torch
+from benchmarks.__main__ import BENCHMARKS
 from benchmarks.audit import benchmark, print_rows, print_summary, read_known
 
 from bayesmooth.data import Examples, corrupt, load
@@ -50,3 +52,10 @@ def test_without_known_errors_there_is_nothing_to_measure(digits: Examples) -> N
     clean = Examples(right.inputs, right.labels, right.class_names, right.labels)
     with pytest.raises(InputError, match="nothing to find"):
         list(benchmark(clean))
+
+
+def test_every_benchmark_is_listed_with_what_it_compares_and_its_time() -> None:
+    folder = Path(benchmarks.__path__[0])
+    with_main = {p.stem for p in folder.glob("*.py") if "def main(quick" in p.read_text("utf-8")}
+    assert with_main == set(BENCHMARKS)
+    assert all(about and time for about, time in BENCHMARKS.values())

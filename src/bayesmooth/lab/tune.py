@@ -1,6 +1,6 @@
 """Let the given labels decide: settings are tried, and the noisy labels of the validation split choose.
 
-Whole runs choose well (`python -m benchmarks tuning`). Short runs cost less, and are worth trying only for settings
+Whole runs choose well (`results/choices/tuning.txt`). Short runs cost less, and are worth trying only for settings
 that know the length of training, as `optimizer.noise` does, the factor on the noise of `hess_init = "auto"`. For
 `hess_init` as a number they mislead: a short run has not yet memorised anything, and prefers too little noise.
 """

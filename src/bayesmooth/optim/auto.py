@@ -9,7 +9,7 @@ times the signal. A wrong label is memorised visit by visit, so the noise that p
 the weights can go: C = K √(α · epochs), up to a limit beyond which nothing is learned. A network without normalisation
 layers bears less of it; one that has them needs more for two classes, whose wrong labels all point the same way. A
 network that sees few numbers can hardly tell single examples apart, so it needs little. The constants were chosen on
-half of the cells of `python -m benchmarks regret` and on those of `python -m benchmarks tuning` and `tables`;
+half of the cells of `python -m benchmarks regret`, on those of `results/choices/tuning.txt`, and on `tables`;
 docs/settings.md has the figures.
 """
 

@@ -1,6 +1,6 @@
 """Is IVON's noise in proportion to the weights, and do its settings let it learn?
 
-The limits come from a sweep of one setting at a time, `python -m benchmarks ivon_settings`: a multilayer perceptron on
+The limits come from a sweep of one setting at a time, `results/choices/ivon_settings.txt`: a multilayer perceptron on
 digits with 40 % wrong labels, with and without batch normalisation. docs/optimizers.md has its table.
 """
 
