@@ -26,6 +26,68 @@ def test_a_full_disk_leaves_the_old_content_and_says_so(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
 
+def test_what_lies_beside_a_file_is_never_taken_for_ours(tmp_path):
+    (tmp_path / "a.txt.tmp").write_text("somebody's")
+    files.write_atomically(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt.tmp").read_text() == "somebody's"
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
+def test_a_new_file_has_what_the_umask_leaves_and_an_old_one_keeps_its_permissions(
+    tmp_path, umask, mode
+):
+    tmp_path.chmod(0o777)
+    before = os.umask(umask)
+    try:
+        files.replace_with(
+            tmp_path / "new", lambda beside: (beside.write_text(""), beside.chmod(0))
+        )
+        (tmp_path / "old").touch(0o640)
+        (tmp_path / "old").chmod(0o640)
+        files.write_atomically(tmp_path / "old", "new")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == mode
+    assert (tmp_path / "old").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("make", [files.make_folder, files.replace_with])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_what_stops_half_way_leaves_nothing(tmp_path, make, error):
+    def stop(beside):
+        (beside / "part" if beside.is_dir() else beside).write_text("half")
+        raise error
+
+    with pytest.raises((InputError, KeyboardInterrupt)):
+        make(tmp_path / "new", stop)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_appears_whole_and_never_replaces_another(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "empty"):
+        files.make_folder(tmp_path / name, lambda beside: (beside / "a").write_text("1"))
+        assert (tmp_path / name / "a").read_text() == "1"
+    with pytest.raises(InputError, match="new: cannot be written"):
+        files.make_folder(tmp_path / "new", lambda beside: (beside / "b").write_text("2"))
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["a"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_place_that_takes_no_files_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for make in (files.make_folder, files.replace_with):
+        with pytest.raises(InputError, match=r"new: cannot be written: Not a directory"):
+            make(tmp_path / "file" / "new", lambda beside: None)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "", "[" * 100_000])
+def test_json_that_holds_no_object_is_refused(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match=r"a\.json: (holds a|not readable)"):
+        files.read_json(tmp_path / "a.json")
+
+
 def test_a_torn_last_line_is_dropped(tmp_path):
     path = tmp_path / "log"
     for line in ("one", "two"):
@@ -35,7 +97,7 @@ def test_a_torn_last_line_is_dropped(tmp_path):
     assert files.lines(path) == ["one", "two"]
     files.keep_lines(path, 1)
     assert path.read_text() == "one\n"
-    with pytest.raises(InputError, match="has 1 complete lines, and the checkpoint comes after 3"):
+    with pytest.raises(InputError, match="has 1 complete lines, and 3 were written"):
         files.keep_lines(path, 3)
 
 
@@ -49,7 +111,7 @@ def test_the_lock_holds_others_off_and_dies_with_its_process(tmp_path):
     assert os.read(hear, 4) == b"held"
     assert files.is_locked(tmp_path)
     with (
-        pytest.raises(InputError, match=f"another process is training in it .process {other} on"),
+        pytest.raises(InputError, match=f"another process is at work in it .process {other} on"),
         files.locked(tmp_path),
     ):
         pass
@@ -73,7 +135,7 @@ def test_a_line_that_is_no_record_is_refused_with_its_number(tmp_path):
     for damage in (b"garbage", b"3", b"\xff\x00", b"[]"):
         path.write_bytes(b'{"epoch": 1}\n' + damage + b"\n")
         with pytest.raises(
-            InputError, match=r"metrics\.jsonl, line 2: .* delete the run and train"
+            InputError, match=r"metrics\.jsonl, line 2: .* delete its folder and start again"
         ):
             files.records(path)
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import secrets
+import shutil
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,18 +35,43 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def replace_with(path: Path, save: Callable[[Path], object]) -> None:
-    """Let `save` write beside the file, force it to the disk, then put it in the file's place."""
-    beside = path.with_name(path.name + ".tmp")
-    try:
+    """Let `save` write beside the file, force it to the disk, then put it in the file's place, with its permissions."""
+    with _beside(path) as beside:
+        beside.touch(
+            exist_ok=False
+        )  # what the umask leaves; some writers keep their files to themselves
+        mode = (path if path.is_file() else beside).stat().st_mode & 0o777
         save(beside)
-        # Some writers keep their files to themselves.
-        beside.chmod(path.parent.stat().st_mode & 0o666)
+        beside.chmod(mode)
         _sync(beside)
         os.replace(beside, path)
         _sync(path.parent)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise unwritable(path, error) from error
+
+
+def make_folder(path: Path, fill: Callable[[Path], object]) -> None:
+    """Let `fill` write a folder beside `path`, then give it this name: all of it is there, or nothing."""
+    with _beside(path) as beside:
+        beside.mkdir()
+        fill(beside)
+        if path.is_dir():
+            path.rmdir()  # refuses one that is not empty
+        os.rename(beside, path)
+        _sync(path.parent)
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A name in the same directory that nobody else has; what stands there is gone when an error comes through."""
+    beside = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield beside
+    except BaseException as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        with suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError):
+            raise unwritable(path, error) from error
+        raise
 
 
 def append_line(path: Path, line: str) -> None:
@@ -62,7 +89,7 @@ def unwritable(path: Path, error: OSError) -> InputError:
     """What to tell when the disk is full, or the directory read-only."""
     return InputError(
         f"{path}: cannot be written: {error.strerror or error}; "
-        "what was saved before is intact: mend that, then resume the run"
+        "what was saved before is intact: make room or choose another place, then start again"
     )
 
 
@@ -84,7 +111,7 @@ def records(path: Path) -> list[dict[str, Any]]:
         if not isinstance(record, dict):
             raise InputError(
                 f"{path}, line {number}: {line[:40]!r} is not a JSON object; the file was damaged: "
-                "put it back, or delete the run and train it again"
+                "put it back, or delete its folder and start again"
             )
         found.append(record)
     return found
@@ -95,8 +122,8 @@ def keep_lines(path: Path, count: int) -> None:
     kept = lines(path)[:count]
     if len(kept) < count:
         raise InputError(
-            f"{path}: has {len(kept)} complete lines, and the checkpoint comes after {count}; "
-            "the file was cut: put it back, or start a new run"
+            f"{path}: has {len(kept)} complete lines, and {count} were written; "
+            "the file was cut: put it back, or delete its folder and start again"
         )
     write_atomically(path, "".join(line + "\n" for line in kept))
 
@@ -106,12 +133,16 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON, or say which file is not."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object, or say which file holds none."""
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable as JSON: {error}") from None
+    if not isinstance(content, dict):
+        kind = type(content).__name__
+        raise InputError(f"{path}: holds a {kind}; must be a JSON object; put the file back")
+    return content
 
 
 @contextmanager
@@ -121,7 +152,7 @@ def locked(directory: Path) -> Iterator[None]:
         if not _lock(file):
             file.seek(0)
             raise LockedError(
-                f"{directory}: another process is training in it ({file.read().strip()}); "
+                f"{directory}: another process is at work in it ({file.read().strip()}); "
                 "wait for it, stop it, or choose another directory"
             )
         file.truncate(0)

@@ -185,6 +185,13 @@ def test_whoever_reads_a_file_of_a_finished_run_finds_a_flipped_bit(name, copied
         assert copied.status == "damaged"
 
 
+def test_a_description_without_classes_says_how_it_is_made_again(copied):
+    (copied.path / "SHA256SUMS").unlink()
+    (copied.path / "data.json").write_text("{}")
+    with pytest.raises(InputError, match=r"data\.json: has no class_names .*bayesmooth resume"):
+        copied.model()
+
+
 def test_the_checksums_are_those_of_the_command_sha256sum(finished):
     listed = (finished.path / "SHA256SUMS").read_text().splitlines()
     assert {line.split("  ")[1] for line in listed} > {"recipe.toml", "run.json", "metrics.jsonl"}
@@ -266,7 +273,7 @@ def test_two_processes_do_not_train_in_one_directory(tiny, tmp_path):
     Run.start(tmp_path / "run", tiny())
     with (
         locked(tmp_path / "run"),
-        pytest.raises(InputError, match="another process is training in it"),
+        pytest.raises(InputError, match="another process is at work in it"),
     ):
         train(tiny(), tmp_path / "run", quiet=True)
 

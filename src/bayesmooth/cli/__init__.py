@@ -6,6 +6,7 @@ A command `name` is a function `name(arguments) -> exit code` in a module of thi
 
 import argparse
 import inspect
+import io
 import os
 import sys
 import warnings
@@ -43,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "" not in sys.path:
         # A recipe may name a model of the user's, from the directory they are in.
         sys.path.append("")
+    show_anything()
     try:
         command, parser = parser_for(given)
         with warnings.catch_warnings():
@@ -58,6 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # So that exiting does not write there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+
+
+def show_anything() -> None:
+    """What the terminal cannot show becomes a question mark: an arrow must not end a long computation."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def show_warning(message: Warning | str, *where: object) -> None:

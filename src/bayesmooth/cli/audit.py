@@ -36,8 +36,9 @@ def audit(arguments: Namespace) -> int:
         made = _audit_run(arguments)
     else:
         made = make_audit(**_what(arguments), **_how(arguments))
+    saved = made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title)
     _print(made, arguments.top)
-    print(made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title))
+    print(saved)
     return 0
 
 

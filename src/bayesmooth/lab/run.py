@@ -193,7 +193,11 @@ class Run:
 
     def data(self) -> dict[str, Any]:
         """What the run knew of its data: the names of the classes, the shape of an input."""
-        facts: dict[str, Any] = read_json(self.checked(DATA))
+        facts = read_json(self.checked(DATA))
+        if not {"class_names", "input_shape"} <= facts.keys():
+            raise InputError(
+                f"{self.path / DATA}: has no class_names and input_shape; {self._way_out(DATA)}"
+            )
         return facts
 
     def corruption(self) -> Corruption | None:
