@@ -96,7 +96,7 @@ def test_files_are_read_and_a_broken_one_is_named(tmp_path: Path) -> None:
     Image.fromarray(np.full((20, 20), 200, np.uint8)).save(good)
     bad.write_bytes(b"not an image")
     assert abs(tile(make_thumbnails([good], [0]), 0) - 200).max() <= 3
-    with pytest.raises(InputError, match=r"bad\.png: cannot be read as an image"):
+    with pytest.raises(InputError, match=r"bad\.png: not a picture that can be read"):
         make_thumbnails([good, bad], [0, 1])
 
 

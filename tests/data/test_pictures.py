@@ -1,11 +1,12 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from bayesmooth.data import load
-from bayesmooth.data.pictures import ImageFiles
+from bayesmooth.data.pictures import ImageFiles, find_pictures
 from bayesmooth.errors import InputError
 
 pil = pytest.importorskip("PIL.Image")
@@ -69,6 +70,64 @@ def test_every_kind_of_picture_becomes_three_bytes_a_pixel(tmp_path, mode):
     file = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")
     pil.new(mode, (9, 7)).save(file)
     assert ImageFiles(tmp_path, [file.name], 5)[torch.tensor([0])].shape == (1, 3, 5, 5)
+
+
+RAMP = np.linspace(0, 1, 64 * 64).reshape(64, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("grey16.png", (RAMP * 65535).astype(np.uint16)),
+        ("grey16.tif", (RAMP * 65535).astype(np.uint16)),
+        ("grey32.tif", (RAMP * 2e9).astype(np.int32)),
+        ("signed32.tif", (RAMP * 4e9 - 2e9).astype(np.int32)),
+        ("unit.tif", RAMP.astype(np.float32)),
+        ("float.tif", (RAMP * 4000 - 1000).astype(np.float32)),
+        ("grey8.png", (RAMP * 255).astype(np.uint8)),
+    ],
+)
+def test_a_ramp_from_black_to_white_stays_one_whatever_its_numbers(tmp_path, name, numbers):
+    pil.fromarray(numbers).save(tmp_path / name)
+    seen = ImageFiles(tmp_path, [name], 64)[torch.tensor([0])][0].float()
+    assert seen.std((1, 2)).sub(73.6).abs().max() < 1
+    assert seen.mean((1, 2)).sub(127.5).abs().max() < 1
+
+
+def test_sixteen_bits_are_as_bright_as_they_say(tmp_path):
+    pil.fromarray(np.full((8, 8), 0x4000, np.uint16)).save(tmp_path / "dark.png")
+    assert (ImageFiles(tmp_path, ["dark.png"], 8)[torch.tensor([0])] == 64).all()
+
+
+def test_a_format_that_starts_programs_is_not_opened_whatever_its_name(tmp_path):
+    pil.new("RGB", (8, 8)).save(tmp_path / "a.eps")
+    (tmp_path / "a.eps").rename(tmp_path / "a.png")
+    with pytest.raises(InputError, match=r"a\.png: not a picture .*cannot identify"):
+        ImageFiles(tmp_path, ["a.png"], 8)[torch.tensor([0])]
+
+
+def test_empty_folders_are_no_classes(picture_dir):
+    (picture_dir / "train" / "audit").mkdir()
+    (picture_dir / "train" / "audit" / "audit.html").write_text("a report")
+    assert load("folder", "train", path=str(picture_dir)).class_names == ("cat", "dog")
+
+
+def test_a_link_to_a_folder_above_is_not_followed(picture_dir):
+    (picture_dir / "train" / "loop").symlink_to(picture_dir)
+    (picture_dir / "train" / "cat" / "loop").symlink_to(picture_dir)
+    assert len(load("folder", "train", path=str(picture_dir))) == 6
+
+
+@pytest.mark.parametrize("target", ["nowhere.png", "self.png"])
+def test_a_link_that_leads_nowhere_is_named_and_the_others_can_be_found(picture_dir, target):
+    link = picture_dir / "train" / "dog" / "self.png"
+    link.symlink_to(target)
+    with pytest.raises(InputError, match=r"self\.png: is empty or leads nowhere"):
+        load("folder", "train", path=str(picture_dir))
+    found = find_pictures(picture_dir, "train")
+    assert found.ids[-1] == "dog/self.png"
+    with pytest.raises(InputError, match=r"self\.png: n"):
+        found.batch(torch.tensor([6]))
 
 
 def break_picture(path, how):

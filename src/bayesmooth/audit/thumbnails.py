@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmooth.data.pictures import as_bytes, as_rgb, open_picture
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -57,8 +58,8 @@ def top(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
 def make_thumbnails(images: Any, index: Sequence[int] | NDArray[Any], size: int = 96) -> Thumbnails:
     """Thumbnails of `images[i]` for each i in `index`, at most `size` pixels wide and high.
 
-    `images` holds arrays or tensors, (H, W), (H, W, C) or (C, H, W), or paths, or PIL images. Integers are
-    0 … 255; floats 0 … 1, and floats beyond that (standardised images) are stretched to their own range.
+    `images` holds arrays or tensors, (H, W), (H, W, C) or (C, H, W), or paths, or PIL images. Numbers
+    are brought to 0 … 255 as `as_bytes` does.
     Nothing is enlarged. The smallest of PNG, WebP and JPEG is kept, one format for all sheets.
     """
     chosen = np.asarray(index, np.int64)
@@ -117,22 +118,12 @@ def _to_picture(image: Any) -> Any:
     """Anything that is an image, as a PIL image in grey or RGB."""
     module = require("PIL.Image", extra="data")
     if isinstance(image, str | Path):
-        picture = _open_file(image)
-    elif isinstance(image, module.Image):
-        picture = image
-    else:
+        with open_picture(Path(image)) as file:
+            return as_rgb(file)
+    if not isinstance(image, module.Image):
         array = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
-        picture = module.fromarray(_to_pixels(array))
-    return picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
-
-
-def _open_file(path: str | Path) -> Any:
-    """The image of a file, turned as its camera meant it."""
-    try:
-        with require("PIL.Image", extra="data").open(path) as file:
-            return require("PIL.ImageOps", extra="data").exif_transpose(file)
-    except OSError as cause:
-        raise InputError(f"{path}: cannot be read as an image; {cause}") from None
+        image = module.fromarray(_to_pixels(array))
+    return image if image.mode in ("L", "RGB") else as_rgb(image)
 
 
 def _to_pixels(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -143,15 +134,4 @@ def _to_pixels(array: NDArray[Any]) -> NDArray[np.uint8]:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
         raise InputError(f"image of shape {array.shape}: must be (H, W), (H, W, C) or (C, H, W)")
-    if np.issubdtype(array.dtype, np.floating):
-        array = 255 * _stretch(array)
-    return np.ascontiguousarray(np.clip(np.round(array), 0, 255).astype(np.uint8))
-
-
-def _stretch(array: NDArray[Any]) -> NDArray[Any]:
-    """Floats as they are where they lie in 0 … 1, else moved from their own range to it."""
-    low, high = float(np.nanmin(array)), float(np.nanmax(array))
-    if low < 0 or high > 1:
-        array = (array - low) / max(high - low, 1e-12)
-    filled: NDArray[Any] = np.nan_to_num(array)
-    return filled
+    return np.ascontiguousarray(as_bytes(array))

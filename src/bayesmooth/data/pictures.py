@@ -23,6 +23,15 @@ from bayesmooth.optional import require
 
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+FORMATS = (
+    "JPEG",
+    "PNG",
+    "BMP",
+    "GIF",
+    "WEBP",
+    "TIFF",
+    "PPM",
+)  # those of SUFFIXES, as Pillow calls them
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,37 +65,74 @@ class ImageFiles:
 
     def decode(self, number: int, size: int, crop: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """One picture as (crop, crop, 3), turned as its camera meant it."""
-        turn = require("PIL.ImageOps", extra="data").exif_transpose
         with self.open(number) as picture:
             picture.draft("RGB", (size, size))  # a JPEG is decoded at a fraction of its size
-            turn(picture, in_place=True)
-            fitted = _fit(picture.convert("RGB"), size, crop)
-            return np.array(fitted, dtype=np.uint8)
+            return np.array(_fit(as_rgb(picture), size, crop), dtype=np.uint8)
 
     @contextmanager
     def open(self, number: int) -> Iterator[Any]:
         """One picture as Pillow opens it: its size is known, its pixels are not read yet."""
-        pil = require("PIL.Image", extra="data")
         item = self.items[number]
-        name = f"picture {number}" if isinstance(item, bytes) else str(self.root / item)
-        try:
-            source = io.BytesIO(item) if isinstance(item, bytes) else self.root / item
-            if not (len(item) if isinstance(source, io.BytesIO) else source.stat().st_size):
-                raise InputError("is empty (0 bytes)")
-            with pil.open(source) as picture:
-                if picture.width * picture.height > MAX_PIXELS:
-                    raise InputError(
-                        f"has {picture.width} × {picture.height} pixels, more than {MAX_PIXELS:,}"
-                    )
-                yield picture
-        except FileNotFoundError:
-            raise InputError(f"{name}: no such picture; is the set complete?") from None
-        except InputError as error:
-            raise InputError(f"{name}: {error}; replace it, or take it off the list") from None
-        except Exception as error:  # decoders of damaged files raise anything
-            raise InputError(
-                f"{name}: not a picture that can be read ({error}); replace it, or take it off the list"
-            ) from None
+        if isinstance(item, bytes):
+            opened = open_picture(io.BytesIO(item), f"picture {number}", len(item))
+        else:
+            opened = open_picture(self.root / item)
+        with opened as picture:
+            yield picture
+
+
+@contextmanager
+def open_picture(source: Path | io.BytesIO, name: str = "", size: int = -1) -> Iterator[Any]:
+    """A picture as Pillow opens it, of `FORMATS` only: others start programs, as EPS does Ghostscript.
+
+    Whatever is wrong with it, also while the body reads its pixels, is an error that names it.
+    """
+    name = name or str(source)
+    try:
+        if not (source.stat().st_size if isinstance(source, Path) else size):
+            raise InputError("is empty (0 bytes)")
+        with require("PIL.Image", extra="data").open(source, formats=FORMATS) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise InputError(
+                    f"has {picture.width} × {picture.height} pixels, more than {MAX_PIXELS:,}"
+                )
+            yield picture
+    except FileNotFoundError:
+        raise InputError(f"{name}: no such picture; is the set complete?") from None
+    except InputError as error:
+        raise InputError(f"{name}: {error}; replace it, or take it off the list") from None
+    except Exception as error:  # decoders of damaged files raise anything
+        raise InputError(
+            f"{name}: not a picture that can be read ({error}); replace it, or take it off the list"
+        ) from None
+
+
+def as_rgb(picture: Any) -> Any:
+    """A picture that Pillow opened, turned as its camera meant it, with three bytes per pixel."""
+    turned = require("PIL.ImageOps", extra="data").exif_transpose(picture)
+    if turned.mode[0] in "IF":  # more than 8 bits, which Pillow would cut off at 255
+        numbers = np.asarray(turned)
+        if picture.format == "PNG":  # of 16 bits, which Pillow 10 opens as 32
+            numbers = numbers.astype(np.uint16)
+        turned = require("PIL.Image", extra="data").fromarray(as_bytes(numbers))
+    return turned.convert("RGB")
+
+
+def as_bytes(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Brightness as 0 … 255: whole numbers up to 255 as they are, 16 bits and reals in 0 … 1 scaled, others stretched.
+
+    >>> as_bytes(np.array([0.0, 1.0])), as_bytes(np.array([-1e9, 1e9, np.nan]))
+    (array([  0, 255], dtype=uint8), array([  0, 255,   0], dtype=uint8))
+    """
+    known = numbers[np.isfinite(numbers)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    whole = numbers.dtype.kind in "iu"
+    if low >= 0 and (numbers.dtype.kind == "b" or high <= (255 if whole else 1)):
+        low, high = 0.0, 255.0 if whole else 1.0
+    elif numbers.dtype == np.uint16:
+        low, high = 0.0, 65535.0
+    scaled = (numbers.astype(np.float64) - low) * (255 / max(high - low, 1e-300))
+    return np.nan_to_num(scaled, nan=0.0).clip(0, 255).round().astype(np.uint8)
 
 
 def _fit(picture: Any, size: int, crop: int) -> Any:
@@ -99,22 +145,33 @@ def _fit(picture: Any, size: int, crop: int) -> Any:
 
 def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None = None) -> Examples:
     """`path/train/<class>/*.jpg`, `path/test/<class>/*.jpg`; or `path/<class>/*.jpg`, all for training."""
-    top = located(path, root)
-    base = top if split == "train" and not (top / "train").is_dir() else top / split
+    examples = find_pictures(located(path, root), split, size, crop)
+    for file in examples.meta["path"]:
+        if not os.path.exists(file) or not os.path.getsize(file):
+            raise InputError(f"{file}: is empty or leads nowhere; replace it or delete it")
+    return examples
+
+
+def find_pictures(top: Path, split: str, size: int = 64, crop: int | None = None) -> Examples:
+    """The pictures of a folder per class, in a fixed order; whether each can be read is seen when it is opened.
+
+    The id of a picture is its path below the folder of the classes, which are the folders that hold a picture.
+    """
+    base = picture_base(top, split)
     if not base.is_dir():
         raise MissingError(f"{base} is not a folder; put one folder per class in it")
+    found = _pictures_by_class(base)
     # The classes of `train` also number the others, which may lack one.
-    names = _classes(top / "train" if (top / "train").is_dir() else base)
-    unknown = sorted(set(_classes(base)) - set(names))
+    train = picture_base(top, "train")
+    names = tuple(found if train == base else _pictures_by_class(train))
+    unknown = sorted(set(found) - set(names))
     if unknown:
-        raise InputError(f"{base}: class {unknown[0]!r} is not in {top / 'train'}")
-    found = [(file, k) for k, name in enumerate(names) for file in _pictures(base, name)]
-    if not found:
-        raise InputError(f"{base}: no pictures in its folders ({', '.join(sorted(SUFFIXES))})")
-    files = tuple(file for file, _ in found)
+        raise InputError(f"{base}: class {unknown[0]!r} is not in {train}")
+    pairs = [(file, k) for k, name in enumerate(names) for file in found.get(name, ())]
+    files = tuple(file for file, _ in pairs)
     return Examples(
         ImageFiles(base, files, size, crop),
-        torch.tensor([k for _, k in found]),
+        torch.tensor([k for _, k in pairs], dtype=torch.int64),
         names,
         ids=files,
         name=f"{top.name}/{split}",
@@ -122,22 +179,36 @@ def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None =
     )
 
 
-def _classes(base: Path) -> tuple[str, ...]:
-    folders = [entry.name for entry in os.scandir(base) if entry.is_dir()]
-    names = sorted(utf8_name(name, base) for name in folders if not name.startswith("."))
+def picture_base(top: Path, split: str = "train") -> Path:
+    """Where the folders of the classes are: `top/split`, or `top` itself where there is no `top/train`."""
+    return top if split == "train" and not (top / "train").is_dir() else top / split
+
+
+def _pictures_by_class(base: Path) -> dict[str, list[str]]:
+    """Paths below `base` of the pictures of every class that has any."""
+    folders = [entry for entry in os.scandir(base) if not entry.name.startswith(".")]
+    names = sorted(
+        utf8_name(e.name, base) for e in folders if e.is_dir() and not leads_up(Path(e.path))
+    )
     if not names:
         raise InputError(f"{base}: no folders in it; put one folder per class there")
-    return tuple(names)
+    found = {name: files for name in names if (files := _pictures(base, name))}
+    if not found:
+        raise InputError(f"{base}: no pictures in its folders ({', '.join(sorted(SUFFIXES))})")
+    return found
+
+
+def leads_up(path: Path) -> bool:
+    """Whether a path is a link to a folder that holds the link: who follows it never ends."""
+    return path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve())
 
 
 def _pictures(base: Path, name: str) -> list[str]:
-    """Paths below `base` of the pictures of one class, in a fixed order."""
+    """Paths below `base` of the pictures of one class, in a fixed order; links to folders are not followed."""
     found = []
     for where, _, files in os.walk(base / name):
         for file in files:
             if Path(file).suffix.lower() in SUFFIXES:
                 path = Path(where, utf8_name(file, Path(where)))
-                if not path.stat().st_size:
-                    raise InputError(f"{path}: is empty (0 bytes); replace it or delete it")
                 found.append(path.relative_to(base).as_posix())
     return sorted(found)
