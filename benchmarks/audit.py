@@ -25,7 +25,8 @@ from torch import Tensor
 from bayesmooth.audit.api import audit
 from bayesmooth.audit.evidence import audit_embeddings
 from bayesmooth.audit.scores import SCORES
-from bayesmooth.audit.sources import How, gather
+from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.sources import open_source
 from bayesmooth.data import Examples, corrupt, load
 from bayesmooth.data.reading import read_npz
 from bayesmooth.errors import InputError
@@ -208,7 +209,7 @@ def print_scores(examples: Examples) -> None:
     """Average precision of every disagreement score, in-sample and left out."""
     wrong = known_errors(examples)
     for way in ("none", "loo"):
-        evidence = audit_embeddings(examples, out_of_sample=way, quiet=True)
+        evidence = audit_embeddings(examples, Settings(out_of_sample=way, quiet=True))
         found = {name: average_precision(score(evidence), wrong) for name, score in SCORES.items()}
         print(f"{way:5}", "  ".join(f"{name} {ap:.3f}" for name, ap in found.items()), flush=True)
 
@@ -231,8 +232,7 @@ def _call(method: Callable[[Examples], Tensor], examples: Examples) -> Job:
 
 def _loss_at_mean(run: Run, data_dir: str | Path | None, quiet: bool) -> Tensor:
     """1 − p_y of the mean of the posterior, which ranks as −log p_y does."""
-    evidence = gather(run.model(), run.posterior(), run.examples("train", data_dir)).evidence(
-        How(quiet=quiet)
-    )
+    subject = open_source(run.model(), run.posterior(), run.examples("train", data_dir))
+    evidence = subject.evidence(Settings(quiet=quiet))
     at_mean = evidence.probabilities + evidence.signed_noise()
     return 1 - at_mean.gather(1, evidence.labels[:, None]).squeeze(1)

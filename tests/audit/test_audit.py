@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from bayesmooth.audit import Audit, audit, evidence, outputs
 from bayesmooth.audit.evidence import Projection, stratified_folds
-from bayesmooth.audit.inputs import open_source
 from bayesmooth.audit.scores import HARD, MISLABELLED
+from bayesmooth.audit.sources import open_source
 from bayesmooth.cli import main
 from bayesmooth.data import Examples, corrupt, load
 from bayesmooth.errors import InputError
@@ -168,7 +168,7 @@ def test_a_ray_cluster_gives_the_same_ranking(monkeypatch: pytest.MonkeyPatch) -
     finally:
         ray.shutdown()
     assert (here.order == there.order).all()
-    with pytest.raises(InputError, match="must be 'ray'"):
+    with pytest.raises(InputError, match="must be one of None, ray"):
         audit(examples, cluster="dask", quiet=True)
 
 
@@ -332,7 +332,7 @@ def test_predicted_probabilities_may_be_called_as_in_cleanlab(tmp_path: Path) ->
     examples = clouds()
     p = torch.nn.functional.one_hot(examples.clean_labels, 3) * 0.7 + 0.1
     np.savez(tmp_path / "p.npz", pred_probs=p.numpy(), labels=examples.labels.numpy())
-    made = audit(probabilities=open_source(tmp_path / "p.npz"), quiet=True)
+    made = audit(probabilities=open_source(tmp_path / "p.npz").examples, quiet=True)
     assert {int(row["id"]) for row in made.top(6)} == set(range(6))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import Decision, apply_decisions, clean, read_decisions
-from bayesmooth.audit.inputs import read_arrow
+from bayesmooth.audit.opening import read_arrow
 from bayesmooth.errors import InputError
 
 HEADER = "id,given,decision,new_label\n"

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from bayesmooth.audit import Audit, audit
-from bayesmooth.audit.inputs import Columns, open_source
+from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.sources import open_source
 from bayesmooth.cli import main
 from bayesmooth.data.examples import Mapped
 from bayesmooth.errors import InputError
@@ -42,6 +43,11 @@ def worst(made: Audit) -> set[str]:
 
 def run(source: Any, **options: Any) -> Audit:
     return audit(source, quiet=True, **options)
+
+
+def opened(source: Any, labels: Any = None, **options: Any) -> Any:
+    """What the front door makes of a source."""
+    return open_source(source, labels=labels, settings=Settings(quiet=True, **options)).examples
 
 
 WRONG_IDS = {str(i) for i in WRONG}
@@ -140,32 +146,32 @@ def test_vectors_in_a_folder_of_parquet_files_are_read_piece_by_piece(tmp_path: 
     rows = pandas.DataFrame({"embedding": list(X.astype(np.float32)), "label": NAMES[GIVEN]})
     for k in range(3):
         rows[20 * k : 20 * k + 20].to_parquet(tmp_path / f"part-{k}.parquet")
-    examples = open_source(tmp_path, Columns(quiet=True))
+    examples = opened(tmp_path)
     assert isinstance(examples.inputs, Mapped)
     assert isinstance(examples.inputs.array, np.memmap)
     np.testing.assert_array_equal(examples.inputs.array, X.astype(np.float32))
     assert worst(run(tmp_path)) == WRONG_IDS
     rows.loc[0, "embedding"][0] = 9.0
     rows[:20].to_parquet(tmp_path / "part-0.parquet")
-    assert open_source(tmp_path, Columns(quiet=True)).inputs.array[0, 0] == 9.0
+    assert opened(tmp_path).inputs.array[0, 0] == 9.0
     rows.assign(embedding=[[1.0], *[[1.0, 2.0]] * 59]).to_parquet(tmp_path / "part-3.parquet")
     with pytest.raises(InputError, match="its vectors must have one length"):
-        open_source(tmp_path, Columns(quiet=True))
+        opened(tmp_path)
 
 
 def test_an_array_stays_on_the_disk(tmp_path: Path) -> None:
     for kind in (X, np.asfortranarray(X), X.astype(">f4"), (10 * X).astype(np.int16)):
         np.save(tmp_path / "x.npy", kind)
         np.save(tmp_path / "y.npy", GIVEN)
-        examples = open_source(tmp_path / "x.npy", Columns(labels=str(tmp_path / "y.npy")))
+        examples = opened(tmp_path / "x.npy", labels=str(tmp_path / "y.npy"))
         assert isinstance(examples.inputs.array, np.memmap)
         index = torch.tensor([3, 0, 3])
         np.testing.assert_allclose(examples.batch(index).numpy(), kind[[3, 0, 3]], rtol=1e-6)
     with pytest.raises(InputError, match=r"name a \.npy of them with labels"):
-        open_source(tmp_path / "x.npy")
+        opened(tmp_path / "x.npy")
     (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
     with pytest.raises(InputError, match="ends too early"):
-        open_source(tmp_path / "x.npy", Columns(labels=str(tmp_path / "y.npy")))
+        opened(tmp_path / "x.npy", labels=str(tmp_path / "y.npy"))
 
 
 def test_labels_may_lie_beside_an_array(tmp_path: Path) -> None:
@@ -212,7 +218,7 @@ def test_pictures_at_the_paths_of_an_npz_are_shown(photos: Path) -> None:
     labels = [file.split("/")[1] for file in files]
     rows = np.random.default_rng(0).normal(size=(24, 2))
     np.savez(photos.parent / "e.npz", embeddings=rows, labels=labels, images=files)
-    examples = open_source(photos.parent / "e.npz")
+    examples = opened(photos.parent / "e.npz")
     shown = examples.pictures[torch.tensor([0, 23])]
     assert (shown.shape, shown[0].float().mean((1, 2)).argmax()) == ((2, 3, 96, 96), 0)
     np.savez(photos.parent / "e.npz", labels=labels, images=files)
@@ -399,6 +405,42 @@ def test_an_embedding_function_of_the_users_own_is_called_with_batches() -> None
         return np.array([[t.count("good"), t.count("bad"), len(t)] for t in texts], np.float32)
 
     frame = pandas.DataFrame({"text": TEXTS, "label": NAMES[GIVEN]})
-    examples = open_source(frame, Columns(text="text", encoder=length, quiet=True))
+    examples = opened(frame, text="text", encoder=length)
     assert examples.inputs[:2].tolist() == length(TEXTS[:2]).tolist()
     assert examples.notes == ("texts encoded by length",)
+
+
+@pytest.mark.parametrize("change", [lambda y: 100 * y, lambda y: y + 20240101, lambda y: 2 * y - 1])
+def test_gaps_between_the_numbers_of_the_classes_change_nothing(change: Any) -> None:
+    whole = audit(embeddings=X, labels=GIVEN, quiet=True)
+    made = audit(embeddings=X, labels=change(GIVEN), quiet=True)
+    np.testing.assert_array_equal(made.disagreement, whole.disagreement)
+    assert made.class_names == tuple(str(k) for k in sorted(set(change(GIVEN).tolist())))
+
+
+def test_a_folder_without_pictures_is_no_class(photos: Path) -> None:
+    (photos / "bird").mkdir()
+    (photos / "audit").mkdir()
+    (photos / "audit" / "audit.csv").touch()
+    assert run(photos, encoder="plain").class_names == ("cat", "dog")
+
+
+def test_embeddings_may_carry_gradients() -> None:
+    rows = torch.from_numpy(X).float().requires_grad_()
+    made = audit(embeddings=rows, labels=torch.from_numpy(GIVEN), quiet=True)
+    assert worst(made) == WRONG_IDS
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "message"),
+    [
+        (np.ma.masked_greater(X, 5), GIVEN, "the rows: a masked array; fill it in"),
+        (X, np.ma.masked_equal(GIVEN, 1), "labels: a masked array"),
+        (X + 1j, GIVEN, "the rows: complex numbers; must be real"),
+        (torch.from_numpy(X) + 1j, GIVEN, "the rows: complex numbers; must be real"),
+        (np.array([["a"]] * COUNT, object), GIVEN, "the rows: not an array of numbers"),
+    ],
+)
+def test_arrays_that_would_lose_something_are_refused(rows: Any, labels: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        audit(embeddings=rows, labels=labels, quiet=True)

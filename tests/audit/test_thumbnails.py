@@ -8,7 +8,7 @@ import torch
 
 from bayesmooth.audit import outputs
 from bayesmooth.audit.findings import Findings
-from bayesmooth.audit.inputs import open_source
+from bayesmooth.audit.sources import open_source
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, top
 from bayesmooth.data import Examples
@@ -112,7 +112,7 @@ def test_pictures_named_by_their_paths_are_drawn_in_the_report(
         labels=np.arange(40) % 4,
         images=np.array([f"{i}.png" for i in range(40)]),
     )
-    audit = made_up(40, examples=open_source(tmp_path / "pets.npz"))
+    audit = made_up(40, examples=open_source(tmp_path / "pets.npz").examples)
     drawn = outputs.report_thumbnails(audit, 10)
     assert drawn is not None
     assert drawn.index.tolist() == top(audit.disagreement, 10).tolist()

@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bayesmooth.audit.encoders import Encoder
 from bayesmooth.audit.evidence import Evidence, check_labels
 from bayesmooth.audit.findings import MOST, Findings, check_other_split, find
-from bayesmooth.audit.inputs import Columns, open_source
 from bayesmooth.audit.scores import (
     EVEN,
     SCORES,
@@ -20,12 +19,12 @@ from bayesmooth.audit.scores import (
     threshold,
     warning,
 )
-from bayesmooth.audit.sources import How, embeddings_of, gather
+from bayesmooth.audit.settings import Encoder, Settings
+from bayesmooth.audit.sources import open_other_split, open_source
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
-WAYS = ("none", "loo", "folds")
 TOO_MANY = "no near duplicates, no outliers, no leaks between splits"
 
 
@@ -37,16 +36,19 @@ def audit(
     embeddings: Any = None,
     probabilities: Any = None,
     labels: Any = None,
-    class_names: Sequence[str] | None = None,
+    against: Any = None,
+    # what the columns of a table mean
     label: str | None = None,
     clean_label: str | None = None,
     text: str | None = None,
     image: str | None = None,
     id: str | None = None,
     features: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    # how texts and pictures are embedded
     encoder: Encoder = None,
     cache: str | Path | None = None,
-    against: Any = None,
+    # how labels are judged
     out_of_sample: str = "none",
     folds: int = 5,
     score: str = "root_margin",
@@ -67,9 +69,9 @@ def audit(
     embedded by `encoder`: the best that is installed, "plain", the name or path of a model, or a function from a
     batch to rows of numbers; `cache` is the folder where embeddings are kept.
 
-    `against` is another split, the test set say, given as `source` is: the audit tells which examples it holds too.
+    `against` is another split, such as the test set, given as `source` is: the audit reports examples found in both.
 
-    `out_of_sample` says how an example is kept from vouching for its own label: `none` (a variational fit
+    `out_of_sample` says how an example is kept from supporting its own label: `none` (a variational fit
     memorises little, and this finds the most; see docs/audit.md), `loo` (leave-one-out from the posterior, no
     refit), or `folds` (refits, embeddings only). `score` is one of `SCORES`. `cluster="ray"` scores embeddings in
     tasks of a Ray cluster. Beyond 100,000 rows a sample of them is learned from, and all are scored piece by piece.
@@ -80,45 +82,30 @@ def audit(
     >>> audit(embeddings=x, labels=y, quiet=True).top(1)[0]["id"]
     '3'
     """
-    _check_choice("out_of_sample", out_of_sample, WAYS)
+    given = locals()
+    settings = Settings(**{f.name: given[f.name] for f in fields(Settings) if f.name in given})
     _check_choice("score", score, tuple(SCORES))
     start = time.perf_counter()
-    columns = Columns(
-        label=label,
-        clean_label=clean_label,
-        text=text,
-        image=image,
-        id=id,
-        features=features,
-        class_names=class_names,
-        labels=str(labels) if isinstance(labels, str | Path) else None,
-        probabilities=probabilities is not None,
-        encoder=encoder,
-        cache=None if cache is None else Path(cache),
-        quiet=quiet,
-    )
-    subject = gather(
-        open_source(source, columns),
+    subject = open_source(
+        source,
         posterior,
         data,
         embeddings=embeddings,
-        probabilities=open_source(probabilities, columns)
-        if labels is None or columns.labels
-        else probabilities,
+        probabilities=probabilities,
         labels=labels,
-        class_names=class_names,
+        settings=settings,
     )
     other = None
     if against is not None:
-        other = check_other_split(open_source(against, columns), subject.examples)
-    evidence = subject.evidence(
-        How(out_of_sample, folds, samples, seed, batch_size, cluster, quiet)
-    )
-    names = tuple(class_names or map(str, range(evidence.probabilities.shape[1])))
+        other = check_other_split(open_other_split(against, settings), subject.examples)
+    evidence = subject.evidence(settings)
     if subject.examples is not None:
         names = subject.examples.class_names
+    else:
+        names = tuple(class_names or map(str, range(evidence.probabilities.shape[1])))
+        check_labels(evidence.labels, names)
     few = len(evidence.labels) <= MOST  # more may not fit
-    rows = embeddings_of(subject) if few else None
+    rows = subject.rows() if few else None
     found = find(evidence.labels, len(names), rows, other, evidence.neighbours, quiet=quiet)
     seconds = time.perf_counter() - start
     notes = (
@@ -137,7 +124,6 @@ def tabulate(
     notes: tuple[str, ...] = (),
 ) -> Audit:
     """The evidence as a ranked table; `notes` are said beside those of the examples."""
-    check_labels(evidence.labels, class_names)
     if evidence.probabilities.shape[1] != len(class_names):
         raise InputError(
             f"{len(class_names)} class names for a model of {evidence.probabilities.shape[1]} classes"

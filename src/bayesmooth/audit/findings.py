@@ -154,11 +154,11 @@ def rows_of(examples: Examples) -> Tensor:
     return examples.batch(torch.arange(len(examples))).flatten(1)
 
 
-def check_other_split(other: Any, examples: Examples | None) -> Examples:
+def check_other_split(other: Examples, examples: Examples | None) -> Examples:
     """The other split, scaled as these examples are; or an error where the two cannot be compared."""
-    if not isinstance(other, Examples) or examples is None:
+    if examples is None:
         raise InputError(
-            "against: must be embedded data, and so must what is audited: a file, a table, an Examples"
+            "against: what is audited must be embedded data too: a file, a table, an Examples"
         )
     tables = bool(examples.mean and other.mean and examples.columns and other.columns)
     if tables and other.columns != examples.columns:

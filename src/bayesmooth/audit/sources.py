@@ -1,13 +1,19 @@
-"""Whatever a user has, as one of three subjects that can give evidence."""
+"""The front door: whatever a user has becomes one of three subjects whose labels can be predicted.
 
+Every check comes before the first long computation.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bayesmooth.audit.encoders import embed_pictures, embed_texts
 from bayesmooth.audit.evidence import (
     Evidence,
     as_posterior,
@@ -17,23 +23,16 @@ from bayesmooth.audit.evidence import (
     check_probabilities,
 )
 from bayesmooth.audit.findings import rows_of
+from bayesmooth.audit.opening import is_frame, open_data
+from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
+from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.data.tabular import encode, names_of, plain
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
+from bayesmooth.progress import track
 
-
-@dataclass(frozen=True)
-class How:
-    """The settings that subjects share."""
-
-    out_of_sample: str = "none"
-    folds: int = 5
-    samples: int = 16
-    seed: int = 0
-    batch_size: int = 256
-    cluster: str | None = None
-    quiet: bool = False
+DEFAULT = Settings()
 
 
 @dataclass(frozen=True)
@@ -45,23 +44,17 @@ class Network:
     data: Any
     examples: Examples | None
 
-    def evidence(self, how: How) -> Evidence:
+    def evidence(self, settings: Settings) -> Evidence:
         """From posterior samples."""
-        if how.out_of_sample == "folds":
+        if settings.out_of_sample == "folds":
             raise InputError(
                 "folds: a network would have to be trained again for each; use 'loo', which needs "
                 "no refit, or audit its embeddings"
             )
-        return audit_network(
-            self.model,
-            self.posterior,
-            self.data,
-            out_of_sample=how.out_of_sample,
-            samples=how.samples,
-            seed=how.seed,
-            batch_size=how.batch_size,
-            quiet=how.quiet,
-        )
+        return audit_network(self.model, self.posterior, self.data, settings)
+
+    def rows(self) -> None:
+        """A network's inputs are not what neighbours are looked for in."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +63,18 @@ class Embedded:
 
     examples: Examples
 
-    def evidence(self, how: How) -> Evidence:
-        """From a variational softmax regression."""
+    def evidence(self, settings: Settings) -> Evidence:
+        """From a variational softmax regression and the nearest neighbours."""
         if self.examples.predicted is not None and self.examples.input_shape == (0,):
             raise InputError(
                 f"{self.examples.name}: has predicted probabilities and no embeddings; audit them with "
                 "--probabilities, in Python with probabilities=path"
             )
-        return audit_embeddings(
-            self.examples,
-            out_of_sample=how.out_of_sample,
-            folds=how.folds,
-            seed=how.seed,
-            cluster=how.cluster,
-            quiet=how.quiet,
-        )
+        return audit_embeddings(self.examples, settings)
+
+    def rows(self) -> Tensor | None:
+        """The rows in which neighbours are looked for."""
+        return rows_of(self.examples)
 
 
 @dataclass(frozen=True)
@@ -93,7 +83,7 @@ class Predicted:
 
     examples: Examples
 
-    def evidence(self, how: How) -> Evidence:
+    def evidence(self, settings: Settings) -> Evidence:
         """As they are."""
         rows = self.examples.predicted
         if rows is None:
@@ -102,51 +92,101 @@ class Predicted:
         check_order(values, self.examples.labels, self.examples.class_names)
         return Evidence(self.examples.labels, values, None, "probabilities as given")
 
+    def rows(self) -> Tensor | None:
+        """The rows in which neighbours are looked for, where there are embeddings beside the predictions."""
+        alone = self.examples.predicted is None or self.examples.input_shape == (0,)
+        return None if alone else rows_of(self.examples)
+
 
 Subject = Network | Embedded | Predicted
 
 
-def gather(
-    source: Any,
+def open_source(
+    source: Any = None,
     posterior: Any = None,
     data: Any = None,
     *,
     embeddings: Any = None,
     probabilities: Any = None,
     labels: Any = None,
-    class_names: Sequence[str] | None = None,
+    settings: Settings = DEFAULT,
 ) -> Subject:
     """The subject that the arguments describe; labels are checked where they are known already."""
-    arrays = embeddings if probabilities is None else probabilities
-    if sum(x is not None for x in (source, embeddings, probabilities)) != 1:
+    given = [x for x in (source, embeddings, probabilities) if x is not None]
+    if len(given) != 1:
         raise InputError("give one source: a model, a table, embeddings= or probabilities=")
-    subject: Subject
     if isinstance(source, nn.Module):
         if posterior is None or data is None:
             raise InputError("a model: give its posterior (or optimizer) and its data too")
-        known = data if isinstance(data, Examples) else None
-        subject = Network(source, as_posterior(posterior, source), data, known)
-    elif arrays is not None:
-        made = arrays
-        if not isinstance(arrays, Examples):
-            made = from_arrays(arrays, labels, class_names, embeddings is None)
-        subject = Embedded(made) if probabilities is None else Predicted(made)
+        examples = data if isinstance(data, Examples) else None
+        if examples is not None:
+            check_labels(examples.labels, examples.class_names)
+        return Network(source, as_posterior(posterior, source), data, examples)
+    file = Path(labels) if isinstance(labels, str | Path) else None
+    settings = replace(settings, labels_file=file, predicted=probabilities is not None)
+    arrays = source is None and (labels is not None or not _can_be_opened(given[0]))
+    if arrays and file is None and not isinstance(given[0], Examples):
+        examples = from_arrays(given[0], labels, settings)
     else:
-        subject = Embedded(_examples(source))
-    if subject.examples is not None:
-        check_labels(subject.examples.labels, subject.examples.class_names)
-    return subject
+        examples = open_data(given[0], settings)
+    check_labels(examples.labels, examples.class_names)
+    _check_ids(examples)
+    examples = embed(examples, settings)
+    return Predicted(examples) if settings.predicted else Embedded(examples)
 
 
-def embeddings_of(subject: Subject) -> Tensor | None:
-    """The rows in which neighbours are looked for, where a subject has any."""
-    examples = subject.examples
-    if examples is None or isinstance(subject, Network) or examples.input_shape == (0,):
-        return None
-    # Its rows are the predictions.
-    if isinstance(subject, Predicted) and examples.predicted is None:
-        return None
-    return rows_of(examples)
+def open_other_split(against: Any, settings: Settings) -> Examples:
+    """The split that is only compared with: its labels are not judged, so any will do."""
+    if not _can_be_opened(against):
+        raise InputError(
+            f"against: a {type(against).__name__}; must be embedded data: a file, a table, an Examples"
+        )
+    return embed(open_data(against, settings), settings)
+
+
+def from_arrays(rows: Any, labels: Any, settings: Settings) -> Examples:
+    """Rows of numbers and labels, in memory, as `Examples`."""
+    if labels is None:
+        raise InputError("labels=: missing; they are what is audited")
+    inputs, class_names = _tensor(rows, "the rows"), settings.class_names
+    if inputs.ndim != 2 or not len(inputs):
+        raise InputError(f"rows of shape {tuple(inputs.shape)}: must be N × D, N ≥ 1")
+    given = _array(labels, "labels")
+    if given.dtype.kind in "iu" and given.ndim == 1 and (class_names or settings.predicted):
+        names = tuple(class_names or map(str, range(inputs.shape[1])))
+        return Examples(inputs, torch.as_tensor(given), names, name="arrays")
+    if given.dtype.kind in "iu" and given.ndim == 1:  # the classes are the numbers that occur
+        present, numbers = np.unique(given, return_inverse=True)
+        return Examples(inputs, torch.from_numpy(numbers), tuple(map(str, present)), name="arrays")
+    words = plain(given.tolist(), "labels", class_names or ())
+    columns = [str(column) for column in getattr(rows, "columns", ()) if settings.predicted]
+    names = tuple(class_names or (columns if {*words} <= {*columns} else names_of(words)))
+    return Examples(inputs, encode(words, names, "labels"), names, name="arrays")
+
+
+def embed(examples: Examples, settings: Settings) -> Examples:
+    """With embeddings of the pictures or texts where there is nothing else to learn from."""
+    if isinstance(examples.pictures, ImageFiles):
+        check_pictures(examples.pictures, settings.quiet)
+    if examples.input_shape != (0,) or examples.predicted is not None:
+        return examples
+    how: dict[str, Any] = {"cache": settings.cache, "quiet": settings.quiet}
+    if examples.pictures is not None and settings.text is None:
+        rows, note = embed_pictures(examples.pictures, settings.encoder, **how)
+    elif "text" in examples.meta:
+        rows, note = embed_texts(examples.meta["text"], settings.encoder, **how)
+    else:
+        raise InputError(
+            f"{examples.name}: no embeddings, texts or pictures: nothing to learn from"
+        )
+    return replace(examples, inputs=rows, notes=(*examples.notes, note))
+
+
+def check_pictures(pictures: ImageFiles, quiet: bool = False) -> None:
+    """Open every picture, without decoding it: one that is missing or none is found before the work, not after."""
+    for number in track(range(len(pictures)), description="checking pictures", quiet=quiet):
+        with pictures.open(number):
+            pass
 
 
 def check_order(probabilities: Tensor, labels: Tensor, class_names: Sequence[str]) -> None:
@@ -155,7 +195,7 @@ def check_order(probabilities: Tensor, labels: Tensor, class_names: Sequence[str
     pairs = torch.bincount(labels * classes + suggested, minlength=classes**2).view(
         classes, classes
     )
-    column = pairs.argmax(1)  # which one speaks for the examples of each class
+    column = pairs.argmax(1)  # the one that most examples of each class are given
     as_given = int(pairs.diagonal().sum())
     reordered = int(pairs.gather(1, column[:, None]).sum())
     if len({*column.tolist()}) == classes and 2 * as_given < len(labels) < 2 * reordered:
@@ -166,43 +206,38 @@ def check_order(probabilities: Tensor, labels: Tensor, class_names: Sequence[str
         )
 
 
-def from_arrays(
-    rows: Any, labels: Any, class_names: Sequence[str] | None, classes_are_columns: bool
-) -> Examples:
-    """Rows of numbers and labels, in memory, as `Examples`."""
-    if labels is None:
-        raise InputError("labels=: missing; they are what is audited")
-    inputs = _tensor(rows, "the rows")
-    if inputs.ndim != 2 or not len(inputs):
-        raise InputError(f"rows of shape {tuple(inputs.shape)}: must be N × D, N ≥ 1")
-    given = np.require(labels, requirements="W")
-    if given.dtype.kind in "iu" and given.ndim == 1:
-        if class_names is None:
-            classes = inputs.shape[1] if classes_are_columns else int(given.max()) + 1
-            class_names = tuple(map(str, range(classes)))
-        return Examples(inputs, torch.as_tensor(given), tuple(class_names), name="arrays")
-    words = plain(given.tolist(), "labels", class_names or ())
-    columns = (
-        [str(column) for column in getattr(rows, "columns", ())] if classes_are_columns else []
-    )
-    names = tuple(class_names or (columns if {*words} <= {*columns} else names_of(words)))
-    return Examples(inputs, encode(words, names, "labels"), names, name="arrays")
-
-
-def _examples(source: Any) -> Examples:
-    if not isinstance(source, Examples):
+def _check_ids(examples: Examples) -> None:
+    twice = [name for name, times in Counter(examples.ids or ()).items() if times > 1]
+    if twice:
         raise InputError(
-            f"a {type(source).__name__}: no source for an audit; give a model, an Examples, "
-            "a path, embeddings= or probabilities="
+            f"{examples.name}: the id {twice[0]!r} stands more than once; decisions need unique ids: name "
+            "another column with id (--id)"
         )
-    return source
+
+
+def _can_be_opened(source: Any) -> bool:
+    """Whether a table may hold its own labels."""
+    kinds = (str, Path, Examples)
+    return isinstance(source, kinds) or is_frame(source) or hasattr(source, "to_pandas")
 
 
 def _tensor(values: Any, what: str) -> Tensor:
     try:
-        if isinstance(values, Tensor):
-            return values
-        # A view of a frame may be read-only.
-        return torch.as_tensor(np.require(values, requirements="W"))
+        tensor = torch.as_tensor(values if isinstance(values, Tensor) else _array(values, what))
     except (TypeError, ValueError) as error:
         raise InputError(f"{what}: not an array of numbers ({error})") from None
+    if tensor.is_complex():
+        raise InputError(f"{what}: complex numbers; must be real: give real and imaginary parts")
+    return tensor.detach()
+
+
+def _array(values: Any, what: str) -> np.ndarray[Any, Any]:
+    """An array that owns its numbers; a mask would be lost, so it is refused."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError(f"{what}: a masked array; fill it in, or leave the masked rows out")
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    try:
+        return np.require(values, requirements="W")  # a view of a frame may be read-only
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what}: not an array ({error})") from None

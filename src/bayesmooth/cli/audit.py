@@ -1,20 +1,18 @@
 """`audit` and `clean`."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from bayesmooth.audit.api import WAYS
 from bayesmooth.audit.api import audit as make_audit
 from bayesmooth.audit.decisions import clean as apply_decisions
-from bayesmooth.audit.inputs import RUN
+from bayesmooth.audit.opening import RUN
 from bayesmooth.audit.scores import SCORES
+from bayesmooth.audit.settings import WAYS, Settings
 from bayesmooth.audit.table import Audit
 from bayesmooth.errors import InputError
-
-COLUMNS = ("label", "clean_label", "text", "image", "id", "features", "class_names")
-HOW = ("labels", "encoder", "cache", "against")
 
 
 def audit(arguments: Namespace) -> int:
@@ -29,13 +27,15 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit predictions.npz --probabilities
       bayesmooth audit runs/first --out runs/first/audit
     """
-    if arguments.folds is not None and arguments.out_of_sample == "loo":
-        raise InputError("--folds with --out-of-sample loo: choose one")
+    settings = _read_settings(arguments)
     _check_folder(arguments.out)
     if (arguments.source / RUN).is_file():
-        made = _audit_run(arguments)
+        from bayesmooth.lab import Run  # here: whoever audits a table never loads the lab
+
+        made = Run.open(arguments.source).audit(arguments.data_dir, **settings)
     else:
-        made = make_audit(**_what(arguments), **_how(arguments))
+        source = {"probabilities" if arguments.probabilities else "source": arguments.source}
+        made = make_audit(**source, labels=arguments.labels, against=arguments.against, **settings)
     saved = made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title)
     _print(made, arguments.top)
     print(saved)
@@ -45,6 +45,7 @@ def audit(arguments: Namespace) -> int:
 def audit_arguments(parser: ArgumentParser) -> None:
     """The options of `audit`."""
     parser.usage = f"{parser.prog} SOURCE [option …]"
+    parser.argument_default = SUPPRESS  # the defaults of the settings stand in `Settings`
     add = parser.add_argument
     kinds = "a .csv, .tsv, .parquet, .npz or .npy with labels, a folder of pictures or of Parquet files, a Hugging "
     add("source", type=Path, help=kinds + "Face data set on disk, or a run")
@@ -58,20 +59,32 @@ def audit_arguments(parser: ArgumentParser) -> None:
     features = "to learn from (default: numbers and categories)"
     add("--features", metavar="COLUMN,…", type=_names, help=features)
     add("--class-names", metavar="NAME,…", type=_names, help="in the order of their numbers")
-    add("--labels", metavar="FILE", help="a .npy of labels, beside a .npy of embeddings")
-    add("--probabilities", action="store_true", help="the numbers are predicted probabilities")
+    add(
+        "--labels",
+        metavar="FILE",
+        default=None,
+        help="a .npy of labels, beside a .npy of embeddings",
+    )
+    predicted = "the numbers are predicted probabilities"
+    add("--probabilities", action="store_true", default=False, help=predicted)
     add("--encoder", help="plain, or a model's name or path (default: the best)")
     add("--cache", metavar="DIR", type=Path, help="of embeddings (default: $BAYESMOOTH_CACHE)")
-    add("--against", metavar="FILE", type=Path, help="another split: what it holds too is told")
-    add("--out-of-sample", choices=WAYS, default="none", help="default: none")
-    add("--folds", type=int, help="cross-fit with so many folds instead")
-    add("--score", choices=list(SCORES), default="root_margin", help="default: root_margin")
-    add("--samples", type=int, default=16, help="of a run's posterior (default: 16)")
+    split = "another split; reports examples found in both"
+    add("--against", metavar="FILE", type=Path, default=None, help=split)
+    add("--out-of-sample", choices=WAYS, help=f"default: {Settings.out_of_sample}")
+    add("--folds", type=int, help="cross-fit with this many folds instead")
+    add("--score", choices=list(SCORES), help=f"default: {Settings.score}")
+    add("--samples", type=int, help=f"of a run's posterior (default: {Settings.samples})")
     add("--cluster", choices=("ray",), help="score the examples as tasks of a cluster")
-    add("--seed", type=int, default=0, help="(default: 0)")
+    add("--seed", type=int, help=f"(default: {Settings.seed})")
     add("--top", type=int, default=10, help="how many to print (default: 10)")
     add("--thumbnails", type=int, default=500, help="pictures in the report (default: 500)")
-    add("--data-dir", type=Path, help="of a run's data set (default: $BAYESMOOTH_DATA)")
+    add(
+        "--data-dir",
+        type=Path,
+        default=None,
+        help="of a run's data set (default: $BAYESMOOTH_DATA)",
+    )
     add("--quiet", action="store_true", help="no progress")
 
 
@@ -89,13 +102,6 @@ def _check_folder(out: Path) -> None:
         raise InputError(
             f"{out}: cannot be written ({error.strerror}); choose another place"
         ) from None
-
-
-def _audit_run(arguments: Namespace) -> Audit:
-    from bayesmooth.lab import Run  # here: whoever audits a table never loads the lab
-
-    run = Run.open(arguments.source)
-    return run.audit(arguments.data_dir, **_how(arguments))
 
 
 def clean(arguments: Namespace) -> int:
@@ -134,16 +140,14 @@ def clean_arguments(parser: ArgumentParser) -> None:
     add("--drop-ambiguous", action="store_true", help="leave out what was judged ambiguous")
 
 
-def _what(arguments: Namespace) -> dict[str, Any]:
-    source = {"probabilities" if arguments.probabilities else "source": arguments.source}
-    return source | {name: getattr(arguments, name) for name in (*COLUMNS, *HOW)}
-
-
-def _how(arguments: Namespace) -> dict[str, Any]:
-    way = "folds" if arguments.folds is not None else arguments.out_of_sample
-    settings = {name: getattr(arguments, name) for name in ("score", "samples", "seed", "quiet")}
-    given = {name: getattr(arguments, name) for name in ("folds", "cluster")}
-    return {"out_of_sample": way, **settings} | {k: v for k, v in given.items() if v is not None}
+def _read_settings(arguments: Namespace) -> dict[str, Any]:
+    """The settings that were given; those that were not keep the defaults of `Settings`."""
+    given = {f.name: getattr(arguments, f.name) for f in fields(Settings) if f.name in arguments}
+    if "folds" in given:
+        if given.get("out_of_sample") == "loo":
+            raise InputError("--folds with --out-of-sample loo: choose one")
+        given["out_of_sample"] = "folds"
+    return given
 
 
 def _print(made: Audit, count: int) -> None:

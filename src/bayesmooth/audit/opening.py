@@ -1,23 +1,22 @@
-"""Whatever a data set is kept in, as labelled examples: every check comes before the first long computation.
+"""Whatever a data set is kept in, as labelled examples whose texts and pictures are not embedded yet.
 
-A folder of pictures, a table or a data frame, a Hugging Face data set on disk, arrays. Texts and pictures are embedded.
+A folder of pictures, a table or a data frame, a Hugging Face data set on disk, arrays.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from bayesmooth.audit.encoders import Encoder, cache_folder, embed_pictures, embed_texts
-from bayesmooth.audit.evidence import check_labels
+from bayesmooth.audit.encoders import cache_folder
+from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Mapped
-from bayesmooth.data.pictures import ImageFiles, folder
+from bayesmooth.data.pictures import find_pictures
 from bayesmooth.data.reading import map_npy, read_npy
 from bayesmooth.data.tabular import (
     CLEAN,
@@ -37,7 +36,7 @@ from bayesmooth.data.tabular import (
 from bayesmooth.errors import InputError
 from bayesmooth.files import read_json
 from bayesmooth.optional import require
-from bayesmooth.progress import bar, track
+from bayesmooth.progress import bar
 
 ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", ".parquet", ".pq")
 PIECE = 8192  # rows of a Parquet file that are copied at once
@@ -47,73 +46,60 @@ LONG = 20  # characters on average: texts that are more than names
 RUN, HUGGING_FACE = "recipe.toml", ("dataset_dict.json", "dataset_info.json")
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Which columns of a table mean what (None: the usual names decide), and how to embed texts and pictures."""
-
-    label: str | None = None
-    clean_label: str | None = None
-    text: str | None = None
-    image: str | None = None
-    id: str | None = None
-    features: Sequence[str] | None = None
-    class_names: Sequence[str] | None = None
-    labels: str | None = None
-    """A .npy of labels that goes with a .npy of embeddings."""
-    probabilities: bool = False
-    """The numbers are predicted probabilities."""
-    encoder: Encoder = None
-    cache: Path | None = None
-    quiet: bool = False
-
-
-DEFAULT = Columns()
-
-
-def open_source(source: Any, columns: Columns = DEFAULT) -> Any:
-    """A path or a data frame as `Examples`, ready to be audited; anything else as it is."""
+def open_data(source: Any, settings: Settings) -> Examples:
+    """A path or a data frame as `Examples`; these as they are."""
+    if isinstance(source, Examples):
+        return source
     if isinstance(source, str | Path):
-        return _embedded(_open_path(Path(source), columns), columns)
+        return _open_path(Path(source), settings)
     if hasattr(source, "to_pandas"):  # an Arrow table, a polars frame, a data set of Hugging Face
-        names = class_names_of(getattr(source, "features", None), columns.label)
-        return _embedded(_from_frame(source.to_pandas(), "table", Path(), columns, names), columns)
-    if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
-        return _embedded(_from_frame(source, "table", Path(), columns), columns)
-    return source
+        names = class_names_of(getattr(source, "features", None), settings.label)
+        return _from_frame(source.to_pandas(), "table", Path(), settings, names)
+    if is_frame(source):
+        return _from_frame(source, "table", Path(), settings)
+    raise InputError(
+        f"a {type(source).__name__}: no source for an audit; give a model, an Examples, "
+        "a path, embeddings= or probabilities="
+    )
 
 
-def _open_path(path: Path, columns: Columns) -> Examples:
+def is_frame(source: Any) -> bool:
+    """Whether it is a data frame of pandas, which is not loaded to find out."""
+    return type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns")
+
+
+def _open_path(path: Path, settings: Settings) -> Examples:
     if path.is_dir():
-        return _open_folder(path, columns)
+        return _open_folder(path, settings)
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a file with labels, or a folder of pictures")
     kind = path.suffix.lower()
     if kind == ".npy":
-        return _open_array(path, columns)
+        return _open_array(path, settings)
     if kind == ".npz":
-        names = columns.class_names
+        names = settings.class_names
         made = embeddings("train", Path(), str(path.absolute()), None, names, probabilities=True)
         return replace(made, name=path.stem)
     if kind not in TABLES:
         known = ", ".join(ARRAYS + TABLES)
         raise InputError(f"{path}: unknown kind of file; must be one of {known}, or a folder")
-    clean = columns.clean_label or CLEAN
-    frame = read_frame(path, (columns.label or LABELS[0], clean))
-    label = _label_column(frame, columns, str(path))
-    if label not in (columns.label, LABELS[0]):
+    clean = settings.clean_label or CLEAN
+    frame = read_frame(path, (settings.label or LABELS[0], clean))
+    label = _label_column(frame, settings, str(path))
+    if label not in (settings.label, LABELS[0]):
         frame = read_frame(path, (label, clean))
-    return _from_frame(frame, str(path), path.parent, columns)
+    return _from_frame(frame, str(path), path.parent, settings)
 
 
-def _open_folder(path: Path, columns: Columns) -> Examples:
+def _open_folder(path: Path, settings: Settings) -> Examples:
     if (path / RUN).is_file():
         raise InputError(f"{path}: a run; it is audited by Run.open(path).audit()")
     if any((path / name).is_file() for name in HUGGING_FACE):
-        return _open_hugging_face(path, columns)
+        return _open_hugging_face(path, settings)
     tables = sorted(path.glob("*.parquet"))
     if tables:
-        return _open_parquets(path, tables, columns)
-    pictures = folder("train", Path(), str(path.absolute()), SHOWN)
+        return _open_parquets(path, tables, settings)
+    pictures = find_pictures(path.absolute(), "train", SHOWN)
     shown = replace(pictures, inputs=torch.empty(len(pictures), 0), pictures=pictures.inputs)
     if (path / "test").is_dir() and (path / "train").is_dir():
         note = (
@@ -123,37 +109,38 @@ def _open_folder(path: Path, columns: Columns) -> Examples:
     return replace(shown, name=path.name)
 
 
-def _open_array(path: Path, columns: Columns) -> Examples:
+def _open_array(path: Path, settings: Settings) -> Examples:
     """Rows that stay on the disk, with the labels of another file."""
-    if columns.labels is None:
+    if settings.labels_file is None:
         raise InputError(f"{path}: has no labels; name a .npy of them with labels (--labels)")
-    rows, given = map_npy(path), read_npy(Path(columns.labels))
+    rows, given = map_npy(path), read_npy(settings.labels_file)
     if rows.ndim != 2 or rows.dtype.kind not in "fiu" or given.ndim != 1:
         raise InputError(
-            f"{path}: {rows.dtype} of shape {rows.shape}, {columns.labels}: shape {given.shape}; must be N × D "
+            f"{path}: {rows.dtype} of shape {rows.shape}, {settings.labels_file}: shape {given.shape}; must be N × D "
             "numbers, and N labels"
         )
-    words = plain(given.tolist(), columns.labels, columns.class_names or ())
-    names = tuple(columns.class_names or names_of(words))
-    return Examples(Mapped(rows), encode(words, names, columns.labels), names, name=path.stem)
+    where = str(settings.labels_file)
+    words = plain(given.tolist(), where, settings.class_names or ())
+    names = tuple(settings.class_names or names_of(words))
+    return Examples(Mapped(rows), encode(words, names, where), names, name=path.stem)
 
 
-def _open_parquets(path: Path, files: Sequence[Path], columns: Columns) -> Examples:
+def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Examples:
     """A table in several files. A column of vectors is copied once to an array on the disk, and read from there."""
     pandas, parquet = require("pandas", extra="data"), require("pyarrow.parquet", extra="data")
     schema = parquet.read_schema(files[0])
     vectors = [field.name for field in schema if "list" in str(field.type)]
-    wanted = [name for name in columns.features or vectors if name in vectors]
-    if not wanted or columns.text or columns.image:
+    wanted = [name for name in settings.features or vectors if name in vectors]
+    if not wanted or settings.text or settings.image:
         frame = pandas.concat(map(read_frame, files), ignore_index=True)
-        return _from_frame(frame, str(path), path, columns)
+        return _from_frame(frame, str(path), path, settings)
     rest = [field.name for field in schema if field.name not in vectors]
     parts = [parquet.read_table(file, columns=rest).to_pandas() for file in files]
     frame = pandas.concat(parts, ignore_index=True)
-    label = _label_column(frame, columns, str(path))
-    if len(without_missing(frame, label, columns.class_names)) < len(frame):
+    label = _label_column(frame, settings, str(path))
+    if len(without_missing(frame, label, settings.class_names)) < len(frame):
         raise InputError(f"{path}: some rows have no label in column {label!r}; leave them out")
-    clean, names = columns.clean_label, columns.class_names
+    clean, names = settings.clean_label, settings.class_names
     known = from_frame(
         frame,
         path.name,
@@ -161,25 +148,25 @@ def _open_parquets(path: Path, files: Sequence[Path], columns: Columns) -> Examp
         label=label,
         clean_label=clean,
         class_names=names,
-        id=columns.id,
+        id=settings.id,
     )
-    return replace(known, inputs=Mapped(_copied(files, wanted[0], len(frame), columns)))
+    return replace(known, inputs=Mapped(_copied(files, wanted[0], len(frame), settings)))
 
 
-def _copied(files: Sequence[Path], column: str, count: int, columns: Columns) -> Any:
+def _copied(files: Sequence[Path], column: str, count: int, settings: Settings) -> Any:
     """The vectors of a column as one array in the cache, under what identifies the files."""
     parquet, compute = require("pyarrow.parquet", "data"), require("pyarrow.compute", "data")
     states = [
         (str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files
     ]
     digest = hashlib.sha256(repr((column, states)).encode()).hexdigest()[:32]
-    place = (columns.cache or cache_folder()) / f"{digest}.npy"
+    place = cache_folder(settings.cache) / f"{digest}.npy"
     if place.exists():
         return map_npy(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_suffix(".tmp")
     array, at = None, 0
-    with bar(count, description="reading", quiet=columns.quiet) as shown:
+    with bar(count, description="reading", quiet=settings.quiet) as shown:
         for file in files:
             for batch in parquet.ParquetFile(file).iter_batches(PIECE, columns=[column]):
                 width = {*compute.list_value_length(batch[0]).unique().to_pylist()}
@@ -198,12 +185,12 @@ def _copied(files: Sequence[Path], column: str, count: int, columns: Columns) ->
     return map_npy(place)
 
 
-def _open_hugging_face(path: Path, columns: Columns) -> Examples:
+def _open_hugging_face(path: Path, settings: Settings) -> Examples:
     """What `datasets` writes with `save_to_disk`: Arrow files, and JSON that says what the columns are."""
     split, splits = split_folder(path)
     features = read_json(split / HUGGING_FACE[1]).get("features")
     frame = read_arrow(split).to_pandas()
-    made = _from_frame(frame, str(path), split, columns, class_names_of(features, columns.label))
+    made = _from_frame(frame, str(path), split, settings, class_names_of(features, settings.label))
     note = f"this is the split {split.name!r}, of {', '.join(splits)}"
     return replace(made, notes=(note, *made.notes)) if len(splits) > 1 else made
 
@@ -239,28 +226,28 @@ def class_names_of(features: Any, label: str | None) -> Sequence[str] | None:
     return None
 
 
-def _label_column(frame: Any, columns: Columns, where: str) -> str:
+def _label_column(frame: Any, settings: Settings, where: str) -> str:
     found = [label for label in LABELS if label in frame]
-    if columns.label is None and not found:
+    if settings.label is None and not found:
         known = ", ".join(map(str, frame.columns))[:200]
         raise InputError(
             f"{where}: no column {LABELS[0]!r}, only {known}; name the one of the labels with label "
             "(--label)"
         )
-    return columns.label or found[0]
+    return settings.label or found[0]
 
 
 def _from_frame(
     frame: Any,
     where: str,
     place: Path,
-    columns: Columns,
+    settings: Settings,
     class_names: Sequence[str] | None = None,
 ) -> Examples:
     """The rows that have a label; their inputs are numbers, or none yet where texts or pictures are to be embedded."""
-    label = _label_column(frame, columns, where)
-    names = columns.class_names or class_names
-    for column in filter(None, (columns.text, columns.image)):
+    label = _label_column(frame, settings, where)
+    names = settings.class_names or class_names
+    for column in filter(None, (settings.text, settings.image)):
         if column not in frame:
             raise InputError(f"{where}: no column {column!r}; name another")
     kept = without_missing(frame, label, names, numbered=class_names is not None)
@@ -271,19 +258,19 @@ def _from_frame(
         )
     if not len(kept):
         raise InputError(f"{where}: no row has a label in column {label!r}")
-    clean, key = columns.clean_label, columns.id
+    clean, key = settings.clean_label, settings.id
     known = from_frame(
         kept, Path(where).stem, where, label=label, clean_label=clean, class_names=names, id=key
     )
-    pictures = pictures_of(kept, place, SHOWN, columns.image)
-    texts = {} if columns.text is None else {"text": texts_of(kept[columns.text])}
+    pictures = pictures_of(kept, place, SHOWN, settings.image)
+    texts = {} if settings.text is None else {"text": texts_of(kept[settings.text])}
     known = replace(known, pictures=pictures, meta=texts or known.meta)
-    if columns.probabilities:
-        rows, said = _probabilities(kept, known, columns, where, (label, clean or CLEAN, key))
+    if settings.predicted:
+        rows, said = _probabilities(kept, known, settings, where, (label, clean or CLEAN, key))
         return replace(known, inputs=rows, notes=(*notes, *said))
-    if columns.text is None and columns.image is None:
+    if settings.text is None and settings.image is None:
         taken = (label, clean or CLEAN, key)
-        learned = features_of(kept, where, columns.features, taken, known.class_names, fill=True)
+        learned = features_of(kept, where, settings.features, taken, known.class_names, fill=True)
         notes.extend(learned.notes)
         if learned.names:
             known = replace(
@@ -324,11 +311,11 @@ def _longest_text(examples: Examples, where: str) -> tuple[Examples, str]:
 
 
 def _probabilities(
-    frame: Any, examples: Examples, columns: Columns, where: str, taken: Sequence[str | None]
+    frame: Any, examples: Examples, settings: Settings, where: str, taken: Sequence[str | None]
 ) -> tuple[Any, tuple[str, ...]]:
     """Columns that are called as the classes, in the order of these; else all columns of numbers as they come."""
     names, present = examples.class_names, {str(column): column for column in frame}
-    chosen = columns.features
+    chosen = settings.features
     for column in present if chosen is None else ():
         before, found, after = column.partition(names[0])
         if found and all(f"{before}{name}{after}" in present for name in names):
@@ -336,36 +323,3 @@ def _probabilities(
             break
     learned = features_of(frame, where, chosen, taken, names)
     return learned.rows, learned.notes
-
-
-def _embedded(examples: Examples, columns: Columns) -> Examples:
-    """Embed pictures or texts where there is nothing else to learn from, once everything else is known to be right."""
-    check_labels(examples.labels, examples.class_names)
-    twice = [name for name, times in Counter(examples.ids or ()).items() if times > 1]
-    if twice:
-        raise InputError(
-            f"{examples.name}: the id {twice[0]!r} stands more than once; decisions need unique ids: name "
-            "another column with id (--id)"
-        )
-    to_embed = examples.input_shape == (0,) and examples.predicted is None
-    if isinstance(examples.pictures, ImageFiles):
-        check_pictures(examples.pictures, columns.quiet)
-    if not to_embed:
-        return examples
-    how: dict[str, Any] = {"cache": columns.cache, "quiet": columns.quiet}
-    if examples.pictures is not None and columns.text is None:
-        rows, said = embed_pictures(examples.pictures, columns.encoder, **how)
-    elif "text" in examples.meta:
-        rows, said = embed_texts(examples.meta["text"], columns.encoder, **how)
-    else:
-        raise InputError(
-            f"{examples.name}: no embeddings, texts or pictures: nothing to learn from"
-        )
-    return replace(examples, inputs=rows, notes=(*examples.notes, said))
-
-
-def check_pictures(pictures: ImageFiles, quiet: bool = False) -> None:
-    """Open every picture, without decoding it: one that is missing or none is found before the work, not after."""
-    for number in track(range(len(pictures)), description="checking pictures", quiet=quiet):
-        with pictures.open(number):
-            pass

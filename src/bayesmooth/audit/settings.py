@@ -1,0 +1,87 @@
+"""Every setting of an audit, in one place: what the columns of a table mean, how to embed, how to score."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from bayesmooth.errors import InputError
+
+Encode = Callable[[Any], Any]
+Encoder = str | Encode | None
+
+WAYS = ("none", "loo", "folds")
+CLUSTERS = (None, "ray")
+LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What `audit` takes beside the data. None: the usual names decide, or the best that is installed."""
+
+    # The columns of a table.
+    label: str | None = None
+    clean_label: str | None = None
+    """True labels, where they are known."""
+    text: str | None = None
+    """Texts to learn from."""
+    image: str | None = None
+    """Pictures to learn from: paths, or the bytes of files."""
+    id: str | None = None
+    features: Sequence[str] | None = None
+    """Columns to learn from."""
+    class_names: Sequence[str] | None = None
+    """In the order of their numbers."""
+
+    # How texts and pictures become rows of numbers.
+    encoder: Encoder = None
+    """`plain`, the name or path of a model, or a function from a batch to rows of numbers."""
+    cache: str | Path | None = None
+    """The folder where embeddings are kept."""
+
+    # How labels are judged.
+    out_of_sample: str = WAYS[0]
+    """How an example is kept from supporting its own label."""
+    folds: int = 5
+    score: str = "root_margin"
+    samples: int = 16
+    """Of the posterior over a network's weights."""
+    seed: int = 0
+    batch_size: int = 256
+    """Examples that go through a network at once."""
+    cluster: str | None = None
+    """`ray`: score the rows as tasks of a Ray cluster."""
+    quiet: bool = False
+
+    # What else was given, known once the source is opened.
+    labels_file: Path | None = None
+    """A .npy of labels, beside a .npy of embeddings."""
+    predicted: bool = False
+    """The numbers of the source are predicted probabilities."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no audit can be made with, before anything is read."""
+        for name, choices in {"out_of_sample": WAYS, "cluster": CLUSTERS}.items():
+            if getattr(self, name) not in choices:
+                known = ", ".join(map(str, choices))
+                raise InputError(f"{name}={getattr(self, name)!r}: must be one of {known}")
+        for name, low, high in (
+            ("folds", 2, None),
+            ("samples", 1, None),
+            ("batch_size", 1, None),
+            ("seed", 0, LARGEST_SEED),
+        ):
+            number = _check_whole(name, getattr(self, name), low, high)
+            object.__setattr__(self, name, number)
+        for name in ("features", "class_names"):
+            if isinstance(getattr(self, name), str):
+                raise InputError(f"{name}={getattr(self, name)!r}: must be a list of names")
+
+
+def _check_whole(name: str, value: Any, low: int, high: int | None) -> int:
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):
+        bounds = f"from {low}" if high is None else f"from {low} to {high}"
+        raise InputError(f"{name}={value!r}: must be a whole number {bounds}")
+    return int(value)

@@ -1,0 +1,73 @@
+"""The principal components that the regression sees: found for any finite rows, on any processor."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bayesmooth.audit import audit, evidence
+from bayesmooth.audit.evidence import Projection, decompose
+from bayesmooth.errors import InputError
+
+
+def sparse_rows(dims: int, share: float, count: int = 60, seed: int = 0) -> Tensor:
+    """Rows of which a share of the columns is constant, as ReLU features are."""
+    generator = torch.Generator().manual_seed(seed)
+    used = torch.randperm(dims, generator=generator)[: max(round(dims * (1 - share)), 2)]
+    rows = torch.zeros(count, dims)
+    rows[:, used] = torch.randn(count, len(used), generator=generator)
+    return rows
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("dims", [8, 64, 512])
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e12])
+def test_constant_columns_never_stop_the_decomposition(
+    dims: int, share: float, scale: float
+) -> None:
+    for seed in range(2):
+        rows = scale * sparse_rows(dims, share, seed=seed)
+        features = Projection.of(rows).features(rows)
+        assert features.isfinite().all()
+        assert float(features[:, :-1].square().sum(1).mean()) == pytest.approx(1, rel=1e-3)
+
+
+def test_an_audit_of_features_that_are_mostly_zero_runs() -> None:
+    rows = torch.zeros(60, 512)
+    rows[:, ::5] = torch.randn(60, 103, generator=torch.Generator().manual_seed(0))
+    assert len(audit(embeddings=rows, labels=torch.arange(60) % 2, quiet=True)) == 60
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-10, 1.0, 1e12])
+def test_as_many_axes_are_kept_at_any_scale(scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(200, 19, generator=generator) @ torch.randn(19, 182, generator=generator)
+    assert Projection.of(scale * rows).axes.shape == (182, 19)
+
+
+def test_rounding_far_from_zero_is_no_axis() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(200, 3, generator=generator) @ torch.randn(3, 40, generator=generator)
+    assert Projection.of(rows + 1e5).axes.shape[1] == 3
+
+
+def test_where_lapack_gives_up_repeated_qr_finds_the_same_components(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = sparse_rows(40, 0.5, 300).double() * torch.linspace(1, 3, 40, dtype=torch.float64)
+    gram = rows.mT @ rows / 300
+    expected = torch.from_numpy(np.linalg.eigvalsh(gram.numpy()))
+
+    def fail(_: object) -> None:
+        raise np.linalg.LinAlgError("did not converge")
+
+    monkeypatch.setattr(evidence.np.linalg, "eigh", fail)
+    power, axes = decompose(gram)
+    torch.testing.assert_close(power, expected, atol=0.02, rtol=0.02)
+    torch.testing.assert_close(axes.mT @ axes, torch.eye(40, dtype=torch.float64))
+
+
+def test_rows_that_are_all_the_same_are_refused_whatever_their_value() -> None:
+    for value in (0.0, 0.1, 1e-30, 3e14):
+        with pytest.raises(InputError, match="all embeddings are the same"):
+            Projection.of(torch.full((90, 3), value))
