@@ -11,7 +11,7 @@ from bayesmooth import progress
 from bayesmooth.data import Examples
 from bayesmooth.lab import Recipe, Splits
 from bayesmooth.lab.executors import keep_freed_memory
-from bayesmooth.lab.loop import Loop, State, begin
+from bayesmooth.lab.loop import Loop
 from benchmarks.harness import compare, table
 
 STEPS = 5  # per job
@@ -44,19 +44,18 @@ def loop_of(model: str, augment: str, examples: Examples) -> Loop:
             "train": {"epochs": 10**6, "batch_size": 50},
         }
     )
-    splits = Splits(examples, None, None, None)
-    return Loop(recipe, splits, begin(recipe, splits, CPU), CPU)
+    return Loop(recipe, Splits(examples, None, None, None), CPU)
 
 
-def bare(state: State, ready: list[tuple[Tensor, Tensor]]) -> Callable[[], None]:
+def bare(loop: Loop, ready: list[tuple[Tensor, Tensor]]) -> Callable[[], None]:
     """The least that any training does."""
 
     def job() -> None:
-        state.model.train()
+        loop.model.train()
         for inputs, labels in ready:
-            state.optimizer.zero_grad()
-            cross_entropy(state.model(inputs), labels).backward()  # type: ignore[no-untyped-call]
-            state.optimizer.step()
+            loop.optimizer.zero_grad()
+            cross_entropy(loop.model(inputs), labels).backward()  # type: ignore[no-untyped-call]
+            loop.optimizer.step()
 
     return job
 
@@ -65,10 +64,10 @@ def whole(loop: Loop) -> Callable[[], None]:
     """The same steps by the loop, with its batches, its figures and its progress."""
 
     def job() -> None:
-        loop.state.batch = 0
+        loop.batch = 0
         with progress.bar(10**6, quiet=True) as bar:
-            for state in islice(loop.steps(), STEPS):
-                bar.update(state.batch, "epoch 1", dict)
+            for _ in islice(loop.steps(), STEPS):
+                bar.update(loop.batch, "epoch 1", dict)
 
     return job
 
@@ -80,7 +79,7 @@ def main(quick: bool = False) -> None:
         first = torch.arange(50 * STEPS).chunk(STEPS)
         ready = [(examples.batch(index), examples.labels[index]) for index in first]
         jobs = {
-            "bare": bare(loop_of(case["model"], "none", examples).state, ready),  # type: ignore[arg-type]
+            "bare": bare(loop_of(case["model"], "none", examples), ready),  # type: ignore[arg-type]
             "loop": whole(loop_of(case["model"], case["augment"], examples)),  # type: ignore[arg-type]
         }
         repeats = 5 if quick else 40

@@ -78,7 +78,7 @@ def test_evaluate_says_that_a_run_is_not_finished(run, tmp_path, monkeypatch):
 
     def stop(loop, batch):
         real(loop, batch)
-        if loop.state.epoch == 1:
+        if loop.epoch == 1:
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:

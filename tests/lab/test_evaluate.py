@@ -145,3 +145,18 @@ def test_the_test_limit_takes_the_first_examples_and_no_more_than_there_are(tiny
     assert torch.equal(part.labels, whole.labels[:100])
     with pytest.raises(InputError, match=r"test_limit = 999: the test set of digits/test has 359"):
         prepare(tiny(evaluate={"test_limit": 999}))
+
+
+def test_another_data_set_is_measured_once_at_the_end_and_the_same_on_the_command_line(
+    tiny, tmp_path, capsys
+):
+    recipe = tiny(optimizer={"name": "ivon", "lr": 0.1}, evaluate={"ood": "digits"})
+    run = train(recipe, tmp_path / "run", quiet=True)
+    first, last = run.metrics()
+    found = {key for key in last if "ood" in key}
+    assert found == {"test.ood_auroc", "averaged.ood_auroc"}
+    assert not found & first.keys()
+    assert {run.report()[key] for key in found} == {0.5}  # the test set cannot be told from itself
+    assert main(["evaluate", str(run.path), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == pytest.approx({key: run.report()[key] for key in again}, abs=1e-6)

@@ -6,7 +6,7 @@ import torch
 
 from bayesmooth.errors import InputError
 from bayesmooth.lab import prepare, train
-from bayesmooth.lab.loop import Loop, begin
+from bayesmooth.lab.loop import Loop
 from bayesmooth.losses import LOSSES, Loss
 from bayesmooth.optim import OPTIMIZERS
 
@@ -18,8 +18,7 @@ def loop():
     """A recipe's loop, ready to take steps, without a directory."""
 
     def make(recipe):
-        splits = prepare(recipe)
-        return Loop(recipe, splits, begin(recipe, splits, CPU), CPU)
+        return Loop(recipe, prepare(recipe), CPU)
 
     return make
 
@@ -27,7 +26,7 @@ def loop():
 def weights_after(loop, steps):
     for _ in islice(loop.steps(), steps):
         pass
-    return {name: weight.detach().clone() for name, weight in loop.state.model.named_parameters()}
+    return {name: weight.detach().clone() for name, weight in loop.model.named_parameters()}
 
 
 def far_apart(one, other):
@@ -49,7 +48,7 @@ def test_every_loss_trains_with_every_optimizer(loss, optimizer, tiny, loop):
     trained = loop(recipe)
     before = weights_after(trained, 0)
     assert far_apart(before, weights_after(trained, 2)) > 0
-    assert trained.state.meter.numbers().keys() == {"loss", "accuracy"}
+    assert trained.meter.numbers().keys() == {"loss", "accuracy"}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -65,7 +64,7 @@ def test_a_batch_in_pieces_gives_the_step_of_the_whole_batch(optimizer, tiny, lo
 
 def test_a_batch_goes_through_the_model_in_the_pieces_asked_for(tiny, loop):
     small, seen = loop(tiny(train={"accumulate": 3})), []
-    small.state.model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    small.model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
     weights_after(small, 1)
     assert sorted(seen) == [6, 7, 7]
 
@@ -165,7 +164,7 @@ def test_the_past_self_is_the_best_checkpoint_so_far(tiny, tmp_path, monkeypatch
 
 def test_the_effective_sample_size_is_the_number_of_training_examples_unless_set(tiny, loop):
     groups = [
-        loop(tiny(optimizer={"name": "ivon", "lr": 0.1, **given})).state.optimizer.param_groups[0]
+        loop(tiny(optimizer={"name": "ivon", "lr": 0.1, **given})).optimizer.param_groups[0]
         for given in ({}, {"ess": 7})
     ]
     assert [group["ess"] for group in groups] == [96, 7]
@@ -175,7 +174,7 @@ def test_a_correction_uses_the_matrix_that_the_noise_was_drawn_from(tiny, loop):
     built = loop(tiny(loss={"name": "forward_correction"}))
     matrix = torch.from_numpy(built.splits.corruption.matrix)
     torch.testing.assert_close(
-        built.state.loss.log_columns.exp().T.double(), matrix, rtol=1e-5, atol=1e-7
+        built.loss.log_columns.exp().T.double(), matrix, rtol=1e-5, atol=1e-7
     )
     with pytest.raises(InputError, match=r"\[loss\] forward_correction: needs 'transition'"):
         loop(tiny(loss={"name": "forward_correction"}, corruption={"name": "none"}))

@@ -21,7 +21,7 @@ from bayesmooth.lab.compare import (
     format_table,
 )
 from bayesmooth.lab.distributed import writes_here
-from bayesmooth.lab.evaluate import evaluate as measure
+from bayesmooth.lab.evaluate import measure_recipe
 from bayesmooth.lab.executors import keep_freed_memory
 from bayesmooth.lab.recipe import families, recipe_text
 from bayesmooth.lab.run import POSTERIOR
@@ -123,25 +123,12 @@ def evaluate(arguments: Namespace) -> int:
             f"{run.path}: not finished ({status} after {done} of {epochs} epochs); these are its figures so far",
             file=sys.stderr,
         )
-    model = run.model(arguments.checkpoint)
-    splits = run.splits(arguments.data_dir)
-    how: dict[str, Any] = {
-        "batch_size": run.recipe.evaluate.batch_size,
-        "batchnorm": run.statistics(splits, model),
-    }
-    record = measure(model, splits.test, splits.validation, splits.wrong, splits.ood, **how)
+    model, splits = run.model(arguments.checkpoint), run.splits(arguments.data_dir)
+    how: dict[str, Any] = {"batchnorm": run.statistics(splits, model), "ood": True}
+    record = measure_recipe(run.recipe, splits, model, **how)
     if arguments.checkpoint == "last" and (run.path / POSTERIOR).exists():
-        record |= measure(
-            model,
-            splits.test,
-            splits.validation,
-            ood=splits.ood,
-            name="averaged",
-            posterior=run.posterior(),
-            samples=arguments.samples or run.recipe.evaluate.samples,
-            seed=run.recipe.train.seed,
-            **how,
-        )
+        how["samples"] = arguments.samples or 0
+        record |= measure_recipe(run.recipe, splits, model, run.posterior(), **how)
     print(json.dumps(record, indent=2) if arguments.json else format_report(record, run.path))
     return 0
 

@@ -86,7 +86,7 @@ def join_team(device: torch.device) -> Iterator[Team]:
             dist.destroy_process_group()
 
 
-def device_of(name: str | None) -> torch.device:
+def find_device(name: str | None) -> torch.device:
     """The device that is asked for, else a GPU of this process's own if there is one, else the CPU."""
     if name is None and torch.cuda.is_available():
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from bayesmooth import metrics
 from bayesmooth.data import Examples, batches
 from bayesmooth.lab.distributed import ALONE, Team
-from bayesmooth.lab.options import builder_of
+from bayesmooth.lab.options import find_builder
 from bayesmooth.lab.pretrained import is_frozen
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.splits import Splits
@@ -46,7 +46,7 @@ def probabilities(
     """
     device = next(model.parameters()).device
     model.eval()
-    found = torch.zeros(len(examples), examples.num_classes, device=device)
+    found = torch.zeros(len(examples), examples.num_classes, dtype=torch.float32, device=device)
     own = batches(examples, batch_size, rank=team.rank, world_size=team.size)
     parts = (part for part in own if len(part[0]))
     if posterior is None:
@@ -76,17 +76,12 @@ def statistics_batches(
     None where those of training are right: without BatchNorm, where it is frozen, and where no weights were sampled.
     """
     settings = recipe.evaluate
-    sampled = hasattr(builder_of("optimizer", recipe.optimizer.name), "posterior")
+    sampled = hasattr(find_builder("optimizer", recipe.optimizer.name), "posterior")
     norms = [part for part in model.modules() if isinstance(part, _BatchNorm)]
     if not sampled or not settings.batchnorm or all(map(is_frozen, norms)):
         return None
     some = splits.train.subset(torch.arange(min(settings.batchnorm, len(splits.train))))
     return [inputs.to(device) for _, inputs, _ in batches(some, settings.batch_size)]
-
-
-def measure(probs: Tensor, labels: Tensor, prefix: str) -> dict[str, float]:
-    """Every measure of `MEASURES`, as `prefix.accuracy`, …"""
-    return {f"{prefix}.{name}": function(probs, labels) for name, function in MEASURES.items()}
 
 
 def evaluate(
@@ -108,7 +103,7 @@ def evaluate(
     whose = "" if name == "test" else f"{name}."
     if test is not None:
         probs = probabilities(model, test, **how)
-        record |= measure(probs, test.labels, name)
+        record = {f"{name}.{key}": score(probs, test.labels) for key, score in MEASURES.items()}
         if ood is not None:
             outside = probabilities(model, ood, **how)
             record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, outside)
@@ -117,7 +112,28 @@ def evaluate(
         record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, validation.labels)
         record[f"{whose}validation.nll"] = metrics.nll(probs, validation.labels)
     if wrong is not None:
-        record[f"{whose}memorised"] = metrics.accuracy(
-            probabilities(model, wrong, **how), wrong.labels
-        )
+        probs = probabilities(model, wrong, **how)
+        record[f"{whose}memorised"] = metrics.accuracy(probs, wrong.labels)
     return record
+
+
+def measure_recipe(
+    recipe: Recipe,
+    splits: Splits,
+    model: nn.Module,
+    posterior: Posterior | None = None,
+    *,
+    samples: int = 0,
+    ood: bool = False,
+    **how: Any,
+) -> dict[str, float]:
+    """The figures that a recipe asks for: at the weights as they stand, or averaged over the posterior.
+
+    `samples` replaces the recipe's number, `ood` adds its other data set, and `how` goes to `probabilities`.
+    """
+    how = {"batch_size": recipe.evaluate.batch_size, "ood": splits.ood if ood else None, **how}
+    if posterior is None:
+        return evaluate(model, splits.test, splits.validation, splits.wrong, **how)
+    how |= {"posterior": posterior, "samples": samples or recipe.evaluate.samples}
+    how |= {"name": "averaged", "seed": recipe.train.seed}
+    return evaluate(model, splits.test, splits.validation, **how)

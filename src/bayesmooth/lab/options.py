@@ -67,7 +67,7 @@ SUPPLIED = OF_TRAINING | OF_MODELS | OF_DATA
 """Arguments that a recipe does not set: the run knows them."""
 
 
-def builder_of(section: str, name: str) -> Callable[..., Any]:
+def find_builder(section: str, name: str) -> Callable[..., Any]:
     """What a name in a section stands for: a row of its table, or a model's `package.module:factory`."""
     table = CHOICES[section][1]
     if name in table:

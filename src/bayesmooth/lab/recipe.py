@@ -27,7 +27,7 @@ from bayesmooth.lab.options import (
     SUPPLIED,
     MisfitError,
     Value,
-    builder_of,
+    find_builder,
     fit,
     settable,
 )
@@ -187,7 +187,7 @@ def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: 
         return kind(**values)
     name = values.setdefault("name", CHOICES[section][0])
     try:
-        builder = builder_of(section, name)
+        builder = find_builder(section, name)
     except InputError as error:
         raise InputError(f"{source}: [{section}]: {error}") from None
     return kind(**values, options=_options(builder, rest, own, section, source))

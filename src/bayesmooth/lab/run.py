@@ -22,8 +22,9 @@ from bayesmooth.audit import Audit, audit
 from bayesmooth.data import Corruption, Examples
 from bayesmooth.errors import InputError
 from bayesmooth.files import is_locked, read_json, records, write_atomically, write_json
+from bayesmooth.lab.build import make_model
 from bayesmooth.lab.evaluate import statistics_batches
-from bayesmooth.lab.loop import Checkpoint, make_model
+from bayesmooth.lab.loop import Checkpoint
 from bayesmooth.lab.recipe import Recipe, recipe_text
 from bayesmooth.lab.splits import Splits, prepare
 from bayesmooth.posterior import Posterior

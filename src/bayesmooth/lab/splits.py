@@ -1,6 +1,7 @@
 """From a recipe to examples: load, take a part, corrupt the labels, hold some back."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Splits:
     corruption: Corruption | None
     ood: Examples | None = None  # another data set, to be distinguished from the test set
 
-    @property
+    @cached_property
     def wrong(self) -> Examples | None:
         """Training examples whose label is known to be wrong: `WRONG_LIMIT` of them at most."""
         if self.train.clean_labels is None:

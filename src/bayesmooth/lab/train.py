@@ -14,13 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
-
 from bayesmooth import files, progress
 from bayesmooth.errors import InputError
 from bayesmooth.lab.compare import format_epoch
-from bayesmooth.lab.distributed import Team, device_of, join_team
-from bayesmooth.lab.loop import DivergedError, Loop, begin, check_weights, posterior_of, seeded
+from bayesmooth.lab.distributed import Team, find_device, join_team
+from bayesmooth.lab.loop import DivergedError, Loop, Record, seed_torch
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.run import (
     BEST,
@@ -40,7 +38,7 @@ from bayesmooth.lab.run import (
     save_checkpoint,
     save_last,
 )
-from bayesmooth.lab.splits import Splits, prepare
+from bayesmooth.lab.splits import prepare
 from bayesmooth.optional import require
 from bayesmooth.words import format_figure, format_percent
 
@@ -68,7 +66,7 @@ def train(
     found right. It is saved after every epoch, and within one after `save_steps` steps (0: not) and when the last time
     is `save_seconds` ago.
     """
-    where = device_of(device)
+    where = find_device(device)
     with ExitStack() as scope:
         team = scope.enter_context(join_team(where))
         path = Path(out) if out is not None else Path("runs") / recipe.title
@@ -81,12 +79,15 @@ def train(
         if run.status == "finished" and not run.damaged():
             return run
         run.check_repairable()
-        scope.enter_context(seeded(recipe.train.seed))
+        scope.enter_context(seed_torch(recipe.train.seed))
         interrupt = scope.enter_context(interruptible())
         scope.enter_context(keep_status(run, team))
-        saving = Saving(save_steps, save_seconds)
-        session = Session(run, prepare(recipe, data_dir), where, team, interrupt, saving)
-        session.go(quiet or not team.writes, tuple(listeners))
+        loop = Loop(recipe, prepare(recipe, data_dir), where, team)
+        restore(run, loop)
+        describe(run, loop)
+        saving = Saving(run, loop, interrupt, save_steps, save_seconds)
+        train_epochs(loop, saving, tuple(listeners), quiet or not team.writes)
+        finish(run, loop)
         return run
 
 
@@ -152,194 +153,151 @@ def interruptible() -> Iterator[Interrupt]:
 
 @dataclass
 class Saving:
-    """When to save within an epoch: every so many steps, or seconds; 0 is never."""
+    """When to save a loop to its run: after every epoch, every so many steps or seconds (0: never), and to stop."""
 
+    run: Run
+    loop: Loop
+    interrupt: Interrupt
     steps: int = 0
     seconds: float = 300.0
     last: float = field(default_factory=time.monotonic)
 
-    def due(self, batch: int) -> bool:
-        """Whether it is time, after so many batches of the epoch."""
-        late = self.seconds and time.monotonic() - self.last > self.seconds
-        return bool(late or (self.steps and batch % self.steps == 0))
-
-
-class Session:
-    """One process at work on a run. It continues from the last checkpoint in the run's directory, if there is one."""
-
-    def __init__(
-        self,
-        run: Run,
-        splits: Splits,
-        device: torch.device,
-        team: Team,
-        interrupt: Interrupt,
-        saving: Saving,
-    ) -> None:
-        self.run, self.team, self.interrupt, self.saving = run, team, interrupt, saving
-        self.warned: list[str] = []  # in this epoch
-        self.state = begin(run.recipe, splits, device)
-        self.loop = Loop(run.recipe, splits, self.state, device, team)
-        self._restore()
-        if team.writes:
-            self._describe()
-
-    def go(self, quiet: bool, listeners: tuple[Listener, ...]) -> None:
-        """Train to the end, and write the report."""
-        epochs, state = self.run.recipe.train.epochs, self.state
-        total, done = epochs * self.loop.batches, state.schedule.last_epoch
-        with (
-            progress.bar(total, description="train", done=done, quiet=quiet) as bar,
-            self._hear_warnings(),
-        ):
-            while state.epoch < epochs:
-                record = self.epoch(bar)
-                bar.line(format_epoch(record, epochs, self.notes(record)))
-                self.warned.clear()
-                for listener in listeners if self.team.writes else ():
-                    listener(record)
-        self.finish()
-
-    def epoch(self, bar: progress.Bar) -> dict[str, Any]:
-        """The rest of an epoch, its figures, and a checkpoint."""
-        state, start = self.state, time.monotonic()
-        title = f"epoch {state.epoch + 1}/{self.run.recipe.train.epochs}"
-        for _ in self.loop.steps():
-            bar.update(state.schedule.last_epoch, title, self._numbers)
-            self._between_steps()
-        trained = time.monotonic()
-        self._settle()
-        record = self.loop.measure(self._between_batches)
-        if state.epoch + 1 == self.run.recipe.train.epochs:
-            self.loop.settle_statistics()
-        self._commit(
-            record,
-            {"train_seconds": trained - start, "evaluate_seconds": time.monotonic() - trained},
-        )
-        return record
-
-    def finish(self) -> None:
-        """The posterior and the report; done again, they are the same."""
-        foreign, posterior = self.loop.measure_foreign(), posterior_of(self.state)
-        if self.team.writes:
-            path, best = self.run.path, self.state.best_epoch
-            if posterior is not None:
-                files.replace_with(path / POSTERIOR, posterior.save)
-            record = self.run.metrics()[-1]
-            report = {"title": self.run.recipe.title, **record, "best_epoch": best, **foreign}
-            files.write_json(path / REPORT, report)
-        self.team.wait()
-
-    def notes(self, record: Mapping[str, Any]) -> list[str]:
-        """What should worry whoever watches: the warnings of the epoch, and a model that has learned nothing so far."""
-        notes = [re.split(r" \(|[:;]", text)[0] for text in self.warned]
-        accuracy, guess = record.get("train.accuracy", 1.0), self.loop.guessing
-        if record["epoch"] > 1 and record["step"] >= LONG_ENOUGH and accuracy < guess:
-            notes.append(
-                f"nothing is learned so far: accuracy {format_percent(accuracy)}, guessing has as much"
-            )
-        return list(dict.fromkeys(notes))
-
-    @contextmanager
-    def _hear_warnings(self) -> Iterator[None]:
-        """Warnings inside are shown as ever, and remembered for the line of their epoch."""
-        with warnings.catch_warnings():
-            show = warnings.showwarning
-
-            def remember(message: Warning | str, *where: Any, **how: Any) -> None:
-                self.warned.append(str(message))
-                show(message, *where, **how)
-
-            warnings.showwarning = remember
-            yield
-
-    def _numbers(self) -> dict[str, str]:
-        numbers = self.state.meter.numbers()
-        return {name: format_figure(name, value) for name, value in numbers.items()}
-
-    def _between_steps(self) -> None:
+    def after_step(self) -> None:
         """Save where it is time to, and stop where somebody asked."""
-        wishes = [self.interrupt.asked, self.saving.due(self.state.batch)]
-        stop, save = self.team.any(wishes, self.loop.device)
+        late = self.seconds and time.monotonic() - self.last > self.seconds
+        due = bool(late or (self.steps and self.loop.batch % self.steps == 0))
+        team, device = self.loop.team, self.loop.device
+        stop, save = team.any([self.interrupt.asked, due], device)
         if stop or save:
-            self._settle()
-            self._save()
+            self.loop.settle()
+            self.save()
         if stop:
             raise StoppedError
 
-    def _between_batches(self) -> None:
+    def after_batch(self) -> None:
         """In an evaluation: stop where somebody asked. A team cannot, its members would wait for each other."""
-        if self.interrupt.asked and self.team.size == 1:
-            self._save()
+        if self.interrupt.asked and self.loop.team.size == 1:
+            self.save()
             raise StoppedError
 
-    def _commit(self, record: dict[str, Any], timing: dict[str, float]) -> None:
-        """Close the epoch. The line goes first: a crash before the checkpoint leaves one too many, and that is cut."""
-        state, path = self.state, self.run.path
-        state.loss.end_epoch()
-        accuracy = record.get("validation.accuracy", -1.0)
-        improved = accuracy > state.best
-        if improved:
-            state.best, state.best_epoch = accuracy, record["epoch"]
-            if "past" in state.loss.needs:
-                state.remember()
-        state.epoch, state.batch = record["epoch"], 0
-        state.meter.clear()
-        if self.team.writes:
+    def after_epoch(self, record: Record, seconds: dict[str, float], improved: bool) -> None:
+        """The lines go first: a crash before the checkpoint leaves one too many, and that is cut."""
+        if self.loop.team.writes:
+            path, epoch = self.run.path, record["epoch"]
             if improved:
-                weights = state.model.state_dict()
-                best = {"epoch": state.epoch, "accuracy": accuracy, "model": weights}
+                weights = self.loop.model.state_dict()
+                best = {"epoch": epoch, "accuracy": self.loop.best, "model": weights}
                 save_checkpoint(path / BEST, best)
             files.append_line(path / METRICS, json.dumps(record))
-            files.append_line(path / TIMING, json.dumps({"epoch": state.epoch, **timing}))
-        self._save()
+            files.append_line(path / TIMING, json.dumps({"epoch": epoch, **seconds}))
+        self.save()
 
-    def _settle(self) -> None:
-        """Between steps: see that the weights are sound, bring the processes' counts and statistics together."""
-        check_weights(self.state)
-        self.state.meter.join(self.team)
-        self.team.average_(self.state.model.buffers())
+    def save(self) -> None:
+        """Make this the last checkpoint."""
+        if self.loop.team.writes:
+            save_last(self.run.path / CHECKPOINTS, self.loop.capture())
+        self.last = time.monotonic()
 
-    def _save(self) -> None:
-        if self.team.writes:
-            save_last(self.run.path / CHECKPOINTS, self.state.capture(self.run.recipe))
-        self.saving.last = time.monotonic()
 
-    def _restore(self) -> None:
-        path = self.run.path
-        saved, damaged = load_last(path / CHECKPOINTS)
-        if saved is not None:
-            self.run.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
-            self.state.restore(saved)
-        if self.team.writes:
-            for damage in damaged:
-                print(f"{damage}; going on from epoch {self.state.epoch}", file=sys.stderr)
-            files.keep_lines(path / METRICS, self.state.epoch)
-            # The end of a run is made anew; until then nothing of an earlier end is left to be mistaken for it.
-            for name in (CHECKSUMS, REPORT, POSTERIOR):
-                (path / name).unlink(missing_ok=True)
-            self.run.metrics()  # the report will need them: damage is an error now, not after the training
-        self.team.wait()
+def train_epochs(loop: Loop, saving: Saving, listeners: tuple[Listener, ...], quiet: bool) -> None:
+    """Train to the end, save, and show how it goes."""
+    epochs, done = loop.recipe.train.epochs, loop.schedule.last_epoch
 
-    def _describe(self) -> None:
-        """What the run is made of, and where; a run that goes on must find the same data."""
-        path, splits = self.run.path, self.loop.splits
-        here, facts = environment(self.loop.device), splits.facts()
-        before = _read_again(path / DATA, facts)
-        if changed := [key for key in facts if before.get(key) != facts[key]]:
-            differences = "; ".join(f"{key}: {before.get(key)} → {facts[key]}" for key in changed)
-            raise InputError(
-                f"{path}: its data have changed: {differences}; bring back what it began with"
+    def after_step() -> None:
+        bar.update(loop.schedule.last_epoch, f"epoch {loop.epoch + 1}/{epochs}", show_meter)
+        saving.after_step()
+
+    def show_meter() -> dict[str, str]:
+        return {name: format_figure(name, x) for name, x in loop.meter.numbers().items()}
+
+    with (
+        progress.bar(epochs * loop.batches, description="train", done=done, quiet=quiet) as bar,
+        hear_warnings() as warned,
+    ):
+        for record, seconds, improved in loop.epochs(after_step, saving.after_batch):
+            saving.after_epoch(record, seconds, improved)
+            bar.line(format_epoch(record, epochs, find_worries(loop, record, warned)))
+            warned.clear()
+            for listener in listeners if loop.team.writes else ():
+                listener(record)
+
+
+@contextmanager
+def hear_warnings() -> Iterator[list[str]]:
+    """Warnings inside are shown as ever, and remembered for the line of their epoch."""
+    heard: list[str] = []
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def remember(message: Warning | str, *where: Any, **how: Any) -> None:
+            heard.append(str(message))
+            show(message, *where, **how)
+
+        warnings.showwarning = remember
+        yield heard
+
+
+def find_worries(loop: Loop, record: Record, warned: Iterable[str]) -> list[str]:
+    """What should worry whoever watches: the warnings of the epoch, and a model that has learned nothing so far."""
+    worries = [re.split(r" \(|[:;]", text)[0] for text in warned]
+    accuracy = record.get("train.accuracy", 1.0)
+    if record["epoch"] > 1 and record["step"] >= LONG_ENOUGH and accuracy < loop.guessing:
+        worries.append(
+            f"nothing is learned so far: accuracy {format_percent(accuracy)}, guessing has as much"
+        )
+    return list(dict.fromkeys(worries))
+
+
+def finish(run: Run, loop: Loop) -> None:
+    """Write the posterior and the report; written again, they are the same."""
+    if loop.team.writes:
+        if (posterior := loop.posterior()) is not None:
+            files.replace_with(run.path / POSTERIOR, posterior.save)
+        record = run.metrics()[-1]
+        report = {"title": run.recipe.title, **record, "best_epoch": loop.best_epoch}
+        files.write_json(run.path / REPORT, report)
+    loop.team.wait()
+
+
+def restore(run: Run, loop: Loop) -> None:
+    """Go on from the last checkpoint in the run's directory, if there is one."""
+    path = run.path
+    saved, damaged = load_last(path / CHECKPOINTS)
+    if saved is not None:
+        run.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
+        loop.restore(saved)
+    if loop.team.writes:
+        for damage in damaged:
+            print(f"{damage}; going on from epoch {loop.epoch}", file=sys.stderr)
+        files.keep_lines(path / METRICS, loop.epoch)
+        # The end of a run is made anew; until then nothing of an earlier end is left to be mistaken for it.
+        for name in (CHECKSUMS, REPORT, POSTERIOR):
+            (path / name).unlink(missing_ok=True)
+        run.metrics()  # the report will need them: damage is an error now, not after the training
+    loop.team.wait()
+
+
+def describe(run: Run, loop: Loop) -> None:
+    """Write what the run is made of, and where; a run that goes on must find the same data."""
+    if not loop.team.writes:
+        return
+    path, splits = run.path, loop.splits
+    here, facts = environment(loop.device), splits.facts()
+    before = _read_again(path / DATA, facts)
+    if changed := [key for key in facts if before.get(key) != facts[key]]:
+        differences = "; ".join(f"{key}: {before.get(key)} → {facts[key]}" for key in changed)
+        raise InputError(
+            f"{path}: its data have changed: {differences}; bring back what it began with"
+        )
+    if splits.corruption is not None:
+        files.replace_with(path / NOISE, splits.corruption.save)
+    before = _read_again(path / ENVIRONMENT, here)
+    for key in ("packages", "device", "threads", "processes"):
+        if before.get(key) != here[key]:
+            print(
+                f"{key}: {before.get(key)} before, {here[key]} now; the last bits may differ",
+                file=sys.stderr,
             )
-        if splits.corruption is not None:
-            files.replace_with(path / NOISE, splits.corruption.save)
-        before = _read_again(path / ENVIRONMENT, here)
-        for key in ("packages", "device", "threads", "processes"):
-            if before.get(key) != here[key]:
-                print(
-                    f"{key}: {before.get(key)} before, {here[key]} now; the last bits may differ",
-                    file=sys.stderr,
-                )
 
 
 def _read_again(path: Path, content: dict[str, Any]) -> dict[str, Any]:

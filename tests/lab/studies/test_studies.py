@@ -11,8 +11,7 @@ import torch
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.lab import Run
-from bayesmooth.lab.distributed import ALONE
-from bayesmooth.lab.loop import Loop, begin
+from bayesmooth.lab.loop import Loop
 from bayesmooth.lab.splits import Splits
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies import rows as table
@@ -418,11 +417,10 @@ def test_full_scale_takes_a_step(key):
     if "correction" in recipe.loss.name:
         known = {"transition": torch.eye(classes)}
         recipe = replace(recipe, loss=replace(recipe.loss, options=known))
-    state = begin(recipe, Splits(examples, examples, None, None), torch.device("cpu"))
-    loop = Loop(recipe, Splits(examples, examples, None, None), state, torch.device("cpu"), ALONE)
-    before = next(state.model.parameters()).clone()
+    loop = Loop(recipe, Splits(examples, examples, None, None), torch.device("cpu"))
+    before = next(loop.model.parameters()).clone()
     next(loop.steps())
-    after = next(state.model.parameters())
+    after = next(loop.model.parameters())
     assert torch.isfinite(after).all()
     assert not torch.equal(before, after)
 
