@@ -6,7 +6,6 @@ package are families: one file holds the recipes that differ in the noise or the
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -341,8 +340,7 @@ def parse_value(text: str) -> Any:
 
 
 AXES = ("noise", "method")
-VARIANT = re.compile(r"^\[(noise|method)\.(\w+)\.(\w+)\]", re.MULTILINE)
-"""`[method.ivon.optimizer]`: the section of one member of a family."""
+"""A shipped file is a family of recipes. `[method.ivon.optimizer]` is a section of those members that use IVON."""
 
 
 @dataclass(frozen=True)
@@ -359,10 +357,8 @@ class Family:
 
     def axes(self) -> list[list[str]]:
         """The noises, then the methods; an axis that the file does not have is left out."""
-        found: dict[str, dict[str, None]] = {axis: {} for axis in AXES}
-        for axis, name, _ in VARIANT.findall(self.text):
-            found[axis][name] = None
-        return [list(names) for names in found.values() if names]
+        tree = tomllib.loads(self.text)
+        return [list(tree[axis]) for axis in AXES if axis in tree]
 
     def recipes(self) -> dict[str, str]:
         """The text of every member, by name."""
@@ -373,12 +369,10 @@ class Family:
         """The sections of one member under their plain names; comments stay where they are."""
         kept, keep = [], True
         for line in self.text.splitlines(keepends=True):
-            header = VARIANT.match(line)
-            if header:
-                keep = header[2] in member
-                line = f"[{header[3]}]{line[header.end() :]}"
-            elif line.startswith("["):
-                keep = True
+            if line.startswith("["):
+                *path, section = line.strip().strip("[]").split(".")
+                keep = set(path) <= {*AXES, *member}
+                line = f"[{section}]\n"
             kept += [line] * keep
         return "".join(kept)
 
