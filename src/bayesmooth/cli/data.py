@@ -1,4 +1,4 @@
-"""`data list` and `data check`."""
+"""`data list`, `data check` and `data embed`."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -7,28 +7,39 @@ from typing import Any
 from bayesmooth.cli import add_data_dir, add_settings
 from bayesmooth.data import check, describe
 from bayesmooth.errors import InputError
+from bayesmooth.lab.features import embed_data
 from bayesmooth.lab.recipe import parse_value
 
 
 def data(arguments: Namespace) -> int:
-    """List the data sets and how to get them, or check that one is whole.
+    """List the data sets and how to get them, check that one is whole, or embed its pictures.
+
+    `embed` puts the pictures through the frozen encoder of the extra `embed`, for the scale `features` of `reproduce`.
 
     examples:
       bayesmooth data list
       bayesmooth data check cifar10 --data-dir ~/data
       bayesmooth data check table --set path=mine.csv
+      bayesmooth data embed cifar10 --set limit=10000 --data-dir ~/data
     """
     if arguments.action == "list":
         return _list(arguments.data_dir)
     if arguments.name is None:
-        raise InputError("data check: which one? `bayesmooth data list` has the names")
-    return _check(arguments.name, arguments.data_dir, dict(map(_option, arguments.settings)))
+        raise InputError(
+            f"data {arguments.action}: which one? `bayesmooth data list` has the names"
+        )
+    options = dict(map(_option, arguments.settings))
+    if arguments.action == "embed":
+        for path in embed_data(arguments.name, arguments.data_dir, **options):
+            print(path)
+        return 0
+    return _check(arguments.name, arguments.data_dir, options)
 
 
 def data_arguments(parser: ArgumentParser) -> None:
     """The options of `data`."""
-    parser.add_argument("action", choices=("list", "check"))
-    parser.add_argument("name", nargs="?", help="the data set to check")
+    parser.add_argument("action", choices=("list", "check", "embed"))
+    parser.add_argument("name", nargs="?", help="the data set to check or embed")
     add_data_dir(parser)
     add_settings(parser, "an option of the data set", "KEY=VALUE")
 

@@ -26,7 +26,7 @@ from bayesmooth.lab.studies.reproduce import (
     redraw,
     reproduce,
 )
-from bayesmooth.lab.studies.scale import FULL, LAPTOP, OVERNIGHT, SMOKE, beta2, named
+from bayesmooth.lab.studies.scale import FEATURES, FULL, LAPTOP, OVERNIGHT, SMOKE, beta2, named
 
 FACTS = {"scale": "smoke", "command": "", "runs": 0, "seconds": 0}
 VERDICTS = {"reproduced", "direction only", "not reproduced", "not run"}
@@ -276,7 +276,7 @@ def test_equal_places_share_a_run():
     assert len({cell.recipe.hash for cell in shared}) == 3
 
 
-@pytest.mark.parametrize("scale", [LAPTOP, OVERNIGHT])
+@pytest.mark.parametrize("scale", [LAPTOP, OVERNIGHT, FEATURES])
 def test_smaller_scales_keep_the_papers_regime(scale):
     """Batch norm, the paper's learning rates and weight decay, one schedule for all methods, one h₀."""
     cells = STUDIES["data-dependent"].cells(scale)
@@ -285,7 +285,8 @@ def test_smaller_scales_keep_the_papers_regime(scale):
         options = cell.recipe.optimizer.options
         assert options["lr"] == rates[cell.recipe.optimizer.name]
         assert options["weight_decay"] == 1e-3
-        assert cell.recipe.model.name == "cnn_batchnorm"
+        model = cell.recipe.model
+        assert model.name == "cnn_batchnorm" or model.options["batchnorm"]
         assert (cell.recipe.schedule.name, cell.recipe.schedule.options["warmup"]) == (
             "cosine",
             0.05,
@@ -430,7 +431,9 @@ def test_beta2_of_the_papers_run_is_the_papers():
 
 
 def test_an_unknown_scale_is_refused():
-    with pytest.raises(ValueError, match="must be one of smoke, demo, laptop, overnight, full"):
+    with pytest.raises(
+        ValueError, match="must be one of smoke, demo, laptop, overnight, features, full"
+    ):
         named("huge")
 
 

@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bayesmooth.data import count_batches
 from bayesmooth.lab import Recipe
+from bayesmooth.lab.studies.methods import data_of
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.models import MODELS
 
@@ -19,6 +20,9 @@ DATA: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "cifar10": (50_000, 10_000, 10, (3, 32, 32)),
     "cifar10n": (50_000, 10_000, 10, (3, 32, 32)),
     "cifar100": (50_000, 10_000, 100, (3, 32, 32)),
+    "cifar10-10000": (10_000, 5_000, 10, (256,)),
+    "cifar10n-random1-10000": (10_000, 5_000, 10, (256,)),
+    "cifar100-10000": (10_000, 5_000, 100, (256,)),
     "clothing1m": (1_000_000, 10_526, 14, (3, 224, 224)),
 }
 PASSES = {"sam": 2, "bsam": 2}  # forward and backward a step; 1 for the others
@@ -43,7 +47,7 @@ def model_flops(
 
 def run_flops(recipe: Recipe) -> float:
     """Those of a whole run: training, and the test at the end (a forward pass is a third)."""
-    examples, test, classes, shape = DATA[recipe.data.name]
+    examples, test, classes, shape = DATA[data_of(recipe)]
     count = round((recipe.data.limit or examples) * (1 - recipe.data.validation))
     options = tuple(sorted((k, v) for k, v in recipe.model.options.items()))
     once = model_flops(recipe.model.name, options, classes, shape)
@@ -54,7 +58,7 @@ def run_flops(recipe: Recipe) -> float:
 
 def steps(recipe: Recipe) -> int:
     """Optimizer steps of a run."""
-    count = round((recipe.data.limit or DATA[recipe.data.name][0]) * (1 - recipe.data.validation))
+    count = round((recipe.data.limit or DATA[data_of(recipe)][0]) * (1 - recipe.data.validation))
     return recipe.train.epochs * count_batches(count, recipe.train.batch_size)
 
 

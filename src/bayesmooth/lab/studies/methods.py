@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bayesmooth.lab import Recipe
@@ -35,6 +36,16 @@ class Cell:
         """In words, for the display."""
         said = [value for value in self.labels.values() if value is not None]
         return "  ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in said)
+
+
+def data_of(recipe: Recipe) -> str:
+    """The data set of a recipe; of embeddings, which: the name of their file.
+
+    >>> data_of(Recipe.from_dict({"data": {"name": "embeddings", "path": "features/pets-{split}.npz"}}))
+    'pets'
+    """
+    path = recipe.data.options.get("path")
+    return Path(path).stem.removesuffix("-{split}") if path else recipe.data.name
 
 
 LOOKS = 15  # at the validation split: where the best epoch is stopped at, or learned from

@@ -10,7 +10,7 @@ from typing import Any
 
 from bayesmooth.files import write_atomically
 from bayesmooth.lab import Run
-from bayesmooth.lab.studies.methods import EARLY, Cell
+from bayesmooth.lab.studies.methods import EARLY, Cell, data_of
 
 Row = dict[str, Any]
 Table = list[Row]
@@ -35,7 +35,7 @@ def tabulate(cells: Sequence[Cell], runs: Mapping[str, Run], known: Iterable[Row
             measured = {key: row[key] for key in MEASURED if row.get(key) is not None}
         else:
             continue
-        facts = {"data": cell.recipe.data.name, **cell.labels}
+        facts = {"data": data_of(cell.recipe), **cell.labels}
         table.append({**facts, **measured, "hash": cell.recipe.hash})
     return table
 

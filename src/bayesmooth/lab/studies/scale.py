@@ -47,8 +47,8 @@ class Task:
     ls_lr: float = 0.05
     sam_lr: float = 0.05
     ivon_lr: float = 0.2
-    hess_init: float = 0.9
-    beta2: float = 1 - 1e-5
+    hess_init: float | str = 0.9
+    beta2: float | str = 1 - 1e-5
     warmup: float = 5 / 200
     descent: Section = field(default_factory=lambda: {"name": "steps"})  # schedule of SGD and SAM
     stages: tuple[str, ...] = ("layer1", "layer2", "layer3")  # where ALASCA listens
@@ -106,6 +106,26 @@ def _small_task(data: Section, examples: int, hess_init: float) -> Task:
         warmup=warmup,
         descent={"name": "cosine", "warmup": warmup},
         stages=("3", "7", "11"),
+    )
+
+
+FEATURE_EPOCHS, FEATURE_WARMUP = 40, 0.05
+
+
+def _feature_task(name: str) -> Task:
+    """Features of 10,000 pictures, made by `bayesmooth data embed`: 8,000 are trained on, 2,000 are held back."""
+    return Task(
+        {
+            "name": "embeddings",
+            "path": f"features/{name}-10000-{{split}}.npz",
+            "validation": 0.2,
+        },
+        {"name": "mlp", "hidden": [256, 256], "batchnorm": True},
+        FEATURE_EPOCHS,
+        hess_init="auto",
+        beta2="auto",
+        warmup=FEATURE_WARMUP,
+        descent={"name": "cosine", "warmup": FEATURE_WARMUP},
     )
 
 
@@ -204,6 +224,33 @@ OVERNIGHT = Scale(
     processes=2,
 )
 
+FEATURES = Scale(
+    "features",
+    "8,000 photographs through a frozen encoder, a network on top that memorises them: one core",
+    {
+        "cifar10": _feature_task("cifar10"),
+        "cifar100": _feature_task("cifar100"),
+        "natural": _feature_task("cifar10n-random1"),
+    },
+    seeds=(0,),
+    more_seeds=(1, 2),
+    alphas=(0.0, 0.1, 0.5, 0.9),
+    rhos=(0.0, 0.1, 0.2, 0.5),
+    kappas=(0.4, 0.5),
+    hessians=(0.03, 0.1, 0.3, 0.9),
+    chosen_hessians=(0.03, 0.1, 0.3),
+    flops=1.2e10,
+    studies=(
+        "data-dependent",
+        "cifar10-noisy",
+        "natural-noise",
+        "strategies",
+        "hessian-init",
+        "fixed-covariance",
+        "cifar100-noisy",
+    ),
+)
+
 FULL = Scale(
     "full",
     "the paper's settings, for GPUs",
@@ -223,7 +270,7 @@ FULL = Scale(
     flops=2e13,
 )
 
-SCALES = {scale.name: scale for scale in (SMOKE, DEMO, LAPTOP, OVERNIGHT, FULL)}
+SCALES = {scale.name: scale for scale in (SMOKE, DEMO, LAPTOP, OVERNIGHT, FEATURES, FULL)}
 
 
 def named(name: str) -> Scale:

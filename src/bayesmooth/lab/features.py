@@ -1,0 +1,83 @@
+"""Pictures through a frozen encoder, computed once: what the scale `features` trains on."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayesmooth.audit.encoders import embed_pictures
+from bayesmooth.data import Examples, load
+from bayesmooth.data.reading import data_root
+from bayesmooth.files import write_atomically
+
+ENCODER = "efficientnet@96"
+COMPONENTS = 256
+FOLDER = "features"
+"""Below the data directory: NAME-OPTIONS-LIMIT-{split}.npz, for the data set `embeddings`."""
+
+
+def embed_data(
+    name: str,
+    data_dir: str | Path | None = None,
+    *,
+    limit: int = 0,
+    encoder: str = ENCODER,
+    quiet: bool = False,
+    **options: Any,
+) -> list[Path]:
+    """Write the features of a picture set beside it, one file per split, with its labels and their names.
+
+    What the encoder gives is reduced to its first principal components on the training pictures, and has mean square 1.
+    With a `limit` they are those of the first so many training pictures, and of half as many test pictures.
+    """
+    splits = {
+        split: _first(load(name, split, data_dir, **options), count)
+        for split, count in (("train", limit), ("test", limit // 2))
+    }
+    rows = {
+        split: embed_pictures(examples.inputs, encoder, quiet=quiet)[0].double()
+        for split, examples in splits.items()
+    }
+    centre = rows["train"].mean(0)
+    axes = principal_axes(rows["train"] - centre, COMPONENTS)
+    size = ((rows["train"] - centre) @ axes).square().mean().sqrt()
+    paths = []
+    for split, examples in splits.items():
+        stem = "-".join([name, *map(str, options.values()), str(limit or "all"), split])
+        path = data_root(data_dir) / FOLDER / f"{stem}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _save((rows[split] - centre) @ axes / size, examples, path)
+        paths.append(path)
+    return paths
+
+
+def _first(examples: Examples, count: int) -> Examples:
+    return examples.subset(torch.arange(count)) if count else examples
+
+
+def principal_axes(centred: Tensor, count: int) -> Tensor:
+    """(D, count) orthonormal columns along which rows vary most, each with its largest entry positive.
+
+    >>> principal_axes(torch.tensor([[2.0, 0.1], [-2.0, -0.1]]), 1).abs().round()
+    tensor([[1.],
+            [0.]])
+    """
+    axes: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :count]
+    signs: Tensor = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+    return axes * signs
+
+
+def _save(rows: Tensor, examples: Examples, path: Path) -> None:
+    arrays: dict[str, Any] = {
+        "embeddings": rows.float().numpy(),
+        "labels": examples.labels.numpy(),
+        "class_names": np.array(examples.class_names),
+    }
+    if examples.clean_labels is not None:
+        arrays["clean_labels"] = examples.clean_labels.numpy()
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    write_atomically(path, content.getvalue())
