@@ -1,50 +1,130 @@
-"""What others do with the same embeddings and labels. Every score: higher = the label is more likely wrong."""
+"""What others do with the same embeddings and the same given labels, each at its best honest configuration.
 
-from collections.abc import Callable
-from functools import partial
+A method gives a score for every label (higher = more likely wrong) and which labels it would report by default.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+from cleanlab import Datalab
+from cleanlab.filter import find_label_issues
+from cleanlab.rank import get_label_quality_scores
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import one_hot
 
 from bayesmooth.audit.neighbours import nearest
 from bayesmooth.data import Examples, batches
-from bayesmooth.optional import require
 
 FOLDS = 5
-VOTERS = 20
+STRENGTHS = {
+    "raw": -4,
+    "unit norm": -1,
+    "standardised": -4,
+}  # log₁₀ of the smallest C that is tried
+SCALERS = {"raw": (), "unit norm": (Normalizer,), "standardised": (StandardScaler,)}
+BOOSTED = 20  # classes up to which boosting is tried: it fits a tree per class and round
+EVEN = 0.01  # of every prediction is spread evenly: a vote of ten neighbours has zeros
+NEAR = 1.1  # times the least log loss on the first fold up to which a classifier is tried on all
 
 
-def cleanlab(examples: Examples, standardise: bool) -> Tensor:
-    """Confident learning as people run it: 5-fold logistic regression, ranked by self-confidence."""
-    selection = require("sklearn.model_selection", extra="data")
-    folds = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+@dataclass(frozen=True)
+class Found:
+    """A score per label, which labels are reported by default, and facts to keep."""
+
+    scores: Tensor
+    flagged: Tensor
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A classifier that cleanlab may use, and its log loss on the given labels of the first fold."""
+
+    name: str
+    model: Any
+    loss: float
+
+
+def choose_classifier(examples: Examples) -> tuple[Any, dict[str, Any]]:
+    """Out-of-fold probabilities (N, K) of the classifier with the least log loss on the given labels, and the losses.
+
+    All candidates are compared on the first fold, and those within `NEAR` of the best of them on all folds.
+    """
+    tried = list(candidates(examples))
+    least = min(candidate.loss for candidate in tried)
+    kept = [candidate for candidate in tried if candidate.loss <= NEAR * least]
+    whole = {each.name: _out_of_fold(each.model, examples) for each in kept}
+    losses = {name: _loss(values, examples.labels) for name, values in whole.items()}
+    chosen = min(losses, key=lambda name: losses[name])
+    facts = {
+        "chosen": chosen,
+        "first_fold": {each.name: each.loss for each in tried},
+        "all_folds": losses,
+    }
+    return whole[chosen], facts
+
+
+def candidates(examples: Examples) -> Iterator[Candidate]:
+    """Every classifier that cleanlab may choose from; C rises in decades until the log loss does."""
+
+    def tried(name: str, model: Any) -> Candidate:
+        _, held = next(iter(_folds(examples)))
+        first = _out_of_fold(model, examples, folds=1)
+        return Candidate(name, model, _loss(first[held], examples.labels[held]))
+
+    for scale, smallest in STRENGTHS.items():
+        best = np.inf
+        for exponent in range(smallest, smallest + 6):
+            regression = LogisticRegression(C=10.0**exponent, max_iter=300)
+            model = make_pipeline(*(scaler() for scaler in SCALERS[scale]), regression)
+            made = tried(f"regression, {scale}, C = 1e{exponent}", model)
+            yield made
+            if made.loss > best:
+                break
+            best = made.loss
+    for count in (10, 50):
+        voters = KNeighborsClassifier(
+            min(count, len(examples) // 2), metric="cosine", algorithm="brute"
+        )
+        yield tried(f"{count} neighbours", voters)
+    perceptron = MLPClassifier(early_stopping=True, random_state=0)
+    yield tried("perceptron", make_pipeline(StandardScaler(), perceptron))
+    yield tried("forest", RandomForestClassifier(100, min_samples_leaf=3, random_state=0))
+    if examples.num_classes <= BOOSTED:
+        yield tried("boosting", HistGradientBoostingClassifier(max_iter=50, random_state=0))
+
+
+def confident_learning(examples: Examples, probabilities: Any) -> Found:
+    """Cleanlab's label issues, and its ranking by self-confidence (with the issues first it is worse)."""
     labels = examples.labels.numpy()
-    found = selection.cross_val_predict(
-        _regression(standardise), _rows(examples), labels, cv=folds, method="predict_proba"
-    )
-    out = np.full((len(examples), examples.num_classes), 1e-6)
-    out[:, np.unique(labels)] = found
-    out /= out.sum(1, keepdims=True)
-    return confident_learning(examples, out, "self_confidence")
+    quality = get_label_quality_scores(labels, probabilities, method="self_confidence")
+    issues = find_label_issues(labels, probabilities, n_jobs=1)
+    return Found(torch.from_numpy(-quality), torch.from_numpy(issues))
 
 
-def in_sample_loss(examples: Examples) -> Tensor:
-    """−log p_y of a logistic regression fitted to all labels, wrong ones included."""
-    model = _regression(standardise=True).fit(_rows(examples), examples.labels.numpy())
-    logits = torch.from_numpy(model.decision_function(_rows(examples))).double()
-    if logits.ndim == 1:  # scikit-learn gives one column for two classes
-        logits = torch.stack([torch.zeros_like(logits), logits], 1)
-    present = torch.from_numpy(model[-1].classes_)
-    position = torch.searchsorted(present, examples.labels)
-    return cross_entropy(logits, position, reduction="none")
+def datalab(examples: Examples) -> Found:
+    """Cleanlab's front door, given the embeddings alone."""
+    lab = Datalab({"label": examples.labels.numpy()}, label_name="label", verbosity=0)
+    lab.find_issues(features=rows_of(examples).numpy(), issue_types={"label": {}})
+    issues = lab.get_issues("label")
+    flagged = torch.from_numpy(issues["is_label_issue"].to_numpy(bool, copy=True))
+    return Found(-torch.from_numpy(issues["label_score"].to_numpy(float, copy=True)), flagged)
 
 
-def area_under_margin(examples: Examples, epochs: int = 20, lr: float = 0.1) -> Tensor:
+def area_under_margin(examples: Examples, epochs: int = 20, lr: float = 0.1) -> Found:
     """−AUM: z_y − max_{k≠y} z_k averaged over the epochs of a short SGD run (Pleiss et al. 2020)."""
-    rows = examples.batch(torch.arange(len(examples))).flatten(1)
+    rows = rows_of(examples)
     spread = rows.std(0)
     features = ((rows - rows.mean(0)) / spread.clamp_min(1e-6))[:, spread > 1e-6]
     features = torch.cat([features, torch.ones(len(features), 1)], 1)
@@ -57,48 +137,101 @@ def area_under_margin(examples: Examples, epochs: int = 20, lr: float = 0.1) -> 
             error[torch.arange(len(y)), y] -= 1
             momentum = 0.9 * momentum + x.mT @ error / len(y)
             theta = theta - lr / features.shape[1] ** 0.5 * momentum
-        total += _logit_margin(features @ theta, examples.labels)
-    return -total / epochs
+        logits, given = features @ theta, examples.labels[:, None]
+        own = logits.gather(1, given).squeeze(1)
+        total += own - logits.scatter(1, given, -torch.inf).amax(1)
+    return Found(-total / epochs, total < 0)
 
 
-def neighbour_vote(examples: Examples) -> Tensor:
+def neighbour_vote(examples: Examples) -> Found:
     """1 − the share of the 20 nearest neighbours that have the label."""
-    rows = examples.batch(torch.arange(len(examples))).flatten(1)
-    index, _ = nearest(rows, VOTERS, quiet=True)
-    return 1 - (examples.labels[index] == examples.labels[:, None]).double().mean(1)
+    votes = neighbour_votes(examples, 20)
+    own = votes.gather(1, examples.labels[:, None]).squeeze(1)
+    return Found(1 - own, votes.argmax(1) != examples.labels)
 
 
-COMPETITORS: dict[str, Callable[[Examples], Tensor]] = {
-    "cleanlab, raw": partial(cleanlab, standardise=False),
-    "cleanlab, standardised": partial(cleanlab, standardise=True),
-    "20 neighbours": neighbour_vote,
-    "in-sample loss": in_sample_loss,
+def simifeat(examples: Examples) -> Found:
+    """SimiFeat-R (Zhu et al., arXiv 2110.06283): votes of 10 neighbours, cut where the transition matrix says.
+
+    The score of a label is the cosine between it and its neighbours' votes. Of the labels of class j the worst share
+    P(Y ≠ j | Ỹ = j) = 1 − T_jj p_j / P(Ỹ = j) are reported, with T and p by consensus of two neighbours.
+    """
+    labels, classes = examples.labels, examples.num_classes
+    votes = neighbour_votes(examples, 10)
+    score = 1 - votes.gather(1, labels[:, None]).squeeze(1) / votes.norm(dim=1)
+    transitions, prior = consensus(examples)
+    given = torch.bincount(labels, minlength=classes) / len(labels)
+    share = (1 - transitions.diagonal() * prior / given.clamp_min(1e-9)).clamp(0, 1)
+    flagged = torch.zeros(len(labels), dtype=torch.bool)
+    for label in range(classes):
+        of = (labels == label).nonzero().flatten()
+        flagged[of[score[of].topk(round(float(share[label]) * len(of))).indices]] = True
+    return Found(score + flagged, flagged, {"rate": float(1 - transitions.diagonal() @ prior)})
+
+
+def consensus(examples: Examples, steps: int = 300) -> tuple[Tensor, Tensor]:
+    """T and p of the true classes, from how often an example and its two nearest share labels (HOC, arXiv 2102.05291).
+
+    If the three have one true class, P(ỹ₁, ỹ₂, ỹ₃) = Σ_k p_k T_ka T_kb T_kc; T and p are fitted to the frequencies of
+    one, two and three labels by Adam, from a diagonal start.
+    """
+    labels, classes = examples.labels, examples.num_classes
+    index, _ = nearest(rows_of(examples), 2, quiet=True)
+    triple = (labels * classes + labels[index[:, 0]]) * classes + labels[index[:, 1]]
+    third = torch.bincount(triple, minlength=classes**3).view(classes, classes, classes).float()
+    third /= len(labels)
+    second, first = third.sum(2), third.sum((1, 2))
+    raw = (5.0 * torch.eye(classes)).requires_grad_()
+    prior = torch.zeros(classes, requires_grad=True)
+    optimizer = torch.optim.Adam([raw, prior], lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        t, p = raw.softmax(1), prior.softmax(0)
+        pairs = (p[:, None] * t).mT @ t
+        triples = torch.einsum("ka,kb,kc->abc", p[:, None] * t, t, t)
+        parts = ((p @ t, first), (pairs, second), (triples, third))
+        loss = torch.stack([(made - seen).norm() for made, seen in parts]).sum()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    return raw.softmax(1).detach(), prior.softmax(0).detach()
+
+
+METHODS: dict[str, Callable[[Examples], Found]] = {
+    "Datalab": datalab,
     "AUM": area_under_margin,
+    "20 neighbours": neighbour_vote,
+    "SimiFeat": simifeat,
 }
 
 
-def confident_learning(examples: Examples, probabilities: Any, method: str) -> Tensor:
-    """Cleanlab's label issues first, the rest after them, both by its label quality."""
-    ranking = require("cleanlab.rank", extra="cleanlab")
-    filtering = require("cleanlab.filter", extra="cleanlab")
-    labels = examples.labels.numpy()
-    quality = ranking.get_label_quality_scores(labels, probabilities, method=method)
-    issues = filtering.find_label_issues(labels, probabilities, n_jobs=1)
-    return torch.from_numpy(issues.astype(np.float64) - quality)
+def neighbour_votes(examples: Examples, count: int) -> Tensor:
+    """The share (N, K) of the nearest neighbours that have each label, none its own."""
+    index, _ = nearest(rows_of(examples), min(count, len(examples) - 1), quiet=True)
+    return one_hot(examples.labels[index], examples.num_classes).float().mean(1)
 
 
-def _logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    own = logits.gather(1, labels[:, None]).squeeze(1)
-    return own - logits.scatter(1, labels[:, None], -torch.inf).amax(1)
+def rows_of(examples: Examples) -> Tensor:
+    """All inputs as rows of numbers."""
+    return examples.batch(torch.arange(len(examples))).flatten(1)
 
 
-def _regression(standardise: bool) -> Any:
-    pipeline = require("sklearn.pipeline", extra="data")
-    scaling = require("sklearn.preprocessing", extra="data")
-    linear = require("sklearn.linear_model", extra="data")
-    steps = [scaling.StandardScaler()] if standardise else []
-    return pipeline.make_pipeline(*steps, linear.LogisticRegression(max_iter=1000))
+def _folds(examples: Examples) -> Iterable[tuple[Any, Any]]:
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    splits: Iterable[tuple[Any, Any]] = folds.split(
+        rows_of(examples).numpy(), examples.labels.numpy()
+    )
+    return splits
 
 
-def _rows(examples: Examples) -> Any:
-    return examples.batch(torch.arange(len(examples))).flatten(1).numpy()
+def _out_of_fold(model: Any, examples: Examples, folds: int = FOLDS) -> Any:
+    """Probabilities (N, K) of the examples of the first so many folds."""
+    labels, rows = examples.labels.numpy(), rows_of(examples).numpy()
+    out = np.zeros((len(labels), examples.num_classes))
+    for fit, held in islice(_folds(examples), folds):
+        model.fit(rows[fit], labels[fit])
+        out[np.ix_(held, model.classes_)] = model.predict_proba(rows[held])
+    return (1 - EVEN) * out + EVEN / examples.num_classes
+
+
+def _loss(probabilities: Any, labels: Tensor) -> float:
+    return float(-np.log(probabilities[np.arange(len(labels)), labels.numpy()]).mean())
