@@ -1,4 +1,4 @@
-"""The audit's CPU time against cleanlab's with 5-fold logistic regression: one thread, 384 dimensions.
+"""The audit's CPU time against cleanlab's with one tuned classifier, five folds: one thread, 384 dimensions.
 
 python -m benchmarks audit_speed
 """
@@ -10,7 +10,7 @@ import torch
 
 from bayesmooth.audit.api import audit
 from bayesmooth.data import Examples
-from benchmarks.competitors import cleanlab
+from benchmarks.competitors import confident_learning, out_of_fold, regression
 
 DIM = 384
 SIZES = ((10_000, 10), (10_000, 77), (10_000, 100), (50_000, 10), (10_000, 1_000))
@@ -28,6 +28,11 @@ def clouds(count: int, classes: int, seed: int = 0) -> Examples:
     given = torch.where(moved, torch.randint(classes, (count,), generator=generator), labels)
     rows = torch.nn.functional.normalize(rows, dim=1)
     return Examples(rows, given, tuple(map(str, range(classes))), labels, name="clouds")
+
+
+def cleanlab(examples: Examples) -> None:
+    """With the classifier that log loss chooses on such embeddings, without the time of choosing."""
+    confident_learning(examples, out_of_fold(regression("unit norm", 10.0), examples))
 
 
 def seconds(job: Callable[[], object]) -> float:
@@ -48,5 +53,5 @@ def main(quick: bool = False) -> None:
         if classes >= ALONE:
             print(f"{name:>20} {ours:7.1f}s {'':>9}           ≤ 180 s")
             continue
-        theirs = seconds(lambda examples=examples: cleanlab(examples, standardise=False))  # type: ignore[misc]
+        theirs = seconds(lambda examples=examples: cleanlab(examples))  # type: ignore[misc]
         print(f"{name:>20} {ours:7.1f}s {theirs:8.1f}s {ours / theirs:7.2f}   ≤ 1", flush=True)

@@ -4,14 +4,15 @@
     BAYESMOOTH_DATA=… python -m benchmarks audit_training
 
 Also in-sample loss and AUM, both from one SGD run. Digits have the recipes that the package ships; the second adds
-CIFAR-10N with the settings of the laptop studies. All follow a cosine. BAYESMOOTH_KNOWN serves as in
-`benchmarks audit`.
+CIFAR-10N with the settings of the laptop studies. All follow a cosine. Lines go to results/audit_training.jsonl as
+those of `benchmarks audit` do.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import cos, pi
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +20,15 @@ from torch.nn.functional import cross_entropy
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.evidence import stratified_folds
-from bayesmooth.data import Examples, batches, corrupt, load
+from bayesmooth.data import Examples, batches, load
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
-from benchmarks.audit import NOISE, Row, known_errors, measure, print_rows, read_known
-from benchmarks.competitors import FOLDS, confident_learning
+from benchmarks.audit import MADE, REAL, Case, Job, made, markdown, read, run, table
+from benchmarks.competitors import FOLDS, Found, confident_learning
 
 BATCH = 50
 CIFAR_ROWS = 5_000
+RESULTS = Path("results/audit_training.jsonl")
 Fit = tuple[nn.Module, torch.optim.Optimizer, Tensor]
 Make = Callable[[nn.Module, int], torch.optim.Optimizer]
 
@@ -62,15 +64,15 @@ DIGITS = Settings(epochs=40, ivon_lr=0.2, hess_init=0.5, sgd_lr=0.05)
 CIFAR = Settings(epochs=20, ivon_lr=0.05, hess_init=0.9, sgd_lr=0.0125)
 
 
-def data_sets(quick: bool) -> Iterator[tuple[Examples, Settings]]:
+def cases(quick: bool) -> Iterator[Case]:
     """Whatever is at hand."""
-    for kind, settings in NOISE.items():
-        noisy, _ = corrupt(load("digits", "train"), kind, seed=0, **settings)
-        yield replace(noisy, name=f"digits, {kind}"), replace(DIGITS, epochs=2) if quick else DIGITS
+    digits = load("digits", "train")
+    yield made(digits, "symmetric", rate=0.2)
+    yield made(digits, "pairflip", rate=0.2)
     if "BAYESMOOTH_DATA" in os.environ and not quick:
         for labels in ("aggre", "random1"):
             human = load("cifar10n", "train", labels=labels).subset(torch.arange(CIFAR_ROWS))
-            yield replace(human, name=f"CIFAR-10N {labels}"), CIFAR
+            yield Case(REAL, replace(human, name=f"CIFAR-10N {labels}"))
 
 
 def train(examples: Examples, make: Make, settings: Settings) -> Fit:
@@ -102,39 +104,44 @@ def predicted(model: nn.Module, examples: Examples) -> Tensor:
     return out
 
 
-def rows(examples: Examples, settings: Settings, known: Mapping[str, Row]) -> None:
-    wrong = known_errors(examples)
+def jobs_for(examples: Examples, quick: bool) -> dict[str, Job]:
+    """Every method, ours first."""
+    settings = CIFAR if examples.name.startswith("CIFAR") else DIGITS
+    settings = replace(settings, epochs=2) if quick else settings
 
-    def ours() -> Tensor:
+    def ours() -> Found:
         model, optimizer, _ = train(examples, settings.ivon, settings)
-        return torch.from_numpy(audit(model, optimizer, examples, quiet=True).disagreement)
+        found = audit(model, optimizer, examples, quiet=True)
+        return Found(torch.from_numpy(found.disagreement), torch.from_numpy(found.contradicted))
 
-    def cleanlab() -> Tensor:
+    def cleanlab() -> Found:
         member = stratified_folds(examples.labels, FOLDS, seed=0)
         out = torch.empty(len(examples), examples.num_classes)
         for fold in range(FOLDS):
             model, _, _ = train(examples.subset(member != fold), settings.sgd, settings)
             out[member == fold] = predicted(model, examples.subset(member == fold))
-        return confident_learning(examples, out.numpy(), "normalized_margin")
+        return confident_learning(examples, out.numpy())
 
-    def loss() -> Tensor:
+    def loss() -> Found:
         probabilities = predicted(train(examples, settings.sgd, settings)[0], examples)
-        return 1 - probabilities.gather(1, examples.labels[:, None]).squeeze(1)
+        own = probabilities.gather(1, examples.labels[:, None]).squeeze(1)
+        return Found(1 - own, probabilities.argmax(1) != examples.labels)
 
-    jobs = {
+    def margins() -> Found:
+        margin = train(examples, settings.sgd, settings)[2]
+        return Found(-margin, margin < 0)
+
+    return {
         "bayesmooth, one IVON run": ours,
         "cleanlab, 5 SGD runs": cleanlab,
         "in-sample loss, SGD": loss,
-        "AUM, SGD": lambda: -train(examples, settings.sgd, settings)[2],
+        "AUM, SGD": margins,
     }
-    print_rows(known.get(name) or measure(name, job, wrong) for name, job in jobs.items())
 
 
 def main(quick: bool = False) -> None:
     """All of it."""
     torch.set_num_threads(1)
-    known = read_known()
-    for examples, settings in data_sets(quick):
-        line = f"{examples.name}, from training, {len(examples):,} examples"
-        print(f"\n{line}")
-        rows(examples, settings, known.get(line, {}))
+    run(cases(quick), RESULTS, lambda examples: jobs_for(examples, quick))
+    for kind in (MADE, REAL):
+        print(f"\n{kind}\n{markdown(table(read(RESULTS), kind))}")

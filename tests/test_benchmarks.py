@@ -1,15 +1,19 @@
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import benchmarks
 import pytest
 import torch
 from benchmarks.__main__ import BENCHMARKS
-from benchmarks.audit import benchmark, print_rows, print_summary, read_known
 
 from bayesmooth.data import Examples, corrupt, load
-from bayesmooth.errors import InputError
 
 pytest.importorskip("cleanlab")
+pytest.importorskip("datasets")
+
+from benchmarks.audit import CLEAN, MADE, Case, markdown, measure, read, run, table
+from benchmarks.competitors import METHODS, NEAR, choose_classifier, confident_learning, consensus
 
 
 @pytest.fixture(scope="module")
@@ -18,40 +22,68 @@ def digits() -> Examples:
     return noisy.subset(torch.arange(300))
 
 
-def test_every_method_finds_most_of_the_errors_and_need_not_be_measured_twice(
-    digits: Examples,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("method", METHODS)
+def test_every_peer_finds_most_of_the_errors(digits: Examples, method: str) -> None:
+    found = measure(lambda: METHODS[method](digits), digits)
+    assert found["ap"] > 0.75, found
+    assert found["at_errors"] > 0.7, found
+    assert found["recall"] > 0.6, found
+
+
+def test_consensus_of_neighbours_finds_the_transition_matrix_of_well_separated_classes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.arange(3000) % 3
+    rows = 9 * torch.eye(3)[clean] + torch.randn(3000, 3, generator=generator)
+    true = torch.tensor([[0.7, 0.3, 0.0], [0.0, 0.8, 0.2], [0.1, 0.0, 0.9]])
+    given = torch.multinomial(true[clean], 1, generator=generator).squeeze(1)
+    found, prior = consensus(Examples(rows, given, ("a", "b", "c"), clean))
+    assert torch.allclose(found, true, atol=0.08)
+    assert torch.allclose(prior, torch.full((3,), 1 / 3), atol=0.03)
+
+
+def test_what_is_measured_is_kept_and_not_measured_again(digits: Examples, tmp_path: Path) -> None:
+    clean = replace(digits, labels=digits.clean_labels, name="clean digits")
+    every = [Case(MADE, digits), Case(CLEAN, clean)]
+    path, calls = tmp_path / "audit.jsonl", []
+
+    def jobs(examples: Examples):
+        calls.append(examples.name)
+        neighbours, area = METHODS["20 neighbours"], METHODS["AUM"]
+        return {"20 neighbours": lambda: neighbours(examples), "AUM": lambda: area(examples)}
+
+    run(every, path, jobs)
+    first = path.read_text()
+    run(every, path, lambda examples: dict.fromkeys(jobs(examples), _fail))
+    assert path.read_text() == first
+    assert [json.loads(line)["method"] for line in first.splitlines()] == 2 * [
+        "20 neighbours",
+        "AUM",
+    ]
+    head, row, mean = table(read(path), MADE)
+    assert head == ["data", "wrong", "20 neighbours", "AUM"]
+    assert row[0] == "digits/train (300)"
+    assert sum(cell.startswith("**") for cell in row) == 1
+    assert mean[2:] == row[2:]
+    assert "ap" not in read(path)[2]  # nothing to find among clean labels
+    assert markdown([["a", "b"], ["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+
+
+def test_cleanlab_gets_the_classifier_with_the_least_log_loss_on_the_given_labels(
+    digits: Examples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = print_rows(benchmark(digits, quiet=True))
-    (tmp_path / "known.txt").write_text(f"{digits}\n{capsys.readouterr().out}")
-    assert read_known() == {}
-    monkeypatch.setenv("BAYESMOOTH_KNOWN", str(tmp_path / "known.txt"))
-    known = read_known()[str(digits)]
-    assert set(known) == {row.method for row in rows[1:]}
-    again = print_rows(benchmark(digits, known=known, quiet=True))
-    assert again[1:] == list(known.values())
-    capsys.readouterr()
-    print_rows(iter(rows))
-    print_summary({"digits": rows})
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[1].startswith("bayesmooth")
-    assert printed[-2].startswith(f"digits | {rows[0].ap:.3f}")
-    for row in rows:
-        assert row.ap > 0.75, row
-        assert row.auroc > 0.9, row
-        assert row.precision > 0.7, row
+    monkeypatch.setattr("benchmarks.competitors.STRENGTHS", {"unit norm": 0})
+    monkeypatch.setattr("benchmarks.competitors.BOOSTED", 0)
+    probabilities, facts = choose_classifier(digits)
+    assert facts["chosen"] == min(facts["all_folds"], key=facts["all_folds"].get)
+    least = min(facts["first_fold"].values())
+    assert {n for n, x in facts["first_fold"].items() if x <= NEAR * least} == set(
+        facts["all_folds"]
+    )
+    assert measure(lambda: confident_learning(digits, probabilities), digits)["ap"] > 0.9
 
 
-def test_without_known_errors_there_is_nothing_to_measure(digits: Examples) -> None:
-    unknown = Examples(digits.inputs, digits.labels, digits.class_names)
-    with pytest.raises(InputError, match="needs the true labels"):
-        list(benchmark(unknown))
-    right = load("digits", "train")
-    clean = Examples(right.inputs, right.labels, right.class_names, right.labels)
-    with pytest.raises(InputError, match="nothing to find"):
-        list(benchmark(clean))
+def _fail() -> None:
+    raise AssertionError("measured twice")
 
 
 def test_every_benchmark_is_listed_with_what_it_compares_and_its_time() -> None:
