@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bayesmooth.audit import audit
-from bayesmooth.audit.evidence import stratified_folds
+from bayesmooth.audit.predictors import assign_folds
 from bayesmooth.data import Examples, batches, load
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
@@ -115,7 +115,7 @@ def jobs_for(examples: Examples, quick: bool) -> dict[str, Job]:
         return Found(torch.from_numpy(found.disagreement), torch.from_numpy(found.contradicted))
 
     def cleanlab() -> Found:
-        member = stratified_folds(examples.labels, FOLDS, seed=0)
+        member = assign_folds(examples.labels, FOLDS, seed=0)
         out = torch.empty(len(examples), examples.num_classes)
         for fold in range(FOLDS):
             model, _, _ = train(examples.subset(member != fold), settings.sgd, settings)

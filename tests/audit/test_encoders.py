@@ -32,7 +32,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return np.array([[len(text), text.count("1")] for text in texts], np.float32)
 
     monkeypatch.setattr(encoders, "_text_model", lambda name: encode)
-    monkeypatch.setattr(encoders, "PIECE", 10)
+    monkeypatch.setattr(encoders, "EXAMPLES_AT_ONCE", 10)
     return seen
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from bayesmooth import audit
 from bayesmooth.audit import api
-from bayesmooth.audit.findings import Findings, find, rare_classes
+from bayesmooth.audit.findings import Findings, find, find_rare_classes
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
@@ -173,7 +173,7 @@ def test_with_very_many_examples_what_is_not_looked_for_is_said(
 ) -> None:
     x, labels = clusters(5, 200)
     assert not audit(embeddings=x, labels=labels, quiet=True).summary["notes"]
-    monkeypatch.setattr(api, "MOST", 100)
+    monkeypatch.setattr(api, "MOST_ROWS", 100)
     made = audit(embeddings=x, labels=labels, quiet=True)
     assert made.summary["notes"][0].startswith("beyond 100 examples only rare classes")
     assert made.findings is not None
@@ -191,9 +191,9 @@ def test_predictions_alone_tell_of_rare_classes_only() -> None:
 
 def test_classes_with_less_than_a_tenth_of_an_even_share_are_rare() -> None:
     labels = np.repeat(np.arange(4), [300, 300, 22, 23])  # an even share is 161.25 of 645
-    assert rare_classes(labels, 4).tolist() == [False] * 4
+    assert find_rare_classes(labels, 4).tolist() == [False] * 4
     labels = np.repeat(np.arange(5), [300, 300, 14, 15, 0])  # of 629, without the empty class 157
-    assert rare_classes(labels, 5).tolist() == [False, False, True, True, False]
+    assert find_rare_classes(labels, 5).tolist() == [False, False, True, True, False]
 
 
 def test_columns_carry_ids_and_only_what_could_be_computed() -> None:

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from benchmarks.audit_rates import noisy_clouds
 from torch import Tensor
 
-from bayesmooth.audit import audit, evidence
-from bayesmooth.audit.evidence import Projection, decompose
+from bayesmooth.audit import audit
+from bayesmooth.audit.projection import Projection, decompose
+from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
 
@@ -61,7 +63,7 @@ def test_where_lapack_gives_up_repeated_qr_finds_the_same_components(
     def fail(_: object) -> None:
         raise np.linalg.LinAlgError("did not converge")
 
-    monkeypatch.setattr(evidence.np.linalg, "eigh", fail)
+    monkeypatch.setattr(np.linalg, "eigh", fail)
     power, axes = decompose(gram)
     torch.testing.assert_close(power, expected, atol=0.02, rtol=0.02)
     torch.testing.assert_close(axes.mT @ axes, torch.eye(40, dtype=torch.float64))
@@ -71,3 +73,20 @@ def test_rows_that_are_all_the_same_are_refused_whatever_their_value() -> None:
     for value in (0.0, 0.1, 1e-30, 3e14):
         with pytest.raises(InputError, match="all embeddings are the same"):
             Projection.of(torch.full((90, 3), value))
+
+
+def test_a_turn_of_the_embeddings_changes_nothing() -> None:
+    examples = noisy_clouds(0.1, count=300)
+    turn = torch.linalg.qr(torch.randn(8, 8)).Q
+    turned = Examples(
+        examples.batch(torch.arange(300)) @ turn, examples.labels, examples.class_names
+    )
+    one, two = audit(examples, quiet=True), audit(turned, quiet=True)
+    np.testing.assert_allclose(one.disagreement, two.disagreement, atol=2e-3)
+
+
+def test_prepared_features_have_unit_mean_square_norm_and_a_column_of_ones() -> None:
+    rows = noisy_clouds(0.1, count=300).batch(torch.arange(300))
+    features = Projection.of(rows).features(rows)
+    assert features[:, -1].eq(1).all()
+    assert float(features[:, :-1].square().sum(1).mean()) == pytest.approx(1, rel=1e-4)

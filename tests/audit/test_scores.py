@@ -1,31 +1,31 @@
 import pytest
 import torch
 
-from bayesmooth.audit.evidence import Blind, Evidence
+from bayesmooth.audit.predictions import LeftOut, Predictions
 from bayesmooth.audit.scores import (
     MISLABELLED,
     QUADRANTS,
     SCORES,
     ambiguity,
-    noise_rate,
-    quadrants,
-    threshold,
+    assign_quadrants,
+    estimate_noise_rate,
+    find_threshold,
 )
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import exact_label_noise
 
 
-def evidence(count: int = 200, classes: int = 4, seed: int = 0) -> Evidence:
+def predictions(count: int = 200, classes: int = 4, seed: int = 0) -> Predictions:
     generator = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(count, classes, generator=generator)
     noise = exact_label_noise(logits, torch.ones(count, classes))
     labels = torch.randint(classes, (count,), generator=generator)
-    return Evidence(labels, noise.averaged, noise.expected, "made up")
+    return Predictions(labels, noise.averaged, noise.expected, "made up")
 
 
 @pytest.mark.parametrize("name", SCORES)
 def test_every_score_is_higher_where_the_prediction_contradicts_the_label(name: str) -> None:
-    found = evidence()
+    found = predictions()
     score = SCORES[name](found)
     against = found.probabilities.argmax(1) != found.labels
     assert score[against].mean() > score[~against].mean()
@@ -33,7 +33,7 @@ def test_every_score_is_higher_where_the_prediction_contradicts_the_label(name: 
 
 
 def test_the_margin_is_positive_exactly_where_another_class_is_preferred() -> None:
-    found = evidence()
+    found = predictions()
     against = found.probabilities.argmax(1) != found.labels
     for name in ("root_margin", "margin", "log_odds"):
         assert torch.equal(SCORES[name](found) > 0, against)
@@ -41,31 +41,31 @@ def test_the_margin_is_positive_exactly_where_another_class_is_preferred() -> No
 
 @pytest.mark.parametrize("name", SCORES)
 def test_the_threshold_leaves_as_many_above_as_are_contradicted(name: str) -> None:
-    found = evidence()
+    found = predictions()
     score = SCORES[name](found)
     contradicted = int((found.probabilities.argmax(1) != found.labels).sum())
-    cells = quadrants(score, ambiguity(found), threshold(name, score, found))
+    cells = assign_quadrants(score, ambiguity(found), find_threshold(name, score, found))
     assert int((cells >= MISLABELLED).sum()) == contradicted
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
 def test_as_few_as_are_contradicted_are_flagged(wrong: int) -> None:
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
-    found = Evidence(torch.tensor([int(wrong > 0), int(wrong > 1)]), p, None, "")
+    found = Predictions(torch.tensor([int(wrong > 0), int(wrong > 1)]), p, None, "")
     score = SCORES["self_confidence"](found)
-    assert int((score > threshold("self_confidence", score, found)).sum()) == wrong
+    assert int((score > find_threshold("self_confidence", score, found)).sum()) == wrong
 
 
 def test_a_label_that_ties_with_the_last_contradicted_one_is_flagged_with_it() -> None:
     p = torch.tensor([[0.3, 0.4, 0.2, 0.1], [0.3, 0.25, 0.25, 0.2], [0.7, 0.1, 0.1, 0.1]])
-    found = Evidence(torch.zeros(3, dtype=torch.int64), p, None, "")
+    found = Predictions(torch.zeros(3, dtype=torch.int64), p, None, "")
     score = SCORES["self_confidence"](found)
-    assert (score > threshold("self_confidence", score, found)).tolist() == [True, True, False]
+    assert (score > find_threshold("self_confidence", score, found)).tolist() == [True, True, False]
 
 
 def test_ambiguity_does_not_look_at_the_label() -> None:
-    found = evidence()
-    other = Evidence((found.labels + 1) % 4, found.probabilities, found.noise, "")
+    found = predictions()
+    other = Predictions((found.labels + 1) % 4, found.probabilities, found.noise, "")
     assert ambiguity(found).equal(ambiguity(other))
     assert not SCORES["margin"](found).equal(SCORES["margin"](other))
 
@@ -74,24 +74,24 @@ def test_a_coin_flip_has_ambiguity_one_whatever_the_number_of_classes() -> None:
     for classes in (2, 3, 50):
         p = torch.full((2, classes), 0.0)
         p[0, :2], p[1, 1] = 0.5, 1.0
-        found = Evidence(torch.tensor([0, 1]), p, None, "")
+        found = Predictions(torch.tensor([0, 1]), p, None, "")
         torch.testing.assert_close(ambiguity(found), torch.tensor([1.0, 0.0]))
 
 
 def test_without_a_posterior_the_noise_score_says_so() -> None:
-    found = Evidence(torch.tensor([0, 1]), torch.tensor([[0.5, 0.5], [0.0, 1.0]]), None, "")
+    found = Predictions(torch.tensor([0, 1]), torch.tensor([[0.5, 0.5], [0.0, 1.0]]), None, "")
     with pytest.raises(InputError, match="needs a posterior"):
         SCORES["noise_of_label"](found)
 
 
 def test_ambiguity_comes_from_the_prediction_without_the_example() -> None:
     p, y = torch.tensor([[0.9, 0.1]]), torch.tensor([0])
-    blind = Blind.of(torch.tensor([[0.5, 0.5]]), y)
-    assert float(ambiguity(Evidence(y, p, None, "", left_out=blind))) == 1
-    assert float(ambiguity(Evidence(y, p, None, ""))) == pytest.approx(1 / 9)
+    unseen = LeftOut.of(torch.tensor([[0.5, 0.5]]), y)
+    assert float(ambiguity(Predictions(y, p, None, "", without_label=unseen))) == 1
+    assert float(ambiguity(Predictions(y, p, None, ""))) == pytest.approx(1 / 9)
 
 
-def predictions(errors: float, noise: float, classes: int = 4, count: int = 4000) -> Evidence:
+def calibrated(errors: float, noise: float, classes: int = 4, count: int = 4000) -> Predictions:
     """A calibrated model that errs on so many examples, the unsure ones, under labels of so much noise."""
     generator = torch.Generator().manual_seed(0)
     best = 1 - 2 * errors * torch.rand(count, generator=generator)
@@ -103,7 +103,7 @@ def predictions(errors: float, noise: float, classes: int = 4, count: int = 4000
     labels = torch.where(moved, (truth + shift) % classes, truth)
     p = ((1 - best) / (classes - 1))[:, None].repeat(1, classes)
     p[torch.arange(count), predicted] = best
-    return Evidence(labels, p, None, "")
+    return Predictions(labels, p, None, "")
 
 
 @pytest.mark.parametrize("errors", [0.0, 0.1, 0.2])
@@ -111,8 +111,8 @@ def predictions(errors: float, noise: float, classes: int = 4, count: int = 4000
 def test_the_noise_rate_lies_in_its_interval_however_often_the_model_errs(
     errors: float, noise: float
 ) -> None:
-    found = predictions(errors, noise)
-    rate = noise_rate(found.blind, found.labels)
+    found = calibrated(errors, noise)
+    rate = estimate_noise_rate(found.left_out, found.labels)
     assert 0 <= rate.low <= rate.estimate <= rate.high <= 1
     assert rate.low <= noise + 0.02  # the most confident predictions err too, a little
     assert noise <= rate.high + 0.01
@@ -120,5 +120,5 @@ def test_the_noise_rate_lies_in_its_interval_however_often_the_model_errs(
 
 
 def test_quadrants_are_named_as_the_report_names_them() -> None:
-    cells = quadrants(torch.tensor([-1.0, -1, 1, 1]), torch.tensor([0.0, 1, 0, 1]), 0.0)
+    cells = assign_quadrants(torch.tensor([-1.0, -1, 1, 1]), torch.tensor([0.0, 1, 0, 1]), 0.0)
     assert [QUADRANTS[int(i)] for i in cells] == ["clear", "ambiguous", "mislabelled", "hard"]

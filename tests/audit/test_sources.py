@@ -306,7 +306,7 @@ def never(batch: Any) -> Any:
     ("change", "message"),
     [
         ({"id": ["same"] * COUNT}, "the id 'same' stands more than once; .*--id"),
-        ({"label": ["one"] * COUNT}, "two at least"),
+        ({"label": ["one"] * COUNT}, "at least two classes"),
         ({"label": ["one", *["two"] * (COUNT - 1)]}, "class 'one' has 1 example"),
         ({"label": [None] * COUNT}, "no row has a label"),
         ({"path": ["gone.png"] * COUNT}, "gone.png: no such picture"),

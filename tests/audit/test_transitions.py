@@ -7,8 +7,8 @@ from torch import Tensor
 from bayesmooth.audit import transitions
 from bayesmooth.audit.transitions import (
     learn_transitions,
-    most_confident,
     predict_true_classes,
+    select_confident,
 )
 from bayesmooth.data.corrupt import draw, pairflip, symmetric
 
@@ -76,13 +76,13 @@ def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     given = torch.rand(50, K).softmax(1)
     matrix = torch.from_numpy(symmetric(K, rate=0.3)).float()
     whole = predict_true_classes(given, matrix)
-    monkeypatch.setattr(transitions, "PIECE", 7)
+    monkeypatch.setattr(transitions, "PROBABILITIES_AT_ONCE", 7)
     torch.testing.assert_close(predict_true_classes(given, matrix), whole)
 
 
-def test_the_most_confident_of_every_class_are_chosen() -> None:
+def test_the_select_confident_of_every_class_are_chosen() -> None:
     best, of = torch.rand(300), torch.arange(300) % 3
-    chosen = most_confident(best, of, 0.1)
+    chosen = select_confident(best, of, 0.1)
     for k in range(3):
         mine = of == k
         assert int(chosen[mine].sum()) == 10

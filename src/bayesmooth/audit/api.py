@@ -1,4 +1,4 @@
-"""The verb `audit`: whatever you have, as evidence; the evidence, as a ranked table."""
+"""The verb `audit`: whatever you have → predictions of its labels → scores → a ranked table."""
 
 import time
 from collections.abc import Sequence
@@ -8,16 +8,17 @@ from typing import Any
 
 import torch
 
-from bayesmooth.audit.evidence import Evidence, check_labels
-from bayesmooth.audit.findings import MOST, Findings, check_other_split, find
+from bayesmooth.audit.checks import check_labels
+from bayesmooth.audit.findings import MOST_ROWS, Findings, check_other_split, find
+from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.scores import (
-    EVEN,
+    AMBIGUOUS_FROM,
     SCORES,
     ambiguity,
-    noise_rate,
-    quadrants,
-    threshold,
-    warning,
+    assign_quadrants,
+    estimate_noise_rate,
+    find_threshold,
+    warn_if_mostly_contradicted,
 )
 from bayesmooth.audit.settings import Encoder, Settings
 from bayesmooth.audit.sources import open_other_split, open_source
@@ -84,7 +85,6 @@ def audit(
     """
     given = locals()
     settings = Settings(**{f.name: given[f.name] for f in fields(Settings) if f.name in given})
-    _check_choice("score", score, tuple(SCORES))
     start = time.perf_counter()
     subject = open_source(
         source,
@@ -98,24 +98,26 @@ def audit(
     other = None
     if against is not None:
         other = check_other_split(open_other_split(against, settings), subject.examples)
-    evidence = subject.evidence(settings)
+    predictions = subject.predict(settings)
     if subject.examples is not None:
         names = subject.examples.class_names
     else:
-        names = tuple(class_names or map(str, range(evidence.probabilities.shape[1])))
-        check_labels(evidence.labels, names)
-    few = len(evidence.labels) <= MOST  # more may not fit
+        names = tuple(class_names or map(str, range(predictions.probabilities.shape[1])))
+        check_labels(predictions.labels, names)
+    few = len(predictions.labels) <= MOST_ROWS  # more may not fit
     rows = subject.rows() if few else None
-    found = find(evidence.labels, len(names), rows, other, evidence.neighbours, quiet=quiet)
+    found = find(predictions.labels, len(names), rows, other, predictions.neighbours, quiet=quiet)
     seconds = time.perf_counter() - start
     notes = (
-        () if few else (f"beyond {MOST:,} examples only rare classes are looked for: {TOO_MANY}",)
+        ()
+        if few
+        else (f"beyond {MOST_ROWS:,} examples only rare classes are looked for: {TOO_MANY}",)
     )
-    return tabulate(evidence, names, subject.examples, score, seconds, found, notes)
+    return build_table(predictions, names, subject.examples, score, seconds, found, notes)
 
 
-def tabulate(
-    evidence: Evidence,
+def build_table(
+    predictions: Predictions,
     class_names: tuple[str, ...],
     examples: Examples | None,
     score: str,
@@ -123,58 +125,55 @@ def tabulate(
     findings: Findings | None = None,
     notes: tuple[str, ...] = (),
 ) -> Audit:
-    """The evidence as a ranked table; `notes` are said beside those of the examples."""
-    if evidence.probabilities.shape[1] != len(class_names):
+    """The predictions as a ranked table; `notes` are added to those of the examples."""
+    if predictions.probabilities.shape[1] != len(class_names):
         raise InputError(
-            f"{len(class_names)} class names for a model of {evidence.probabilities.shape[1]} classes"
+            f"{len(class_names)} class names for a model of {predictions.probabilities.shape[1]} classes"
         )
-    disagreement, unclear = SCORES[score](evidence), ambiguity(evidence)
-    cut = threshold(score, disagreement, evidence)
-    top = evidence.probabilities.max(1)
-    own = evidence.probabilities.gather(1, evidence.labels[:, None]).squeeze(1)
-    rate = noise_rate(evidence.blind, evidence.labels)
-    contradicted = float((evidence.blind.best_class != evidence.labels).double().mean())
+    disagreement, unclear = SCORES[score](predictions), ambiguity(predictions)
+    cut = find_threshold(score, disagreement, predictions)
+    top = predictions.probabilities.max(1)
+    own = predictions.probabilities.gather(1, predictions.labels[:, None]).squeeze(1)
+    rate = estimate_noise_rate(predictions.left_out, predictions.labels)
+    contradicted = float((predictions.left_out.best_class != predictions.labels).double().mean())
     clean = examples.clean_labels if examples is not None else None
     summary = {
         "source": examples.name if examples is not None else "batches",
-        "method": evidence.method,
+        "method": predictions.method,
         "score": score,
-        "warning": warning(contradicted),
+        "warning": warn_if_mostly_contradicted(contradicted),
         "noise_rate": rate.estimate,
         "noise_rate_interval": [rate.low, rate.high],
         "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
         "notes": [*(examples.notes if examples is not None else ()), *notes],
-        **evidence.facts,
+        **predictions.facts,
     }
     return Audit(
         class_names=class_names,
-        ids=_ids(evidence, examples),
-        given=evidence.labels.numpy(),
+        ids=_name_examples(predictions, examples),
+        given=predictions.labels.numpy(),
         suggested=top.indices.numpy(),
         given_probability=own.numpy(),
         suggested_probability=top.values.numpy(),
         disagreement=disagreement.numpy(),
         ambiguity=unclear.numpy(),
-        noise=None if evidence.noise is None else (evidence.noise.abs().sum(1) / 2).numpy(),
-        quadrant=quadrants(disagreement, unclear, cut).numpy(),
+        noise=None if predictions.noise is None else (predictions.noise.abs().sum(1) / 2).numpy(),
+        quadrant=assign_quadrants(disagreement, unclear, cut).numpy(),
         disagreement_threshold=cut,
-        ambiguity_threshold=EVEN,
+        ambiguity_threshold=AMBIGUOUS_FROM,
         clean=None if clean is None else clean.numpy(),
         summary=summary,
-        probabilities=evidence.probabilities.numpy(),
+        probabilities=predictions.probabilities.numpy(),
         examples=examples,
         findings=findings,
     )
 
 
-def _ids(evidence: Evidence, examples: Examples | None) -> tuple[str, ...]:
+def _name_examples(predictions: Predictions, examples: Examples | None) -> tuple[str, ...]:
     if examples is not None and examples.ids is not None:
         return examples.ids
-    index = torch.arange(len(evidence.labels)) if evidence.index is None else evidence.index
+    index = (
+        torch.arange(len(predictions.labels)) if predictions.index is None else predictions.index
+    )
     return tuple(map(str, index.tolist()))
-
-
-def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{what}={value!r}: must be one of {', '.join(choices)}")

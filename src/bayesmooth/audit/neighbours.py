@@ -69,7 +69,7 @@ class Keys:
                 f"rows of {queries.shape[1]} numbers against {self.rows.shape[1]}: must be alike"
             )
         best = queries.new_full((len(queries), k), -2.0)  # below any similarity
-        where = torch.zeros(len(queries), k, dtype=torch.int64)
+        where = torch.zeros(len(queries), k, dtype=torch.int64, device=queries.device)
         with bar(len(queries), description="neighbours", quiet=quiet) as shown:
             if not len(self.centres):
                 for start in range(0, len(queries), ROWS):
@@ -82,7 +82,7 @@ class Keys:
                 probed = _nearest_cells(queries, self.centres, PROBED).flatten()
                 for cell, pairs in enumerate(_grouped(probed, len(self.centres))):
                     part = slice(self.bounds[cell], self.bounds[cell + 1])
-                    for rows in (pairs // PROBED).split(ROWS):  # type: ignore[no-untyped-call]
+                    for rows in torch.split(pairs // PROBED, ROWS):
                         self._look(queries, rows, part, best, where)
                         done += len(rows)
                         shown.update(done // PROBED)
@@ -144,11 +144,13 @@ def _centres(rows: Tensor, cells: int, seed: int) -> Tensor:
 
 
 def _nearest_cells(rows: Tensor, centres: Tensor, count: int) -> Tensor:
-    parts = [(part @ centres.mT).topk(count, sorted=False).indices for part in rows.split(COLUMNS)]  # type: ignore[no-untyped-call]
+    parts = [
+        (part @ centres.mT).topk(count, sorted=False).indices for part in torch.split(rows, COLUMNS)
+    ]
     return torch.cat(parts)
 
 
 def _grouped(values: Tensor, count: int) -> list[Tensor]:
     """Positions of 0, of 1, …, of count − 1 among the values."""
     sizes = torch.bincount(values, minlength=count).tolist()
-    return list(values.argsort(stable=True).split(sizes))  # type: ignore[no-untyped-call]
+    return list(torch.split(values.argsort(stable=True), sizes))

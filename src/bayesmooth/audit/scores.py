@@ -9,59 +9,59 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.evidence import Blind, Evidence
-from bayesmooth.audit.transitions import most_confident
+from bayesmooth.audit.predictions import LeftOut, Predictions
+from bayesmooth.audit.transitions import select_confident
 
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
 AXES = ("Ambiguity (second best class over the best)", "Disagreement with the label")
-EVEN = 1 / 4  # ambiguity from which no class is four times as likely as the next
+AMBIGUOUS_FROM = 1 / 4  # from here on no class is four times as likely as the next
 # Shares of the predictions of each class, the most confident ones first.
-CONFIDENT = (0.1, 0.3, 1.0)
+CONFIDENT_SHARES = (0.1, 0.3, 1.0)
 NORMAL_95 = 1.96
-MOSTLY_WRONG = 0.5  # share of contradicted labels from which the input is what is wrong
+WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is wrong
 
 
-def margin(evidence: Evidence) -> Tensor:
+def margin(predictions: Predictions) -> Tensor:
     """max_{k≠y} p_k − p_y of the averaged prediction, −1 … 1: above 0 it prefers another class."""
-    return _rival(evidence.probabilities, evidence.labels) - _own(evidence)
+    return _rival(predictions.probabilities, predictions.labels) - _own(predictions)
 
 
-def self_confidence(evidence: Evidence) -> Tensor:
+def self_confidence(predictions: Predictions) -> Tensor:
     """1 − p_y, 0 … 1: the averaged probability that the label is wrong."""
-    return 1 - _own(evidence)
+    return 1 - _own(predictions)
 
 
-def log_odds(evidence: Evidence) -> Tensor:
+def log_odds(predictions: Predictions) -> Tensor:
     """log max_{k≠y} p_k − log p_y: above 0 another class is preferred; still tells the very certain apart."""
     tiny = torch.finfo(torch.float32).tiny
-    rival = _rival(evidence.probabilities, evidence.labels)
-    return rival.clamp_min(tiny).log() - _own(evidence).clamp_min(tiny).log()
+    rival = _rival(predictions.probabilities, predictions.labels)
+    return rival.clamp_min(tiny).log() - _own(predictions).clamp_min(tiny).log()
 
 
-def root_margin(evidence: Evidence) -> Tensor:
+def root_margin(predictions: Predictions) -> Tensor:
     """√max_{k≠y} p_k − √p_y, −1 … 1, half-way between margin and log-odds: above 0 it prefers another class.
 
     The default: the best on average, with the log-odds, and it stays within bounds (docs/audit.md).
     """
-    rival = _rival(evidence.probabilities, evidence.labels)
-    return rival.clamp_min(0).sqrt() - _own(evidence).clamp_min(0).sqrt()
+    rival = _rival(predictions.probabilities, predictions.labels)
+    return rival.clamp_min(0).sqrt() - _own(predictions).clamp_min(0).sqrt()
 
 
-def normalised_margin(evidence: Evidence) -> Tensor:
+def normalised_margin(predictions: Predictions) -> Tensor:
     """The margin less its mean over the examples of the class: fair to classes that are hard as a whole."""
-    values, labels = margin(evidence), evidence.labels
-    counts = torch.bincount(labels, minlength=evidence.probabilities.shape[1]).clamp_min(1)
+    values, labels = margin(predictions), predictions.labels
+    counts = torch.bincount(labels, minlength=predictions.probabilities.shape[1]).clamp_min(1)
     means = torch.bincount(labels, values, len(counts)) / counts
     return (values - means[labels]).to(values.dtype)
 
 
-def noise_of_label(evidence: Evidence) -> Tensor:
+def noise_of_label(predictions: Predictions) -> Tensor:
     """−ε_y: averaging takes certainty from what the mean prefers, so it is positive for other labels."""
-    return -evidence.signed_noise().gather(1, evidence.labels[:, None]).squeeze(1)
+    return -predictions.signed_noise().gather(1, predictions.labels[:, None]).squeeze(1)
 
 
-SCORES: dict[str, Callable[[Evidence], Tensor]] = {
+SCORES: dict[str, Callable[[Predictions], Tensor]] = {
     "root_margin": root_margin,
     "margin": margin,
     "log_odds": log_odds,
@@ -71,7 +71,7 @@ SCORES: dict[str, Callable[[Evidence], Tensor]] = {
 }
 
 
-def threshold(score: str, disagreement: Tensor, evidence: Evidence) -> float:
+def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -> float:
     """Above it a label counts as contradicted: where the averaged prediction prefers another class.
 
     For the margins and the log-odds that is 0 by definition. Other scores have no such point: theirs leaves
@@ -79,29 +79,29 @@ def threshold(score: str, disagreement: Tensor, evidence: Evidence) -> float:
     """
     if score in ("root_margin", "margin", "log_odds"):
         return 0.0
-    contradicted = int((margin(evidence) > 0).sum())
+    contradicted = int((margin(predictions) > 0).sum())
     last = float(disagreement.topk(contradicted).values[-1]) if contradicted else float("inf")
     below = disagreement[disagreement < last]
     return float(below.max()) if len(below) else last - 1.0
 
 
-def ambiguity(evidence: Evidence) -> Tensor:
+def ambiguity(predictions: Predictions) -> Tensor:
     """How near the second best class comes to the best, 0 … 1, by the prediction that has not seen the label.
 
     1 is a coin flip, whatever the number of classes. (The label noise ε is not such a measure: with two classes it
     vanishes where the prediction is even.)
     """
-    blind = evidence.blind
-    return blind.second / blind.best.clamp_min(torch.finfo(torch.float32).tiny)
+    left_out = predictions.left_out
+    return left_out.second / left_out.best.clamp_min(torch.finfo(torch.float32).tiny)
 
 
-def quadrants(disagreement: Tensor, ambiguity: Tensor, cut: float) -> Tensor:
+def assign_quadrants(disagreement: Tensor, ambiguity: Tensor, cut: float) -> Tensor:
     """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and ambiguous hard.
 
-    >>> quadrants(torch.tensor([-1.0, -1.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]), 0.0)
+    >>> assign_quadrants(torch.tensor([-1.0, -1.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]), 0.0)
     tensor([0, 1, 2, 3])
     """
-    against, unclear = disagreement > cut, ambiguity >= EVEN
+    against, unclear = disagreement > cut, ambiguity >= AMBIGUOUS_FROM
     return MISLABELLED * against.long() + AMBIGUOUS * unclear.long()  # both: HARD
 
 
@@ -113,7 +113,7 @@ class NoiseRate(NamedTuple):
     high: float
 
 
-def noise_rate(blind: Blind, labels: Tensor) -> NoiseRate:
+def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> NoiseRate:
     """How many labels are wrong, from predictions that have not seen them.
 
     low: how often labels contradict the most confident tenth of the predictions of each class (or three tenths, or all,
@@ -124,21 +124,21 @@ def noise_rate(blind: Blind, labels: Tensor) -> NoiseRate:
     sure of their class as they are, on average, of its examples; held within the interval.
     Both ends are widened by 95 % sampling error.
     """
-    classes = int(max(labels.max(), blind.best_class.max())) + 1
-    against = (blind.best_class != labels).double()
+    classes = int(max(labels.max(), left_out.best_class.max())) + 1
+    against = (left_out.best_class != labels).double()
     counts = torch.bincount(labels, minlength=classes)
-    typical = torch.bincount(labels, blind.own.double(), classes) / counts.clamp_min(1)
+    typical = torch.bincount(labels, left_out.own.double(), classes) / counts.clamp_min(1)
     typical[counts == 0] = 1.0
-    confident = blind.best >= typical[blind.best_class]
+    confident = left_out.best >= typical[left_out.best_class]
     estimate = float(against[confident].mean()) if bool(confident.any()) else float(against.mean())
-    low = min(_low_end(blind, against, share) for share in CONFIDENT)
+    low = min(_low_end(left_out, against, share) for share in CONFIDENT_SHARES)
     high = _wilson(float(against.mean()), len(labels))[1]
     return NoiseRate(min(max(estimate, low), high), low, high)
 
 
-def warning(rate: float) -> str | None:
+def warn_if_mostly_contradicted(rate: float) -> str | None:
     """What to say where most labels are contradicted."""
-    if rate <= MOSTLY_WRONG:
+    if rate <= WARN_ABOVE:
         return None
     return (
         f"{rate:.0%} of the labels are contradicted: the input is probably wrong, not the labels. Are rows and "
@@ -147,10 +147,10 @@ def warning(rate: float) -> str | None:
     )
 
 
-def _low_end(blind: Blind, against: Tensor, share: float) -> float:
+def _low_end(left_out: LeftOut, against: Tensor, share: float) -> float:
     """The lower end of how often labels contradict the most confident share of each class's predictions."""
-    chosen = most_confident(blind.best, blind.best_class, share)
-    of, counts = blind.best_class[chosen], torch.bincount(blind.best_class)
+    chosen = select_confident(left_out.best, left_out.best_class, share)
+    of, counts = left_out.best_class[chosen], torch.bincount(left_out.best_class)
     wrong = torch.bincount(of, against[chosen], len(counts))
     kept = torch.bincount(of, minlength=len(counts)).clamp_min(1)
     rate = float((wrong / kept * counts).sum() / counts.sum())
@@ -164,8 +164,8 @@ def _wilson(share: float, count: int) -> tuple[float, float]:
     return (share + z / 2 - half) / (1 + z), (share + z / 2 + half) / (1 + z)
 
 
-def _own(evidence: Evidence) -> Tensor:
-    return evidence.probabilities.gather(1, evidence.labels[:, None]).squeeze(1)
+def _own(predictions: Predictions) -> Tensor:
+    return predictions.probabilities.gather(1, predictions.labels[:, None]).squeeze(1)
 
 
 def _rival(probabilities: Tensor, labels: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from bayesmooth.audit.scores import SCORES
 from bayesmooth.errors import InputError
 
 Encode = Callable[[Any], Any]
@@ -44,7 +45,7 @@ class Settings:
     out_of_sample: str = WAYS[0]
     """How an example is kept from supporting its own label."""
     folds: int = 5
-    score: str = "root_margin"
+    score: str = next(iter(SCORES))
     samples: int = 16
     """Of the posterior over a network's weights."""
     seed: int = 0
@@ -62,7 +63,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what no audit can be made with, before anything is read."""
-        for name, choices in {"out_of_sample": WAYS, "cluster": CLUSTERS}.items():
+        for name, choices in {
+            "out_of_sample": WAYS,
+            "score": tuple(SCORES),
+            "cluster": CLUSTERS,
+        }.items():
             if getattr(self, name) not in choices:
                 known = ", ".join(map(str, choices))
                 raise InputError(f"{name}={getattr(self, name)!r}: must be one of {known}")

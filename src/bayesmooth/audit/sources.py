@@ -3,8 +3,6 @@
 Every check comes before the first long computation.
 """
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bayesmooth.audit.checks import check_ids, check_labels, check_order, check_probabilities
+from bayesmooth.audit.embedded import predict_embedded
 from bayesmooth.audit.encoders import embed_pictures, embed_texts
-from bayesmooth.audit.evidence import (
-    Evidence,
-    as_posterior,
-    audit_embeddings,
-    audit_network,
-    check_labels,
-    check_probabilities,
-)
-from bayesmooth.audit.findings import rows_of
+from bayesmooth.audit.findings import read_rows
+from bayesmooth.audit.network import as_posterior, predict_with_network
 from bayesmooth.audit.opening import is_frame, open_data
+from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
 from bayesmooth.data.pictures import ImageFiles
@@ -44,14 +38,9 @@ class Network:
     data: Any
     examples: Examples | None
 
-    def evidence(self, settings: Settings) -> Evidence:
+    def predict(self, settings: Settings) -> Predictions:
         """From posterior samples."""
-        if settings.out_of_sample == "folds":
-            raise InputError(
-                "folds: a network would have to be trained again for each; use 'loo', which needs "
-                "no refit, or audit its embeddings"
-            )
-        return audit_network(self.model, self.posterior, self.data, settings)
+        return predict_with_network(self.model, self.posterior, self.data, settings)
 
     def rows(self) -> None:
         """A network's inputs are not what neighbours are looked for in."""
@@ -63,18 +52,18 @@ class Embedded:
 
     examples: Examples
 
-    def evidence(self, settings: Settings) -> Evidence:
+    def predict(self, settings: Settings) -> Predictions:
         """From a variational softmax regression and the nearest neighbours."""
         if self.examples.predicted is not None and self.examples.input_shape == (0,):
             raise InputError(
                 f"{self.examples.name}: has predicted probabilities and no embeddings; audit them with "
                 "--probabilities, in Python with probabilities=path"
             )
-        return audit_embeddings(self.examples, settings)
+        return predict_embedded(self.examples, settings)
 
     def rows(self) -> Tensor | None:
         """The rows in which neighbours are looked for."""
-        return rows_of(self.examples)
+        return read_rows(self.examples)
 
 
 @dataclass(frozen=True)
@@ -83,19 +72,19 @@ class Predicted:
 
     examples: Examples
 
-    def evidence(self, settings: Settings) -> Evidence:
+    def predict(self, settings: Settings) -> Predictions:
         """As they are."""
         rows = self.examples.predicted
         if rows is None:
             rows = self.examples.batch(torch.arange(len(self.examples)))
         values = check_probabilities(rows, len(self.examples), self.examples.num_classes)
         check_order(values, self.examples.labels, self.examples.class_names)
-        return Evidence(self.examples.labels, values, None, "probabilities as given")
+        return Predictions(self.examples.labels, values, None, "probabilities as given")
 
     def rows(self) -> Tensor | None:
         """The rows in which neighbours are looked for, where there are embeddings beside the predictions."""
         alone = self.examples.predicted is None or self.examples.input_shape == (0,)
-        return None if alone else rows_of(self.examples)
+        return None if alone else read_rows(self.examples)
 
 
 Subject = Network | Embedded | Predicted
@@ -130,7 +119,7 @@ def open_source(
     else:
         examples = open_data(given[0], settings)
     check_labels(examples.labels, examples.class_names)
-    _check_ids(examples)
+    check_ids(examples)
     examples = embed(examples, settings)
     return Predicted(examples) if settings.predicted else Embedded(examples)
 
@@ -187,32 +176,6 @@ def check_pictures(pictures: ImageFiles, quiet: bool = False) -> None:
     for number in track(range(len(pictures)), description="checking pictures", quiet=quiet):
         with pictures.open(number):
             pass
-
-
-def check_order(probabilities: Tensor, labels: Tensor, class_names: Sequence[str]) -> None:
-    """Refuse columns that fit the labels only in another order than that of the classes."""
-    suggested, classes = probabilities.argmax(1), len(class_names)
-    pairs = torch.bincount(labels * classes + suggested, minlength=classes**2).view(
-        classes, classes
-    )
-    column = pairs.argmax(1)  # the one that most examples of each class are given
-    as_given = int(pairs.diagonal().sum())
-    reordered = int(pairs.gather(1, column[:, None]).sum())
-    if len({*column.tolist()}) == classes and 2 * as_given < len(labels) < 2 * reordered:
-        order = ", ".join(class_names[int(k)] for k in column.argsort())[:200]
-        raise InputError(
-            f"probabilities: their columns agree with {as_given} of {len(labels)} labels as they stand, and with "
-            f"{reordered} in the order {order}; give class_names in the order of the columns"
-        )
-
-
-def _check_ids(examples: Examples) -> None:
-    twice = [name for name, times in Counter(examples.ids or ()).items() if times > 1]
-    if twice:
-        raise InputError(
-            f"{examples.name}: the id {twice[0]!r} stands more than once; decisions need unique ids: name "
-            "another column with id (--id)"
-        )
 
 
 def _can_be_opened(source: Any) -> bool:

@@ -12,17 +12,17 @@ from torch import Tensor
 from bayesmooth.progress import track
 
 # Share of the predictions of each class, the most confident ones, that T is learned from.
-SURE = 0.3
+CONFIDENT_SHARE = 0.3
 PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
 CONCENTRATIONS = torch.logspace(-1, 4, 26)
 STEPS = 10  # of EM: more follow every error of p
-PIECE = 1 << 20  # probabilities at a time
+PROBABILITIES_AT_ONCE = 1 << 20  # probabilities at a time
 
 
-def most_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
+def select_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
     """Which predictions are among the most confident share of those of their class.
 
-    >>> most_confident(torch.tensor([0.9, 0.8, 0.6, 0.5]), torch.tensor([0, 0, 1, 1]), 0.5)
+    >>> select_confident(torch.tensor([0.9, 0.8, 0.6, 0.5]), torch.tensor([0, 0, 1, 1]), 0.5)
     tensor([ True, False,  True, False])
     """
     order = best.argsort(descending=True, stable=True)
@@ -48,7 +48,7 @@ def learn_transitions(predicted: Tensor, labels: Tensor) -> Tensor:
     """
     classes = predicted.shape[1]
     (best, second), (best_class, _) = (part.unbind(1) for part in predicted.topk(2, dim=1))
-    sure = most_confident(best, best_class, SURE)
+    sure = select_confident(best, best_class, CONFIDENT_SHARE)
     pair, lead = best_class[sure] * classes + labels[sure], (best - second)[sure]
     counts = torch.bincount(pair, lead, classes**2).reshape(classes, classes)
     wrong = counts.clone().fill_diagonal_(0)
@@ -82,7 +82,7 @@ def predict_true_classes(given: Tensor, transitions: Tensor, *, quiet: bool = Tr
     tensor([[0.9778, 0.0222]])
     """
     tiny = torch.finfo(given.dtype).tiny
-    parts = given.split(max(PIECE // given.shape[1], 1))  # type: ignore[no-untyped-call]
+    parts = torch.split(given, max(PROBABILITIES_AT_ONCE // given.shape[1], 1))
     found = []
     for p in track(parts, description="true classes", quiet=quiet or len(parts) < 2):
         q = p

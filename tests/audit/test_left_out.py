@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.evidence import blunted_softmax, leave_one_out
+from bayesmooth.audit.left_out import leave_one_out, predict_left_out
 from bayesmooth.theory.glm import fit_glm
 
 N, D, K, PRIOR = 60, 2, 3, 1.0
@@ -37,7 +37,7 @@ def test_the_logits_without_an_example_are_near_those_of_a_refit_without_it(
         keep = torch.arange(N) != i
         refits.append(fit_glm(x[keep], y[keep], **SETTINGS).logits(x[i : i + 1])[0])
     moved = torch.cat(refits) - mean[chosen]
-    error = left.logits[chosen] - torch.cat(refits)
+    error = left.mean[chosen] - torch.cat(refits)
     # logits are known up to a constant per example
     moved, error = (v - v.mean(1, keepdim=True) for v in (moved, error))
     assert float(moved.norm()) > 0.5
@@ -48,7 +48,7 @@ def test_held_out_labels_are_as_likely_as_labels_left_out(problem: tuple[Tensor,
     x, y = problem
     fit = fit_glm(x, y, **SETTINGS)
     mean, var = fit.logits(x)
-    left = blunted_softmax(*leave_one_out(mean, var, fit.predict(x), y))
+    left = predict_left_out(mean, var, fit.predict(x), y)
     held = torch.empty_like(left)
     for fold in range(6):
         out = torch.arange(N) % 6 == fold
@@ -64,18 +64,18 @@ def test_held_out_labels_are_as_likely_as_labels_left_out(problem: tuple[Tensor,
 def test_without_variance_nothing_depends_on_one_example() -> None:
     logits = torch.randn(5, K)
     left = leave_one_out(logits, torch.zeros(5, K), logits.softmax(-1), torch.zeros(5).long())
-    assert left.logits.equal(logits)
+    assert left.mean.equal(logits)
 
 
 def test_however_wide_the_posterior_an_example_has_a_leverage_below_one() -> None:
     p = torch.full((1, 2), 0.5)
     left = leave_one_out(torch.zeros(1, 2), torch.full((1, 2), 1e6), p, torch.tensor([0]))
     assert float(left.var.max()) * 0.25 < 1
-    assert left.logits.abs().max() < 4
+    assert left.mean.abs().max() < 4
 
 
 def test_the_label_speaks_less_for_itself_once_it_is_left_out() -> None:
     logits, y = torch.randn(50, K), torch.arange(50) % K
     left = leave_one_out(logits, torch.full((50, K), 0.5), logits.softmax(-1), y)
     before = logits.softmax(-1).gather(1, y[:, None])
-    assert (left.logits.softmax(-1).gather(1, y[:, None]) < before).all()
+    assert (left.mean.softmax(-1).gather(1, y[:, None]) < before).all()

@@ -1,0 +1,94 @@
+"""A user's own network, with a posterior over its weights."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from bayesmooth.audit import audit
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
+from bayesmooth.models import MODELS
+from bayesmooth.optim import IVON
+from bayesmooth.posterior import Posterior
+
+NAMES = ("ant", "bee", "cow")
+
+
+def clouds(count: int = 90, wrong: int = 6) -> Examples:
+    """Three clouds far apart; the first `wrong` labels are moved on by one."""
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.arange(count) % 3
+    x = 8 * torch.eye(3)[clean] + torch.randn(count, 3, generator=generator)
+    labels = clean.clone()
+    labels[:wrong] = (labels[:wrong] + 1) % 3
+    return Examples(x, labels, NAMES, clean, name="clouds")
+
+
+def trained(examples: Examples) -> tuple[nn.Module, IVON]:
+    model = MODELS["linear"](num_classes=3, input_shape=(3,), seed=0)
+    optimizer = IVON(model.parameters(), lr=0.1, ess=90, hess_init=4.0, weight_decay=1e-2, seed=0)
+    x, y = examples.batch(torch.arange(90)), examples.labels
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(200):
+        optimizer.step(closure)
+    return model, optimizer
+
+
+@pytest.mark.filterwarnings("ignore:a step moved the weights")  # it is a tiny model
+def test_three_lines_audit_a_users_own_model() -> None:
+    examples = clouds()
+    model, optimizer = trained(examples)
+    loader = DataLoader(
+        TensorDataset(examples.batch(torch.arange(90)), examples.labels), batch_size=32
+    )
+    made = audit(model, optimizer, loader, quiet=True)
+    assert {row["id"] for row in made.top(6)} == {str(i) for i in range(6)}
+    other = audit(model, optimizer.posterior(model), examples, out_of_sample="loo", quiet=True)
+    assert {row["id"] for row in other.top(6)} == {str(i) for i in range(6)}
+    assert other.class_names == NAMES
+
+
+def test_a_posterior_of_another_model_is_refused() -> None:
+    model = nn.Linear(3, 3)
+    foreign = Posterior({"w": torch.zeros(2)}, {"w": torch.ones(2)})
+    with pytest.raises(InputError, match="another model"):
+        audit(model, foreign, clouds(), quiet=True)
+    with pytest.raises(InputError, match="no posterior"):
+        audit(model, torch.optim.SGD(model.parameters()), clouds(), quiet=True)
+
+
+def test_labels_beyond_the_models_classes_are_refused() -> None:
+    examples = clouds()
+    batch = [(examples.batch(torch.arange(90)), examples.labels + 5)]
+    model, optimizer = nn.Linear(3, 3), None
+    q = Posterior(
+        {n: p.detach().clone() for n, p in model.named_parameters()},
+        {n: torch.ones_like(p) for n, p in model.named_parameters()},
+    )
+    assert optimizer is None
+    with pytest.raises(InputError, match="must be from 0 to 2"):
+        audit(model, q, batch, quiet=True)
+
+
+def test_a_network_with_batch_norm_is_audited_with_the_statistics_of_the_weights_that_predict() -> (
+    None
+):
+    """Stale running statistics, as training under samples leaves them, must not matter."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    posterior = Posterior(mean, {name: torch.full_like(p, 0.1) for name, p in mean.items()})
+    inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    examples = Examples(inputs, torch.arange(60) % 3, ("a", "b", "c"))
+    fresh = audit(model, posterior, examples, quiet=True).probabilities
+    model[1].running_mean += 5.0
+    stale = audit(model, posterior, examples, quiet=True).probabilities
+    assert np.array_equal(fresh, stale)
+    assert model[1].running_mean.mean() > 4  # and they are back afterwards
