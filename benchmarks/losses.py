@@ -49,6 +49,8 @@ def _losses() -> dict[str, Loss]:
     options: dict[str, dict[str, Any]] = {
         "ols": {"num_classes": CLASSES},
         "loras": {"num_classes": CLASSES},
+        "elr": {"num_classes": CLASSES, "num_examples": EXAMPLES},
+        "sop": {"num_classes": CLASSES, "num_examples": EXAMPLES},
         "als": {"weight": 0.1},
         "forward_correction": {"transition": transition},
         "backward_correction": {"transition": transition},

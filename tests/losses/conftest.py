@@ -31,6 +31,9 @@ class Case:
             loss.attach(TinyResNet(), images(1))
         if self.method == "loras":
             nn.init.normal_(loss.embedding, std=0.5)
+        if self.method == "sop":
+            loss.u.fill_(0.5)
+            loss.v.fill_(0.1)
         # An epoch whose predictions are all correct, so that S is no constant.
         if self.method == "ols":
             loss(2 * torch.eye(K) + 0.3 * torch.randn(K, K), torch.arange(K))
@@ -168,6 +171,71 @@ def forward_label(loss: Any, z: Tensor, y: Tensor) -> Tensor:
     return joint / joint.sum(1, keepdim=True)
 
 
+def doubted(z: Tensor, y: Tensor, kept: Tensor) -> Tensor:
+    """(1 − w)(p − y): a share of the label is replaced by the prediction."""
+    return (1 - kept).unsqueeze(1) * (z.softmax(1) - one_hot(z, y))
+
+
+def prob_of(z: Tensor, y: Tensor) -> Tensor:
+    return z.softmax(1).gather(1, y[:, None])[:, 0]
+
+
+def bootstrapped(loss: Any, z: Tensor, frozen: Tensor, y: Tensor) -> Tensor:
+    own = one_hot(z, frozen.argmax(1)) if loss.form == "hard" else z.softmax(1)
+    return soft_ce(z, loss.beta * one_hot(z, y) + (1 - loss.beta) * own)
+
+
+def bootstrapped_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    p = z.softmax(1)
+    soft = p * (1 + p.log() + entropy(p).unsqueeze(1))
+    own = one_hot(z, z.argmax(1)) if loss.form == "hard" else soft
+    return (1 - loss.beta) * (own - one_hot(z, y))
+
+
+def positions(loss: Any, z: Tensor) -> dict[str, Any]:
+    return {"index": torch.arange(len(z))}
+
+
+def elr_average(loss: Any, z: Tensor) -> Tensor:
+    return loss.beta * loss.averages[: len(z)].to(z.dtype) + (1 - loss.beta) * z.softmax(1)
+
+
+def elr_value(loss: Any, z: Tensor, frozen: Tensor, y: Tensor) -> Tensor:
+    agreement = (z.softmax(1) * elr_average(loss, frozen)).sum(1)
+    return soft_ce(z, one_hot(z, y)) + loss.weight * (1 - agreement).log()
+
+
+def elr_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    p, t = z.softmax(1), elr_average(loss, z)
+    agreement = (p * t).sum(1, keepdim=True)
+    return loss.weight * p * (t - agreement) / (1 - agreement)
+
+
+def sop_parts(loss: Any, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """s, and p + s before its bounds."""
+    u, v = loss.u[: len(z)].to(z.dtype), loss.v[: len(z)].to(z.dtype)
+    shift = torch.where(one_hot(z, y) == 1, u**2, -(v**2))
+    return shift, z.softmax(1) + shift
+
+
+def sop_value(loss: Any, z: Tensor, frozen: Tensor, y: Tensor) -> Tensor:
+    shift, raised = sop_parts(loss, z, y)
+    bounded = raised.clamp_min(1e-4)
+    r = (bounded / bounded.sum(1, keepdim=True)).clamp_min(1e-4)
+    residual = one_hot(z, frozen.argmax(1)) + shift - one_hot(z, y)
+    return -r.gather(1, y[:, None])[:, 0].log() + residual.square().sum(1)
+
+
+def sop_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    """t = p − ∂L/∂z; classes that a bound holds pass no gradient."""
+    p, (_, raised) = z.softmax(1), sop_parts(loss, z, y)
+    bounded, free = raised.clamp_min(1e-4), (raised > 1e-4).to(z.dtype)
+    total = bounded.sum(1, keepdim=True)
+    slope = free * (1 / total - one_hot(z, y) / bounded)
+    seen = (bounded / total).gather(1, y[:, None]) > 1e-4
+    return p - one_hot(z, y) - seen * p * (slope - (p * slope).sum(1, keepdim=True))
+
+
 def no_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
     return torch.zeros_like(z)
 
@@ -248,6 +316,30 @@ CASES = [
         lambda loss, z, y: transition(z.shape[1]).inverse()[y] - one_hot(z, y),
         lambda K: {"transition": transition(K)},
     ),
+    Case(
+        "gce",
+        lambda loss, z, frozen, y: (1 - prob_of(z, y) ** 0.7) / 0.7,
+        lambda loss, z, y: doubted(z, y, prob_of(z, y) ** 0.7),
+    ),
+    Case(
+        "sce",
+        lambda loss, z, frozen, y: (
+            0.1 * soft_ce(z, one_hot(z, y)) + 4 * (z.softmax(1) * (1 - one_hot(z, y))).sum(1)
+        ),
+        lambda loss, z, y: doubted(z, y, 0.1 + 4 * prob_of(z, y)),
+    ),
+    *(
+        Case(
+            "bootstrapping",
+            bootstrapped,
+            bootstrapped_noise,
+            lambda K, form=form: {"form": form, "beta": 0.6},
+            variant=form,
+        )
+        for form in ("soft", "hard")
+    ),
+    Case("elr", elr_value, elr_noise, lambda K: {"num_classes": K, "num_examples": 64}, positions),
+    Case("sop", sop_value, sop_noise, lambda K: {"num_classes": K, "num_examples": 64}, positions),
 ]
 
 

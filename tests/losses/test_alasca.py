@@ -112,8 +112,8 @@ def test_a_loss_that_was_never_attached_refuses():
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"epoch": 1.0}, r"index of None, epoch=1.0 for 6 examples: ALASCA needs both"),
-        ({"index": INDEX}, r"epoch=None for 6 examples: ALASCA needs both; pass index="),
+        ({"epoch": 1.0}, r"index of None for 6 examples: ALASCA needs one per example"),
+        ({"index": INDEX}, r"epoch=None: ALASCA needs it; pass epoch="),
         ({"index": INDEX[:2], "epoch": 1.0}, r"index of shape \(2,\)"),
         ({"index": INDEX.float(), "epoch": 1.0}, r"index of shape \(6,\) and torch.float32"),
         ({"index": INDEX + 5, "epoch": 1.0}, r"index 24: must be in 0…19; build .* num_examples"),

@@ -15,6 +15,7 @@ from bayesmooth.theory.noise import effective_noise
 LOG_P = torch.tensor([[0.7, 0.2, 0.1]]).log()
 Z = torch.tensor([[2.0, 1.0, 0.0]])
 T = [[0.8, 0.2], [0.3, 0.7]]
+OF_ONE, FIRST = {"num_examples": 1, "num_classes": 3}, {"index": torch.tensor([0])}
 GOLDENS = [
     ("ce", {}, Z, [0], {}, 0.4076060),
     ("ls", {"alpha": 0.1}, Z, [0], {}, 0.5076060),
@@ -36,6 +37,12 @@ GOLDENS = [
         {},
         1.1595698,
     ),
+    ("gce", {}, LOG_P, [0], {}, 0.3156344),
+    ("sce", {}, LOG_P, [0], {}, 1.2356675),
+    ("bootstrapping", {}, LOG_P, [1], {}, 1.5690569),
+    ("bootstrapping", {"form": "hard"}, LOG_P, [1], {}, 1.3588853),
+    ("elr", OF_ONE, LOG_P, [1], FIRST, 1.0792264),  # ⟨p, t⟩ = .3 · .54
+    ("sop", OF_ONE, LOG_P, [1], FIRST, 3.6094379),  # cross-entropy, and 2 for a wrong prediction
 ]
 
 
@@ -227,7 +234,8 @@ def test_bad_input_is_refused_with_value_rule_and_way_out(case, problem):
 
 
 @pytest.mark.parametrize(
-    "method", ["ols", "alasca", "loras", "forward_correction", "backward_correction"]
+    "method",
+    ["ols", "alasca", "loras", "forward_correction", "backward_correction", "elr", "sop"],
 )
 def test_a_loss_built_for_other_classes_refuses(cases, method):
     case = next(case for case in cases if case.method == method)

@@ -16,7 +16,7 @@ from bayesmooth.losses.auxiliary import (
     find_stage,
     observed_shapes,
 )
-from bayesmooth.losses.base import Loss, Reduction, check_range, pick, within
+from bayesmooth.losses.base import Loss, Reduction, check_index, pick, within
 from bayesmooth.losses.label_smoothing import smoothed_cross_entropy
 
 
@@ -109,7 +109,9 @@ class ALASCA(Loss):
         features = [self._features.pop(name, None) for name in self.stages]
         if not self.training:
             return main
-        index, epoch = self._check_extras(labels, index, epoch)
+        index = check_index(index, labels, len(self.ema), "ALASCA")
+        if epoch is None:
+            raise InputError("epoch=None: ALASCA needs it; pass epoch=the epochs so far")
         outputs = self._head_outputs(features, len(labels))
         rate = 1 - self._kept_confidence(logits.detach(), labels, index, epoch)
         auxiliary = [
@@ -128,23 +130,6 @@ class ALASCA(Loss):
             head(check_features(name, head, feature)).float()
             for name, head, feature in zip(self.stages, self.heads, seen, strict=True)
         ]
-
-    def _check_extras(
-        self, labels: Tensor, index: Tensor | None, epoch: float | None
-    ) -> tuple[Tensor, float]:
-        if (
-            index is None
-            or index.shape != labels.shape
-            or index.is_floating_point()
-            or epoch is None
-        ):
-            given = None if index is None else f"shape {tuple(index.shape)} and {index.dtype}"
-            raise InputError(
-                f"index of {given}, epoch={epoch} for {len(labels)} examples: ALASCA needs both; "
-                "pass index=(batch,) integer positions in the training set, and epoch=the epochs so far"
-            )
-        check_range("index", index, len(self.ema), "build the loss with num_examples=len(examples)")
-        return index, epoch
 
     @torch.no_grad()
     def _kept_confidence(

@@ -148,6 +148,18 @@ def check_range(name: str, values: Tensor, size: int, way_out: str) -> None:
         raise InputError(f"{name} {bad}: must be in 0…{size - 1}; {way_out}")
 
 
+def check_index(index: Tensor | None, labels: Tensor, size: int, method: str) -> Tensor:
+    """(B,) integer positions in a training set of `size` examples."""
+    if index is None or index.shape != labels.shape or index.is_floating_point():
+        given = None if index is None else f"shape {tuple(index.shape)} and {index.dtype}"
+        raise InputError(
+            f"index of {given} for {len(labels)} examples: {method} needs one per example; "
+            "pass index=(batch,) integer positions in the training set"
+        )
+    check_range("index", index, size, "build the loss with num_examples=len(examples)")
+    return index
+
+
 def within(name: str, value: float, low: float, high: float, way_out: str) -> float:
     """The value of an option, which must lie in [low, high]."""
     if not low <= value <= high:
