@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bayesmooth.audit.report import render
 from bayesmooth.audit.table import Audit
-from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, top
+from bayesmooth.audit.thumbnails import BUDGET, SIZE, SMALL, Thumbnails, make_thumbnails, top
+from bayesmooth.data.pictures import ImageFiles, as_rgb
 from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.optional import require
 
@@ -69,23 +71,29 @@ def summary(audit: Audit) -> dict[str, Any]:
 
 def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
     """The report, with pictures of the examples that matter most, and texts as far as `TEXTS` allows."""
+    large, small = report_thumbnails(audit, thumbnails)
     return render(
         audit,
         title=title,
         created=datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
         texts=report_texts(audit),
-        thumbnails=report_thumbnails(audit, thumbnails),
+        thumbnails=large,
+        small=small,
     )
 
 
 class _OneByOne:
-    """Inputs that are indexed by tensors, as pictures by number."""
+    """Inputs that are indexed by tensors, as pictures by number; those in files whole, not cut to a square."""
 
     def __init__(self, inputs: Any) -> None:
         self.inputs = inputs
 
     def __getitem__(self, number: int) -> Any:
-        return self.inputs[torch.tensor([number])][0]
+        if not isinstance(self.inputs, ImageFiles):
+            return self.inputs[torch.tensor([number])][0]
+        with self.inputs.open(number) as picture:
+            picture.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
+            return as_rgb(picture)
 
 
 def report_texts(audit: Audit) -> list[Any] | None:
@@ -107,16 +115,36 @@ def _records(meta: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
 
 
-def report_thumbnails(audit: Audit, count: int) -> Thumbnails | None:
-    """Pictures of the worst labels and of what was found, where the data has any and Pillow is there to make them."""
+def report_thumbnails(
+    audit: Audit, count: int
+) -> tuple[Thumbnails | None, Thumbnails | None]:
+    """Pictures of the worst labels and of what was found, and small ones of the examples shown beside them.
+
+    None where the data has no pictures, or Pillow is not there to make them.
+    """
     examples = audit.examples
     if examples is None or count < 1 or not find_spec("PIL"):
-        return None
+        return None, None
     pictures = examples.pictures
     if pictures is None and len(examples.input_shape) == 3 and examples.input_shape[0] in (1, 3):
         pictures = examples.inputs
     if pictures is None:
-        return None
+        return None, None
     found = [] if audit.findings is None else audit.findings.positions()[: count // 2]
     index = list(dict.fromkeys([*top(audit.disagreement, count).tolist(), *found]))
-    return make_thumbnails(_OneByOne(pictures), index)
+    large = make_thumbnails(_OneByOne(pictures), index)
+    beside = _beside(audit, large.index)
+    if not len(beside):
+        return large, None
+    return large, make_thumbnails(_OneByOne(pictures), beside, SMALL, BUDGET // 4)
+
+
+def _beside(audit: Audit, shown: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The examples that stand beside those that are shown, and are not among them."""
+    if audit.similar is None:
+        return np.zeros(0, np.int64)
+    rows = np.isin(audit.similar.index, shown)
+    near = np.concatenate([audit.similar.given[rows], audit.similar.suggested[rows]], axis=1)
+    wanted = list(dict.fromkeys(near[near >= 0].tolist()))
+    taken = set(shown.tolist())
+    return np.array([i for i in wanted if i not in taken], np.int64)

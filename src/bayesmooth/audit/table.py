@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
+from bayesmooth.audit.similar import Similar
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
@@ -65,6 +66,8 @@ class Audit:
     """What the report shows beside the numbers."""
     findings: Findings | None = None
     """What else was found: near duplicates, outliers, rare classes, leaks."""
+    similar: Similar | None = None
+    """The nearest examples with the given and with the suggested label, of the labels most likely wrong."""
 
     def __post_init__(self) -> None:
         """Refuse columns that do not belong together."""

@@ -14,7 +14,11 @@ from bayesmooth.data.pictures import as_bytes, as_rgb, open_picture
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
-TILES_PER_SHEET = 256  # 16 × 16: one encoder header for 256 images, and a sheet decodes at once
+SIZE, SMALL = 320, 112  # pixels of a picture to judge, and of one beside it
+BUDGET = 8_000_000  # bytes of pictures in a report: it can still be mailed
+SHEET = 4_000_000  # pixels, so that a sheet decodes at once
+TILES_PER_SHEET = 256  # at most: one encoder header for 256 images
+TRIED = 9  # pictures from which the format is chosen
 QUALITY = 82
 
 
@@ -28,6 +32,8 @@ class Thumbnails:
     per_sheet: int
     media_type: str
     sheets: tuple[bytes, ...]
+    sizes: NDArray[np.int64]
+    """Width and height of each picture in the middle of its tile."""
 
     @property
     def nbytes(self) -> int:
@@ -42,6 +48,7 @@ class Thumbnails:
             "columns": self.columns,
             "perSheet": self.per_sheet,
             "type": self.media_type,
+            "sizes": None if (self.sizes == self.tile).all() else self.sizes.tolist(),
             "sheets": [base64.b64encode(sheet).decode() for sheet in self.sheets],
         }
 
@@ -55,41 +62,60 @@ def top(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
     return np.argsort(-np.asarray(scores), kind="stable")[:count].astype(np.int64)
 
 
-def make_thumbnails(images: Any, index: Sequence[int] | NDArray[Any], size: int = 96) -> Thumbnails:
+def make_thumbnails(
+    images: Any, index: Sequence[int] | NDArray[Any], size: int = SIZE, budget: int = BUDGET
+) -> Thumbnails:
     """Thumbnails of `images[i]` for each i in `index`, at most `size` pixels wide and high.
 
     `images` holds arrays or tensors, (H, W), (H, W, C) or (C, H, W), or paths, or PIL images. Numbers
-    are brought to 0 … 255 as `as_bytes` does.
-    Nothing is enlarged. The smallest of PNG, WebP and JPEG is kept, one format for all sheets.
+    are brought to 0 … 255 as `as_bytes` does. Nothing is enlarged. The smallest of PNG, WebP and JPEG is kept, one
+    format for all sheets. Sheets are made until the next one would exceed `budget` bytes, so `index` of the result may
+    be shorter; there is always one sheet.
     """
     chosen = np.asarray(index, np.int64)
     if len(chosen) == 0:
         raise InputError("index is empty: name at least one example, or leave the thumbnails out")
-    pictures = [_shrink(_to_picture(images[int(i)]), size) for i in chosen]
-    tile = max(max(picture.size) for picture in pictures)
-    columns = int(np.ceil(np.sqrt(min(len(pictures), TILES_PER_SHEET))))
-    sheets = [
-        _fill_sheet(pictures[start : start + TILES_PER_SHEET], tile, columns)
-        for start in range(0, len(pictures), TILES_PER_SHEET)
-    ]
-    media_type, encoded = _encode_smallest(sheets)
-    return Thumbnails(chosen, tile, columns, TILES_PER_SHEET, media_type, encoded)
+
+    def load(positions: NDArray[np.int64], side: int) -> list[Any]:
+        return [_shrink(_to_picture(images[int(i)]), side) for i in positions]
+
+    first = load(chosen[: max(1, SHEET // size**2)], size)
+    tile = max(max(picture.size) for picture in first)
+    per_sheet = max(1, min(SHEET // tile**2, TILES_PER_SHEET))
+    columns = int(np.ceil(np.sqrt(min(len(chosen), per_sheet))))
+    media_type = _choose_format(_fill_sheet(first[:TRIED], tile, min(columns, 3)))
+    sheets: list[bytes] = []
+    sizes: list[tuple[int, int]] = []
+    for start in range(0, len(chosen), per_sheet):
+        part = chosen[start : start + per_sheet]
+        pictures = first[start:] if start + len(part) <= len(first) else load(part, tile)
+        pictures = pictures[: len(part)]
+        sheet = _encode(_fill_sheet(pictures, tile, columns), media_type)
+        if sheets and sum(map(len, sheets)) + len(sheet) > budget:
+            break
+        sheets.append(sheet)
+        sizes.extend(picture.size for picture in pictures)
+    kept = np.array(sizes, np.int64)
+    return Thumbnails(
+        chosen[: len(kept)], tile, columns, per_sheet, media_type, tuple(sheets), kept
+    )
 
 
-def _encode_smallest(sheets: list[Any]) -> tuple[str, tuple[bytes, ...]]:
-    """The format whose sheets take the fewest bytes, judged on the first sheet."""
-    formats = {
-        "image/png": {"format": "PNG", "optimize": True},
-        "image/webp": {"format": "WEBP", "quality": QUALITY},
-        "image/jpeg": {"format": "JPEG", "quality": QUALITY, "optimize": True},
-    }
-    best = min(formats, key=lambda name: len(_encode(sheets[0], formats[name])))
-    return best, tuple(_encode(sheet, formats[best]) for sheet in sheets)
+FORMATS: dict[str, dict[str, Any]] = {
+    "image/png": {"format": "PNG", "optimize": True},
+    "image/webp": {"format": "WEBP", "quality": QUALITY},
+    "image/jpeg": {"format": "JPEG", "quality": QUALITY, "optimize": True},
+}
 
 
-def _encode(sheet: Any, options: dict[str, Any]) -> bytes:
+def _choose_format(sheet: Any) -> str:
+    """The format in which a sheet takes the fewest bytes."""
+    return min(FORMATS, key=lambda name: len(_encode(sheet, name)))
+
+
+def _encode(sheet: Any, media_type: str) -> bytes:
     file = io.BytesIO()
-    sheet.save(file, **options)
+    sheet.save(file, **FORMATS[media_type])
     return file.getvalue()
 
 

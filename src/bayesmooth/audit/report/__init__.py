@@ -10,13 +10,17 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bayesmooth.audit.scores import QUADRANTS
+from bayesmooth.audit.similar import Similar, Usual, find_usual
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails
 from bayesmooth.errors import InputError
 
+LIKELIEST = 3  # classes that are shown with their probabilities
+MOST_USUAL = 20_000  # classes × columns of a table of which is said what is usual
 SCRIPTS = ("model.js", "review.js", "map.js", "page.js")  # in this order, inside one function
 
 Text = str | Mapping[str, object] | None
@@ -29,15 +33,17 @@ def render(
     created: str = "",
     texts: Sequence[Text] | None = None,
     thumbnails: Thumbnails | None = None,
+    small: Thumbnails | None = None,
 ) -> str:
     """The page as one string.
 
     `created` is the date as it shall be printed. `texts` has a text for each example, or its table row as a mapping,
-    or None where it is left out.
+    or None where it is left out. `small` are pictures of examples that are shown beside others only.
     """
     if texts is not None and len(texts) != len(audit):
         raise InputError(f"texts: has {len(texts)} entries, must have one for each of {len(audit)}")
-    if thumbnails is not None and not np.isin(thumbnails.index, np.arange(len(audit))).all():
+    pictures = [part for part in (thumbnails, small) if part is not None]
+    if any(not np.isin(part.index, np.arange(len(audit))).all() for part in pictures):
         raise InputError(f"thumbnails.index: must be positions below {len(audit)}")
     script = "(() => {\n'use strict';\n" + "\n".join(map(_part, SCRIPTS)) + "})();"
     style = _part("style.css")
@@ -47,7 +53,7 @@ def render(
         "headline": html.escape(audit.headline),
         "style": style,
         "script": script,
-        "payload": _to_json(_payload(audit, created, texts, thumbnails)),
+        "payload": _to_json(_payload(audit, created, texts, pictures)),
     }
     template = _part("template.html")
     size = len(template) + sum(len(value.encode()) for value in values.values())
@@ -78,7 +84,7 @@ def _to_json(value: object) -> str:
 
 
 def _payload(
-    audit: Audit, created: str, texts: Sequence[Text] | None, thumbnails: Thumbnails | None
+    audit: Audit, created: str, texts: Sequence[Text] | None, pictures: Sequence[Thumbnails]
 ) -> dict[str, Any]:
     """The columns as base64 of little-endian arrays, the rest as it is."""
     label = np.uint8 if len(audit.class_names) <= 256 else np.uint16
@@ -111,15 +117,44 @@ def _payload(
         "precision": _precision(audit),
         "notes": [str(note) for note in audit.summary.get("notes", ())],
         "summary": {key: _plain(value) for key, value in audit.summary.items() if key != "notes"},
-        "thumbnails": None if thumbnails is None else thumbnails.payload(),
+        "thumbnails": [part.payload() for part in pictures],
+        "likeliest": _likeliest(audit, label),
+        "similar": None if audit.similar is None else _similar(audit.similar),
+        "usual": _usual(audit, texts),
     }
+
+
+def _likeliest(audit: Audit, label: type[np.generic]) -> dict[str, Any] | None:
+    """The three most probable classes of every example, where all probabilities are known."""
+    if audit.probabilities is None:
+        return None
+    each = min(LIKELIEST, len(audit.class_names))
+    shares, best = torch.from_numpy(audit.probabilities).topk(each, dim=1)
+    return {
+        "each": each,
+        "classes": _pack(best.numpy(), label),
+        "shares": _pack_share(shares.numpy()),
+    }
+
+
+def _similar(similar: Similar) -> dict[str, Any]:
+    return {name: part.tolist() for name, part in similar._asdict().items()}
+
+
+def _usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | None:
+    """What is usual for each class in each column of a table, if that is not too much to carry."""
+    rows = [row for row in texts or () if isinstance(row, Mapping)]
+    if len(rows) < len(audit) or len(rows[0]) * len(audit.class_names) > MOST_USUAL:
+        return None
+    columns = {key: [row.get(key) for row in rows] for key in rows[0]}
+    return find_usual(columns, audit.given, len(audit.class_names))
 
 
 def _findings(audit: Audit) -> dict[str, Any]:
     """Only the examples that are concerned; null where there was nothing to look at."""
     found = audit.findings
     if found is None:
-        return {"duplicates": None, "outliers": None, "rare": None, "leaks": None}
+        return {"duplicates": None, "outliers": None, "rare": None, "leaks": None, "problems": []}
     duplicates = outliers = leaks = None
     if found.duplicate_of is not None:
         index = np.flatnonzero(found.duplicate_of >= 0)
@@ -135,7 +170,14 @@ def _findings(audit: Audit) -> dict[str, Any]:
             "label": found.label_in_other_split[index].tolist(),
         }
     rare = np.unique(audit.given[found.rare_class]).tolist()
-    return {"duplicates": duplicates, "outliers": outliers, "rare": rare, "leaks": leaks}
+    problems = [_plain(problem) for problem in getattr(found, "problems", ())]
+    return {
+        "duplicates": duplicates,
+        "outliers": outliers,
+        "rare": rare,
+        "leaks": leaks,
+        "problems": problems,
+    }
 
 
 def _precision(audit: Audit) -> tuple[int, int, int] | None:

@@ -34,6 +34,17 @@ const idOf = (i) => (audit.ids ? audit.ids[i] : String(i));
 const givenProbability = (i) => columns.givenProbability[i] / 65535;
 const suggestedProbability = (i) => columns.suggestedProbability[i] / 65535;
 
+// The most probable classes of an example, [class, probability], as far as they are known.
+const likely = audit.likeliest && { each: audit.likeliest.each, classes: unpack(audit.likeliest.classes), shares: unpack(audit.likeliest.shares) };
+function likeliest(i) {
+  if (!likely) return [];
+  return Array.from({ length: likely.each }, (_, k) => i * likely.each + k).map((k) => [likely.classes[k], likely.shares[k] / 65535]);
+}
+
+// The nearest examples that carry the given label, and those that carry the suggested one.
+const similar = new Map((audit.similar?.index ?? []).map((example, k) => [example,
+  { given: audit.similar.given[k].filter((i) => i >= 0), suggested: audit.similar.suggested[k].filter((i) => i >= 0) }]));
+
 // order[r] is the example of rank r, rank[i] the rank of example i: the most suspicious first.
 function ranking(scores) {
   const order = Uint32Array.from({ length: count }, (_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
@@ -95,6 +106,9 @@ function el(tag, properties = {}, ...children) {
   return node;
 }
 
+// The name of a class, which may break after an underscore.
+const breakable = (name) => name.split(/(?<=_)(?=.)/).flatMap((part, k) => (k ? [el('wbr'), part] : [part]));
+
 const byId = (name) => document.getElementById(name);
 const announce = (text) => { byId('live').textContent = text; };
 
@@ -129,38 +143,55 @@ function findingWords(example) {
 
 // ---- What an example looks like: its thumbnail, its text, or its table row ----
 
-const thumbnails = audit.thumbnails;
 const texts = audit.texts;
-const tileOf = new Map(thumbnails ? thumbnails.index.map((example, tile) => [example, tile]) : []);
+const tileOf = new Map(audit.thumbnails.flatMap((sheets) => sheets.index.map((example, tile) => [example, { sheets, tile }])).reverse());
+const pictured = audit.thumbnails[0]?.index.length ?? 0; // examples that have a large picture
 const sheetImages = new Map();
 
 // A sheet is decoded when one of its tiles is first seen.
-function sheetImage(number) {
-  if (!sheetImages.has(number)) {
+function sheetImage(sheets, number) {
+  const data = sheets.sheets[number];
+  if (!sheetImages.has(data)) {
     const image = new Image();
-    image.src = URL.createObjectURL(new Blob([decodeBase64(thumbnails.sheets[number])], { type: thumbnails.type }));
-    sheetImages.set(number, image.decode().then(() => image));
+    image.src = URL.createObjectURL(new Blob([decodeBase64(data)], { type: sheets.type }));
+    sheetImages.set(data, image.decode().then(() => image));
   }
-  return sheetImages.get(number);
+  return sheetImages.get(data);
 }
 
 function thumbnail(example) {
-  const tile = tileOf.get(example);
-  const size = thumbnails.tile;
-  const canvas = el('canvas', {
-    width: size, height: size, role: 'img', class: size <= 64 ? 'thumb crisp' : 'thumb', 'aria-label': `Image ${idOf(example)}`,
-  });
-  const place = tile % thumbnails.perSheet;
-  const x = (place % thumbnails.columns) * size;
-  const y = Math.floor(place / thumbnails.columns) * size;
-  sheetImage(Math.floor(tile / thumbnails.perSheet))
-    .then((image) => canvas.getContext('2d').drawImage(image, x, y, size, size, 0, 0, size, size));
+  const { sheets, tile } = tileOf.get(example);
+  const [width, height] = sheets.sizes?.[tile] ?? [sheets.tile, sheets.tile];
+  const canvas = el('canvas', { width, height, role: 'img', class: sheets.tile <= 64 ? 'thumb crisp' : 'thumb', 'aria-label': `Image ${idOf(example)}` });
+  const place = tile % sheets.perSheet;
+  const x = (place % sheets.columns) * sheets.tile + Math.floor((sheets.tile - width) / 2);
+  const y = Math.floor(place / sheets.columns) * sheets.tile + Math.floor((sheets.tile - height) / 2);
+  sheetImage(sheets, Math.floor(tile / sheets.perSheet)).then((image) => canvas.getContext('2d').drawImage(image, x, y, width, height, 0, 0, width, height));
   return canvas;
 }
 
 function rowOf(example) {
   return texts ? texts.rows[example] : null;
 }
+
+// What is usual in column k for the class of an example: [low, high], a list of categories, or null; and whether its value is.
+const usualFor = (example, k) => audit.usual?.[given[example]]?.[k] ?? null;
+
+function unusual(example, k) {
+  const usual = usualFor(example, k);
+  const value = rowOf(example)[k];
+  if (!usual || value === null || value === '') return false;
+  return typeof usual[0] === 'number' ? Number(value) < usual[0] || Number(value) > usual[1] : !usual.includes(String(value));
+}
+
+function usualWords(example, k) {
+  const usual = usualFor(example, k);
+  const range = typeof usual[0] === 'number' ? `${brief(usual[0])} to ${brief(usual[1])}` : usual.join(', ');
+  return `Usual for “${classes[given[example]]}”: ${range || 'none'}`;
+}
+
+// The columns of a table row, those with unusual values first.
+const columnsOf = (example) => texts.keys.map((_, k) => k).sort((a, b) => unusual(example, b) - unusual(example, a) || a - b);
 
 const shown = (value) => (value === null || value === undefined ? '–' : String(value));
 
@@ -171,19 +202,23 @@ function plainText(example) {
   return Array.isArray(row) ? row.map((value, k) => `${texts.keys[k]}: ${shown(value)}`).join(' · ') : row;
 }
 
-// `most` limits the fields of a table row: a card shows the first few, the detail all.
+const numeric = (value) => value !== '' && value !== null && Number.isFinite(Number(value));
+const worded = (value) => (numeric(value) && String(value).includes('.') ? String(Number(Number(value).toPrecision(5))) : shown(value));
+
+// `most` limits the fields of a table row: a card shows the first few.
 function content(example, most = Infinity) {
   if (tileOf.has(example)) return thumbnail(example);
   const row = rowOf(example);
   if (Array.isArray(row)) {
-    const fields = row.slice(0, most).map((value, k) => el('div', {}, el('dt', { text: texts.keys[k] }), el('dd', { text: shown(value) })));
+    const fields = columnsOf(example).slice(0, most).map((k) => el('div', unusual(example, k) ? { class: 'unusual', title: usualWords(example, k) } : {},
+      el('dt', { text: texts.keys[k] }), el('dd', { text: worded(row[k]) })));
     return el('dl', { class: 'fields' }, ...fields);
   }
   if (row) return el('p', { class: 'text', text: row });
-  return el('p', { class: 'nothing', text: thumbnails ? `No thumbnail: only the first ${number.format(tileOf.size)} have one` : `Example ${idOf(example)}` });
+  return el('p', { class: 'nothing', text: pictured ? `No picture: only the first ${number.format(pictured)} have one, to keep this file small` : `Example ${idOf(example)}` });
 }
 
-const hasContent = Boolean(thumbnails || texts);
+const hasContent = Boolean(pictured || texts);
 
 // ---- Which examples are in the list, and in which order ----
 
@@ -278,7 +313,7 @@ let unsaved = false;
 function store() {
   unsaved = true;
   try {
-    localStorage.setItem(STORE, JSON.stringify([...decisions]));
+    localStorage.setItem(STORE, JSON.stringify({ decisions: [...decisions], steps }));
   } catch {
     storageWorks = false; // private window, or full: the page goes on, and says so
   }
@@ -286,14 +321,16 @@ function store() {
 
 function restore() {
   try {
-    for (const [example, decision] of JSON.parse(localStorage.getItem(STORE) ?? '[]')) decisions.set(example, decision);
+    const kept = JSON.parse(localStorage.getItem(STORE) ?? '{}');
+    for (const [example, decision] of kept.decisions ?? []) decisions.set(example, decision);
+    steps.push(...(kept.steps ?? []));
   } catch {
     storageWorks = false;
   }
 }
 
 function assign(example, decision) {
-  if (decision === undefined) decisions.delete(example);
+  if (decision === undefined || decision === null) decisions.delete(example); // JSON makes null of undefined
   else decisions.set(example, decision);
 }
 
@@ -310,6 +347,56 @@ function undo() {
   step.forEach(([example, before]) => assign(example, before));
   store();
   return step[0][0];
+}
+
+// ---- What the decisions say about the labels that nobody has looked at ----
+
+const FEW = 20; // decisions: what is said of the last, and from how many on the rate is estimated
+
+// The labels that were judged one by one, in this order; skipped ones, and those accepted in bulk, were not looked at.
+function judged() {
+  const examples = steps.filter((step) => step.length === 1).map(([[example]]) => example);
+  return [...new Set(examples.reverse())].reverse().filter((i) => decisions.has(i) && decisions.get(i) !== 'skip');
+}
+const foundWrong = (i) => typeof decisions.get(i) === 'number';
+
+// Wilson's interval of a share that was seen in `size` examples, at 95 %.
+function wilson(share, size) {
+  const z = 1.96 ** 2 / size;
+  const half = 1.96 * Math.sqrt((share * (1 - share)) / size + z / (4 * size));
+  return [Math.max(0, (share + z / 2 - half) / (1 + z)), Math.min(1, (share + z / 2 + half) / (1 + z))];
+}
+
+// How many of the contradicted labels are wrong, [low, high]: the sum of N·p over strata of disagreement, p by Wilson's
+// interval. Where too few were judged p may be anything from 0 to that of the stratum above: suspicion falls.
+function estimateWrong() {
+  const listed = bySuspicion.order.slice(0, contradictedCount);
+  const seen = new Set(judged().filter(contradicted));
+  if (seen.size < FEW) return null;
+  const strata = Math.min(5, Math.floor(listed.length / 4));
+  let [low, high, above] = [0, 0, 1];
+  for (let s = 0; s < strata; s++) {
+    const part = listed.slice(Math.floor((s * listed.length) / strata), Math.floor(((s + 1) * listed.length) / strata));
+    const looked = part.filter((i) => seen.has(i));
+    const wrong = looked.filter(foundWrong).length;
+    const unseen = part.length - looked.length;
+    const [least, most] = looked.length < 4 ? [0, above] : wilson(wrong / looked.length, looked.length);
+    low += wrong + unseen * least;
+    high += wrong + unseen * most;
+    above = most;
+  }
+  return [Math.round(low), Math.round(high)];
+}
+
+function hitWords() {
+  const last = judged().slice(-FEW);
+  if (last.length < 5) return '';
+  const wrong = last.filter(foundWrong).length;
+  const words = [`Of the last ${last.length} you looked at, ${wrong} ${wrong === 1 ? 'was' : 'were'} wrong.`];
+  const estimate = estimateWrong();
+  if (estimate) words.push(`Of all ${number.format(contradictedCount)} that the model contradicts, probably ${estimate.map(number.format).join(' to ')} are wrong.`);
+  if (last.length === FEW && wrong <= 1) words.push('Looking further hardly pays.');
+  return words.join(' ');
 }
 
 function decisionName(decision) {

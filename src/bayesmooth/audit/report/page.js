@@ -95,6 +95,7 @@ function drawProgress() {
   byId('progress-text').textContent = `${number.format(done)} of ${number.format(total)} reviewed`;
   byId('undo').disabled = steps.length === 0;
   byId('save').disabled = decisions.size === 0;
+  byId('hits').textContent = hitWords();
   const words = filterWords();
   byId('count').textContent = words ? `${number.format(total)} of ${number.format(count)} examples: ${words}` : `All ${number.format(count)} examples`;
   byId('clear').hidden = !anyFilter();
@@ -164,9 +165,14 @@ const KEYS = [
   { keys: classKeys, shown: classKeys.length ? `${classKeys[0]} … ${classKeys.at(-1)}` : '', words: 'Relabel as this class', run: (key) => relabel(classKeys.indexOf(key)) },
   { keys: ['u'], words: 'Undo', run: () => undoLast() },
   { keys: ['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'], shown: '← → ↑ ↓ Home End', words: 'Move in the list', run: (key) => moveBy(key) },
-  { keys: ['/'], words: 'Search', everywhere: true, run: () => byId('search').focus() },
+  { keys: ['/'], words: 'Search', everywhere: true, run: () => { openFilters(true); byId('search').focus(); } },
   { keys: ['?'], words: 'This help', everywhere: true, run: () => byId('help').showModal() },
 ];
+
+function openFilters(open) {
+  byId('filters').hidden = !open;
+  byId('filter-button').setAttribute('aria-expanded', String(open));
+}
 
 function moveBy(key) {
   const last = list.items.length - 1;
@@ -211,9 +217,18 @@ function buildLead() {
   byId('remarks').textContent = audit.notes.map((note) => `${capital(note)}.`).join(' ');
   byId('warning').hidden = !warning;
   byId('warning').textContent = warning ?? '';
+  byId('problems').hidden = found.problems.length === 0;
+  byId('problems').replaceChildren(el('summary', { text: `The data has ${number.format(found.problems.length)} ${found.problems.length === 1 ? 'problem' : 'problems'} beside its labels` }),
+    ...found.problems.map(problemNote));
   byId('start').hidden = contradictedCount === 0;
   byId('start').textContent = `Review ${contradictedCount === 1 ? 'it' : `the ${number.format(contradictedCount)}`}`;
   byId('start').addEventListener('click', openDetail);
+}
+
+// Dirt in the data: what it is, and the first examples that have it.
+function problemNote({ text, count: some, ids }) {
+  const named = ids?.length ? el('span', { class: 'hint', text: ` ${ids.slice(0, 5).join(', ')}${(some ?? ids.length) > 5 ? ', …' : ''}` }) : null;
+  return el('p', {}, text, named);
 }
 
 // What the axes of the map are, as the scores call them.
@@ -236,15 +251,19 @@ function truthWords() {
 }
 
 function buildAbout() {
-  const entries = [];
-  const worded = (value) => (typeof value === 'number' && !Number.isInteger(value) ? brief(value) : shown(value));
-  const add = (name, value) => {
-    if (value === null || value === undefined) return;
-    if (typeof value === 'object' && !Array.isArray(value)) Object.entries(value).forEach(([key, inside]) => add(name ? `${name} · ${key}` : key, inside));
-    else entries.push(el('div', {}, el('dt', { text: name.replaceAll('_', ' ') }), el('dd', { text: [value].flat().map(worded).join(' to ') })));
+  const entries = (facts) => {
+    const made = [];
+    const add = (name, value) => {
+      if (value === null || value === undefined) return;
+      if (typeof value === 'object' && !Array.isArray(value)) Object.entries(value).forEach(([key, inside]) => add(name ? `${name} · ${key}` : key, inside));
+      else made.push(el('div', {}, el('dt', { text: name.replaceAll('_', ' ') }), el('dd', { text: [value].flat().map(worded).join(' to ') })));
+    };
+    add('', facts);
+    return made;
   };
-  add('', { created: audit.created, examples: number.format(count), classes: classes.length, ...audit.summary });
-  byId('facts').replaceChildren(...entries);
+  const { source, seconds, ...method } = audit.summary;
+  byId('facts').replaceChildren(...entries({ data: source, created: audit.created, examples: number.format(count), classes: classes.length, seconds }));
+  byId('method').replaceChildren(...entries(method));
 }
 
 function buildTheme() {
@@ -267,6 +286,7 @@ function buildTheme() {
 }
 
 function buildTools() {
+  byId('filter-button').addEventListener('click', () => openFilters(byId('filters').hidden));
   byId('undo').addEventListener('click', undoLast);
   byId('save').addEventListener('click', download);
   byId('load').addEventListener('click', () => byId('file').click());
@@ -275,9 +295,13 @@ function buildTools() {
     if (file) notice(loadCsv(await file.text()));
     event.target.value = '';
     change(() => {});
+    moveTo(firstOpen());
   });
   byId('help-button').addEventListener('click', () => byId('help').showModal());
 }
+
+// Where a review goes on: at the first example that nobody has decided on.
+const firstOpen = () => Math.max(0, list.items.findIndex((i) => !decisions.has(i)));
 
 function start() {
   restore();
@@ -292,9 +316,9 @@ function start() {
   buildHelp();
   buildTools();
   buildAbout();
-  byId('filters').open = !narrow.matches; // a phone shows the examples first
   layoutScatter();
   change(() => {});
+  moveTo(firstOpen());
   new ResizeObserver(() => { if (plot.width !== byId('plot').clientWidth || plot.height !== byId('plot').clientHeight) { layoutScatter(); drawScatter(list.items); } }).observe(byId('plot'));
   new ResizeObserver(() => drawList()).observe(scroller);
 }

@@ -27,8 +27,8 @@ function marker(q) {
 
 // "cat → dog" on one line where every such pair fits, else each name on lines of its own: names are never cut.
 function verdictLine(label, looks) {
-  const parts = label === looks ? [] : [el('span', { class: 'arrow', text: '→' }), el('b', { text: classes[looks] })];
-  return el('p', { class: 'verdict-line' }, el('span', { text: classes[label] }), ...parts);
+  const parts = label === looks ? [] : [el('span', { class: 'arrow', text: '→' }), el('b', {}, ...breakable(classes[looks]))];
+  return el('p', { class: 'verdict-line' }, el('span', {}, ...breakable(classes[label])), ...parts);
 }
 
 function itemWords(example) {
@@ -51,8 +51,6 @@ const TABLE = [
   { title: 'Label', name: 'label', sort: 'given', cell: (i) => classes[given[i]] },
   { title: 'Looks like', name: 'label', sort: 'suggested', cell: (i) => classes[suggested[i]] },
   { title: 'Probability', name: 'numeric', sort: 'probability', cell: (i) => percent(suggestedProbability(i)) },
-  { title: 'Disagreement', name: 'numeric wide', sort: 'disagreement', cell: (i) => brief(disagreement[i]) },
-  { title: 'Ambiguity', name: 'numeric wide', sort: 'ambiguity', cell: (i) => brief(ambiguity[i]) },
   { title: 'Verdict', name: 'quadrant wide', cell: (i) => marker(quadrant[i]), text: (i) => capital(quadrants[quadrant[i]]) },
   { title: 'Decision', name: 'decision', cell: (i) => badge(i) },
 ];
@@ -115,10 +113,10 @@ function measureNames(width) {
 function measureList() {
   const gallery = list.view === 'gallery';
   const width = inner.clientWidth;
-  const smallest = thumbnails ? (narrow.matches ? (longestName > 4 ? 104 : 76) : 132) : 200;
+  const smallest = pictured ? (narrow.matches && longestName <= 4 ? 76 : 104) : 200;
   list.columns = gallery ? Math.max(1, Math.floor((width + GAP) / (smallest + GAP))) : 1;
   list.cardWidth = (width - GAP * (list.columns - 1)) / list.columns;
-  list.rowHeight = gallery ? (thumbnails ? Math.ceil(list.cardWidth) - 4 : TEXT_HEIGHT) + namesHeight(list.cardWidth) + 31 + GAP : 44;
+  list.rowHeight = gallery ? (pictured ? Math.ceil(list.cardWidth) - 4 : TEXT_HEIGHT) + namesHeight(list.cardWidth) + 31 + GAP : 44;
   tableHead.hidden = gallery;
   scroller.setAttribute('role', gallery ? 'listbox' : 'grid');
   if (gallery) scroller.removeAttribute('aria-rowcount');
@@ -167,13 +165,15 @@ inner.addEventListener('click', (event) => {
   if (narrow.matches) openDetail();
 });
 
-// ---- The example under review: what it is, what speaks against its label, and the decision ----
+// ---- The example under review: what it is, what it is compared with, and the decision ----
 
 const detail = byId('detail');
 const where = el('p', { class: 'where' });
 const stage = el('div', { class: 'stage' });
 const verdict = el('div', { class: 'verdict' });
+const beside = el('div', { class: 'beside' });
 const reason = el('p', { class: 'reason' });
+const scores = el('p', { class: 'hint' });
 const notes = el('div', { class: 'notes' });
 
 function action(name, key, run) {
@@ -194,7 +194,7 @@ function buildDetail() {
     el('div', { class: 'detail-head' }, el('button', { type: 'button', class: 'close', text: '‹ List', onclick: closeDetail }),
       where, step('←', 'Previous example', -1), step('→', 'Next example', 1)),
     stage, verdict, el('div', { class: 'actions', role: 'group', 'aria-label': 'Decision' }, ...Object.values(actions).map(({ node }) => node)),
-    reason, notes);
+    beside, notes, el('div', { class: 'more' }, reason, el('details', {}, el('summary', { text: 'Scores' }), scores)));
 }
 
 // On a phone the example covers the page, its buttons at the lower edge, until it is closed.
@@ -211,8 +211,17 @@ function closeDetail() {
 function bar(words, label, probability, kind) {
   const fill = el('i');
   fill.style.width = `${Math.max(100 * probability, 0.5)}%`;
-  return el('div', { class: `bar ${kind}` }, el('span', { class: 'bar-words', text: words }), el('b', { text: classes[label] }),
+  return el('div', { class: `bar ${kind}` }, el('span', { class: 'bar-words', text: words }), el('b', {}, ...breakable(classes[label])),
     el('span', { class: 'bar-share', text: percent(probability) }), el('span', { class: 'track', 'aria-hidden': 'true' }, fill));
+}
+
+// The given and the suggested class, and what else is among the three likeliest.
+function bars(i) {
+  const others = likeliest(i).filter(([label]) => label !== given[i] && label !== suggested[i]);
+  return [
+    bar('Labelled', given[i], givenProbability(i), 'given'),
+    given[i] === suggested[i] ? '' : bar('Looks like', suggested[i], suggestedProbability(i), 'suggested'),
+    ...others.slice(0, given[i] === suggested[i] ? 2 : 1).map(([label, share], k) => bar(k ? '' : 'Or perhaps', label, share, 'other'))];
 }
 
 function drawDetail() {
@@ -220,17 +229,44 @@ function drawDetail() {
   if (detail.hidden) return;
   const i = currentExample();
   const same = given[i] === suggested[i];
+  const rows = Array.isArray(rowOf(i)) && !tileOf.has(i);
+  detail.className = `detail ${rows ? 'rows' : hasContent ? '' : 'bare'}`;
   where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)}`, el('span', { class: 'id', text: `id ${idOf(i)}`, title: idOf(i) }));
-  stage.hidden = !hasContent;
-  stage.replaceChildren(content(i), tileOf.has(i) && plainText(i) ? el('p', { class: 'text', text: plainText(i) }) : '');
-  verdict.replaceChildren(
-    bar('Labelled', given[i], givenProbability(i), 'given'),
-    same ? '' : bar('Looks like', suggested[i], suggestedProbability(i), 'suggested'),
-    clean ? el('p', { class: 'truth' }, 'True label: ', el('b', { text: classes[clean[i]] }), clean[i] === given[i] ? ' (the given label is right)' : '') : '');
-  reason.replaceChildren(marker(quadrant[i]), el('b', { text: capital(quadrants[quadrant[i]]) }), ` ${QUADRANT_WORDS[quadrant[i]]}`,
-    el('span', { class: 'scores', text: `Disagreement ${brief(disagreement[i])}, rank ${number.format(bySuspicion.rank[i] + 1)}; ambiguity ${brief(ambiguity[i])}, rank ${number.format(byAmbiguity.rank[i] + 1)}` }));
+  stage.hidden = !hasContent || rows;
+  if (!rows) stage.replaceChildren(tileOf.has(i) ? el('button', { type: 'button', class: 'zoom', 'aria-label': 'Enlarge the picture', onclick: () => zoom(i) }, content(i)) : content(i),
+    tileOf.has(i) && plainText(i) ? el('p', { class: 'text', text: plainText(i) }) : '');
+  verdict.replaceChildren(...bars(i), clean ? el('p', { class: 'truth' }, 'True label: ', el('b', { text: classes[clean[i]] }), clean[i] === given[i] ? ' (the given label is right)' : '') : '');
+  const near = similar.get(i) ?? { given: [], suggested: [] };
+  beside.replaceChildren(...(rows ? [comparison(i, near, same)] : neighbours(i, near, same)));
+  reason.replaceChildren(marker(quadrant[i]), el('b', { text: capital(quadrants[quadrant[i]]) }), ` ${QUADRANT_WORDS[quadrant[i]]}`);
+  scores.textContent = `Disagreement ${brief(disagreement[i])}, rank ${number.format(bySuspicion.rank[i] + 1)}; ambiguity ${brief(ambiguity[i])}, rank ${number.format(byAmbiguity.rank[i] + 1)}`;
   notes.replaceChildren(...findingNotes(i));
   drawActions(i, same);
+}
+
+function zoom(i) {
+  byId('zoom').replaceChildren(thumbnail(i), el('p', { class: 'hint', text: idOf(i) }));
+  byId('zoom').showModal();
+}
+byId('zoom').addEventListener('click', () => byId('zoom').close());
+
+// The examples most like this one: those with its label, and those with the suggested one.
+function neighbours(i, near, same) {
+  const group = (label, some, kind) => (some.length ? [el('div', { class: `near ${kind}` }, el('h3', {}, 'Most similar “', ...breakable(classes[label]), '”'),
+    el('div', { class: 'near-items' }, ...some.map((other) => el('button', { type: 'button', class: 'neighbour', title: idOf(other), onclick: () => showExample(other) }, content(other)))))] : []);
+  return [...group(given[i], near.given, 'given'), ...(same ? [] : group(suggested[i], near.suggested, 'suggested'))];
+}
+
+// A table row beside the rows most like it; what is unusual for its label comes first.
+function comparison(i, near, same) {
+  const others = [...near.given, ...(same ? [] : near.suggested)];
+  const head = (label, some, kind) => (some.length ? [el('th', { colspan: some.length, scope: 'colgroup', class: kind }, 'Most similar “', ...breakable(classes[label]), '”')] : []);
+  const cells = (k) => [i, ...others].map((other) => el('td', other === i && unusual(i, k) ? { class: 'unusual', title: usualWords(i, k) } : {}, worded(rowOf(other)?.[k])));
+  const marked = columnsOf(i).filter((k) => unusual(i, k));
+  return el('div', { class: 'compare', tabindex: '0' }, el('table', {},
+    el('thead', {}, el('tr', {}, el('td'), el('th', { scope: 'col', text: 'This row' }), ...head(given[i], near.given, 'given'), ...(same ? [] : head(suggested[i], near.suggested, 'suggested')))),
+    el('tbody', {}, ...columnsOf(i).map((k) => el('tr', {}, el('th', { scope: 'row', text: texts.keys[k], title: texts.keys[k] }), ...cells(k))))),
+  marked.length ? el('p', { class: 'hint' }, el('span', { class: 'unusual', text: 'Marked' }), `: unusual for “${classes[given[i]]}”`) : null);
 }
 
 const MOST_COPIES = 8;
@@ -255,8 +291,8 @@ function drawActions(i, same) {
   const decision = decisions.get(i);
   const relabelled = typeof decision === 'number';
   const other = relabelled && decision !== suggested[i];
-  actions.keep.label.textContent = `Keep “${classes[given[i]]}”`;
-  actions.relabel.label.textContent = `Relabel as “${classes[suggested[i]]}”`;
+  actions.keep.label.replaceChildren('Keep “', ...breakable(classes[given[i]]), '”');
+  actions.relabel.label.replaceChildren('Relabel as “', ...breakable(classes[suggested[i]]), '”');
   actions.relabel.node.hidden = same;
   actions.ambiguous.label.textContent = 'Ambiguous';
   actions.skip.label.textContent = 'Skip';
@@ -306,3 +342,45 @@ chooserInput.addEventListener('keydown', (event) => {
   if (step) drawOptions();
   else if (options.length) takeOption(options[option]);
 });
+
+// ---- Many at once: the undecided of the list, of one pair of labels or of all, from a probability on ----
+
+const bulk = byId('bulk');
+const bulkPair = byId('bulk-pair');
+const bulkShare = byId('bulk-share');
+
+function openBulk() {
+  const times = new Map();
+  for (const i of bulkExamples(-1, 0)) times.set(pairOf(i), (times.get(pairOf(i)) ?? 0) + 1);
+  const pairs = [...times].sort((a, b) => b[1] - a[1]).slice(0, MOST_OPTIONS);
+  const words = (pair) => `${classes[Math.floor(pair / classes.length)]} → ${classes[pair % classes.length]}`;
+  fill('bulk-pair', [[-1, 'Any'], ...pairs.map(([pair, some]) => [pair, `${words(pair)} (${number.format(some)})`])]);
+  bulkShare.value = 90;
+  while (!bulkChosen().length && Number(bulkShare.value) > 0) bulkShare.value -= 10;
+  drawBulk();
+  bulk.showModal();
+}
+
+const pairOf = (i) => given[i] * classes.length + suggested[i];
+const bulkExamples = (pair, least) => Array.from(list.items).filter((i) => given[i] !== suggested[i] && !decisions.has(i)
+  && (pair < 0 || pairOf(i) === pair) && suggestedProbability(i) >= least);
+const bulkChosen = () => bulkExamples(Number(bulkPair.value), Number(bulkShare.value) / 100);
+
+function drawBulk() {
+  const some = bulkChosen().length;
+  byId('bulk-least').textContent = `${bulkShare.value}\u00a0%`;
+  byId('bulk-run').textContent = `Relabel ${number.format(some)}`;
+  byId('bulk-run').disabled = some === 0;
+}
+
+function runBulk() {
+  const some = bulkChosen();
+  decide(some.map((i) => [i, suggested[i]]));
+  bulk.close();
+  change(() => {});
+  notice(`Relabelled ${number.format(some.length)} as suggested. Undo takes all of them back.`);
+}
+
+byId('bulk-button').addEventListener('click', openBulk);
+byId('bulk-run').addEventListener('click', runBulk);
+for (const control of [bulkPair, bulkShare]) control.addEventListener('input', drawBulk);
