@@ -159,7 +159,18 @@ def test_page_holds_what_was_found_and_only_that(made_up: Make) -> None:
         "outliers": {"index": [7], "score": [1.5]},
         "rare": [2],
         "leaks": {"index": [11], "id": ["test-3"], "label": ["cat"]},
+        "problems": [],
     }
+
+
+def test_three_likeliest_classes_come_with_their_probabilities(made_up: Make) -> None:
+    assert payload_of(render(made_up()))["likeliest"] is None
+    shares = np.tile([0.1, 0.5, 0.05, 0.35], (300, 1))
+    likeliest = payload_of(render(made_up(probabilities=shares)))["likeliest"]
+    classes = np.frombuffer(base64.b64decode(likeliest["classes"]["data"]), np.uint8)
+    assert classes.reshape(300, 3)[7].tolist() == [1, 3, 0]
+    packed = np.frombuffer(base64.b64decode(likeliest["shares"]["data"]), np.uint16)
+    np.testing.assert_allclose(packed.reshape(300, 3)[7] / 65535, [0.5, 0.35, 0.1], atol=1e-5)
 
 
 def test_table_rows_share_their_keys(made_up: Make) -> None:
@@ -213,7 +224,7 @@ def test_columns_the_page_could_not_show_are_refused(
 def test_texts_and_thumbnails_that_are_not_of_these_examples_are_refused(made_up: Make) -> None:
     with pytest.raises(InputError, match="texts: has 1 entries"):
         render(made_up(), texts=["one"])
-    tiles = Thumbnails(np.array([300]), 8, 1, 1, "image/png", (b"",))
+    tiles = Thumbnails(np.array([300]), 8, 1, 1, "image/png", (b"",), np.array([[8, 8]]))
     with pytest.raises(InputError, match="positions below 300"):
         render(made_up(), thumbnails=tiles)
 

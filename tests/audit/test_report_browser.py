@@ -15,6 +15,7 @@ from bayesmooth.audit.decisions import clean, read_decisions
 from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.report import render
 from bayesmooth.audit.scores import MISLABELLED, QUADRANTS
+from bayesmooth.audit.similar import Similar
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import make_thumbnails
 
@@ -44,13 +45,24 @@ class Reader:
     def open(self, name: str, **changes: Any) -> None:
         path = self.folder / f"{name}.html"
         shown = {
-            key: changes.pop(key) for key in ("title", "texts", "thumbnails") if key in changes
+            key: changes.pop(key)
+            for key in ("title", "texts", "thumbnails", "small")
+            if key in changes
         }
         path.write_text(render(self.make(**changes), **shown), "utf-8")
         self.driver.get(path.as_uri())
 
     def phone(self) -> None:
-        metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+        self.screen(390, 844, deviceScaleFactor=2, mobile=True)
+
+    def screen(self, width: int, height: int, **more: Any) -> None:
+        metrics = {
+            "width": width,
+            "height": height,
+            "deviceScaleFactor": 1,
+            "mobile": False,
+            **more,
+        }
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def show(self, what: str) -> None:
@@ -169,6 +181,131 @@ def test_worst_ten_are_in_sight_before_any_click(reader: Reader, content: str) -
     assert reader.js(listed)[:10] == expected
 
 
+LONG_NAMES = (
+    "balance_not_updated_after_bank_transfer",
+    "card_payment_wrong_exchange_rate",
+    "cat",
+    "beneficiary_not_allowed",
+)
+
+
+@pytest.mark.parametrize("content", ["pictures", "texts", "rows"])
+def test_evidence_and_buttons_are_in_sight_on_a_laptop(reader: Reader, content: str) -> None:
+    """At 1400 × 750: the example, its nearest with either label, three classes, five buttons; and no jargon."""
+    photos = np.random.default_rng(0).integers(0, 255, (300, 30, 40), dtype=np.uint8)
+    near = similar_to_the_next(reader.make())
+    shown = {
+        "pictures": {
+            "thumbnails": make_thumbnails(photos, wrong_examples(reader.make())),
+            "small": make_thumbnails(photos, near.given[0], 16),
+        },
+        "texts": {"texts": [f"text {i} which goes on for a while " * 6 for i in range(300)]},
+        "rows": {"texts": [{f"column_{k}": i * k for k in range(20)} for i in range(300)]},
+    }[content]
+    reader.screen(1400, 750)
+    shares = np.tile([0.1, 0.5, 0.05, 0.35], (300, 1))
+    reader.open(
+        f"laptop-{content}", similar=near, class_names=LONG_NAMES, probabilities=shares, **shown
+    )
+    assert reader.seen("#detail .action") == 5
+    assert reader.seen("#detail .bar") == 3
+    assert reader.seen(".compare thead th" if content == "rows" else ".neighbour") == (
+        3 if content == "rows" else 6
+    )
+    assert not any(word in reader.find("body").text for word in ("Disagreement 0", "rank "))
+    assert reader.js("return document.documentElement.scrollWidth") <= 1400
+    first = wrong_examples(reader.make())[0]
+    if content == "texts":
+        assert reader.text(".near.given .neighbour").startswith(f"text {near.given[0][0]} ")
+        reader.click(".near.given .neighbour")
+        assert f"id {near.given[0][0]}" in reader.text(".where")
+    if content == "rows":
+        cells = "return [...document.querySelectorAll('.compare tbody tr')].pop().textContent"
+        beside = [19 * int(i) for i in (first, *near.given[0], *near.suggested[0])]
+        assert reader.js(cells) == "column_19" + "".join(map(str, beside))
+
+
+def similar_to_the_next(data: Audit) -> Similar:
+    """Neighbours that are easy to name: positions 8, 9 and 10 have the label, 11, 12 and 13 the suggested one."""
+    index = wrong_examples(data)
+    return Similar(
+        index, np.tile([8, 9, 10], (len(index), 1)), np.tile([11, 12, 13], (len(index), 1))
+    )
+
+
+def test_unusual_values_for_the_class_are_marked_and_come_first(reader: Reader) -> None:
+    rows: list[dict[str, Any]] = [
+        {"plain": 1, "size": 10 + i % 7, "city": "Lima" if i % 8 else "Rome"} for i in range(300)
+    ]
+    first = int(wrong_examples(reader.make())[0])
+    rows[first] |= {"size": 99, "city": "Oslo"}
+    reader.open("unusual", texts=rows)
+    marked = "return [...document.querySelectorAll('.compare td.unusual')].map((cell) => cell.textContent)"
+    assert reader.js(marked) == ["99", "Oslo"]
+    name = reader.make().class_names[reader.make().given[first]]
+    assert reader.find(".compare td.unusual").get_attribute("title") == (
+        f"Usual for “{name}”: 10 to 21"
+    )
+    assert reader.text(".compare tbody th") == "size"
+
+
+def test_picture_is_enlarged_by_a_click_with_its_proportions(reader: Reader) -> None:
+    wide = np.random.default_rng(0).integers(0, 255, (300, 24, 48), dtype=np.uint8)
+    reader.open("zoom", thumbnails=make_thumbnails(wide, range(300)))
+    before = reader.find(".stage canvas").size
+    assert before["width"] > 1.9 * before["height"]
+    reader.click(".stage .zoom")
+    assert reader.find("#zoom canvas").size["width"] > 1.5 * before["width"]
+    reader.find("#zoom canvas").click()
+    assert not reader.find("#zoom").is_displayed()
+
+
+def test_many_are_accepted_at_once_and_taken_back_at_once(reader: Reader) -> None:
+    data = reader.make()
+    reader.open("bulk")
+    reader.press("k")
+    reader.click("#bulk-button")
+    pair = (data.given == 1) & (data.suggested == 2)
+    kept = np.arange(300) == wrong_examples(data)[0]
+    chosen = pair & ~kept & (data.suggested_probability >= 0.8)
+    share = "arguments[0].value = 80; arguments[0].dispatchEvent(new Event('input'))"
+    reader.js("document.querySelector('#bulk-pair').value = 1 * 4 + 2")
+    reader.js(share, reader.find("#bulk-share"))
+    reader.find("#bulk-run").click()
+    decided = read_decisions(reader.download())
+    assert {row.id for row in decided if row.decision == "relabel"} == set(
+        map(str, np.flatnonzero(chosen))
+    )
+    assert len(decided) == chosen.sum() + 1 > 2
+    reader.driver.refresh()
+    reader.press("u")
+    assert reader.text("#progress-text") == "1 of 30 reviewed"
+    assert reader.text("#hits") == ""  # what was accepted in bulk was not looked at
+
+
+def test_hit_rate_and_estimate_follow_the_decisions(reader: Reader) -> None:
+    reader.open("hits")
+    reader.press(*"rrrrk")
+    assert reader.text("#hits") == "Of the last 5 you looked at, 4 were wrong."
+    reader.press(*"r" * 15)
+    assert reader.text("#hits").startswith("Of the last 20 you looked at, 19 were wrong. Of all 30")
+    reader.press(*"k" * 10)
+    assert "10 were wrong" in reader.text("#hits")
+    assert reader.text("#hits").endswith("probably 19 to 19 are wrong.")  # all were looked at
+    reader.open("hopeless")
+    reader.press(*"k" * 20)
+    assert reader.text("#hits").endswith("Looking further hardly pays.")
+
+
+def test_problems_of_the_data_are_listed(reader: Reader) -> None:
+    found = Findings(rare_class=np.zeros(300, bool))
+    problem = {"kind": "empty", "text": "2 texts are empty", "count": 2, "ids": ["4", "7"]}
+    object.__setattr__(found, "problems", (problem,))
+    reader.open("problems", findings=found)
+    assert reader.text("#problems summary") == "The data has 1 problem beside its labels"
+    assert reader.text("#problems p") == "2 texts are empty 4, 7"
+
+
 def test_chips_and_selects_and_search_filter_the_list(reader: Reader) -> None:
     data = reader.make(ids=tuple(f"image-{i:03d}" for i in range(300)))
     reader.open("filters", ids=data.ids)
@@ -184,6 +321,7 @@ def test_chips_and_selects_and_search_filter_the_list(reader: Reader) -> None:
     assert reader.text("#count") == f"{flagged} of 300 examples: {name}"
     reader.show("all")
     assert reader.text("#count") == "All 300 examples"
+    reader.press("/")
     reader.find("#search").send_keys("image-12")
     reader.until(lambda: reader.text("#count").startswith("10 of 300"))
     reader.find("#search").send_keys("zzz")
@@ -330,6 +468,7 @@ def test_arrows_move_and_the_keys_sleep_while_one_types(reader: Reader) -> None:
     assert (
         reader.js("return document.querySelector('[aria-selected=true]').dataset.position") == "299"
     )
+    reader.press("/")
     reader.find("#search").send_keys("kkrr")
     assert reader.js("return document.querySelector('#save').disabled")
 
@@ -339,6 +478,10 @@ def test_decisions_outlive_a_reload_and_stay_with_their_audit(reader: Reader) ->
     reader.press("r", "a")
     reader.driver.refresh()
     assert reader.text("#progress-text") == "2 of 30 reviewed"
+    assert reader.text(".where b") == "3"  # the first that is undecided
+    reader.press("u")
+    assert reader.text("#progress-text") == "1 of 30 reviewed"
+    assert reader.text(".where b") == "2"
     reader.open("another", count=299)
     assert reader.text("#progress-text") == "0 of 30 reviewed"
 

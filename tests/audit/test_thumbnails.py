@@ -113,7 +113,7 @@ def test_pictures_named_by_their_paths_are_drawn_in_the_report(
         images=np.array([f"{i}.png" for i in range(40)]),
     )
     audit = made_up(40, examples=open_source(tmp_path / "pets.npz").examples)
-    drawn = outputs.report_thumbnails(audit, 10)
+    drawn, _ = outputs.report_thumbnails(audit, 10)
     assert drawn is not None
     assert drawn.index.tolist() == top(audit.disagreement, 10).tolist()
     for place, example in enumerate(drawn.index):
@@ -132,7 +132,7 @@ def test_findings_have_pictures_too(made_up: Callable[..., Audit]) -> None:
     images = torch.from_numpy(flat_images(40))[:, None]
     data = Examples(torch.zeros(40, 1), torch.arange(40) % 4, tuple("abcd"), pictures=images)
     audit = made_up(40, examples=data, findings=found)
-    drawn = outputs.report_thumbnails(audit, 10)
+    drawn, _ = outputs.report_thumbnails(audit, 10)
     assert drawn is not None
     assert drawn.index.tolist() == [*top(audit.disagreement, 10), 38, 39]
 
@@ -146,3 +146,14 @@ def test_impossible_input_is_refused() -> None:
 
 def test_top_orders_by_score_and_keeps_ties_in_order() -> None:
     assert top(np.array([1.0, 3.0, 3.0, 2.0]), 3).tolist() == [1, 2, 3]
+
+
+def test_budget_ends_the_sheets_and_the_index_says_where() -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (900, 100, 100), dtype=np.uint8)
+    everything = make_thumbnails(noise, range(900), budget=10**9)
+    assert len(everything.index) == 900
+    part = make_thumbnails(noise, range(900), budget=everything.nbytes // 2)
+    assert part.nbytes <= everything.nbytes // 2
+    assert part.sheets == everything.sheets[: len(part.sheets)]
+    assert len(part.index) == part.per_sheet * len(part.sheets)
+    assert len(make_thumbnails(noise, range(900), budget=1).sheets) == 1

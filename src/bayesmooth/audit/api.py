@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bayesmooth.audit.scores import (
     warn_if_mostly_contradicted,
 )
 from bayesmooth.audit.settings import Encoder, Settings
+from bayesmooth.audit.similar import SHOWN, find_similar
 from bayesmooth.audit.sources import open_other_split, open_source
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Examples
@@ -113,7 +114,11 @@ def audit(
         if few
         else (f"beyond {MOST_ROWS:,} examples only rare classes are looked for: {TOO_MANY}",)
     )
-    return build_table(predictions, names, subject.examples, score, seconds, found, notes)
+    made = build_table(predictions, names, subject.examples, score, seconds, found, notes)
+    if rows is None:
+        return made
+    worst = made.order[:SHOWN]
+    return replace(made, similar=find_similar(rows, made.given, made.suggested, worst))
 
 
 def build_table(

@@ -21,6 +21,7 @@ from bayesmooth.data.reading import map_npy, read_npy
 from bayesmooth.data.tabular import (
     CLEAN,
     PICTURES,
+    SHEET_ROW,
     SHOWN,
     embeddings,
     encode,
@@ -42,6 +43,8 @@ ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", ".parquet", ".pq")
 PIECE = 8192  # rows of a Parquet file that are copied at once
 # Columns of labels where none is named: the first that is there counts.
 LABELS = ("label", "labels", "target", "class", "y")
+SPREADSHEETS = (".csv", ".tsv")
+MOST_NUMBERS = 60  # columns of numbers that are shown
 LONG = 20  # characters on average: texts that are more than names
 RUN, HUGGING_FACE = "recipe.toml", ("dataset_dict.json", "dataset_info.json")
 
@@ -100,11 +103,12 @@ def _open_folder(path: Path, settings: Settings) -> Examples:
     if tables:
         return _open_parquets(path, tables, settings)
     pictures = find_pictures(path.absolute(), "train", SHOWN)
-    shown = replace(pictures, inputs=torch.empty(len(pictures), 0), pictures=pictures.inputs)
+    # An id is the path below the folder; the rest of it is nobody else's business.
+    shown = replace(
+        pictures, inputs=torch.empty(len(pictures), 0), pictures=pictures.inputs, meta={}
+    )
     if (path / "test").is_dir() and (path / "train").is_dir():
-        note = (
-            f"these are the pictures in {path / 'train'}; {path / 'test'} can be audited by itself"
-        )
+        note = "these are the pictures in train; test can be audited by itself"
         shown = replace(shown, notes=(note,))
     return replace(shown, name=path.name)
 
@@ -249,7 +253,8 @@ def _from_frame(
     names = settings.class_names or class_names
     for column in filter(None, (settings.text, settings.image)):
         if column not in frame:
-            raise InputError(f"{where}: no column {column!r}; name another")
+            present = ", ".join(map(str, frame.columns))[:200]
+            raise InputError(f"{where}: no column {column!r}, only {present}; name another")
     kept = without_missing(frame, label, names, numbered=class_names is not None)
     notes = []
     if len(kept) < len(frame):
@@ -281,10 +286,25 @@ def _from_frame(
                 columns=learned.names,
             )
             notes.extend(_unread(known, learned.names, (*PICTURES, "id", key)))
+            known = replace(known, meta=_all_columns(kept, known, (*taken, *PICTURES, "id")))
         elif pictures is None:
             known, column = _longest_text(known, where)
             notes.append(f"learned from the texts in column {column!r}")
+    if Path(where).suffix.lower() in SPREADSHEETS:
+        rows = [str(number + 2) for number in kept.index]  # the first is the header
+        known = replace(known, meta={SHEET_ROW: rows} | known.meta)
     return replace(known, notes=tuple(notes))
+
+
+def _all_columns(frame: Any, examples: Examples, taken: Sequence[str | None]) -> dict[str, Any]:
+    """Texts and numbers of a table, to show beside its labels; numbers only if someone could read so many."""
+    numbers = [column for column in frame.select_dtypes("number") if column not in taken]
+    shown = {*examples.meta, *map(str, numbers if len(numbers) <= MOST_NUMBERS else ())}
+    return {
+        str(column): texts_of(frame[column])
+        for column in frame
+        if str(column) in shown and column not in taken
+    }
 
 
 def _unread(examples: Examples, names: Sequence[str], taken: Sequence[str | None]) -> list[str]:

@@ -16,6 +16,7 @@ from bayesmooth.audit.report import render
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import BUDGET, SIZE, SMALL, Thumbnails, make_thumbnails, top
 from bayesmooth.data.pictures import ImageFiles, as_rgb
+from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.optional import require
 
@@ -98,7 +99,8 @@ class _OneByOne:
 
 def report_texts(audit: Audit) -> list[Any] | None:
     """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
-    meta = audit.examples.meta if audit.examples is not None else {}
+    meta = {} if audit.examples is None else {**audit.examples.meta}
+    meta.pop(SHEET_ROW, None)
     if not meta:
         return None
     rows: list[Any] = meta["text"] if set(meta) == {"text"} else _records(meta)
@@ -115,9 +117,7 @@ def _records(meta: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
 
 
-def report_thumbnails(
-    audit: Audit, count: int
-) -> tuple[Thumbnails | None, Thumbnails | None]:
+def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thumbnails | None]:
     """Pictures of the worst labels and of what was found, and small ones of the examples shown beside them.
 
     None where the data has no pictures, or Pillow is not there to make them.
@@ -143,7 +143,7 @@ def _beside(audit: Audit, shown: NDArray[np.int64]) -> NDArray[np.int64]:
     """The examples that stand beside those that are shown, and are not among them."""
     if audit.similar is None:
         return np.zeros(0, np.int64)
-    rows = np.isin(audit.similar.index, shown)
+    rows = np.isin(audit.similar.examples, shown)
     near = np.concatenate([audit.similar.given[rows], audit.similar.suggested[rows]], axis=1)
     wanted = list(dict.fromkeys(near[near >= 0].tolist()))
     taken = set(shown.tolist())

@@ -1,4 +1,4 @@
-"""What a label is judged by: the nearest examples that carry it, those that carry the suggested one, and usual values."""
+"""What a label is judged by: the nearest examples with it and with the suggested one, and what is usual for it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,10 +21,10 @@ FEWEST = 8  # values of a class from which is said what is usual
 
 
 class Similar(NamedTuple):
-    """Positions (M, 3) of the nearest examples that carry the given label and the suggested one; −1 where none is left."""
+    """Of M examples the three nearest that carry the given label and the suggested one: positions, −1 where none is."""
 
-    index: Array
-    """The M examples that they belong to."""
+    examples: Array
+    """Positions of the M examples."""
     given: Array
     suggested: Array
 
@@ -66,7 +66,7 @@ def find_usual(
 ) -> list[list[Usual]]:
     """One list per class, with what is usual there in each column.
 
-    Numbers: Q₁ − 1.5 (Q₃ − Q₁) … Q₃ + 1.5 (Q₃ − Q₁), within what occurs. Categories: those of at least 2 % of the class.
+    Numbers: Q₁ − 1.5 (Q₃ − Q₁) … Q₃ + 1.5 (Q₃ − Q₁), within what occurs. Categories: those of at least 2 % of a class.
 
     >>> find_usual({"age": list(range(40))}, np.zeros(40, int), 1)
     [[(0.0, 39.0)]]

@@ -15,6 +15,7 @@ from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.data import Examples
+from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
 
@@ -152,7 +153,10 @@ class Audit:
             if column is not None:
                 named = np.array(words[name], object)[column] if name in words else column
                 table[name] = named.tolist()
-        return table if self.findings is None else table | self.findings.columns(self.ids)
+        if self.findings is not None:
+            table |= self.findings.columns(self.ids)
+        meta = {} if self.examples is None else self.examples.meta
+        return table | {name: meta[name] for name in (SHEET_ROW, "text") if name in meta}
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The table as CSV, in the order of the data; also written to `path` if one is given."""

@@ -4,6 +4,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryFile
+from textwrap import shorten
 from typing import Any
 
 from bayesmooth.audit.api import audit as make_audit
@@ -162,4 +163,7 @@ def _print(made: Audit, count: int) -> None:
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:
         change = f"{row['given']} → {row['suggested']}"
-        print(f"  {row['rank']:>4}  {row['id']:{width}}  {change}  {row['disagreement']:+.3f}")
+        sheet = f"row {row['row']:<6}" if "row" in row else ""
+        text = shorten(row.get("text", ""), 60, placeholder=" …")
+        line = f"  {row['rank']:>4}  {row['id']:{width}}  {sheet}{change}  {row['disagreement']:+.3f}  {text}"
+        print(line.rstrip())

@@ -22,6 +22,7 @@ CLEAN = "clean_label"  # the column of the true labels, where no other is named
 PICTURES = ("path", "image")  # columns of pictures
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None", "<NA>")
 CATEGORIES = 50  # of a column at most, and each must occur four times on average
+SHEET_ROW = "row"  # in `meta`: the row of a spreadsheet that an example stands in
 SHOWN = 96  # pixels of the pictures that are only shown
 
 

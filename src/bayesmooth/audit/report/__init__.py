@@ -17,6 +17,7 @@ from bayesmooth.audit.scores import QUADRANTS
 from bayesmooth.audit.similar import Similar, Usual, find_usual
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails
+from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 
 LIKELIEST = 3  # classes that are shown with their probabilities
@@ -103,6 +104,7 @@ def _payload(
         "count": len(audit),
         "classes": list(audit.class_names),
         "ids": None if positions else list(audit.ids),
+        "rows": None if audit.examples is None else audit.examples.meta.get(SHEET_ROW),
         "columns": columns,
         "thresholds": [float(audit.ambiguity_threshold), float(audit.disagreement_threshold)],
         "texts": None if texts is None else _texts(texts),

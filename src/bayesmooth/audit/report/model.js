@@ -42,7 +42,7 @@ function likeliest(i) {
 }
 
 // The nearest examples that carry the given label, and those that carry the suggested one.
-const similar = new Map((audit.similar?.index ?? []).map((example, k) => [example,
+const similar = new Map((audit.similar?.examples ?? []).map((example, k) => [example,
   { given: audit.similar.given[k].filter((i) => i >= 0), suggested: audit.similar.suggested[k].filter((i) => i >= 0) }]));
 
 // order[r] is the example of rank r, rank[i] the rank of example i: the most suspicious first.

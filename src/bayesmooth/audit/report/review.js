@@ -113,7 +113,7 @@ function measureNames(width) {
 function measureList() {
   const gallery = list.view === 'gallery';
   const width = inner.clientWidth;
-  const smallest = pictured ? (narrow.matches && longestName <= 4 ? 76 : 104) : 200;
+  const smallest = pictured ? (narrow.matches && longestName <= 4 ? 76 : 104) : 180;
   list.columns = gallery ? Math.max(1, Math.floor((width + GAP) / (smallest + GAP))) : 1;
   list.cardWidth = (width - GAP * (list.columns - 1)) / list.columns;
   list.rowHeight = gallery ? (pictured ? Math.ceil(list.cardWidth) - 4 : TEXT_HEIGHT) + namesHeight(list.cardWidth) + 31 + GAP : 44;
@@ -231,7 +231,7 @@ function drawDetail() {
   const same = given[i] === suggested[i];
   const rows = Array.isArray(rowOf(i)) && !tileOf.has(i);
   detail.className = `detail ${rows ? 'rows' : hasContent ? '' : 'bare'}`;
-  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)}`, el('span', { class: 'id', text: `id ${idOf(i)}`, title: idOf(i) }));
+  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)}`, el('span', { class: 'id', text: audit.rows ? `row ${audit.rows[i]}, id ${idOf(i)}` : `id ${idOf(i)}`, title: idOf(i) }));
   stage.hidden = !hasContent || rows;
   if (!rows) stage.replaceChildren(tileOf.has(i) ? el('button', { type: 'button', class: 'zoom', 'aria-label': 'Enlarge the picture', onclick: () => zoom(i) }, content(i)) : content(i),
     tileOf.has(i) && plainText(i) ? el('p', { class: 'text', text: plainText(i) }) : '');
