@@ -183,3 +183,11 @@ def test_a_correction_uses_the_matrix_that_the_noise_was_drawn_from(tiny, loop):
 def test_a_bad_option_is_named_with_its_section(tiny, loop):
     with pytest.raises(InputError, match=r"\[optimizer\] sam: rho=-1.0: must be ≥ 0"):
         loop(tiny(optimizer={"name": "sam", "rho": -1, "lr": 0.1}))
+
+
+def test_mixup_changes_the_steps_and_no_hash_of_other_recipes(tiny, loop):
+    plain, mixed = tiny(), tiny(data={"mixup": 0.4})
+    assert "mixup" not in plain.to_dict()["data"]
+    assert far_apart(weights_after(loop(plain), 3), weights_after(loop(mixed), 3)) > 1e-4
+    again = weights_after(loop(mixed), 3)
+    assert far_apart(weights_after(loop(mixed), 3), again) == 0

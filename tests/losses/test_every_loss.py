@@ -241,3 +241,17 @@ def test_a_loss_built_for_other_classes_refuses(cases, method):
     case = next(case for case in cases if case.method == method)
     with pytest.raises(InputError, match=r"logits of 5 classes: \w+ was built for 4; build it"):
         case.make(4)(torch.zeros(2, 5), torch.tensor([0, 1]))
+
+
+def test_mixed_inputs_have_both_labels_in_their_shares(case):
+    if case.method == "alasca":
+        pytest.skip("its heads see one batch of features, and use them up")
+    z, y = batch(4)
+    partner = torch.tensor([3, 1, 5, 0, 2, 4])
+    mixed, apart = case.make(4, reduction="none"), case.make(4, reduction="none")
+    loss = mixed(z, y, partner=partner, share=0.7, **case.prepare(mixed, z))
+    extra = case.prepare(apart, z)
+    own = apart(z, y, **extra)
+    if "index" in extra:
+        extra["index"] = extra["index"][partner]
+    torch.testing.assert_close(loss, 0.7 * own + 0.3 * apart(z, y[partner], **extra))

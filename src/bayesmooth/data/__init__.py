@@ -1,6 +1,6 @@
 """Examples in memory and on disk, their corruption, and batches of them."""
 
-from bayesmooth.data.batches import AUGMENTATIONS, Augment, batches, count_batches, split
+from bayesmooth.data.batches import AUGMENTATIONS, Augment, batches, count_batches, mixup, split
 from bayesmooth.data.catalog import DATASETS, check, describe, load
 from bayesmooth.data.corrupt import Corruption, corrupt, label_hash
 from bayesmooth.data.examples import Examples
@@ -20,5 +20,6 @@ __all__ = [
     "describe",
     "label_hash",
     "load",
+    "mixup",
     "split",
 ]

@@ -12,7 +12,7 @@ from torch import Tensor
 from bayesmooth.data.examples import Examples
 from bayesmooth.errors import InputError
 
-ORDER, AUGMENT, SPLIT = range(3)  # one stream of random numbers each
+ORDER, AUGMENT, SPLIT, MIX = range(4)  # one stream of random numbers each
 
 
 def generator(seed: int, *stream: int) -> torch.Generator:
@@ -120,6 +120,25 @@ def batches(
             draw = augment.draw(len(whole), generator(seed, AUGMENT, epoch, number))
             inputs = augment.apply(inputs, draw.tensor_split(world_size)[rank])
         yield index, examples.as_float(inputs), examples.labels[index]
+
+
+def mixup(inputs: Tensor, alpha: float, seed: int, *stream: int) -> tuple[Tensor, Tensor, float]:
+    """(share·x + (1 − share)·x[partner], partner, share): a batch mixed with its own rows in another order.
+
+    One share ~ Beta(α, α) per batch, at least a half, so that a row is mostly itself. Losses take `partner` and
+    `share`, and then have both labels in these shares.
+
+    References: Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018.
+
+    >>> mixed, partner, share = mixup(torch.eye(3), 1.0, seed=0)
+    >>> bool((mixed == share * torch.eye(3) + (1 - share) * torch.eye(3)[partner]).all()), 0.5 <= share <= 1
+    (True, True)
+    """
+    draw = np.random.default_rng([seed, MIX, *stream])
+    share = float(draw.beta(alpha, alpha))
+    share = max(share, 1 - share)
+    partner = torch.from_numpy(draw.permutation(len(inputs))).to(inputs.device)
+    return share * inputs + (1 - share) * inputs[partner], partner, share
 
 
 def split(examples: Examples, valid_fraction: float, seed: int) -> tuple[Examples, Examples]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bayesmooth.data import AUGMENTATIONS, batches, count_batches
+from bayesmooth.data import AUGMENTATIONS, batches, count_batches, mixup
 from bayesmooth.errors import InputError
 from bayesmooth.lab.build import check_past, make, make_model, name_section
 from bayesmooth.lab.distributed import ALONE, Team
@@ -237,7 +237,11 @@ class Loop:
         pieces = [tensor.tensor_split(settings.accumulate) for tensor in batch]
         for index, inputs, labels in zip(*pieces, strict=True):
             if len(index):
-                extras = {"index": index, "epoch": epoch, "past": self._ask_past(inputs)}
+                extras: dict[str, Any] = {"index": index, "epoch": epoch}
+                if (alpha := self.recipe.data.mixup) is not None:
+                    draw = (settings.seed, self.epoch, self.batch)
+                    inputs, extras["partner"], extras["share"] = mixup(inputs, alpha, *draw)
+                extras["past"] = self._ask_past(inputs)
                 yield (index, inputs, labels), len(index) / whole, extras
 
     def _ask_past(self, inputs: Tensor) -> Tensor | None:

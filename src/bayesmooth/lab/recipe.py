@@ -59,6 +59,7 @@ class DataSection(Choice):
     validation: float = setting(0.0, low=0, below=1)  # share held back with its noisy labels
     seed: int = setting(0, low=0)  # draws those two
     augment: str = setting("none", among=AUGMENTATIONS)
+    mixup: float | None = setting(None, low=1e-3)  # α of its Beta distribution; left out: none
 
 
 @dataclass(frozen=True)

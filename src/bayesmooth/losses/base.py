@@ -22,6 +22,7 @@ class Loss(nn.Module):
     A method implements `per_example`. It takes what it needs from `extra` and ignores the rest; `needs` names what the
     training loop must pass: "index" (B,) positions in the training set, "past" (B, K) probabilities of the past self,
     "epoch" as a float. A constructor that depends on the data takes `num_classes` and `num_examples`.
+    With `partner` and `share` the inputs were mixed (mixup): the loss is that of the row's label and of its partner's.
     Whatever must survive a restart is a buffer or a parameter; parameters are trained beside the model's.
     """
 
@@ -31,12 +32,29 @@ class Loss(nn.Module):
         super().__init__()
         self.reduction = one_of("reduction", reduction, REDUCTIONS)
 
-    def forward(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
-        """The loss of a batch: a scalar, or (B,) with reduction="none"."""
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        partner: Tensor | None = None,
+        share: float = 1.0,
+        **extra: Any,
+    ) -> Tensor:
+        """The loss of a batch: a scalar, or (B,) with reduction="none".
+
+        Of inputs share·x + (1 − share)·x[partner] it is share·L(z, y) + (1 − share)·L(z, y[partner]).
+        """
         check_batch(logits, labels)
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
-        return REDUCTIONS[self.reduction](self.per_example(logits, labels.long(), **extra))
+        values = self.per_example(logits, labels.long(), **extra)
+        if partner is not None:
+            if isinstance(extra.get("index"), Tensor):
+                extra["index"] = extra["index"][partner]
+            other = self.per_example(logits, labels.long()[partner], **extra)
+            values = share * values + (1 - share) * other
+        return REDUCTIONS[self.reduction](values)
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """(B,) losses of checked logits, at least float32, and int64 labels."""

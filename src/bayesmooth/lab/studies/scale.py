@@ -109,7 +109,8 @@ def _small_task(data: Section, examples: int, hess_init: float) -> Task:
     )
 
 
-FEATURE_EPOCHS, FEATURE_WARMUP = 40, 0.05
+# Under κ = .4 SGD and LS with α = .5 know 100 and 99.9 % of the wrong labels after 20 epochs.
+FEATURE_EPOCHS, FEATURE_WARMUP = 20, 0.05
 
 
 def _feature_task(name: str) -> Task:
