@@ -84,3 +84,21 @@ def test_without_rich_a_terminal_gets_plain_lines(stderr, clock, monkeypatch):
     for _ in progress.track(range(2), description="reading"):
         clock[0] += 30
     assert out.getvalue().startswith("reading 1/2")
+
+
+def test_a_notebook_gets_one_line_that_is_written_over_and_leaves_nothing(
+    stderr, clock, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    out = stderr(io.StringIO())
+    with progress.bar(100, description="embedding") as bar:
+        clock[0] = 10.0
+        bar.update(10)
+        clock[0] = 20.0
+        bar.update(20)
+        bar.line("a line that stays")
+    drawn = [part.rstrip() for part in out.getvalue().split("\r")]
+    assert drawn[1:3] == ["embedding 10/100 · 2 min left", "embedding 20/100 · 80 s left"]
+    assert out.getvalue().count("\n") == 1
+    assert drawn[-1] == "" == drawn[-2]
+    assert "a line that stays" in drawn

@@ -33,3 +33,7 @@ __all__ = [
     "recompute_batchnorm",
     "theory",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,4 +1,4 @@
-"""Progress on stderr: a live bar on a terminal, plain lines when piped, nothing when quiet."""
+"""Progress on stderr: a live bar on a terminal, one line in a notebook, several when piped, nothing when quiet."""
 
 import sys
 import time
@@ -48,6 +48,12 @@ def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False
     elif sys.stderr.isatty() and (rich := _rich()):
         with rich:
             yield _Live(rich, description, total, done)
+    elif "ipykernel" in sys.modules:
+        line = _InPlace(sys.stderr, description, total, done)
+        try:
+            yield line
+        finally:
+            line.end()
     else:
         yield _Plain(sys.stderr, description, total, done)
 
@@ -77,10 +83,34 @@ class _Plain:
             if self.total and done > self.first:
                 rest = (now - self.start) / (done - self.first) * (self.total - done)
                 parts.append(f"{format_duration(rest)} left")
-            self.line(" · ".join(parts))
+            self.draw(" · ".join(parts))
+
+    def draw(self, text: str) -> None:
+        """Show how far the work is."""
+        self.line(text)
 
     def line(self, text: str) -> None:
         print(text, file=self.stream, flush=True)
+
+
+class _InPlace(_Plain):
+    """A line that is written over itself, as a notebook can."""
+
+    every = 0.3
+    shown = 0  # characters, which the next line must cover
+
+    def draw(self, text: str) -> None:
+        print(f"\r{text:<{self.shown}}", end="", file=self.stream, flush=True)
+        self.shown = len(text)
+
+    def line(self, text: str) -> None:
+        self.end()
+        super().line(text)
+
+    def end(self) -> None:
+        """Leave nothing of it."""
+        print(f"\r{'':<{self.shown}}\r", end="", file=self.stream, flush=True)
+        self.shown = 0
 
 
 class _Live:

@@ -117,26 +117,32 @@ def _records(meta: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
 
 
+def find_pictures(audit: Audit) -> _OneByOne | None:
+    """The pictures of the examples by number, where the data has any and Pillow is there to open them."""
+    examples = audit.examples
+    if examples is None or not find_spec("PIL"):
+        return None
+    pictures = examples.pictures
+    if pictures is None and len(examples.input_shape) == 3 and examples.input_shape[0] in (1, 3):
+        pictures = examples.inputs
+    return None if pictures is None else _OneByOne(pictures)
+
+
 def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thumbnails | None]:
     """Pictures of the worst labels and of what was found, and small ones of the examples shown beside them.
 
     None where the data has no pictures, or Pillow is not there to make them.
     """
-    examples = audit.examples
-    if examples is None or count < 1 or not find_spec("PIL"):
-        return None, None
-    pictures = examples.pictures
-    if pictures is None and len(examples.input_shape) == 3 and examples.input_shape[0] in (1, 3):
-        pictures = examples.inputs
-    if pictures is None:
+    pictures = find_pictures(audit)
+    if pictures is None or count < 1:
         return None, None
     found = [] if audit.findings is None else audit.findings.positions()[: count // 2]
     index = list(dict.fromkeys([*top(audit.disagreement, count).tolist(), *found]))
-    large = make_thumbnails(_OneByOne(pictures), index)
+    large = make_thumbnails(pictures, index)
     beside = _beside(audit, large.index)
     if not len(beside):
         return large, None
-    return large, make_thumbnails(_OneByOne(pictures), beside, SMALL, BUDGET // 4)
+    return large, make_thumbnails(pictures, beside, SMALL, BUDGET // 4)
 
 
 def _beside(audit: Audit, shown: NDArray[np.int64]) -> NDArray[np.int64]:

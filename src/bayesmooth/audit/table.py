@@ -18,6 +18,7 @@ from bayesmooth.data import Examples
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
+from bayesmooth.optional import require
 
 Array = NDArray[Any]
 COLUMNS = (
@@ -36,9 +37,21 @@ COLUMNS = (
 """Of the table, in this order; all but the id are attributes of `Audit`, and some are not always known."""
 
 
+KINDS = ("contradicted", *QUADRANTS, "duplicates", "conflicts", "outliers", "rare", "leaks")
+"""What `Audit.select` selects, named as the report's chips are: conflicts are copies with different labels, rare those
+of rare classes, leaks those that the other split holds too."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Audit:
-    """N examples in the order of the data; every column has length N, labels are positions in class_names."""
+    """Which labels of a data set are probably wrong, which examples are ambiguous, and what else is odd about them.
+
+    `save` writes the report to review them in, `top` gives the worst, `to_frame` one row per example, `select` those
+    that one thing is wrong with, `weights` and `soft_labels` what to train on. In a notebook the ten worst show by
+    themselves, `show` the whole report and `plot` the map.
+
+    Every column has one entry per example, in the order of the data; labels are positions in `class_names`.
+    """
 
     class_names: tuple[str, ...]
     ids: tuple[str, ...]
@@ -158,6 +171,45 @@ class Audit:
         meta = {} if self.examples is None else self.examples.meta
         return table | {name: meta[name] for name in (SHEET_ROW, "text") if name in meta}
 
+    def to_frame(self) -> Any:
+        """The table as a pandas frame: one row per example, with names for labels and the columns of the data."""
+        columns = self.columns()
+        meta = {} if self.examples is None else self.examples.meta
+        columns |= {name: column for name, column in meta.items() if name not in columns}
+        return require("pandas", extra="data").DataFrame(columns)
+
+    @property
+    def mislabelled(self) -> Any:
+        """The rows of `to_frame` whose label the prediction surely speaks against, worst first."""
+        return self.select("mislabelled")
+
+    def select(self, kind: str) -> Any:
+        """The rows of `to_frame` of one kind, worst first: one of `KINDS`."""
+        if kind not in KINDS:
+            raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
+        frame = self.to_frame().iloc[self.order]
+        return frame[self._is(kind)[self.order]]
+
+    def _is(self, kind: str) -> Array:
+        """Which examples are of a kind; of what was not looked for there are none."""
+        if kind in QUADRANTS:
+            return np.asarray(self.quadrant == QUADRANTS.index(kind))
+        if kind == "contradicted":
+            return self.contradicted
+        found = self.findings
+        none = np.zeros(len(self), bool)
+        if found is None:
+            return none
+        masks = {
+            "duplicates": None if found.duplicate_of is None else found.duplicate_of >= 0,
+            "conflicts": found.conflicting,
+            "outliers": None if found.outlier_score is None else found.outlier_score > 1,
+            "rare": found.rare_class,
+            "leaks": None if found.in_other_split is None else found.in_other_split != "",
+        }
+        mask: Array | None = masks[kind]
+        return none if mask is None else mask
+
     def to_csv(self, path: str | Path | None = None) -> str:
         """The table as CSV, in the order of the data; also written to `path` if one is given."""
         columns = self.columns()
@@ -179,6 +231,23 @@ class Audit:
         from bayesmooth.audit.outputs import save
 
         return save(self, Path(directory), thumbnails=thumbnails, title=title)
+
+    def show(self) -> None:
+        """The report below the cell of a notebook; elsewhere in the browser."""
+        from bayesmooth.audit.notebook import show_inline
+
+        show_inline(self)
+
+    def plot(self) -> Any:
+        """A matplotlib figure: every label on the map, and which labels get confused."""
+        from bayesmooth.audit.notebook import plot_audit
+
+        return plot_audit(self)
+
+    def _repr_html_(self) -> str:
+        from bayesmooth.audit.notebook import to_short_html
+
+        return to_short_html(self)
 
     def _pairs(self, other: Array) -> Array:
         classes = len(self.class_names)

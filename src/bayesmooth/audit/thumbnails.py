@@ -77,7 +77,7 @@ def make_thumbnails(
         raise InputError("index is empty: name at least one example, or leave the thumbnails out")
 
     def load(positions: NDArray[np.int64], side: int) -> list[Any]:
-        return [_shrink(_to_picture(images[int(i)]), side) for i in positions]
+        return [as_picture(images[int(i)], side) for i in positions]
 
     first = load(chosen[: max(1, SHEET // size**2)], size)
     tile = max(max(picture.size) for picture in first)
@@ -131,8 +131,9 @@ def _fill_sheet(pictures: list[Any], tile: int, columns: int) -> Any:
     return sheet
 
 
-def _shrink(picture: Any, size: int) -> Any:
-    """At most `size` pixels wide and high; only this much of each image stays in memory."""
+def as_picture(image: Any, size: int) -> Any:
+    """A PIL image of at most `size` pixels wide and high; only this much of each image stays in memory."""
+    picture = _to_picture(image)
     if max(picture.size) <= size:
         return picture
     small = picture.copy()
