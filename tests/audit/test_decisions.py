@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import Decision, apply_decisions, clean, read_decisions
-from bayesmooth.audit.opening import read_arrow
+from bayesmooth.data.formats import guard, read_arrow
 from bayesmooth.errors import InputError
 
 HEADER = "id,given,decision,new_label\n"
@@ -61,7 +61,7 @@ def test_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
 def test_any_id_survives_the_file(tmp_path_factory: pytest.TempPathFactory, ids: list[str]) -> None:
     file = io.StringIO(newline="")
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerows([name, "=cmd()", "keep", ""] for name in ids)
+    writer.writerows([guard(name), guard("=cmd()"), "keep", ""] for name in ids)
     path = decisions_file(tmp_path_factory.mktemp("ids"), file.getvalue())
     assert [row.id for row in read_decisions(path)] == ids
     assert all(row.given == "=cmd()" for row in read_decisions(path))
@@ -89,11 +89,11 @@ def test_labels_without_a_relabelling_never_change(labels: list[str], data: st.D
         ("a,cat,delete,\n", "'delete' is none of keep, relabel, ambiguous, skip"),
         ("a,cat,relabel,\n", "new_label goes with relabel"),
         ("a,cat,keep,dog\n", "new_label goes with relabel"),
-        ("a,cat,keep\n", "row 1 has 3 fields, the header 4"),
+        ("a,cat,keep,,\n", "row 1 has 5 fields, the header 4"),
         ("z,cat,keep,\n", "decision on id 'z', which the labels do not have"),
         ("a,dog,keep,\n", "has the label 'cat', but the decision was made on 'dog'"),
         ("a,cat,relabel,bird\n", "unknown class 'bird'; known: cat, dog"),
-        ('"a,cat\n', "cannot be read as UTF-8 CSV"),
+        ('"a,cat\n', "line 2 has a stray quotation mark"),
     ],
 )
 def test_what_does_not_fit_the_labels_is_refused_and_nothing_is_written(
@@ -118,9 +118,9 @@ def test_an_input_is_never_overwritten(labels: Path, tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "empty"),
-        (b"id,name\na,cat\n", "no column label or .* or given among id, name"),
-        (b"id,label\na,\xff\n", "cannot be read as UTF-8 CSV"),
-        (b"id,label\na,cat\na,dog\n", "ids of the labels are not unique"),
+        (b"id,name\na,cat\n", "no column 'label' or .* or 'given', only id, name"),
+        (b"id,label\na,\x81\n", "cannot be read as cp1252 .* name its encoding"),
+        (b"id,label\na,cat\na,dog\n", "decision on id 'a', which several rows have"),
     ],
 )
 def test_broken_label_files_are_named(

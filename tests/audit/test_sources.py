@@ -70,8 +70,8 @@ def test_row_numbers_change_nothing_and_are_named(frame: Any, tmp_path: Path) ->
     rows = pandas.read_csv(tmp_path / "t.csv").drop(columns="Unnamed: 0")
     with_numbers, without = run(tmp_path / "t.csv"), run(rows)
     np.testing.assert_allclose(with_numbers.disagreement, without.disagreement)
-    assert "'Unnamed: 0' (row numbers)" in with_numbers.summary["notes"][0]
-    assert without.summary["notes"] == []
+    assert "not learned from: 'Unnamed: 0' (row numbers)" in with_numbers.summary["notes"][1]
+    assert without.summary["notes"] == ["learned from 'x', 'y'"]
 
 
 def test_the_scale_of_a_column_changes_nothing(frame: Any) -> None:
@@ -91,7 +91,7 @@ def test_rows_without_a_label_are_left_out_and_counted(frame: Any) -> None:
     frame.loc[[0, 9], "label"] = [None, "NA"]
     made = run(frame)
     assert (len(made), made.class_names, worst(made)) == (COUNT - 2, ("bad", "good"), WRONG_IDS)
-    assert made.summary["notes"] == [f"2 of {COUNT} rows have no label and are left out"]
+    assert made.summary["notes"][0] == f"2 of {COUNT} rows have no label and are left out"
 
 
 def test_missing_numbers_count_as_the_mean_of_their_column_and_are_counted(frame: Any) -> None:
@@ -99,7 +99,7 @@ def test_missing_numbers_count_as_the_mean_of_their_column_and_are_counted(frame
     made = run(frame)
     filled = run(frame.fillna({"x": frame["x"].mean()}))
     np.testing.assert_allclose(made.disagreement, filled.disagreement)
-    assert made.summary["notes"] == ["missing numbers count as the mean of their column: 3 in 'x'"]
+    assert made.summary["notes"][1] == "missing numbers count as the mean of their column: 3 in 'x'"
     with pytest.raises(InputError, match="row 4, column 'x': unknown is not a finite number"):
         run(frame.astype({"x": object}).fillna({"x": "unknown"}))
 
@@ -118,14 +118,16 @@ def test_texts_in_a_table_are_embedded(frame: Any, tmp_path: Path) -> None:
 
 def test_texts_beside_numbers_are_not_passed_over_in_silence(frame: Any) -> None:
     made = run(frame.assign(review=TEXTS, name=[f"n{i}" for i in range(COUNT)]))
-    note = "the texts in 'review' are not learned from; `text` (--text) names such a column"
-    assert made.summary["notes"] == [note]
+    first, left = made.summary["notes"]
+    assert first == "learned from 'x', 'y'"
+    assert left.startswith("not learned from: 'review' (texts), 'name' (texts); `features`")
+    assert "`text` (--text)" in left
 
 
 def test_a_table_of_texts_alone_needs_no_word_on_which_column_they_are_in() -> None:
     made = run(pandas.DataFrame({"review": TEXTS, "target": GIVEN}), encoder="plain")
     assert worst(made) == WRONG_IDS
-    assert "learned from the texts in column 'review'" in made.summary["notes"]
+    assert "learned from the texts in column 'review' alone" in made.summary["notes"]
 
 
 def test_a_column_of_vectors_is_learned_from_as_it_is(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_vectors_in_a_folder_of_parquet_files_are_read_piece_by_piece(tmp_path: 
     rows[:20].to_parquet(tmp_path / "part-0.parquet")
     assert opened(tmp_path).inputs.array[0, 0] == 9.0
     rows.assign(embedding=[[1.0], *[[1.0, 2.0]] * 59]).to_parquet(tmp_path / "part-3.parquet")
-    with pytest.raises(InputError, match="its vectors must have one length"):
+    with pytest.raises(InputError, match="its vectors must all be there, and have one length"):
         opened(tmp_path)
 
 
@@ -409,7 +411,7 @@ def test_an_embedding_function_of_the_users_own_is_called_with_batches() -> None
     frame = pandas.DataFrame({"text": TEXTS, "label": NAMES[GIVEN]})
     examples = opened(frame, text="text", encoder=length)
     assert examples.inputs[:2].tolist() == length(TEXTS[:2]).tolist()
-    assert examples.notes == ("texts encoded by length",)
+    assert examples.notes[-1] == "texts encoded by length"
 
 
 @pytest.mark.parametrize("change", [lambda y: 100 * y, lambda y: y + 20240101, lambda y: 2 * y - 1])

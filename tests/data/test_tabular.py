@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.data import load
+from bayesmooth.data.labels import encode, names_of, plain
 from bayesmooth.data.reading import read_npy, read_npz
-from bayesmooth.data.tabular import encode, names_of, plain
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
@@ -96,12 +96,12 @@ def test_a_column_of_paths_gives_pictures(picture_dir):
         ("x,y,label\n1,1,a\n?,2,b\n2,3,b\n", r"row 2, column 'x': \? is not a finite number"),
         ("x,label\n1,a\n2,\n", "label, row 2: '' is no class"),
         ("x,y\n1,2\n", "no column 'label', only x, y"),
-        ("x,label\n1,a,7\n", "not a table that can be read"),
+        ("x,label\n1,a,7\n", "row 1 has 3 fields, the header 2"),
         ("x,label\n", "no rows"),
-        ("", "not a table that can be read"),
-        (b"x,label\n1,\xff\n", "not a table that can be read"),
+        ("", "empty; its first line must name the columns"),
+        (b"x,label\n1,\x81\n", "cannot be read as cp1252 .* name its encoding"),
         ("text,label\nhello,a\n", "nothing to learn from"),
-        ('x,label\n1,"a\n', "not a table that can be read"),
+        ('x,label\n1,"a\n', "line 2 has a stray quotation mark"),
     ],
 )
 def test_a_wrong_table_is_named_with_its_place(write, content, message):

@@ -48,6 +48,7 @@ def audit(
     features: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     # how texts and pictures are embedded
+    encoding: str | None = None,
     encoder: Encoder = None,
     cache: str | Path | None = None,
     # how labels are judged

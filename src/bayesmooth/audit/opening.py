@@ -5,8 +5,10 @@ A folder of pictures, a table or a data frame, a Hugging Face data set on disk, 
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,17 @@ from bayesmooth.audit.encoders import cache_folder
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Mapped
+from bayesmooth.data.formats import (
+    HUGGING_FACE,
+    PARQUET,
+    class_names_of,
+    find_label,
+    open_parquet,
+    read_arrow,
+    read_parquet,
+    split_folder,
+)
+from bayesmooth.data.labels import encode, names_of, plain
 from bayesmooth.data.pictures import find_pictures
 from bayesmooth.data.reading import map_npy, read_npy
 from bayesmooth.data.tabular import (
@@ -23,30 +36,27 @@ from bayesmooth.data.tabular import (
     PICTURES,
     SHEET_ROW,
     SHOWN,
-    embeddings,
-    encode,
+    arrays_as_examples,
     features_of,
+    frame_from_arrow,
     from_frame,
-    names_of,
+    number_rows,
     pictures_of,
-    plain,
+    read_arrays,
     read_frame,
     texts_of,
     without_missing,
 )
 from bayesmooth.errors import InputError
-from bayesmooth.files import read_json
+from bayesmooth.files import read_json, replace_with
 from bayesmooth.optional import require
 from bayesmooth.progress import bar
 
-ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", ".parquet", ".pq")
+ARRAYS, TABLES = (".npz", ".npy"), (".csv", ".tsv", *PARQUET)
 PIECE = 8192  # rows of a Parquet file that are copied at once
-# Columns of labels where none is named: the first that is there counts.
-LABELS = ("label", "labels", "target", "class", "y")
 SPREADSHEETS = (".csv", ".tsv")
 MOST_NUMBERS = 60  # columns of numbers that are shown
-LONG = 20  # characters on average: texts that are more than names
-RUN, HUGGING_FACE = "recipe.toml", ("dataset_dict.json", "dataset_info.json")
+RUN = "recipe.toml"
 
 
 def open_data(source: Any, settings: Settings) -> Examples:
@@ -57,9 +67,11 @@ def open_data(source: Any, settings: Settings) -> Examples:
         return _open_path(Path(source), settings)
     if hasattr(source, "to_pandas"):  # an Arrow table, a polars frame, a data set of Hugging Face
         names = class_names_of(getattr(source, "features", None), settings.label)
-        return _from_frame(source.to_pandas(), "table", Path(), settings, names)
+        arrow = type(source).__module__.split(".")[0] == "pyarrow"
+        frame = _from_arrow(source, "table", settings) if arrow else source.to_pandas()
+        return _from_frame(number_rows(frame, "table"), "table", Path(), settings, names)
     if is_frame(source):
-        return _from_frame(source, "table", Path(), settings)
+        return _from_frame(number_rows(source, "table"), "table", Path(), settings)
     raise InputError(
         f"a {type(source).__name__}: no source for an audit; give a model, an Examples, "
         "a path, embeddings= or probabilities="
@@ -80,18 +92,18 @@ def _open_path(path: Path, settings: Settings) -> Examples:
     if kind == ".npy":
         return _open_array(path, settings)
     if kind == ".npz":
-        names = settings.class_names
-        made = embeddings("train", Path(), str(path.absolute()), None, names, probabilities=True)
-        return replace(made, name=path.stem)
+        content = read_arrays(path, None, True, label=settings.label, id=settings.id)
+        return arrays_as_examples(content, path, tuple(settings.class_names or ()))
     if kind not in TABLES:
         known = ", ".join(ARRAYS + TABLES)
         raise InputError(f"{path}: unknown kind of file; must be one of {known}, or a folder")
-    clean = settings.clean_label or CLEAN
-    frame = read_frame(path, (settings.label or LABELS[0], clean))
-    label = _label_column(frame, settings, str(path))
-    if label not in (settings.label, LABELS[0]):
-        frame = read_frame(path, (label, clean))
+    columns = (settings.label, settings.clean_label, settings.id)
+    frame = read_frame(path, *columns, encoding=settings.encoding)
     return _from_frame(frame, str(path), path.parent, settings)
+
+
+def _from_arrow(table: Any, where: str, settings: Settings) -> Any:
+    return frame_from_arrow(table, where, settings.label, settings.clean_label, settings.id)
 
 
 def _open_folder(path: Path, settings: Settings) -> Examples:
@@ -131,114 +143,96 @@ def _open_array(path: Path, settings: Settings) -> Examples:
 
 def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Examples:
     """A table in several files. A column of vectors is copied once to an array on the disk, and read from there."""
-    pandas, parquet = require("pandas", extra="data"), require("pyarrow.parquet", extra="data")
-    schema = parquet.read_schema(files[0])
-    vectors = [field.name for field in schema if "list" in str(field.type)]
-    wanted = [name for name in settings.features or vectors if name in vectors]
-    if not wanted or settings.text or settings.image:
-        frame = pandas.concat(map(read_frame, files), ignore_index=True)
-        return _from_frame(frame, str(path), path, settings)
-    rest = [field.name for field in schema if field.name not in vectors]
-    parts = [parquet.read_table(file, columns=rest).to_pandas() for file in files]
+    arrow, pandas = require("pyarrow", extra="data"), require("pandas", extra="data")
+    lists = (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
+
+    def vectors(file: Path) -> list[str]:
+        schema = open_parquet(file).schema_arrow
+        return [field.name for field in schema if any(is_one(field.type) for is_one in lists)]
+
+    wanted = [name for name in settings.features or vectors(files[0]) if name in vectors(files[0])]
+    whole = not wanted or settings.text is not None or settings.image is not None
+    parts = []
+    for file in files:
+        table = read_parquet(file, () if whole else vectors(file))
+        find_label(file, table.column_names, settings.label)
+        parts.append(_from_arrow(table, str(file), settings))
     frame = pandas.concat(parts, ignore_index=True)
-    label = _label_column(frame, settings, str(path))
+    if whole:
+        return _from_frame(frame, str(path), path, settings)
+    label = find_label(path, list(frame.columns), settings.label)
     if len(without_missing(frame, label, settings.class_names)) < len(frame):
         raise InputError(f"{path}: some rows have no label in column {label!r}; leave them out")
-    clean, names = settings.clean_label, settings.class_names
     known = from_frame(
         frame,
         path.name,
         str(path),
         label=label,
-        clean_label=clean,
-        class_names=names,
+        clean_label=settings.clean_label,
+        class_names=settings.class_names,
         id=settings.id,
     )
-    return replace(known, inputs=Mapped(_copied(files, wanted[0], len(frame), settings)))
+    rows = Mapped(_map_vectors(files, wanted[0], len(frame), settings))
+    return replace(known, inputs=rows, notes=(f"learned from the vectors in {wanted[0]!r}",))
 
 
-def _copied(files: Sequence[Path], column: str, count: int, settings: Settings) -> Any:
-    """The vectors of a column as one array in the cache, under what identifies the files."""
+def _map_vectors(files: Sequence[Path], column: str, count: int, settings: Settings) -> Any:
+    """The vectors of a column as one array on the disk, in the cache under the hash of the files' content."""
+    digest = hashlib.sha256(column.encode())
+    for file in files:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    folder = cache_folder(settings.cache)
+    place = folder / f"{digest.hexdigest()[:32]}.npy"
+    with suppress(InputError):  # a damaged entry is made again
+        rows = map_npy(place)
+        if rows.ndim == 2 and len(rows) == count:
+            return rows
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError:  # a cache that cannot be written costs time and nothing else
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder_name:
+            place = Path(folder_name) / place.name
+            _copy_vectors(place, files, column, count, settings.quiet)
+            return map_npy(place)  # what is mapped stays, though its name goes
+    replace_with(place, lambda beside: _copy_vectors(beside, files, column, count, settings.quiet))
+    return map_npy(place)
+
+
+def _copy_vectors(place: Path, files: Sequence[Path], column: str, count: int, quiet: bool) -> None:
+    """Copy them piece by piece."""
     parquet, compute = require("pyarrow.parquet", "data"), require("pyarrow.compute", "data")
-    states = [
-        (str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files
-    ]
-    digest = hashlib.sha256(repr((column, states)).encode()).hexdigest()[:32]
-    place = cache_folder(settings.cache) / f"{digest}.npy"
-    if place.exists():
-        return map_npy(place)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_suffix(".tmp")
     array, at = None, 0
-    with bar(count, description="reading", quiet=settings.quiet) as shown:
+    with bar(count, description="reading", quiet=quiet) as shown:
         for file in files:
+            if column not in open_parquet(file).schema_arrow.names:
+                raise InputError(f"{file}: no column {column!r}, which others beside it have")
             for batch in parquet.ParquetFile(file).iter_batches(PIECE, columns=[column]):
                 width = {*compute.list_value_length(batch[0]).unique().to_pylist()}
                 if array is None and len(width) == 1 and None not in width:
-                    shape = (count, *width)
-                    array = np.lib.format.open_memmap(beside, "w+", np.float32, shape)
+                    array = np.lib.format.open_memmap(place, "w+", np.float32, (count, *width))
                 if array is None or width != {array.shape[1]}:
-                    raise InputError(f"{file}: column {column!r}: its vectors must have one length")
+                    raise InputError(
+                        f"{file}: column {column!r}: its vectors must all be there, and have one length"
+                    )
                 rows = np.asarray(batch[0].flatten(), np.float32).reshape(len(batch), -1)
                 array[at : at + len(rows)] = rows
                 at += len(rows)
                 shown.update(at)
     assert array is not None
     array.flush()
-    beside.replace(place)
-    return map_npy(place)
 
 
 def _open_hugging_face(path: Path, settings: Settings) -> Examples:
     """What `datasets` writes with `save_to_disk`: Arrow files, and JSON that says what the columns are."""
     split, splits = split_folder(path)
     features = read_json(split / HUGGING_FACE[1]).get("features")
-    frame = read_arrow(split).to_pandas()
+    frame = _from_arrow(read_arrow(split), str(path), settings)
     made = _from_frame(frame, str(path), split, settings, class_names_of(features, settings.label))
     note = f"this is the split {split.name!r}, of {', '.join(splits)}"
     return replace(made, notes=(note, *made.notes)) if len(splits) > 1 else made
-
-
-def split_folder(path: Path) -> tuple[Path, list[str]]:
-    """Where the training split (else the first) of a Hugging Face data set lies, and the names of all."""
-    if not (path / HUGGING_FACE[0]).is_file():
-        return path, []
-    splits = [str(split) for split in read_json(path / HUGGING_FACE[0]).get("splits", ())]
-    return path / ("train" if "train" in splits or not splits else splits[0]), splits
-
-
-def read_arrow(path: Path) -> Any:
-    """The table in the Arrow files of a Hugging Face data set."""
-    arrow, ipc = require("pyarrow", extra="data"), require("pyarrow.ipc", extra="data")
-    try:
-        files = [entry["filename"] for entry in read_json(path / "state.json")["_data_files"]]
-        parts = [
-            ipc.open_stream((path / Path(file).name).read_bytes()).read_all() for file in files
-        ]
-        return arrow.concat_tables(parts)
-    except (OSError, ValueError, LookupError, TypeError, arrow.ArrowException) as error:
-        raise InputError(f"{path}: not a data set that can be read ({error})") from None
-
-
-def class_names_of(features: Any, label: str | None) -> Sequence[str] | None:
-    """The names that a Hugging Face data set gives to the numbers of its labels."""
-    for column in (label,) if label else LABELS:
-        kind = (features or {}).get(column)
-        names = kind.get("names") if isinstance(kind, dict) else getattr(kind, "names", None)
-        if isinstance(names, list) and names:
-            return [str(name) for name in names]
-    return None
-
-
-def _label_column(frame: Any, settings: Settings, where: str) -> str:
-    found = [label for label in LABELS if label in frame]
-    if settings.label is None and not found:
-        known = ", ".join(map(str, frame.columns))[:200]
-        raise InputError(
-            f"{where}: no column {LABELS[0]!r}, only {known}; name the one of the labels with label "
-            "(--label)"
-        )
-    return settings.label or found[0]
 
 
 def _from_frame(
@@ -249,14 +243,14 @@ def _from_frame(
     class_names: Sequence[str] | None = None,
 ) -> Examples:
     """The rows that have a label; their inputs are numbers, or none yet where texts or pictures are to be embedded."""
-    label = _label_column(frame, settings, where)
-    names = settings.class_names or class_names
+    label = find_label(where, list(frame.columns), settings.label)
+    names, numbered = settings.class_names or class_names, class_names is not None
     for column in filter(None, (settings.text, settings.image)):
         if column not in frame:
             present = ", ".join(map(str, frame.columns))[:200]
             raise InputError(f"{where}: no column {column!r}, only {present}; name another")
-    kept = without_missing(frame, label, names, numbered=class_names is not None)
-    notes = []
+    kept = without_missing(frame, label, names, numbered)
+    notes = list(frame.attrs.get("notes", ()))
     if len(kept) < len(frame):
         notes.append(
             f"{len(frame) - len(kept)} of {len(frame)} rows have no label and are left out"
@@ -265,7 +259,14 @@ def _from_frame(
         raise InputError(f"{where}: no row has a label in column {label!r}")
     clean, key = settings.clean_label, settings.id
     known = from_frame(
-        kept, Path(where).stem, where, label=label, clean_label=clean, class_names=names, id=key
+        kept,
+        Path(where).stem,
+        where,
+        label=label,
+        clean_label=clean,
+        class_names=names,
+        id=key,
+        numbered=numbered,
     )
     pictures = pictures_of(kept, place, SHOWN, settings.image)
     texts = {} if settings.text is None else {"text": texts_of(kept[settings.text])}
@@ -276,8 +277,9 @@ def _from_frame(
     if settings.text is None and settings.image is None:
         taken = (label, clean or CLEAN, key)
         learned = features_of(kept, where, settings.features, taken, known.class_names, fill=True)
-        notes.extend(learned.notes)
         if learned.names:
+            sources = ", ".join(map(repr, learned.sources))[:300]
+            notes += [f"learned from {sources}", *learned.notes]
             known = replace(
                 known,
                 inputs=learned.rows,
@@ -285,11 +287,12 @@ def _from_frame(
                 std=learned.std,
                 columns=learned.names,
             )
-            notes.extend(_unread(known, learned.names, (*PICTURES, "id", key)))
             known = replace(known, meta=_all_columns(kept, known, (*taken, *PICTURES, "id")))
         elif pictures is None:
             known, column = _longest_text(known, where)
-            notes.append(f"learned from the texts in column {column!r}")
+            notes.append(f"learned from the texts in column {column!r} alone")
+    else:
+        notes.append(f"learned from column {settings.text or settings.image!r} alone")
     if Path(where).suffix.lower() in SPREADSHEETS:
         rows = [str(number + 2) for number in kept.index]  # the first is the header
         known = replace(known, meta={SHEET_ROW: rows} | known.meta)
@@ -305,21 +308,6 @@ def _all_columns(frame: Any, examples: Examples, taken: Sequence[str | None]) ->
         for column in frame
         if str(column) in shown and column not in taken
     }
-
-
-def _unread(examples: Examples, names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
-    """Say which columns of long texts are only shown: someone may have meant them."""
-    columns = [
-        column
-        for column, texts in examples.meta.items()
-        if column not in taken
-        and not any(name.startswith(f"{column}=") for name in names)
-        and sum(map(len, texts)) > LONG * len(texts)
-    ]
-    return [
-        f"the texts in {c!r} are not learned from; `text` (--text) names such a column"
-        for c in columns
-    ]
 
 
 def _longest_text(examples: Examples, where: str) -> tuple[Examples, str]:

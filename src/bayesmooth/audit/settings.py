@@ -34,6 +34,8 @@ class Settings:
     """Columns to learn from."""
     class_names: Sequence[str] | None = None
     """In the order of their numbers."""
+    encoding: str | None = None
+    """Of a CSV, where it is neither UTF-8 nor UTF-16 nor cp1252."""
 
     # How texts and pictures become rows of numbers.
     encoder: Encoder = None

@@ -20,8 +20,8 @@ from bayesmooth.audit.opening import is_frame, open_data
 from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
+from bayesmooth.data.labels import encode, names_of, plain
 from bayesmooth.data.pictures import ImageFiles
-from bayesmooth.data.tabular import encode, names_of, plain
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import track

@@ -66,6 +66,7 @@ def audit_arguments(parser: ArgumentParser) -> None:
         default=None,
         help="a .npy of labels, beside a .npy of embeddings",
     )
+    add("--encoding", help="of a CSV (default: UTF-8, UTF-16 or cp1252, as it looks)")
     predicted = "the numbers are predicted probabilities"
     add("--probabilities", action="store_true", default=False, help=predicted)
     add("--encoder", help="plain, or a model's name or path (default: the best)")
@@ -122,6 +123,7 @@ def clean(arguments: Namespace) -> int:
         drop_ambiguous=arguments.drop_ambiguous,
         label=arguments.label,
         id=arguments.id,
+        encoding=arguments.encoding,
     )
     dropped = f", {len(result.ambiguous)} dropped" if arguments.drop_ambiguous else ""
     print(f"{len(result.relabelled)} of {len(result.labels)} labels changed{dropped}")
@@ -138,6 +140,7 @@ def clean_arguments(parser: ArgumentParser) -> None:
     add("--label", metavar="COLUMN", help="of the labels (default: label, or given)")
     add("--id", metavar="COLUMN", help="of the ids (default: id, else the number of the row)")
     add("--class-names", metavar="NAME,…", type=_names, help="in the order of their numbers")
+    add("--encoding", help="of a CSV (default: UTF-8, UTF-16 or cp1252, as it looks)")
     add("--drop-ambiguous", action="store_true", help="leave out what was judged ambiguous")
 
 

@@ -23,15 +23,8 @@ from bayesmooth.optional import require
 
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-FORMATS = (
-    "JPEG",
-    "PNG",
-    "BMP",
-    "GIF",
-    "WEBP",
-    "TIFF",
-    "PPM",
-)  # those of SUFFIXES, as Pillow calls them
+# Those of SUFFIXES, as Pillow calls them.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 
 
 @dataclass(frozen=True, repr=False)
@@ -186,10 +179,8 @@ def picture_base(top: Path, split: str = "train") -> Path:
 
 def _pictures_by_class(base: Path) -> dict[str, list[str]]:
     """Paths below `base` of the pictures of every class that has any."""
-    folders = [entry for entry in os.scandir(base) if not entry.name.startswith(".")]
-    names = sorted(
-        utf8_name(e.name, base) for e in folders if e.is_dir() and not leads_up(Path(e.path))
-    )
+    folders = [path for path in base.iterdir() if path.is_dir() and not leads_up(path)]
+    names = sorted(utf8_name(p.name, base) for p in folders if not p.name.startswith("."))
     if not names:
         raise InputError(f"{base}: no folders in it; put one folder per class there")
     found = {name: files for name in names if (files := _pictures(base, name))}
@@ -200,7 +191,8 @@ def _pictures_by_class(base: Path) -> dict[str, list[str]]:
 
 def leads_up(path: Path) -> bool:
     """Whether a path is a link to a folder that holds the link: who follows it never ends."""
-    return path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve())
+    link = path.is_symlink() and path.is_dir()
+    return link and path.parent.resolve().is_relative_to(path.resolve())
 
 
 def _pictures(base: Path, name: str) -> list[str]:

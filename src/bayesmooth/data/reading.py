@@ -97,6 +97,41 @@ def read_lines(path: Path) -> list[str]:
         raise InputError(f"{path}, line {line}: not UTF-8; save it as UTF-8") from None
 
 
+def decode_text(
+    data: bytes, name: str, encoding: str | None = None
+) -> tuple[str, str, tuple[str, ...]]:
+    """A text, the codec that writes it again with its byte order mark, and a note where the codec was guessed.
+
+    Without `encoding` it is UTF-8 or UTF-16, else cp1252, in which Excel saves a CSV.
+    """
+    codec = encoding or _guess_codec(data)
+    if codec.lower().replace("_", "-") in ("utf-16", "utf16"):
+        codec = "utf-16-be" if data.startswith(codecs.BOM_UTF16_BE) else "utf-16-le"
+    try:
+        text = data.decode("utf-8" if codec.lower() == "utf-8-sig" else codec)
+    except (LookupError, ValueError) as error:
+        raise InputError(
+            f"{name}: cannot be read as {codec} ({error}); name its encoding with encoding (--encoding)"
+        ) from None
+    guessed = encoding is None and codec == "cp1252"
+    said = f"{name} is not UTF-8 and was read as cp1252; `encoding` (--encoding) names another"
+    return text, "utf-8" if codec.lower() == "utf-8-sig" else codec, (said,) * guessed
+
+
+def _guess_codec(data: bytes) -> str:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    # Without a mark: most characters of a table have a byte of zero, all on the same side.
+    zeros = [data[side:4096:2].count(0) for side in (0, 1)]
+    if max(zeros) > min(len(data), 4096) / 8 and not min(zeros):
+        return "utf-16-be" if zeros[0] else "utf-16-le"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
 def utf8_name(name: str, folder: Path) -> str:
     """A file's name, if it can be written down (others come from the system with surrogates)."""
     try:
@@ -250,8 +285,8 @@ def _as_dict(content: object) -> dict[str, Any]:
     }
 
 
-def read_npz(file: Path) -> dict[str, Array]:
-    """All arrays of a .npz."""
+def read_npz(file: Path, raw: bool = False) -> dict[str, Array]:
+    """All arrays of a .npz; bytes become text, unless they are to stay `raw`."""
     try:
         with zipfile.ZipFile(file) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
@@ -260,7 +295,7 @@ def read_npz(file: Path) -> dict[str, Array]:
             for entry in entries:
                 with archive.open(entry) as stream:
                     name = entry.filename.removesuffix(".npy")
-                    arrays[name] = _array(stream, entry.file_size, f"{file}: {name}")
+                    arrays[name] = _array(stream, entry.file_size, f"{file}: {name}", raw)
             return arrays
     except InputError:
         raise
@@ -279,11 +314,11 @@ def _check_unpacked(file: Path, unpacked: int) -> None:
         )
 
 
-def read_npy(file: Path) -> Array:
-    """The array of a .npy."""
+def read_npy(file: Path, raw: bool = False) -> Array:
+    """The array of a .npy; bytes become text, unless they are to stay `raw`."""
     try:
         with file.open("rb") as stream:
-            return _array(stream, file.stat().st_size, str(file))
+            return _array(stream, file.stat().st_size, str(file), raw)
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from None
 
@@ -331,12 +366,12 @@ def _header(
     return dtype, shape, "F" if fortran == "True" else "C"
 
 
-def _array(stream: IO[bytes], size: int, name: str) -> Array:
+def _array(stream: IO[bytes], size: int, name: str, raw: bool = False) -> Array:
     """One array; no memory is taken before its header is known to be true."""
     dtype, shape, order = _header(stream, size, name)
     array = np.frombuffer(_exactly(stream, math.prod(shape) * dtype.itemsize, name), dtype)
-    if dtype.kind == "S":
-        array = _decoded(array, name)
+    if dtype.kind == "S" and not raw:
+        array = _decode(array, name)
     elif dtype.kind == "U":
         _check_text(array, name)
     return array.reshape(shape, order=order)
@@ -354,7 +389,7 @@ def _exactly(stream: IO[bytes], count: int, name: str) -> bytearray:
     return buffer
 
 
-def _decoded(array: Array, name: str) -> Array:
+def _decode(array: Array, name: str) -> Array:
     """Bytes as the text they stand for."""
     try:
         return np.char.decode(array, "utf-8")

@@ -1,6 +1,7 @@
 """Your own rows: a CSV, TSV or Parquet table or a data frame, or arrays of embeddings; each with labels."""
 
 import csv
+import io
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,16 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.examples import Examples, Inputs
+from bayesmooth.data.formats import (
+    KEYS,
+    PARQUET,
+    CsvText,
+    check_columns,
+    find_array,
+    find_id,
+    read_parquet,
+)
+from bayesmooth.data.labels import LABELS, MISSING, as_text, encode, names_of, plain
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.data.reading import Array, MissingError, read_npy, read_npz, split_path
 from bayesmooth.errors import InputError
@@ -20,7 +31,6 @@ from bayesmooth.optional import require
 
 CLEAN = "clean_label"  # the column of the true labels, where no other is named
 PICTURES = ("path", "image")  # columns of pictures
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None", "<NA>")
 CATEGORIES = 50  # of a column at most, and each must occur four times on average
 SHEET_ROW = "row"  # in `meta`: the row of a spreadsheet that an example stands in
 SHOWN = 96  # pixels of the pictures that are only shown
@@ -46,10 +56,10 @@ def table(
     """
     labels = (label, clean_label or CLEAN)
     file = split_path(path, split, root)
-    frame = read_frame(file, labels)
+    frame = read_frame(file, label, clean_label)
     # The training rows number the classes and categories of the others, which may lack one, and standardise them.
     if "{split}" in path:
-        rows, train = frame, read_frame(split_path(path, "train", root), labels)
+        rows, train = frame, read_frame(split_path(path, "train", root), label, clean_label)
     else:
         rows, train = _rows(frame, split, file), _rows(frame, "train", file, default=frame)
     options: dict[str, Any] = {
@@ -84,12 +94,14 @@ def from_frame(
     class_names: Sequence[str] | None = None,
     id: str | None = None,
     train: Any = None,
+    numbered: bool = False,
 ) -> Examples:
     """Labels, clean labels, ids and texts of a pandas frame; the inputs, which have no columns yet, are to be put in.
 
-    The classes are numbered as in `train` (default: the frame itself).
+    The classes are numbered as in `train` (default: the frame itself); labels that are `numbered` are positions in
+    `class_names`. The frame, or what it is a part of, comes from `number_rows`.
     """
-    for column in (label, clean_label, id):
+    for column in (label, clean_label):
         if column is not None and column not in frame:
             known = ", ".join(map(str, frame.columns))[:200]
             raise InputError(f"{where}: no column {column!r}, only {known}; name another")
@@ -98,12 +110,11 @@ def from_frame(
     if not names:
         source = frame if train is None else train
         names = names_of(v for c in columns for v in _labels(source, c, where))
-    numbers = [encode(_labels(frame, c, where, names), names, f"{where}: {c}") for c in columns]
-    key = id or ("id" if "id" in frame else None)
-    if key is not None:
-        ids = texts_of(frame[key])
-    else:  # a part of a table keeps the numbers that its rows have in the whole
-        ids = [str(i) for i in (frame.index if frame.index.is_unique else range(len(frame)))]
+    numbers = [
+        encode(_labels(frame, c, where, names), names, f"{where}: {c}", numbered) for c in columns
+    ]
+    key = find_id(where, list(frame.columns), id)
+    ids = [str(i) for i in frame.index] if key is None else texts_of(frame[key])
     shown = [c for c in frame if c not in (*columns, "split") and _is_text(frame[c])]
     return Examples(
         torch.empty(len(frame), 0),
@@ -116,47 +127,75 @@ def from_frame(
     )
 
 
-def read_frame(file: Path, labels: Sequence[str] = ()) -> Any:
-    """A CSV, TSV or Parquet file as a pandas frame; the columns of labels are read as they stand."""
-    pandas = require("pandas", extra="data")
+def read_frame(
+    file: Path,
+    label: str | None = None,
+    clean_label: str | None = None,
+    id: str | None = None,
+    encoding: str | None = None,
+) -> Any:
+    """A CSV, TSV or Parquet file as a pandas frame; the columns of labels and ids hold what stands in the file."""
+    if file.suffix.lower() in PARQUET:
+        return frame_from_arrow(read_parquet(file), str(file), label, clean_label, id)
+    pandas, text = require("pandas", extra="data"), CsvText(file, encoding)
+    known = text.columns(_taken(text.header, label, clean_label, id))
     try:
-        if file.suffix.lower() in (".parquet", ".pq"):
-            require("pyarrow", extra="data")
-            frame = pandas.read_parquet(file)
-        else:
-            frame = _read_csv(pandas, file, labels)
-    except InputError:
-        raise
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a row longer than the header only gets a warning
+            frame = pandas.read_csv(
+                io.StringIO(text.text.removeprefix("\ufeff")),
+                sep=text.mark,
+                index_col=False,
+                dtype=dict.fromkeys(known, str),
+                na_values=MISSING,
+                keep_default_na=False,
+                low_memory=False,
+            )
     except (
         ValueError, OSError, OverflowError, MemoryError, LookupError, TypeError, Warning, csv.Error,
     ) as error:  # fmt: skip
         raise InputError(f"{file}: not a table that can be read ({str(error)[:200]})") from None
-    if not len(frame) or not frame.columns.is_unique:
-        raise InputError(f"{file}: no rows" if not len(frame) else f"{file}: a column stands twice")
-    return frame
-
-
-def _read_csv(pandas: Any, file: Path, labels: Sequence[str]) -> Any:
-    form = {"sep": separator(file), "index_col": False}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a row longer than the header only gets a warning
-        columns = pandas.read_csv(file, nrows=0, **form).columns
-        missing = {column: MISSING for column in columns if column not in labels}
-        return pandas.read_csv(
-            file,
-            dtype=dict.fromkeys(labels, str),
-            na_values=missing,
-            keep_default_na=False,
-            low_memory=False,
-            **form,
+    if len(frame) != len(text):
+        raise InputError(
+            f"{file}: has {len(text)} rows by its quotation marks, and {len(frame)} as a table; look for stray marks"
         )
+    for name, values in known.items():
+        frame[name] = pandas.Series(values, dtype=object)
+    frame.attrs["notes"] = text.notes
+    return number_rows(frame, str(file))
 
 
-def separator(file: Path) -> str:
-    """What stands between the fields: the most frequent of tab, semicolon and comma in the first line."""
-    with file.open("rb") as stream:
-        first = re.sub(rb'"[^"]*"', b"", stream.readline(1 << 20))
-    return max("\t;,", key=lambda mark: first.count(mark.encode())) if first else ","
+def frame_from_arrow(
+    table: Any,
+    where: str,
+    label: str | None = None,
+    clean_label: str | None = None,
+    id: str | None = None,
+) -> Any:
+    """The same from an Arrow table: pandas would make reals of whole numbers with gaps."""
+    pandas, frame = require("pandas", extra="data"), table.to_pandas(ignore_metadata=True)
+    for name in _taken(table.column_names, label, clean_label, id):
+        frame[name] = pandas.Series(table[name].to_pylist(), dtype=object)
+    return number_rows(frame, where)
+
+
+def _taken(
+    columns: Sequence[str], label: str | None, clean_label: str | None, id: str | None
+) -> list[str]:
+    """The columns of labels, clean labels and ids, as far as they are there."""
+    usual = [name for name in LABELS if name in columns][:1]
+    wanted = {label or "".join(usual), clean_label or CLEAN, id or "id"}
+    return [name for name in columns if name in wanted]
+
+
+def number_rows(frame: Any, where: str) -> Any:
+    """The frame with its rows numbered from 0, which is what names a row without an id; a named index is a column."""
+    named = any(name is not None for name in frame.index.names)
+    frame = frame.reset_index(drop=not named)
+    check_columns(where, [str(column) for column in frame.columns])
+    if not len(frame):
+        raise InputError(f"{where}: no rows; give a table with some")
+    return frame
 
 
 def _rows(frame: Any, split: str, file: Path, default: Any = None) -> Any:
@@ -179,7 +218,7 @@ def without_missing(
     """The rows whose label is there. "NA" is missing unless it is a class, and −1 where positions are `numbered`."""
     if label not in frame:
         return frame
-    missing = {*MISSING, *(["-1"] if numbered else [])} - set(class_names or ())
+    missing = set(MISSING) - set(class_names or ()) | ({"-1"} if numbered else set())
     return frame[[text.strip() not in missing for text in texts_of(frame[label])]]
 
 
@@ -198,7 +237,7 @@ def _is_text(column: Any) -> bool:
 def texts_of(column: Any) -> list[str]:
     """The values of a column as texts; missing ones are empty."""
     values = column.astype(object)
-    return [str(value) for value in values.where(values.notna(), "").tolist()]
+    return [as_text(value) for value in values.where(values.notna(), None).tolist()]
 
 
 def pictures_of(frame: Any, folder: Path, size: int, column: str | None = None) -> Inputs | None:
@@ -219,6 +258,8 @@ class Features:
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    """The columns of the table that they come from."""
 
 
 def features_of(
@@ -243,18 +284,18 @@ def features_of(
     columns = list(features or free)
     vectors = [c for c in columns if _is_vector(frame[c])]
     if vectors:
-        return Features(tuple(vectors), _stack(frame, vectors, where), None, None)
+        gaps = {c: int(frame[c].isna().sum()) for c in vectors}
+        beside = {c: "beside vectors" for c in columns if c not in vectors}
+        stacked = _stack(frame, vectors, where, fill)
+        said = (*_say_left_out(beside), *_say_filled(gaps, "vectors"))
+        return Features(tuple(vectors), stacked, None, None, said, tuple(vectors))
     numeric = [c for c in columns if _is_numeric(train[c], named=bool(features))]
-    notes: list[str] = []
-    if not features:
-        left = {c: why for c in numeric if (why := _identifies(str(c), train[c]))}
-        numeric = [c for c in numeric if c not in left]
-        if left:
-            said = ", ".join(f"{c!r} ({why})" for c, why in left.items())
-            notes.append(f"not learned from: {said}; `features` names the columns to learn from")
+    left = {c: why for c in numeric if not features and (why := _identifies(str(c), train[c]))}
+    numeric = [c for c in numeric if c not in left]
     if {str(c) for c in numeric} == set(class_names):  # probabilities, in the order of the classes
         numeric.sort(key=lambda column: list(class_names).index(str(column)))
-    kinds = {c: _categories(train[c]) for c in columns if c not in numeric}
+    kinds = {c: _categories(train[c]) for c in columns if c not in {*numeric, *left}}
+    left |= {c: _describe(train[c]) for c, levels in kinds.items() if not levels}
     kinds = {c: levels for c, levels in kinds.items() if levels}
     refused = [c for c in features or () if c not in numeric and c not in kinds]
     if refused:
@@ -262,10 +303,7 @@ def features_of(
             f"{where}: column {refused[0]!r} holds neither numbers nor a few categories; leave it out of the features"
         )
     numbers = _numbers(frame, numeric, where, fill)
-    gaps = {c: int(frame[c].isna().sum()) for c in numeric if frame[c].isna().any()}
-    if gaps:
-        said = ", ".join(f"{count} in {str(c)!r}" for c, count in gaps.items())
-        notes.append(f"missing numbers count as the mean of their column: {said}")
+    gaps = {c: int(frame[c].isna().sum()) for c in numeric}
     known = numbers if train is frame else _numbers(train, numeric, where, fill)
     onehot = [np.equal.outer(_levels(frame[c]), levels) for c, levels in kinds.items()]
     rows = np.concatenate([numbers, *onehot], axis=1, dtype=np.float64)
@@ -276,30 +314,52 @@ def features_of(
         torch.from_numpy(rows),
         (*known.mean(0).tolist(), *[0.0] * rest),
         (*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest),
-        tuple(notes),
+        (*_say_left_out(left), *_say_filled(gaps, "numbers")),
+        (*map(str, numeric), *map(str, kinds)),
     )
 
 
+def _say_left_out(left: dict[Any, str]) -> list[str]:
+    said = ", ".join(f"{str(c)!r} ({why})" for c, why in left.items())
+    way_out = (
+        "; `features` (--features) names the columns to learn from, `text` (--text) one of texts"
+    )
+    return [f"not learned from: {said}{way_out}"] if left else []
+
+
+def _say_filled(gaps: dict[Any, int], what: str) -> list[str]:
+    said = ", ".join(f"{count} in {str(c)!r}" for c, count in gaps.items() if count)
+    return [f"missing {what} count as the mean of their column: {said}"] if said else []
+
+
 def _is_vector(column: Any) -> bool:
-    first = column.iloc[0]
+    present = column.dropna()
+    first = present.iloc[0] if len(present) else None
     return isinstance(first, list | tuple | np.ndarray) and len(np.shape(first)) == 1
 
 
-def _stack(frame: Any, columns: Sequence[str], where: str) -> Tensor:
+def _stack(frame: Any, columns: Sequence[str], where: str, fill: bool) -> Tensor:
     parts = []
     for column in columns:
+        known = frame[column].notna().to_numpy()
+        if not (known.all() or fill):
+            row = int(known.argmin()) + 1
+            raise InputError(f"{where}, row {row}, column {column!r}: no vector; leave the row out")
         try:
-            values = np.stack([np.asarray(v, np.float32) for v in frame[column]])
+            values = np.stack([np.asarray(v) for v in frame[column][known]])
         except (TypeError, ValueError):
             raise InputError(
                 f"{where}: column {column!r}: its vectors must be numbers, all of one length"
             ) from None
-        parts.append(_finite(values, where, str(column)))
+        rows = _finite(values, where, str(column))
+        filled = rows.mean(0).repeat(len(frame), 1)
+        filled[torch.tensor(known)] = rows
+        parts.append(filled)
     return torch.cat(parts, 1)
 
 
 def _as_numbers(column: Any) -> Any:
-    """A column as floats, NaN where it is none; a comma is a decimal point unless it may mean thousands."""
+    """A column as floats, NaN where it is none; a comma is a decimal point unless it may mean thousands, 12% is 12."""
     pandas = require("pandas", extra="data")
     if pandas.api.types.is_complex_dtype(column):
         raise InputError(
@@ -308,6 +368,9 @@ def _as_numbers(column: Any) -> Any:
     numbers = pandas.to_numeric(column, errors="coerce")
     if not pandas.api.types.is_numeric_dtype(column):
         texts = column.astype(str).str.strip()
+        if 2 * texts.str.endswith("%").sum() > column.notna().sum():
+            texts = texts.str.removesuffix("%").str.strip()
+            numbers = pandas.to_numeric(texts, errors="coerce")
         commas = texts[texts.str.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?")]
         if 2 * len(commas) > len(texts) and commas.str.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}").all():
             raise InputError(
@@ -354,6 +417,15 @@ def _categories(column: Any) -> list[str]:
     return levels if 2 <= len(levels) <= min(CATEGORIES, len(column) / 4) else []
 
 
+def _describe(column: Any) -> str:
+    """Why a column that is neither numbers nor categories is left out."""
+    if column.isna().all():
+        return "empty"
+    return (
+        "texts" if _is_text(column) and column.nunique() > 1 else "neither numbers nor categories"
+    )
+
+
 def _numbers(frame: Any, columns: Sequence[str], where: str, fill: bool) -> Array:
     numbers = [_as_numbers(frame[column]) for column in columns]
     if not numbers:
@@ -374,78 +446,9 @@ def _numbers(frame: Any, columns: Sequence[str], where: str, fill: bool) -> Arra
     return values
 
 
-# Labels as people write them, words or numbers, to class names and class numbers.
-
-
-def plain(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[str]:
-    """Labels as texts; whole numbers stored as reals lose their point, and "NA" is a label only if `names` has it.
-
-    >>> plain(["cat", b"dog", 1, 2.0], "labels")
-    ['cat', 'dog', '1', '2']
-    """
-    missing = set(MISSING) - set(names)
-    texts = []
-    for row, value in enumerate(values, 1):
-        whole = int(value) if isinstance(value, float) and value.is_integer() else value
-        if isinstance(whole, bytes):
-            whole = whole.decode("utf-8", errors="replace")
-        text = "" if whole is None or isinstance(whole, float) else str(whole).strip()
-        if text in missing:
-            raise InputError(
-                f"{where}, row {row}: {value!r} is no class (a word or a whole number); fill it in, leave the row "
-                "out, or name it in class_names"
-            )
-        texts.append(text)
-    return texts
-
-
-def names_of(labels: Iterable[str]) -> tuple[str, ...]:
-    """The class names: all that occur, sorted (numbers as numbers).
-
-    >>> names_of(["10", "9", "9"]), names_of(["dog", "cat"])
-    (('9', '10'), ('cat', 'dog'))
-    """
-    kinds = sorted(set(labels))
-    return tuple(sorted(kinds, key=int) if all(map(_is_number, kinds)) else kinds)
-
-
-def encode(labels: Sequence[str], names: Sequence[str], where: str) -> Tensor:
-    """Class numbers: by name, or, where no name is a number, the numbers 0 … K−1 themselves.
-
-    >>> encode(["b", "a"], ("a", "b"), "labels"), encode(["1", "0"], ("cat", "dog"), "labels")
-    (tensor([1, 0]), tensor([1, 0]))
-    """
-    number = {name: k for k, name in enumerate(names)}
-    known = ", ".join(names)[:200]
-    if len(number) < len(names):
-        raise InputError(f"{where}: a class name stands twice in {known}")
-    if all(map(_is_number, labels)) and not any(map(_is_number, names)):
-        number = {str(k): k for k in range(len(names))}
-    for row, label in enumerate(labels, 1):
-        if label not in number:
-            raise InputError(
-                f"{where}, row {row}: {label[:80]!r} is not one of the classes {known}"
-            )
-    return torch.tensor([number[label] for label in labels], dtype=torch.int64)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 16
-
-
 # Embeddings: a .npz with labels, or a .npy beside a .npy of labels.
 
 
-KEYS = {
-    "embeddings": ("embeddings", "features", "X"),
-    "predicted": ("probabilities", "pred_probs"),
-    "labels": ("labels", "y"),
-    "clean_labels": ("clean_labels",),
-    "class_names": ("class_names",),
-    "ids": ("ids",),
-    "texts": ("texts",),
-    "images": ("images",),
-}
 WAYS_OUT = {
     "embeddings": "predicted probabilities are read with probabilities=True",
     "labels": "name a .npy of labels with labels=",
@@ -471,13 +474,57 @@ def embeddings(
         raise MissingError(
             f"path={path!r}: put {{split}} in it, to read {split!r} from another file"
         )
+
+    def content(split: str) -> dict[str, Array]:
+        apart = None if labels is None else read_npy(split_path(labels, split, root))
+        return read_arrays(split_path(path, split, root), apart, probabilities)
+
     file = split_path(path, split, root)
-    content = _content(file, labels, split, root, probabilities)
     names = tuple(class_names or ())
-    if not names:  # the train file numbers the classes of the others, which may lack one
-        train = split_path(path, "train", root)
-        first = content if train == file else _content(train, labels, "train", root, probabilities)
-        names = _npz_names(first, file)
+    if not names and split != "train":
+        # The train file numbers the classes of the others, which may lack one.
+        names = _npz_names(content("train"), split_path(path, "train", root))
+    made = arrays_as_examples(content(split), file, names)
+    return replace(made, name=f"{file.stem}/{split}")
+
+
+def read_arrays(
+    file: Path,
+    labels: Array | None = None,
+    probabilities: bool = False,
+    *,
+    label: str | None = None,
+    id: str | None = None,
+) -> dict[str, Array]:
+    """The arrays of a file under the names of KEYS, of which the first counts; `label` and `id` name others."""
+    found = {"embeddings": read_npy(file)} if file.suffix == ".npy" else read_npz(file)
+    content = {k: found[name] for k, names in KEYS.items() for name in names[::-1] if name in found}
+    for key, name in {"labels": label, "ids": id}.items():
+        if name is not None:
+            content[key] = found[find_array(file, found, name, key)]
+    if not probabilities:
+        content.pop("predicted", None)
+    for key in ("predicted", "images", "texts") if probabilities else ():
+        if key in content:
+            content.setdefault("embeddings", np.empty((*content[key].shape[:1], 0), np.float32))
+    if labels is not None:
+        content["labels"] = labels
+    for key, way_out in WAYS_OUT.items():
+        if key not in content:
+            known, asked = ", ".join(sorted(found))[:200], " or ".join(KEYS[key])
+            raise InputError(f"{file}: has no {asked}, only {known}; {way_out}")
+    for key, ndim in {"embeddings": 2, "predicted": 2, "labels": 1}.items():
+        if key in content and content[key].ndim != ndim:
+            shape = content[key].shape
+            raise InputError(f"{file}: {key} of shape {shape}: must be N × D, and N labels")
+    if "class_names" in found:
+        content["class_names"] = found["class_names"]
+    return content
+
+
+def arrays_as_examples(content: dict[str, Array], file: Path, names: Sequence[str]) -> Examples:
+    """The arrays as examples; without `names` the file itself names its classes, or they are those that occur."""
+    names = tuple(names) or _npz_names(content, file)
     given = encode(_npz_labels(content, "labels", file), names, f"{file}: labels")
     clean = None
     if "clean_labels" in content:
@@ -487,36 +534,12 @@ def embeddings(
         given,
         names,
         clean,
-        tuple(map(str, content["ids"].tolist())) if "ids" in content else None,
-        f"{file.stem}/{split}",
+        tuple(map(as_text, content["ids"].tolist())) if "ids" in content else None,
+        file.stem,
         meta=_meta(content, file),
         pictures=_pictures(content.get("images"), file),
         predicted=_predicted(content.get("predicted"), file),
     )
-
-
-def _content(
-    file: Path, labels: str | None, split: str, root: Path, probabilities: bool
-) -> dict[str, Array]:
-    """The arrays of a file under the names of KEYS, of which the first counts."""
-    found = {"embeddings": read_npy(file)} if file.suffix == ".npy" else read_npz(file)
-    content = {k: found[name] for k, names in KEYS.items() for name in names[::-1] if name in found}
-    if not probabilities:
-        content.pop("predicted", None)
-    for key in ("predicted", "images", "texts") if probabilities else ():
-        if key in content:
-            content.setdefault("embeddings", np.empty((*content[key].shape[:1], 0), np.float32))
-    if labels is not None:
-        content["labels"] = read_npy(split_path(labels, split, root))
-    for key, way_out in WAYS_OUT.items():
-        if key not in content:
-            known, asked = ", ".join(sorted(found))[:200], " or ".join(KEYS[key])
-            raise InputError(f"{file}: has no {asked}, only {known}; {way_out}")
-    for key, ndim in {"embeddings": 2, "predicted": 2, "labels": 1}.items():
-        if key in content and content[key].ndim != ndim:
-            shape = content[key].shape
-            raise InputError(f"{file}: {key} of shape {shape}: must be N × D, and N labels")
-    return content
 
 
 def _npz_names(content: dict[str, Array], file: Path) -> tuple[str, ...]:

@@ -1,0 +1,649 @@
+"""The labels and ids of a data set in the format it is kept in: audits read them, and `clean` writes them again.
+
+The id of a row is the text in its column `id`, or in the one that is named. Without such a column it is the position
+of the row, from 0, in the file, or in all files in the order of their names. The id of a picture is its path below the
+folder of the classes. What is not changed is written as it was.
+"""
+
+import io
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from bayesmooth.data.labels import LABELS, as_text
+from bayesmooth.data.pictures import find_pictures, leads_up, picture_base
+from bayesmooth.data.reading import Array, decode_text, read_npy, read_npz
+from bayesmooth.errors import InputError
+from bayesmooth.files import make_folder, read_json, replace_with, write_atomically, write_json
+from bayesmooth.optional import require
+
+PARQUET = (".parquet", ".pq")
+HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
+# Arrays of a .npz that have one entry per example, under their usual names: the first that is there counts.
+KEYS = {
+    "embeddings": ("embeddings", "features", "X"),
+    "predicted": ("probabilities", "pred_probs"),
+    "labels": ("labels", "y"),
+    "clean_labels": ("clean_labels",),
+    "ids": ("ids",),
+    "texts": ("texts",),
+    "images": ("images",),
+}
+
+
+class Labels(Protocol):
+    """Labels that can be written again."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """One per row."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """As they stand in the file, as texts."""
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """Where the data set itself names its classes."""
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the labels are positions in the class names."""
+
+    def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
+        """Write these rows, with what the labels of some are `changed` to."""
+
+
+def open_labels(
+    path: Path, label: str | None = None, id: str | None = None, encoding: str | None = None
+) -> Labels:
+    """The labels of a file or folder; `label` and `id` name its columns, or arrays in a .npz."""
+    if path.is_dir():
+        if any((path / name).is_file() for name in HUGGING_FACE):
+            return HuggingFace(path, label, id)
+        if files := sorted(path.glob("*.parquet")):
+            return ParquetFolder(path, [Parquet(file, label, id) for file in files])
+        return Pictures(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; give what was audited, or its audit.csv")
+    kind = path.suffix.lower()
+    if kind in (".npz", ".npy"):
+        return Arrays(path, label, id)
+    return Parquet(path, label, id) if kind in PARQUET else Csv(path, label, id, encoding)
+
+
+def find_label(
+    where: Path | str, columns: Sequence[str], label: str | None, usual: Sequence[str] = LABELS
+) -> str:
+    """The column of the labels: the one that is named, else the first with a usual name."""
+    wanted = (label,) if label else usual
+    for name in wanted:
+        if name in columns:
+            return name
+    asked, known = " or ".join(map(repr, wanted)), ", ".join(map(str, columns))[:200]
+    raise InputError(
+        f"{where}: no column {asked}, only {known}; name the one of the labels with label (--label)"
+    )
+
+
+def find_id(where: Path | str, columns: Sequence[str], id: str | None) -> str | None:
+    """The column of the ids: the one that is named, else `id`, else none."""
+    if id is not None and id not in columns:
+        known = ", ".join(map(str, columns))[:200]
+        raise InputError(f"{where}: no column {id!r} for the ids, only {known}; name another")
+    return id or ("id" if "id" in columns else None)
+
+
+def _positions(count: int) -> list[str]:
+    return [*map(str, range(count))]
+
+
+# A spreadsheet takes a cell that begins so for a formula, and runs it.
+FORMULA = re.compile(r"['=+\-@\t\r]")
+NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?")
+
+
+def guard(text: str) -> str:
+    """A cell that no spreadsheet runs: an apostrophe before what looks like a formula.
+
+    >>> guard("=cmd|' /C calc'!A0"), guard("-3"), guard("'tis"), guard("cat")
+    ("'=cmd|' /C calc'!A0", '-3', "''tis", 'cat')
+    """
+    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
+
+
+def unguard(text: str) -> str:
+    """The text that was guarded."""
+    return text[1:] if text.startswith("'") else text
+
+
+class CsvText:
+    """A CSV as its text and the places of its rows: what is not changed stays as it was, to the byte."""
+
+    def __init__(self, path: Path, encoding: str | None = None) -> None:
+        self.path = path
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        self.text, self.encoding, self.notes = decode_text(data, str(path), encoding)
+        self.exact = self.text.encode(self.encoding) == data
+        start = 1 if self.text.startswith("\ufeff") else 0
+        self.mark = find_separator(self.text, start)
+        self._field = re.compile(rf'("[^"]*(?:""[^"]*)*"|[^{self.mark}]*)({self.mark}|\Z)')
+        lines = list(self._lines(start))
+        if not lines:
+            raise InputError(f"{path}: empty; its first line must name the columns")
+        self.lines = lines[1:]
+        self.header = self._values(lines[0])
+        twice = [name for name in self.header if name and self.header.count(name) > 1]
+        if twice:
+            raise InputError(f"{path}: the column {twice[0]!r} stands twice; rename one")
+
+    def _lines(self, start: int) -> Iterator[tuple[int, int]]:
+        """The (start, end) of every row that is not blank; a row may have line breaks between quotation marks."""
+        m = self.mark
+        field = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{m}\r\n][^{m}\r\n]*|)'
+        row = re.compile(rf"({field}(?:{m}{field})*)(\r\n|\r|\n|\Z)")
+        while start < len(self.text):
+            found = row.match(self.text, start)
+            if found is None:
+                line = self.text.count("\n", 0, start) + 1
+                raise InputError(
+                    f"{self.path}: line {line} has a stray quotation mark; double those inside of a field"
+                )
+            if found[1].strip(" "):
+                yield found.span(1)
+            start = found.end()
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def _values(self, line: tuple[int, int]) -> list[str]:
+        text = self.text[slice(*line)]
+        if '"' not in text:
+            return text.split(self.mark)
+        return [_unquote(text[slice(*place)]) for place in self._places(text)]
+
+    def _places(self, line: str) -> list[tuple[int, int]]:
+        """The (start, end) of every field of a row."""
+        places = []
+        for found in self._field.finditer(line):
+            places.append(found.span(1))
+            if not found[2]:
+                break
+        return places
+
+    def rows(self) -> list[list[str]]:
+        """The values of all rows; where the end of one is missing it is filled up with empty ones."""
+        rows, width = [], len(self.header)
+        for number, line in enumerate(self.lines, start=1):
+            values = self._values(line)
+            if len(values) > width:
+                raise InputError(
+                    f"{self.path}: row {number} has {len(values)} fields, the header {width}; quote the field that "
+                    f"has a {self.mark!r} in it"
+                )
+            rows.append(values + [""] * (width - len(values)))
+        return rows
+
+    def columns(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """The values of those of the columns that are there."""
+        at = {name: self.header.index(name) for name in names if name in self.header}
+        rows = self.rows() if at else []
+        return {name: [row[k] for row in rows] for name, k in at.items()}
+
+    def replace(self, column: str, changed: Mapping[int, str], rows: Sequence[int]) -> bytes:
+        """The file with these rows, and other values in a column of some."""
+        at, text = self.header.index(column), self.text
+        starts = [start for start, _ in self.lines] + [len(text)]
+        parts = [text[: starts[0]]]
+        for row in rows:
+            line = text[starts[row] : starts[row + 1]]
+            if row in changed:
+                start, end = self._places(text[slice(*self.lines[row])])[at]
+                line = line[:start] + self._quote(changed[row], line[start:end]) + line[end:]
+            parts.append(line)
+        try:
+            return "".join(parts).encode(self.encoding)
+        except UnicodeEncodeError as error:
+            odd = error.object[error.start : error.end]
+            raise InputError(
+                f"{self.path}: its encoding {self.encoding} has no {odd!r}; save the file as UTF-8 first"
+            ) from None
+
+    def _quote(self, value: str, before: str) -> str:
+        needed = before.startswith('"') or any(sign in value for sign in (self.mark, *'"\n\r'))
+        return '"' + value.replace('"', '""') + '"' if needed else value
+
+
+def _unquote(field: str) -> str:
+    return field[1:-1].replace('""', '"') if field.startswith('"') else field
+
+
+def find_separator(text: str, start: int = 0) -> str:
+    """What stands between the fields: the most frequent of tab, semicolon and comma in the first line."""
+    found = re.compile(r"[^\r\n]*").match(text, start)
+    first = re.sub(r'"[^"]*"', "", found[0] if found else "")
+    return max("\t;,", key=first.count) if first else ","
+
+
+AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
+
+
+class Csv:
+    """A CSV or TSV, of the user or of an audit."""
+
+    class_names: Sequence[str] | None = None
+    numbered = False
+
+    def __init__(self, path: Path, label: str | None, id: str | None, encoding: str | None) -> None:
+        self.table = table = CsvText(path, encoding)
+        if not table.exact:
+            raise InputError(
+                f"{path}: as {table.encoding} it cannot be written again as it was; save it as UTF-8"
+            )
+        self.guarded = table.header[:3] == AUDIT
+        self.label = find_label(path, table.header, label, (*LABELS, "given"))
+        key = find_id(path, table.header, id)
+        found = table.columns([self.label, *([key] if key else [])])
+        read = unguard if self.guarded else str
+        self.labels = [read(value) for value in found[self.label]]
+        self.ids = [read(value) for value in found[key]] if key else _positions(len(table))
+
+    def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
+        """The text as it was, but for the labels that changed and the lines that are left out."""
+        if self.guarded:
+            changed = {row: guard(text) for row, text in changed.items()}
+        write_atomically(out, self.table.replace(self.label, changed, rows))
+
+
+class Arrays:
+    """A .npz of arrays, or a .npy of labels."""
+
+    numbered = False
+
+    def __init__(self, path: Path, label: str | None, id: str | None) -> None:
+        self.path, self.alone = path, path.suffix.lower() == ".npy"
+        arrays = {"labels": read_npy(path, raw=True)} if self.alone else read_npz(path, raw=True)
+        self.key, self.arrays = find_array(path, arrays, label, "labels"), arrays
+        self.given = arrays[self.key]
+        if self.given.ndim != 1:
+            raise InputError(f"{path}: {self.key} of shape {self.given.shape}: must be N labels")
+        self.labels = [*map(as_text, self.given.tolist())]
+        self.id = id or ("ids" if "ids" in arrays else None)
+        self.ids = _positions(len(self.labels))
+        if self.id is not None:
+            self.ids = [*map(as_text, arrays[find_array(path, arrays, id, "ids")].tolist())]
+        if len(self.ids) != len(self.labels):
+            raise InputError(
+                f"{path}: {len(self.ids)} ids for {len(self.labels)} labels; must be one each"
+            )
+        names = arrays.get("class_names")
+        self.class_names = None if names is None else [*map(as_text, names.tolist())]
+
+    def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
+        """All that is in the file; of the arrays with one entry per example, these rows."""
+        made = {self.key: self._change(changed)}
+        if len(rows) < len(self.ids):
+            made = {k: (self.arrays | made)[k][list(rows)] for k in self._per_example()}
+        if self.alone:
+            write_atomically(out, _npy(made[self.key]))
+        else:
+            replace_with(out, lambda beside: self._copy_archive(beside, made))
+
+    def _copy_archive(self, out: Path, made: Mapping[str, Array]) -> None:
+        with zipfile.ZipFile(self.path) as old, zipfile.ZipFile(out, "w", allowZip64=True) as new:
+            for entry in old.infolist():
+                name = entry.filename.removesuffix(".npy")
+                changed = name in made and entry.filename != name
+                new.writestr(
+                    entry, _npy(made[name]) if changed else old.read(entry), entry.compress_type
+                )
+
+    def _change(self, changed: Mapping[int, str]) -> Array:
+        """The labels in the type they had: a changed one is copied from a row that has it, or made."""
+        source = {text: row for row, text in enumerate(self.labels)}
+        new = [text for text in dict.fromkeys(changed.values()) if text not in source]
+        values = self.given
+        if new:
+            values = np.concatenate([values, *map(self._make, new)])
+        source |= {text: len(self.given) + k for k, text in enumerate(new)}
+        index = np.arange(len(self.given))
+        index[list(changed)] = [source[text] for text in changed.values()]
+        return values[index]
+
+    def _make(self, text: str) -> Array:
+        kind = self.given.dtype.kind
+        try:
+            if kind in "SU":
+                return np.array([text.encode() if kind == "S" else text])
+            value = np.array([text == "True" if kind == "b" else float(text)], self.given.dtype)
+        except (ValueError, OverflowError):
+            value = np.array([])
+        if [*map(as_text, value.tolist())] != [text]:
+            raise InputError(f"{self.path}: {self.key} are {self.given.dtype}; {text!r} is none")
+        return value
+
+    def _per_example(self) -> list[str]:
+        """The arrays that have one entry per example, by their names; where this is not sure, none is cut."""
+        count = len(self.ids)
+        usual = {self.key, self.id, *(name for names in KEYS.values() for name in names)}
+        long = [name for name, array in self.arrays.items() if array.shape[:1] == (count,)]
+        unsure = [name for name in long if name not in {*usual, "class_names"}]
+        if unsure:
+            raise InputError(
+                f"{self.path}: {unsure[0]} has as many rows as there are examples ({count}), and may belong to "
+                "them or not; take it out of the file, or clean without --drop-ambiguous"
+            )
+        return [name for name in long if name in usual]
+
+
+def find_array(path: Path, arrays: Mapping[str, Array], name: str | None, what: str) -> str:
+    """The array of this kind: the one that is named, else the first with a usual name."""
+    wanted = (name,) if name else KEYS[what]
+    for key in wanted:
+        if key in arrays:
+            return key
+    raise InputError(
+        f"{path}: has no {' or '.join(wanted)}, only {', '.join(sorted(arrays))[:200]}; name another"
+    )
+
+
+def _npy(array: Array) -> bytes:
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    return content.getvalue()
+
+
+class Parquet:
+    """A Parquet file."""
+
+    class_names: Sequence[str] | None = None
+    numbered = False
+
+    def __init__(self, path: Path, label: str | None, id: str | None) -> None:
+        self.path, self.table = path, self.read(path)
+        columns = self.table.column_names
+        self.label, self.key = find_label(path, columns, label), find_id(path, columns, id)
+        self.labels = [*map(as_text, self.table[self.label].to_pylist())]
+        self.ids = _positions(len(self.labels))
+        if self.key is not None:
+            self.ids = [*map(as_text, self.table[self.key].to_pylist())]
+
+    def read(self, path: Path) -> Any:
+        """The table."""
+        return read_parquet(path)
+
+    def change(self, changed: Mapping[int, str], rows: Sequence[int]) -> Any:
+        """The table with other labels, in the type they had: copied from a row that has them, or made."""
+        arrow = require("pyarrow", "data")
+        at = self.table.column_names.index(self.label)
+        field, column = self.table.schema.field(at), self.table[self.label]
+        source = {text: row for row, text in enumerate(self.labels)}
+        new = [text for text in dict.fromkeys(changed.values()) if text not in source]
+        if new:
+            made = self._make(new, field.type)
+            column = arrow.chunked_array([*column.chunks, made], field.type).unify_dictionaries()
+            source |= {text: len(self.labels) + k for k, text in enumerate(new)}
+        index = np.arange(len(self.labels))
+        index[list(changed)] = [source[text] for text in changed.values()]
+        table = self.table
+        if changed:
+            table = table.set_column(at, field, column.take(arrow.array(index)))
+        return table if len(rows) == len(index) else table.take(arrow.array(rows, arrow.int64()))
+
+    def _make(self, texts: Sequence[str], kind: Any) -> Any:
+        arrow = require("pyarrow", "data")
+        try:
+            inner = kind.value_type if arrow.types.is_dictionary(kind) else kind
+            made = arrow.array(texts, arrow.string()).cast(inner)
+            return made.dictionary_encode().cast(kind) if inner != kind else made
+        except (ValueError, TypeError, arrow.ArrowException):
+            raise InputError(
+                f"{self.path}: the labels in {self.label!r} are {kind}; {texts[0]!r} is none"
+            ) from None
+
+    def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
+        """One Parquet file."""
+        made, parquet = self.change(changed, rows), require("pyarrow.parquet", "data")
+        replace_with(out, lambda beside: parquet.write_table(made, beside))
+
+
+def open_parquet(path: Path) -> Any:
+    """A Parquet file whose schema is known, and its rows are not read yet."""
+    arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+    try:
+        file = parquet.ParquetFile(path)
+    except (OSError, ValueError, TypeError, LookupError, arrow.ArrowException) as error:
+        raise InputError(f"{path}: not a table that can be read ({str(error)[:200]})") from None
+    check_columns(path, file.schema_arrow.names)
+    return file
+
+
+def read_parquet(path: Path, without: Sequence[str] = ()) -> Any:
+    """The table in a Parquet file, as Arrow has it: nothing that pandas kept beside it counts."""
+    file, arrow = open_parquet(path), require("pyarrow", "data")
+    names = [name for name in file.schema_arrow.names if name not in without]
+    try:
+        return file.read(columns=names if without else None)
+    except (OSError, ValueError, TypeError, arrow.ArrowException) as error:
+        raise InputError(f"{path}: not a table that can be read ({str(error)[:200]})") from None
+
+
+def check_columns(where: Path | str, names: Sequence[Any]) -> None:
+    """Refuse a table in which a column stands twice."""
+    twice = [name for name in names if list(names).count(name) > 1]
+    if twice:
+        raise InputError(f"{where}: the column {twice[0]!r} stands twice; rename one")
+
+
+@dataclass(frozen=True)
+class ParquetFolder:
+    """A table in several files, which keep their names, their rows and their own columns."""
+
+    path: Path
+    parts: Sequence[Parquet]
+    class_names: Sequence[str] | None = None
+    numbered: bool = False
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Of all files in the order of their names."""
+        keyed = [part.key is not None for part in self.parts]
+        if all(keyed):
+            return [name for part in self.parts for name in part.ids]
+        if any(keyed):
+            odd = self.parts[keyed.index(False)].path
+            raise InputError(f"{odd}: has no column of ids, and others beside it have; add one")
+        return _positions(len(self.labels))
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Of all files."""
+        return [label for part in self.parts for label in part.labels]
+
+    def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
+        """A folder of files with the same names."""
+
+        def fill(beside: Path) -> None:
+            start, kept = 0, np.asarray(rows)
+            for part in self.parts:
+                end = start + len(part.labels)
+                own = {row - start: text for row, text in changed.items() if start <= row < end}
+                within = kept[(kept >= start) & (kept < end)] - start
+                part.write(beside / part.path.name, own, within.tolist())
+                start = end
+
+        make_folder(check_new(out, self.path), fill)
+
+
+class HuggingFace(Parquet):
+    """What `datasets` writes with `save_to_disk`; of several splits, the one that is audited."""
+
+    def __init__(self, path: Path, label: str | None, id: str | None) -> None:
+        super().__init__(path, label, id)
+        features = read_json(self.split / HUGGING_FACE[1]).get("features")
+        self.class_names = class_names_of(features, self.label)
+        self.numbered = self.class_names is not None
+
+    def read(self, path: Path) -> Any:
+        """The table of the split."""
+        self.split, _ = split_folder(path)
+        return read_arrow(self.split)
+
+    def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
+        """A folder of the same layout, with one Arrow file for the split that changed."""
+        made, name = self.change(changed, rows), "data-00000-of-00001.arrow"
+        inside = self.split.relative_to(self.path)
+
+        def place(file: Path) -> Path | None:
+            return None if file.parent == inside and file.suffix == ".arrow" else file
+
+        def fill(beside: Path) -> None:
+            copy_files(self.path, beside, place)
+            split = beside / inside
+            with require("pyarrow.ipc", "data").new_stream(split / name, made.schema) as stream:
+                stream.write_table(made)
+            state = read_json(split / "state.json")
+            files = {"_data_files": [{"filename": name}], "_fingerprint": "cleaned"}
+            write_json(split / "state.json", state | files)
+
+        make_folder(check_new(out, self.path), fill)
+
+
+def split_folder(path: Path) -> tuple[Path, list[str]]:
+    """Where the training split (else the first) of a Hugging Face data set lies, and the names of all."""
+    file = path / HUGGING_FACE[0]
+    if not file.is_file():
+        return path, []
+    splits = read_json(file).get("splits")
+    if not isinstance(splits, list) or not all(map(is_file_name, splits)) or not splits:
+        raise InputError(f"{file}: its splits are {str(splits)[:80]}; must be a list of names")
+    return path / ("train" if "train" in splits else splits[0]), splits
+
+
+def read_arrow(path: Path) -> Any:
+    """The table in the Arrow files of a Hugging Face data set."""
+    arrow, ipc = require("pyarrow", extra="data"), require("pyarrow.ipc", extra="data")
+    try:
+        files = [entry["filename"] for entry in read_json(path / "state.json")["_data_files"]]
+        parts = [
+            ipc.open_stream((path / Path(file).name).read_bytes()).read_all() for file in files
+        ]
+        table = arrow.concat_tables(parts)
+    except (OSError, ValueError, LookupError, TypeError, arrow.ArrowException) as error:
+        raise InputError(f"{path}: not a data set that can be read ({error})") from None
+    check_columns(path, table.column_names)
+    return table
+
+
+def class_names_of(features: Any, label: str | None) -> Sequence[str] | None:
+    """The names that a Hugging Face data set gives to the numbers of its labels."""
+    for column in (label,) if label else LABELS:
+        kind = features.get(column) if hasattr(features, "get") else None
+        names = kind.get("names") if isinstance(kind, dict) else getattr(kind, "names", None)
+        if isinstance(names, list) and names:
+            return [str(name) for name in names]
+    return None
+
+
+class Pictures:
+    """One folder of pictures per class."""
+
+    numbered = False
+
+    def __init__(self, path: Path) -> None:
+        self.path, examples = path, find_pictures(path, "train")
+        self.inside = picture_base(path).relative_to(path)
+        self.class_names = examples.class_names
+        self.labels = [examples.class_names[int(k)] for k in examples.labels]
+        self.ids = examples.ids or ()
+
+    def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
+        """A copy in which the pictures lie in the folders of their new classes; no two under one name."""
+        for name in {*changed.values()}:
+            if not is_file_name(name):
+                raise InputError(f"class {name!r}: cannot be a folder's name; rename the class")
+        kept = set(rows)
+        places: dict[str, Path | None] = {}
+        taken = {name.casefold() for name in self.ids}  # some disks know no capitals
+        for row, name in enumerate(self.ids):
+            if row not in kept:
+                places[name] = None
+            elif row in changed:
+                old = self.labels[row]
+                places[name] = _free(Path(changed[row]) / Path(name).relative_to(old), old, taken)
+
+        def place(file: Path) -> Path | None:
+            inside = file.is_relative_to(self.inside)
+            name = file.relative_to(self.inside).as_posix() if inside else ""
+            to = places.get(name, Path(name))
+            return (to and self.inside / to) if inside else file
+
+        make_folder(check_new(out, self.path), lambda beside: copy_files(self.path, beside, place))
+
+
+def _free(place: Path, old: str, taken: set[str]) -> Path:
+    """A name that no picture has, or had; the class it came from tells it apart."""
+    free, number = place, 1
+    while free.as_posix().casefold() in taken:
+        again = "" if number == 1 else f"{number}-"
+        free, number = place.with_name(f"{old}-{again}{place.name}"), number + 1
+    taken.add(free.as_posix().casefold())
+    return free
+
+
+def is_file_name(name: Any) -> bool:
+    """Whether it names something in a folder, and nothing outside of it."""
+    plain = isinstance(name, str) and not re.search(r"[/\\\0]", name)
+    return plain and name not in ("", ".", "..")
+
+
+def check_new(out: Path, source: Path) -> Path:
+    """Where a folder is to be made: a place that is free, and not inside of what is read."""
+    place, inside = Path(os.path.realpath(out)), source.resolve()
+    if place.is_relative_to(inside):
+        raise InputError(f"{out}: lies in the folder that is read; name one outside of it")
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise InputError(f"{out}: is there already; name a new folder")
+    return place
+
+
+def copy_files(source: Path, out: Path, place: Callable[[Path], Path | None]) -> None:
+    """Copy a folder's files to their `place` (None: leave it out), count them, and refuse to lose one."""
+    wanted = set()
+    for file in _walk(source):
+        to = place(file)
+        if to is None:
+            continue
+        if to in wanted:
+            raise InputError(f"{source / file}: another file goes to {to}, too; rename one")
+        wanted.add(to)
+        (out / to).parent.mkdir(parents=True, exist_ok=True)
+        if (source / file).is_file():
+            shutil.copy2(source / file, out / to)
+        else:  # a link that leads nowhere, or to another folder, stays one
+            (out / to).symlink_to(os.readlink(source / file))
+    if wanted != set(_walk(out, follow=0)):
+        raise InputError(
+            f"{source}: not all of its {len(wanted)} files arrived; is another program at work there?"
+        )
+
+
+def _walk(top: Path, inside: Path = Path(), follow: int = 2) -> Iterator[Path]:
+    """All files below a folder; links to folders are followed as deep as classes are, but for those that lead up."""
+    for name in sorted(os.listdir(top / inside)):
+        path, file = inside / name, top / inside / name
+        link = file.is_symlink() and (len(path.parts) > follow or leads_up(file))
+        if file.is_dir() and not link:
+            yield from _walk(top, path, follow)
+        else:
+            yield path

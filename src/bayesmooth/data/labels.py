@@ -1,0 +1,106 @@
+"""Labels as people write them, words or numbers, to class names and class numbers; and any value as its text."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesmooth.errors import InputError
+
+# Columns of labels where none is named: the first that is there counts.
+LABELS = ("label", "labels", "target", "class", "y")
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None", "<NA>")
+WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
+
+
+def as_text(value: Any) -> str:
+    """A value as text, the same from every format: a missing one is empty, whole reals lose their point.
+
+    >>> [as_text(value) for value in ("0007", 7.0, 7.5, b"cat", None, float("nan"))]
+    ['0007', '7', '7.5', 'cat', '', '']
+    """
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="backslashreplace")
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def label_texts(values: Iterable[Any]) -> list[str]:
+    """Labels as texts, without the blanks around them; where all are whole numbers, 1.0 is 1.
+
+    >>> label_texts(["0", "0.0", " 1"]), label_texts(["2.7", "3.0"])
+    (['0', '0', '1'], ['2.7', '3.0'])
+    """
+    texts = [as_text(value).strip() for value in values]
+    present = set(texts) - set(MISSING)
+    if any("." in text for text in present) and all(map(WHOLE.fullmatch, present)):
+        return [text if text in MISSING else text.partition(".")[0] for text in texts]
+    return texts
+
+
+def plain(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[str]:
+    """The same, where every label must be there; "NA" is one only if `names` has it.
+
+    >>> plain(["cat", b"dog", 1, 2.0], "labels")
+    ['cat', 'dog', '1', '2']
+    """
+    values, missing = list(values), set(MISSING) - set(names)
+    texts = label_texts(values)
+    for row, (value, text) in enumerate(zip(values, texts, strict=True)):
+        if text in missing or (isinstance(value, float) and not value.is_integer()):
+            raise InputError(
+                f"{where}, row {row + 1}: {value!r} is no class (a word or a whole number); fill it in, leave the "
+                "row out, or name it in class_names"
+            )
+    return texts
+
+
+def names_of(labels: Iterable[str]) -> tuple[str, ...]:
+    """The class names: all that occur, sorted (numbers as numbers).
+
+    >>> names_of(["10", "9", "9"]), names_of(["dog", "cat"])
+    (('9', '10'), ('cat', 'dog'))
+    """
+    kinds = sorted(set(labels))
+    return tuple(sorted(kinds, key=int) if all(map(_is_number, kinds)) else kinds)
+
+
+def class_numbers(
+    labels: Iterable[str], names: Sequence[str], numbered: bool = False
+) -> dict[str, int]:
+    """What stands for each class in these labels: its position where they are `numbered`, else its name.
+
+    They are numbered, too, where all of them are numbers and no name is one.
+
+    >>> class_numbers(["1", "0"], ("cat", "dog")), class_numbers(["1", "0"], ("1", "0"))
+    ({'0': 0, '1': 1}, {'1': 0, '0': 1})
+    """
+    if len(set(names)) < len(names):
+        raise InputError(f"a class name stands twice in {', '.join(names)[:200]}; rename one")
+    numbered = numbered or (all(map(_is_number, labels)) and not any(map(_is_number, names)))
+    return {str(k) if numbered else name: k for k, name in enumerate(names)}
+
+
+def encode(
+    labels: Sequence[str], names: Sequence[str], where: str, numbered: bool = False
+) -> Tensor:
+    """Class numbers.
+
+    >>> encode(["b", "a"], ("a", "b"), "labels"), encode(["1", "0"], ("cat", "dog"), "labels")
+    (tensor([1, 0]), tensor([1, 0]))
+    """
+    number = class_numbers(labels, names, numbered)
+    for row, label in enumerate(labels, 1):
+        if label not in number:
+            known = ", ".join(names)[:200]
+            raise InputError(
+                f"{where}, row {row}: {label[:80]!r} is not one of the classes {known}"
+            )
+    return torch.tensor([number[label] for label in labels], dtype=torch.int64)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16

@@ -1,0 +1,533 @@
+"""Every format gives the same ids to an audit and to `clean`, and comes back with only the decided labels changed."""
+
+import csv
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bayesmooth.audit.decisions import clean
+from bayesmooth.audit.opening import open_data
+from bayesmooth.audit.settings import Settings
+from bayesmooth.data.formats import CsvText, guard, open_labels, read_arrow, unguard
+from bayesmooth.errors import InputError
+
+arrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+pandas = pytest.importorskip("pandas")
+
+
+def decide(folder: Path, *rows: tuple[str, ...]) -> Path:
+    path = folder / "decisions.csv"
+    guarded = [[guard(cell) for cell in row] for row in rows]
+    path.write_bytes(to_csv([["id", "given", "decision", "new_label"], *guarded]).encode())
+    return path
+
+
+def to_csv(rows: list[list[str]]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+# Audit, decide, clean: over tables that somebody might have.
+
+WORDS = st.sampled_from(["cat", "dog", "emu", "=cmd|x", "ñandú", "1.5", " cat", "'s", "a,b", 'q"q'])
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+
+
+def write_csv(path: Path, columns: dict[str, list[str]], text: str) -> Path:
+    rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
+    encoding = {"csv": "utf-8", "cp1252": "cp1252", "utf-16": "utf-16"}[text]
+    (path / "t.csv").write_bytes(to_csv(rows).encode(encoding, errors="replace"))
+    return path / "t.csv"
+
+
+def write_parquet(path: Path, columns: dict[str, list[str]]) -> Path:
+    frame = pandas.DataFrame(columns).sample(frac=1, random_state=0)  # with a shuffled index
+    frame.to_parquet(path / "t.parquet")
+    return path / "t.parquet"
+
+
+def save_npz(path: Path, /, **arrays: np.ndarray) -> None:
+    """As numpy.savez, which takes no array called `file`."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.save(content, array)
+            archive.writestr(f"{name}.npy", content.getvalue())
+
+
+def write_npz(path: Path, columns: dict[str, list[str]]) -> Path:
+    names = {"label": "labels", "id": "ids", "note": "texts"}
+    arrays = {names[name]: np.array(values) for name, values in columns.items()}
+    rows = np.arange(2.0 * len(columns["label"])).reshape(-1, 2)
+    save_npz(path / "t.npz", embeddings=rows, file=np.arange(3), **arrays)
+    return path / "t.npz"
+
+
+def write_folder(path: Path, columns: dict[str, list[str]]) -> Path:
+    for number, label in enumerate(columns["label"]):
+        place = path / "photos" / label.strip().replace("|", "-") / f"{number % 4}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(f"picture {number}".encode())
+    return path / "photos"
+
+
+def read_rows(path: Path) -> list[tuple[str, ...]]:
+    """Everything but the label, row by row, to be compared."""
+    if path.is_dir():
+        files = [file for file in path.rglob("*") if file.is_file()]
+        return sorted((file.read_text(),) for file in files)
+    if path.suffix == ".npz":
+        arrays = np.load(path)
+        return [tuple(map(str, arrays[name].tolist())) for name in arrays if name != "labels"]
+    if path.suffix == ".csv":
+        text = CsvText(path)
+        at = text.header.index("label")
+        return [(*row[:at], *row[at + 1 :]) for row in text.rows()]
+    table = parquet.read_table(path).drop_columns(["label"])
+    return [tuple(map(str, row.values())) for row in table.to_pylist()]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_exactly_the_decided_rows_change_and_no_row_is_lost(tmp_path_factory, data) -> None:
+    folder = tmp_path_factory.mktemp("round")
+    kind = data.draw(st.sampled_from(["csv", "cp1252", "utf-16", "parquet", "npz", "folder"]))
+    count = data.draw(st.integers(2, 12))
+    lists = {"min_size": count, "max_size": count}
+    columns = {"label": data.draw(st.lists(WORDS, **lists))}
+    if data.draw(st.booleans()):
+        columns["id"] = data.draw(st.lists(TEXT, unique=True, **lists))
+    columns["note"] = data.draw(st.lists(TEXT, **lists))
+    write = {"parquet": write_parquet, "npz": write_npz, "folder": write_folder}.get(kind)
+    source = write(folder, columns) if write else write_csv(folder, columns, kind)
+
+    before = open_labels(source)
+    ids, names = list(before.ids), list(before.labels)
+    if len(set(ids)) < len(ids):
+        return  # an encoding without these letters made two ids one
+    examples = open_data(
+        source, Settings(text="note" if source.is_file() and kind != "npz" else None)
+    )
+    seen = [examples.class_names[int(k)] for k in examples.labels]
+    assert list(examples.ids or map(str, range(count))) == ids
+    assert seen == [name.strip() for name in names]
+
+    chosen = data.draw(st.lists(st.integers(0, len(ids) - 1), unique=True, max_size=4))
+    new = {i: data.draw(st.sampled_from(sorted(set(seen)))) for i in chosen}
+    decisions = decide(folder, *((ids[i], seen[i], "relabel", new[i]) for i in chosen))
+    out = folder / f"out{source.suffix}"
+    clean(source, decisions, out)
+    after = open_labels(out)
+    if kind != "folder":  # whose ids are places
+        assert list(after.ids) == ids
+        assert [name.strip() for name in after.labels] == [
+            new.get(i, label) for i, label in enumerate(seen)
+        ]
+    assert read_rows(out) == read_rows(source)
+    moved = sum(new[i] != seen[i] for i in chosen)
+    assert len(after.labels) == len(ids)
+    if kind == "folder":
+        content = {name: (source / name).read_text() for name in ids}
+        labelled = zip(after.ids, after.labels, strict=True)
+        place = {(out / name).read_text(): label for name, label in labelled}
+        assert [place[content[name]] for name in ids] == [new.get(i, s) for i, s in enumerate(seen)]
+        assert sum((out / name).exists() for name in ids) == len(ids) - moved
+
+
+# One identity of a row.
+
+
+def test_rows_of_a_shuffled_parquet_are_named_by_their_place(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"x": range(60), "label": ["cat", "dog"] * 30})
+    shuffled = frame.sample(frac=1, random_state=1)
+    shuffled.to_parquet(tmp_path / "t.parquet")
+    examples = open_data(tmp_path / "t.parquet", Settings(features=["x"]))
+    assert examples.ids == tuple(map(str, range(60)))
+    at = 50
+    was = shuffled["label"].iloc[at]
+    new = {"cat": "dog", "dog": "cat"}[was]
+    clean(tmp_path / "t.parquet", decide(tmp_path, ("50", was, "relabel", new)), tmp_path / "o.pq")
+    made = pandas.read_parquet(tmp_path / "o.pq")
+    assert [i for i in range(60) if made["label"].iloc[i] != shuffled["label"].iloc[i]] == [at]
+    assert int(examples.inputs[at, 0]) == made["x"].iloc[at]
+    assert made.index.equals(shuffled.index)
+
+
+def test_a_named_index_is_a_column_in_memory_and_on_disk(tmp_path: Path) -> None:
+    rows = {"id": ["b", "a"], "x": [1, 2], "label": ["cat", "dog"]}
+    frame = pandas.DataFrame(rows).set_index("id")
+    frame.to_parquet(tmp_path / "t.parquet")
+    for source in (frame, tmp_path / "t.parquet"):
+        assert open_data(source, Settings()).ids == ("b", "a")
+    assert open_labels(tmp_path / "t.parquet").ids == ["b", "a"]
+
+
+IDS = {
+    "csv": ["0007", "7e3", "7.50", "NA", "-1", " x "],
+    "floats": [7.0, 7.5, 1e6, 0.1, None, -0.0],
+    "bytes": [b"a", b"\xff", b"7", b"", b"\\xff!", b"NA"],
+    "whole": [2**60 + 1, None, 3, 4, 5, 6],
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_ids_are_text_from_the_first_reading_on(tmp_path: Path, kind: str) -> None:
+    rows = {"id": IDS[kind], "x": range(6), "label": ["cat", "dog"] * 3}
+    path = tmp_path / ("t.csv" if kind == "csv" else "t.parquet")
+    if kind == "csv":
+        pandas.DataFrame(rows).to_csv(path, index=False)
+    else:
+        parquet.write_table(arrow.table(rows), path)
+    ids = open_data(path, Settings()).ids
+    assert ids == tuple(open_labels(path).ids)
+    assert kind != "csv" or list(ids) == IDS["csv"]
+    assert kind != "whole" or ids[0] == str(2**60 + 1)
+    out = tmp_path / f"out{path.suffix}"
+    clean(path, decide(tmp_path, (ids[1], "dog", "relabel", "cat")), out)
+    assert open_labels(out).labels == ["cat", "cat", "cat", "dog", "cat", "dog"]
+
+
+@pytest.mark.parametrize("names", [["1", "2", "3", "4", "5"], ["1", "0"]])
+def test_numbers_of_a_hugging_face_set_are_positions_whatever_the_names(
+    tmp_path: Path, names: list[str]
+) -> None:
+    numbers = [0, 1, 1, 0] if len(names) == 2 else [1, 2, 4, 0]
+    folder = hugging_face(tmp_path / "set", numbers, names)
+    examples = open_data(folder, Settings(text="text"))
+    assert [examples.class_names[int(k)] for k in examples.labels] == [names[k] for k in numbers]
+    decisions = decide(tmp_path, ("0", names[numbers[0]], "relabel", names[numbers[1]]))
+    clean(folder, decisions, tmp_path / "out")
+    assert read_arrow(tmp_path / "out")["label"].to_pylist() == [numbers[1], *numbers[1:]]
+
+
+def hugging_face(folder: Path, numbers: list[int], names: list[str]) -> Path:
+    folder.mkdir()
+    table = arrow.table({"text": [f"t{i}" for i in range(len(numbers))], "label": numbers})
+    with arrow.ipc.new_stream(folder / "data.arrow", table.schema) as stream:
+        stream.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+    features = {"features": {"label": {"names": names, "_type": "ClassLabel"}}}
+    (folder / "dataset_info.json").write_text(json.dumps(features))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("dataset_info.json", "[]"),
+        ("dataset_info.json", '{"features": [1]}'),
+        ("state.json", "{}"),
+        ("state.json", '{"_data_files": 3}'),
+        ("dataset_dict.json", '{"splits": 3}'),
+        ("dataset_dict.json", '{"splits": ["../.."]}'),
+        ("dataset_dict.json", "[]"),
+    ],
+)
+def test_a_damaged_hugging_face_set_is_named(tmp_path: Path, file: str, content: str) -> None:
+    folder = hugging_face(tmp_path / "set", [0, 1], ["a", "b"])
+    (folder / file).write_text(content)
+    for read in (open_labels, lambda path: open_data(path, Settings(text="text"))):
+        if "features" in content:
+            assert len(read(folder).labels) == 2  # labels are numbers then
+        else:
+            with pytest.raises(InputError, match="set"):
+                read(folder)
+
+
+def test_labels_that_are_whole_numbers_are_one_class_with_and_without_a_point(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "t.csv").write_text("x,label\n1,0\n2,0.0\n3,1\n4,1.0\n")
+    examples = open_data(tmp_path / "t.csv", Settings())
+    assert (examples.class_names, examples.labels.tolist()) == (("0", "1"), [0, 0, 1, 1])
+    decisions = decide(tmp_path, ("1", "0", "relabel", "1"), ("2", "1", "relabel", "1"))
+    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == "x,label\n1,0\n2,1\n3,1\n4,1.0\n"
+
+
+# Everything else stays as it was.
+
+
+def test_empty_labels_and_missing_ones_stay_apart_in_a_parquet(tmp_path: Path) -> None:
+    table = arrow.table({"label": ["cat", "", None, "dog"]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    decisions = decide(tmp_path, ("0", "cat", "relabel", "dog"))
+    clean(tmp_path / "t.parquet", decisions, tmp_path / "o.parquet")
+    made = parquet.read_table(tmp_path / "o.parquet")["label"].to_pylist()
+    assert made == ["dog", "", None, "dog"]
+
+
+@pytest.mark.parametrize("new", ["low", "high", "unheard"])
+def test_ordered_categories_keep_their_order(tmp_path: Path, new: str) -> None:
+    kinds = pandas.CategoricalDtype(["low", "middle", "high"], ordered=True)
+    frame = pandas.DataFrame({"label": pandas.Series(["middle", "low", "low"], dtype=kinds)})
+    frame.to_parquet(tmp_path / "t.parquet")
+    decisions = decide(tmp_path, ("0", "middle", "relabel", new))
+    names = ["low", "middle", "high", "unheard"]
+    clean(tmp_path / "t.parquet", decisions, tmp_path / "o.parquet", class_names=names)
+    made = pandas.read_parquet(tmp_path / "o.parquet")["label"]
+    assert made.tolist() == [new, "low", "low"]
+    assert made.cat.ordered
+    assert made.cat.categories.tolist()[:3] == ["low", "middle", "high"]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([0.0, 1.0, 1.0]),
+        np.array([False, True, True]),
+        np.array([b"cat", b"\xc3\xa9mu", b"\xc3\xa9mu"]),
+        np.array([0, 1, 1], ">i2"),
+        np.array([0, 7, 7], np.uint8),
+    ],
+)
+def test_labels_of_an_npz_keep_their_type(tmp_path: Path, labels: np.ndarray) -> None:
+    np.savez(tmp_path / "t.npz", embeddings=np.eye(3), labels=labels)
+    examples = open_data(tmp_path / "t.npz", Settings())
+    was, new = (examples.class_names[int(examples.labels[i])] for i in (0, 1))
+    clean(tmp_path / "t.npz", decide(tmp_path, ("0", was, "relabel", new)), tmp_path / "o.npz")
+    made = np.load(tmp_path / "o.npz")["labels"]
+    assert (made.dtype, made.tolist()) == (labels.dtype, labels[[1, 1, 2]].tolist())
+
+
+def test_a_class_that_does_not_occur_is_made_in_the_type_of_the_labels(tmp_path: Path) -> None:
+    for labels, new in ((np.array([0, 1]), "7"), (np.array([b"a", b"b"]), "longer")):
+        np.savez(tmp_path / "t.npz", embeddings=np.eye(2), labels=labels)
+        decisions = decide(tmp_path, ("0", str(labels.astype("U")[0]), "relabel", new))
+        names = [*labels.astype("U"), new]
+        clean(tmp_path / "t.npz", decisions, tmp_path / "o.npz", class_names=names)
+        made = np.load(tmp_path / "o.npz")["labels"]
+        assert made.dtype.kind == labels.dtype.kind
+        assert made.astype("U").tolist() == [new, str(labels.astype("U")[1])]
+    np.savez(tmp_path / "t.npz", embeddings=np.eye(2), labels=np.array([0, 1], np.uint8))
+    decisions = decide(tmp_path, ("0", "0", "relabel", "300"))
+    with pytest.raises(InputError, match="labels are uint8; '300' is none"):
+        clean(tmp_path / "t.npz", decisions, tmp_path / "n.npz", class_names=["0", "1", "300"])
+    assert not (tmp_path / "n.npz").exists()
+
+
+def test_what_is_no_array_stays_in_an_npz(tmp_path: Path) -> None:
+    arrays = {"embeddings": np.eye(2), "labels": np.array(["a", "b"]), "file": np.arange(3)}
+    save_npz(tmp_path / "t.npz", **arrays)
+    with zipfile.ZipFile(tmp_path / "t.npz", "a") as archive:
+        archive.writestr("README.md", "mine")
+    clean(tmp_path / "t.npz", decide(tmp_path, ("0", "a", "relabel", "b")), tmp_path / "o.npz")
+    with zipfile.ZipFile(tmp_path / "o.npz") as made, zipfile.ZipFile(tmp_path / "t.npz") as old:
+        assert made.namelist() == old.namelist()
+        for name in set(old.namelist()) - {"labels.npy"}:
+            assert made.read(name) == old.read(name)
+    assert np.load(tmp_path / "o.npz")["file"].tolist() == [0, 1, 2]
+
+
+def test_only_arrays_that_belong_to_the_examples_are_cut(tmp_path: Path) -> None:
+    arrays = {"embeddings": np.arange(9.0).reshape(3, 3), "labels": ["a", "b", "b"]}
+    np.savez(tmp_path / "t.npz", **arrays, class_names=["a", "b", "c"])
+    decisions = decide(tmp_path, ("1", "b", "ambiguous", ""))
+    clean(tmp_path / "t.npz", decisions, tmp_path / "o.npz", drop_ambiguous=True)
+    made = np.load(tmp_path / "o.npz")
+    assert {name: len(made[name]) for name in made} == {"embeddings": 2, "labels": 2, "class_names": 3}  # fmt: skip
+    np.savez(tmp_path / "t.npz", **arrays, pca=np.eye(3))
+    with pytest.raises(InputError, match=r"pca has as many rows as there are examples \(3\)"):
+        clean(tmp_path / "t.npz", decisions, tmp_path / "n.npz", drop_ambiguous=True)
+    assert not (tmp_path / "n.npz").exists()
+
+
+@pytest.mark.parametrize("named", ["label", "ids"])
+def test_named_arrays_are_those_that_are_audited(tmp_path: Path, named: str) -> None:
+    arrays = {"labels": ["a", "b"], "mine": ["c", "d"]}
+    np.savez(tmp_path / "t.npz", embeddings=np.eye(2), **arrays)
+    options = {"label": "mine"} if named == "label" else {"id": "mine"}
+    examples = open_data(tmp_path / "t.npz", Settings(**options))
+    kept = open_labels(tmp_path / "t.npz", **options)
+    assert [examples.class_names[int(k)] for k in examples.labels] == kept.labels
+    assert list(examples.ids or ["0", "1"]) == kept.ids
+    with pytest.raises(InputError, match="has no other, only embeddings, labels, mine"):
+        open_data(tmp_path / "t.npz", Settings(**dict.fromkeys(options, "other")))
+
+
+# Folders.
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png", "dog/cat-1.png"):
+        place = tmp_path / "photos" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(name)
+    return tmp_path / "photos"
+
+
+def files_in(folder: Path) -> dict[str, str]:
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in found}
+
+
+def test_no_picture_takes_the_name_of_another(photos: Path, tmp_path: Path) -> None:
+    rows = [("cat/1.png", "cat", "relabel", "dog"), ("dog/1.png", "dog", "relabel", "cat")]
+    clean(photos, decide(tmp_path, *rows), tmp_path / "out")
+    made = files_in(tmp_path / "out")
+    assert sorted(made.values()) == sorted(files_in(photos).values())
+    assert made["dog/cat-2-1.png"] == "cat/1.png"
+    assert made["cat/dog-1.png"] == "dog/1.png"
+
+
+def test_a_copy_that_would_land_in_its_source_is_refused(photos: Path, tmp_path: Path) -> None:
+    decisions = decide(tmp_path, ("cat/1.png", "cat", "relabel", "dog"))
+    (tmp_path / "link").symlink_to(photos)
+    (tmp_path / "inside").symlink_to(photos / "new")
+    before = files_in(photos)
+    for out in (photos / "new", tmp_path / "link" / "new", tmp_path / "inside"):
+        with pytest.raises(InputError, match="lies in the folder that is read"):
+            clean(photos, decisions, out)
+    assert files_in(photos) == before
+
+
+def test_links_that_lead_up_or_nowhere_stay_links(photos: Path, tmp_path: Path) -> None:
+    (photos / "loop").symlink_to(photos)
+    (photos / "cat" / "again").symlink_to("..")
+    (photos / "cat" / "gone.png").symlink_to("nowhere.png")
+    (photos / "cat" / "self.png").symlink_to("self.png")
+    (photos / "dog" / "linked.png").symlink_to("../cat/2.png")
+    decisions = decide(tmp_path, ("dog/linked.png", "dog", "relabel", "cat"))
+    clean(photos, decisions, tmp_path / "out")
+    made = tmp_path / "out"
+    assert {p.name for p in made.rglob("*") if p.is_symlink()} == {"loop", "again", "gone.png", "self.png"}  # fmt: skip
+    assert (made / "cat" / "linked.png").read_text() == "cat/2.png"
+    assert not (made / "dog" / "linked.png").exists()
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_copy_that_fails_half_way_leaves_nothing(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def stop(source: Path, out: Path) -> None:
+        if source.name == "2.png":
+            raise error
+        Path(out).write_bytes(Path(source).read_bytes())
+
+    monkeypatch.setattr("shutil.copy2", stop)
+    decisions = decide(tmp_path, ("cat/1.png", "cat", "relabel", "dog"))
+    with pytest.raises((InputError, KeyboardInterrupt)) as caught:
+        clean(photos, decisions, tmp_path / "out")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["decisions.csv", "photos"]
+    assert "run" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../../evil", "a/b", "..", "a\\b"])
+def test_a_class_is_no_path(photos: Path, tmp_path: Path, name: str) -> None:
+    decisions = decide(tmp_path, ("cat/1.png", "cat", "relabel", name))
+    with pytest.raises(InputError, match="cannot be a folder's name"):
+        clean(photos, decisions, tmp_path / "out", class_names=["cat", "dog", name])
+    assert not (tmp_path / "out").exists()
+
+
+def test_parquet_files_of_one_folder_may_differ_but_not_in_what_names_a_row(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    parquet.write_table(arrow.table({"label": ["a", "b"], "x": [1, 2]}), folder / "a.parquet")
+    kinds = arrow.array(["b", "a"]).dictionary_encode()
+    second = arrow.table({"label": kinds, "y": [[1.0], None]})
+    parquet.write_table(second, folder / "b.parquet")
+    clean(folder, decide(tmp_path, ("2", "b", "relabel", "a")), tmp_path / "out")
+    made = parquet.read_table(tmp_path / "out" / "b.parquet")
+    assert (made["label"].to_pylist(), made.schema) == (["a", "a"], second.schema)
+    parquet.write_table(second.append_column("id", [["u", "v"]]), folder / "b.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: has no column of ids"):
+        list(open_labels(folder).ids)
+    parquet.write_table(arrow.table({"x": [1]}), folder / "c.parquet")
+    for read in (open_labels, lambda path: open_data(path, Settings())):
+        with pytest.raises(InputError, match=r"c\.parquet: no column 'label'"):
+            read(folder)
+
+
+def test_a_column_that_stands_twice_is_named(tmp_path: Path) -> None:
+    table = arrow.Table.from_arrays([arrow.array(["a"])] * 3, ["label", "x", "x"])
+    parquet.write_table(table, tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("label,x,x\na,1,2\n")
+    frame = pandas.DataFrame([["a", 1, 2]], columns=["label", "x", "x"])
+    for source in (tmp_path / "t.parquet", tmp_path / "t.csv", frame):
+        with pytest.raises(InputError, match="the column 'x' stands twice; rename one"):
+            open_data(source, Settings())
+
+
+# Encodings and spreadsheets.
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252"])  # fmt: skip
+def test_a_csv_is_read_and_written_in_its_own_encoding(tmp_path: Path, encoding: str) -> None:
+    text = "label;name\r\ncafé;Müller–Lüdenscheidt\r\nthé;“quoted”\r\n"
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    examples = open_data(tmp_path / "t.csv", Settings(text="name"))
+    assert examples.class_names == ("café", "thé")
+    assert examples.meta["text"] == ["Müller–Lüdenscheidt", "“quoted”"]
+    assert any("cp1252" in note for note in examples.notes) == (encoding == "cp1252")
+    decisions = decide(tmp_path, ("0", "café", "relabel", "thé"))
+    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv")
+    expected = text.replace("café;", "thé;").encode(encoding)
+    assert (tmp_path / "out.csv").read_bytes() == expected
+
+
+def test_an_encoding_may_be_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("label,x\nŻółw,1\nkot,2\n".encode("cp1250"))
+    examples = open_data(tmp_path / "t.csv", Settings(encoding="cp1250"))
+    assert examples.class_names == ("kot", "Żółw")
+    decisions = decide(tmp_path, ("1", "kot", "relabel", "Żółw"))
+    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", encoding="cp1250")
+    assert (tmp_path / "out.csv").read_bytes() == "label,x\nŻółw,1\nŻółw,2\n".encode("cp1250")
+    for wrong in ("none", "ascii", "hex"):
+        with pytest.raises(InputError, match=f"cannot be read as {wrong}"):
+            open_labels(tmp_path / "t.csv", encoding=wrong)
+
+
+def test_a_class_that_the_encoding_lacks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("label\ncafé\n".encode("cp1252"))
+    decisions = decide(tmp_path, ("0", "café", "relabel", "猫"))
+    with pytest.raises(InputError, match="its encoding cp1252 has no '猫'"):
+        clean(tmp_path / "t.csv", decisions, tmp_path / "o.csv", class_names=["café", "猫"])
+
+
+@given(st.text(max_size=8))
+def test_no_guarded_text_is_a_formula_and_all_come_back(text: str) -> None:
+    guarded = guard(text)
+    assert unguard(guarded) == text
+    assert not guarded.startswith(("=", "@", "\t", "\r"))
+    assert not guarded.startswith(("+", "-")) or guarded[1:2] in "0123456789.,"
+
+
+def test_formulas_in_the_table_of_an_audit_are_read_as_what_they_were(tmp_path: Path) -> None:
+    text = "id,rank,given\n'=1+1,1,'@sum\nb,2,dog\n"
+    (tmp_path / "audit.csv").write_text(text)
+    decisions = decide(tmp_path, ("b", "dog", "relabel", "@sum"), ("=1+1", "@sum", "keep", ""))
+    clean(tmp_path / "audit.csv", decisions, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == text.replace("2,dog", "2,'@sum")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.sampled_from('ab,;"\n\r \t'), max_size=30))
+def test_a_csv_has_the_same_rows_for_an_audit_and_for_clean(tmp_path_factory, body: str) -> None:
+    path = tmp_path_factory.mktemp("rows") / "t.csv"
+    path.write_bytes(f"label,x\na,1\n{body}".encode())
+    try:
+        examples = open_data(path, Settings(text="x"))
+    except InputError:
+        return
+    kept = open_labels(path)
+    ids = {name: label.strip() for name, label in zip(kept.ids, kept.labels, strict=True)}
+    named = [examples.class_names[int(k)] for k in examples.labels]
+    assert [ids[name] for name in examples.ids or ()] == named
+
+
+def test_a_byte_stream_is_never_half_a_table(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    np.savez(content, embeddings=np.eye(2), labels=["a", "b"])
+    (tmp_path / "t.npz").write_bytes(content.getvalue()[:-40])
+    with pytest.raises(InputError, match=r"t\.npz"):
+        open_labels(tmp_path / "t.npz")
