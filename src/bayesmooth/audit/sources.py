@@ -3,6 +3,7 @@
 Every check comes before the first long computation.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,30 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.audit.checks import check_ids, check_labels, check_order, check_probabilities
+from bayesmooth.audit.checks import check_order, check_probabilities
 from bayesmooth.audit.embedded import predict_embedded
-from bayesmooth.audit.encoders import embed_pictures, embed_texts
+from bayesmooth.audit.encoders import embed_pictures, embed_texts, explain_unreadable
 from bayesmooth.audit.findings import read_rows
 from bayesmooth.audit.network import as_posterior, predict_with_network
 from bayesmooth.audit.opening import is_frame, open_data
 from bayesmooth.audit.predictions import Predictions
+from bayesmooth.audit.problems import (
+    check_share,
+    find_missing_pictures,
+    leave_out,
+    settle,
+    settle_classes,
+)
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
-from bayesmooth.data.labels import encode, names_of, plain
+from bayesmooth.data.examples import Problem
+from bayesmooth.data.labels import MISSING, encode, names_of, plain
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
-from bayesmooth.progress import track
 
 DEFAULT = Settings()
+UNREADABLE = "unreadable_picture"
 
 
 @dataclass(frozen=True)
@@ -107,10 +116,8 @@ def open_source(
     if isinstance(source, nn.Module):
         if posterior is None or data is None:
             raise InputError("a model: give its posterior (or optimizer) and its data too")
-        examples = data if isinstance(data, Examples) else None
-        if examples is not None:
-            check_labels(examples.labels, examples.class_names)
-        return Network(source, as_posterior(posterior, source), data, examples)
+        examples = settle(data) if isinstance(data, Examples) else None
+        return Network(source, as_posterior(posterior, source), examples or data, examples)
     file = Path(labels) if isinstance(labels, str | Path) else None
     settings = replace(settings, labels_file=file, predicted=probabilities is not None)
     arrays = source is None and (labels is not None or not _can_be_opened(given[0]))
@@ -118,9 +125,15 @@ def open_source(
         examples = from_arrays(given[0], labels, settings)
     else:
         examples = open_data(given[0], settings)
-    check_labels(examples.labels, examples.class_names)
-    check_ids(examples)
-    examples = embed(examples, settings)
+    learned, named = not settings.predicted, settings.class_names is not None
+    what = choose_to_embed(examples, settings)
+    if what != "pictures":
+        missing = find_missing_pictures(examples)
+        examples = replace(examples, problems=(*examples.problems, *missing))
+    examples = settle(examples, texts=what == "texts", learned=learned, named=named)
+    before, examples = examples, embed(examples, settings)
+    if len(examples) < len(before):
+        examples = settle_classes(examples, before, learned=learned, named=named)
     return Predicted(examples) if settings.predicted else Embedded(examples)
 
 
@@ -147,35 +160,63 @@ def from_arrays(rows: Any, labels: Any, settings: Settings) -> Examples:
     if given.dtype.kind in "iu" and given.ndim == 1:  # the classes are the numbers that occur
         present, numbers = np.unique(given, return_inverse=True)
         return Examples(inputs, torch.from_numpy(numbers), tuple(map(str, present)), name="arrays")
+    missing = find_missing_labels(given, class_names or ())
+    if missing.any() and not missing.all():
+        text = (
+            f"{int(missing.sum())} of {len(given)} labels are missing, and their rows are left out"
+        )
+        there = np.flatnonzero(~missing)
+        kept = from_arrays(inputs[there], given[there], settings)
+        gone = tuple(map(str, np.flatnonzero(missing)))
+        problem = Problem("missing_label", text, gone)
+        return replace(kept, ids=tuple(map(str, there)), problems=(problem,))
     words = plain(given.tolist(), "labels", class_names or ())
     columns = [str(column) for column in getattr(rows, "columns", ()) if settings.predicted]
     names = tuple(class_names or (columns if {*words} <= {*columns} else names_of(words)))
     return Examples(inputs, encode(words, names, "labels"), names, name="arrays")
 
 
-def embed(examples: Examples, settings: Settings) -> Examples:
-    """With embeddings of the pictures or texts where there is nothing else to learn from."""
-    if isinstance(examples.pictures, ImageFiles):
-        check_pictures(examples.pictures, settings.quiet)
+def find_missing_labels(labels: np.ndarray[Any, Any], names: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Which labels are None, NaN, or a text that stands for nothing."""
+    absent = {*MISSING} - {*names}
+    texts = [v.strip() if isinstance(v, str) else v for v in labels.tolist()]
+    return np.array([v is None or v != v or (isinstance(v, str) and v in absent) for v in texts])
+
+
+def choose_to_embed(examples: Examples, settings: Settings) -> str:
+    """What is to be embedded: pictures or texts, where there is nothing else to learn from; or nothing."""
     if examples.input_shape != (0,) or examples.predicted is not None:
-        return examples
-    how: dict[str, Any] = {"cache": settings.cache, "quiet": settings.quiet}
+        return ""
     if examples.pictures is not None and settings.text is None:
-        rows, note = embed_pictures(examples.pictures, settings.encoder, **how)
-    elif "text" in examples.meta:
+        return "pictures"
+    if "text" in examples.meta:
+        return "texts"
+    raise InputError(f"{examples.name}: no embeddings, texts or pictures: nothing to learn from")
+
+
+def embed(examples: Examples, settings: Settings) -> Examples:
+    """With embeddings of the pictures or texts, without the pictures that cannot be read."""
+    what = choose_to_embed(examples, settings)
+    how: dict[str, Any] = {"cache": settings.cache, "quiet": settings.quiet}
+    if what == "texts":
         rows, note = embed_texts(examples.meta["text"], settings.encoder, **how)
-    else:
-        raise InputError(
-            f"{examples.name}: no embeddings, texts or pictures: nothing to learn from"
-        )
-    return replace(examples, inputs=rows, notes=(*examples.notes, note))
-
-
-def check_pictures(pictures: ImageFiles, quiet: bool = False) -> None:
-    """Open every picture, without decoding it: one that is missing or none is found before the work, not after."""
-    for number in track(range(len(pictures)), description="checking pictures", quiet=quiet):
-        with pictures.open(number):
-            pass
+        return replace(examples, inputs=rows, notes=(*examples.notes, note))
+    if what != "pictures":
+        return examples
+    pictures = examples.pictures
+    assert pictures is not None
+    rows, note = embed_pictures(pictures, settings.encoder, skip_unreadable=True, **how)
+    embedded = replace(examples, inputs=rows, notes=(*examples.notes, note))
+    unreadable = rows.isnan().all(1)
+    if not bool(unreadable.any()) or not isinstance(pictures, ImageFiles):
+        return embedded
+    count, first = int(unreadable.sum()), int(unreadable.nonzero()[0])
+    text = (
+        f"{count} of {len(rows)} pictures cannot be read or are tiny, and are left out "
+        f"({explain_unreadable(pictures, first)})"
+    )
+    check_share(count, len(rows), [Problem(UNREADABLE, text, ())])
+    return leave_out(embedded, unreadable, UNREADABLE, text)
 
 
 def _can_be_opened(source: Any) -> bool:

@@ -162,6 +162,8 @@ def _print(made: Audit, count: int) -> None:
     print(f"{made.summary['method']}, {made.summary['seconds']} s")
     if made.findings is not None:
         print(f"also found: {made.findings}")
+        for problem in made.findings.problems:
+            print(f"problem: {problem.text}")
     rows = made.top(count)
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:

@@ -49,6 +49,16 @@ class Mapped:
         return torch.from_numpy(self.array[index.numpy()].astype(np.float32))
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with some examples other than their labels' meaning: a finding, not an error."""
+
+    kind: str
+    text: str
+    """A sentence: how many, what is wrong, and what was done about it."""
+    ids: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples:
     """Inputs and labels, with the clean labels where they are known.
@@ -58,7 +68,7 @@ class Examples:
     across subsets (default: positions); `meta` holds columns of text to show beside them, `pictures` what to
     show where the inputs are embeddings, `predicted` the class probabilities that somebody's model gave,
     `columns` how the columns of a table are called that the inputs come from, `notes` what the loader left out or
-    assumed.
+    assumed, `problems` the examples that something is wrong with.
 
     >>> Examples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("cat", "dog"), name="pets")
     Examples(pets: 3 × float32[2], 2 classes)
@@ -77,6 +87,7 @@ class Examples:
     predicted: Tensor | None = None
     columns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
     def __post_init__(self) -> None:
         count, classes = len(self.inputs), self.num_classes

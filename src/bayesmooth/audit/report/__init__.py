@@ -172,13 +172,12 @@ def _findings(audit: Audit) -> dict[str, Any]:
             "label": found.label_in_other_split[index].tolist(),
         }
     rare = np.unique(audit.given[found.rare_class]).tolist()
-    problems = [_plain(problem) for problem in getattr(found, "problems", ())]
     return {
         "duplicates": duplicates,
         "outliers": outliers,
         "rare": rare,
         "leaks": leaks,
-        "problems": problems,
+        "problems": found.list_problems(),
     }
 
 

@@ -1,0 +1,176 @@
+"""Dirt in real data: listed with its ids and left out where nothing can be learned from it; the rest is audited.
+
+Only what would make the result wrong is an error: fewer than two classes left, or most examples unusable.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bayesmooth.audit.checks import check_labels
+from bayesmooth.data import Examples
+from bayesmooth.data.examples import Problem
+from bayesmooth.data.pictures import ImageFiles
+from bayesmooth.errors import InputError
+
+NAMED = 5  # ids or classes in a sentence
+MOST_LEFT_OUT = 0.5  # share of the examples; beyond it the audit would be one of other data
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first few names, and that there are more.
+
+    >>> list_names(["a", "b"]), list_names("abcdefg")
+    ("'a', 'b'", "'a', 'b', 'c', 'd', 'e', …")
+    """
+    return ", ".join([*(repr(name[:80]) for name in names[:NAMED]), *["…"] * (len(names) > NAMED)])
+
+
+def settle(
+    examples: Examples, *, texts: bool = False, learned: bool = False, named: bool = False
+) -> Examples:
+    """Without the examples that cannot be audited; they are in its `problems`, with spellings that look like slips.
+
+    `texts`: the texts are what is learned from, so empty ones are left out. `learned`: labels are learned from the
+    other examples of their class, so classes with one example are left out, and no longer classes unless the user
+    `named` them.
+    """
+    start = examples
+    examples = _leave_out_duplicate_ids(examples)
+    if texts:
+        examples = _leave_out_empty_texts(examples)
+    examples = replace(examples, problems=(*examples.problems, *find_spellings(examples)))
+    examples = settle_classes(examples, start, learned=learned, named=named)
+    check_share(len(start) - len(examples), len(start), examples.problems)
+    return examples
+
+
+def settle_classes(examples: Examples, before: Examples, *, learned: bool, named: bool) -> Examples:
+    """Without classes that have one example, where labels are learned, and that have none of those `before`.
+
+    Two classes must be left.
+    """
+    names, counts = examples.class_names, _count_labels(examples)
+    alone = [names[k] for k in (counts == 1).nonzero().flatten().tolist()]
+    if alone:
+        one = len(alone) == 1
+        text = f"{len(alone)} {'class has' if one else 'classes have'} one example"
+        text += (" and is left out" if one else " and are left out") if learned else ""
+        text = f"{text}: {list_names(alone)}"
+        concerned = counts[examples.labels] == 1
+        if learned:
+            examples = leave_out(examples, concerned, "single_example", text)
+        else:
+            problem = Problem("single_example", text, pick_ids(examples, concerned))
+            examples = replace(examples, problems=(*examples.problems, problem))
+    if learned and not named:
+        examples = _drop_classes(examples, _count_labels(before) > 0)
+    check_labels(examples.labels, examples.class_names)
+    return examples
+
+
+def leave_out(examples: Examples, concerned: Tensor, kind: str, text: str) -> Examples:
+    """The other examples; those that are left out become a problem."""
+    problem = Problem(kind, text, pick_ids(examples, concerned))
+    if bool(concerned.all()):
+        raise InputError(f"{examples.name}: {text}; no example is left to audit")
+    rest = replace(examples.subset(~concerned), problems=(*examples.problems, problem))
+    if isinstance(examples.pictures, ImageFiles):  # so that each can still be opened by itself
+        items = [v for v, out in zip(examples.pictures.items, concerned, strict=True) if not out]
+        rest = replace(rest, pictures=replace(examples.pictures, items=items))
+    return rest
+
+
+def pick_ids(examples: Examples, concerned: Tensor) -> tuple[str, ...]:
+    """The ids of some examples."""
+    where = concerned.nonzero().flatten().tolist()
+    return tuple(str(i) if examples.ids is None else examples.ids[i] for i in where)
+
+
+def check_share(left_out: int, count: int, problems: Iterable[Problem]) -> None:
+    """Refuse data of which most had to be left out."""
+    if left_out > MOST_LEFT_OUT * count:
+        found = "; ".join(problem.text for problem in problems)
+        raise InputError(
+            f"{left_out} of {count} examples cannot be audited: {found}. Mend the data, or name other columns"
+        )
+
+
+def find_spellings(examples: Examples) -> list[Problem]:
+    """Labels that differ only in case or blanks: one problem for each group, with the examples of the rarer ones."""
+    groups, counts = defaultdict(list), _count_labels(examples)
+    for k in counts.nonzero().flatten().tolist():
+        groups[re.sub(r"\s+", "", examples.class_names[k]).casefold()].append(k)
+    found = []
+    for same in groups.values():
+        if len(same) > 1:
+            same.sort(key=lambda k: -int(counts[k]))
+            names = [f"{examples.class_names[k]!r} ({int(counts[k])})" for k in same]
+            text = f"labels differ only in case or blanks: {', '.join(names[:NAMED])}"
+            rarer = torch.isin(examples.labels, torch.tensor(same[1:], dtype=torch.int64))
+            found.append(Problem("label_spelling", text, pick_ids(examples, rarer)))
+    return found
+
+
+def find_missing_pictures(examples: Examples) -> list[Problem]:
+    """Files of pictures that are only shown, and that are not there or empty."""
+    pictures = examples.pictures
+    if not isinstance(pictures, ImageFiles):
+        return []
+    gone = torch.tensor([_is_missing(pictures.root, item) for item in pictures.items])
+    if not bool(gone.any()):
+        return []
+    text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing or empty"
+    return [Problem("missing_picture", text, pick_ids(examples, gone))]
+
+
+def _is_missing(root: Path, item: str | bytes) -> bool:
+    try:
+        return not (len(item) if isinstance(item, bytes) else (root / item).stat().st_size)
+    except (OSError, ValueError):
+        return True
+
+
+def _leave_out_duplicate_ids(examples: Examples) -> Examples:
+    """No decision could be applied with certainty to an id that several examples have."""
+    times = Counter(examples.ids or ())
+    twice = [name for name, count in times.items() if count > 1]
+    if not twice:
+        return examples
+    concerned = torch.tensor([times[name] > 1 for name in examples.ids or ()])
+    text = f"{int(concerned.sum())} examples share their id with another and are left out: {list_names(twice)}"
+    way_out = "; id (--id) names another column"
+    return leave_out(examples, concerned, "duplicate_id", text + way_out)
+
+
+def _leave_out_empty_texts(examples: Examples) -> Examples:
+    empty = torch.tensor([not text.strip() for text in examples.meta["text"]])
+    if not bool(empty.any()):
+        return examples
+    count = int(empty.sum())
+    text = f"{count} {'text is' if count == 1 else 'texts are'} empty and left out"
+    return leave_out(examples, empty, "empty_text", text)
+
+
+def _drop_classes(examples: Examples, occurred: Tensor) -> Examples:
+    """Without the names of classes that occurred and do so no more, so that nothing is predicted of them."""
+    used, clean = _count_labels(examples) > 0, examples.clean_labels
+    if clean is not None:
+        used |= torch.bincount(clean, minlength=len(used)) > 0
+    kept = used | ~occurred
+    number = kept.cumsum(0) - 1
+    return replace(
+        examples,
+        labels=number[examples.labels],
+        clean_labels=None if clean is None else number[clean],
+        class_names=tuple(n for n, k in zip(examples.class_names, kept, strict=True) if k),
+    )
+
+
+def _count_labels(examples: Examples) -> Tensor:
+    return torch.bincount(examples.labels, minlength=examples.num_classes)
