@@ -68,6 +68,7 @@ class Scale:
     kappas: tuple[float, ...] = KAPPAS
     hessians: tuple[float, ...] = HESSIANS
     chosen_hessians: tuple[float, ...] = ()  # that validation chooses from in each comparison
+    compared: tuple[str, ...] = ()  # noises of `strategies`; none: one, and one setting per loss
     test_limit: int = 0
     samples: int = 16  # of the posterior, in tests
     noise_samples: int = 64  # of the posterior, for a label noise
@@ -236,10 +237,11 @@ FEATURES = Scale(
     seeds=(0,),
     more_seeds=(1, 2),
     alphas=(0.0, 0.1, 0.5, 0.9),
-    rhos=(0.0, 0.1, 0.2, 0.5),
+    rhos=(0.0, 0.1, 0.2, 0.3, 0.5),
     kappas=(0.4, 0.5),
     hessians=(0.03, 0.1, 0.3, 0.9),
     chosen_hessians=(0.03, 0.1, 0.3),
+    compared=("symmetric 40 %", "κ = 0.3", "natural noise", "pairflip 20 %", "clean"),
     flops=1.2e10,
     studies=(
         "data-dependent",
