@@ -33,7 +33,7 @@ NOT_THE_LIBRARY = (
 NEWER_TORCH = (
     "tests/optim/test_two_ranks.py",  # FSDP2 on the CPU
     "tests/optim/test_schedule.py::test_cosine_agrees_with_torch_schedulers_step_by_step",  # torch 2.6 warns of itself
-    "tests/optim/test_weights.py::test_a_gradient_of_another_dtype_is_converted",  # torch 2.6 refuses such gradients
+    "tests/optim/test_samples.py::test_a_gradient_of_another_dtype_is_converted",  # torch 2.6 refuses such gradients
 )
 
 

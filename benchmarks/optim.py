@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from bayesmooth.models import MODELS
-from bayesmooth.optim import IVON, SAM, weights
+from bayesmooth.optim import IVON, SAM, backends
 from benchmarks.harness import Jobs, compare, table
 
 ESS = 50_000.0
@@ -75,7 +75,7 @@ def large(repeats: int) -> None:
         faster = ratios["public IVON"] / ratios["IVON step(closure)"]
         print(f"{faster:.0f}× faster than the public package (goal ≥ 20×)")
     print("bytes moved per weight:", ", ".join(f"{name} {count}" for name, count in MOVED.items()))
-    with mock.patch.object(weights, "CHUNK_IN_CACHE", weights.CHUNK):
+    with mock.patch.object(backends, "CHUNK_IN_CACHE", backends.CHUNK):
         calls = operator_calls(jobs["IVON plain torch"])
     print(f"operator calls of a step in plain torch, as on an accelerator: {calls} (goal ≤ 100)")
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayesmooth.labelnoise.result as result
 import bayesmooth.labelnoise.sampling as sampling
-import bayesmooth.posterior as chunking
+import bayesmooth.posterior.calling as chunking
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import (

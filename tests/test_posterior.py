@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from bayesmooth import metrics, posterior
+from bayesmooth import metrics
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.optim import IVON
-from bayesmooth.posterior import Posterior, recompute_batchnorm
+from bayesmooth.posterior import Posterior, batchnorm, calling, recompute_batchnorm
+from bayesmooth.posterior.gaussian import FORMAT
 from bayesmooth.theory import Bernoulli, Gaussian, Poisson
 
 
@@ -258,7 +259,7 @@ def test_each_draw_is_made_once_for_all_batches(model, kind, monkeypatch):
 
 def test_batches_are_read_once_and_no_more_than_a_chunk_ahead(model, monkeypatch):
     x, read, held = torch.zeros(2, 4), [], []
-    monkeypatch.setattr(posterior, "CHUNK_BYTES", 3 * x.nbytes)
+    monkeypatch.setattr(calling, "CHUNK_BYTES", 3 * x.nbytes)
 
     def batches():
         for number in range(8):
@@ -425,7 +426,7 @@ def test_numbers_that_are_none_are_refused_also_in_a_file(model, tmp_path, part,
         Posterior(**parts)
     path = tmp_path / "q.safetensors"
     tensors = {f"{p}.{n}": t for p, values in parts.items() for n, t in values.items()}
-    save_file(tensors, path, {"format": posterior.FORMAT})
+    save_file(tensors, path, {"format": FORMAT})
     with pytest.raises(InputError, match=rf"q\.safetensors: weight: {message}"):
         Posterior.load(path)
 
@@ -434,7 +435,7 @@ def test_numbers_that_are_none_are_refused_also_in_a_file(model, tmp_path, part,
 def test_odd_entries_of_a_file_are_named(tmp_path, key):
     from safetensors.torch import save_file
 
-    save_file({key: torch.zeros(2)}, tmp_path / "q.safetensors", {"format": posterior.FORMAT})
+    save_file({key: torch.zeros(2)}, tmp_path / "q.safetensors", {"format": FORMAT})
     with pytest.raises(InputError, match=f"has an entry '{key}'"):
         Posterior.load(tmp_path / "q.safetensors")
 
@@ -476,11 +477,11 @@ def test_predictions_draw_noise_that_training_and_evaluation_never_drew(model):
 
 def test_statistics_are_computed_once_per_draw_however_many_chunks(monkeypatch):
     net, x = batchnorm_network(), torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
-    q, computed, real = gaussian(net, 0.3), [], posterior.recompute_batchnorm
+    q, computed, real = gaussian(net, 0.3), [], recompute_batchnorm
     whole = q.predict(net, x, 4, batchnorm=[x])
-    monkeypatch.setattr(posterior, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(calling, "CHUNK_BYTES", 1)
     monkeypatch.setattr(
-        posterior, "recompute_batchnorm", lambda *given: [computed.append(1), real(*given)]
+        batchnorm, "recompute_batchnorm", lambda *given: [computed.append(1), real(*given)]
     )
     torch.testing.assert_close(q.predict(net, x.split(16), 4, batchnorm=[x]), whole)
     assert len(computed) == 4

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bayesmooth.errors import InputError
+
 try:
     from bayesmooth import _kernels
 except ImportError:  # installed without a compiler: torch does the work, more slowly
@@ -24,6 +26,15 @@ PREDICTION = 2**32 - 2  # that of a posterior's own draws, which have nothing to
 PARALLEL_FROM = 1 << 17  # elements a thread must have before handing work over pays
 
 _pool: ThreadPoolExecutor | None = None
+
+
+def check_seed(seed: int) -> int:
+    """The seed, if every generator here takes it."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise InputError(
+            f"seed={seed!r}: must be a whole number from 0 to 2⁶³ − 1; 0 is as good as any"
+        )
+    return seed
 
 
 class Target(NamedTuple):
@@ -71,7 +82,7 @@ def comes_in_slices(like: Tensor) -> bool:
 def torch_normal(size: int, device: torch.device, *name: int) -> Tensor:
     """A float32 vector of torch's own noise, from a generator that the name seeds."""
     generator = torch.Generator(device).manual_seed(_mix(*name))
-    return torch.empty(size, device=device).normal_(generator=generator)
+    return torch.empty(size, dtype=torch.float32, device=device).normal_(generator=generator)
 
 
 def fill(targets: list[Target], seed: int, draw: int, sign: float = 1.0) -> None:

@@ -12,8 +12,8 @@ from torch.optim import LBFGS, SGD, AdamW
 
 from bayesmooth.errors import InputError
 from bayesmooth.losses import LOSSES
-from bayesmooth.optim.parameters import global_norm
 from bayesmooth.optim.sam import SAM, buffers_kept
+from bayesmooth.optim.sharding import global_norm
 
 INPUTS = torch.randn(24, 5, generator=torch.Generator().manual_seed(1))
 LABELS = torch.arange(24) % 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bayesmooth.optim import IVON, ivon, kernels, weights
+from bayesmooth.optim import IVON, backends
 
 F = nn.functional
 PATHS = {"fused": None, "plain": False}
@@ -58,7 +58,7 @@ def test_a_closure_that_skips_its_batch_leaves_the_mean(task, made):
 def test_a_draw_that_fails_half_way_brings_every_mean_back(task, monkeypatch, failing):
     model, twin = task.net(), task.net()
     optimizer, control = (IVON(m.parameters(), 0.1, 40, seed=0, fused=False) for m in (model, twin))
-    mean, real, calls = weights_of(model), ivon.noise, []
+    mean, real, calls = weights_of(model), backends.draw_noise, []
 
     def short_of_memory(*args, **kwargs):
         calls.append(1)
@@ -66,8 +66,8 @@ def test_a_draw_that_fails_half_way_brings_every_mean_back(task, monkeypatch, fa
             raise MemoryError
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(ivon, "noise", short_of_memory)
-    monkeypatch.setattr(weights, "CHUNK_IN_CACHE", 1)
+    monkeypatch.setattr(backends, "draw_noise", short_of_memory)
+    monkeypatch.setattr(backends, "CHUNK_IN_CACHE", 1)
     with pytest.raises(MemoryError):
         optimizer.step(task.closure(model, optimizer, task.x, task.y))
     assert torch.equal(weights_of(model), mean)
@@ -80,7 +80,7 @@ def test_a_draw_that_fails_half_way_brings_every_mean_back(task, monkeypatch, fa
 def test_ctrl_c_while_a_kernel_runs_brings_every_mean_back(task, monkeypatch, kernel):
     model = task.net()
     optimizer = IVON(model.parameters(), 0.1, 40, seed=0)
-    mean, real = weights_of(model), kernels.run
+    mean, real = weights_of(model), backends.run_kernel
 
     def interrupted(name, *args):
         real(name, *args)
@@ -88,7 +88,7 @@ def test_ctrl_c_while_a_kernel_runs_brings_every_mean_back(task, monkeypatch, ke
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(kernels, "run", interrupted)
+        patched.setattr(backends, "run_kernel", interrupted)
         with pytest.raises(KeyboardInterrupt):
             take(task, model, optimizer)
     assert torch.equal(weights_of(model), mean)
@@ -105,7 +105,7 @@ def test_a_failing_update_brings_the_mean_back(task, monkeypatch):
     def breaks(*args, **numbers):
         raise MemoryError
 
-    monkeypatch.setattr(ivon, "update_from_sample", breaks)
+    monkeypatch.setattr(backends.Torch, "update", breaks)
     with pytest.raises(MemoryError):
         optimizer.step(task.closure(model, optimizer, task.x, task.y))
     assert torch.equal(weights_of(model), mean)
@@ -192,3 +192,67 @@ def test_the_number_of_samples_is_the_groups(task, made):
     optimizer.load_state_dict(made(mc_samples=2)[1].state_dict())
     optimizer.step(closure)
     assert len(calls) == 5
+
+
+# ---- state that fits its parameter, whatever has happened to either ----
+
+
+def run(task, model, optimizer, times=1):
+    closure = task.closure(model, optimizer, task.x, task.y)
+    for _ in range(times):
+        optimizer.step(closure)
+
+
+def fresh(task, dtype=torch.float32, **settings):
+    model = task.net(dtype)
+    return model, IVON(model.parameters(), 0.1, 40, seed=0, **settings)
+
+
+@pytest.mark.parametrize("before", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("now", [torch.bfloat16, torch.float32, torch.float64])
+def test_a_model_may_change_its_precision_in_mid_training(task, before, now):
+    model, optimizer = fresh(task, before)
+    run(task, model, optimizer, 2)
+    model.to(now)
+    mean = [p.detach().clone() for p in model.parameters()]
+    with optimizer.sampled_params(train=True):
+        assert not torch.equal(model[0].weight, mean[0])
+    assert all(torch.equal(p, m) for p, m in zip(model.parameters(), mean, strict=True))
+    run(task, model, optimizer, 3)
+    posterior = optimizer.posterior(model)
+    for name, param in model.named_parameters():
+        assert torch.equal(posterior.mean[name].to(now), param)
+        assert posterior.std[name].dtype == torch.promote_types(now, torch.float32)
+
+
+def test_the_posterior_believes_a_sixteen_bit_parameter_that_somebody_sets(task):
+    model, optimizer = fresh(task, torch.bfloat16)
+    run(task, model, optimizer)
+    with torch.no_grad():
+        model[0].weight.fill_(3)
+    assert bool((optimizer.posterior(model).mean["0.weight"] == 3).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_training_may_follow_an_evaluation_in_inference_mode(task, dtype):
+    (model, optimizer), (twin, control) = fresh(task, dtype), fresh(task, dtype)
+    with torch.inference_mode(), optimizer.sampled_params():
+        model(task.x.to(dtype))
+    for m, o in ((model, optimizer), (twin, control)):
+        run(task, m, o, 2)
+    assert torch.equal(model[0].weight, twin[0].weight)
+
+
+def test_a_gradient_of_another_dtype_is_converted(task):
+    (model, optimizer), (twin, control) = fresh(task), fresh(task)
+    for m, o in ((model, optimizer), (twin, control)):
+        with o.sampled_params(train=True):
+            nn.functional.cross_entropy(m(task.x), task.y).backward()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        rounded = ours.grad.bfloat16()
+        ours.grad, ours.grad_dtype = None, None
+        ours.grad = rounded
+        theirs.grad = rounded.float()
+    optimizer.step()
+    control.step()
+    assert torch.equal(model[0].weight, twin[0].weight)

@@ -12,7 +12,13 @@ from bayesmooth import metrics as measures
 from bayesmooth.errors import InputError
 from bayesmooth.optim import IVON
 from bayesmooth.optional import require
-from bayesmooth.posterior import call, evaluating, inputs_of, logits_of, to_device
+from bayesmooth.posterior.calling import (
+    call_model,
+    evaluating,
+    move_inputs,
+    take_inputs,
+    take_logits,
+)
 
 base = require("lightning.pytorch", "lightning")
 
@@ -84,9 +90,11 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
         ]
         labels = torch.cat([batch[1] for batch in batches]).cpu()
         with evaluating(module), trainer.precision_plugin.forward_context():
-            outputs = [call(module, to_device(inputs_of(batch), module)) for batch in batches]
+            outputs = [
+                call_model(module, move_inputs(take_inputs(batch), module)) for batch in batches
+            ]
             averaged = _ivon(trainer).posterior(module).predict(module, batches, self.samples)
-        mean = torch.cat([logits_of(output).float().softmax(-1) for output in outputs])
+        mean = torch.cat([take_logits(output).float().softmax(-1) for output in outputs])
         for way, probabilities in {"mean": mean.cpu(), "averaged": averaged.cpu()}.items():
             figures = {
                 f"{name}_accuracy_{way}": measures.accuracy(probabilities, labels),

@@ -20,7 +20,7 @@ from bayesmooth.labelnoise import LabelNoise, exact_label_noise, label_noise
 from bayesmooth.models import mlp, weights_from
 from bayesmooth.optim import IVON
 from bayesmooth.optional import require
-from bayesmooth.posterior import logits_of
+from bayesmooth.posterior.calling import take_logits
 from bayesmooth.theory import fit_glm
 
 base = require("sklearn.base", "sklearn")
@@ -304,7 +304,7 @@ class IVONClassifier(_Classifier):
         for index in torch.randperm(len(X), generator=order).tensor_split(self._batches(len(X))):
             with self.optimizer_.sampled_params(train=True):
                 self.optimizer_.zero_grad()
-                logits = logits_of(self.module_(inputs[index]))
+                logits = take_logits(self.module_(inputs[index]))
                 loss: Tensor = nn.functional.cross_entropy(logits, numbers[index])
                 loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer_.step()

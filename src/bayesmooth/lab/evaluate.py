@@ -14,7 +14,8 @@ from bayesmooth.lab.options import find_builder
 from bayesmooth.lab.pretrained import is_frozen
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.splits import Splits
-from bayesmooth.posterior import Posterior, chunks, recompute_batchnorm, statistics_kept
+from bayesmooth.posterior import Posterior, recompute_batchnorm, statistics_kept
+from bayesmooth.posterior.calling import read_chunks
 
 MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
     "accuracy": metrics.accuracy,
@@ -57,7 +58,7 @@ def probabilities(
                 found[index.to(device)] = model(inputs.to(device)).float().softmax(-1)
                 tick()
     else:
-        for chunk in chunks(parts, lambda part: part[1]):
+        for chunk in read_chunks(parts, lambda part: part[1]):
             index = torch.cat([part[0] for part in chunk]).to(device)
             inside = [part[1].to(device) for part in chunk]
             averaged = posterior.predict(

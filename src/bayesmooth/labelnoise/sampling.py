@@ -9,17 +9,15 @@ from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise.result import LabelNoise, join
-from bayesmooth.posterior import (
+from bayesmooth.posterior import Posterior, evaluating, statistics_kept
+from bayesmooth.posterior.batchnorm import Statistics
+from bayesmooth.posterior.calling import (
     Inputs,
-    Posterior,
-    Statistics,
-    call,
-    chunks,
-    evaluating,
-    inputs_of,
-    logits_of,
-    statistics_kept,
-    to_device,
+    call_model,
+    move_inputs,
+    read_chunks,
+    take_inputs,
+    take_logits,
 )
 from bayesmooth.progress import bar
 from bayesmooth.theory.links import Categorical
@@ -107,8 +105,8 @@ def label_noise_chunks(
     tangents = samples if linearised is True else int(linearised)
     statistics = Statistics(model, batchnorm)
     with evaluating(model), statistics_kept(model), posterior.at_mean(model):
-        for chunk in chunks(_batches(data, batch_size), lambda batch: batch.inputs):
-            placed = [to_device(batch.inputs, model) for batch in chunk]
+        for chunk in read_chunks(_batches(data, batch_size), lambda batch: batch.inputs):
+            placed = [move_inputs(batch.inputs, model) for batch in chunk]
 
             def forward(draw: int | None = None, inputs: list[Inputs] = placed) -> Tensor:
                 statistics.use(draw)
@@ -142,7 +140,7 @@ def _batches(data: Data, batch_size: int) -> Iterator[Batch]:
         labels, *index = _labels(batch)
         position = index[0] if index else torch.arange(start, start + len(labels))
         start += len(labels)
-        yield Batch(inputs_of(batch), labels.cpu(), position.cpu())
+        yield Batch(take_inputs(batch), labels.cpu(), position.cpu())
 
 
 def _labels(batch: Any) -> list[Tensor]:
@@ -252,7 +250,7 @@ def _slopes(
 
     def logits(weights: dict[str, Tensor]) -> Tensor:
         named = {called[targets[name]]: weight for name, weight in weights.items()}
-        return logits_of(torch.func.functional_call(model, named, args, kwargs))
+        return take_logits(torch.func.functional_call(model, named, args, kwargs))
 
     def slope(tangent: dict[str, Tensor]) -> Tensor:
         at = {name: targets[name].detach() for name in tangent}
@@ -266,7 +264,7 @@ def _slopes(
 
 
 def _logits(model: nn.Module, inputs: Inputs) -> Tensor:
-    logits = logits_of(call(model, inputs))
+    logits = take_logits(call_model(model, inputs))
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise InputError(
             f"the model's output has the shape {tuple(logits.shape)}: must be (batch, classes ≥ 2)"

@@ -20,19 +20,17 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.parameters import (
-    active,
-    add_group,
-    check_moved,
-    momentum_of,
-    seed_of,
-    state_kept_wide,
+from bayesmooth.optim.checkpoints import state_kept_wide
+from bayesmooth.optim.groups import add_group, check_moved, choose_seed, read_beta1
+from bayesmooth.optim.sam import (
+    buffers_kept,
+    check_radius,
+    list_active,
     weights_kept,
     with_gradients,
 )
-from bayesmooth.optim.sam import buffers_kept, check_radius
 from bayesmooth.optim.sharding import agree_on_seed, noise_of, shard, whole
-from bayesmooth.posterior import Posterior, parameter_names
+from bayesmooth.posterior import Posterior, name_parameters
 
 
 class BSAM(Optimizer):
@@ -90,7 +88,7 @@ class BSAM(Optimizer):
             "weight_decay": weight_decay,
             "s_init": s_init,
             "damping": damping,
-            "seed": seed_of(seed, generator),
+            "seed": choose_seed(seed, generator),
             "momentum": None,  # β₁ where a scheduler sets it
         }
         super().__init__(params, settings)
@@ -102,12 +100,12 @@ class BSAM(Optimizer):
             return self._without_closure()
         agree_on_seed(self.param_groups)
         with torch.enable_grad():
-            with weights_kept(active(self)):
+            with weights_kept(list_active(self)):
                 self._sample()
                 loss = closure()
-                check_moved(active(self), loss)
+                check_moved(list_active(self), loss)
             first = self._take_gradients()
-            with weights_kept(active(self)), buffers_kept():
+            with weights_kept(list_active(self)), buffers_kept():
                 self._climb(first)
                 closure()
         self._update(first)
@@ -115,7 +113,7 @@ class BSAM(Optimizer):
 
     def posterior(self, model: nn.Module | None = None) -> Posterior:
         """The Gaussian over weights, by the model's names (or those given to the constructor)."""
-        names = parameter_names(self.param_groups, model)
+        names = name_parameters(self.param_groups, model)
         means, stds = {}, {}
         for group, param, state, _ in self._weights():
             if param in names:
@@ -181,7 +179,7 @@ def update(
 ) -> None:
     """m, w and s after a step, in place."""
     m, s, delta = state["momentum"], state["precision"], group["weight_decay"]
-    m.lerp_((perturbed + delta * w).to(m.dtype), 1 - momentum_of(group))
+    m.lerp_((perturbed + delta * w).to(m.dtype), 1 - read_beta1(group))
     w.addcdiv_(m, s, value=-float(group["lr"]))
     sharpness = s.sqrt().mul_(g.abs()).add_(group["damping"] + delta)
     s.lerp_(sharpness, 1 - group["beta2"])

@@ -8,15 +8,13 @@
     6  m ← m − α (ḡ + δ m)/(h + δ)
     7  σ ← 1/√(λ (h + δ))
 
-`sample` and `update` below are these lines. They work on vectors: many weights are gathered into one, computed, and
-scattered back. On the CPU the C kernels do the same in one pass over memory. `weights.py` has what is kept about each
-weight and the life of a sample.
+`sigma`, `sample` and `update` below are these lines, on vectors. `samples.py` knows where m and θ are, `backends.py`
+computes the lines over many weights, and `reference.py` is the same algorithm as a plain loop.
 
 References: Shen et al., "Variational Learning is Effective for Large Deep Networks", ICML 2024;
-Yang et al., "Variational Learning Induces Adaptive Label Smoothing", ICML 2025.
+Yang et al., "Variational Learning Induces Adaptive Label Smoothing", arXiv 2502.07273 (2025).
 """
 
-import functools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,48 +22,54 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim import kernels
-from bayesmooth.optim.auto import auto_beta2, auto_hess_init
-from bayesmooth.optim.diagnostics import Look, check_start, diagnose, is_due, steps_of
-from bayesmooth.optim.parameters import (
-    add_group,
-    check_alike,
-    check_moved,
-    momentum_of,
-    seed_of,
-    state_kept_wide,
+from bayesmooth.optim.backends import (
+    Compiled,
+    Kernels,
+    Noise,
+    Rule,
+    Torch,
+    Weight,
+    split_weights,
+)
+from bayesmooth.optim.checkpoints import convert_ivon_opt, state_kept_wide
+from bayesmooth.optim.groups import add_group, check_alike, check_moved, choose_seed, read_beta1
+from bayesmooth.optim.samples import (
+    PENDING,
+    TRAINING,
+    Samples,
+    collect_weights,
+    tell_autograd,
+)
+from bayesmooth.optim.settings import (
+    LOOKS,
+    Look,
+    check_start,
+    choose_beta2,
+    choose_hess_init,
+    describe,
 )
 from bayesmooth.optim.sharding import agree_on_seed, whole
-from bayesmooth.optim.weights import (
-    Samples,
-    Weight,
-    changed,
-    chunks,
-    collect,
-    gather,
-    in_layout_of,
-    mark,
-    noise,
-    restore,
-    scatter,
-    tiles,
-)
-from bayesmooth.posterior import Posterior, parameter_names
+from bayesmooth.posterior import Posterior, name_parameters
 from bayesmooth.randomness import EVALUATION
 
 Number = float | Tensor
 
 
+def sigma(h: Tensor, λ: float, δ: float) -> Tensor:
+    """σ = 1/√(λ(h + δ)), line 7."""
+    return (λ * (h + δ)).rsqrt()
+
+
 def sample(m: Tensor, h: Tensor, e: Tensor, λ: float, δ: float) -> Tensor:
     """θ ~ N(m, diag σ²), from e ~ N(0, I)."""
-    σ = (λ * (h + δ)).rsqrt()
-    return m.addcmul(σ, e)
+    return m.addcmul(sigma(h, λ, δ), e)
 
 
 def product(ĝ: Tensor, θ: Tensor, m: Tensor, squared: bool) -> Tensor:
@@ -101,11 +105,25 @@ def update(
     return m, g, h
 
 
-def update_from_sample(
-    m: Tensor, g: Tensor, h: Tensor, θ: Tensor, ĝ: Tensor, **numbers: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The update after one sample."""
-    return update(m, g, h, ĝ, product(ĝ, θ, m, numbers["squared"]), **numbers)
+def read_numbers(group: dict[str, Any], t: int) -> dict[str, Any]:
+    """The other symbols of the algorithm, for step t of a parameter group."""
+    δ = float(group["weight_decay"])
+    rescaled = group["hess_init"] + δ if group["rescale_lr"] else 1.0
+    β1 = read_beta1(group)
+    return {
+        "λ": float(group["ess"]),
+        "δ": δ,
+        "β1": β1,
+        "β2": group["beta2"],
+        "α": float(group["lr"]) * rescaled,
+        "radius": group["clip_radius"],
+        "debias": 1.0 - β1**t if group["debias"] else 1.0,
+        "squared": group["hess_approx"] == "gradsq",
+    }
+
+
+RULE = Rule(sigma, sample, product, update)
+TORCH, COMPILED, KERNELS = Torch(RULE), Compiled(RULE), Kernels(RULE)
 
 
 class IVON(Optimizer):
@@ -193,28 +211,24 @@ class IVON(Optimizer):
         generator: torch.Generator | None = None,
         fused: bool | str | None = None,
     ) -> None:
-        if hess_init is None:
-            hess_init = "auto" if epochs is not None and rescale_lr else 1.0
-        if beta2 is None:
-            beta2 = "auto" if steps is not None else 0.99999
-        if hess_init == "auto":
-            if not rescale_lr:
-                raise InputError(
-                    "hess_init='auto' with rescale_lr=False: its rule is for rescaled learning rates; "
-                    "leave rescale_lr on, or give hess_init a number"
-                )
+        if hess_init == "auto" or (hess_init is None and epochs is not None and rescale_lr):
             params = list(params)  # type: ignore[assignment]
-            hess_init = auto_hess_init(
-                params, lr=lr, ess=ess, weight_decay=weight_decay, epochs=epochs, noise=noise
+            hess_init = choose_hess_init(
+                params, lr, ess, weight_decay, rescale_lr=rescale_lr, epochs=epochs, noise=noise
             )
-        if beta2 == "auto":
-            beta2 = auto_beta2(steps)
+        elif noise is not None:
+            raise InputError(
+                f"noise={noise} with hess_init={hess_init}: it multiplies the noise that 'auto' chooses, and has no "
+                "effect here; leave it out, or give epochs and no hess_init"
+            )
+        if beta2 == "auto" or (beta2 is None and steps is not None):
+            beta2 = choose_beta2(steps)
         defaults = {
             "lr": lr,
             "ess": ess,
-            "hess_init": hess_init,
+            "hess_init": 1.0 if hess_init is None else hess_init,
             "beta1": beta1,
-            "beta2": beta2,
+            "beta2": 0.99999 if beta2 is None else beta2,
             "weight_decay": weight_decay,
             "mc_samples": mc_samples,
             "hess_approx": hess_approx,
@@ -224,12 +238,12 @@ class IVON(Optimizer):
             "rescale_lr": rescale_lr,
             "antithetic": antithetic,
             "fused": fused,
-            "seed": seed_of(seed, generator),
+            "seed": choose_seed(seed, generator),
             "draws": 0,  # evaluation draws so far
             "momentum": None,  # β₁ where a scheduler sets it
         }
         super().__init__(params, defaults)
-        self._forget()
+        self._samples, self._warned = Samples(), set[str]()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, once their values and tensors have passed the checks."""
@@ -243,15 +257,15 @@ class IVON(Optimizer):
         first time, a new one), for micro-batches whose gradients add up. Inside another context, or a closure that
         `step` calls, nothing is drawn. A `step(closure)` inside a training context takes that context's sample.
         """
-        if self._sampled:
+        if self._samples.place.is_sample:
             yield
             return
         try:
             self._draw(fresh) if train else self._draw_for_evaluation()
             yield
-            self._leave()
+            self._samples.leave()
         except BaseException:
-            self._abandon()
+            self._samples.abandon()
             raise
 
     @_disable_dynamo
@@ -261,41 +275,38 @@ class IVON(Optimizer):
 
         Returns the mean of what the closure returned; parameters without a gradient stay at their mean.
         """
+        samples = self._samples
         try:
             loss = self._sampled_loss(closure) if closure is not None else None
-            if self._sampled:
-                self._hold()
-            if not self._samples.count:
+            ready = samples.finish(getattr(self, "found_inf", None))
+            if not samples.count:
                 self._refuse_gradients_at_the_mean()
-            elif not self._overflowed():
-                self._samples.finish()
+            elif ready:
                 self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
         finally:
-            self._abandon()
+            samples.abandon()
         return loss
 
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in torch; but a sample whose gradients would be lost goes into the average first, if it is finite."""
-        if self._samples.pending and not self._sampled:
-            self._samples.fold() if self._samples.finite() else self._samples.drop()
+        samples = self._samples
+        if samples.place is PENDING:
+            samples.fold() if samples.is_finite() else samples.drop()
         super().zero_grad(set_to_none)
-        self._samples.forget_earlier()
-        if not set_to_none:
-            every = (p for group in self.param_groups for p in group["params"])
-            self._zeros.update((p, p.grad._version) for p in every if p.grad is not None)
+        samples.note_zeros(
+            [] if set_to_none else [p for g in self.param_groups for p in g["params"]]
+        )
 
     @torch.no_grad()
     def posterior(self, model: nn.Module | None = None) -> Posterior:
         """The Gaussian over weights, by the names in `model` (or those that the constructor was given)."""
-        self._refuse_a_sample("posterior()")
-        names = parameter_names(self.param_groups, model)
-        mean, std = {}, {}
-        for w in self._collect({}):
+        names, mean, std = name_parameters(self.param_groups, model), {}, {}
+        for w in self._weights("posterior()"):
             if (name := names.get(w.param)) is not None:
+                λ, δ = float(w.group["ess"]), float(w.group["weight_decay"])
                 mean[name] = whole(w.state.get("mean", w.param))
-                precision = w.group["ess"] * (whole(w.state["hess"]) + w.group["weight_decay"])
-                std[name] = precision.rsqrt()
+                std[name] = sigma(whole(w.state["hess"]), λ, δ)
         return Posterior(mean, std)
 
     @torch.no_grad()
@@ -313,8 +324,7 @@ class IVON(Optimizer):
         The optimizer itself looks at these figures before the first step and at steps 1, 100, 200, 400, …, and warns
         once for each setting that it finds wrong, with the number to change it to.
         """
-        self._refuse_a_sample("diagnostics()")
-        return diagnose(self._collect({}))
+        return describe(self._weights("diagnostics()"))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch; but the state of 16-bit parameters stays in float32, and that of other shapes is refused.
@@ -322,120 +332,113 @@ class IVON(Optimizer):
         A state of the public `ivon-opt` package is taken too; a warning says what it does not tell.
         """
         with state_kept_wide(self):
-            super().load_state_dict(converted(state_dict, self.param_groups))
-        self._forget()
+            super().load_state_dict(convert_ivon_opt(state_dict, self.param_groups))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._forget()
+        self._samples, self._warned = Samples(), set[str]()
 
-    def _forget(self) -> None:
-        """No sample is under way."""
-        self._samples = Samples([], sync=False)  # of training, since the last step
-        self._sampled: list[Weight] = []  # whose parameters hold a sample now
-        if not hasattr(self, "_buffers"):
-            self._buffers: dict[Tensor, Tensor] = {}
-            # Gradients that zero_grad left as zeros, by version.
-            self._zeros: dict[Tensor, int] = {}
-            self._warned: set[str] = set()  # the settings that were found wrong
+    def _backend(self, local: Tensor, group: dict[str, Any], fits: bool) -> Torch:
+        """Who computes a weight's sample and update; `fits` says that the kernels can."""
+        fused = group["fused"]
+        if fused is True and not fits:
+            raise InputError(
+                "fused=True: the kernels need dense float32 weights on the CPU, and a compiler when bayesmooth was "
+                f"installed; found {local.dtype} on {local.device}; use fused=None"
+            )
+        if fits and fused in (None, True):
+            return KERNELS
+        accelerated = fused is None and local.device.type != "cpu"
+        return COMPILED if fused == "compile" or accelerated else TORCH
+
+    def _weights(self, call: str) -> list[Weight]:
+        """Every weight, at its mean."""
+        self._samples.move("read", call)
+        return collect_weights(self.param_groups, self.state, {}, self._backend)
 
     @torch.no_grad()
     def _draw(self, fresh: bool = True) -> None:
-        if not self._samples.count:
-            agree_on_seed(self.param_groups)
-            weights = self._collect(self._buffers)
-            check_start(weights)
-            self._samples = Samples(weights, self.param_groups[0]["sync"])
-        draw = self._samples.begin(fresh, self._zeros)
-        self._sampled = self._samples.weights
-        put_samples(self._sampled, draw, train=True)
+        """A training sample into the parameters."""
+        samples = self._samples
+        if not samples.count:
+            if dist.is_available() and dist.is_initialized():
+                agree_on_seed(self.param_groups)
+            weights = collect_weights(self.param_groups, self.state, samples.buffers, self._backend)
+            if not any(w.state["step"] for w in weights):
+                check_start(weights)
+            samples.weights, samples.sync = weights, self.param_groups[0]["sync"]
+        self._sample(samples.weights, samples.draw(fresh))
 
     @torch.no_grad()
     def _draw_for_evaluation(self) -> None:
-        self._sampled = self._collect({})
+        weights = collect_weights(self.param_groups, self.state, {}, self._backend)
         for group in self.param_groups:
             group["draws"] += 1
-        put_samples(self._sampled, EVALUATION, train=False)
+        self._samples.evaluate(weights)
+        self._sample(weights, None)
 
-    @torch.no_grad()
-    def _leave(self) -> None:
-        """The context is over; after a `step` inside it, the mean is back already."""
-        if not self._sampled:
-            return
-        training = self._sampled is self._samples.weights
-        replaced = restore(self._sampled, keep=training)
-        self._sampled = []
-        if replaced and (training or any(w.param.shape != w.local.shape for w in replaced)):
-            self._refuse_other_memory(replaced[0])
-        if training:
-            self._samples.hold()
-
-    @torch.no_grad()
-    def _abandon(self) -> None:
-        """The mean back into the parameters, and nothing of the samples kept."""
-        restore(self._sampled, keep=False)
-        self._forget()
+    def _sample(self, weights: list[Weight], number: int | None) -> None:
+        """θ into the parameters: training sample `number` of this step, or one for evaluation."""
+        for chunk in split_weights(weights):
+            group = chunk[0].group
+            if number is None:
+                noise = Noise(group["seed"], EVALUATION, [group["draws"]] * len(chunk))
+            else:
+                noise = Noise(group["seed"], number, [w.state["step"] for w in chunk])
+                if group["antithetic"]:
+                    noise = noise._replace(draw=number // 2, sign=1.0 - 2.0 * (number % 2))
+            λ, δ = float(group["ess"]), float(group["weight_decay"])
+            chunk[0].backend.sample(chunk, noise, λ, δ)
+        tell_autograd(weights)
 
     def _sampled_loss(self, closure: Callable[[], Any]) -> Any:
         """Mean loss over the samples. The last one stays in the parameters: the update reads it there."""
-        self._refuse_a_scaler()
-        count, inside = self.param_groups[0]["mc_samples"], bool(self._sampled)
-        if inside and (count > 1 or self._sampled is not self._samples.weights):
+        if getattr(self, "found_inf", None) is not None:
+            self._refuse_a_scaler()
+        samples, count = self._samples, self.param_groups[0]["mc_samples"]
+        inside = samples.place.is_sample
+        if inside and (count > 1 or samples.place is not TRAINING):
             raise InputError(
                 f"step(closure) inside a sampling context with mc_samples={count}: it can take one sample there, of a "
                 "training context; call it outside"
             )
         losses = []
-        for _ in range(count):
+        for index in range(count):
+            if index > 0:
+                samples.leave()
             if not inside:
-                self._leave()
                 self._draw()
             with torch.enable_grad():
                 losses.append(closure())
-            check_moved((w.param for w in self._sampled), losses[-1])
+            check_moved([w.param for w in samples.weights], losses[-1])
         silent = any(loss is None for loss in losses)
         return None if silent else sum(losses[1:], losses[0]) / len(losses)
 
-    def _hold(self) -> None:
-        """The sample that the parameters hold is the last one of this step."""
-        if self._sampled is not self._samples.weights:
-            raise InputError("step() inside an evaluation context; call it outside")
-        if replaced := [w for w in self._sampled if w.replaced]:
-            self._refuse_other_memory(replaced[0])
-        self._samples.hold()
-
     def _update(self, scale: float) -> None:
-        """The step itself; now and then with a look at what it does."""
-        weights = self._samples.weights
-        step = steps_of(weights) + 1
-        look = Look(weights) if is_due(step) else None
-        take_step(weights, self._samples.count, scale)
+        """The step of all weights that have gradients; the others stay at their mean. Now and then, a look at it."""
+        weights = [w for w in self._samples.weights if w.pending or w.sums]
+        step = max((w.state["step"] for w in self._samples.weights), default=0) + 1
+        look = Look(self._samples.weights) if step in LOOKS else None
+        for chunk in split_weights(weights, key=lambda w: (w.state["step"], w.sums is None)):
+            t = chunk[0].state["step"] + 1
+            numbers = read_numbers(chunk[0].group, t)
+            chunk[0].backend.update(chunk, self._samples.count, scale, **numbers)
+            for w in chunk:
+                w.state["step"] = t
+        tell_autograd(weights)
         for setting, problem in (look.problems(step) if look else {}).items():
             if setting not in self._warned:
                 self._warned.add(setting)
                 warnings.warn(problem, stacklevel=4)
 
-    def _overflowed(self) -> bool:
-        found = getattr(self, "found_inf", None)  # GradScaler's
-        return found is not None and self._samples.overflowed(found)
-
-    def _collect(self, buffers: dict[Tensor, Tensor]) -> list[Weight]:
-        return collect(self.param_groups, self.state, buffers)
-
-    def _refuse_a_sample(self, call: str) -> None:
-        if self._sampled:
-            raise InputError(
-                f"{call} inside a sampling context: the weights are a sample there, not the mean; call it outside"
-            )
-
     def _refuse_a_scaler(self) -> None:
         """It looks for overflows before a closure has made the gradients."""
-        given = [vars(self).pop(name, None) for name in ("found_inf", "grad_scale")]
-        if given[0] is not None:  # left in place, they would go into its next step
-            raise InputError(
-                "step(closure) with a GradScaler: it checks the gradients before the closure computes them; compute "
-                "them inside `with optimizer.sampled_params(train=True):`, then call scaler.step(optimizer)"
-            )
+        for name in ("found_inf", "grad_scale"):  # left in place, they would go into its next step
+            vars(self).pop(name, None)
+        raise InputError(
+            "step(closure) with a GradScaler: it checks the gradients before the closure computes them; compute "
+            "them inside `with optimizer.sampled_params(train=True):`, then call scaler.step(optimizer)"
+        )
 
     def _refuse_gradients_at_the_mean(self) -> None:
         """A step without samples is for set-up calls only: those have no gradients, or lr = 0."""
@@ -445,200 +448,3 @@ class IVON(Optimizer):
                 "step() found gradients but no sample: they were taken at the mean; use step(closure), or "
                 "compute them inside `with optimizer.sampled_params(train=True):`"
             )
-
-    def _refuse_other_memory(self, w: Weight) -> None:
-        raise InputError(
-            f"parameter #{w.stream}: its data was replaced inside a sampling context (by `p.data = …` or "
-            "`model.double()`, say), and the sample is lost; do it outside the context"
-        )
-
-
-# ---- the lines above, over all weights ----
-
-
-def put_samples(weights: list[Weight], draw: int, train: bool) -> None:
-    """θ into the parameters, m into the buffers (with a mean in float32: θ before rounding)."""
-    for chunk in chunks(weights):
-        group = chunk[0].group
-        name, sign = draw, 1.0
-        if group["antithetic"] and train:
-            name, sign = draw // 2, 1.0 - 2.0 * (draw % 2)
-        steps = [w.state["step"] if train else group["draws"] for w in chunk]
-        λ, δ = float(group["ess"]), float(group["weight_decay"])
-        if chunk[0].path == "kernels":
-            mark(chunk, sampled=True)
-            jobs = [w.job(step) for w, step in zip(chunk, steps, strict=True)]
-            rule = kernels.Rule(ess=λ, decay=δ, sign=sign)
-            kernels.run("sample", jobs, rule, group["seed"], name)
-            continue
-        _sample_in_torch(chunk, noise(chunk, steps, name, sign), λ, δ)
-    changed(weights)
-
-
-def _sample_in_torch(chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
-    locals_, buffers = [w.local for w in chunk], [w.buffer for w in chunk]
-    wide = chunk[0].master is not None
-    if not wide:
-        torch._foreach_copy_(buffers, locals_)
-        mark(chunk, sampled=True)
-    columns = [[w.hess for w in chunk], [w.mean for w in chunk], [w.sample for w in chunk]]
-    at = 0
-    for like, means, samples in tiles(chunk, *columns):
-        h, m, θ = gather(like, means, samples)
-        compute(chunk, sample, [θ], m, h, e[at : at + h.numel()], λ, δ)
-        scatter(like, (θ, samples))
-        at += h.numel()
-    if wide:
-        mark(chunk, sampled=True)
-        torch._foreach_copy_(locals_, buffers)
-
-
-def take_step(weights: list[Weight], samples: int, scale: float) -> None:
-    """The update of all weights that have gradients; the others stay at their mean."""
-    moved = [w for w in weights if w.grad is not None or w.sums is not None]
-    for chunk in chunks(moved, key=lambda w: (w.state["step"], w.sums is None)):
-        group, t = chunk[0].group, chunk[0].state["step"] + 1
-        numbers = numbers_of(group, t)
-        if chunk[0].path == "kernels" and chunk[0].sums is None:
-            _take_step_in_kernels(chunk, numbers, scale / samples)
-        else:
-            _take_step_in_torch(chunk, numbers, samples, scale)
-        for w in chunk:
-            w.state["step"] = t
-    changed(moved)
-
-
-def numbers_of(group: dict[str, Any], t: int) -> dict[str, Any]:
-    """The symbols of the algorithm, for step t of a group."""
-    δ = float(group["weight_decay"])
-    rescaled = group["hess_init"] + δ if group["rescale_lr"] else 1.0
-    β1 = momentum_of(group)
-    return {
-        "λ": float(group["ess"]),
-        "δ": δ,
-        "β1": β1,
-        "β2": group["beta2"],
-        "α": float(group["lr"]) * rescaled,
-        "radius": group["clip_radius"],
-        "debias": 1.0 - β1**t if group["debias"] else 1.0,
-        "squared": group["hess_approx"] == "gradsq",
-    }
-
-
-def _take_step_in_torch(
-    chunk: list[Weight], numbers: dict[str, Any], samples: int, scale: float
-) -> None:
-    columns = [[w.hess for w in chunk], [w.momentum for w in chunk], [w.mean for w in chunk]]
-    sums = [w.sums for w in chunk if w.sums is not None]
-    if sums:
-        columns += [[s for s, _ in sums], [s for _, s in sums]]
-    else:
-        columns += [[in_layout_of(w.hess, w.gradient()) for w in chunk], [w.sample for w in chunk]]
-    # The new mean overwrites θ in the parameter.
-    overwrite = not sums and chunk[0].sample is chunk[0].local
-    for like, momenta, means, *rest in tiles(chunk, *columns):
-        h, g, m, ĝ, last = gather(like, momenta, means, *rest)
-        if scale != samples:
-            ĝ = ĝ * (scale / samples)
-        if sums:
-            ĝΔ = last * ((scale**2 if numbers["squared"] else scale) / samples)
-            compute(chunk, update, [m, g, h], m, g, h, ĝ, ĝΔ, **numbers)
-        else:
-            into = [last if overwrite else m, g, h]
-            compute(chunk, update_from_sample, into, m, g, h, last, ĝ, **numbers)
-        home = (last, rest[1]) if overwrite else (m, means)
-        scatter(like, (h, like), (g, momenta), home)
-    if not overwrite and chunk[0].mean is not chunk[0].local:
-        torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
-    mark(chunk, sampled=False)
-
-
-def _take_step_in_kernels(chunk: list[Weight], numbers: dict[str, Any], scale: float) -> None:
-    grads = [in_layout_of(w.local, w.gradient().to(w.local.dtype)) for w in chunk]
-    jobs = [w.job(0, grad, numbers["debias"]) for w, grad in zip(chunk, grads, strict=True)]
-    rule = kernels.Rule(
-        ess=numbers["λ"],
-        decay=numbers["δ"],
-        beta1=numbers["β1"],
-        keep1=1.0 - numbers["β1"],
-        keep2=1.0 - numbers["β2"],
-        lr=numbers["α"],
-        radius=numbers["radius"],
-        scale=scale,
-        squared=numbers["squared"],
-    )
-    mark(chunk, sampled=False)
-    kernels.run("update", jobs, rule)
-
-
-def compute(
-    chunk: list[Weight], lines: Callable[..., Any], into: list[Tensor], *args: Any, **numbers: Any
-) -> None:
-    """The results of the lines into these vectors, compiled where the chunk asks for it and this machine can."""
-    global _compilable
-    if chunk[0].path == "compile" and _compilable:
-        like = args[0]
-        changing = {"α", "debias"}  # a tensor may change without compiling again, a float may not
-        given = {
-            name: like.new_tensor(value, device="cpu") if name in changing else value
-            for name, value in numbers.items()
-        }
-        try:
-            _compiled(lines)(into, *args, **given)
-            return
-        except Exception as problem:
-            _compilable = False
-            reason = next(iter(str(problem).strip().splitlines()), "no reason given")
-            warnings.warn(
-                f"IVON's update could not be compiled here ({type(problem).__name__}: {reason}); torch computes it "
-                "uncompiled, more slowly; fused=False silences this",
-                stacklevel=2,
-            )
-    _write(lines, into, *args, **numbers)
-
-
-def _write(lines: Callable[..., Any], into: list[Tensor], *args: Any, **numbers: Any) -> None:
-    values = lines(*args, **numbers)
-    for target, value in zip(into, values if isinstance(values, tuple) else (values,), strict=True):
-        target.copy_(value)
-
-
-_compilable = True  # until it fails
-
-
-@functools.cache
-def _compiled(lines: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(functools.partial(_write, lines), dynamic=True)
-
-
-# ---- the public package ----
-
-
-def converted(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """The state itself, or what a state of the public `ivon-opt` package says, in our form."""
-    saved = state_dict["param_groups"]
-    if not all(isinstance(group.get("hess"), Tensor) for group in saved):
-        return state_dict
-    state: dict[int, dict[str, Any]] = {}
-    made = []
-    for group, own in zip(saved, groups, strict=False):
-        sizes = [param.numel() for param in own["params"]]
-        if sum(sizes) != group["hess"].numel() or len(sizes) != len(group["params"]):
-            raise InputError(
-                f"the state has {group['hess'].numel()} weights in a group of {sum(sizes)}: it is another model's; "
-                "start without it"
-            )
-        t = math.ceil(math.log(1e-8) / math.log(group["beta1"])) if group["beta1"] > 0 else 1
-        pieces = zip(group["momentum"].split(sizes), group["hess"].split(sizes), strict=True)
-        for index, param, (g, h) in zip(group["params"], own["params"], pieces, strict=True):
-            state[index] = {"step": t, "momentum": g.view(param.shape), "hess": h.view(param.shape)}
-        known = {key: group[key] for key in own.keys() & group.keys() - {"momentum"}}
-        made.append({**own, **known})
-    kept = ", ".join(f"{name}={groups[0][name]!r}" for name in ("seed", "debias", "rescale_lr"))
-    warnings.warn(
-        "the state is that of the public IVON package, which saves no step count: the momentum's bias correction is "
-        f"taken to be over, and noise starts anew; its settings are loaded, and this optimizer's {kept} and "
-        f"hess_approx={groups[0]['hess_approx']!r} are kept",
-        stacklevel=3,
-    )
-    return {"state": state, "param_groups": made}

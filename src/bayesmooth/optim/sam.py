@@ -15,15 +15,9 @@ from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.parameters import (
-    active,
-    add_group,
-    check_moved,
-    check_settings,
-    global_norm,
-    weights_kept,
-    with_gradients,
-)
+from bayesmooth.optim.checkpoints import check_settings
+from bayesmooth.optim.groups import add_group, check_moved, dense
+from bayesmooth.optim.sharding import global_norm, shard
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
 COMPILED_HOOK = "Using `torch.compile(module)` when there are global hooks"
@@ -88,7 +82,7 @@ class SAM(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-                check_moved(active(self), loss)
+                check_moved(list_active(self), loss)
                 if self._has_radius():
                     with self.perturbed():
                         closure()
@@ -108,7 +102,7 @@ class SAM(Optimizer):
         Enter it after the first backward pass and run the second one inside. The scale of the first
         gradient drops out, so a GradScaler need not unscale it.
         """
-        with weights_kept(active(self)), buffers_kept():
+        with weights_kept(list_active(self)), buffers_kept():
             self._climb()
             super().zero_grad()
             yield
@@ -175,6 +169,32 @@ def _check_base(base_optimizer: object) -> None:
             f"base_optimizer={base_optimizer.__name__}: needs a closure of its own, and SAM hands "
             "it one gradient; use SGD or AdamW"
         )
+
+
+def list_active(optimizer: Optimizer) -> list[Tensor]:
+    """The parameters that take part now: those that require a gradient."""
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+
+def with_gradients(group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    """The parameters of a group that take part and have a gradient, with it."""
+    return [
+        (param, dense(param.grad, param, group))
+        for param in group["params"]
+        if param.requires_grad and param.grad is not None
+    ]
+
+
+@contextmanager
+def weights_kept(params: list[Tensor]) -> Iterator[None]:
+    """Whatever happens to the values inside, afterwards they are what they were, bit for bit, in the same memory."""
+    before = [shard(param.detach()).clone() for param in params]
+    try:
+        yield
+    finally:
+        if before:
+            with torch.no_grad():
+                torch._foreach_copy_([shard(param) for param in params], before)
 
 
 @contextmanager

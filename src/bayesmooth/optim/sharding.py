@@ -106,5 +106,23 @@ def on_any_rank(flags: list[bool], device: torch.device) -> list[bool]:
     return [count > 0 for count in counts.tolist()]
 
 
+@torch.no_grad()
+def global_norm(tensors: list[Tensor]) -> float:
+    """‖·‖₂ of everything together, in float32 at least; shards are summed over their ranks.
+
+    >>> global_norm([torch.tensor([3.0]), torch.tensor([[4.0]], dtype=torch.float64)])
+    5.0
+    """
+    if not tensors:
+        return 0.0
+    norms: list[Any] = []
+    for dtype in dict.fromkeys(t.dtype for t in tensors):
+        wide = torch.promote_types(dtype, torch.float32)
+        # Not by the norm's own dtype: for sharded tensors torch 2.15 takes it for the dimensions.
+        norms += torch._foreach_norm([t.to(wide) for t in tensors if t.dtype == dtype], 2)
+    whole = [n.full_tensor() if hasattr(n, "full_tensor") else n for n in norms]
+    return float(torch.linalg.vector_norm(torch.stack([n.to(whole[0].device) for n in whole])))
+
+
 def _ranks() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

@@ -4,27 +4,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
-from bayesmooth.randomness import PREDICTION, standard_normal
+from bayesmooth.posterior.batchnorm import Statistics, statistics_kept
+from bayesmooth.posterior.calling import (
+    Inputs,
+    call_model,
+    evaluating,
+    move_inputs,
+    read_chunks,
+    take_inputs,
+    take_logits,
+)
+from bayesmooth.posterior.overlaps import find_overlap
+from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
 from bayesmooth.theory.links import Categorical, Link
 
 FORMAT = "bayesmooth.posterior.1"
-# Inputs kept while all draws pass over them: each draw is made once per chunk.
-CHUNK_BYTES = 64 << 20
 CATEGORICAL = Categorical()
 # what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-
-Part = TypeVar("Part")
-Inputs = Tensor | Mapping[str, Any]
-"""What a model is called with: one tensor, or keyword arguments."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Posterior:
         self, model: nn.Module, index: int = 0, *, seed: int = 0, sign: float = 1.0
     ) -> dict[str, Tensor]:
         """σe of draw number `index`, by this posterior's names: what `sample` adds to the mean."""
+        check_seed(seed)
         noise = {
             name: standard_normal(
                 param.detach(), seed=seed, stream=stream, step=index, draw=PREDICTION, sign=sign
@@ -125,8 +130,9 @@ class Posterior:
         statistics, averages = Statistics(model, batchnorm), []
         batches = [inputs] if isinstance(inputs, Tensor | Mapping) else inputs
         with evaluating(model), statistics_kept(model):
-            for chunk in chunks(map(inputs_of, batches), lambda batch: batch):
-                placed, total = [to_device(batch, model) for batch in chunk], torch.zeros(())
+            for chunk in read_chunks(map(take_inputs, batches), lambda batch: batch):
+                placed = [move_inputs(batch, model) for batch in chunk]
+                total = torch.zeros((), dtype=torch.float32, device="cpu")
                 for index in range(samples):
                     with self.sample(model, index, seed=seed, antithetic=antithetic):
                         statistics.use(index)
@@ -193,115 +199,16 @@ class Posterior:
         targets: dict[str, Tensor] = {
             found[there]: param for there, param in own.items() if there in found
         }
-        refuse_overlaps(targets)
+        plain_tensors = ((name, p) for name, p in targets.items() if type(p.data) is Tensor)
+        if names := find_overlap(plain_tensors):  # a shard has its place from torch
+            raise InputError(
+                f"{names}: share memory, and one place cannot hold two draws; tie weights by "
+                "using one Parameter, under one of its names"
+            )
         return targets
 
 
-class Statistics:
-    """BatchNorm's statistics of each draw, from the same batches: computed once, then looked up."""
-
-    def __init__(self, model: nn.Module, batches: Iterable[Any] | None) -> None:
-        if isinstance(batches, Iterator):
-            raise InputError(
-                f"batchnorm: a {type(batches).__name__} is empty after the first draw; "
-                "give a list or a loader"
-            )
-        self.model, self.batches = model, batches
-        self.known: dict[int | None, list[Tensor]] = {}
-
-    def use(self, draw: int | None = None) -> None:
-        """Put those of this draw in place, whose weights the model has now; None is the mean."""
-        if self.batches is None:
-            return
-        buffers = [buffer for norm in _norms(self.model) for buffer in norm.buffers()]
-        if draw not in self.known:
-            recompute_batchnorm(self.model, self.batches)
-            self.known[draw] = [buffer.clone() for buffer in buffers]
-        for buffer, value in zip(buffers, self.known[draw], strict=True):
-            buffer.copy_(value)
-
-
-def recompute_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
-    """BatchNorm's running statistics anew, over these batches, at the weights the model has now.
-
-    Training leaves statistics gathered under samples. They suit averaged predictions; before predicting at the
-    mean, call this. `Posterior.predict(batchnorm=…)` does it for every draw. Batches are as there: a loader of
-    training batches will do.
-    """
-    norms = _norms(model)
-    momenta = [norm.momentum for norm in norms]
-    before = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
-    with evaluating(model), torch.no_grad():
-        try:
-            for norm in norms:
-                norm.reset_running_stats()
-                norm.momentum = None  # the plain average over batches
-                norm.training = True
-            for batch in batches if norms else ():
-                call(model, to_device(inputs_of(batch), model))
-            if any(norm.num_batches_tracked == 0 for norm in norms):
-                raise InputError("no batch for BatchNorm's statistics; give one at least")
-        except BaseException:
-            for buffer, value in before:
-                buffer.copy_(value)
-            raise
-        finally:
-            for norm, momentum in zip(norms, momenta, strict=True):
-                norm.momentum = momentum
-
-
-def inputs_of(batch: Any) -> Inputs:
-    """What of a batch goes into the model: all but labels."""
-    if isinstance(batch, Mapping):
-        return {key: value for key, value in batch.items() if key != "labels"}
-    first = batch[0] if isinstance(batch, tuple | list) and batch else batch
-    if not isinstance(first, Tensor | Mapping):
-        raise InputError(
-            f"a batch is a {type(batch).__name__}: must be a tensor, a dict, or (inputs, labels, …)"
-        )
-    return first
-
-
-def call(model: nn.Module, inputs: Inputs) -> Any:
-    """The model's output, whatever it is."""
-    return model(inputs) if isinstance(inputs, Tensor) else model(**inputs)
-
-
-def logits_of(output: Any) -> Tensor:
-    """The logits in what a model returned."""
-    logits = getattr(output, "logits", output)
-    if not isinstance(logits, Tensor) or not logits.is_floating_point():
-        raise InputError(
-            f"the model returned a {type(output).__name__}: must be logits, or an object that has them as .logits"
-        )
-    return logits
-
-
-def to_device(inputs: Inputs, model: nn.Module) -> Inputs:
-    """The inputs where the model's weights are."""
-    device = next(model.parameters()).device
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    return {key: v.to(device) if isinstance(v, Tensor) else v for key, v in inputs.items()}
-
-
-def chunks(parts: Iterable[Part], inputs: Callable[[Part], Inputs]) -> Iterator[list[Part]]:
-    """Consecutive parts whose inputs come to CHUNK_BYTES, the last of them less."""
-    chunk: list[Part] = []
-    size = 0
-    for part in parts:
-        chunk.append(part)
-        found = inputs(part)
-        tensors = [found] if isinstance(found, Tensor) else found.values()
-        size += sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
-        if size >= CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def parameter_names(
+def name_parameters(
     groups: list[dict[str, Any]], model: nn.Module | None = None
 ) -> dict[Tensor, str]:
     """What an optimizer's parameters are called: in the model, or as its constructor was told."""
@@ -318,28 +225,6 @@ def parameter_names(
         for group in groups
         for param, name in zip(group["params"], group["param_names"], strict=True)
     }
-
-
-def refuse_overlaps(named: Mapping[str, Tensor]) -> None:
-    """No two tensors may share memory: one place cannot hold the draws of both."""
-    sharing: dict[int, list[str]] = {}
-    for name, tensor in named.items():
-        if type(tensor.data) is Tensor and tensor.numel():  # a shard has its place from torch
-            sharing.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
-    for names in sharing.values():
-        tensors = [named[name] for name in names]
-        if len(names) == 1 and 0 not in tensors[0].stride():
-            continue
-        size = tensors[0].untyped_storage().nbytes() // tensors[0].element_size()
-        places = torch.arange(size)
-        own = [
-            places.as_strided(t.shape, t.stride(), t.storage_offset()).flatten() for t in tensors
-        ]
-        if len(set(torch.cat(own).tolist())) < sum(map(len, own)):
-            raise InputError(
-                f"{' and '.join(names)}: share memory, and one place cannot hold two draws; tie weights by "
-                "using one Parameter, under one of its names"
-            )
 
 
 def _check_gaussian(name: str, mean: Any, std: Any) -> None:
@@ -360,7 +245,7 @@ def _check_gaussian(name: str, mean: Any, std: Any) -> None:
 
 def _expected(model: nn.Module, inputs: Inputs, link: Link) -> Tensor:
     """A′(f) at the weights that the model has now, wide enough to be summed: bfloat16 would miss one by a hundredth."""
-    logits = logits_of(call(model, inputs))
+    logits = take_logits(call_model(model, inputs))
     if link.vector and (logits.ndim < 2 or logits.shape[-1] < 2):
         raise InputError(
             f"the model's output has the shape {tuple(logits.shape)}, and a softmax needs (batch, classes ≥ 2); use "
@@ -371,10 +256,6 @@ def _expected(model: nn.Module, inputs: Inputs, link: Link) -> Tensor:
 
 def _unwrapped(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
-
-
-def _norms(model: nn.Module) -> list[_BatchNorm]:
-    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
 
 
 @contextmanager
@@ -401,26 +282,3 @@ def _weights(
                 f"{name}: was replaced by another Parameter inside the context, which may hold a draw; "
                 "convert or replace weights outside"
             )
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards every module is in the mode it was."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-@contextmanager
-def statistics_kept(model: nn.Module) -> Iterator[None]:
-    """Whatever changes the buffers inside, afterwards they are what they were."""
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    try:
-        yield
-    finally:
-        for buffer, value in before:
-            buffer.copy_(value)

@@ -1,22 +1,26 @@
-"""IVON's own settings: the same relative noise whatever the network, the data and the first weights are."""
+"""IVON's settings: the same relative noise whatever the network and the data, and wrong ones are named."""
 
+import itertools
+import re
+import warnings
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from bayesmooth import IVON
+from bayesmooth import IVON, randomness
 from bayesmooth.errors import InputError
 from bayesmooth.models import cnn_batchnorm, mlp, resnet34, resnet_small
-from bayesmooth.optim.auto import (
+from bayesmooth.optim import settings as rules
+from bayesmooth.optim.settings import (
     LIMIT,
     MANY_INPUTS,
     STRENGTH,
     TWO_CLASSES,
     WITHOUT_NORMALISATION,
-    auto_beta2,
-    auto_hess_init,
+    choose_beta2,
+    choose_hess_init,
 )
 
 AUTO = {"lr": 0.1, "ess": 1000, "hess_init": "auto", "weight_decay": 1e-3, "epochs": 10, "seed": 0}
@@ -115,7 +119,7 @@ def test_trained_gains_are_still_normalisation():
 def test_for_the_papers_run_it_is_of_the_papers_size():
     """ResNet-34, 50,000 images, 200 epochs: the paper's h₀ are 0.2 to 0.9."""
     model = resnet34()
-    found = auto_hess_init(model.parameters(), lr=0.2, ess=50_000, weight_decay=1e-3, epochs=200)
+    found = choose_hess_init(model.parameters(), lr=0.2, ess=50_000, weight_decay=1e-3, epochs=200)
     assert 0.2 < found < 0.9
 
 
@@ -183,13 +187,13 @@ def test_auto_is_the_number_it_stands_for(task):
 
 
 def test_beta2_forgets_as_much_as_in_the_paper():
-    assert auto_beta2(200_000) == 1 - 1e-5
-    assert auto_beta2(1000) ** 1000 == pytest.approx(auto_beta2(100_000) ** 100_000, rel=0.01)
+    assert choose_beta2(200_000) == 1 - 1e-5
+    assert choose_beta2(1000) ** 1000 == pytest.approx(choose_beta2(100_000) ** 100_000, rel=0.01)
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_the_shortest_runs_keep_nothing_of_the_first_hessian(steps):
-    assert auto_beta2(steps) == 0
+    assert choose_beta2(steps) == 0
 
 
 def test_huge_weight_decay_leaves_h_positive():
@@ -217,3 +221,141 @@ def test_what_is_missing_is_asked_for(settings, says):
 def test_without_weights_to_compare_with_a_number_is_asked_for():
     with pytest.raises(InputError, match="0 matrices that are not zero"):
         IVON([torch.ones(3, requires_grad=True)], **AUTO)
+
+
+@pytest.mark.parametrize("settings", [{"hess_init": 0.3, "epochs": 10}, {}, {"rescale_lr": False}])
+def test_noise_is_refused_where_it_has_no_effect(settings):
+    with pytest.raises(
+        InputError, match=r"noise=0\.7.*no effect here; leave it out, or give epochs"
+    ):
+        IVON(mlp().parameters(), lr=0.1, ess=1000, noise=0.7, **settings)
+
+
+# ---- what is found wrong ----
+
+
+def digits(count=600):
+    """Ten overlapping clusters in 20 dimensions."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % 10
+    centres = torch.randn(10, 20, generator=generator)
+    return centres[labels] + 0.5 * torch.randn(count, 20, generator=generator), labels
+
+
+def net(norm=True):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        between = [nn.BatchNorm1d(64)] if norm else []
+        return nn.Sequential(nn.Linear(20, 64), *between, nn.ReLU(), nn.Linear(64, 10))
+
+
+def train(model, optimizer, steps):
+    inputs, labels = digits()
+    batches = itertools.cycle(torch.arange(len(inputs)).split(50))
+
+    def closure():
+        optimizer.zero_grad()
+        rows = next(batches)
+        loss = nn.functional.cross_entropy(model(inputs[rows]), labels[rows])
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        optimizer.step(closure)
+
+
+GOOD = {"lr": 0.1, "ess": 600.0, "hess_init": 0.5, "beta2": 1 - 2 / 400, "seed": 0}
+
+
+def messages(norm=True, steps=400, **settings):
+    model = net(norm)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(model, IVON(model.parameters(), **(GOOD | settings)), steps)
+    return [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("norm", [True, False])
+def test_good_settings_are_left_in_peace(norm):
+    assert messages(norm) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "expected"),
+    [
+        ({"lr": 0.0003}, 100, r"raise lr from 0\.0003 to about 0\.0"),
+        ({"lr": 10.0}, 1, r"lower lr from 10 to about"),
+        ({"weight_decay": 0.3}, 400, r"lower weight_decay from 0\.3 to about 0\.0"),
+        ({"beta2": 0.9}, 100, r"raise beta2 from 0\.9 to about 0\.99"),
+        ({"ess": 6.0}, 1, r"^the posterior's noise is .* times the weights.*raise hess_init to"),
+    ],
+    ids=str,
+)
+def test_what_spoils_training_is_named_with_the_number_to_change(settings, steps, expected):
+    found = messages(steps=steps, **settings)
+    assert [bool(re.search(expected, message)) for message in found].count(True) == 1
+
+
+def test_a_network_with_normalisation_bears_more_noise():
+    start = {"hess_init": 0.04}  # σ is about three times the weights
+    assert messages(norm=True, steps=1, **start) == []
+    (message,) = messages(norm=False, steps=1, **start)
+    assert "times the weights" in message
+
+
+def test_it_looks_at_steps_that_grow_apart():
+    due = [step for step in range(1, 2000) if step in rules.LOOKS]
+    assert due == [1, 100, 200, 400, 800, 1600]
+
+
+def test_matrices_that_start_at_zero_are_no_reason_to_warn(task):
+    model = task.net()
+    with torch.no_grad():
+        model[2].weight.zero_()
+    optimizer = IVON(model.parameters(), 0.1, 40, seed=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optimizer.step(task.closure(model, optimizer, task.x, task.y))
+    assert optimizer.diagnostics()["steps"] == 1
+    assert caught == []
+
+
+def test_the_figures_tell_noise_from_weights_by_layer_and_whether_the_hessian_moved(task):
+    model = task.net()
+    settings = {"hess_init": 0.5, "weight_decay": 0.0, "beta2": 1.0, "seed": 3}
+    optimizer = IVON(model.named_parameters(), 0.1, 400, **settings)
+    closure = task.closure(model, optimizer, task.x, task.y)
+    optimizer.step(closure)
+    figures, std = optimizer.diagnostics(), (400 * 0.5) ** -0.5
+    every = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert figures["std"] == pytest.approx(std, rel=1e-5)
+    assert figures["noise_to_weight"] == pytest.approx(
+        float(std / every.square().mean().sqrt()), rel=1e-4
+    )
+    assert figures["layers"] == {
+        name: pytest.approx(
+            float(std / model.get_parameter(name).detach().square().mean().sqrt()), rel=1e-4
+        )
+        for name in ("0.weight", "2.weight")
+    }
+    assert figures["hess_moved"] == 0.0
+    assert figures["steps"] == 1
+    optimizer.param_groups[0]["beta2"] = 0.5
+    optimizer.step(closure)
+    assert optimizer.diagnostics()["hess_moved"] > 0.9
+
+
+def test_a_missing_compiler_is_told_once_and_only_to_large_models(monkeypatch):
+    monkeypatch.setattr(randomness, "KERNELS", False)
+    monkeypatch.setattr(rules, "_warned_slow", False)
+    monkeypatch.setattr(rules, "LARGE", 1000)
+
+    def step(size):
+        weight = nn.Parameter(torch.ones(size, 10))
+        optimizer = IVON([weight], 0.01, 1000, seed=0)
+        optimizer.step(lambda: weight.square().mean().backward())
+
+    step(10)
+    with pytest.warns(UserWarning, match=r"without a C compiler.*pip install"):
+        step(100)
+    step(100)

@@ -1,0 +1,110 @@
+"""Loading state: what fits is taken at full width, anything else is refused, and `ivon-opt`'s is converted."""
+
+import inspect
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from bayesmooth.errors import InputError
+
+
+def check_settings(loaded: dict[str, Any], optimizer: Optimizer) -> None:
+    """Refuse the state of another kind of optimizer: one without the settings that this one's constructor takes.
+
+    `defaults` alone would not do: torch adds keys of its own to it when an optimizer is loaded or copied.
+    """
+    own = inspect.signature(type(optimizer).__init__).parameters
+    for group in loaded["param_groups"]:
+        for name in sorted(own.keys() & optimizer.defaults.keys()):
+            if name not in group:
+                raise InputError(
+                    f"the state has no {name!r}: it is not that of {type(optimizer).__name__}; start without it"
+                )
+
+
+@contextmanager
+def state_kept_wide(optimizer: Optimizer) -> Iterator[None]:
+    """A `load_state_dict` inside checks what it is given, and keeps state in float32 at least.
+
+    torch casts loaded state to each parameter's dtype, and looks at neither shapes nor names.
+    """
+    loaded: dict[str, Any] = {}
+
+    def check(_: Optimizer, state_dict: dict[str, Any]) -> None:
+        _check_loaded(optimizer, state_dict)
+        loaded.update(state_dict)
+
+    def widen(_: Optimizer) -> None:
+        for param, state in _pairs(optimizer, loaded):
+            wide = torch.promote_types(param.dtype, torch.float32)
+            for key, value in state.items():
+                if isinstance(value, Tensor):
+                    copy = value.to(param.device, wide, copy=True)
+                    optimizer.state[param][key] = copy
+
+    hooks = [
+        optimizer.register_load_state_dict_pre_hook(check),
+        optimizer.register_load_state_dict_post_hook(widen, prepend=True),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _pairs(optimizer: Optimizer, loaded: dict[str, Any]) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    """Each parameter with the state that it is about to get; torch itself refuses other numbers of parameters."""
+    own = (param for group in optimizer.param_groups for param in group["params"])
+    saved = (index for group in loaded["param_groups"] for index in group["params"])
+    for param, index in zip(own, saved, strict=False):
+        yield param, loaded["state"].get(index, {})
+
+
+def _check_loaded(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
+    check_settings(loaded, optimizer)
+    for number, (param, state) in enumerate(_pairs(optimizer, loaded)):
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape != param.shape:
+                raise InputError(
+                    f"parameter #{number}: {key} of shape {tuple(value.shape)} for weights of shape "
+                    f"{tuple(param.shape)}; the state is another model's; leave a new layer's out of it"
+                )
+
+
+def convert_ivon_opt(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """The state itself, or what a state of the public `ivon-opt` package says, in our form."""
+    saved = state_dict["param_groups"]
+    if not all(isinstance(group.get("hess"), Tensor) for group in saved):
+        return state_dict
+    state: dict[int, dict[str, Any]] = {}
+    made = []
+    for group, own in zip(saved, groups, strict=False):
+        sizes = [param.numel() for param in own["params"]]
+        if sum(sizes) != group["hess"].numel() or len(sizes) != len(group["params"]):
+            raise InputError(
+                f"the state has {group['hess'].numel()} weights in a group of {sum(sizes)}: it is another model's; "
+                "start without it"
+            )
+        t = math.ceil(math.log(1e-8) / math.log(group["beta1"])) if group["beta1"] > 0 else 1
+        pieces = zip(
+            torch.split(group["momentum"], sizes), torch.split(group["hess"], sizes), strict=True
+        )
+        for index, param, (g, h) in zip(group["params"], own["params"], pieces, strict=True):
+            state[index] = {"step": t, "momentum": g.view(param.shape), "hess": h.view(param.shape)}
+        known = {key: group[key] for key in own.keys() & group.keys() - {"momentum"}}
+        made.append({**own, **known})
+    kept = ", ".join(f"{name}={groups[0][name]!r}" for name in ("seed", "debias", "rescale_lr"))
+    warnings.warn(
+        "the state is that of the public IVON package, which saves no step count: the momentum's bias correction is "
+        f"taken to be over, and noise starts anew; its settings are loaded, and this optimizer's {kept} and "
+        f"hess_approx={groups[0]['hess_approx']!r} are kept",
+        stacklevel=3,
+    )
+    return {"state": state, "param_groups": made}

@@ -1,0 +1,302 @@
+"""IVON's settings: what it can choose before the first step, and how it sees later that one is wrong.
+
+**Chosen**: h₀ from the weights and the length of training, β₂ from its steps. All weights start with the same noise σ₀,
+and what counts is its size relative to the weights: L layers whose weights have root mean square s add noise of about
+
+    C = √L σ₀/s
+
+times the signal. A wrong label is memorised visit by visit, so the noise that prevents it grows with the way that
+the weights can go: C = K √(α · epochs), up to a limit beyond which nothing is learned. A network without normalisation
+layers bears less of it; one that has them needs more for two classes, whose wrong labels all point the same way. A
+network that sees few numbers can hardly tell single examples apart, so it needs little. The constants were chosen on
+half of the cells of `python -m benchmarks regret`, on those of `results/choices/tuning.txt`, and on `tables`;
+docs/settings.md has the figures.
+
+**Checked**: whether the noise is in proportion to the weights, and whether the settings let them learn. The limits come
+from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/optimizers.md has its table.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from math import sqrt
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesmooth import randomness
+from bayesmooth.errors import InputError
+from bayesmooth.optim.backends import Weight
+from bayesmooth.optim.sharding import whole
+
+STRENGTH = 0.95  # K
+LIMIT = 2.0  # of C
+WITHOUT_NORMALISATION = 0.7  # times that much noise
+TWO_CLASSES = 1.4  # times as much, with normalisation
+MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
+# h₀ must be positive, also where weight decay alone gives more precision than is wanted.
+SMALLEST = 1e-6
+
+START_NOISE = 2.0  # σ over the weights that the median matrix may have at the start
+START_NOISE_NORMALISED = 4.0  # the same for networks that have normalisation layers
+LATE_NOISE = 8.0  # the same later on, when the weights have grown around the noise
+FIRST_STEP = 0.3  # share of the weights' size by which the first step may move them
+LATER_STEP = 0.025  # and a later one
+HESS_CHANGE = 0.05  # share of itself by which the Hessian may change in a step
+LEAST_TRAVEL = 0.3  # σ by which the weights must move in 2/(1 − β₂) steps
+EARLY = 100
+LOOKS = {1} | {EARLY << i for i in range(40)}  # the steps at which training is looked at
+LARGE = 1_000_000  # weights from which a missing compiler is worth a warning
+SLICE = 4096  # elements of a matrix that are compared before and after a step
+
+_warned_slow = False
+
+
+# ---- chosen before the first step ----
+
+
+def choose_beta2(steps: int | None) -> float:
+    """β₂ = 1 − 2/steps: by the end h has forgotten all but e⁻² of its start, as in the paper's 200,000 steps.
+
+    >>> choose_beta2(200_000)
+    0.99999
+    """
+    if steps is None or steps < 1:
+        raise InputError(
+            f"beta2='auto' with steps={steps}: needs the number of optimizer steps of the run, ≥ 1; "
+            "give steps=, or a number for beta2"
+        )
+    return 1 - 2 / max(steps, 2)
+
+
+def choose_hess_init(
+    params: Iterable[Any],
+    lr: float,
+    ess: float,
+    weight_decay: float,
+    *,
+    rescale_lr: bool = True,
+    epochs: float | None,
+    noise: float | None = None,
+) -> float:
+    """h₀ = 1/(λσ₀²) − δ for `params` in any form that an optimizer takes; `noise` multiplies σ₀, None is 1."""
+    if not rescale_lr:
+        raise InputError(
+            "hess_init='auto' with rescale_lr=False: its rule is for rescaled learning rates; "
+            "leave rescale_lr on, or give hess_init a number"
+        )
+    if epochs is None or not epochs > 0:
+        raise InputError(
+            f"hess_init='auto' with epochs={epochs}: needs how often the run visits each example, > 0; "
+            "give epochs=, or a number for hess_init"
+        )
+    weights = [p.detach() for p in list_tensors(params) if p.requires_grad]
+    size, layers = measure_matrices(weights)
+    factor = 1.0 if noise is None else noise
+    std = factor * choose_relative_noise(weights, lr, epochs) * size / sqrt(max(layers, 1))
+    if not std > 0:
+        raise InputError(
+            f"hess_init='auto' with lr={lr}, noise={factor} and {layers} matrices that are not zero: there is "
+            "nothing to measure the noise by; give hess_init a number, 0.1 to 1 is usual"
+        )
+    return max(1 / (ess * std**2) - weight_decay, SMALLEST)
+
+
+def choose_relative_noise(weights: Iterable[Tensor], lr: float, epochs: float) -> float:
+    """C."""
+    weights = list(weights)
+    matrices = [weight for weight in weights if weight.ndim > 1]
+    factor = 1.0
+    if not any(map(is_gain, weights)):
+        factor = WITHOUT_NORMALISATION
+    elif matrices and matrices[-1].shape[0] <= 2:
+        factor = TWO_CLASSES
+    if matrices and matrices[0].ndim == 2:
+        factor *= min(matrices[0].shape[1] / MANY_INPUTS, 1) ** 2
+    return factor * min(STRENGTH * sqrt(lr * epochs), LIMIT)
+
+
+def is_gain(weight: Tensor) -> bool:
+    """Whether it can be the gain of a normalisation: a vector of ones, or of many positive numbers.
+
+    Biases have both signs or are 0; but those of a few classes may all be positive by chance.
+    """
+    if weight.ndim != 1 or weight.numel() < 2:
+        return False
+    low, high = (float(whole(bound)) for bound in (weight.min(), weight.max()))
+    return low == high == 1 or (low > 0 and weight.numel() >= 16)
+
+
+def measure_matrices(weights: Iterable[Tensor]) -> tuple[float, int]:
+    """Root mean square of all weights in matrices and kernels, and how many of these there are.
+
+    Matrices of zeros do not count: they pass no signal on.
+    """
+    matrices = [weight for weight in weights if weight.ndim > 1]
+    squares = [(float(whole(m.double().square().sum())), m.numel()) for m in matrices]
+    passing = [(square, size) for square, size in squares if square > 0]
+    total = sum(size for _, size in passing)
+    return sqrt(sum(square for square, _ in passing) / max(total, 1)), len(passing)
+
+
+def list_tensors(params: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors in what an optimizer takes: tensors, named tensors, or groups of those."""
+    for entry in params:
+        if isinstance(entry, Mapping):
+            inside = entry["params"]
+            yield from list_tensors([inside] if isinstance(inside, Tensor) else inside)
+        else:
+            yield entry[1] if isinstance(entry, tuple) else entry
+
+
+# ---- checked later ----
+
+
+def compare_layers(weights: list[Weight]) -> dict[str, float]:
+    """σ over the weights, root mean squares, for every matrix that is not zero."""
+    matrices = [w for w in weights if w.local.ndim > 1 and bool(w.local.any())]
+    return {w.name: rms(w.std()) / rms(w.mean) for w in matrices}
+
+
+def describe(weights: list[Weight]) -> dict[str, Any]:
+    """The figures that `IVON.diagnostics` documents."""
+    size = sum(w.local.numel() for w in weights) or 1
+    moved = sum(
+        int(((w.hess - h0).abs() > 0.01 * h0).sum())
+        for w in weights
+        for h0 in [w.group["hess_init"]]
+    )
+    std = rms(*(w.std() for w in weights))
+    return {
+        "noise_to_weight": std / max(rms(*(w.mean for w in weights)), 1e-30),
+        "layers": compare_layers(weights),
+        "hess_moved": moved / size,
+        "std": std,
+        "steps": max((w.state["step"] for w in weights), default=0),
+    }
+
+
+def check_start(weights: list[Weight]) -> None:
+    """Before the first step: is there more noise than this network bears, and is this the slow installation?"""
+    _warn_if_slow(weights)
+    ratios = compare_layers(weights)
+    ratio = median(ratios.values()) if ratios else 0.0
+    if ratio > (START_NOISE_NORMALISED if any(is_gain(w.local) for w in weights) else START_NOISE):
+        group = weights[0].group
+        worst = max(ratios, key=lambda name: ratios[name])
+        warnings.warn(
+            f"the posterior's noise is {ratio:.1f} times the weights (median of {len(ratios)} matrices; in {worst} "
+            f"{ratios[worst]:.1f} times), from ess={group['ess']:g} and hess_init={group['hess_init']:.3g}: little is "
+            f"learned; raise hess_init to about {group['hess_init'] * ratio**2:.2g}, or ess",
+            stacklevel=2,
+        )
+
+
+class Look:
+    """A look at some weights before a step and after it, at steps 1, 100, 200, 400, …: what it costs does not count."""
+
+    def __init__(self, weights: list[Weight]) -> None:
+        self.weights = [w for w in weights if w.local.ndim > 1 and bool(w.mean.any())]
+        self.before = [(_slice(w.mean), _slice(w.hess)) for w in self.weights]
+
+    def problems(self, step: int) -> dict[str, str]:
+        """What is wrong after it, and which number to change to what; by the name of the setting."""
+        if not self.weights:
+            return {}
+        group = self.weights[0].group
+        pairs = list(zip(self.weights, self.before, strict=True))
+        moved = [rms(_slice(w.mean) - m) for w, (m, _) in pairs]
+        size = [rms(w.mean) for w in self.weights]
+        std = [rms(w.std()) for w in self.weights]
+        share = median(d / s for d, s in zip(moved, size, strict=True))
+        if step == 1:
+            return _too_fast(group, share, FIRST_STEP)
+        decay = group["weight_decay"]
+        restless = median(rms((_slice(w.hess) - h) / (h + decay)) for w, (_, h) in pairs)
+        found = _hessian(group, restless)
+        if step == EARLY and float(group["lr"]) > 0 and not found:
+            found |= _too_slow(group, median(d / s for d, s in zip(moved, std, strict=True)))
+            found |= _too_fast(group, share, LATER_STEP)
+        found |= _noise(
+            self.weights[0], median(s / m for s, m in zip(std, size, strict=True)), median(std)
+        )
+        return found
+
+
+def _too_fast(group: dict[str, Any], share: float, limit: float) -> dict[str, str]:
+    if share <= limit:
+        return {}
+    lr = float(group.get("initial_lr", group["lr"]))
+    return {
+        "lr": f"a step moved the weights by {share:.0%} of their size: lower lr from {lr:g} to about "
+        f"{lr * 0.1 * limit / share:.1g}, or begin with a warm-up"
+    }
+
+
+def _hessian(group: dict[str, Any], share: float) -> dict[str, str]:
+    if share <= HESS_CHANGE:
+        return {}
+    beta2 = 1 - max((1 - group["beta2"]) * 0.1 * HESS_CHANGE / share, 1e-3)
+    return {
+        "beta2": f"the Hessian's estimate changes by {share:.0%} in a step, too fast to be trusted: raise beta2 from "
+        f"{group['beta2']:g} to about {beta2:.3f}; 1 − 2/steps is best"
+    }
+
+
+def _too_slow(group: dict[str, Any], moved: float) -> dict[str, str]:
+    """`moved` is the step in units of σ; a schedule may have lowered the rate of this very step."""
+    if group["beta2"] >= 1:
+        return {}
+    lr, horizon = float(group.get("initial_lr", group["lr"])), 2 / (1 - group["beta2"])
+    way = moved * horizon * lr / float(group["lr"])
+    if way >= LEAST_TRAVEL:
+        return {}
+    return {
+        "lr": f"the weights move by {way:.2g} σ in 2/(1 − beta2) = {horizon:.0f} steps, less than their noise: "
+        f"raise lr from {lr:g} to about {min(10 * LEAST_TRAVEL * lr / max(way, 1e-9), 0.5):.1g}"
+    }
+
+
+def _noise(w: Weight, ratio: float, std: float) -> dict[str, str]:
+    if ratio <= LATE_NOISE:
+        return {}
+    group = w.group
+    decay, h0 = group["weight_decay"], group["hess_init"]
+    start = float(
+        w.backend.rule.sigma(
+            torch.full((), h0, dtype=torch.float64, device="cpu"), group["ess"], decay
+        )
+    )
+    if std > 3 * start:
+        change = f"raise beta2 from {group['beta2']:g} to 1 − 2/steps, because h has fallen since the start"
+    elif decay > 1e-3:
+        change = f"lower weight_decay from {decay:g} to about {decay / ratio:.1g}, because the weights have shrunk"
+    else:
+        change = f"raise hess_init from {h0:.3g} to about {h0 * ratio**2:.2g}"
+    return {"noise": f"the posterior's noise is {ratio:.1f} times the weights by now: {change}"}
+
+
+def _warn_if_slow(weights: list[Weight]) -> None:
+    """Once: without the C kernels a step on the CPU takes several times as long."""
+    global _warned_slow
+    slow = [w for w in weights if w.local.device.type == "cpu" and w.group["fused"] is None]
+    if randomness.KERNELS or _warned_slow or sum(w.local.numel() for w in slow) < LARGE:
+        return
+    _warned_slow = True
+    warnings.warn(
+        "bayesmooth was installed without a C compiler, so that IVON's steps on the CPU take about five times as long; "
+        "install one (gcc or clang) and run `pip install --force-reinstall --no-deps --no-cache-dir --no-binary "
+        "bayesmooth bayesmooth`; fused=False silences this",
+        stacklevel=2,
+    )
+
+
+def rms(*tensors: Tensor) -> float:
+    """Root mean square of all entries together."""
+    squares = sum(float(t.detach().float().square().sum()) for t in tensors)
+    return float((squares / (sum(t.numel() for t in tensors) or 1)) ** 0.5)
+
+
+def _slice(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1)[:SLICE].float().clone()

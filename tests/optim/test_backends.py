@@ -1,0 +1,103 @@
+"""C kernels, compiled torch and plain torch take the reference's steps from the same noise."""
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from bayesmooth.models import MODELS
+from bayesmooth.optim import IVON, backends
+from bayesmooth.optim.reference import ReferenceIVON
+
+OPTIONS = [
+    {},
+    {"hess_approx": "gradsq"},
+    {"clip_radius": 0.1, "debias": False},
+    {"mc_samples": 2, "antithetic": True},
+    {"mc_samples": 3, "hess_approx": "gradsq"},
+    {"rescale_lr": False, "weight_decay": 0.0, "beta1": 0.0},
+]
+BACKENDS = {"kernels": True, "torch": False, "compiled": "compile"}
+
+
+def trained(task, fused, steps=3, **options):
+    model = task.net()
+    optimizer = IVON(model.parameters(), 0.1, 40, beta2=0.9, seed=3, fused=fused, **options)
+    for _ in range(steps):
+        optimizer.step(task.closure(model, optimizer, task.x, task.y))
+    return [t for p in model.parameters() for t in (p.detach(), optimizer.state[p]["hess"])]
+
+
+def trained_by_the_reference(task, dtype=torch.float32, steps=3, **options):
+    model = task.net(dtype)
+    optimizer = ReferenceIVON(model.parameters(), 0.1, 40, beta2=0.9, seed=3, **options)
+    closure = task.closure(model, model, task.x, task.y)  # the model clears the gradients
+    for _ in range(steps):
+        optimizer.step(closure)
+    return [
+        t for p, h in zip(optimizer.params, optimizer.hess, strict=True) for t in (p.detach(), h)
+    ]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_a_backend_takes_the_steps_of_the_reference(task, backend, options):
+    expected = trained_by_the_reference(task, **options)
+    for ours, plain in zip(trained(task, BACKENDS[backend], **options), expected, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor, about torch's own parts
+def test_compiled_by_inductor_they_are_the_same_steps(task, monkeypatch):
+    monkeypatch.setattr(backends.Compiled, "works", True)
+    for ours, plain in zip(trained(task, "compile"), trained_by_the_reference(task), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
+    assert backends.Compiled.works  # it did not fall back
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_in_float64_the_reference_is_met_to_rounding(task, options):
+    model = task.net(torch.float64)
+    optimizer = IVON(model.parameters(), 0.1, 40, beta2=0.9, seed=3, **options)
+    for _ in range(20):
+        optimizer.step(task.closure(model, optimizer, task.x, task.y))
+    expected = trained_by_the_reference(task, torch.float64, steps=20, **options)
+    for ours, plain in zip(model.parameters(), expected[::2], strict=True):
+        torch.testing.assert_close(ours.detach(), plain, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 50, 1 << 24])
+def test_chunks_and_slices_do_not_change_the_steps(task, monkeypatch, size):
+    expected = trained(task, False)
+    monkeypatch.setattr(backends, "CHUNK_IN_CACHE", size)
+    for ours, theirs in zip(trained(task, False), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_where_nothing_compiles_there_is_one_warning_and_the_same_steps(task, monkeypatch):
+    def fails(*args, **kwargs):
+        raise RuntimeError("no compiler\nand a long story")
+
+    monkeypatch.setattr(backends, "compile_lines", lambda lines: fails)
+    monkeypatch.setattr(backends.Compiled, "works", True)
+    with pytest.warns(UserWarning, match=r"RuntimeError: no compiler\);.*fused=False") as caught:
+        ours = trained(task, "compile")
+    assert len(caught) == 1
+    for compiled, lines in zip(ours, trained(task, False), strict=True):
+        assert torch.equal(compiled, lines)
+
+
+def test_a_step_of_resnet34_is_at_most_100_operator_calls(monkeypatch):
+    """As on an accelerator, where calls are what small tensors cost: no call per tensor, 110 of them."""
+    monkeypatch.setattr(backends, "CHUNK_IN_CACHE", backends.CHUNK)
+    params = [nn.Parameter(torch.ones_like(p)) for p in MODELS["resnet34"](10).parameters()]
+    assert len(params) == 110
+    for param in params:
+        param.grad = torch.full_like(param, 1e-3)
+    optimizer = IVON(params, 0.1, 5e4, seed=0, fused=False)
+    optimizer.step(lambda: None)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        optimizer.step(lambda: None)
+    calls = [e for e in seen.events() if e.name.startswith("aten::")]
+    issued = [e for e in calls if not (e.cpu_parent and e.cpu_parent.name.startswith("aten::"))]
+    assert len(issued) <= 100
