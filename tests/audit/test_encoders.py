@@ -1,5 +1,6 @@
 """Embeddings are made once, survive an interruption, and carry what the encoder knows."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,20 +71,48 @@ def test_an_interrupted_job_goes_on_where_it_was(calls: list[list[str]], tmp_pat
     assert calls[2:] == [TEXTS[20:30], TEXTS[30:]]
 
 
-def test_a_damaged_entry_is_made_again_and_a_cache_that_cannot_be_written_is_done_without(
+def npy(array: object) -> bytes:
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()
+
+
+DAMAGE = {
+    "empty": b"",
+    "cut": npy(np.ones((10, 3), np.float32))[:-7],
+    "garbage": b"garbage" * 9,
+    "a zip": b"PK\x03\x04" + bytes(50),
+    "objects": npy(np.array([None] * 10)),
+    "too few rows": npy(np.ones((9, 3), np.float32)),
+    "words": npy(np.full((10, 3), "a")),
+    "no numbers": npy(np.array([[0, np.inf]] * 10, np.float32)),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_entry_is_made_again(calls: list[list[str]], tmp_path: Path, how: str) -> None:
+    first, _ = embed_texts(TEXTS[:10], "a model", cache=tmp_path, quiet=True)
+    (entry,) = tmp_path.iterdir()
+    whole = entry.read_bytes()
+    entry.write_bytes(DAMAGE[how])
+    again, _ = embed_texts(TEXTS[:10], "a model", cache=tmp_path, quiet=True)
+    assert torch.equal(again, first)
+    assert entry.read_bytes() == whole
+    assert len(calls) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
     calls: list[list[str]], tmp_path: Path
 ) -> None:
+    (tmp_path / "file").touch()
     first, _ = embed_texts(TEXTS[:10], "a model", cache=tmp_path / "cache", quiet=True)
     (entry,) = (tmp_path / "cache").iterdir()
-    entry.write_bytes(entry.read_bytes()[:-7])
-    assert torch.equal(
-        embed_texts(TEXTS[:10], "a model", cache=tmp_path / "cache", quiet=True)[0], first
-    )
-    (tmp_path / "file").touch()
-    assert torch.equal(
-        embed_texts(TEXTS[:10], "a model", cache=tmp_path / "file", quiet=True)[0], first
-    )
-    assert len(calls) == 3
+    entry.unlink()
+    entry.mkdir()  # neither a file, nor to be replaced by one
+    (entry / "more").touch()
+    for cache in (tmp_path / "cache", tmp_path / "file"):
+        again, _ = embed_texts(TEXTS[:10], "a model", cache=cache, quiet=True)
+        assert torch.equal(again, first)
 
 
 def test_the_cache_lies_where_the_user_or_the_system_wants_it(

@@ -424,6 +424,8 @@ def test_keyboard_review_downloads_a_csv_that_clean_applies(reader: Reader, tmp_
     targets = [None, data.suggested[first[1]], None, None, 0, 3]
     rows = {row.id: row for row in read_decisions(reader.download())}
     assert set(rows) == {ids[i] for i in first}
+    # To a spreadsheet they are text.
+    assert "\"'=HYPERLINK" in (reader.folder / "decisions.csv").read_text()
     for i, kind, target in zip(first, kinds, targets, strict=True):
         kept = target == data.given[i]
         assert rows[ids[i]].given == data.class_names[data.given[i]]

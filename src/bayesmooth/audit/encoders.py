@@ -28,6 +28,7 @@ from torch import Tensor
 from bayesmooth.audit.settings import Encode, Encoder
 from bayesmooth.data.examples import Inputs
 from bayesmooth.data.pictures import ImageFiles
+from bayesmooth.data.reading import read_npy
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 from bayesmooth.optional import require
@@ -116,11 +117,11 @@ def _embed(
             content = read(index)
             if isinstance(encoder, str):
                 file = folder / f"{_hash(_name(encoder), content)}.npy"
-                rows = _kept(file)
+                rows = _read_entry(file, len(index))
             if rows is None:
                 rows = _encode(encoder, load, decode(index, content))
                 if file is not None:
-                    _keep(file, rows)
+                    _write_entry(file, rows)
             parts.append(rows)
             shown.update(int(index[-1]) + 1)
     width = max(part.shape[1] for part in parts)
@@ -160,15 +161,16 @@ def cache_folder(cache: str | Path | None = None) -> Path:
     )
 
 
-def _kept(file: Path) -> Tensor | None:
-    with suppress(OSError, ValueError, EOFError):  # a damaged entry is made again
-        rows = torch.from_numpy(np.load(file, allow_pickle=False))
-        whole = rows.ndim == 2 and bool((rows.isfinite().all(1) | rows.isnan().all(1)).all())
-        return rows if whole else None
+def _read_entry(file: Path, count: int) -> Tensor | None:
+    with suppress(InputError, TypeError):  # a damaged entry is made again
+        rows = torch.from_numpy(read_npy(file))
+        if rows.ndim == 2 and len(rows) == count and rows.dtype == torch.float32:
+            whole = rows.isfinite().all(1) | rows.isnan().all(1)
+            return rows if bool(whole.all()) else None
     return None
 
 
-def _keep(file: Path, rows: Tensor) -> None:
+def _write_entry(file: Path, rows: Tensor) -> None:
     # A cache that cannot be written costs time and nothing else.
     with suppress(OSError, InputError):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.data import Examples
+from bayesmooth.data.formats import guard
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
@@ -211,13 +212,16 @@ class Audit:
         return none if mask is None else mask
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """The table as CSV, in the order of the data; also written to `path` if one is given."""
+        """The table as CSV, in the order of the data; also written to `path` if one is given.
+
+        A text that a spreadsheet would run as a formula gets an apostrophe in front, which `clean` takes off again.
+        """
         columns = self.columns()
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(columns)
         rounded = [
-            [f"{v:.6g}" if isinstance(v, float) else v for v in column]
+            [f"{v:.6g}" if isinstance(v, float) else guard(str(v)) for v in column]
             for column in columns.values()
         ]
         writer.writerows(zip(*rounded, strict=True))

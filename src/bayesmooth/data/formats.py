@@ -107,7 +107,7 @@ def _positions(count: int) -> list[str]:
 
 # A spreadsheet takes a cell that begins so for a formula, and runs it.
 FORMULA = re.compile(r"['=+\-@\t\r]")
-NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?")
+NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?", re.ASCII)
 
 
 def guard(text: str) -> str:

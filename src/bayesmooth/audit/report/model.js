@@ -407,8 +407,14 @@ function decisionWords(decision) {
   return typeof decision === 'number' ? `Relabel: ${classes[decision]}` : capital(decision);
 }
 
-// Every field is quoted and nothing else is done to it, so that ids come back exactly as they were.
-const quoted = (field) => `"${field.replaceAll('"', '""')}"`;
+// A spreadsheet runs a cell that begins so: an apostrophe in front prevents it, and is taken off when the file is read.
+const formula = /^['=+\-@\t\r]/;
+const plainNumber = /^[+-]?[\d.,]+([eE][+-]?\d+)?$/;
+const guarded = (text) => (formula.test(text) && !plainNumber.test(text) ? `'${text}` : text);
+const unguarded = (text) => (text.startsWith("'") ? text.slice(1) : text);
+
+// Every field is quoted, so that ids come back exactly as they were.
+const quoted = (field) => `"${guarded(field).replaceAll('"', '""')}"`;
 
 function toCsv() {
   const lines = ['id,given,decision,new_label'];
@@ -452,7 +458,7 @@ function loadCsv(text) {
   }
   const exampleOf = new Map(Array.from({ length: count }, (_, i) => [idOf(i), i]));
   const classOf = new Map(classes.map((name, k) => [name, k]));
-  const read = rows.slice(1).filter((row) => row.length > 1).map((row) => readRow(row, exampleOf, classOf));
+  const read = rows.slice(1).filter((row) => row.length > 1).map((row) => readRow(row.map(unguarded), exampleOf, classOf));
   const known = read.filter((change) => change !== null);
   if (known.length) decide(known);
   const lost = read.length - known.length;
