@@ -1,14 +1,14 @@
 """Several people's labels of the same examples: what they agree on, and how good each of them is.
 
-The model is Dawid and Skene's (1979) with a prediction as the prior of every example. With true class k, annotator a says v
-with probability C_a[k, v], so the posterior of the true class is
+The model is Dawid and Skene's (1979) with a prediction as the prior of every example. With true class k, annotator a
+says v with probability C_a[k, v], so the posterior of the true class is
 
     z_ik ∝ q_ik^λ Π_a C_a[k, v_ia],
 
-q being the prediction that has not seen the example's labels. EM alternates between z and C. An annotator's matrix is drawn to
-the one of all annotators, and that to "right, or wrong anywhere": with few votes there is little to learn of one person.
-λ is the one under which the votes are likeliest, so that a prediction which knows less than the people do hardly counts;
-with λ = 0 it is Dawid and Skene's own.
+q being the prediction that has not seen the example's labels. EM alternates between z and C. An annotator's matrix is
+drawn to the one of all annotators, and that to "right, or wrong anywhere": with few votes there is little to learn of
+one person. λ is the one under which the votes are likeliest, so that a prediction which knows less than the people do
+hardly counts; with λ = 0 there are only the votes.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-from bayesmooth.audit.scores import wilson
+from bayesmooth.audit.rates import wilson
 from bayesmooth.errors import InputError
 
 TRUSTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # λ that are tried
@@ -53,19 +52,32 @@ class Votes:
         given = np.where(np.isnan(given), -1, given)
         example, annotator = np.nonzero(given >= 0)
         label = torch.from_numpy(given[example, annotator]).long()
-        return cls(torch.from_numpy(example), torch.from_numpy(annotator), label, len(given), names, classes)
+        return cls(
+            torch.from_numpy(example),
+            torch.from_numpy(annotator),
+            label,
+            len(given),
+            names,
+            classes,
+        )
 
     def __post_init__(self) -> None:
         """Refuse labels that are no class, and examples of which nobody said anything."""
         if len(self.label) and int(self.label.max()) >= self.classes:
-            raise InputError(f"vote {int(self.label.max())}: must be below {self.classes}, the number of classes")
+            raise InputError(
+                f"vote {int(self.label.max())}: must be below {self.classes}, the number of classes"
+            )
         silent = (torch.bincount(self.example, minlength=self.examples) == 0).nonzero()
         if len(silent):
-            raise InputError(f"example {int(silent[0])} has no vote: leave it out, or have it labelled")
+            raise InputError(
+                f"example {int(silent[0])} has no vote: leave it out, or have it labelled"
+            )
 
     def counts(self) -> Tensor:
         """How many chose each class, (N, K)."""
-        flat = torch.bincount(self.example * self.classes + self.label, minlength=self.examples * self.classes)
+        flat = torch.bincount(
+            self.example * self.classes + self.label, minlength=self.examples * self.classes
+        )
         return flat.view(self.examples, self.classes)
 
     def majority(self, prior: Tensor | None = None) -> Tensor:
@@ -115,7 +127,11 @@ class Consensus:
         for a, name in enumerate(votes.annotators):
             share = float(right[a] / count[a].clamp_min(1))
             low, high = wilson(share, int(count[a])) if int(count[a]) else (0.0, 1.0)
-            made.append(Annotator(name, int(count[a]), share, low, high, _confusions(self.matrices[a], prior)))
+            made.append(
+                Annotator(
+                    name, int(count[a]), share, low, high, _confusions(self.matrices[a], prior)
+                )
+            )
         return sorted(made, key=lambda one: -one.quality)
 
     def ask_again(self, count: int) -> list[tuple[int, str]]:
@@ -174,6 +190,8 @@ def _matrices(votes: Votes, z: Tensor) -> Tensor:
 def _confusions(matrix: Tensor, prior: Tensor) -> tuple[tuple[int, int, float], ...]:
     """What is confused in at least `CONFUSED` of a class's examples, the most frequent in all first."""
     off = matrix.clone().fill_diagonal_(0)
-    order = (off * prior[:, None]).flatten().argsort(descending=True, stable=True)[: 2 * len(matrix)]
+    order = (
+        (off * prior[:, None]).flatten().argsort(descending=True, stable=True)[: 2 * len(matrix)]
+    )
     pairs = [(int(at) // len(matrix), int(at) % len(matrix)) for at in order]
     return tuple((k, v, float(off[k, v])) for k, v in pairs if off[k, v] >= CONFUSED)
