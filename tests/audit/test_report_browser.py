@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayesmooth.audit.rates import NoiseRate
 from bayesmooth.audit.decisions import clean, read_decisions
 from bayesmooth.audit.findings import Findings
+from bayesmooth.audit.rates import NoiseRate
 from bayesmooth.audit.report import render
 from bayesmooth.audit.scores import MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
