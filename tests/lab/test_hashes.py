@@ -7,7 +7,7 @@ import pytest
 from bayesmooth.lab import Recipe
 from bayesmooth.lab.recipe import shipped_recipes
 from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.rows import read
+from bayesmooth.lab.studies.rows import read_table
 from bayesmooth.lab.studies.scale import SCALES
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -58,6 +58,6 @@ def test_shipped_recipes_have_the_hashes_that_they_had():
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_row_of_the_stored_results_is_still_recognised(path):
-    study, scale, table = STUDIES[path.stem], SCALES[path.parent.name], read(path)
+    study, scale, table = STUDIES[path.stem], SCALES[path.parent.name], read_table(path)
     cells = [*study.cells(scale), *study.more(scale, table)]
-    assert {row["hash"] for row in table} <= {cell.recipe.hash for cell in cells}
+    assert set(table["hash"]) <= {cell.recipe.hash for cell in cells}

@@ -11,14 +11,13 @@ import torch
 from bayesmooth.audit.checks import check_labels
 from bayesmooth.audit.findings import MOST_ROWS, Findings, check_other_split, find
 from bayesmooth.audit.predictions import Predictions
-from bayesmooth.audit.rates import estimate_noise_rate
 from bayesmooth.audit.scores import (
     AMBIGUOUS_FROM,
     SCORES,
     ambiguity,
     assign_quadrants,
+    estimate_noise_rate,
     find_threshold,
-    suggest,
     warn_if_mostly_contradicted,
 )
 from bayesmooth.audit.settings import Encoder, Settings
@@ -141,8 +140,7 @@ def build_table(
         )
     disagreement, unclear = SCORES[score](predictions), ambiguity(predictions)
     cut = find_threshold(score, disagreement, predictions)
-    suggested = suggest(disagreement, cut, predictions)
-    best = predictions.probabilities.gather(1, suggested[:, None]).squeeze(1)
+    top = predictions.probabilities.max(1)
     own = predictions.probabilities.gather(1, predictions.labels[:, None]).squeeze(1)
     rate = estimate_noise_rate(predictions.left_out, predictions.labels)
     contradicted = float((predictions.left_out.best_class != predictions.labels).double().mean())
@@ -153,8 +151,7 @@ def build_table(
         "score": score,
         "warning": warn_if_mostly_contradicted(contradicted),
         "noise_rate": rate.estimate,
-        "noise_rate_at_least": rate.at_least,
-        "noise_rate_words": str(rate),
+        "noise_rate_interval": [rate.low, rate.high],
         "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
         "notes": [*(examples.notes if examples is not None else ()), *notes],
@@ -164,9 +161,9 @@ def build_table(
         class_names=class_names,
         ids=_name_examples(predictions, examples),
         given=predictions.labels.numpy(),
-        suggested=suggested.numpy(),
+        suggested=top.indices.numpy(),
         given_probability=own.numpy(),
-        suggested_probability=best.numpy(),
+        suggested_probability=top.values.numpy(),
         disagreement=disagreement.numpy(),
         ambiguity=unclear.numpy(),
         noise=None if predictions.noise is None else (predictions.noise.abs().sum(1) / 2).numpy(),

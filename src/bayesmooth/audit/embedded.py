@@ -42,9 +42,9 @@ def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
     )
     unseen = torch.cat(left_out)
     transitions = learn_transitions(unseen, labels)
-    without = shown = predict_true_classes(unseen, transitions)
+    without = shown = predict_true_classes(unseen, transitions, quiet=quiet)
     if way != "loo":
-        shown = predict_true_classes(torch.cat(probabilities), transitions)
+        shown = predict_true_classes(torch.cat(probabilities), transitions, quiet=quiet)
     return Predictions(
         labels,
         shown,
@@ -58,8 +58,7 @@ def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
             "weight_of_posterior": round(predictors.weight, 3),
             "weight_of_neighbours": round(1 - predictors.weight, 3),
         },
-        without_label=LeftOut.of(without, labels, transitions),
-        transitions=transitions,
+        without_label=LeftOut.of(without, labels),
         neighbours=_join(neighbours) if whole else None,
     )
 

@@ -11,7 +11,7 @@ from bayesmooth.lab.executors import Processes
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.figures.demo import summarise
 from bayesmooth.lab.studies.reproduce import Folders, reproduce
-from bayesmooth.lab.studies.rows import read
+from bayesmooth.lab.studies.rows import read_table
 from bayesmooth.lab.studies.scale import DEMO
 
 
@@ -30,7 +30,7 @@ def demo(arguments: Namespace) -> int:
         with Processes(arguments.jobs) as executor:
             how = {"command": "bayesmooth demo", "threads": 1, "quiet": arguments.quiet}
             reproduce(STUDIES[name], scale, folders, executor, **how)
-    rows = summarise(read(out / "demo.csv"))
+    rows = summarise(read_table(out / "demo.csv"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print(

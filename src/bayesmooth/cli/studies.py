@@ -17,7 +17,7 @@ from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.cost import expected_seconds
 from bayesmooth.lab.studies.reproduce import Folders
 from bayesmooth.lab.studies.reproduce import reproduce as reproduce_study
-from bayesmooth.lab.studies.scale import SCALES, named
+from bayesmooth.lab.studies.scale import SCALES, find_scale
 from bayesmooth.words import format_duration
 
 
@@ -28,7 +28,7 @@ def reproduce(arguments: Namespace) -> int:
       bayesmooth reproduce data-dependent --scale laptop --jobs 2 --data-dir ~/data
     """
     check_place(arguments)
-    scale = named(arguments.scale)
+    scale = find_scale(arguments.scale)
     chosen = list(scale.studies or STUDIES) if arguments.name == "all" else [arguments.name]
     unknown = [name for name in chosen if name not in STUDIES]
     if unknown:
@@ -79,7 +79,7 @@ def studies(arguments: Namespace) -> int:
     example:
       bayesmooth studies --scale full
     """
-    scale = named(arguments.scale)
+    scale = find_scale(arguments.scale)
     print(f"{scale.name}: {scale.about}\n")
     seen: set[str] = set()
     total = 0.0

@@ -39,8 +39,17 @@ PANELS = {
     "memorised": "wrong labels memorised ↓",
 }
 PICTURES = (".png", ".svg", ".pdf")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito's, which the colour-blind can distinguish."""
+OKABE_ITO = {
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "orange": "#E69F00",
+    "sky blue": "#56B4E9",
+    "black": "#000000",
+    "yellow": "#F0E442",
+}
+"""Colours that the colour-blind can distinguish."""
 
 
 def format_epoch(record: Mapping[str, Any], epochs: int, notes: Sequence[str] = ()) -> str:
@@ -174,7 +183,7 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
 
 
 def _panel(axis: Any, key: str, records: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    for (name, history), colour in zip(records.items(), cycle(COLOURS)):
+    for (name, history), colour in zip(records.items(), cycle(OKABE_ITO.values())):
         points = [(record["epoch"], record[key]) for record in history if key in record]
         marker = "o" if len(points) < 3 else None
         axis.plot(

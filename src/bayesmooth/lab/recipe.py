@@ -313,16 +313,24 @@ def _write_value(value: Any) -> str:
 def override(tree: Tree, settings: Iterable[str]) -> Tree:
     """A copy of `tree` with each `section.key=value` put in; the value is TOML, or else plain text.
 
+    `section={key=value, …}` replaces the whole section.
+
     >>> override({"optimizer": {"lr": 0.1}}, ["optimizer.lr=0.5", "loss.name=ls"])
     {'optimizer': {'lr': 0.5}, 'loss': {'name': 'ls'}}
+    >>> override({"corruption": {"name": "symmetric", "rate": 0.4}}, ['corruption={name="none"}'])
+    {'corruption': {'name': 'none'}}
     """
     changed = {name: dict(section) for name, section in tree.items()}
     for setting in settings:
         key, equals, text = setting.partition("=")
         section, dot, name = key.strip().partition(".")
-        if not (equals and dot and section and name):
+        value = parse_value(text.strip())
+        if section and equals and not dot and isinstance(value, dict):
+            changed[section] = value
+        elif section and equals and name:
+            changed.setdefault(section, {})[name] = value
+        else:
             raise InputError(f"{setting!r}: not a setting; write section.key=value")
-        changed.setdefault(section, {})[name] = parse_value(text.strip())
     return changed
 
 
@@ -340,13 +348,13 @@ def parse_value(text: str) -> Any:
     return text
 
 
-AXES = ("noise", "method")
+AXES = ("scale", "noise", "method")
 """A shipped file is a family of recipes. `[method.ivon.optimizer]` is a section of those members that use IVON."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """A shipped file: the recipes NAME-NOISE-METHOD, which share the sections that name neither."""
+    """A shipped file: the recipes NAME-SCALE-NOISE-METHOD, as far as it has these, which share the plain sections."""
 
     name: str
     text: str
@@ -357,7 +365,7 @@ class Family:
         return self.text.partition("\n")[0].lstrip("# ")
 
     def axes(self) -> list[list[str]]:
-        """The noises, then the methods; an axis that the file does not have is left out."""
+        """The scales, the noises, the methods; an axis that the file does not have is left out."""
         tree = tomllib.loads(self.text)
         return [list(tree[axis]) for axis in AXES if axis in tree]
 
@@ -385,6 +393,7 @@ def families() -> list[Family]:
     return [Family(path.stem, path.read_text("utf-8")) for path in sorted(directory.glob("*.toml"))]
 
 
+@cache
 def shipped_recipes() -> dict[str, str]:
     """Name → text: `digits-ivon`, …"""
     return {name: text for family in families() for name, text in family.recipes().items()}

@@ -9,7 +9,7 @@ import pytest
 from bayesmooth import cli
 from bayesmooth.lab.studies.figures.demo import STUDY, summarise
 from bayesmooth.lab.studies.methods import EARLY
-from bayesmooth.lab.studies.rows import read
+from bayesmooth.lab.studies.rows import read_table
 from bayesmooth.lab.studies.scale import DEMO, SMOKE
 
 
@@ -39,10 +39,10 @@ def test_it_prints_one_row_per_method_and_the_path_of_the_page_last(call, tmp_pa
 
 
 def test_the_table_has_every_method_with_the_numbers_of_its_runs(smoke):
-    rows = read(smoke.out / "demo.csv")
+    rows = read_table(smoke.out / "demo.csv")
     table = {row[0]: row[1:] for row in summarise(rows)}
     assert set(table) > {"SGD, to the end", EARLY, "IVON, averaged"}
-    (own,) = [r for r in rows if r["method"] == "IVON" and r.get("epoch") is None]
+    (own,) = rows[(rows["method"] == "IVON") & rows["epoch"].isna()].to_dict("records")
     assert table["IVON, averaged"][0] == f"{100 * own['accuracy']:.1f} %"
     assert table["IVON, averaged"][2] == f"{own['nll']:.3f}"
 

@@ -3,6 +3,7 @@
 import pytest
 
 from bayesmooth.lab.studies.figures import strategies
+from bayesmooth.lab.studies.rows import make_table
 from bayesmooth.lab.studies.scale import FEATURES
 
 
@@ -15,26 +16,31 @@ def row(noise, loss, method, accuracy, *, strength=0.0, validation=0.5, seed=0):
 @pytest.fixture
 def table():
     """IVON alone is never best and never far behind; GCE wins where its better setting is not chosen."""
-    return [
-        row("a", "ce", "SGD", 0.5),
-        row("a", "ce", "IVON", 0.69),
-        row("a", "GCE", "SGD", 0.7),
-        row("a", "GCE", "IVON", 0.6),
-        row("b", "ce", "SGD", 0.9),
-        row("b", "ce", "IVON", 0.88),
-        row("b", "GCE", "SGD", 0.6, validation=0.6),
-        row("b", "GCE", "SGD", 0.95, strength=1.0, validation=0.5),
-        row("b", "GCE", "IVON", 0.7),
-    ]
+    return make_table(
+        [
+            row("a", "ce", "SGD", 0.5),
+            row("a", "ce", "IVON", 0.69),
+            row("a", "GCE", "SGD", 0.7),
+            row("a", "GCE", "IVON", 0.6),
+            row("b", "ce", "SGD", 0.9),
+            row("b", "ce", "IVON", 0.88),
+            row("b", "GCE", "SGD", 0.6, validation=0.6),
+            row("b", "GCE", "SGD", 0.95, strength=1.0, validation=0.5),
+            row("b", "GCE", "IVON", 0.7),
+        ]
+    )
 
 
 def test_settings_are_chosen_by_validation_and_not_by_the_test_set(table):
-    assert strategies.measured(table, "b", "GCE", "SGD") == [0.6]
+    chosen = strategies.keep_chosen(table).query(
+        "noise == 'b' and loss == 'GCE' and method == 'SGD'"
+    )
+    assert chosen["accuracy"].tolist() == [0.6]
 
 
 def test_regret_is_the_mean_distance_to_the_best_pair(table):
-    found = strategies.regrets(table)
-    assert next(iter(found.items())) == (("ce", "IVON"), pytest.approx(0.015))
+    found = strategies.find_regrets(table)
+    assert (found.index[0], found.iloc[0]) == (("ce", "IVON"), pytest.approx(0.015))
     assert found["GCE", "SGD"] == pytest.approx(0.15)
     claim = strategies.claims(table)[1]
     assert claim.verdict == "reproduced"
@@ -43,7 +49,7 @@ def test_regret_is_the_mean_distance_to_the_best_pair(table):
 
 
 def test_a_pair_that_a_noise_lacks_has_no_regret(table):
-    assert ("GCE", "IVON") not in strategies.regrets(table[:-1])
+    assert ("GCE", "IVON") not in strategies.find_regrets(table[:-1]).index
 
 
 def test_the_figure_of_several_noises_is_drawn(table, tmp_path):
@@ -61,10 +67,12 @@ def test_every_method_meets_every_optimizer_under_every_noise():
 
 
 def test_further_seeds_are_those_of_the_chosen_settings():
-    table = [
-        row("clean", "GCE", "IVON", 0.5, validation=0.4),
-        row("clean", "GCE", "IVON", 0.5, strength=1.0, validation=0.6),
-    ]
+    table = make_table(
+        [
+            row("clean", "GCE", "IVON", 0.5, validation=0.4),
+            row("clean", "GCE", "IVON", 0.5, strength=1.0, validation=0.6),
+        ]
+    )
     found = strategies.more(FEATURES, table)
     assert [c.labels["seed"] for c in found] == list(FEATURES.more_seeds)
     assert {c.recipe.loss.options["q"] for c in found} == {0.9}

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from bayesmooth.lab.studies.rows import read, write
+from bayesmooth.lab.studies.rows import make_table, read_table, write_table
 from bayesmooth.lab.studies.summary import fill, format_accuracies, format_ranges, format_verdicts
 
 HOME = Path(__file__).parents[3]
@@ -11,9 +11,9 @@ HOME = Path(__file__).parents[3]
 def test_the_tables_hold_what_the_files_hold(smoke):
     text = format_accuracies(smoke.out)
     row = next(line for line in text.splitlines() if "pairflip" in line)
-    rows = [r for r in read(smoke.out / "cifar10-noisy.csv") if r["noise"] == "pairflip 20 %"]
-    plain = [r["accuracy"] for r in rows if r["method"] == "LS" and r["strength"] == 0.0]
-    assert row.split("|")[3].strip(" *").startswith(f"{100 * sum(plain) / len(plain):.1f}")
+    table = read_table(smoke.out / "cifar10-noisy.csv")
+    plain = table.query("noise == 'pairflip 20 %' and method == 'LS' and strength == 0")["accuracy"]
+    assert row.split("|")[3].strip(" *").startswith(f"{100 * plain.mean():.1f}")
     assert "**" in row
     assert len(set(map(len, (line.split("|") for line in text.splitlines())))) == 1
 
@@ -48,7 +48,7 @@ def test_ranges_go_from_the_least_to_the_most_over_all_noises(tmp_path):
     for noise, ivon, best, known in (("a", 0.50, 0.52, 0.1), ("b", 0.45, 0.44, 0.2)):
         table += [row(noise, "IVON", None, ivon, known), row(noise, "LS", 0.0, 0.4, 4 * known)]
         table += [row(noise, "LS", 0.5, best, 0.0), row(noise, "SAM", 0.1, best - 0.1, 0.0)]
-    write(table, tmp_path / "cifar10-noisy.csv")
+    write_table(make_table(table), tmp_path / "cifar10-noisy.csv")
     text = format_ranges(tmp_path)
     assert "−2.0 to +1.0 points above label smoothing" in text
     assert "+8.0 to +11.0 above SAM" in text

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.rows import best
+from bayesmooth.lab.studies.rows import find_best, make_table
 from bayesmooth.lab.studies.verdict import ahead, comparable, difference, gain
 
 accuracies = st.lists(st.floats(0, 1), min_size=2, max_size=5)
@@ -31,7 +31,7 @@ def made_up(ivon, ls, sam, noise="κ = 0.4"):
 
 
 def verdicts(study, table):
-    return {claim.paper: claim.verdict for claim in STUDIES[study].claims(table)}
+    return {claim.paper: claim.verdict for claim in STUDIES[study].claims(make_table(table))}
 
 
 def test_a_clear_lead_everywhere_reproduces_the_figure():
@@ -64,7 +64,7 @@ def test_an_unclear_loss_on_one_of_two_noises_leaves_the_direction():
 
 def test_one_lucky_seed_is_not_the_best_strength():
     table = rows("n", "LS", {0.1: [0.6, 0.4], 0.9: [0.55]})
-    assert best(table) == (0.1, [0.6, 0.4])
+    assert find_best(make_table(table)) == (0.1, [0.6, 0.4])
 
 
 def test_losing_on_one_of_two_noises_is_no_reproduction():
@@ -78,14 +78,14 @@ def test_losing_on_one_of_two_noises_is_no_reproduction():
 def test_the_choice_by_noisy_validation_does_not_see_the_test_accuracy():
     test = {0.1: [0.9, 0.9], 0.5: [0.5, 0.5]}
     validation = {0.1: [0.3, 0.3], 0.5: [0.4, 0.4]}
-    table = rows("κ = 0.4", "LS", test, validation)
-    assert best(table) == (0.1, [0.9, 0.9])
-    assert best(table, "validation") == (0.5, [0.5, 0.5])
+    table = make_table(rows("κ = 0.4", "LS", test, validation))
+    assert find_best(table) == (0.1, [0.9, 0.9])
+    assert find_best(table, "validation") == (0.5, [0.5, 0.5])
 
 
 def test_without_a_validation_split_there_is_no_choice_by_it():
     table = [{**row, "validation": None} for row in rows("a", "LS", {0.1: [0.9]})]
-    assert best(table, "validation")[1] == []
+    assert find_best(make_table(table), "validation")[1] == []
 
 
 def test_sam_is_sensitive_if_a_wrong_radius_costs_five_points():
@@ -113,7 +113,9 @@ def test_ivon_must_depend_on_its_first_hessian_less_than_sam_on_its_radius():
 
 def test_what_a_wrong_strength_costs_is_told_with_its_spread():
     table = made_up([0.5, 0.5], {0.1: [0.4, 0.4]}, {0.1: [0.5, 0.54], 0.5: [0.3, 0.3]}, "n")
-    claim = next(c for c in STUDIES["cifar10-noisy"].claims(table) if "sensitive" in c.paper)
+    claim = next(
+        c for c in STUDIES["cifar10-noisy"].claims(make_table(table)) if "sensitive" in c.paper
+    )
     assert claim.measured == "from the best to the worst ρ: n: 22.0 ± 2.8 points (2 seeds)"
 
 

@@ -238,7 +238,9 @@ function buildMapHint() {
 }
 
 function noiseWords() {
-  return audit.summary.noise_rate_words ?? '';
+  const { noise_rate: rate, noise_rate_interval: interval } = audit.summary;
+  if (rate === undefined) return '';
+  return `An estimated ${percent(rate)} of all labels are wrong${interval ? `, probably between ${percent(interval[0])} and ${percent(interval[1])}` : ''}.`;
 }
 
 function truthWords() {

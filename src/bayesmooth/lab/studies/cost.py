@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bayesmooth.data import count_batches
 from bayesmooth.lab import Recipe
-from bayesmooth.lab.studies.methods import data_of
+from bayesmooth.lab.studies.methods import identify_data
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.models import MODELS
 
@@ -47,19 +46,13 @@ def model_flops(
 
 def run_flops(recipe: Recipe) -> float:
     """Those of a whole run: training, and the test at the end (a forward pass is a third)."""
-    examples, test, classes, shape = DATA[data_of(recipe)]
+    examples, test, classes, shape = DATA[identify_data(recipe)]
     count = round((recipe.data.limit or examples) * (1 - recipe.data.validation))
     options = tuple(sorted((k, v) for k, v in recipe.model.options.items()))
     once = model_flops(recipe.model.name, options, classes, shape)
     trained = recipe.train.epochs * count * PASSES.get(recipe.optimizer.name, 1)
     averaged = recipe.evaluate.samples if recipe.optimizer.name in ("ivon", "bsam") else 0
     return once * (trained + test * (1 + averaged) / 3)
-
-
-def steps(recipe: Recipe) -> int:
-    """Optimizer steps of a run."""
-    count = round((recipe.data.limit or DATA[data_of(recipe)][0]) * (1 - recipe.data.validation))
-    return recipe.train.epochs * count_batches(count, recipe.train.batch_size)
 
 
 def expected_seconds(recipes: Iterable[Recipe], scale: Scale) -> float:

@@ -14,12 +14,20 @@ from bayesmooth.lab.recipe import override
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.methods import Cell
 from bayesmooth.lab.studies.page import write_page
-from bayesmooth.lab.studies.rows import Table, final, read, tabulate, write
+from bayesmooth.lab.studies.rows import (
+    Row,
+    Table,
+    make_table,
+    read_final,
+    read_table,
+    tabulate_runs,
+    write_table,
+)
 from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.study import Study
+from bayesmooth.lab.studies.study import Finished, Study
 from bayesmooth.lab.sweep import OVER, Outcome, sweep
 
-LABELLED = ("corruption.", "train.seed")  # what tables and figures call the cells by
+LABELLED = ("corruption", "train.seed")  # what tables and figures call the cells by
 
 
 @dataclass(frozen=True)
@@ -48,22 +56,22 @@ def reproduce(
     another machine. Stopped by Ctrl-C, it writes what there is, without a verdict; but no earlier table loses rows.
     """
     check_directory(folders.out)  # before hours of training, not after them
-    cells = changed(study.cells(scale), settings)
+    cells = change_cells(study.cells(scale), settings)
     quiet = how.get("quiet", False)
     try:
         outcomes = _train(study, cells, folders, executor, how)
-        table = make_table(study, cells, folders, quiet)
-        if more := changed(study.more(scale, table), settings):
+        table = tabulate(study, cells, folders, quiet)
+        if more := change_cells(study.more(scale, table), settings):
             cells = cells + more
             outcomes += _train(study, more, folders, executor, how)
-            table = make_table(study, cells, folders, quiet)
+            table = tabulate(study, cells, folders, quiet)
     except KeyboardInterrupt:
-        table = [] if study.measure is not None else make_table(study, cells, folders)
-        lost = {row["hash"] for row in _earlier(study, folders)} - {row["hash"] for row in table}
-        if table and not lost:
+        # Label noise takes long to measure, and earlier rows are not given up for a part of them.
+        table = make_table([]) if study.measure is not None else tabulate(study, cells, folders)
+        if len(table) and {row["hash"] for row in _earlier(study, folders)} <= {*table["hash"]}:
             publish(study, scale, cells, table, folders, command)
         raise
-    if cells and not table:
+    if cells and table.empty:
         first = outcomes[0].message if outcomes else "there is none"
         raise InputError(f"{study.name}: no run has finished; the first says: {first}")
     publish(study, scale, cells, table, folders, command)
@@ -83,17 +91,20 @@ def _train(
     return sweep(recipes, folders.runs, executor, data_dir=folders.data_dir, names=names, **how)
 
 
-def _earlier(study: Study, folders: Folders) -> Table:
-    rows = read(folders.out / f"{study.name}.csv") if study.measure is None else []
-    return [row for row in rows if row.get("hash")]
+def _earlier(study: Study, folders: Folders) -> list[Row]:
+    """The rows of an earlier table, where a row answers a cell."""
+    if study.measure is not None:
+        return []
+    rows: list[Row] = read_table(folders.out / f"{study.name}.csv").to_dict("records")
+    return rows
 
 
-def make_table(study: Study, cells: Sequence[Cell], folders: Folders, quiet: bool = False) -> Table:
+def tabulate(study: Study, cells: Sequence[Cell], folders: Folders, quiet: bool = False) -> Table:
     """The rows of all cells that have an answer."""
     runs = find_runs(cells, folders)
     if study.measure is not None:
-        return study.measure(cells, runs, folders.data_dir, quiet)
-    return tabulate(cells, runs, _earlier(study, folders))
+        return study.measure(Finished(cells, runs, folders.data_dir, quiet))
+    return tabulate_runs(cells, runs, _earlier(study, folders))
 
 
 def find_runs(cells: Sequence[Cell], folders: Folders) -> dict[str, Run]:
@@ -115,25 +126,27 @@ def publish(
     command: str = "",
 ) -> None:
     """The files of a study, from its table."""
-    write(table, folders.out / f"{study.name}.csv")
+    write_table(table, folders.out / f"{study.name}.csv")
     if study.measure is None:
-        rows = {row["hash"]: row for row in table}
+        runs = table.drop_duplicates("hash", keep="last").set_index("hash")
     else:
-        rows = {hash: final(run) for hash, run in find_runs(cells, folders).items()}
+        found = find_runs(cells, folders)
+        runs = make_table([read_final(run) for run in found.values()]).set_axis(list(found))
+    diverged, seconds = (runs[key].sum() if key in runs else 0 for key in ("diverged", "seconds"))
     facts = {
         "scale": scale.name,
         "command": command,
-        "runs": len(rows),
-        "missing": len({cell.recipe.hash for cell in cells} - rows.keys()),
-        "diverged": sum(bool(row.get("diverged")) for row in rows.values()),
-        "seconds": round(sum(row.get("seconds") or 0 for row in rows.values())),
+        "runs": len(runs),
+        "missing": len({cell.recipe.hash for cell in cells} - {*runs.index}),
+        "diverged": int(diverged),
+        "seconds": round(seconds),
     }
     redraw(study, folders.out, facts)
 
 
 def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
     """Figure, claims and page, from the CSV alone. Where runs are missing, nothing is judged."""
-    rows = read(out / f"{study.name}.csv")
+    rows = read_table(out / f"{study.name}.csv")
     study.draw(rows, out / study.name)
     claims = study.claims(rows)
     if facts.get("missing"):
@@ -152,7 +165,7 @@ def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
     write_page(out, STUDIES)
 
 
-def changed(cells: Sequence[Cell], settings: Sequence[str]) -> list[Cell]:
+def change_cells(cells: Sequence[Cell], settings: Sequence[str]) -> list[Cell]:
     """The same cells with these settings in every recipe."""
     for setting in settings:
         if cells and setting.strip().startswith(LABELLED):

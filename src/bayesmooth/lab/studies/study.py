@@ -1,6 +1,6 @@
-"""A study: a figure of the paper, the recipes behind it, its drawing, its claims."""
+"""What a figure is: its recipes, its drawing, its claims."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,21 @@ from bayesmooth.lab.studies.rows import Table
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.verdict import Claim
 
-# cells, runs by hash, where the data is, whether to be quiet
-Measure = Callable[[Sequence[Cell], Mapping[str, Run], Path | None, bool], Table]
+
+@dataclass(frozen=True)
+class Finished:
+    """The runs of a study that are over, by the hash of their recipe, and where their data is."""
+
+    cells: Sequence[Cell]
+    runs: Mapping[str, Run]
+    data_dir: Path | None = None
+    quiet: bool = False
+
+    def pairs(self) -> Iterator[tuple[Cell, Run]]:
+        """Every cell that has a run, with that run."""
+        for cell in self.cells:
+            if (run := self.runs.get(cell.recipe.hash)) is not None:
+                yield cell, run
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,7 @@ class Study:
     cells: Callable[[Scale], list[Cell]]
     draw: Callable[[Table, Path], None]
     claims: Callable[[Table], list[Claim]]
-    measure: Measure | None = None
+    measure: Callable[[Finished], Table] | None = None
     more: Callable[[Scale, Table], list[Cell]] = lambda scale, table: []
     summarise: Callable[[Table], list[list[str]]] | None = None  # a table for people, head first
 

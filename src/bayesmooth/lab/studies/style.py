@@ -6,22 +6,23 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bayesmooth.lab.compare import OKABE_ITO
 from bayesmooth.lab.studies.methods import EARLY
-from bayesmooth.lab.studies.rows import Table, distinct, spread
+from bayesmooth.lab.studies.rows import Table, spread
 from bayesmooth.optional import require
 
 COLUMN, PAGE = 3.35, 6.9  # inches
 
-# Okabe and Ito's colours; a method has the same one in every figure.
+# A method has the same colour in every figure.
 COLOURS = {
-    "IVON": "#D55E00",
+    "IVON": OKABE_ITO["vermilion"],
     "LS": "#7F7F7F",
-    "SAM": "#0072B2",
-    "SGD": "#000000",
-    EARLY: "#56B4E9",
-    "OLS": "#009E73",
-    "fixed Σ": "#CC79A7",
-    "learned Σ": "#D55E00",
+    "SAM": OKABE_ITO["blue"],
+    "SGD": OKABE_ITO["black"],
+    EARLY: OKABE_ITO["sky blue"],
+    "OLS": OKABE_ITO["green"],
+    "fixed Σ": OKABE_ITO["purple"],
+    "learned Σ": OKABE_ITO["vermilion"],
 }
 MARKERS = {
     "IVON": "o",
@@ -92,7 +93,7 @@ def line(
     axis: Any, method: str, points: Sequence[tuple[float, Sequence[float]]], label: str = ""
 ) -> None:
     """Means over seeds, in per cent, with their standard deviation as bars."""
-    points = [(x, values) for x, values in points if values]
+    points = [(x, values) for x, values in points if len(values)]
     axis.errorbar(
         [x for x, _ in points],
         [100 * mean(values) for _, values in points],
@@ -132,10 +133,9 @@ def legend_below(*axes: Any, title: str = BARS) -> None:
     )
 
 
-def data_name(table: Table) -> str:
+def name_data(table: Table) -> str:
     """The data set of a table, as people write it."""
-    names = [DATA.get(name, name) for name in distinct(table, "data")]
-    return ", ".join(names)
+    return ", ".join(DATA.get(name, name) for name in table["data"].dropna().unique())
 
 
 def picture(axis: Any, pixels: Any) -> None:

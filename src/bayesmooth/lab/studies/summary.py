@@ -11,8 +11,13 @@ from statistics import mean
 from typing import Any
 
 from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.figures.comparing import BASELINES, accuracies, levels
-from bayesmooth.lab.studies.rows import Table, best, column, read, where
+from bayesmooth.lab.studies.figures.comparing import (
+    BASELINES,
+    find_rows,
+    list_noises,
+    pair_with_ivon,
+)
+from bayesmooth.lab.studies.rows import Table, find_best, read_table
 from bayesmooth.lab.studies.verdict import count_verdicts
 
 COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise")
@@ -30,21 +35,22 @@ def format_accuracies(out: Path) -> str:
 
 def format_ranges(out: Path) -> str:
     """How IVON stands, from the least to the most over all kinds of noise."""
-    tables = [rows for name in COMPARED if (rows := read(out / f"{name}.csv"))]
-    noises = [(table, noise) for table in tables for noise in levels(table)]
+    tables = [read_table(out / f"{name}.csv") for name in COMPARED]
+    noises = [(table, noise) for table in tables for noise in list_noises(table)]
     if not noises:
         return "Nothing is measured yet."
     gains = {
         method: [
-            mean(accuracies(table, noise, "IVON")) - mean(accuracies(table, noise, method))
-            for table, noise in noises
+            mean(ours) - mean(others)
+            for table in tables
+            for ours, others in pair_with_ivon(table, method)
         ]
         for method in BASELINES
     }
-    none = sum(
-        best(where(table, noise=noise, method="LS"), "accuracy")[0] == 0 for table, noise in noises
-    )
-    plain, ours = (_memorised(noises, *whose) for whose in (("LS", 0.0), ("IVON", None)))
+    none = sum(find_best(find_rows(table, noise, "LS"))[0] == 0 for table, noise in noises)
+    ours = _memorised([find_rows(table, noise, "IVON") for table, noise in noises])
+    smoothed = [find_rows(table, noise, "LS") for table, noise in noises]
+    plain = _memorised([rows[rows["strength"] == 0] for rows in smoothed])
     return (
         f"Over {len(noises)} kinds of noise, IVON with one setting is {_span(gains['LS'], '+.1f')} points above label "
         f"smoothing at its best α on the test set (in {none} of them that is 0, no smoothing at all), and "
@@ -53,12 +59,8 @@ def format_ranges(out: Path) -> str:
     )
 
 
-def _memorised(rows: list[tuple[Table, str]], method: str, strength: float | None) -> list[float]:
-    found = [
-        column(where(table, noise=noise, method=method, strength=strength), "memorised")
-        for table, noise in rows
-    ]
-    return [mean(values) for values in found if values]
+def _memorised(parts: list[Table]) -> list[float]:
+    return [rows["memorised"].mean() for rows in parts if rows["memorised"].count()]
 
 
 def _span(shares: list[float], form: str) -> str:

@@ -1,31 +1,15 @@
-"""IVON against LS over α and SAM over ρ: the cells, the figure with two rows of panels, and the claims about it."""
+"""IVON against LS over α and SAM over ρ: the study, the figure with two rows of panels, and the claims about it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bayesmooth.lab.studies.methods import (
-    EARLY,
-    GRIDS,
-    IVON_GRID,
-    Cell,
-    Section,
-    comparison,
-    repeated,
-)
-from bayesmooth.lab.studies.rows import (
-    Table,
-    best,
-    column,
-    curve,
-    distinct,
-    format_mean,
-    format_percent,
-    where,
-)
+from bayesmooth.lab.studies.methods import EARLY, GRIDS, IVON_GRID, Cell, compare_methods
+from bayesmooth.lab.studies.rows import Table, find_best, format_mean, format_shares
 from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.style import PAGE, data_name, figure, legend_below, level, line
+from bayesmooth.lab.studies.study import Study
+from bayesmooth.lab.studies.style import PAGE, figure, legend_below, level, line, name_data
 from bayesmooth.lab.studies.verdict import Claim, ahead, comparable, holds
 
 BASELINES = {"LS": ("α", "smoothing rate α"), "SAM": ("ρ", "radius ρ")}
@@ -33,59 +17,9 @@ WAYS = {"accuracy": "best on test", "validation": "chosen on noisy validation"}
 SENSITIVE = 0.05  # accuracy that a wrong ρ costs, to call SAM sensitive
 
 
-def compare_on(
-    task: str, noises: Callable[[Scale], Sequence[tuple[str, Section]]]
-) -> dict[str, Any]:
-    """The cells of a study: whole grids, then more seeds at each strength that the grids chose."""
-
-    def cells(scale: Scale) -> list[Cell]:
-        return comparison(scale, task, noises(scale))
-
-    def more(scale: Scale, table: Table) -> list[Cell]:
-        chosen = {
-            (noise, method, best(where(table, noise=noise, method=method), by)[0])
-            for noise in levels(table)
-            for method in GRIDS
-            for by in WAYS
-        }
-        # SGD; early stopping has trained these already.
-        chosen |= {(noise, "LS", 0.0) for noise in levels(table)}
-        return repeated(scale, task, noises(scale), chosen)
-
-    return {"cells": cells, "more": more, "summarise": summarise}
-
-
-def summarise(table: Table) -> list[list[str]]:
-    """One row per noise: every method, LS and SAM at their best on test and as validation chose."""
-    head = ["data", "noise", "SGD", EARLY]
-    for method, (symbol, _) in BASELINES.items():
-        head += [f"{method}, best {symbol}", f"{method}, {symbol} by validation"]
-    rows = [[*head, "IVON", "IVON at its mean", "IVON, h₀ by validation"]]
-    for noise in levels(table):
-        ivon = where(table, noise=noise, method="IVON")
-        values = [column(where(table, noise=noise, method="LS", strength=0.0))]
-        values += [accuracies(table, noise, EARLY)]
-        values += [accuracies(table, noise, method, by) for method in BASELINES for by in WAYS]
-        values += [column(ivon), column(ivon, "at_mean")]
-        values += [accuracies(table, noise, IVON_GRID, "validation")]
-        rows.append([data_name(table), noise, *(format_mean(each, 100) for each in values)])
-    return rows
-
-
-def levels(table: Table) -> list[str]:
-    """The kinds of noise, in the order of the figure."""
-    return distinct(table, "noise")
-
-
-def accuracies(table: Table, noise: str, method: str, by: str = "accuracy") -> list[float]:
-    """The accuracies of a method under a noise, at the strength that is best by the column `by` if it has one."""
-    rows = where(table, noise=noise, method=method)
-    return best(rows, by)[1] if method in GRIDS else column(rows)
-
-
 def draw_panels(table: Table, out: Path) -> None:
     """LS above, SAM below, one column per noise; IVON is the line across, its gain over the best written below."""
-    noises = levels(table)
+    noises = list_noises(table)
     size = {"width": max(PAGE * len(noises) / 3, 3.35), "height": 4.2}
     with figure(out, 2, len(noises), sharey="col", **size) as axes:
         for row, (method, (_, name)) in zip(axes, BASELINES.items(), strict=True):
@@ -94,14 +28,14 @@ def draw_panels(table: Table, out: Path) -> None:
                 axis.set_xlabel(name)
             row[0].set_ylabel("test accuracy (%)")
         for axis, noise in zip(axes[0], noises, strict=True):
-            axis.set_title(f"{data_name(table)}, {noise}")
+            axis.set_title(f"{name_data(table)}, {noise}")
         legend_below(axes[0][0], axes[1][0])
 
 
 def _panel(axis: Any, table: Table, noise: str, method: str) -> None:
     """The strengths are spaced evenly, each with its tick: the interesting ones lie close together."""
     ours, others = accuracies(table, noise, "IVON"), accuracies(table, noise, method)
-    points = curve(where(table, noise=noise, method=method))
+    points = list(find_rows(table, noise, method).groupby("strength")["accuracy"])
     level(axis, "IVON", ours)
     level(axis, EARLY, accuracies(table, noise, EARLY))
     line(axis, method, list(enumerate(values for _, values in points)))
@@ -113,30 +47,74 @@ def _panel(axis: Any, table: Table, noise: str, method: str) -> None:
         axis.annotate(words, (0.03, 0.04), xycoords="axes fraction", fontsize=7)
 
 
+def summarise(table: Table) -> list[list[str]]:
+    """One row per noise: every method, LS and SAM at their best on test and as validation chose."""
+    head = ["data", "noise", "SGD", EARLY]
+    for method, (symbol, _) in BASELINES.items():
+        head += [f"{method}, best {symbol}", f"{method}, {symbol} by validation"]
+    rows = [[*head, "IVON", "IVON at its mean", "IVON, h₀ by validation"]]
+    for noise in list_noises(table):
+        smoothing, ivon = (find_rows(table, noise, method) for method in ("LS", "IVON"))
+        values = [smoothing.loc[smoothing["strength"] == 0, "accuracy"].tolist()]
+        values += [accuracies(table, noise, EARLY)]
+        values += [accuracies(table, noise, method, by) for method in BASELINES for by in WAYS]
+        values += [ivon["accuracy"].tolist(), ivon["at_mean"].dropna().tolist()]
+        values += [accuracies(table, noise, IVON_GRID, "validation")]
+        rows.append([name_data(table), noise, *(format_mean(each, 100) for each in values)])
+    return rows
+
+
+def list_noises(table: Table) -> list[str]:
+    """The kinds of noise, in the order of the figure."""
+    found: list[str] = table["noise"].dropna().unique().tolist()
+    return found
+
+
+def find_rows(table: Table, noise: str, method: str) -> Table:
+    """The rows of a method under a noise."""
+    return table[(table["noise"] == noise) & (table["method"] == method)]
+
+
+def accuracies(table: Table, noise: str, method: str, by: str = "accuracy") -> list[float]:
+    """The accuracies of a method under a noise, at the strength that is best by the column `by` if it has one."""
+    rows = find_rows(table, noise, method)
+    found: list[float] = find_best(rows, by)[1] if method in GRIDS else rows["accuracy"].tolist()
+    return found
+
+
 def judge_ahead(table: Table) -> list[Claim]:
     """IVON beats LS and SAM at their best on every noise; best on test as in the paper, then by noisy validation."""
     found = []
     for by, how in WAYS.items():
         for method, (symbol, _) in BASELINES.items():
-            pairs = [
-                (accuracies(table, n, "IVON"), accuracies(table, n, method, by))
-                for n in levels(table)
-            ]
             claim = f"IVON outperforms {method} on every noise ({symbol} {how})"
+            pairs = pair_with_ivon(table, method, by)
             found.append(Claim(claim, describe(table, method, by), ahead(pairs)))
-    early = [(accuracies(table, n, "IVON"), accuracies(table, n, EARLY)) for n in levels(table)]
+    early = pair_with_ivon(table, EARLY)
     if any(others for _, others in early):
         claim = "(not in the paper) IVON outperforms SGD stopped early by noisy validation"
         found.append(Claim(claim, describe(table, EARLY), ahead(early)))
     return found
 
 
+def pair_with_ivon(
+    table: Table, method: str, by: str = "accuracy"
+) -> list[tuple[list[float], list[float]]]:
+    """The accuracies of IVON and of another method, noise by noise."""
+    return [
+        (accuracies(table, noise, "IVON"), accuracies(table, noise, method, by))
+        for noise in list_noises(table)
+    ]
+
+
 def judge_ahead_or_level(table: Table) -> list[Claim]:
     """IVON beats LS, is comparable to SAM at its peak, and SAM depends on ρ."""
-    pairs = [(accuracies(table, n, "IVON"), accuracies(table, n, "SAM")) for n in levels(table)]
-    claim = "IVON is comparable with SAM at its best ρ"
-    peak = Claim(claim, describe(table, "SAM"), comparable(pairs))
-    costs = sensitivities(where(table, method="SAM"))
+    peak = Claim(
+        "IVON is comparable with SAM at its best ρ",
+        describe(table, "SAM"),
+        comparable(pair_with_ivon(table, "SAM")),
+    )
+    costs = find_costs(table[table["method"] == "SAM"])
     sensitive = Claim(
         "SAM is sensitive to ρ",
         f"from the best to the worst ρ: {describe_costs(costs)}",
@@ -145,34 +123,67 @@ def judge_ahead_or_level(table: Table) -> list[Claim]:
     return [*judge_ahead(table), peak, sensitive]
 
 
-def sensitivities(table: Table) -> dict[str, list[float]]:
+def find_costs(table: Table) -> dict[str, list[float]]:
     """By noise: what the worst strength costs against the best, one number per seed."""
     found = {}
-    for noise in levels(table):
-        rows = where(table, noise=noise)
-        points = [(mean(values), at) for at, values in curve(rows) if values]
-        if len(points) > 1:
-            top, low = (where(rows, strength=at) for _, at in (max(points), min(points)))
-            pairs = [[column(where(r, seed=s)) for r in (top, low)] for s in distinct(rows, "seed")]
-            found[noise] = [high[0] - deep[0] for high, deep in pairs if high and deep]
-    return {noise: costs for noise, costs in found.items() if costs}
+    for noise, rows in table.groupby("noise", sort=False):
+        grid = rows.pivot(index="seed", columns="strength", values="accuracy")
+        order = [at for _, at in sorted((x, at) for at, x in grid.mean().round(9).items())]
+        costs = (grid[order[-1]] - grid[order[0]]).dropna().tolist()
+        if len(order) > 1 and costs:
+            found[noise] = costs
+    return found
 
 
 def describe_costs(costs: dict[str, list[float]]) -> str:
     """One noise after another."""
-    parts = [f"{noise}: {format_percent(cost, 'points')}" for noise, cost in costs.items()]
+    parts = [f"{noise}: {format_shares(cost, 'points')}" for noise, cost in costs.items()]
     return "; ".join(parts) or "nothing"
 
 
 def describe(table: Table, method: str, by: str = "accuracy") -> str:
     """Both sides in words, one noise after another."""
     parts = []
-    for noise in levels(table):
+    for noise in list_noises(table):
         values, at = accuracies(table, noise, method, by), ""
         if method in BASELINES and values:
-            strength = best(where(table, noise=noise, method=method), by)[0]
+            strength, _ = find_best(find_rows(table, noise, method), by)
             at = f" at {BASELINES[method][0]} = {strength:g}"
-        ours = format_percent(accuracies(table, noise, "IVON"))
-        others = format_percent(values) + at if values else "not measured"
+        ours = format_shares(accuracies(table, noise, "IVON"))
+        others = format_shares(values) + at if values else "not measured"
         parts.append(f"{noise}: IVON {ours}, {method} {others}")
     return "; ".join(parts)
+
+
+def make_comparison(
+    name: str,
+    figure: str,
+    title: str,
+    shows: str = "accuracy over α (LS) and ρ (SAM), IVON as the line, by noise",
+    *,
+    task: str,
+    noises: Callable[[Scale], Sequence[tuple[str, str]]],
+    draw: Callable[[Table, Path], None] = draw_panels,
+    claims: Callable[[Table], list[Claim]] = judge_ahead_or_level,
+) -> Study:
+    """A study of all methods: whole grids, then more seeds at each strength that the grids chose."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        grids = compare_methods(scale, task, noises(scale), scale.seeds)
+        single = compare_methods(scale, task, noises(scale), scale.more_seeds)
+        return [*grids, *(cell for cell in single if cell.labels["method"] not in GRIDS)]
+
+    def more(scale: Scale, table: Table) -> list[Cell]:
+        chosen = {
+            (noise, method, find_best(find_rows(table, noise, method), by)[0])
+            for noise in list_noises(table)
+            for method in GRIDS
+            for by in WAYS
+        }
+        # SGD; early stopping has trained these already.
+        chosen |= {(noise, "LS", 0.0) for noise in list_noises(table)}
+        again = compare_methods(scale, task, noises(scale), scale.more_seeds)
+        keys = ("noise", "method", "strength")
+        return [cell for cell in again if tuple(cell.labels[key] for key in keys) in chosen]
+
+    return Study(name, figure, title, shows, cells, draw, claims, more=more, summarise=summarise)

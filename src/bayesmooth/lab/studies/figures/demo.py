@@ -1,27 +1,24 @@
 """Not in the paper: its comparison in a minute, on the digits that scikit-learn carries, with 30 % wrong labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
-from bayesmooth.lab import Recipe, Run
+from bayesmooth.lab import Recipe
 from bayesmooth.lab.studies.methods import EARLY, Cell
 from bayesmooth.lab.studies.rows import (
     Row,
     Table,
-    column,
-    curve,
-    distinct,
-    final_at_mean,
     format_mean,
-    format_percent,
+    format_shares,
     format_values,
-    tabulate,
-    where,
+    make_table,
+    read_best,
+    read_final,
+    read_final_at_mean,
 )
 from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.study import Study
+from bayesmooth.lab.studies.study import Finished, Study
 from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, legend_below
 from bayesmooth.lab.studies.verdict import Claim, ahead
 
@@ -53,19 +50,19 @@ def cells(scale: Scale) -> list[Cell]:
     ]
 
 
-def measure(
-    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None, quiet: bool
-) -> Table:
+def measure_methods(finished: Finished) -> Table:
     """The final figures of every method, then those of every epoch."""
-    rows = [{"strength": _strength(cell.recipe), **row} for cell, row in _final(cells, runs)]
-    rows += [
-        {**row, "method": AT_MEAN, **final_at_mean(runs[row["hash"]])}
-        for row in rows
-        if row["method"] == "IVON"
-    ]
-    for cell in cells:
-        if cell.labels["method"] in DRAWN and (run := runs.get(cell.recipe.hash)) is not None:
-            rows += [
+    rows: list[Row] = []
+    at_mean: list[Row] = []
+    epochs: list[Row] = []
+    for cell, run in finished.pairs():
+        method, hash = cell.labels["method"], cell.recipe.hash
+        facts = {"strength": _strength(cell.recipe), "data": cell.recipe.data.name, **cell.labels}
+        rows.append({**facts, **(read_best if method == EARLY else read_final)(run), "hash": hash})
+        if method == "IVON":
+            at_mean.append({**rows[-1], "method": AT_MEAN, **read_final_at_mean(run)})
+        if method in DRAWN:
+            epochs += [
                 {
                     **cell.labels,
                     "epoch": record["epoch"],
@@ -75,11 +72,7 @@ def measure(
                 for record in run.metrics()
                 if "test.accuracy" in record
             ]
-    return rows
-
-
-def _final(cells: Sequence[Cell], runs: Mapping[str, Run]) -> list[tuple[Cell, Row]]:
-    return [(cell, tabulate([cell], runs)[0]) for cell in cells if cell.recipe.hash in runs]
+    return make_table([*rows, *at_mean, *epochs])
 
 
 def _strength(recipe: Recipe) -> Any:
@@ -92,14 +85,14 @@ def draw(table: Table, out: Path) -> None:
         "accuracy": "accuracy on clean test digits (%)",
         "memorised": "wrong labels learned by heart (%)",
     }
-    epochs = [row for row in table if row.get("epoch") is not None]
+    epochs = table.dropna(subset=["epoch"])
     with figure(out, 1, 2, width=PAGE, height=2.6) as (axes,):
         for axis, (key, title) in zip(axes, panels.items(), strict=True):
-            for method in distinct(epochs, "method"):
-                points = curve(where(epochs, method=method), "epoch", key)
+            for method, rows in epochs.groupby("method", sort=False):
+                shares = rows.groupby("epoch")[key].mean()
                 axis.plot(
-                    [epoch for epoch, _ in points],
-                    [100 * mean(values) for _, values in points],
+                    shares.index,
+                    100 * shares,
                     color=COLOURS[method],
                     label=AT_MEAN if method == "IVON" else name_method(table, method),
                 )
@@ -109,46 +102,56 @@ def draw(table: Table, out: Path) -> None:
 
 def name_method(table: Table, method: str) -> str:
     """As a reader knows it, with its strength."""
-    strength = column(where(table, method=method), "strength")[:1]
     names = {"SGD": "SGD, to the end", "LS": "label smoothing, tuned α", "SAM": "SAM, tuned ρ"}
     names["IVON"] = "IVON, averaged"
-    return names.get(method, method) + "".join(f" = {at:g}" for at in strength if method in names)
+    if method not in names:
+        return method
+    strengths = table.loc[table["method"] == method, "strength"].dropna()
+    return names[method] + "".join(f" = {at:g}" for at in strengths[:1])
+
+
+def keep_final(table: Table) -> Table:
+    """The rows of whole runs, without those of single epochs."""
+    return table[table["epoch"].isna()]
 
 
 def summarise(table: Table) -> list[list[str]]:
     """One row per method: mean ± standard deviation over seeds; IVON averaged and at its mean."""
-    final = [row for row in table if row.get("epoch") is None]
     rows = [list(COLUMNS)]
-    for method in distinct(final, "method"):
-        own = where(final, method=method)
-        name = name_method(table, method)
-        shares = [format_mean(column(own, key), 100, " %") for key in ("accuracy", "memorised")]
-        rows.append([name, *shares, *(format_mean(column(own, key)) for key in ("nll", "ece"))])
+    for method, own in keep_final(table).groupby("method", sort=False):
+        shares = [format_mean(own[key].dropna(), 100, " %") for key in ("accuracy", "memorised")]
+        losses = [format_mean(own[key].dropna()) for key in ("nll", "ece")]
+        rows.append([name_method(table, method), *shares, *losses])
     return rows
 
 
 def claims(table: Table) -> list[Claim]:
     """IVON, averaged or at its mean as noisy validation chose, against the others in accuracy and likelihood."""
-    final = [row for row in table if row.get("epoch") is None]
-    found = []
-    averaged, at_mean = (column(where(final, method=m), "validation") for m in ("IVON", AT_MEAN))
-    chosen = AT_MEAN if sum(at_mean) > sum(averaged) else "IVON"
+    final, found = keep_final(table), []
+
+    def pick(method: str, key: str) -> list[float]:
+        values: list[float] = final.loc[final["method"] == method, key].dropna().tolist()
+        return values
+
+    averaged, at_mean = (sum(pick(method, "validation")) for method in ("IVON", AT_MEAN))
+    chosen = AT_MEAN if at_mean > averaged else "IVON"
+    ivon = name_method(table, chosen)
     for other in (EARLY, "LS", "SAM"):
-        ours, theirs = (where(final, method=method) for method in (chosen, other))
         name = name_method(table, other)
+        ours, theirs = pick(chosen, "accuracy"), pick(other, "accuracy")
         found.append(
             Claim(
-                f"(not in the paper) {name_method(table, chosen)}, is more accurate than {name}",
-                f"{format_percent(column(ours))} against {format_percent(column(theirs))}",
-                ahead([(column(ours), column(theirs))]),
+                f"(not in the paper) {ivon}, is more accurate than {name}",
+                f"{format_shares(ours)} against {format_shares(theirs)}",
+                ahead([(ours, theirs)]),
             )
         )
-        losses = [column(rows, "nll") for rows in (ours, theirs)]
+        ours, theirs = pick(chosen, "nll"), pick(other, "nll")
         found.append(
             Claim(
-                f"(not in the paper) {name_method(table, chosen)}, has a lower NLL than {name}",
-                f"{format_values(losses[0])} against {format_values(losses[1])}",
-                ahead([([-nll for nll in losses[0]], [-nll for nll in losses[1]])]),
+                f"(not in the paper) {ivon}, has a lower NLL than {name}",
+                f"{format_values(ours)} against {format_values(theirs)}",
+                ahead([([-nll for nll in ours], [-nll for nll in theirs])]),
             )
         )
     return found
@@ -162,6 +165,6 @@ STUDY = Study(
     cells,
     draw,
     claims,
-    measure,
+    measure_methods,
     summarise=summarise,
 )

@@ -4,47 +4,54 @@ from pathlib import Path
 from statistics import mean
 
 from bayesmooth.lab.studies.figures import cifar100_noisy
-from bayesmooth.lab.studies.figures.cifar10_noisy import KINDS
-from bayesmooth.lab.studies.figures.comparing import describe_costs, sensitivities
-from bayesmooth.lab.studies.methods import NOISES, Cell, ivon, recipe
-from bayesmooth.lab.studies.rows import Table, curve, distinct, where
+from bayesmooth.lab.studies.figures.cifar10_noisy import FLIPS
+from bayesmooth.lab.studies.figures.comparing import (
+    describe_costs,
+    find_costs,
+    find_rows,
+    list_noises,
+)
+from bayesmooth.lab.studies.methods import Cell, Place
+from bayesmooth.lab.studies.rows import Table
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.style import PAGE, data_name, figure, legend_below, line
+from bayesmooth.lab.studies.style import PAGE, figure, legend_below, line, name_data
 from bayesmooth.lab.studies.verdict import Claim, ahead, holds
 
 LEARNED, FIXED = "learned Σ", "fixed Σ"
+METHODS = {LEARNED: [], FIXED: ["optimizer.beta2=1.0"]}
 SMALL = 0.05  # the paper speaks of h₀ above this,
 ALLOWED = 0.10  # and of accuracies that differ by up to this
 
 
-def ivon_cells(scale: Scale, *methods: str) -> list[Cell]:
+def list_hessians(scale: Scale, *methods: str) -> list[Cell]:
     """IVON over h₀, with Σ learned or fixed (β₂ = 1), on CIFAR-100 under three kinds of noise."""
-    found = []
-    for kind in KINDS:
-        task = scale.task("cifar100", kind)
-        for seed in scale.seeds:
-            for method in methods:
-                for h0 in scale.hessians:
-                    fixed = {"beta2": 1.0} if method == FIXED else {}
-                    optimizer = ivon(task, hess_init=h0, **fixed)
-                    labels = {"noise": kind, "method": method, "strength": h0, "seed": seed}
-                    made = recipe(scale, task, NOISES[kind], {"name": "ce"}, optimizer, seed)
-                    found.append(Cell(labels, made))
-    return found
+    return [
+        Cell(
+            {"noise": noise, "method": method, "strength": h0, "seed": seed},
+            Place(scale, "cifar100", noise, setting, seed).ivon(
+                f"optimizer.hess_init={h0}", *METHODS[method]
+            ),
+        )
+        for noise, setting in FLIPS
+        for seed in scale.seeds
+        for method in methods
+        for h0 in scale.hessians
+    ]
 
 
 def draw_over_hessians(table: Table, out: Path) -> None:
     """Accuracy over h₀, one panel per noise."""
-    noises = distinct(table, "noise")
+    noises = list_noises(table)
     with figure(out, 1, len(noises), width=PAGE, height=2.4) as (axes,):
         for axis, noise in zip(axes, noises, strict=True):
-            for method in distinct(table, "method"):
-                line(axis, method, curve(where(table, noise=noise, method=method)))
+            for method in table["method"].unique():
+                rows = find_rows(table, noise, method)
+                line(axis, method, list(rows.groupby("strength")["accuracy"]))
             axis.set(
-                xscale="log", xlabel="first Hessian $h_0$", title=f"{data_name(table)}, {noise}"
+                xscale="log", xlabel="first Hessian $h_0$", title=f"{name_data(table)}, {noise}"
             )
-            axis.set_xticks(distinct(table, "strength"), minor=False)
+            axis.set_xticks(table["strength"].unique(), minor=False)
             axis.set_xticks([], minor=True)
             axis.xaxis.set_major_formatter("{x:g}")
         axes[0].set_ylabel("test accuracy (%)")
@@ -54,19 +61,18 @@ def draw_over_hessians(table: Table, out: Path) -> None:
 def cells(scale: Scale) -> list[Cell]:
     """IVON over h₀; and SAM over ρ, which it is compared with: the runs of `cifar100-noisy`."""
     others = [cell for cell in cifar100_noisy.STUDY.cells(scale) if cell.labels["method"] == "SAM"]
-    return [*ivon_cells(scale, LEARNED), *others]
+    return [*list_hessians(scale, LEARNED), *others]
 
 
 def draw(table: Table, out: Path) -> None:
     """IVON alone."""
-    draw_over_hessians(where(table, method=LEARNED), out)
+    draw_over_hessians(table[table["method"] == LEARNED], out)
 
 
 def claims(table: Table) -> list[Claim]:
     """Accuracy varies by 10 points at most, and by less than that of SAM."""
-    large = [row for row in where(table, method=LEARNED) if row["strength"] > SMALL]
-    ours, sam = sensitivities(large), sensitivities(where(table, method="SAM"))
-    both = [noise for noise in ours if noise in sam]
+    ours = find_costs(table[(table["method"] == LEARNED) & (table["strength"] > SMALL)])
+    sam = find_costs(table[table["method"] == "SAM"])
     return [
         Claim(
             "accuracy varies by up to 10 points over h₀ > .05",
@@ -76,7 +82,7 @@ def claims(table: Table) -> list[Claim]:
         Claim(
             "it is less sensitive to h₀ than SAM is to ρ",
             f"h₀: {describe_costs(ours)}; SAM's ρ: {describe_costs(sam)}",
-            ahead([(sam[noise], ours[noise]) for noise in both]),
+            ahead([(sam[noise], ours[noise]) for noise in ours if noise in sam]),
         ),
     ]
 

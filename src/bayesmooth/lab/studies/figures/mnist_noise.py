@@ -1,42 +1,36 @@
 """fig: mnist_noise_distribution: the label noise of every training digit, sorted, with the extremes as pictures."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import torch
 
-from bayesmooth.lab import Run
-from bayesmooth.lab.studies.figures.noise_of import (
+from bayesmooth.lab.studies.figures.noisy_examples import (
     ALPHA,
-    first_seed,
-    ivon_cells,
+    keep_first_seed,
+    list_ivon,
+    measure_noises,
     own_kind_distance,
-    picture_from,
-    picture_text,
+    read_picture,
     smoothing_noise,
-    training_noises,
+    write_picture,
 )
-from bayesmooth.lab.studies.methods import Cell
-from bayesmooth.lab.studies.rows import Table, column, distinct, format_values, where
-from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.style import COLOURS, PAGE, data_name, figure, picture
+from bayesmooth.lab.studies.rows import Table, format_values, make_table
+from bayesmooth.lab.studies.study import Finished, Study
+from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, name_data, picture
 from bayesmooth.lab.studies.verdict import Claim, holds
 from bayesmooth.metrics import rank_correlation
 
 SHOWN = 8  # pictures of each extreme
 
 
-def measure(
-    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None, quiet: bool
-) -> Table:
+def measure_digits(finished: Finished) -> Table:
     """½‖ε‖₁ of every example in rising order, beside LS's, and how far it is from its own kind in pixels.
 
-    The distance knows neither network nor noise, so it can testify to what is atypical.
+    The distance knows neither network nor noise, so it is an independent measure of what is atypical.
     """
-    rows: Table = []
-    for facts, examples, noise in training_noises(cells, runs, data_dir, quiet):
+    rows = []
+    for facts, examples, noise in measure_noises(finished):
         order = noise.magnitude.argsort().tolist()
         same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
         extremes = {*order[:SHOWN], *order[-SHOWN:]}
@@ -50,16 +44,16 @@ def measure(
                 "ivon_noise": float(noise.magnitude[i]),
                 "ls_noise": same,
                 "distance": float(distance[i]),
-                "pixels": picture_text(examples.inputs[i : i + 1][0, 0]) if i in extremes else "",  # type: ignore[index]
+                "pixels": write_picture(examples.inputs[i : i + 1][0, 0]) if i in extremes else "",  # type: ignore[index]
             }
             for i in order
         ]
-    return rows
+    return make_table(rows)
 
 
 def draw(table: Table, out: Path) -> None:
     """The sorted noise on the left, pictures on the right: highest above, lowest below."""
-    table = first_seed(table)
+    table = keep_first_seed(table)
     size: dict[str, Any] = {
         "width": PAGE,
         "height": 2.6,
@@ -70,24 +64,25 @@ def draw(table: Table, out: Path) -> None:
         for axis in axes[:, 0]:
             axis.remove()
         _curve(axes[0][1].figure.add_subplot(wide[:, 0]), table)
-        extremes = [*reversed(table[-SHOWN:]), *table[:SHOWN]]
-        for axis, row in zip(axes[:, 1:].flatten(), extremes, strict=False):
-            picture(axis, picture_from(row["pixels"]))
+        pictures = table["pixels"].tolist()
+        extremes = [*reversed(pictures[-SHOWN:]), *pictures[:SHOWN]]
+        for axis, text in zip(axes[:, 1:].flatten(), extremes, strict=False):
+            picture(axis, read_picture(text))
         axes[0][1].set_ylabel("highest", loc="bottom")
         axes[2][1].set_ylabel("lowest", loc="bottom")
 
 
 def _curve(axis: Any, table: Table) -> None:
-    axis.semilogy(column(table, "ivon_noise"), color=COLOURS["IVON"], label="IVON")
-    axis.semilogy(column(table, "ls_noise"), color=COLOURS["LS"], label=f"LS, α = {ALPHA}")
+    axis.semilogy(table["ivon_noise"].tolist(), color=COLOURS["IVON"], label="IVON")
+    axis.semilogy(table["ls_noise"].tolist(), color=COLOURS["LS"], label=f"LS, α = {ALPHA}")
     axis.set(xlabel="example, by IVON's noise", ylabel="label noise ½‖ε‖₁")
-    axis.set_title(f"{data_name(table)}, training set")
+    axis.set_title(f"{name_data(table)}, training set")
     axis.legend()
 
 
 def claims(table: Table) -> list[Claim]:
     """IVON's noise differs between examples, and is high for those far from their own kind, whatever the seed."""
-    found = [_facts(where(table, seed=seed)) for seed in distinct(table, "seed")]
+    found = [_find_facts(rows) for _, rows in table.groupby("seed")]
     if not found:
         return [Claim(SAYS, "nothing", "not run")]
     words = {key: format_values([each[key] for each in found], ".2g") for key in found[0]}
@@ -107,16 +102,16 @@ def claims(table: Table) -> list[Claim]:
     return [Claim(SAYS, measured, holds(parts))]
 
 
-def _facts(rows: Table) -> dict[str, float]:
+def _find_facts(rows: Table) -> dict[str, float]:
     """Of one seed: the extremes, and the distance in the tenths of the examples with the least noise and the most."""
     tenth = max(len(rows) // 10, 1)
-    values, distances = column(rows, "ivon_noise"), column(rows, "distance")
+    values, distances = (torch.tensor(rows[key].tolist()) for key in ("ivon_noise", "distance"))
     return {
-        "least": values[0],
-        "most": values[-1],
-        "low": mean(distances[:tenth]),
-        "high": mean(distances[-tenth:]),
-        "correlation": rank_correlation(torch.tensor(values), torch.tensor(distances)),
+        "least": rows["ivon_noise"].iloc[0],
+        "most": rows["ivon_noise"].iloc[-1],
+        "low": rows["distance"][:tenth].mean(),
+        "high": rows["distance"][-tenth:].mean(),
+        "correlation": rank_correlation(values, distances),
     }
 
 
@@ -127,8 +122,8 @@ STUDY = Study(
     "fig: mnist_noise_distribution",
     "Label noise of every digit",
     "sorted noise of IVON and LS, the highest and lowest examples as pictures",
-    lambda scale: ivon_cells(scale, "mnist"),
+    lambda scale: list_ivon(scale, "mnist"),
     draw,
     claims,
-    measure,
+    measure_digits,
 )

@@ -1,23 +1,20 @@
 """fig: clothing1m_all: labels that people or web pages got wrong."""
 
-from bayesmooth.lab.studies.figures.comparing import compare_on, draw_panels, judge_ahead_or_level
-from bayesmooth.lab.studies.methods import NOISES, Section
+from bayesmooth.lab.studies.figures.comparing import make_comparison
+from bayesmooth.lab.studies.methods import NOISES
 from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.study import Study
 
 
-def noises(scale: Scale) -> list[tuple[str, Section]]:
+def leave_noise(scale: Scale) -> list[tuple[str, str]]:
     """The labels as they came; digits come right, so at smoke scale some are flipped."""
-    noise = NOISES["symmetric 40 %"] if scale.name == "smoke" else NOISES["none"]
-    return [("natural noise", noise)]
+    return [("natural noise", NOISES["symmetric 40 %" if scale.name == "smoke" else "none"])]
 
 
-STUDY = Study(
+STUDY = make_comparison(
     "natural-noise",
     "fig: clothing1m_all",
     "Natural label noise",
     "the same on Clothing1M (full scale) or one annotator's labels of CIFAR-10N (laptop)",
-    draw=draw_panels,
-    claims=judge_ahead_or_level,
-    **compare_on("natural", noises),
+    task="natural",
+    noises=leave_noise,
 )

@@ -1,14 +1,11 @@
 """fig: guassian after sigmoid: the label noise of logistic regression over the mean of f, at variance 1."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from bayesmooth.lab import Run
-from bayesmooth.lab.studies.methods import Cell
-from bayesmooth.lab.studies.rows import Table, column
-from bayesmooth.lab.studies.study import Study
+from bayesmooth.lab.studies.rows import Table, make_table
+from bayesmooth.lab.studies.study import Finished, Study
 from bayesmooth.lab.studies.style import COLOURS, figure
 from bayesmooth.lab.studies.verdict import Claim, holds
 from bayesmooth.theory.links import Bernoulli
@@ -17,32 +14,28 @@ from bayesmooth.theory.noise import expected_noise
 PEAK = 1.5  # where the paper's curve is highest, to a tenth
 
 
-def measure(
-    cells: Sequence[Cell], runs: Mapping[str, Run], data_dir: Path | None, quiet: bool
-) -> Table:
+def compute_curve(finished: Finished) -> Table:
     """ε = σ(f) − E[σ(f + e)], by quadrature (eq:labelnoiseGD_sim)."""
-    means = torch.linspace(-6, 6, 241, dtype=torch.float64)
+    means = torch.linspace(-6, 6, 241, dtype=torch.float64, device="cpu")
     noise = expected_noise(means, torch.ones_like(means), Bernoulli(), nodes=80)
-    return [
-        {"mean": round(float(f), 3), "epsilon": float(e)} for f, e in zip(means, noise, strict=True)
-    ]
+    pairs = zip(means.tolist(), noise.tolist(), strict=True)
+    return make_table({"mean": round(mean, 3), "epsilon": epsilon} for mean, epsilon in pairs)
 
 
 def draw(table: Table, out: Path) -> None:
     """The magnitude, as in the paper, and the signed noise thinly."""
-    means, noise = column(table, "mean"), column(table, "epsilon")
+    means, noise = table["mean"], table["epsilon"]
     with figure(out, height=2.1) as ((axis,),):
-        magnitude = [abs(value) for value in noise]
         axis.plot(means, noise, color=COLOURS["IVON"], linewidth=0.7, linestyle="--", label="ε")
-        axis.plot(means, magnitude, color=COLOURS["IVON"], label="|ε|")
+        axis.plot(means, noise.abs(), color=COLOURS["IVON"], label="|ε|")
         axis.set(xlabel="mean of $f$ (variance 1)", ylabel="label noise")
         axis.legend()
 
 
 def claims(table: Table) -> list[Claim]:
     """None at 0, peaks on both sides, flat far away."""
-    size = {row["mean"]: abs(row["epsilon"]) for row in table}
-    peak = max(size, key=lambda mean: size[mean])
+    size = table.set_index("mean")["epsilon"].abs()
+    peak = size.idxmax()
     parts = [
         size[0.0] < 1e-9,
         abs(abs(peak) - PEAK) < 0.1,
@@ -65,5 +58,5 @@ STUDY = Study(
     lambda scale: [],
     draw,
     claims,
-    measure,
+    compute_curve,
 )

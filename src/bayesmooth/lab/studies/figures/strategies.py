@@ -5,73 +5,52 @@ scale names kinds of noise (`compared`), it is the table of the methods for nois
 settings chosen by noisy validation labels with one seed.
 """
 
+import json
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import product
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
-from bayesmooth.lab.studies.methods import (
-    NOISES,
-    Cell,
-    Section,
-    ivon,
-    kappa_noise,
-    recipe,
-    sam,
-    sgd,
-)
-from bayesmooth.lab.studies.rows import (
-    Table,
-    best,
-    column,
-    distinct,
-    format_mean,
-    format_percent,
-    spread,
-    where,
-)
-from bayesmooth.lab.studies.scale import Scale, Task
+from bayesmooth.lab import Recipe
+from bayesmooth.lab.studies.figures.comparing import list_noises
+from bayesmooth.lab.studies.methods import NOISES, PLAIN, Cell, Place, kappa_noise
+from bayesmooth.lab.studies.rows import Table, find_best, format_mean, format_shares
+from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.style import COLOURS, MARKERS, PAGE, data_name, figure, legend_below
+from bayesmooth.lab.studies.style import COLOURS, MARKERS, PAGE, figure, legend_below, name_data
 from bayesmooth.lab.studies.verdict import Claim, ahead, holds
 
 NOISE = "symmetric 40 %"
-LOSSES: dict[str, Section] = {
-    "cross-entropy": {"name": "ce"},
-    "label smoothing, α = .1": {"name": "ls", "alpha": 0.1},
-    "online (OLS)": {"name": "ols"},
-    "ACLS": {"name": "acls"},
-    "self-knowledge": {"name": "self_knowledge"},
-    "ALASCA": {"name": "alasca"},
-    "low-rank (LORAS)": {"name": "loras"},
-    "for OOD (ALS), λ = .1": {"name": "als", "weight": 0.1},
-    "confidence penalty": {"name": "confidence_penalty"},
-    "forward correction*": {"name": "forward_correction"},
-    "backward correction*": {"name": "backward_correction"},
+LOSSES = {
+    "cross-entropy": 'loss={name="ce"}',
+    "label smoothing, α = .1": 'loss={name="ls", alpha=0.1}',
+    "online (OLS)": 'loss={name="ols"}',
+    "ACLS": 'loss={name="acls"}',
+    "self-knowledge": 'loss={name="self_knowledge"}',
+    "ALASCA": 'loss={name="alasca"}',
+    "low-rank (LORAS)": 'loss={name="loras"}',
+    "for OOD (ALS), λ = .1": 'loss={name="als", weight=0.1}',
+    "confidence penalty": 'loss={name="confidence_penalty"}',
+    "forward correction*": 'loss={name="forward_correction"}',
+    "backward correction*": 'loss={name="backward_correction"}',
 }
 """At their authors' settings. * is told the true noise matrix."""
 
-CHOICES: dict[str, list[Section]] = {
-    "cross-entropy": [{"name": "ce"}],
-    "label smoothing": [{"name": "ls", "alpha": 0.1}, {"name": "ls", "alpha": 0.5}],
-    "GCE": [{"name": "gce", "q": 0.7}, {"name": "gce", "q": 0.9}],
-    "SCE": [{"name": "sce"}, {"name": "sce", "alpha": 6.0, "beta": 0.1}],
+CHOICES = {
+    "cross-entropy": ['loss={name="ce"}'],
+    "label smoothing": ['loss={name="ls", alpha=0.1}', 'loss={name="ls", alpha=0.5}'],
+    "GCE": ['loss={name="gce", q=0.7}', 'loss={name="gce", q=0.9}'],
+    "SCE": ['loss={name="sce"}', 'loss={name="sce", alpha=6.0, beta=0.1}'],
     "bootstrapping": [
-        {"name": "bootstrapping", "form": "hard"},
-        {"name": "bootstrapping", "form": "soft"},
+        'loss={name="bootstrapping", form="hard"}',
+        'loss={name="bootstrapping", form="soft"}',
     ],
-    "ELR": [{"name": "elr"}, {"name": "elr", "weight": 7.0, "beta": 0.9}],
-    "SOP": [{"name": "sop"}, {"name": "sop", "u_lr": 1.0}],
-    "mixup": [{"name": "ce", "mixup": 0.4}, {"name": "ce", "mixup": 1.0}],
+    "ELR": ['loss={name="elr"}', 'loss={name="elr", weight=7.0, beta=0.9}'],
+    "SOP": ['loss={name="sop"}', 'loss={name="sop", u_lr=1.0}'],
+    "mixup": ["data.mixup=0.4", "data.mixup=1.0"],
 }
 """Their authors' settings for CIFAR-10 first. SAM takes these, and ρ is what is chosen for it."""
 RHOS = (0.2, 0.3)
 CLEAN, NATURAL = "clean", "natural noise"
-
-Pair = tuple[str, str]
-"""A loss and an optimizer."""
 
 PANELS = {
     "accuracy": "accuracy (%) ↑",
@@ -83,159 +62,139 @@ PER_CENT = ("accuracy", "memorised")
 NLLS = (2, 5, 10, 50)
 
 
+KEYS = ["noise", "loss", "method"]
+
+
 def cells(scale: Scale) -> list[Cell]:
     """Whole figure with the first setting, then with the next; or the losses of the paper at one setting."""
     if scale.compared:
-        found = [cell for seed in scale.seeds for cell in _compared(scale, seed)]
-        return sorted(found, key=lambda cell: (cell.labels["seed"], cell.labels["strength"]))
-    # Self-knowledge needs a validation split, so all of them hold one back.
-    task = scale.task("cifar10", NOISE)
-    task = replace(task, data={**task.data, "validation": task.data.get("validation") or 0.1})
-    optimizers = {"SGD": sgd(task.ls_lr), "IVON": ivon(task)}
-    return [
-        Cell(
-            {"noise": NOISE, "loss": loss, "method": method, "seed": seed},
-            recipe(scale, task, NOISES[NOISE], _options(settings, task), optimizer, seed),
-        )
-        for seed in scale.seeds
-        for loss, settings in LOSSES.items()
-        for method, optimizer in optimizers.items()
-    ]
+        compared = [cell for seed in scale.seeds for cell in _list_compared(scale, seed)]
+        return sorted(compared, key=lambda cell: (cell.labels["seed"], cell.labels["strength"]))
+    found = []
+    for seed in scale.seeds:
+        place = Place(scale, "cifar10", NOISE, NOISES[NOISE], seed)
+        # Self-knowledge needs a validation split, so all of them hold one back.
+        held = [] if place.sgd().data.validation else ["data.validation=0.1"]
+        for name, loss in LOSSES.items():
+            stages = [f"loss.stages={json.dumps(scale.stages)}"] if name == "ALASCA" else []
+            for method, base in (("SGD", "ls"), ("IVON", "ivon")):
+                labels = {"noise": NOISE, "loss": name, "method": method, "seed": seed}
+                found.append(Cell(labels, place.load(base, loss, *stages, *held)))
+    return found
 
 
 def more(scale: Scale, table: Table) -> list[Cell]:
     """Further seeds of the settings that noisy validation labels chose."""
-    chosen = {
-        (n, loss, method, best(_rows(table, n, loss, method), "validation")[0])
-        for n in (distinct(table, "noise") if scale.compared else [])
-        for loss in distinct(table, "loss")
-        for method in distinct(table, "method")
-    }
-    keys = ("noise", "loss", "method", "strength")
-    found = [cell for seed in scale.more_seeds for cell in _compared(scale, seed)]
+    if not scale.compared:
+        return []
+    keys = [*KEYS, "strength"]
+    chosen = set(keep_chosen(table)[keys].itertuples(index=False, name=None))
+    found = [cell for seed in scale.more_seeds for cell in _list_compared(scale, seed)]
     return [cell for cell in found if tuple(cell.labels[key] for key in keys) in chosen]
 
 
-def _compared(scale: Scale, seed: int) -> Iterator[Cell]:
-    for called in scale.compared:
-        task = scale.task("natural" if called == NATURAL else "cifar10", called)
-        noise = NOISES.get("none" if called in (CLEAN, NATURAL) else called)
-        if noise is None:
-            _, noise = kappa_noise(float(called.removeprefix("κ = ")))
+def _list_compared(scale: Scale, seed: int) -> Iterator[Cell]:
+    for noise in scale.compared:
+        task = "natural" if noise == NATURAL else "cifar10"
+        setting = NOISES.get("none" if noise in (CLEAN, NATURAL) else noise)
+        if setting is None:
+            _, setting = kappa_noise(float(noise.removeprefix("κ = ")))
+        place = Place(scale, task, noise, setting, seed)
         for loss, choices in CHOICES.items():
-            for method, rank, settings, optimizer in _pairs(task, choices):
-                labels = {"noise": called, "loss": loss, "method": method, "strength": rank}
-                options = {key: value for key, value in settings.items() if key != "mixup"}
-                mixed = {key: settings[key] for key in settings if key == "mixup"}
-                made = replace(task, data={**task.data, **mixed})
-                yield Cell(
-                    {**labels, "seed": seed}, recipe(scale, made, noise, options, optimizer, seed)
-                )
+            for method, rank, recipe in _list_pairs(place, choices):
+                labels = {"noise": noise, "loss": loss, "method": method, "strength": rank}
+                yield Cell({**labels, "seed": seed}, recipe)
 
 
-def _pairs(task: Task, choices: list[Section]) -> Iterator[tuple[str, float, Section, Section]]:
-    """(optimizer, rank of the setting, loss, settings of the optimizer)."""
-    for rank, settings in enumerate(choices):
-        yield "SGD", float(rank), settings, sgd(task.ls_lr)
-        yield "IVON", float(rank), settings, ivon(task)
+def _list_pairs(place: Place, choices: list[str]) -> Iterator[tuple[str, float, Recipe]]:
+    """(optimizer, rank of the setting, recipe)."""
+    for rank, setting in enumerate(choices):
+        yield "SGD", float(rank), place.load("ls", PLAIN, setting)
+        yield "IVON", float(rank), place.ivon(setting)
     for rank, rho in enumerate(RHOS):
-        yield "SAM", float(rank), choices[0], sam(task, rho)
+        yield "SAM", float(rank), place.load("sam", choices[0], f"optimizer.rho={rho}")
 
 
-def _options(settings: Section, task: Task) -> Section:
-    return {**settings, "stages": list(task.stages)} if settings["name"] == "alasca" else settings
+def keep_chosen(table: Table) -> Table:
+    """Of each loss and optimizer under a noise, the rows at the setting that noisy validation labels chose."""
+    if "strength" not in table:
+        return table
+    kept = []
+    for _, rows in table.groupby(KEYS, sort=False):
+        strength, _ = find_best(rows, "validation")
+        kept += list(rows.index[rows["strength"].isna() | (rows["strength"] == strength)])
+    return table.loc[kept]
 
 
-def _rows(table: Table, noise: str, loss: str, method: str) -> Table:
-    return where(table, noise=noise, loss=loss, method=method)
+def find_means(table: Table) -> Table:
+    """Mean accuracy, one row per loss and optimizer, one column per noise."""
+    return keep_chosen(table).pivot_table(
+        index=["loss", "method"], columns="noise", values="accuracy", sort=False
+    )
 
 
-def measured(
-    table: Table, noise: str, loss: str, method: str, key: str = "accuracy"
-) -> list[float]:
-    """A measure of a pair under a noise, one number per seed, at the setting that noisy validation labels chose."""
-    rows = _rows(table, noise, loss, method)
-    if distinct(rows, "strength"):
-        rows = where(rows, strength=best(rows, "validation")[0])
-    return column(rows, key)
-
-
-def mean_accuracies(table: Table) -> dict[str, dict[Pair, float]]:
-    """By noise, that of every pair which has been measured."""
-    pairs = list(product(distinct(table, "loss"), distinct(table, "method")))
-    return {
-        noise: {pair: mean(found) for pair in pairs if (found := measured(table, noise, *pair))}
-        for noise in distinct(table, "noise")
-    }
-
-
-def regrets(table: Table) -> dict[Pair, float]:
-    """Mean distance of a pair to the most accurate pair of each noise, least first; of pairs that every noise has."""
-    accuracies = list(mean_accuracies(table).values())
-    common = [pair for pair in accuracies[0] if all(pair in each for each in accuracies)]
-    found = {pair: mean(max(each.values()) - each[pair] for each in accuracies) for pair in common}
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+def find_regrets(table: Table) -> Table:
+    """Mean distance to the most accurate pair of each noise, least first; of pairs that every noise has."""
+    means = find_means(table)
+    return (means.max() - means).dropna().mean(axis=1).sort_values(kind="stable")
 
 
 def summarise(table: Table) -> list[list[str]]:
     """One row per loss and optimizer, least regret first: accuracy by noise, then the means of the other measures."""
-    noises = distinct(table, "noise")
+    chosen, noises = keep_chosen(table), list_noises(table)
     rows = [["loss", "optimizer", "mean regret", *noises, "NLL", "ECE", "memorised"]]
-    for (loss, method), regret in regrets(table).items():
-        values = [measured(table, noise, loss, method) for noise in noises]
-        others = {
-            key: [v for noise in noises for v in measured(table, noise, loss, method, key)]
-            for key in ("nll", "ece", "memorised")
-        }
+    for (loss, method), regret in find_regrets(table).items():
+        own = chosen[(chosen["loss"] == loss) & (chosen["method"] == method)]
+        values = [own.loc[own["noise"] == noise, "accuracy"].tolist() for noise in noises]
+        memorised = own["memorised"].mean()
         rows.append(
             [loss, method, f"{100 * regret:.1f}", *(format_mean(each, 100) for each in values)]
-            + [f"{mean(others[key]):.2f}" for key in ("nll", "ece")]
-            + [f"{100 * mean(others['memorised']):.0f} %" if others["memorised"] else "–"]
+            + [f"{own[key].mean():.2f}" for key in ("nll", "ece")]
+            + [f"{100 * memorised:.0f} %" if memorised == memorised else "–"]
         )
     return rows
 
 
 def draw(table: Table, out: Path) -> None:
     """One line per loss, one mark per optimizer; one panel per noise, or per measure where there is one noise."""
-    losses, noises = distinct(table, "loss"), distinct(table, "noise")
+    table, means = keep_chosen(table), find_means(table)
+    losses, noises = table["loss"].unique().tolist(), list_noises(table)
     if len(noises) > 1:
         panels = [(noise, "accuracy", noise) for noise in noises]
     else:
         panels = [(noise, key, title) for noise in noises for key, title in PANELS.items()]
     with figure(out, 1, len(panels), width=PAGE, height=3.0, sharey=True) as (axes,):
         for axis, (noise, key, title) in zip(axes, panels, strict=True):
-            methods = [m for m in ("SGD", "SAM", "IVON") if where(table, noise=noise, method=m)]
+            rows = table[table["noise"] == noise]
+            methods = [m for m in ("SGD", "SAM", "IVON") if m in rows["method"].values]
             for place, method in enumerate(methods):
                 shift = 0.24 * (place - (len(methods) - 1) / 2)
-                _marks(axis, table, losses, (noise, method, key), shift)
+                _marks(axis, rows[rows["method"] == method], losses, method, key, shift)
             axis.set_xlabel(title)
             if key == "nll":  # the corrections can be far off
                 axis.set_xscale("log")
-                axis.set_xlim(left=0.8 * min(column(table, key)))
+                axis.set_xlim(left=0.8 * table[key].min())
                 axis.set_xticks(NLLS, [f"{tick:g}" for tick in NLLS], minor=False)
                 axis.set_xticks([], minor=True)
             if key == "ece":
                 axis.set_xlim(left=0)
             if len(noises) > 1:
-                _mark_winner(axis, mean_accuracies(table)[noise])
+                _mark_winner(axis, means[noise])
         axes[0].set_yticks(range(len(losses)), losses)
         axes[0].invert_yaxis()
         kind = f"{noises[0]} noise" if len(noises) == 1 else "test accuracy in %, line: the best"
-        axes[0].figure.suptitle(f"{data_name(table)}, {kind}", fontsize=8)
+        axes[0].figure.suptitle(f"{name_data(table)}, {kind}", fontsize=8)
         legend_below(axes[0])
 
 
-def _marks(
-    axis: Any, table: Table, losses: list[str], what: tuple[str, str, str], shift: float
-) -> None:
-    noise, method, key = what
+def _marks(axis: Any, rows: Table, losses: list[str], method: str, key: str, shift: float) -> None:
     unit = 100 if key in PER_CENT else 1
-    found = [measured(table, noise, loss, method, key) for loss in losses]
-    points = [(row + shift, values) for row, values in enumerate(found) if values]
+    values = rows.dropna(subset=[key]).groupby("loss", sort=False)[key]
+    means, bars = unit * values.mean(), unit * values.std().fillna(0)
     axis.errorbar(
-        [unit * mean(values) for _, values in points],
-        [row for row, _ in points],
-        xerr=[unit * spread(values) for _, values in points],
+        means,
+        [losses.index(loss) + shift for loss in means.index],
+        xerr=bars,
         color=COLOURS[method],
         marker=MARKERS[method],
         linestyle="none",
@@ -243,41 +202,38 @@ def _marks(
     )
 
 
-def _mark_winner(axis: Any, accuracies: dict[Pair, float]) -> None:
+def _mark_winner(axis: Any, means: Table) -> None:
     """A line at the best accuracy, in the colour of the optimizer that has it."""
-    winner = max(accuracies, key=lambda pair: accuracies[pair])
-    axis.axvline(100 * accuracies[winner], color=COLOURS[winner[1]], linewidth=0.8, alpha=0.6)
+    _, method = means.idxmax()
+    axis.axvline(100 * means.max(), color=COLOURS[method], linewidth=0.8, alpha=0.6)
 
 
 def claims(table: Table) -> list[Claim]:
     """IVON helps each loss; and of a table with several noises, one with IVON has the least regret."""
-    pairs = {
-        (noise, loss): (measured(table, noise, loss, "IVON"), measured(table, noise, loss, "SGD"))
-        for noise in distinct(table, "noise")
-        for loss in distinct(table, "loss")
-    }
-    several = len(distinct(table, "noise")) > 1
-    words = [
-        f"{f'{noise}, ' if several else ''}{loss}: SGD {format_percent(sgd)}, IVON {format_percent(ours)}"
-        for (noise, loss), (ours, sgd) in pairs.items()
-    ]
+    several = len(list_noises(table)) > 1
+    pairs, words = [], []
+    for (noise, loss), rows in keep_chosen(table).groupby(["noise", "loss"], sort=False):
+        ivon, sgd = (rows.loc[rows["method"] == m, "accuracy"].tolist() for m in ("IVON", "SGD"))
+        pairs.append((ivon, sgd))
+        where = f"{noise}, {loss}" if several else loss
+        words.append(f"{where}: SGD {format_shares(sgd)}, IVON {format_shares(ivon)}")
     found = [
         Claim(
             "(not in the paper) IVON is more accurate than SGD whatever the loss",
             "; ".join(words) or "nothing",
-            ahead(list(pairs.values())),
+            ahead(pairs),
         )
     ]
-    if several and (order := regrets(table)):
+    if several and len(order := find_regrets(table)):
         least = [
             f"{loss} with {method}: {100 * value:.1f} points"
-            for (loss, method), value in list(order.items())[:5]
+            for (loss, method), value in order.head(5).items()
         ]
         found.append(
             Claim(
                 "(not in the paper) IVON, alone or with one of these losses, has the smallest mean regret",
                 "; ".join(least),
-                holds([next(iter(order))[1] == "IVON"]),
+                holds([order.index[0][1] == "IVON"]),
             )
         )
     return found
