@@ -63,6 +63,22 @@ def test_what_stops_half_way_leaves_nothing(tmp_path, make, error):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_killed_process_leaves_the_old_content(tmp_path):
+    (tmp_path / "a").write_text("old")
+    other = os.fork()
+    if not other:
+
+        def die(beside):
+            beside.write_text("ne")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        files.replace_with(tmp_path / "a", die)
+    os.waitpid(other, 0)
+    assert (tmp_path / "a").read_text() == "old"
+    files.write_atomically(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "new"
+
+
 def test_a_folder_appears_whole_and_never_replaces_another(tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("new", "empty"):

@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from bayesmooth import cli
+from bayesmooth import audit, cli
+from bayesmooth.errors import InputError
 
 
 @pytest.fixture
@@ -38,3 +39,41 @@ def test_the_audit_is_saved_before_anything_is_printed(table, tmp_path, monkeypa
     with pytest.raises(ZeroDivisionError):
         cli.main(["audit", str(table), "--out", str(tmp_path / "out"), "--quiet"])
     assert (tmp_path / "out" / "audit.csv").exists()
+
+
+def test_an_audit_never_overwrites_what_it_audits(table, tmp_path, monkeypatch, capsys):
+    mine = table.rename(tmp_path / "audit.csv")
+    before = mine.read_bytes()
+    (tmp_path / "linked").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for source, out in (("audit.csv", "."), (mine, tmp_path / "linked")):
+        assert cli.main(["audit", str(source), "--out", str(out), "--quiet"]) == 2
+        assert "would be overwritten" in capsys.readouterr().err
+    with pytest.raises(InputError, match="would be overwritten"):
+        audit("audit.csv", quiet=True).save(".")
+    assert mine.read_bytes() == before
+
+
+@pytest.mark.parametrize("line", [("audit", "{table}"), ("clean", "{table}", "{decisions}")])
+def test_ctrl_c_ends_in_one_line_and_leaves_nothing(line, table, tmp_path, monkeypatch, capsys):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", stop)  # at the last moment
+    decisions = tmp_path / "decisions.csv"
+    decisions.write_text("id,given,decision,new_label\n")
+    words = [word.format(table=table, decisions=decisions) for word in line]
+    assert cli.main([*words, "--out", str(tmp_path / "out")]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "bayesmooth: interrupted"
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert not [path for path in tmp_path.rglob("out*") if path.is_file()]
+
+
+def test_clean_says_what_changed_and_a_wrong_decision_is_one_line(table, tmp_path, capsys):
+    decisions = tmp_path / "decisions.csv"
+    decisions.write_text("id,given,decision,new_label\n7,żółw,relabel,猫\n", encoding="utf-8")
+    out = tmp_path / "out.csv"
+    assert cli.main(["clean", str(table), str(decisions), "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"1 of 40 labels changed\n{out}\n"
+    assert cli.main(["clean", str(out), str(decisions), "--out", str(tmp_path / "more.csv")]) == 2
+    assert "but the decision was made on 'żółw'" in capsys.readouterr().err

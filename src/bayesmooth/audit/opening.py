@@ -64,7 +64,7 @@ def open_data(source: Any, settings: Settings) -> Examples:
     if isinstance(source, Examples):
         return source
     if isinstance(source, str | Path):
-        return _open_path(Path(source), settings)
+        return replace(_open_path(Path(source), settings), source=Path(source))
     if hasattr(source, "to_pandas"):  # an Arrow table, a polars frame, a data set of Hugging Face
         names = class_names_of(getattr(source, "features", None), settings.label)
         arrow = type(source).__module__.split(".")[0] == "pyarrow"

@@ -27,6 +27,7 @@ TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens
 
 def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
     """Write audit.csv, audit.parquet, audit.json and audit.html; the path of the last."""
+    check_source_stays(directory, None if audit.examples is None else audit.examples.source)
     files: dict[str, str | bytes] = {"audit.csv": audit.to_csv()}
     if find_spec("pyarrow"):
         files["audit.parquet"] = to_parquet(audit)
@@ -36,6 +37,15 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
     for name, content in files.items():
         write_atomically(directory / name, content)
     return directory / "audit.html"
+
+
+def check_source_stays(directory: Path, source: Path | None) -> None:
+    """Refuse a folder where the files of an audit would overwrite the one that is audited."""
+    for place in (directory / f"audit.{kind}" for kind in ("csv", "parquet", "json", "html")):
+        if source is not None and place.exists() and place.samefile(source):
+            raise InputError(
+                f"{place}: is what is audited, and would be overwritten; choose another folder (--out)"
+            )
 
 
 def to_parquet(audit: Audit) -> bytes:

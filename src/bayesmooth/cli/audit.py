@@ -10,6 +10,7 @@ from typing import Any
 from bayesmooth.audit.api import audit as make_audit
 from bayesmooth.audit.decisions import clean as apply_decisions
 from bayesmooth.audit.opening import RUN
+from bayesmooth.audit.outputs import check_source_stays
 from bayesmooth.audit.scores import SCORES
 from bayesmooth.audit.settings import WAYS, Settings
 from bayesmooth.audit.table import Audit
@@ -30,6 +31,7 @@ def audit(arguments: Namespace) -> int:
     """
     settings = _read_settings(arguments)
     _check_folder(arguments.out)
+    check_source_stays(arguments.out, arguments.source)
     if (arguments.source / RUN).is_file():
         from bayesmooth.lab import Run  # here: whoever audits a table never loads the lab
 

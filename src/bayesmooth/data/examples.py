@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,7 +69,7 @@ class Examples:
     across subsets (default: positions); `meta` holds columns of text to show beside them, `pictures` what to
     show where the inputs are embeddings, `predicted` the class probabilities that somebody's model gave,
     `columns` how the columns of a table are called that the inputs come from, `notes` what the loader left out or
-    assumed, `problems` the examples that something is wrong with.
+    assumed, `problems` the examples that something is wrong with, `source` the file they come from.
 
     >>> Examples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("cat", "dog"), name="pets")
     Examples(pets: 3 × float32[2], 2 classes)
@@ -88,6 +89,7 @@ class Examples:
     columns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    source: Path | None = None
 
     def __post_init__(self) -> None:
         count, classes = len(self.inputs), self.num_classes
