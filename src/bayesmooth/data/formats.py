@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,9 +144,7 @@ class CsvText:
             raise InputError(f"{path}: empty; its first line must name the columns")
         self.lines = lines[1:]
         self.header = self._values(lines[0])
-        twice = [name for name in self.header if name and self.header.count(name) > 1]
-        if twice:
-            raise InputError(f"{path}: the column {twice[0]!r} stands twice; rename one")
+        check_columns(path, [name for name in self.header if name])
 
     def _lines(self, start: int) -> Iterator[tuple[int, int]]:
         """The (start, end) of every row that is not blank; a row may have line breaks between quotation marks."""
@@ -170,7 +169,12 @@ class CsvText:
         text = self.text[slice(*line)]
         if '"' not in text:
             return text.split(self.mark)
-        return [_unquote(text[slice(*place)]) for place in self._places(text)]
+        values = []
+        for field, mark in self._field.findall(text):
+            values.append(_unquote(field))
+            if not mark:
+                break
+        return values
 
     def _places(self, line: str) -> list[tuple[int, int]]:
         """The (start, end) of every field of a row."""
@@ -181,9 +185,9 @@ class CsvText:
                 break
         return places
 
-    def rows(self) -> list[list[str]]:
+    def rows(self) -> Iterator[list[str]]:
         """The values of all rows; where the end of one is missing it is filled up with empty ones."""
-        rows, width = [], len(self.header)
+        width = len(self.header)
         for number, line in enumerate(self.lines, start=1):
             values = self._values(line)
             if len(values) > width:
@@ -191,14 +195,16 @@ class CsvText:
                     f"{self.path}: row {number} has {len(values)} fields, the header {width}; quote the field that "
                     f"has a {self.mark!r} in it"
                 )
-            rows.append(values + [""] * (width - len(values)))
-        return rows
+            yield values + [""] * (width - len(values))
 
     def columns(self, names: Sequence[str]) -> dict[str, list[str]]:
         """The values of those of the columns that are there."""
-        at = {name: self.header.index(name) for name in names if name in self.header}
-        rows = self.rows() if at else []
-        return {name: [row[k] for row in rows] for name, k in at.items()}
+        found: dict[str, list[str]] = {name: [] for name in names if name in self.header}
+        places = [(self.header.index(name), values) for name, values in found.items()]
+        for row in self.rows():
+            for at, values in places:
+                values.append(row[at])
+        return found
 
     def replace(self, column: str, changed: Mapping[int, str], rows: Sequence[int]) -> bytes:
         """The file with these rows, and other values in a column of some."""
@@ -440,7 +446,7 @@ def read_parquet(path: Path, without: Sequence[str] = ()) -> Any:
 
 def check_columns(where: Path | str, names: Sequence[Any]) -> None:
     """Refuse a table in which a column stands twice."""
-    twice = [name for name in names if list(names).count(name) > 1]
+    twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise InputError(f"{where}: the column {twice[0]!r} stands twice; rename one")
 
