@@ -4,6 +4,7 @@ All pairs are compared while that is quick. Beyond, k-means sorts the rows into 
 row are searched. Both are made of matrix products, so no index library is needed.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -17,6 +18,7 @@ PROBED = 8  # cells that are searched for a row: they hold 87 to 98 % of its tru
 SMALLEST = 128  # rows in a cell, on average
 LEARNT_FROM = 16  # rows for each cell from which k-means learns
 ROUNDS = 4  # of k-means
+MOST_COPIES = 256  # of a row that are searched
 
 
 def nearest(
@@ -51,15 +53,21 @@ class Keys:
     """Unit rows that can be searched again and again, all of them or cell by cell."""
 
     def __init__(self, rows: Tensor, exact: bool, seed: int = 0) -> None:
-        self.rows, self.order = rows, torch.arange(len(rows))
+        self.rows, self.order = rows, torch.arange(len(rows), device=rows.device)
         self.centres = rows[:0]
+        if exact:
+            return
+        # Thousands of copies would fill a cell; some of them are as near as all.
+        self.order = (rank_copies(rows) < MOST_COPIES).nonzero().flatten()
+        self.rows = rows = rows[self.order]
         cells = min(4 * int(len(rows) ** 0.5), len(rows) // SMALLEST)
-        if exact or cells <= PROBED:
+        if cells <= PROBED:
             return
         self.centres = _centres(rows, cells, seed)
         cell = _nearest_cells(rows, self.centres, 1).flatten()
-        self.order = cell.argsort(stable=True)
-        self.rows, counts = rows[self.order], torch.bincount(cell, minlength=cells)
+        sorted_by_cell = cell.argsort(stable=True)
+        self.order, self.rows = self.order[sorted_by_cell], rows[sorted_by_cell]
+        counts = torch.bincount(cell, minlength=cells)
         self.bounds = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).tolist()
 
     def search(self, queries: Tensor, k: int, *, quiet: bool = False) -> tuple[Tensor, Tensor]:
@@ -128,6 +136,23 @@ def without_self(
     mine &= mine.cumsum(1) == 1
     shape = len(index), index.shape[1] - 1
     return index[~mine].reshape(shape), similarity[~mine].reshape(shape)
+
+
+def rank_copies(rows: Tensor) -> Tensor:
+    """0 for the first of equal rows, 1 for the second, and so on.
+
+    >>> rank_copies(torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [1.0, 2.0]]))
+    tensor([0, 0, 1, 2])
+    """
+    bits = (rows + 0.0).numpy().view(np.int32)  # −0 becomes 0
+    factors = np.random.default_rng(0).integers(1, 2**62, bits.shape[1])
+    parts = np.array_split(bits, -(-len(bits) // COLUMNS))
+    hashes = np.concatenate([(part * factors).sum(1) for part in parts])  # wraps around
+    order = hashes.argsort(kind="stable")
+    _, start, counts = np.unique(hashes[order], return_index=True, return_counts=True)
+    rank = np.empty(len(hashes), np.int64)
+    rank[order] = np.arange(len(hashes)) - np.repeat(start, counts)
+    return torch.from_numpy(rank)
 
 
 def _centres(rows: Tensor, cells: int, seed: int) -> Tensor:
