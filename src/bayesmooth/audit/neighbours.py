@@ -19,6 +19,7 @@ SMALLEST = 128  # rows in a cell, on average
 LEARNT_FROM = 16  # rows for each cell from which k-means learns
 ROUNDS = 4  # of k-means
 MOST_COPIES = 256  # of a row that are searched
+FEW_COLUMNS = 16  # that tell most rows from each other
 
 
 def nearest(
@@ -57,9 +58,10 @@ class Keys:
         self.centres = rows[:0]
         if exact:
             return
-        # Thousands of copies would fill a cell; some of them are as near as all.
-        self.order = (rank_copies(rows) < MOST_COPIES).nonzero().flatten()
-        self.rows = rows = rows[self.order]
+        # Thousands of copies would fill a cell, and some of them are as near as all. A few columns tell of most rows.
+        if int(rank_copies(rows[:, :: -(-rows.shape[1] // FEW_COLUMNS)]).max()) >= MOST_COPIES:
+            self.order = (rank_copies(rows) < MOST_COPIES).nonzero().flatten()
+            self.rows = rows = rows[self.order]
         cells = min(4 * int(len(rows) ** 0.5), len(rows) // SMALLEST)
         if cells <= PROBED:
             return
@@ -144,7 +146,7 @@ def rank_copies(rows: Tensor) -> Tensor:
     >>> rank_copies(torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [1.0, 2.0]]))
     tensor([0, 0, 1, 2])
     """
-    bits = (rows + 0.0).numpy().view(np.int32)  # −0 becomes 0
+    bits = (rows + 0.0).contiguous().numpy().view(np.int32)  # −0 becomes 0
     factors = np.random.default_rng(0).integers(1, 2**62, bits.shape[1])
     parts = np.array_split(bits, -(-len(bits) // COLUMNS))
     hashes = np.concatenate([(part * factors).sum(1) for part in parts])  # wraps around
