@@ -272,6 +272,21 @@ def test_batches_are_read_once_and_no_more_than_a_chunk_ahead(model, monkeypatch
     assert read == list(range(8))
 
 
+def test_a_missing_folder_is_made_and_a_file_in_its_way_is_named(model, tmp_path):
+    path = tmp_path / "results" / "today" / "posterior.safetensors"
+    gaussian(model).save(path)
+    assert [p.name for p in path.parent.iterdir()] == ["posterior.safetensors"]
+    with pytest.raises(InputError, match=r"posterior\.safetensors: cannot be made.*another place"):
+        gaussian(model).save(path / "below.safetensors")
+    assert Posterior.load(path).mean.keys() == gaussian(model).mean.keys()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5])
+def test_a_seed_that_no_generator_takes_is_refused(model, seed):
+    with pytest.raises(InputError, match=r"seed=.*: must be a whole number from 0 to 2⁶³ − 1"):
+        gaussian(model).predict(model, torch.zeros(1, 4), 2, seed=seed)
+
+
 def test_between_two_draws_the_weights_are_back(model):
     before, seen = weights_of(model), []
     gaussian(model).predict(

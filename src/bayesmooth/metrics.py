@@ -85,7 +85,7 @@ def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False)
     if bins < 1:
         raise InputError(f"bins={bins}: must be ≥ 1; 15 is usual")
     confidence, predicted = probs.max(1)
-    number = torch.arange(1, bins + 1)
+    number = torch.arange(1, bins + 1, device="cpu")
     upper = number.double() / bins
     if adaptive:
         size_up_to = (number * len(confidence) + bins - 1) // bins
@@ -148,7 +148,7 @@ def ood_auroc(inside: Any, outside: Any) -> float:
     1.0
     """
     familiar, foreign = (_familiarity(side) for side in (inside, outside))
-    positives = torch.arange(len(familiar) + len(foreign)) < len(familiar)
+    positives = torch.arange(len(familiar) + len(foreign), device="cpu") < len(familiar)
     return auroc(torch.cat([familiar, foreign]), positives)
 
 
@@ -172,7 +172,7 @@ def _of_label(probs: Tensor, labels: Tensor) -> Tensor:
 def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
     """N×K probabilities in float64 and N labels, or an error that says what is wrong."""
     probs = _rows_that_sum_to_one(_numbers(probs, "probs"))
-    labels = torch.as_tensor(labels).detach().cpu()
+    labels = torch.as_tensor(labels, device="cpu").detach()
     if labels.shape != probs.shape[:1] or labels.is_floating_point() or labels.is_complex():
         raise InputError(
             f"labels of shape {tuple(labels.shape)}, {labels.dtype}: "
@@ -202,7 +202,7 @@ def _rows_that_sum_to_one(probs: Tensor) -> Tensor:
 def _ranking(scores: Any, positives: Any) -> tuple[Tensor, Tensor]:
     """N scores in float64 and N booleans with at least one positive, or an error."""
     scores = _numbers(scores, "scores")
-    positives = torch.as_tensor(positives).detach().cpu()
+    positives = torch.as_tensor(positives, device="cpu").detach()
     if scores.ndim != 1 or positives.shape != scores.shape or positives.dtype != torch.bool:
         raise InputError(
             f"scores of shape {tuple(scores.shape)}, positives of shape {tuple(positives.shape)}, "
@@ -217,7 +217,7 @@ def _ranking(scores: Any, positives: Any) -> tuple[Tensor, Tensor]:
 
 def _numbers(values: Any, name: str) -> Tensor:
     """A float64 tensor on the CPU without NaN, with something in it."""
-    numbers = torch.as_tensor(values).detach().to("cpu", torch.float64)
+    numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
     if not numbers.numel():
         raise InputError(f"{name} of shape {tuple(numbers.shape)}: is empty; give at least one row")
     if numbers.isnan().any():
@@ -233,7 +233,7 @@ def rank_correlation(one: Tensor, other: Tensor) -> float:
     >>> round(rank_correlation(torch.tensor([1.0, 2, 3, 4]), torch.tensor([10.0, 20, 30, 35])), 6)
     1.0
     """
-    ranks = torch.stack([_ranks(torch.as_tensor(each)) for each in (one, other)])
+    ranks = torch.stack([_ranks(torch.as_tensor(each, device="cpu")) for each in (one, other)])
     return float(torch.corrcoef(ranks)[0, 1])
 
 

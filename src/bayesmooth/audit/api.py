@@ -182,6 +182,8 @@ def _name_examples(predictions: Predictions, examples: Examples | None) -> tuple
     if examples is not None and examples.ids is not None:
         return examples.ids
     index = (
-        torch.arange(len(predictions.labels)) if predictions.index is None else predictions.index
+        torch.arange(len(predictions.labels), device="cpu")
+        if predictions.index is None
+        else predictions.index
     )
     return tuple(map(str, index.tolist()))

@@ -31,10 +31,12 @@ def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
     predictors = Predictors.of(rows, labels[chosen], examples, quiet)
     held = _cross_fit(predictors, rows, examples, settings) if way == "folds" else None
     own = torch.full_like(labels, -1)
-    own[chosen] = torch.arange(len(chosen))
+    own[chosen] = torch.arange(len(chosen), device="cpu")
     pieces = (
         (rows, labels[at], own[at], None if held is None else held[at])
-        for at, rows in read_pieces(examples, torch.arange(len(labels)), "scoring", quiet)
+        for at, rows in read_pieces(
+            examples, torch.arange(len(labels), device="cpu"), "scoring", quiet
+        )
     )
     work = partial(_predict_piece, predictors, way == "loo", whole)
     probabilities, noise, left_out, neighbours = zip(

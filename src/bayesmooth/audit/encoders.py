@@ -113,7 +113,7 @@ def _embed(
     folder = cache_folder(cache)
     parts = []
     with bar(count, description="embedding", quiet=quiet) as shown, torch.inference_mode():
-        for index in torch.split(torch.arange(count), EXAMPLES_AT_ONCE):
+        for index in torch.split(torch.arange(count, device="cpu"), EXAMPLES_AT_ONCE):
             file = rows = None
             content = read(index)
             if isinstance(encoder, str):
@@ -181,7 +181,7 @@ def _write_entry(file: Path, rows: Tensor) -> None:
 
 
 def _checked(made: Any, count: int) -> Tensor:
-    rows = torch.as_tensor(np.asarray(made.cpu() if isinstance(made, Tensor) else made)).float()
+    rows = torch.from_numpy(np.asarray(made.cpu() if isinstance(made, Tensor) else made)).float()
     if rows.ndim != 2 or len(rows) != count or not rows.isfinite().all():
         raise InputError(
             f"the encoder gave numbers of shape {tuple(rows.shape)} for {count} examples; must be finite, "
@@ -332,7 +332,10 @@ def scale_pictures(pictures: Tensor, side: int | None = None) -> Tensor:
     side = side or (SMALL_SIDE if min(rows.shape[2:]) < SMALL_SIDE else None)
     if side and rows.shape[2:] != (side, side):
         rows = F.interpolate(rows, size=(side, side), mode="bicubic", antialias=True).clamp(0, 1)
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    mean, std = (
+        torch.tensor(values, dtype=torch.float32, device="cpu").view(3, 1, 1)
+        for values in (MEAN, STD)
+    )
     return (rows - mean) / std
 
 

@@ -164,7 +164,7 @@ def find_leaks(
 
 def read_rows(examples: Examples) -> Tensor:
     """The embeddings of examples, one row each."""
-    return examples.batch(torch.arange(len(examples))).flatten(1)
+    return examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
 
 
 def check_other_split(other: Examples, examples: Examples | None) -> Examples:

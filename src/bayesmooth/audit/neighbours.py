@@ -83,7 +83,7 @@ class Keys:
         with bar(len(queries), description="neighbours", quiet=quiet) as shown:
             if not len(self.centres):
                 for start in range(0, len(queries), ROWS):
-                    rows = torch.arange(start, min(start + ROWS, len(queries)))
+                    rows = torch.arange(start, min(start + ROWS, len(queries)), device="cpu")
                     for first in range(0, len(self.rows), COLUMNS):
                         self._look(queries, rows, slice(first, first + COLUMNS), best, where)
                     shown.update(int(rows[-1]) + 1)
@@ -107,7 +107,10 @@ class Keys:
     ) -> None:
         """Update the best of some queries by a part of the keys."""
         values = queries[rows] @ self.rows[part].mT
-        k, places = best.shape[1], part.start + torch.arange(values.shape[1]).expand_as(values)
+        k, places = (
+            best.shape[1],
+            part.start + torch.arange(values.shape[1], device="cpu").expand_as(values),
+        )
         if values.shape[1] > 2 * k:
             values, places = values.topk(k, sorted=False)
             places += part.start
@@ -132,7 +135,7 @@ def without_self(
     index: Tensor, similarity: Tensor, own: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Each row less its own position; where equal rows crowded it out, less the last."""
-    own = torch.arange(len(index)) if own is None else own
+    own = torch.arange(len(index), device="cpu") if own is None else own
     mine = index == own[:, None]
     mine[:, -1] |= ~mine.any(1)
     mine &= mine.cumsum(1) == 1
@@ -160,7 +163,9 @@ def rank_copies(rows: Tensor) -> Tensor:
 def _centres(rows: Tensor, cells: int, seed: int) -> Tensor:
     """Unit centres of k-means on a sample."""
     generator = torch.Generator().manual_seed(seed)
-    sample = rows[torch.randperm(len(rows), generator=generator)[: cells * LEARNT_FROM]]
+    sample = rows[
+        torch.randperm(len(rows), generator=generator, device="cpu")[: cells * LEARNT_FROM]
+    ]
     centres = sample[:cells]
     for _ in range(ROUNDS):
         cell = _nearest_cells(sample, centres, 1).flatten()

@@ -73,7 +73,7 @@ def _read_for_statistics(model: nn.Module, data: Any, batch_size: int) -> list[T
     if not norms or not isinstance(data, Examples):
         return None
     device = next(model.parameters()).device
-    some = torch.arange(min(len(data), STATISTICS_FROM))
+    some = torch.arange(min(len(data), STATISTICS_FROM), device="cpu")
     return [data.batch(part).to(device) for part in torch.split(some, batch_size)]
 
 

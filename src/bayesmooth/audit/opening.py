@@ -117,7 +117,10 @@ def _open_folder(path: Path, settings: Settings) -> Examples:
     pictures = find_pictures(path.absolute(), "train", SHOWN)
     # An id is the path below the folder; the rest of it is nobody else's business.
     shown = replace(
-        pictures, inputs=torch.empty(len(pictures), 0), pictures=pictures.inputs, meta={}
+        pictures,
+        inputs=torch.empty(len(pictures), 0, dtype=torch.float32, device="cpu"),
+        pictures=pictures.inputs,
+        meta={},
     )
     if (path / "test").is_dir() and (path / "train").is_dir():
         note = "these are the pictures in train; test can be audited by itself"

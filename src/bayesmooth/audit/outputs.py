@@ -110,7 +110,7 @@ class _OneByOne:
 
     def _read(self, number: int) -> Any:
         if not isinstance(self.inputs, ImageFiles):
-            return self.inputs[torch.tensor([number])][0]
+            return self.inputs[torch.tensor([number], dtype=torch.int64, device="cpu")][0]
         with self.inputs.open(number) as picture:
             picture.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
             return as_rgb(picture)

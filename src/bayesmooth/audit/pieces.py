@@ -24,14 +24,15 @@ Result = TypeVar("Result")
 def choose_rows(labels: Tensor, seed: int = 0) -> Tensor:
     """Positions of all examples, or of `SAMPLE` at random and at least `ROWS_PER_CLASS` of every class, in order."""
     if len(labels) <= SAMPLE:
-        return torch.arange(len(labels))
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+        return torch.arange(len(labels), device="cpu")
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed), device="cpu")
     by_class = labels[order].argsort(stable=True)
     counts = torch.bincount(labels)
     starts = (counts.cumsum(0) - counts)[labels[order][by_class]]
     rank = torch.empty_like(order)
-    rank[by_class] = torch.arange(len(labels)) - starts  # of each among its class, at random
-    chosen = (torch.arange(len(labels)) < SAMPLE) | (rank < ROWS_PER_CLASS)
+    # of each among its class, at random
+    rank[by_class] = torch.arange(len(labels), device="cpu") - starts
+    chosen = (torch.arange(len(labels), device="cpu") < SAMPLE) | (rank < ROWS_PER_CLASS)
     return order[chosen].sort().values
 
 

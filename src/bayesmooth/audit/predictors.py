@@ -62,7 +62,9 @@ class Predictors:
         projection = Projection.of(rows, examples.name, dims)
         fit = fit_softmax(projection.features(rows), labels, examples.num_classes, quiet=quiet)
         keys = Keys(unit_rows(examples.name, rows), exact=len(rows) <= EXACT_ROWS)
-        some = torch.linspace(0, len(rows) - 1, min(WEIGHED_ON, len(rows))).long()
+        some = torch.linspace(
+            0, len(rows) - 1, min(WEIGHED_ON, len(rows)), dtype=torch.float32, device="cpu"
+        ).long()
         return cls(projection, fit, keys, labels).weigh(rows[some], labels[some], some)
 
     def predict(
@@ -88,7 +90,10 @@ class Predictors:
         Half of the way to that w from equal weights: the likelihood of labels that are partly wrong judges
         calibration more than ranking, and a predictor with no weight at all cannot help (docs/audit.md).
         """
-        given, weights = labels[:, None], torch.linspace(0, 1, 41)
+        given, weights = (
+            labels[:, None],
+            torch.linspace(0, 1, 41, dtype=torch.float32, device="cpu"),
+        )
         posterior = self._ask_posterior(rows, labels)[2].gather(1, given)
         found, tried = self._find_neighbours(rows, own), []
         for temperature in TEMPERATURES:
@@ -162,8 +167,8 @@ def assign_folds(labels: Tensor, folds: int, seed: int) -> Tensor:
     """A fold for each example, the examples of a class spread evenly over them."""
     if folds > len(labels):
         raise InputError(f"folds={folds}: must be at most the number of examples, {len(labels)}")
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed), device="cpu")
     by_class = order[labels[order].argsort(stable=True)]
     member = torch.empty_like(labels)
-    member[by_class] = torch.arange(len(labels)) % folds
+    member[by_class] = torch.arange(len(labels), device="cpu") % folds
     return member

@@ -112,7 +112,9 @@ def find_spellings(examples: Examples) -> list[Problem]:
             same.sort(key=lambda k: -int(counts[k]))
             names = [f"{examples.class_names[k]!r} ({int(counts[k])})" for k in same]
             text = f"labels differ only in case or blanks: {', '.join(names[:NAMED])}"
-            rarer = torch.isin(examples.labels, torch.tensor(same[1:], dtype=torch.int64))
+            rarer = torch.isin(
+                examples.labels, torch.tensor(same[1:], dtype=torch.int64, device="cpu")
+            )
             found.append(Problem("label_spelling", text, pick_ids(examples, rarer)))
     return found
 
@@ -122,7 +124,11 @@ def find_missing_pictures(examples: Examples) -> list[Problem]:
     pictures = examples.pictures
     if not isinstance(pictures, ImageFiles):
         return []
-    gone = torch.tensor([_is_missing(pictures.root, item) for item in pictures.items])
+    gone = torch.tensor(
+        [_is_missing(pictures.root, item) for item in pictures.items],
+        dtype=torch.bool,
+        device="cpu",
+    )
     if not bool(gone.any()):
         return []
     text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing or empty"
@@ -142,14 +148,18 @@ def _leave_out_duplicate_ids(examples: Examples) -> Examples:
     twice = [name for name, count in times.items() if count > 1]
     if not twice:
         return examples
-    concerned = torch.tensor([times[name] > 1 for name in examples.ids or ()])
+    concerned = torch.tensor(
+        [times[name] > 1 for name in examples.ids or ()], dtype=torch.bool, device="cpu"
+    )
     text = f"{int(concerned.sum())} examples share their id with another and are left out: {list_names(twice)}"
     way_out = "; id (--id) names another column"
     return leave_out(examples, concerned, "duplicate_id", text + way_out)
 
 
 def _leave_out_empty_texts(examples: Examples) -> Examples:
-    empty = torch.tensor([not text.strip() for text in examples.meta["text"]])
+    empty = torch.tensor(
+        [not text.strip() for text in examples.meta["text"]], dtype=torch.bool, device="cpu"
+    )
     if not bool(empty.any()):
         return examples
     count = int(empty.sum())

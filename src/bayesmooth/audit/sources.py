@@ -85,7 +85,7 @@ class Predicted:
         """As they are."""
         rows = self.examples.predicted
         if rows is None:
-            rows = self.examples.batch(torch.arange(len(self.examples)))
+            rows = self.examples.batch(torch.arange(len(self.examples), device="cpu"))
         values = check_probabilities(rows, len(self.examples), self.examples.num_classes)
         check_order(values, self.examples.labels, self.examples.class_names)
         return Predictions(self.examples.labels, values, None, "probabilities as given")
@@ -156,7 +156,7 @@ def from_arrays(rows: Any, labels: Any, settings: Settings) -> Examples:
     given = _array(labels, "labels")
     if given.dtype.kind in "iu" and given.ndim == 1 and (class_names or settings.predicted):
         names = tuple(class_names or map(str, range(inputs.shape[1])))
-        return Examples(inputs, torch.as_tensor(given), names, name="arrays")
+        return Examples(inputs, torch.as_tensor(given, device="cpu"), names, name="arrays")
     if given.dtype.kind in "iu" and given.ndim == 1:  # the classes are the numbers that occur
         present, numbers = np.unique(given, return_inverse=True)
         return Examples(inputs, torch.from_numpy(numbers), tuple(map(str, present)), name="arrays")
@@ -227,7 +227,8 @@ def _can_be_opened(source: Any) -> bool:
 
 def _tensor(values: Any, what: str) -> Tensor:
     try:
-        tensor = torch.as_tensor(values if isinstance(values, Tensor) else _array(values, what))
+        given = isinstance(values, Tensor)
+        tensor: Tensor = values if given else torch.as_tensor(_array(values, what), device="cpu")
     except (TypeError, ValueError) as error:
         raise InputError(f"{what}: not an array of numbers ({error})") from None
     if tensor.is_complex():

@@ -14,7 +14,7 @@ from bayesmooth.progress import track
 # Share of the predictions of each class, the most confident ones, that T is learned from.
 CONFIDENT_SHARE = 0.3
 PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
-CONCENTRATIONS = torch.logspace(-1, 4, 26)
+CONCENTRATIONS = torch.logspace(-1, 4, 26, dtype=torch.float32, device="cpu")
 STEPS = 10  # of EM: more follow every error of p
 PROBABILITIES_AT_ONCE = 1 << 20  # probabilities at a time
 
@@ -28,8 +28,8 @@ def select_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
     order = best.argsort(descending=True, stable=True)
     order = order[best_class[order].argsort(stable=True)]
     of, counts = best_class[order], torch.bincount(best_class)
-    rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[of]
-    chosen = torch.empty(len(best), dtype=torch.bool)
+    rank = torch.arange(len(order), device="cpu") - (counts.cumsum(0) - counts)[of]
+    chosen = torch.empty(len(best), dtype=torch.bool, device="cpu")
     chosen[order] = rank < (share * counts).ceil()[of]
     return chosen
 

@@ -40,7 +40,7 @@ class Augment:
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Three large numbers per picture: where to cut (row, column) and whether to flip."""
-        return torch.randint(2**31, (count, 3), generator=generator)
+        return torch.randint(2**31, (count, 3), generator=generator, device="cpu")
 
     def apply(self, pictures: Tensor, draw: Tensor) -> Tensor:
         """The pictures (B, C, H, W), each cut and flipped as its row of `draw` says."""
@@ -59,7 +59,9 @@ class Augment:
         # numpy, because its indexing is 7 times as fast here.
         both = torch.stack((padded, padded.flip(-1))) if self.flip else padded.unsqueeze(0)
         windows = sliding_window_view(both.numpy(), (height, width), axis=(3, 4))
-        rows, columns, mirrored = (draw % torch.tensor([*windows.shape[3:5], len(both)])).T
+        rows, columns, mirrored = (
+            draw % torch.tensor([*windows.shape[3:5], len(both)], dtype=torch.int64, device="cpu")
+        ).T
         return torch.from_numpy(
             windows[mirrored.numpy(), np.arange(len(pictures)), :, rows.numpy(), columns.numpy()]
         )
@@ -108,9 +110,9 @@ def batches(
         )
     if augment is not None and seed is None:
         raise InputError("augment without a seed: give a seed, or leave the inputs as they are")
-    order = torch.arange(len(examples))
+    order = torch.arange(len(examples), device="cpu")
     if seed is not None:
-        order = torch.randperm(len(examples), generator=generator(seed, ORDER, epoch))
+        order = torch.randperm(len(examples), generator=generator(seed, ORDER, epoch), device="cpu")
     for number in range(start, count_batches(len(examples), batch_size, drop_last)):
         whole = order[number * batch_size : (number + 1) * batch_size]
         index = whole.tensor_split(world_size)[rank]
@@ -155,5 +157,5 @@ def split(examples: Examples, valid_fraction: float, seed: int) -> tuple[Example
             f"valid_fraction={valid_fraction} of {len(examples)} examples holds out {held}: "
             "both parts must have one at least"
         )
-    order = torch.randperm(len(examples), generator=generator(seed, SPLIT))
+    order = torch.randperm(len(examples), generator=generator(seed, SPLIT), device="cpu")
     return examples.subset(order[held:].sort().values), examples.subset(order[:held].sort().values)

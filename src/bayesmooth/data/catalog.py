@@ -190,7 +190,7 @@ def check(name: str, data_dir: str | Path | None = None, **options: Any) -> list
 def _check_split(name: str, split: str, data_dir: Any, options: dict[str, Any]) -> dict[str, Any]:
     try:
         examples = load(name, split, data_dir, **options)
-        shape = list(examples.batch(torch.tensor([0])).shape[1:])
+        shape = list(examples.batch(torch.tensor([0], dtype=torch.int64, device="cpu")).shape[1:])
     except InputError as error:
         return {"split": split, "ok": False, "problem": str(error)}
     return {

@@ -117,7 +117,9 @@ class Examples:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input, as a model wants to know it."""
         first = (
-            self.inputs[:1] if isinstance(self.inputs, Tensor) else self.inputs[torch.tensor([0])]
+            self.inputs[:1]
+            if isinstance(self.inputs, Tensor)
+            else self.inputs[torch.tensor([0], dtype=torch.int64, device="cpu")]
         )
         return tuple(first.shape[1:])
 
@@ -126,8 +128,8 @@ class Examples:
         unit = 255.0 if inputs.dtype == torch.uint8 else 1.0
         shape = (-1,) + (1,) * (inputs.ndim - 2)
         kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32
-        mean = torch.tensor(self.mean or (0.0,), dtype=kind).view(shape)
-        std = torch.tensor(self.std or (1.0,), dtype=kind).view(shape)
+        mean = torch.tensor(self.mean or (0.0,), dtype=kind, device="cpu").view(shape)
+        std = torch.tensor(self.std or (1.0,), dtype=kind, device="cpu").view(shape)
         if kind is torch.float64:  # a column of a table may be far from zero and hardly spread
             return inputs.sub(mean).div_(std).float()
         return inputs.to(torch.float32, copy=True).mul_(1 / (unit * std)).sub_(mean / std)
@@ -143,7 +145,7 @@ class Examples:
 
     def subset(self, index: Tensor | Sequence[int]) -> "Examples":
         """The examples at these positions (or where a mask is true), in that order."""
-        at = torch.as_tensor(index)
+        at = torch.as_tensor(index, device="cpu")
         at = at.nonzero().flatten() if at.dtype == torch.bool else at.to(torch.int64)
         if len(at) and not (int(at.min()) >= 0 and int(at.max()) < len(self)):
             raise InputError(f"{self.name}: positions must be from 0 to {len(self) - 1}")

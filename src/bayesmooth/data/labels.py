@@ -99,7 +99,7 @@ def encode(
             raise InputError(
                 f"{where}, row {row}: {label[:80]!r} is not one of the classes {known}"
             )
-    return torch.tensor([number[label] for label in labels], dtype=torch.int64)
+    return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")
 
 
 def _is_number(text: str) -> bool:

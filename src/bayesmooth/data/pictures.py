@@ -51,7 +51,7 @@ class ImageFiles:
     def __getitem__(self, index: Tensor, /) -> Tensor:
         out = self.crop or self.size
         if not len(index):
-            return torch.empty(0, 3, out, out, dtype=torch.uint8)
+            return torch.empty(0, 3, out, out, dtype=torch.uint8, device="cpu")
         with ThreadPoolExecutor(self.threads) as pool:
             pictures = list(pool.map(lambda i: self.decode(i, self.size, out), index.tolist()))
         return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
@@ -164,7 +164,7 @@ def find_pictures(top: Path, split: str, size: int = 64, crop: int | None = None
     files = tuple(file for file, _ in pairs)
     return Examples(
         ImageFiles(base, files, size, crop),
-        torch.tensor([k for _, k in pairs], dtype=torch.int64),
+        torch.tensor([k for _, k in pairs], dtype=torch.int64, device="cpu"),
         names,
         ids=files,
         name=f"{top.name}/{split}",

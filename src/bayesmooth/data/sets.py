@@ -289,7 +289,7 @@ def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None)
     crop = crop or (size if split.endswith("train") else size * 7 // 8)
     return Examples(
         ImageFiles(find(root, CLOTHING_FOLDERS), files, size, crop),
-        torch.tensor(chosen, dtype=torch.int64),
+        torch.tensor(chosen, dtype=torch.int64, device="cpu"),
         names,
         ids=files,
         name=f"clothing1m/{split}",

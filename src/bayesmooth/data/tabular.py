@@ -117,7 +117,7 @@ def from_frame(
     ids = [str(i) for i in frame.index] if key is None else texts_of(frame[key])
     shown = [c for c in frame if c not in (*columns, "split") and _is_text(frame[c])]
     return Examples(
-        torch.empty(len(frame), 0),
+        torch.empty(len(frame), 0, dtype=torch.float32, device="cpu"),
         numbers[0],
         names,
         numbers[1] if len(numbers) > 1 else None,
@@ -353,7 +353,7 @@ def _stack(frame: Any, columns: Sequence[str], where: str, fill: bool) -> Tensor
             ) from None
         rows = _finite(values, where, str(column))
         filled = rows.mean(0).repeat(len(frame), 1)
-        filled[torch.tensor(known)] = rows
+        filled[torch.tensor(known, dtype=torch.bool, device="cpu")] = rows
         parts.append(filled)
     return torch.cat(parts, 1)
 

@@ -301,7 +301,9 @@ class IVONClassifier(_Classifier):
         order = torch.Generator().manual_seed(self._seed + self._epochs)
         self._epochs += 1
         self.module_.train()
-        for index in torch.randperm(len(X), generator=order).tensor_split(self._batches(len(X))):
+        for index in torch.randperm(len(X), generator=order, device="cpu").tensor_split(
+            self._batches(len(X))
+        ):
             with self.optimizer_.sampled_params(train=True):
                 self.optimizer_.zero_grad()
                 logits = take_logits(self.module_(inputs[index]))

@@ -81,7 +81,9 @@ def statistics_batches(
     norms = [part for part in model.modules() if isinstance(part, _BatchNorm)]
     if not sampled or not settings.batchnorm or all(map(is_frozen, norms)):
         return None
-    some = splits.train.subset(torch.arange(min(settings.batchnorm, len(splits.train))))
+    some = splits.train.subset(
+        torch.arange(min(settings.batchnorm, len(splits.train)), device="cpu")
+    )
     return [inputs.to(device) for _, inputs, _ in batches(some, settings.batch_size)]
 
 

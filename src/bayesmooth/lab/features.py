@@ -55,7 +55,7 @@ def embed_data(
 
 
 def _first(examples: Examples, count: int) -> Examples:
-    return examples.subset(torch.arange(count)) if count else examples
+    return examples.subset(torch.arange(count, device="cpu")) if count else examples
 
 
 def principal_axes(centred: Tensor, count: int) -> Tensor:

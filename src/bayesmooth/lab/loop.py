@@ -122,7 +122,7 @@ class Loop:
         self.loss: Loss = make(recipe, "loss", **facts).to(self.device)
         if "past" in self.loss.needs:
             check_past(recipe)
-        first = train.batch(torch.arange(1)).to(self.device)
+        first = train.batch(torch.arange(1, device="cpu")).to(self.device)
         if ":" in recipe.model.name:
             with name_section(recipe, "model"):
                 check_logits(self.model, first, train.num_classes)

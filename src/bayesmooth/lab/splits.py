@@ -70,7 +70,7 @@ def _test(recipe: Recipe, data_dir: str | Path | None) -> Examples:
         raise InputError(
             f"[evaluate] test_limit = {limit}: the test set of {examples.name} has {len(examples)}; 0 takes all"
         )
-    return examples.subset(torch.arange(limit))
+    return examples.subset(torch.arange(limit, device="cpu"))
 
 
 def _part(examples: Examples, count: int, seed: int) -> Examples:
@@ -78,7 +78,9 @@ def _part(examples: Examples, count: int, seed: int) -> Examples:
         raise InputError(
             f"[data] limit = {count}: {examples.name} has {len(examples)}; 0 takes all"
         )
-    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(
+        len(examples), generator=torch.Generator().manual_seed(seed), device="cpu"
+    )
     return examples.subset(order[:count].sort().values)
 
 

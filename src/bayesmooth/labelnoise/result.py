@@ -76,7 +76,7 @@ def exact_label_noise(logits: Tensor, cov: Tensor, labels: Tensor | None = None)
     noise = expected_noise(logits, cov, Categorical())
     correlated = cov.ndim > logits.ndim
     return LabelNoise(
-        index=torch.arange(len(logits)),
+        index=torch.arange(len(logits), device="cpu"),
         label=labels,
         logits=logits,
         averaged=logits.softmax(-1) - noise,

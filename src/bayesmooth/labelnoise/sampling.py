@@ -132,13 +132,13 @@ def _batches(data: Data, batch_size: int) -> Iterator[Batch]:
     if isinstance(data, Indexed | Tensor):
         labels = None if isinstance(data, Tensor) else data.labels
         take = data.__getitem__ if isinstance(data, Tensor) else data.batch
-        for index in torch.arange(_length(data)).split(batch_size):  # type: ignore[no-untyped-call]
+        for index in torch.arange(_length(data), device="cpu").split(batch_size):  # type: ignore[no-untyped-call]
             yield Batch(take(index), None if labels is None else labels[index], index)
         return
     start = 0
     for batch in data:
         labels, *index = _labels(batch)
-        position = index[0] if index else torch.arange(start, start + len(labels))
+        position = index[0] if index else torch.arange(start, start + len(labels), device="cpu")
         start += len(labels)
         yield Batch(take_inputs(batch), labels.cpu(), position.cpu())
 

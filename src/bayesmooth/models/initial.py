@@ -11,11 +11,14 @@ from torch import nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
+from bayesmooth.randomness import check_seed
 
 
 @contextmanager
 def weights_from(seed: int) -> Iterator[None]:
-    """Layers built inside draw their weights from `seed`; the global generator is left as it was.
+    """Layers built inside are float32, on the CPU, with weights from `seed`, whatever torch's defaults are.
+
+    The global generator is left as it was.
 
     >>> with weights_from(0):
     ...     first = nn.Linear(2, 2)
@@ -23,11 +26,14 @@ def weights_from(seed: int) -> Iterator[None]:
     ...     torch.equal(first.weight, nn.Linear(2, 2).weight)
     True
     """
-    before = torch.get_rng_state()
-    torch.default_generator.manual_seed(seed)
+    before, dtype = torch.get_rng_state(), torch.get_default_dtype()
+    torch.default_generator.manual_seed(check_seed(seed))
+    torch.set_default_dtype(torch.float32)
     try:
-        yield
+        with torch.device("cpu"):
+            yield
     finally:
+        torch.set_default_dtype(dtype)
         torch.set_rng_state(before)
 
 

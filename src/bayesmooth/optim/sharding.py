@@ -76,7 +76,7 @@ def agree_on_seed(groups: list[dict[str, Any]]) -> None:
     if not _ranks():
         return
     device = next((p.device for group in groups for p in group["params"]), torch.device("cpu"))
-    seed = torch.tensor([group["seed"] for group in groups], device=device)
+    seed = torch.tensor([group["seed"] for group in groups], device=device, dtype=torch.int64)
     dist.broadcast(seed, src=0)
     for group, value in zip(groups, seed.tolist(), strict=True):
         group["seed"] = value
@@ -92,7 +92,7 @@ def average_over_ranks(tensors: list[Tensor]) -> None:
 
 def mean_over_ranks(value: float, device: torch.device) -> float:
     """The mean of a number."""
-    total = torch.tensor([value], device=device)
+    total = torch.tensor([value], device=device, dtype=torch.float32)
     average_over_ranks([total])
     return float(total)
 

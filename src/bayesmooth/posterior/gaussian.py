@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
+from bayesmooth.files import check_directory, replace_with
 from bayesmooth.optional import require
 from bayesmooth.posterior.batchnorm import Statistics, statistics_kept
 from bayesmooth.posterior.calling import (
@@ -144,14 +145,16 @@ class Posterior:
         return torch.cat(averages)
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file."""
+        """Write a safetensors file; its folder is made if it is missing."""
         parts = {"mean": self.mean, "std": self.std}
         tensors = {
             f"{part}.{name}": t.detach().clone(memory_format=torch.contiguous_format)
             for part, values in parts.items()
             for name, t in values.items()  # clones, as a file takes no two views of the same memory
         }
-        require("safetensors.torch", "train").save_file(tensors, str(path), {"format": FORMAT})
+        write = require("safetensors.torch", "train").save_file
+        check_directory(Path(path).parent)
+        replace_with(Path(path), lambda beside: write(tensors, str(beside), {"format": FORMAT}))
 
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":

@@ -103,7 +103,11 @@ def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
 
 def as_generator(seed: Seed) -> torch.Generator:
     """A generator as it is, a seed as a generator of its own."""
-    return torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
+    if isinstance(seed, torch.Generator):
+        return seed
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed={seed}: must be from 0 to 2⁶³ − 1; 0 is as good as any")
+    return torch.Generator().manual_seed(seed)
 
 
 def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
@@ -169,10 +173,12 @@ def gaussian_points(dim: int, samples: int, seed: int) -> tuple[Tensor, Tensor]:
     nodes = min(int(samples ** (1 / dim) + 1e-9), 64)
     if nodes >= GRID_NODES:
         axis, weights = hermite_rule(nodes)
-        grid = torch.tensor(list(product(axis, repeat=dim)), dtype=torch.float64)
-        return grid, torch.tensor([prod(w) for w in product(weights, repeat=dim)])
+        grid = torch.tensor(list(product(axis, repeat=dim)), dtype=torch.float64, device="cpu")
+        return grid, torch.tensor(
+            [prod(w) for w in product(weights, repeat=dim)], dtype=torch.float64, device="cpu"
+        )
     points = _quasi_normal(dim, samples, seed)
-    return points, torch.full((len(points),), 1 / len(points))
+    return points, torch.full((len(points),), 1 / len(points), dtype=torch.float64, device="cpu")
 
 
 def _quasi_normal(dim: int, samples: int, seed: int) -> Tensor:

@@ -40,7 +40,7 @@ def model_flops(
         model = MODELS[name](num_classes=classes, input_shape=shape, **dict(options))
         counter = FlopCounterMode(display=False)
         with counter:
-            model(torch.empty(2, *shape)).sum().backward()
+            model(torch.empty(2, *shape, dtype=torch.float32, device="cpu")).sum().backward()
     return counter.get_total_flops() / 2
 
 

@@ -174,7 +174,7 @@ def as_problem(
     matrix = design_matrix(features, bias, dtype)
     if not bool(matrix.any()):
         raise InputError("all features are zero, and there is no bias: nothing to learn from")
-    y = torch.as_tensor(labels).to(matrix.device)
+    y = as_tensor(labels).to(matrix.device)
     if y.ndim != 1 or len(y) != len(matrix):
         raise InputError(
             f"labels of shape {tuple(y.shape)}: must be ({len(matrix)},), one per example"
@@ -183,9 +183,14 @@ def as_problem(
     return Problem(matrix, targets.to(dtype), link, prior, _weights(weights, matrix))
 
 
+def as_tensor(values: Any) -> Tensor:
+    """A tensor as it is; anything else as a tensor on the CPU."""
+    return values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
+
+
 def design_matrix(features: Any, bias: bool, dtype: torch.dtype) -> Tensor:
     """The features (N, D) as a tensor, with a last column of ones if there is a bias."""
-    matrix = torch.as_tensor(features)
+    matrix = as_tensor(features)
     if matrix.ndim != 2 or matrix.numel() == 0:
         raise InputError(f"features of shape {tuple(matrix.shape)}: must be (examples, features)")
     matrix = matrix.detach().to(dtype)
@@ -255,7 +260,7 @@ def _real_targets(y: Tensor, family: str) -> Tensor:
 def _weights(weights: Any | None, matrix: Tensor) -> Tensor | None:
     if weights is None:
         return None
-    w = torch.as_tensor(weights).to(matrix)
+    w = as_tensor(weights).to(matrix)
     if w.shape != matrix.shape[:1]:
         raise InputError(f"weights of shape {tuple(w.shape)}: must be ({len(matrix)},)")
     if not bool((w.isfinite() & (w >= 0)).all()) or not bool(w.any()):

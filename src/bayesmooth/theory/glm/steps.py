@@ -102,6 +102,6 @@ def von_step(
 
 def kl_divergence(theta: Tensor, covariance: Covariance, prior: float) -> Tensor:
     """KL(N(θ, Σ) ‖ N(0, I/δ))."""
-    prior_log_det = theta.numel() * torch.tensor(prior, dtype=torch.float64).log()
+    prior_log_det = theta.numel() * torch.tensor(prior, dtype=torch.float64, device="cpu").log()
     quadratic = prior * (theta.square().sum() + covariance.variances().sum())
     return (quadratic - theta.numel() - prior_log_det + covariance.log_det()) / 2

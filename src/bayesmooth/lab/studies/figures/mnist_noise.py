@@ -34,7 +34,7 @@ def measure_digits(finished: Finished) -> Table:
         order = noise.magnitude.argsort().tolist()
         same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
         extremes = {*order[:SHOWN], *order[-SHOWN:]}
-        pixels = examples.batch(torch.arange(len(examples))).flatten(1)
+        pixels = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
         distance = own_kind_distance(pixels, examples.labels)
         rows += [
             {
@@ -105,7 +105,10 @@ def claims(table: Table) -> list[Claim]:
 def _find_facts(rows: Table) -> dict[str, float]:
     """Of one seed: the extremes, and the distance in the tenths of the examples with the least noise and the most."""
     tenth = max(len(rows) // 10, 1)
-    values, distances = (torch.tensor(rows[key].tolist()) for key in ("ivon_noise", "distance"))
+    values, distances = (
+        torch.tensor(rows[key].tolist(), dtype=torch.float32, device="cpu")
+        for key in ("ivon_noise", "distance")
+    )
     return {
         "least": rows["ivon_noise"].iloc[0],
         "most": rows["ivon_noise"].iloc[-1],

@@ -62,7 +62,7 @@ def _read_soft_labels(run: Run, classes: int) -> Tensor:
 
 
 def _list_masses(facts: Row, mass: Tensor, names: tuple[str, ...]) -> list[Row]:
-    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(0), device="cpu")
     chosen = sorted(order[:CLASSES].tolist())
     return [
         {**facts, "class": names[c], "other": names[j], "mass": float(mass[c, j])}
@@ -110,7 +110,10 @@ def claims(table: Table) -> list[Claim]:
     means: dict[str, dict[str, list[float]]] = {}
     for (data, _), rows in table.groupby(["data", "seed"], sort=False):
         masses = {method: rows.loc[rows["method"] == method, "mass"].tolist() for method in METHODS}
-        rank = rank_correlation(torch.tensor(masses["IVON"]), torch.tensor(masses["OLS"]))
+        rank = rank_correlation(
+            torch.tensor(masses["IVON"], dtype=torch.float32, device="cpu"),
+            torch.tensor(masses["OLS"], dtype=torch.float32, device="cpu"),
+        )
         ranks.setdefault(data, []).append(rank)
         for method, values in masses.items():
             means.setdefault(data, {}).setdefault(method, []).append(mean(values))
