@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -72,6 +73,50 @@ def _beside(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError):
             raise unwritable(path, error) from error
         raise
+
+
+def copy_files(source: Path, out: Path, place: Callable[[Path], Path | None]) -> None:
+    """Copy a folder's files to their `place` (None: leave it out), count them, and refuse to lose one."""
+    wanted = set()
+    for file in _walk(source):
+        to = place(file)
+        if to is None:
+            continue
+        if to in wanted:
+            raise InputError(f"{source / file}: another file goes to {to}, too; rename one")
+        wanted.add(to)
+        (out / to).parent.mkdir(parents=True, exist_ok=True)
+        if (source / file).is_file():
+            shutil.copy2(source / file, out / to)
+        else:  # a link that leads nowhere, or to another folder, stays one
+            (out / to).symlink_to(os.readlink(source / file))
+    if wanted != set(_walk(out, follow=0)):
+        raise InputError(
+            f"{source}: not all of its {len(wanted)} files arrived; is another program at work there?"
+        )
+
+
+def _walk(top: Path, inside: Path = Path(), follow: int = 2) -> Iterator[Path]:
+    """All files below a folder; links to folders are followed as deep as classes are, but for those that lead up."""
+    for name in sorted(os.listdir(top / inside)):
+        path, file = inside / name, top / inside / name
+        link = file.is_symlink() and (len(path.parts) > follow or leads_up(file))
+        if file.is_dir() and not link:
+            yield from _walk(top, path, follow)
+        else:
+            yield path
+
+
+def leads_up(path: Path) -> bool:
+    """Whether a path is a link to a folder that holds the link: who follows it never ends."""
+    link = path.is_symlink() and path.is_dir()
+    return link and path.parent.resolve().is_relative_to(path.resolve())
+
+
+def is_file_name(name: Any) -> bool:
+    """Whether it names something in a folder, and nothing outside of it."""
+    plain = isinstance(name, str) and not re.search(r"[/\\\0]", name)
+    return plain and name not in ("", ".", "..")
 
 
 def append_line(path: Path, line: str) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import Decision, apply_decisions, clean, read_decisions
-from bayesmooth.data.formats import guard, read_arrow
+from bayesmooth.data.csvtext import guard
+from bayesmooth.data.formats import read_arrow
 from bayesmooth.errors import InputError
 
 HEADER = "id,given,decision,new_label\n"

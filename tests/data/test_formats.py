@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from bayesmooth.audit.decisions import clean
 from bayesmooth.audit.opening import open_data
 from bayesmooth.audit.settings import Settings
-from bayesmooth.data.formats import CsvText, guard, open_labels, read_arrow, unguard
+from bayesmooth.data.csvtext import CsvText, guard
+from bayesmooth.data.formats import open_labels, read_arrow
 from bayesmooth.errors import InputError
 
 arrow = pytest.importorskip("pyarrow")
@@ -492,14 +493,6 @@ def test_a_class_that_the_encoding_lacks_is_refused(tmp_path: Path) -> None:
     decisions = decide(tmp_path, ("0", "café", "relabel", "猫"))
     with pytest.raises(InputError, match="its encoding cp1252 has no '猫'"):
         clean(tmp_path / "t.csv", decisions, tmp_path / "o.csv", class_names=["café", "猫"])
-
-
-@given(st.text(max_size=8))
-def test_no_guarded_text_is_a_formula_and_all_come_back(text: str) -> None:
-    guarded = guard(text)
-    assert unguard(guarded) == text
-    assert not guarded.startswith(("=", "@", "\t", "\r"))
-    assert not guarded.startswith(("+", "-")) or guarded[1:2] in "0123456789.,"
 
 
 def test_formulas_in_the_table_of_an_audit_are_read_as_what_they_were(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bayesmooth.data.formats import CsvText, open_labels, unguard
+from bayesmooth.data.csvtext import CsvText, unguard
+from bayesmooth.data.formats import open_labels
 from bayesmooth.data.labels import MISSING, class_numbers, label_texts
 from bayesmooth.errors import InputError
 

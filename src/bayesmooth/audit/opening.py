@@ -21,14 +21,14 @@ from bayesmooth.data.examples import Mapped, Problem
 from bayesmooth.data.formats import (
     HUGGING_FACE,
     PARQUET,
-    class_names_of,
+    find_class_names,
     find_label,
     open_parquet,
     read_arrow,
     read_parquet,
     split_folder,
 )
-from bayesmooth.data.labels import encode, names_of, plain
+from bayesmooth.data.labels import encode, name_classes, read_labels
 from bayesmooth.data.pictures import find_pictures
 from bayesmooth.data.reading import map_npy, read_npy
 from bayesmooth.data.tabular import (
@@ -37,14 +37,14 @@ from bayesmooth.data.tabular import (
     SHEET_ROW,
     SHOWN,
     arrays_as_examples,
-    features_of,
+    as_texts,
+    choose_features,
     frame_from_arrow,
     from_frame,
     number_rows,
-    pictures_of,
+    open_pictures,
     read_arrays,
     read_frame,
-    texts_of,
     without_missing,
 )
 from bayesmooth.errors import InputError
@@ -66,7 +66,7 @@ def open_data(source: Any, settings: Settings) -> Examples:
     if isinstance(source, str | Path):
         return replace(_open_path(Path(source), settings), source=Path(source))
     if hasattr(source, "to_pandas"):  # an Arrow table, a polars frame, a data set of Hugging Face
-        names = class_names_of(getattr(source, "features", None), settings.label)
+        names = find_class_names(getattr(source, "features", None), settings.label)
         arrow = type(source).__module__.split(".")[0] == "pyarrow"
         frame = _from_arrow(source, "table", settings) if arrow else source.to_pandas()
         return _from_frame(number_rows(frame, "table"), "table", Path(), settings, names)
@@ -139,8 +139,8 @@ def _open_array(path: Path, settings: Settings) -> Examples:
             "numbers, and N labels"
         )
     where = str(settings.labels_file)
-    words = plain(given.tolist(), where, settings.class_names or ())
-    names = tuple(settings.class_names or names_of(words))
+    words = read_labels(given.tolist(), where, settings.class_names or ())
+    names = tuple(settings.class_names or name_classes(words))
     return Examples(Mapped(rows), encode(words, names, where), names, name=path.stem)
 
 
@@ -233,7 +233,9 @@ def _open_hugging_face(path: Path, settings: Settings) -> Examples:
     split, splits = split_folder(path)
     features = read_json(split / HUGGING_FACE[1]).get("features")
     frame = _from_arrow(read_arrow(split), str(path), settings)
-    made = _from_frame(frame, str(path), split, settings, class_names_of(features, settings.label))
+    made = _from_frame(
+        frame, str(path), split, settings, find_class_names(features, settings.label)
+    )
     note = f"this is the split {split.name!r}, of {', '.join(splits)}"
     return replace(made, notes=(note, *made.notes)) if len(splits) > 1 else made
 
@@ -269,15 +271,17 @@ def _from_frame(
     )
     if len(kept) < len(frame):
         known = replace(known, problems=(_report_missing(frame, kept, key),))
-    pictures = pictures_of(kept, place, SHOWN, settings.image)
-    texts = {} if settings.text is None else {"text": texts_of(kept[settings.text])}
+    pictures = open_pictures(kept, place, SHOWN, settings.image)
+    texts = {} if settings.text is None else {"text": as_texts(kept[settings.text])}
     known = replace(known, pictures=pictures, meta=texts or known.meta)
     if settings.predicted:
         rows, said = _probabilities(kept, known, settings, where, (label, clean or CLEAN, key))
         return replace(known, inputs=rows, notes=(*notes, *said))
     if settings.text is None and settings.image is None:
         taken = (label, clean or CLEAN, key)
-        learned = features_of(kept, where, settings.features, taken, known.class_names, fill=True)
+        learned = choose_features(
+            kept, where, settings.features, taken, known.class_names, fill=True
+        )
         if learned.names:
             sources = ", ".join(map(repr, learned.sources))[:300]
             notes += [f"learned from {sources}", *learned.notes]
@@ -305,7 +309,7 @@ def _all_columns(frame: Any, examples: Examples, taken: Sequence[str | None]) ->
     numbers = [column for column in frame.select_dtypes("number") if column not in taken]
     shown = {*examples.meta, *map(str, numbers if len(numbers) <= MOST_NUMBERS else ())}
     return {
-        str(column): texts_of(frame[column])
+        str(column): as_texts(frame[column])
         for column in frame
         if str(column) in shown and column not in taken
     }
@@ -315,7 +319,7 @@ def _report_missing(frame: Any, kept: Any, id: str | None) -> Problem:
     """The rows without a label, by their ids."""
     gone, key = frame[~frame.index.isin(kept.index)], id or ("id" if "id" in frame else None)
     text = f"{len(frame) - len(kept)} of {len(frame)} rows have no label and are left out"
-    ids = map(str, gone.index) if key is None else texts_of(gone[key])
+    ids = map(str, gone.index) if key is None else as_texts(gone[key])
     return Problem("missing_label", text, tuple(ids))
 
 
@@ -338,5 +342,5 @@ def _probabilities(
         if found and all(f"{before}{name}{after}" in present for name in names):
             chosen = [present[f"{before}{name}{after}"] for name in names]
             break
-    learned = features_of(frame, where, chosen, taken, names)
+    learned = choose_features(frame, where, chosen, taken, names)
     return learned.rows, learned.notes

@@ -29,7 +29,7 @@ from bayesmooth.audit.problems import (
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
-from bayesmooth.data.labels import MISSING, encode, names_of, plain
+from bayesmooth.data.labels import MISSING, encode, name_classes, read_labels
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
@@ -170,9 +170,9 @@ def from_arrays(rows: Any, labels: Any, settings: Settings) -> Examples:
         gone = tuple(map(str, np.flatnonzero(missing)))
         problem = Problem("missing_label", text, gone)
         return replace(kept, ids=tuple(map(str, there)), problems=(problem,))
-    words = plain(given.tolist(), "labels", class_names or ())
+    words = read_labels(given.tolist(), "labels", class_names or ())
     columns = [str(column) for column in getattr(rows, "columns", ()) if settings.predicted]
-    names = tuple(class_names or (columns if {*words} <= {*columns} else names_of(words)))
+    names = tuple(class_names or (columns if {*words} <= {*columns} else name_classes(words)))
     return Examples(inputs, encode(words, names, "labels"), names, name="arrays")
 
 

@@ -15,7 +15,7 @@ from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.data import Examples
-from bayesmooth.data.formats import guard
+from bayesmooth.data.csvtext import guard
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically

@@ -7,22 +7,28 @@ folder of the classes. What is not changed is written as it was.
 
 import io
 import os
-import re
-import shutil
 import zipfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from bayesmooth.data.csvtext import CsvText, check_columns, guard, unguard
 from bayesmooth.data.labels import LABELS, as_text
-from bayesmooth.data.pictures import find_pictures, leads_up, picture_base
-from bayesmooth.data.reading import Array, decode_text, read_npy, read_npz
+from bayesmooth.data.pictures import find_pictures, picture_base
+from bayesmooth.data.reading import Array, read_npy, read_npz
 from bayesmooth.errors import InputError
-from bayesmooth.files import make_folder, read_json, replace_with, write_atomically, write_json
+from bayesmooth.files import (
+    copy_files,
+    is_file_name,
+    make_folder,
+    read_json,
+    replace_with,
+    write_atomically,
+    write_json,
+)
 from bayesmooth.optional import require
 
 PARQUET = (".parquet", ".pq")
@@ -104,141 +110,6 @@ def find_id(where: Path | str, columns: Sequence[str], id: str | None) -> str | 
 
 def _positions(count: int) -> list[str]:
     return [*map(str, range(count))]
-
-
-# A spreadsheet takes a cell that begins so for a formula, and runs it.
-FORMULA = re.compile(r"['=+\-@\t\r]")
-NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?", re.ASCII)
-
-
-def guard(text: str) -> str:
-    """A cell that no spreadsheet runs: an apostrophe before what looks like a formula.
-
-    >>> guard("=cmd|' /C calc'!A0"), guard("-3"), guard("'tis"), guard("cat")
-    ("'=cmd|' /C calc'!A0", '-3', "''tis", 'cat')
-    """
-    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
-
-
-def unguard(text: str) -> str:
-    """The text that was guarded."""
-    return text[1:] if text.startswith("'") else text
-
-
-class CsvText:
-    """A CSV as its text and the places of its rows: what is not changed stays as it was, to the byte."""
-
-    def __init__(self, path: Path, encoding: str | None = None) -> None:
-        self.path = path
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-        self.text, self.encoding, self.notes = decode_text(data, str(path), encoding)
-        self.exact = self.text.encode(self.encoding) == data
-        start = 1 if self.text.startswith("\ufeff") else 0
-        self.mark = find_separator(self.text, start)
-        self._field = re.compile(rf'("[^"]*(?:""[^"]*)*"|[^{self.mark}]*)({self.mark}|\Z)')
-        lines = list(self._lines(start))
-        if not lines:
-            raise InputError(f"{path}: empty; its first line must name the columns")
-        self.lines = lines[1:]
-        self.header = self._values(lines[0])
-        check_columns(path, [name for name in self.header if name])
-
-    def _lines(self, start: int) -> Iterator[tuple[int, int]]:
-        """The (start, end) of every row that is not blank; a row may have line breaks between quotation marks."""
-        m = self.mark
-        field = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{m}\r\n][^{m}\r\n]*|)'
-        row = re.compile(rf"({field}(?:{m}{field})*)(\r\n|\r|\n|\Z)")
-        while start < len(self.text):
-            found = row.match(self.text, start)
-            if found is None:
-                line = self.text.count("\n", 0, start) + 1
-                raise InputError(
-                    f"{self.path}: line {line} has a stray quotation mark; double those inside of a field"
-                )
-            if found[1].strip(" "):
-                yield found.span(1)
-            start = found.end()
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def _values(self, line: tuple[int, int]) -> list[str]:
-        text = self.text[slice(*line)]
-        if '"' not in text:
-            return text.split(self.mark)
-        values = []
-        for field, mark in self._field.findall(text):
-            values.append(_unquote(field))
-            if not mark:
-                break
-        return values
-
-    def _places(self, line: str) -> list[tuple[int, int]]:
-        """The (start, end) of every field of a row."""
-        places = []
-        for found in self._field.finditer(line):
-            places.append(found.span(1))
-            if not found[2]:
-                break
-        return places
-
-    def rows(self) -> Iterator[list[str]]:
-        """The values of all rows; where the end of one is missing it is filled up with empty ones."""
-        width = len(self.header)
-        for number, line in enumerate(self.lines, start=1):
-            values = self._values(line)
-            if len(values) > width:
-                raise InputError(
-                    f"{self.path}: row {number} has {len(values)} fields, the header {width}; quote the field that "
-                    f"has a {self.mark!r} in it"
-                )
-            yield values + [""] * (width - len(values))
-
-    def columns(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """The values of those of the columns that are there."""
-        found: dict[str, list[str]] = {name: [] for name in names if name in self.header}
-        places = [(self.header.index(name), values) for name, values in found.items()]
-        for row in self.rows():
-            for at, values in places:
-                values.append(row[at])
-        return found
-
-    def replace(self, column: str, changed: Mapping[int, str], rows: Sequence[int]) -> bytes:
-        """The file with these rows, and other values in a column of some."""
-        at, text = self.header.index(column), self.text
-        starts = [start for start, _ in self.lines] + [len(text)]
-        parts = [text[: starts[0]]]
-        for row in rows:
-            line = text[starts[row] : starts[row + 1]]
-            if row in changed:
-                start, end = self._places(text[slice(*self.lines[row])])[at]
-                line = line[:start] + self._quote(changed[row], line[start:end]) + line[end:]
-            parts.append(line)
-        try:
-            return "".join(parts).encode(self.encoding)
-        except UnicodeEncodeError as error:
-            odd = error.object[error.start : error.end]
-            raise InputError(
-                f"{self.path}: its encoding {self.encoding} has no {odd!r}; save the file as UTF-8 first"
-            ) from None
-
-    def _quote(self, value: str, before: str) -> str:
-        needed = before.startswith('"') or any(sign in value for sign in (self.mark, *'"\n\r'))
-        return '"' + value.replace('"', '""') + '"' if needed else value
-
-
-def _unquote(field: str) -> str:
-    return field[1:-1].replace('""', '"') if field.startswith('"') else field
-
-
-def find_separator(text: str, start: int = 0) -> str:
-    """What stands between the fields: the most frequent of tab, semicolon and comma in the first line."""
-    found = re.compile(r"[^\r\n]*").match(text, start)
-    first = re.sub(r'"[^"]*"', "", found[0] if found else "")
-    return max("\t;,", key=first.count) if first else ","
 
 
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
@@ -444,13 +315,6 @@ def read_parquet(path: Path, without: Sequence[str] = ()) -> Any:
         raise InputError(f"{path}: not a table that can be read ({str(error)[:200]})") from None
 
 
-def check_columns(where: Path | str, names: Sequence[Any]) -> None:
-    """Refuse a table in which a column stands twice."""
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise InputError(f"{where}: the column {twice[0]!r} stands twice; rename one")
-
-
 @dataclass(frozen=True)
 class ParquetFolder:
     """A table in several files, which keep their names, their rows and their own columns."""
@@ -497,7 +361,7 @@ class HuggingFace(Parquet):
     def __init__(self, path: Path, label: str | None, id: str | None) -> None:
         super().__init__(path, label, id)
         features = read_json(self.split / HUGGING_FACE[1]).get("features")
-        self.class_names = class_names_of(features, self.label)
+        self.class_names = find_class_names(features, self.label)
         self.numbered = self.class_names is not None
 
     def read(self, path: Path) -> Any:
@@ -551,7 +415,7 @@ def read_arrow(path: Path) -> Any:
     return table
 
 
-def class_names_of(features: Any, label: str | None) -> Sequence[str] | None:
+def find_class_names(features: Any, label: str | None) -> Sequence[str] | None:
     """The names that a Hugging Face data set gives to the numbers of its labels."""
     for column in (label,) if label else LABELS:
         kind = features.get(column) if hasattr(features, "get") else None
@@ -607,12 +471,6 @@ def _free(place: Path, old: str, taken: set[str]) -> Path:
     return free
 
 
-def is_file_name(name: Any) -> bool:
-    """Whether it names something in a folder, and nothing outside of it."""
-    plain = isinstance(name, str) and not re.search(r"[/\\\0]", name)
-    return plain and name not in ("", ".", "..")
-
-
 def check_new(out: Path, source: Path) -> Path:
     """Where a folder is to be made: a place that is free, and not inside of what is read."""
     place, inside = Path(os.path.realpath(out)), source.resolve()
@@ -621,35 +479,3 @@ def check_new(out: Path, source: Path) -> Path:
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InputError(f"{out}: is there already; name a new folder")
     return place
-
-
-def copy_files(source: Path, out: Path, place: Callable[[Path], Path | None]) -> None:
-    """Copy a folder's files to their `place` (None: leave it out), count them, and refuse to lose one."""
-    wanted = set()
-    for file in _walk(source):
-        to = place(file)
-        if to is None:
-            continue
-        if to in wanted:
-            raise InputError(f"{source / file}: another file goes to {to}, too; rename one")
-        wanted.add(to)
-        (out / to).parent.mkdir(parents=True, exist_ok=True)
-        if (source / file).is_file():
-            shutil.copy2(source / file, out / to)
-        else:  # a link that leads nowhere, or to another folder, stays one
-            (out / to).symlink_to(os.readlink(source / file))
-    if wanted != set(_walk(out, follow=0)):
-        raise InputError(
-            f"{source}: not all of its {len(wanted)} files arrived; is another program at work there?"
-        )
-
-
-def _walk(top: Path, inside: Path = Path(), follow: int = 2) -> Iterator[Path]:
-    """All files below a folder; links to folders are followed as deep as classes are, but for those that lead up."""
-    for name in sorted(os.listdir(top / inside)):
-        path, file = inside / name, top / inside / name
-        link = file.is_symlink() and (len(path.parts) > follow or leads_up(file))
-        if file.is_dir() and not link:
-            yield from _walk(top, path, follow)
-        else:
-            yield path

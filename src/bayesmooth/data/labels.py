@@ -41,10 +41,10 @@ def label_texts(values: Iterable[Any]) -> list[str]:
     return texts
 
 
-def plain(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[str]:
+def read_labels(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[str]:
     """The same, where every label must be there; "NA" is one only if `names` has it.
 
-    >>> plain(["cat", b"dog", 1, 2.0], "labels")
+    >>> read_labels(["cat", b"dog", 1, 2.0], "labels")
     ['cat', 'dog', '1', '2']
     """
     values, missing = list(values), set(MISSING) - set(names)
@@ -58,10 +58,10 @@ def plain(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[
     return texts
 
 
-def names_of(labels: Iterable[str]) -> tuple[str, ...]:
+def name_classes(labels: Iterable[str]) -> tuple[str, ...]:
     """The class names: all that occur, sorted (numbers as numbers).
 
-    >>> names_of(["10", "9", "9"]), names_of(["dog", "cat"])
+    >>> name_classes(["10", "9", "9"]), name_classes(["dog", "cat"])
     (('9', '10'), ('cat', 'dog'))
     """
     kinds = sorted(set(labels))

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.examples import Examples
-from bayesmooth.data.reading import MissingError, located, utf8_name
+from bayesmooth.data.reading import MissingError, locate, utf8_name
 from bayesmooth.errors import InputError
+from bayesmooth.files import leads_up
 from bayesmooth.optional import require
 
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
@@ -138,7 +139,7 @@ def _fit(picture: Any, size: int, crop: int) -> Any:
 
 def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None = None) -> Examples:
     """`path/train/<class>/*.jpg`, `path/test/<class>/*.jpg`; or `path/<class>/*.jpg`, all for training."""
-    examples = find_pictures(located(path, root), split, size, crop)
+    examples = find_pictures(locate(path, root), split, size, crop)
     for file in examples.meta["path"]:
         if not os.path.exists(file) or not os.path.getsize(file):
             raise InputError(f"{file}: is empty or leads nowhere; replace it or delete it")
@@ -187,12 +188,6 @@ def _pictures_by_class(base: Path) -> dict[str, list[str]]:
     if not found:
         raise InputError(f"{base}: no pictures in its folders ({', '.join(sorted(SUFFIXES))})")
     return found
-
-
-def leads_up(path: Path) -> bool:
-    """Whether a path is a link to a folder that holds the link: who follows it never ends."""
-    link = path.is_symlink() and path.is_dir()
-    return link and path.parent.resolve().is_relative_to(path.resolve())
 
 
 def _pictures(base: Path, name: str) -> list[str]:

@@ -53,7 +53,7 @@ def find(root: Path, candidates: Iterable[str]) -> Path:
     raise MissingError(f"not found in {root}: {' or '.join(candidates)}")
 
 
-def located(path: str, root: Path) -> Path:
+def locate(path: str, root: Path) -> Path:
     """A path of the user: as it stands, else below the data directory."""
     given = Path(path).expanduser()
     place = given if given.exists() else root / given
@@ -64,7 +64,7 @@ def located(path: str, root: Path) -> Path:
 
 def split_path(path: str, split: str, root: Path) -> Path:
     """The file of a split: `path` with {split} filled in, or `path` itself."""
-    return located(path.replace("{split}", split), root)
+    return locate(path.replace("{split}", split), root)
 
 
 def read_bytes(path: Path, md5: str | None = None, limit: int = LIMIT) -> bytes:

@@ -13,17 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bayesmooth.data.csvtext import CsvText, check_columns
 from bayesmooth.data.examples import Examples, Inputs
 from bayesmooth.data.formats import (
     KEYS,
     PARQUET,
-    CsvText,
-    check_columns,
     find_array,
     find_id,
     read_parquet,
 )
-from bayesmooth.data.labels import LABELS, MISSING, as_text, encode, names_of, plain
+from bayesmooth.data.labels import LABELS, MISSING, as_text, encode, name_classes, read_labels
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.data.reading import Array, MissingError, read_npy, read_npz, split_path
 from bayesmooth.errors import InputError
@@ -68,8 +67,8 @@ def table(
         "class_names": class_names,
     }
     known = from_frame(rows, f"{file.stem}/{split}", str(file), train=train, **options)
-    learned = features_of(rows, str(file), features, labels, known.class_names, train)
-    pictures = pictures_of(rows, file.parent, SHOWN if learned.names else size)
+    learned = choose_features(rows, str(file), features, labels, known.class_names, train)
+    pictures = open_pictures(rows, file.parent, SHOWN if learned.names else size)
     if learned.names:
         mean, std = (learned.mean, learned.std) if standardize else (None, None)
         known = replace(
@@ -109,12 +108,12 @@ def from_frame(
     names = tuple(class_names or ())
     if not names:
         source = frame if train is None else train
-        names = names_of(v for c in columns for v in _labels(source, c, where))
+        names = name_classes(v for c in columns for v in _labels(source, c, where))
     numbers = [
         encode(_labels(frame, c, where, names), names, f"{where}: {c}", numbered) for c in columns
     ]
     key = find_id(where, list(frame.columns), id)
-    ids = [str(i) for i in frame.index] if key is None else texts_of(frame[key])
+    ids = [str(i) for i in frame.index] if key is None else as_texts(frame[key])
     shown = [c for c in frame if c not in (*columns, "split") and _is_text(frame[c])]
     return Examples(
         torch.empty(len(frame), 0, dtype=torch.float32, device="cpu"),
@@ -123,7 +122,7 @@ def from_frame(
         numbers[1] if len(numbers) > 1 else None,
         tuple(ids),
         name,
-        meta={str(column): texts_of(frame[column]) for column in shown},
+        meta={str(column): as_texts(frame[column]) for column in shown},
     )
 
 
@@ -201,7 +200,7 @@ def number_rows(frame: Any, where: str) -> Any:
 def _rows(frame: Any, split: str, file: Path, default: Any = None) -> Any:
     """The rows of a split, by the column `split`; without one, all rows are for training."""
     if "split" in frame:
-        rows = frame[[value == split for value in texts_of(frame["split"])]]
+        rows = frame[[value == split for value in as_texts(frame["split"])]]
         if len(rows) or default is not None:
             return rows if len(rows) else default
         raise MissingError(f"{file}: no row whose column `split` is {split!r}")
@@ -219,12 +218,12 @@ def without_missing(
     if label not in frame:
         return frame
     missing = set(MISSING) - set(class_names or ()) | ({"-1"} if numbered else set())
-    return frame[[text.strip() not in missing for text in texts_of(frame[label])]]
+    return frame[[text.strip() not in missing for text in as_texts(frame[label])]]
 
 
 def _labels(frame: Any, column: str, where: str, names: Sequence[str] = ()) -> list[str]:
     values = frame[column].astype(object)
-    return plain(values.where(values.notna(), None).tolist(), f"{where}: {column}", names)
+    return read_labels(values.where(values.notna(), None).tolist(), f"{where}: {column}", names)
 
 
 def _is_text(column: Any) -> bool:
@@ -234,13 +233,13 @@ def _is_text(column: Any) -> bool:
     return not any(isinstance(v, bytes | dict | list | tuple | np.ndarray) for v in column[:100])
 
 
-def texts_of(column: Any) -> list[str]:
+def as_texts(column: Any) -> list[str]:
     """The values of a column as texts; missing ones are empty."""
     values = column.astype(object)
     return [as_text(value) for value in values.where(values.notna(), None).tolist()]
 
 
-def pictures_of(frame: Any, folder: Path, size: int, column: str | None = None) -> Inputs | None:
+def open_pictures(frame: Any, folder: Path, size: int, column: str | None = None) -> Inputs | None:
     """The pictures of a column (default: `path` or `image`): paths below `folder`, or encoded bytes."""
     found = [c for c in ((column,) if column else PICTURES) if c in frame]
     if not found:
@@ -262,7 +261,7 @@ class Features:
     """The columns of the table that they come from."""
 
 
-def features_of(
+def choose_features(
     frame: Any,
     where: str,
     features: Sequence[str] | None,
@@ -406,14 +405,14 @@ def _identifies(name: str, column: Any) -> str:
 
 
 def _levels(column: Any) -> Array:
-    return np.array(texts_of(column), object)
+    return np.array(as_texts(column), object)
 
 
 def _categories(column: Any) -> list[str]:
     """The values of a column that has few; none where it is a free text."""
     if not _is_text(column):
         return []
-    levels = sorted(set(texts_of(column)))
+    levels = sorted(set(as_texts(column)))
     return levels if 2 <= len(levels) <= min(CATEGORIES, len(column) / 4) else []
 
 
@@ -546,11 +545,11 @@ def _npz_names(content: dict[str, Array], file: Path) -> tuple[str, ...]:
     if "class_names" in content:
         return tuple(_strings(content["class_names"], file, "class_names"))
     present = [key for key in ("labels", "clean_labels") if key in content]
-    return names_of([label for key in present for label in _npz_labels(content, key, file)])
+    return name_classes([label for key in present for label in _npz_labels(content, key, file)])
 
 
 def _npz_labels(content: dict[str, Array], key: str, file: Path) -> list[str]:
-    return plain(content[key].tolist(), f"{file}: {key}")
+    return read_labels(content[key].tolist(), f"{file}: {key}")
 
 
 def _finite(array: Array, file: str, key: str) -> Tensor:
