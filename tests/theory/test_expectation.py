@@ -158,3 +158,11 @@ def test_a_covariance_with_nan_is_refused_with_a_sentence() -> None:
         covariance_root(torch.zeros(2, 3), cov)
     with pytest.raises(InputError, match="variance nan"):
         covariance_root(torch.zeros(2, 3), cov[..., 0])
+
+
+def test_a_covariance_that_is_none_is_refused_and_a_singular_one_has_a_root():
+    singular = torch.ones(3, 3, dtype=torch.float32)
+    root = covariance_root(torch.zeros(3), singular)
+    torch.testing.assert_close(root @ root.T, singular, rtol=1e-4, atol=1e-4)
+    with pytest.raises(InputError, match="negative eigenvalues: must be positive semi-definite"):
+        covariance_root(torch.zeros(2), torch.tensor([[1.0, 2.0], [2.0, 1.0]]))

@@ -7,7 +7,7 @@ import copy
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import ceil, cos, pi
+from math import ceil
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import LabelNoise, exact_label_noise, label_noise
 from bayesmooth.models import mlp, weights_from
 from bayesmooth.optim import IVON
+from bayesmooth.optim.schedule import cosine
 from bayesmooth.optional import require
 from bayesmooth.posterior.calling import take_logits
 from bayesmooth.theory import fit_glm
@@ -255,7 +256,7 @@ class IVONClassifier(_Classifier):
         inputs = self._inputs(self._rows(X)).double()
         # One row alone is to give what it gives among others.
         module = copy.deepcopy(self.module_).double()
-        batches = inputs.split(AT_ONCE)  # type: ignore[no-untyped-call]
+        batches = torch.split(inputs, AT_ONCE)
         return self.posterior_.predict(module, batches, self.samples).numpy()
 
     def label_noise(self, X: Any, y: Any = None, **how: Any) -> LabelNoise:
@@ -318,4 +319,4 @@ class IVONClassifier(_Classifier):
 
 def _pace(step: int, steps: int) -> float:
     """What multiplies lr."""
-    return min((step + 1) / (0.1 * steps), (1 + cos(pi * step / steps)) / 2)
+    return min((step + 1) / (0.1 * steps), cosine(step / steps))

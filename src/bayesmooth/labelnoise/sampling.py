@@ -132,15 +132,15 @@ def _batches(data: Data, batch_size: int) -> Iterator[Batch]:
     if isinstance(data, Indexed | Tensor):
         labels = None if isinstance(data, Tensor) else data.labels
         take = data.__getitem__ if isinstance(data, Tensor) else data.batch
-        for index in torch.arange(_length(data), device="cpu").split(batch_size):  # type: ignore[no-untyped-call]
+        for index in torch.split(torch.arange(_length(data), device="cpu"), batch_size):
             yield Batch(take(index), None if labels is None else labels[index], index)
         return
     start = 0
     for batch in data:
-        labels, *index = _labels(batch)
-        position = index[0] if index else torch.arange(start, start + len(labels), device="cpu")
-        start += len(labels)
-        yield Batch(take_inputs(batch), labels.cpu(), position.cpu())
+        given, *at = _labels(batch)
+        position = at[0] if at else torch.arange(start, start + len(given), device="cpu")
+        start += len(given)
+        yield Batch(take_inputs(batch), given.cpu(), position.cpu())
 
 
 def _labels(batch: Any) -> list[Tensor]:
@@ -236,7 +236,7 @@ def _split(inputs: Inputs, size: int) -> tuple[Inputs, ...]:
     if not isinstance(inputs, Tensor) or inputs.ndim == 2:
         return (inputs,)
     fit = size * len(inputs) // (inputs.numel() * inputs.element_size())
-    return inputs.split(1 << max(fit, 1).bit_length() - 1)  # type: ignore[no-any-return, no-untyped-call]
+    return tuple(torch.split(inputs, 1 << max(fit, 1).bit_length() - 1))
 
 
 def _slopes(

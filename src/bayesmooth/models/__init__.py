@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from bayesmooth.models.cnn import cnn, cnn_batchnorm
-from bayesmooth.models.initial import count_parameters, load_weights, weights_from
+from bayesmooth.models.initial import load_weights, weights_from
 from bayesmooth.models.mlp import linear, mlp
 from bayesmooth.models.resnet import resnet18, resnet34, resnet50, resnet_small
 
@@ -24,7 +24,6 @@ __all__ = [
     "MODELS",
     "cnn",
     "cnn_batchnorm",
-    "count_parameters",
     "linear",
     "load_weights",
     "mlp",

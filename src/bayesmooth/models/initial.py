@@ -78,12 +78,3 @@ def _check_head(
             f"{path}: its head `{head}` has {len(found[weight])} classes, the model "
             f"{len(own[weight])}; new_head=True reads the rest and starts the head afresh"
         )
-
-
-def count_parameters(model: nn.Module) -> int:
-    """How many numbers are trained.
-
-    >>> count_parameters(nn.Linear(3, 2))
-    8
-    """
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

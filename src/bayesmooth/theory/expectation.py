@@ -125,8 +125,14 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
     diagonal = cov.diagonal(dim1=-2, dim2=-1)
     # a rounding error's worth on the diagonal, so that singular matrices have a factor too
     jitter = 4 * cov.shape[-1] * eps * diagonal.amax(-1, keepdim=True) + torch.finfo(cov.dtype).tiny
-    root: Tensor = torch.linalg.cholesky(cov + torch.diag_embed(jitter.expand_as(diagonal)))
-    return root
+    for times in (1, 100, 10_000):  # rounding may cost more than it should
+        root, failed = torch.linalg.cholesky_ex(
+            cov + torch.diag_embed(times * jitter.expand_as(diagonal))
+        )
+        if not bool(failed.any()):
+            factors: Tensor = root
+            return factors
+    raise InputError("covariance with negative eigenvalues: must be positive semi-definite")
 
 
 def normal_rule(std: Tensor, fewest: int) -> Rule:

@@ -121,7 +121,7 @@ def likely_softmax_mean(mean: Tensor, var: Tensor, classes: int = 16) -> Tensor:
     if mean.shape[-1] <= classes + 1:
         return softmax_moments(mean, var).mean
     out = torch.empty_like(mean)
-    for rows in torch.arange(len(mean), device="cpu").split(1 << 14):  # type: ignore[no-untyped-call]
+    for rows in torch.split(torch.arange(len(mean), device="cpu"), 1 << 14):
         m, v = mean[rows], var[rows]
         log_mean = m + v / 2
         likely = (m + v.sqrt()).topk(classes, sorted=False).indices
@@ -152,7 +152,7 @@ def drawn_softmax_moments(mean: Tensor, var: Tensor, draws: int, seed: int = 0) 
     log_partition = mean.new_zeros(len(mean))
     probs, squares = torch.zeros_like(mean), torch.zeros_like(mean)
     rows = max(1, DRAWN // mean.shape[1])
-    for piece in torch.arange(len(mean), device="cpu").split(rows):  # type: ignore[no-untyped-call]
+    for piece in torch.split(torch.arange(len(mean), device="cpu"), rows):
         at = slice(int(piece[0]), int(piece[-1]) + 1)
         for _ in range(draws // 2):
             shift = torch.randn(
