@@ -1,4 +1,5 @@
 import io
+import re
 import sys
 
 import pytest
@@ -76,6 +77,23 @@ def test_a_terminal_gets_a_live_bar_that_ends_complete(stderr):
     assert "20/20" in shown
     assert "accuracy 81.2 %" in shown
     assert "a line that stays [not markup]" in shown
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+def test_a_bar_fits_in_forty_columns_of_any_terminal(encoding, stderr, monkeypatch):
+    class Narrow(io.TextIOWrapper):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    out = stderr(Narrow(io.BytesIO(), encoding=encoding, errors="replace"))
+    for _ in progress.track(range(1000), description="embedding"):
+        pass
+    out.flush()
+    written = out.buffer.getvalue().decode(encoding)
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", written))
+    assert any("1000/1000" in line for line in lines)
+    assert max(map(len, lines)) <= 40
 
 
 def test_without_rich_a_terminal_gets_plain_lines(stderr, clock, monkeypatch):

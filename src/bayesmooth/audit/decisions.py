@@ -148,7 +148,10 @@ def _check(
 ) -> None:
     """Refuse a decision that was made on other data than these."""
     if row.id not in position:
-        raise InputError(f"decision on id {row.id!r}, which the labels do not have; wrong file?")
+        raise InputError(
+            f"decision on id {row.id!r}, which the labels do not have; "
+            "give the file that was audited, and the same column of ids (--id)"
+        )
     label = labels[position[row.id]]
     if classes.get(row.given) != label:
         raise InputError(
