@@ -32,7 +32,7 @@ clean:
 .venv/.demo: $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once)"
-	$(PIP) -e ".[all]"
+	$(PIP) -e ".[audit,train]"
 	@touch $@
 
 .venv/.dev: .venv/.demo

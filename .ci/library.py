@@ -39,9 +39,8 @@ NEWER_TORCH = (
 
 def requirements(oldest: bool) -> list[str]:
     """What the library and its extras need, and what its tests do."""
-    needed = PROJECT["dependencies"] + [
-        r for name in ("train", "data", "plot") for r in EXTRAS[name]
-    ]
+    extras = [r for name in ("train", "data") for r in EXTRAS[name]]
+    needed = PROJECT["dependencies"] + [r for r in extras if not r.startswith("bayesmooth")]
     return [*TESTING, *(r.replace(">=", "==") if oldest else r for r in needed)]
 
 

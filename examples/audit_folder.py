@@ -1,6 +1,6 @@
 """A folder of pictures with known errors, audited with several encoders: how much each one finds.
 
-    pip install 'bayesmooth[data,embed]'
+    pip install 'bayesmooth[audit]'
     python examples/audit_folder.py ~/data
 
 writes the first test images of CIFAR-10 to one folder per class, a tenth of them to a wrong one, and prints the average

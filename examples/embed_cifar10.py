@@ -1,6 +1,6 @@
 """Pictures → embeddings: the first training images of CIFAR-10 through the audit's own encoder of pictures.
 
-    pip install 'bayesmooth[data,embed]'
+    pip install 'bayesmooth[audit]'
     python examples/embed_cifar10.py cifar10.npz --images 12550 --data-dir ~/data
     BAYESMOOTH_DATA=~/data BAYESMOOTH_EMBEDDINGS=cifar10.npz python -m benchmarks audit
 

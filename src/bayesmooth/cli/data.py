@@ -14,7 +14,7 @@ from bayesmooth.lab.recipe import parse_value
 def data(arguments: Namespace) -> int:
     """List the data sets and how to get them, check that one is whole, or embed its pictures.
 
-    `embed` puts the pictures through the frozen encoder of the extra `embed`, for the scale `features` of `reproduce`.
+    `embed` puts the pictures through the frozen encoder of the extra `audit`, for the scale `features` of `reproduce`.
 
     examples:
       bayesmooth data list

@@ -24,8 +24,8 @@ from bayesmooth.optional import require
 from bayesmooth.posterior.calling import take_logits
 from bayesmooth.theory import fit_glm
 
-base = require("sklearn.base", "sklearn")
-validation = require("sklearn.utils.validation", "sklearn")
+base = require("sklearn.base", "data")
+validation = require("sklearn.utils.validation", "data")
 
 SEARCH = 0.01  # tol while the prior is searched: two digits of it are enough
 AT_ONCE = 4096  # rows of a prediction
@@ -53,7 +53,7 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
     def _begin(self, X: Any, y: Any, classes: Any = None) -> tuple[Array, Tensor]:
         """Finite rows, and labels as positions in `classes_`, which this sets."""
         X, y = validation.validate_data(self, X, y, dtype=FLOATS)
-        require("sklearn.utils.multiclass", "sklearn").check_classification_targets(y)
+        require("sklearn.utils.multiclass", "data").check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
         if len(self.classes_) < 2:
             raise InputError(
@@ -136,7 +136,7 @@ class VariationalLogisticRegression(_Classifier):
             prior = float(f"{found:.2g}")
         self.fit_ = fit(prior_precision=prior, tol=self.tol, max_iter=self.max_iter)
         if not self.fit_.converged:
-            warning = require("sklearn.exceptions", "sklearn").ConvergenceWarning
+            warning = require("sklearn.exceptions", "data").ConvergenceWarning
             warnings.warn(f"{self.fit_.message}; raise max_iter or tol", warning, stacklevel=2)
         rows = self.fit_.mean.numpy()
         self.coef_ = rows[: X.shape[1]].T
@@ -266,7 +266,7 @@ class IVONClassifier(_Classifier):
         return label_noise(self.module_, self.posterior_, data, **how)
 
     def _start(self, X: Array, steps: int) -> None:
-        state = require("sklearn.utils", "sklearn").check_random_state(self.random_state)
+        state = require("sklearn.utils", "data").check_random_state(self.random_state)
         self._seed, self._epochs = int(state.randint(2**31)), 0
         self.location_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:

@@ -167,7 +167,7 @@ def _cell(name: str, value: Any) -> str:
 
 def draw_curves(runs: Sequence[Run], path: Path) -> None:
     """Accuracy, calibration and memorisation by epoch, one line per run, as a picture."""
-    matplotlib = require("matplotlib.figure", extra="plot")
+    matplotlib = require("matplotlib.figure", extra="train")
     records = {name: run.metrics() for name, run in zip(name_runs(runs), runs, strict=True)}
     panels = [key for key in PANELS if any(key in r for rs in records.values() for r in rs)]
     if not panels:

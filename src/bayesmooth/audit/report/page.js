@@ -239,7 +239,7 @@ function buildMapHint() {
 
 function noiseWords() {
   const { noise_rate: rate, noise_rate_interval: interval } = audit.summary;
-  if (rate === undefined) return '';
+  if (rate === undefined || rate === null) return '';
   return `An estimated ${percent(rate)} of all labels are wrong${interval ? `, probably between ${percent(interval[0])} and ${percent(interval[1])}` : ''}.`;
 }
 

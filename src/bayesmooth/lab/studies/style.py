@@ -79,9 +79,9 @@ def figure(
     **share: Any,
 ) -> Iterator[Any]:
     """Axes (rows × columns) to draw on; written to `out`.png and `out`.svg at the end."""
-    matplotlib = require("matplotlib", extra="plot")
+    matplotlib = require("matplotlib", extra="train")
     with matplotlib.rc_context(STYLE):
-        sheet = require("matplotlib.figure", extra="plot").Figure(
+        sheet = require("matplotlib.figure", extra="train").Figure(
             figsize=(width, height), layout="constrained"
         )
         yield sheet.subplots(rows, columns, squeeze=False, **share)
