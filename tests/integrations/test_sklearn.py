@@ -1,4 +1,4 @@
-"""Both estimators are at home in scikit-learn: its own checks, pipelines, grids and pickles."""
+"""The estimators are at home in scikit-learn: its own checks, pipelines, grids and pickles."""
 
 import copy
 import pickle
@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
@@ -22,6 +26,7 @@ from bayesmooth.theory import fit_glm
 pytest.importorskip("sklearn", minversion="1.6", reason="that of the extra")
 
 from bayesmooth.integrations.sklearn import (
+    CleanedClassifier,
     IVONClassifier,
     VariationalLogisticRegression,
 )
@@ -29,13 +34,17 @@ from bayesmooth.integrations.sklearn import (
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
 QUICK = {"epochs": 40, "samples": 8, "random_state": 0}
-ESTIMATORS = [VariationalLogisticRegression(prior_precision=1.0), IVONClassifier(**QUICK)]
+ESTIMATORS = [
+    VariationalLogisticRegression(prior_precision=1.0),
+    IVONClassifier(**QUICK),
+    CleanedClassifier(LogisticRegression(max_iter=1000)),
+]
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 
 
 @pytest.mark.parametrize(
     "estimator",
-    [VariationalLogisticRegression(), IVONClassifier(epochs=30)],
+    [VariationalLogisticRegression(), IVONClassifier(epochs=30), CleanedClassifier()],
     ids=lambda e: type(e).__name__,
 )
 def test_scikit_learns_own_checks(estimator):
@@ -53,6 +62,7 @@ def test_pipelines_grids_clones_and_pickles(estimator):
     setting = {
         "VariationalLogisticRegression": "prior_precision",
         "IVONClassifier": "lr",
+        "CleanedClassifier": "estimator__C",
     }[type(estimator).__name__]
     grid = GridSearchCV(clone(estimator), {setting: [0.1, 0.2]}, cv=2).fit(X, NAMES)
     assert set(grid.predict(X)) == set(NAMES)
@@ -60,7 +70,7 @@ def test_pipelines_grids_clones_and_pickles(estimator):
     np.testing.assert_array_equal(fitted.predict_proba(X), grid.predict_proba(X))
 
 
-@each
+@pytest.mark.parametrize("estimator", ESTIMATORS[:2], ids=lambda e: type(e).__name__)
 def test_label_noise_is_probability_at_the_mean_minus_the_averaged_one(estimator):
     model = clone(estimator).fit(X, NAMES)
     how = {} if isinstance(model, VariationalLogisticRegression) else {"quiet": True, "samples": 8}
@@ -161,3 +171,58 @@ def test_the_global_generators_are_left_alone():
     IVONClassifier(network, **QUICK).fit(X, Y).predict(X)
     assert torch.equal(torch.get_rng_state(), before[0])
     np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+
+
+def _noisy(seed=0, share=0.25):
+    """Digits 0 to 4 with a quarter of the labels moved, and clean ones to test on."""
+    features, labels = load_digits(n_class=5, return_X_y=True)
+    generator = np.random.default_rng(seed)
+    given = labels.copy()
+    wrong = generator.choice(600, int(600 * share), replace=False)
+    given[wrong] = (labels[wrong] + generator.integers(1, 5, len(wrong))) % 5
+    return features[:600], given[:600], features[600:], labels[600:], wrong
+
+
+@pytest.mark.parametrize("mode", ["drop", "weight", "relabel"])
+def test_a_cleaned_classifier_beats_the_same_on_the_labels_as_given(mode):
+    train, given, test, labels, wrong = _noisy()
+    tree = DecisionTreeClassifier(random_state=0)
+    plain = clone(tree).fit(train, given).score(test, labels)
+    cleaned = CleanedClassifier(tree, mode=mode).fit(train, given)
+    assert cleaned.score(test, labels) > plain + 0.1
+    assert not hasattr(tree, "tree_")  # a clone was fitted
+    right = np.setdiff1d(np.arange(600), wrong)
+    if mode == "relabel":
+        assert (cleaned.weights_ == 1).all()
+    else:
+        assert cleaned.weights_[wrong].mean() < 0.3 < 0.8 < cleaned.weights_[right].mean()
+
+
+def test_inputs_that_are_no_numbers_are_cleaned_by_held_out_predictions():
+    words = {0: ["red apple pie", "apple red"], 1: ["blue sky sea", "sea blue"]}
+    texts = [words[k][i % 2] + f" n{i % 7}" for i in range(60) for k in (0, 1)]
+    given = np.array(["fruit", "sky"])[np.arange(120) % 2]
+    given[[4, 9]] = ["sky", "fruit"]
+    model = make_pipeline(CountVectorizer(), LogisticRegression())
+    for mode in ("drop", "weight", "relabel"):
+        cleaned = CleanedClassifier(model, mode=mode, by="predictions", random_state=0)
+        cleaned.fit(texts, given)
+        assert set(np.flatnonzero(cleaned.audit_.contradicted)) == {4, 9}
+        assert cleaned.predict(["apple"]).tolist() == ["fruit"]
+
+
+def test_choices_that_cannot_be_are_refused():
+    with pytest.raises(InputError, match="mode='prune': must be one of drop, weight, relabel"):
+        CleanedClassifier(mode="prune").fit(X, Y)
+    with pytest.raises(InputError, match="by='rows': must be one of features, predictions"):
+        CleanedClassifier(by="rows").fit(X, Y)
+    with pytest.raises(InputError, match="KNeighborsClassifier takes no sample_weight; use mode="):
+        CleanedClassifier(KNeighborsClassifier(), mode="weight").fit(X, Y)
+
+
+def test_a_class_is_never_lost_by_dropping():
+    rows = np.concatenate([np.zeros((30, 2)), np.ones((30, 2))]) + np.arange(60)[:, None] / 1e4
+    labels = np.repeat([0, 1], 30)
+    labels[[3, 7]] = 2  # a class of its own that nothing supports
+    cleaned = CleanedClassifier().fit(rows, labels)
+    assert set(cleaned.estimator_.classes_) == {0, 1, 2}

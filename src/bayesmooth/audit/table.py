@@ -172,6 +172,18 @@ class Audit:
         meta = {} if self.examples is None else self.examples.meta
         return table | {name: meta[name] for name in (SHEET_ROW, "text") if name in meta}
 
+    def weights(self) -> Array:
+        """The probability that each given label is right: what its loss counts for in training."""
+        return np.asarray(self.given_probability, np.float64)
+
+    def soft_labels(self) -> Array:
+        """N×K: the probability of every class to be the true one, as targets for training."""
+        if self.probabilities is None:
+            raise InputError(
+                "soft_labels: this audit was made without probabilities of all classes"
+            )
+        return np.asarray(self.probabilities, np.float64)
+
     def to_frame(self) -> Any:
         """The table as a pandas frame: one row per example, with names for labels and the columns of the data."""
         columns = self.columns()

@@ -1,6 +1,7 @@
-"""scikit-learn estimators: the exact variational softmax regression, and a network trained with IVON.
+"""scikit-learn estimators: the exact variational softmax regression, a network trained with IVON, and any classifier
+trained on audited labels.
 
-Both work in `Pipeline`, `cross_val_score` and `GridSearchCV`, and pass `check_estimator`.
+All work in `Pipeline`, `cross_val_score` and `GridSearchCV`, and pass `check_estimator`.
 """
 
 import copy
@@ -31,6 +32,8 @@ SEARCH = 0.01  # tol while the prior is searched: two digits of it are enough
 AT_ONCE = 4096  # rows of a prediction
 HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
 FLOATS = [np.float64, np.float32]
+MODES = ("drop", "weight", "relabel")
+SOURCES = ("features", "predictions")
 
 Array = np.ndarray[Any, Any]
 Module = nn.Module | Callable[[int, int], nn.Module] | None
@@ -320,3 +323,136 @@ class IVONClassifier(_Classifier):
 def _pace(step: int, steps: int) -> float:
     """What multiplies lr."""
     return min((step + 1) / (0.1 * steps), cosine(step / steps))
+
+
+class CleanedClassifier(_Classifier):
+    """Any classifier, trained on labels that were audited first.
+
+    The audit looks at the features, none of which votes for its own label, and learns how true classes turn into given
+    ones (`bayesmooth.audit`). Then the estimator is fitted once, on what the audit leaves:
+
+    - `mode="drop"`: without the worst labels, as many as the audit estimates to be wrong,
+    - `mode="weight"`: with each example weighted by the probability that its label is right,
+    - `mode="relabel"`: with the suggested label in place of the worst ones.
+
+    Arguments:
+        estimator: any classifier, also a pipeline. Not touched: a clone is fitted.
+        mode: as above.
+        by: 'features' audits the features, which must be numbers; 'predictions' audits what the estimator predicts of
+            held-out folds, whatever its inputs are.
+        folds: of those predictions.
+        random_state: of the folds.
+
+    Attributes:
+        classes_, n_features_in_: as in scikit-learn.
+        estimator_: the fitted clone.
+        audit_: the `Audit`, with its report.
+        weights_: what each label counted for: 0 if it was dropped.
+
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> x, y = [[0.0], [0.1], [0.2], [0.3], [9.0], [9.1], [9.2], [9.3]], [0, 0, 1, 0, 1, 1, 1, 1]
+    >>> CleanedClassifier(KNeighborsClassifier(1)).fit(x, y).predict([[0.2]])
+    array([0])
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        mode: str = "drop",
+        by: str = "features",
+        folds: int = 5,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.mode = mode
+        self.by = by
+        self.folds = folds
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Audit the labels, then fit the estimator on what is left."""
+        for name, value, known in (("mode", self.mode, MODES), ("by", self.by, SOURCES)):
+            if value not in known:
+                raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
+        inputs, labels = self._check(X, y)
+        estimator = self._make_estimator()
+        self.audit_ = self._audit(estimator, inputs, labels)
+        worst = _find_worst(self.audit_)
+        given = self.classes_[labels]
+        options = {}
+        self.weights_ = np.ones(len(labels))
+        if self.mode == "weight":
+            self.weights_ = self.audit_.weights()
+            options = _route_weights(estimator, self.weights_)
+        elif self.mode == "relabel":
+            given = self.classes_[np.where(worst, self.audit_.suggested, labels)]
+        elif len(np.unique(labels[~worst])) == len(self.classes_):  # a class is never lost
+            self.weights_ = 1.0 - worst
+            inputs, given = _take_rows(inputs, ~worst), given[~worst]
+        self.estimator_ = estimator.fit(inputs, given, **options)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """What the estimator predicts."""
+        rows = self._seen(X)
+        return np.asarray(self.estimator_.predict(rows))
+
+    def predict_proba(self, X: Any) -> Array:
+        """The estimator's probabilities, a column per class of `classes_`."""
+        rows = self._seen(X)
+        return np.asarray(self.estimator_.predict_proba(rows))
+
+    def _check(self, X: Any, y: Any) -> tuple[Any, Array]:
+        """The inputs as they are, or as finite rows where these are audited, and the labels as positions."""
+        if self.by == "features":
+            X, numbers = self._begin(X, y)
+            return X, numbers.numpy()
+        y = validation.column_or_1d(y)
+        self.classes_ = np.unique(y)
+        return X, self._numbers(y).numpy()
+
+    def _seen(self, X: Any) -> Any:
+        validation.check_is_fitted(self)
+        return self._rows(X) if self.by == "features" else X
+
+    def _make_estimator(self) -> Any:
+        if self.estimator is not None:
+            return base.clone(self.estimator)
+        linear = require("sklearn.linear_model", "data")
+        return linear.LogisticRegression(max_iter=1000)
+
+    def _audit(self, estimator: Any, X: Any, labels: Array) -> Audit:
+        names = [str(name) for name in self.classes_]
+        if self.by == "features":
+            spread = X.std(0)
+            rows = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
+            return audit(embeddings=rows, labels=labels, class_names=names, quiet=True)
+        selection = require("sklearn.model_selection", "data")
+        cut = selection.StratifiedKFold(self.folds, shuffle=True, random_state=self.random_state)
+        predicted = selection.cross_val_predict(
+            estimator, X, labels, cv=cut, method="predict_proba"
+        )
+        return audit(probabilities=predicted, labels=labels, class_names=names, quiet=True)
+
+
+def _find_worst(made: Audit) -> Array:
+    """The contradicted labels, worst first, as many as are estimated to be wrong."""
+    worst = np.zeros(len(made), bool)
+    worst[made.order[: round(made.summary["noise_rate"] * len(made))]] = True
+    return worst & made.contradicted
+
+
+def _route_weights(estimator: Any, weights: Array) -> dict[str, Array]:
+    """The weights as an argument of `fit`: of the last step, where the estimator is a pipeline."""
+    last = getattr(estimator, "steps", [("", estimator)])[-1]
+    if not validation.has_fit_parameter(last[1], "sample_weight"):
+        raise InputError(
+            f"{type(last[1]).__name__} takes no sample_weight; use mode='drop' or mode='relabel'"
+        )
+    return {f"{last[0]}__sample_weight" if last[0] else "sample_weight": weights}
+
+
+def _take_rows(X: Any, kept: Array) -> Any:
+    """Some rows of whatever holds them."""
+    return require("sklearn.utils", "data")._safe_indexing(X, np.flatnonzero(kept))

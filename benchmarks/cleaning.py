@@ -1,0 +1,170 @@
+"""How accurate classifiers become on clean test labels when their noisy training labels are audited first.
+
+    BAYESMOOTH_AUDIT_DATA=folder python -m benchmarks cleaning
+
+Each estimator is trained on the labels as given, by cleanlab's `CleanLearning`, and by `CleanedClassifier` in its three
+modes, on the same rows. Noise is made in scikit-learn's tables; the folder, if it is there, has .npz files with
+`embeddings`, `clean_labels` and the given `labels` whose errors are people's. One JSON line per fit goes to
+results/cleaning.jsonl (BAYESMOOTH_OUT names another file); what it holds already is not measured again.
+"""
+
+import json
+import os
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from cleanlab.classification import CleanLearning
+from sklearn import datasets
+from sklearn.decomposition import PCA
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.neural_network import MLPClassifier
+from sklearn.preprocessing import StandardScaler
+
+from bayesmooth.data import Examples, corrupt
+from bayesmooth.data.reading import read_npz
+from bayesmooth.integrations.sklearn import CleanedClassifier, IVONClassifier
+from bayesmooth.progress import track
+
+Array = np.ndarray[Any, Any]
+RESULTS = Path("results/cleaning.jsonl")
+TABLES: tuple[tuple[str, Callable[..., Any], str, float], ...] = (
+    ("wine, 20 % symmetric", datasets.load_wine, "symmetric", 0.2),
+    ("breast cancer, 20 % symmetric", datasets.load_breast_cancer, "symmetric", 0.2),
+    ("digits, 30 % symmetric", datasets.load_digits, "symmetric", 0.3),
+    ("digits, 30 % pair flips", datasets.load_digits, "pairflip", 0.3),
+)
+FILES = {
+    "news_annotators": "labels",
+    "cifar10n": "worse",
+    "cifar10h": "labels",
+    "hate_one_rater": "labels",
+    "hausa_distant": "labels",
+    "yoruba_distant": "labels",
+}
+ROWS, TESTED, COMPONENTS = 1_000, 1_000, 32  # of a file
+METHODS = ("as given", "CleanLearning", "drop", "weight", "relabel")
+
+
+class Data(NamedTuple):
+    """Rows with given labels to train on, and rows with true ones to test on."""
+
+    name: str
+    train: Array
+    given: Array
+    test: Array
+    true: Array
+
+
+def data_sets(seed: int) -> Iterator[Data]:
+    for name, load, kind, rate in TABLES:
+        rows, labels = load(return_X_y=True)
+        train, test, old, true = train_test_split(
+            rows, labels, test_size=0.4, random_state=seed, stratify=labels
+        )
+        names = tuple(map(str, range(labels.max() + 1)))
+        clean = Examples(torch.zeros(len(old), 1), torch.from_numpy(old), names)
+        given = corrupt(clean, kind, rate=rate, seed=seed)[0].labels.numpy()
+        yield standardized(Data(name, train, given, test, true))
+    folder = os.environ.get("BAYESMOOTH_AUDIT_DATA")
+    for name, column in FILES.items() if folder else ():
+        arrays = read_npz(Path(folder or "") / f"{name}.npz")
+        some = np.random.default_rng(seed).permutation(len(arrays["clean_labels"]))
+        learned, tested = some[:ROWS], some[ROWS : ROWS + TESTED]
+        rows = arrays["embeddings"].astype(np.float32)
+        reduce = PCA(COMPONENTS, random_state=0).fit(rows[learned])
+        train, test = reduce.transform(rows[learned]), reduce.transform(rows[tested])
+        true = arrays["clean_labels"][tested]
+        yield standardized(Data(name, train, arrays[column][learned], test, true))
+
+
+def standardized(data: Data) -> Data:
+    scaler = StandardScaler().fit(data.train)
+    return data._replace(train=scaler.transform(data.train), test=scaler.transform(data.test))
+
+
+def estimators(seed: int) -> dict[str, Any]:
+    return {
+        "logistic": LogisticRegression(max_iter=1000),
+        "forest": RandomForestClassifier(random_state=seed),
+        "boosting": HistGradientBoostingClassifier(
+            max_iter=40, max_leaf_nodes=15, random_state=seed
+        ),
+        "MLP": MLPClassifier(random_state=seed, max_iter=100),
+        "IVON": IVONClassifier(epochs=40, random_state=seed),
+    }
+
+
+def fitted(method: str, estimator: Any, data: Data, seed: int) -> Any:
+    if method == "as given":
+        return estimator.fit(data.train, data.given)
+    if method == "CleanLearning":
+        return CleanLearning(estimator, seed=seed).fit(data.train, data.given)
+    return CleanedClassifier(estimator, mode=method).fit(data.train, data.given)
+
+
+def measure(path: Path, seeds: range) -> list[dict[str, Any]]:
+    """Every fit that the file does not hold yet, written as soon as it is there."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    done = [json.loads(line) for line in lines]
+    known = {(r["data"], r["estimator"], r["method"], r["seed"]) for r in done}
+    for seed in seeds:
+        jobs = [
+            (data, name, method)
+            for data in data_sets(seed)
+            for name in estimators(seed)
+            for method in METHODS
+            if (name, method) != ("IVON", "weight")  # takes no weights
+            and (data.name, name, method, seed) not in known
+        ]
+        for data, name, method in track(jobs, description=f"seed {seed}"):
+            model = fitted(method, estimators(seed)[name], data, seed)
+            accuracy = float((model.predict(data.test) == data.true).mean())
+            row = {"data": data.name, "estimator": name, "method": method, "seed": seed}
+            done.append(row | {"accuracy": accuracy})
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(done[-1]) + "\n")
+    return done
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """One table per estimator, then the means over the data sets."""
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        values[row["estimator"], row["data"], row["method"]].append(100 * row["accuracy"])
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    for estimator in dict.fromkeys(row["estimator"] for row in rows):
+        print(f"\n{estimator:30}" + "".join(f"{method:>15}" for method in METHODS))
+        for name in names:
+            cells = [values.get((estimator, name, method), []) for method in METHODS]
+            print(f"{name:30}" + "".join(map(format_cell, cells)))
+        means = [
+            np.mean([np.mean(values[estimator, name, method]) for name in names])
+            if all((estimator, name, method) in values for name in names)
+            else None
+            for method in METHODS
+        ]
+        print(f"{'mean':30}" + "".join(f"{'' if m is None else f'{m:.1f}':>15}" for m in means))
+
+
+def format_cell(cell: list[float]) -> str:
+    spread = np.std(cell, ddof=1) if len(cell) > 1 else 0.0
+    return f"{f'{np.mean(cell):.1f} ± {spread:.1f}':>15}" if cell else f"{'':>15}"
+
+
+def main(quick: bool = False) -> None:
+    """Measure what is missing, then print all of it."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of the peers, about iterations
+    path = Path(os.environ.get("BAYESMOOTH_OUT", RESULTS))
+    show(measure(path, range(1 if quick else 3)))
+
+
+if __name__ == "__main__":
+    main()
