@@ -131,10 +131,9 @@ def jobs_for(examples: Examples) -> dict[str, Job]:
 
 def _ours(examples: Examples) -> Found:
     found = audit(examples, quiet=True)
-    low, high = found.summary["noise_rate_interval"]
     facts = {
         "rate": found.summary["noise_rate"],
-        "interval": [low, high],
+        "at_least": found.summary["noise_rate_at_least"],
         "mislabelled": float((found.quadrant == MISLABELLED).mean()),
     }
     return Found(torch.from_numpy(found.disagreement), torch.from_numpy(found.contradicted), facts)

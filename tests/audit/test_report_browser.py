@@ -13,6 +13,7 @@ import pytest
 
 from bayesmooth.audit.decisions import clean, read_decisions
 from bayesmooth.audit.findings import Findings
+from bayesmooth.audit.rates import NoiseRate
 from bayesmooth.audit.report import render
 from bayesmooth.audit.scores import MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
@@ -383,18 +384,18 @@ def test_names_of_classes_are_never_cut_on_cards(reader: Reader) -> None:
 
 def test_header_shows_the_interval_the_warning_and_the_notes(reader: Reader) -> None:
     reader.open("plain")
-    assert "An estimated 10 % of all labels" in reader.text("#lead").replace("\u00a0", " ")
+    assert "At least 6.0 % of the labels are wrong" not in reader.text("#lead")
     assert not reader.find("#warning").is_displayed()
     assert not reader.find("#remarks").is_displayed()
     summary = {
         "noise_rate": 0.07,
-        "noise_rate_interval": [0.06, 0.09],
+        "noise_rate_words": str(NoiseRate(0.07, 0.06)),
         "warning": "The input is probably wrong.",
         "notes": ["column 'Unnamed: 0' is left out"],
     }
     reader.open("warned", summary=summary)
     assert reader.find("#remarks").text == "Column 'Unnamed: 0' is left out."
-    assert "probably between 6.0 % and 9.0 %" in reader.text("#lead").replace("\u00a0", " ")
+    assert "At least 6.0 % of the labels are wrong, about 7.0 %" in reader.text("#lead")
     assert reader.find("#warning").text == summary["warning"]
 
 

@@ -8,7 +8,6 @@ from bayesmooth.audit.scores import (
     SCORES,
     ambiguity,
     assign_quadrants,
-    estimate_noise_rate,
     find_threshold,
 )
 from bayesmooth.errors import InputError
@@ -89,34 +88,6 @@ def test_ambiguity_comes_from_the_prediction_without_the_example() -> None:
     unseen = LeftOut.of(torch.tensor([[0.5, 0.5]]), y)
     assert float(ambiguity(Predictions(y, p, None, "", without_label=unseen))) == 1
     assert float(ambiguity(Predictions(y, p, None, ""))) == pytest.approx(1 / 9)
-
-
-def calibrated(errors: float, noise: float, classes: int = 4, count: int = 4000) -> Predictions:
-    """A calibrated model that errs on so many examples, the unsure ones, under labels of so much noise."""
-    generator = torch.Generator().manual_seed(0)
-    best = 1 - 2 * errors * torch.rand(count, generator=generator)
-    truth = torch.arange(count) % classes
-    right = torch.rand(count, generator=generator) < best
-    predicted = torch.where(right, truth, (truth + 1) % classes)
-    moved = torch.rand(count, generator=generator) < noise
-    shift = torch.randint(1, classes, (count,), generator=generator)
-    labels = torch.where(moved, (truth + shift) % classes, truth)
-    p = ((1 - best) / (classes - 1))[:, None].repeat(1, classes)
-    p[torch.arange(count), predicted] = best
-    return Predictions(labels, p, None, "")
-
-
-@pytest.mark.parametrize("errors", [0.0, 0.1, 0.2])
-@pytest.mark.parametrize("noise", [0.0, 0.005, 0.05, 0.2, 0.5])
-def test_the_noise_rate_lies_in_its_interval_however_often_the_model_errs(
-    errors: float, noise: float
-) -> None:
-    found = calibrated(errors, noise)
-    rate = estimate_noise_rate(found.left_out, found.labels)
-    assert 0 <= rate.low <= rate.estimate <= rate.high <= 1
-    assert rate.low <= noise + 0.02  # the most confident predictions err too, a little
-    assert noise <= rate.high + 0.01
-    assert rate.high - rate.low < 0.1 + 1.1 * errors
 
 
 def test_quadrants_are_named_as_the_report_names_them() -> None:

@@ -13,13 +13,14 @@ from bayesmooth.audit.checks import check_labels
 from bayesmooth.audit.encoders import WEAK
 from bayesmooth.audit.findings import MOST_ROWS, Findings, check_other_split, find
 from bayesmooth.audit.predictions import Predictions
+from bayesmooth.audit.rates import estimate_noise_rate
 from bayesmooth.audit.scores import (
     AMBIGUOUS_FROM,
     SCORES,
     ambiguity,
     assign_quadrants,
-    estimate_noise_rate,
     find_threshold,
+    suggest,
     warn_if_mostly_contradicted,
 )
 from bayesmooth.audit.settings import Encoder, Settings
@@ -148,7 +149,8 @@ def build_table(
         )
     disagreement, unclear = SCORES[score](predictions), ambiguity(predictions)
     cut = find_threshold(score, disagreement, predictions)
-    top = predictions.probabilities.max(1)
+    suggested = suggest(disagreement, cut, predictions)
+    best = predictions.probabilities.gather(1, suggested[:, None]).squeeze(1)
     own = predictions.probabilities.gather(1, predictions.labels[:, None]).squeeze(1)
     rate = estimate_noise_rate(predictions.left_out, predictions.labels)
     weak = any(WEAK in note for note in (() if examples is None else examples.notes))
@@ -160,7 +162,8 @@ def build_table(
         "score": score,
         "warning": warn_if_mostly_contradicted(contradicted) or (WEAK_WARNING if weak else None),
         "noise_rate": None if weak else rate.estimate,
-        "noise_rate_interval": None if weak else [rate.low, rate.high],
+        "noise_rate_at_least": None if weak else rate.at_least,
+        "noise_rate_words": None if weak else str(rate),
         "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
         "notes": [*(examples.notes if examples is not None else ()), *notes],
@@ -170,9 +173,9 @@ def build_table(
         class_names=class_names,
         ids=_name_examples(predictions, examples),
         given=predictions.labels.numpy(),
-        suggested=top.indices.numpy(),
+        suggested=suggested.numpy(),
         given_probability=own.numpy(),
-        suggested_probability=top.values.numpy(),
+        suggested_probability=best.numpy(),
         disagreement=disagreement.numpy(),
         ambiguity=unclear.numpy(),
         noise=None if predictions.noise is None else (predictions.noise.abs().sum(1) / 2).numpy(),

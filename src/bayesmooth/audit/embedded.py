@@ -44,9 +44,9 @@ def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
     )
     unseen = torch.cat(left_out)
     transitions = learn_transitions(unseen, labels)
-    without = shown = predict_true_classes(unseen, transitions, quiet=quiet)
+    without = shown = predict_true_classes(unseen, transitions)
     if way != "loo":
-        shown = predict_true_classes(torch.cat(probabilities), transitions, quiet=quiet)
+        shown = predict_true_classes(torch.cat(probabilities), transitions)
     return Predictions(
         labels,
         shown,
@@ -60,7 +60,8 @@ def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
             "weight_of_posterior": round(predictors.weight, 3),
             "weight_of_neighbours": round(1 - predictors.weight, 3),
         },
-        without_label=LeftOut.of(without, labels),
+        without_label=LeftOut.of(without, labels, transitions),
+        transitions=transitions,
         neighbours=_join(neighbours) if whole else None,
     )
 

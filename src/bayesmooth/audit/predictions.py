@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from bayesmooth.audit.transitions import learn_transitions, probability_wrong
 from bayesmooth.errors import InputError
 
 
@@ -16,13 +17,20 @@ class LeftOut(NamedTuple):
     best: Tensor
     second: Tensor
     best_class: Tensor
+    wrong: Tensor
+    """The probability that the label is wrong."""
 
     @classmethod
-    def of(cls, probabilities: Tensor, labels: Tensor) -> "LeftOut":
-        """From probabilities (N, K) that do not know the labels."""
+    def of(
+        cls, probabilities: Tensor, labels: Tensor, transitions: Tensor | None = None
+    ) -> "LeftOut":
+        """From probabilities (N, K) that do not know the labels; T is learned where it is not given."""
+        if transitions is None:
+            transitions = learn_transitions(probabilities, labels)
         top = probabilities.topk(2, dim=1)
         own = probabilities.gather(1, labels[:, None]).squeeze(1)
-        return cls(own, top.values[:, 0], top.values[:, 1], top.indices[:, 0])
+        wrong = probability_wrong(probabilities, transitions, labels)
+        return cls(own, top.values[:, 0], top.values[:, 1], top.indices[:, 0], wrong)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +49,8 @@ class Predictions:
     """Positions in the data, where they are not 0 … N−1."""
     without_label: LeftOut | None = None
     """The prediction with every example left out; None where `probabilities` are that already."""
+    transitions: Tensor | None = None
+    """T (K, K) by which the given labels count in the ranking; None where they do not."""
     neighbours: tuple[Tensor, Tensor] | None = None
     """Positions and similarities of every example's nearest ones, where all were compared."""
 

@@ -4,21 +4,17 @@ Every disagreement score: higher = the label is more likely wrong.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.predictions import LeftOut, Predictions
-from bayesmooth.audit.transitions import select_confident
+from bayesmooth.audit.predictions import Predictions
+from bayesmooth.audit.transitions import weigh_by_label
 
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
 AXES = ("Ambiguity (second best class over the best)", "Disagreement with the label")
 AMBIGUOUS_FROM = 1 / 4  # from here on no class is four times as likely as the next
-# Shares of the predictions of each class, the most confident ones first.
-CONFIDENT_SHARES = (0.1, 0.3, 1.0)
-NORMAL_95 = 1.96
 WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is wrong
 
 
@@ -40,12 +36,14 @@ def log_odds(predictions: Predictions) -> Tensor:
 
 
 def root_margin(predictions: Predictions) -> Tensor:
-    """√max_{k≠y} p_k − √p_y, −1 … 1, half-way between margin and log-odds: above 0 it prefers another class.
+    """√max_{k≠y} r_k − √r_y, −1 … 1, half-way between margin and log-odds.
 
-    The default: the best on average, with the log-odds, and it stays within bounds (docs/audit.md).
+    r is the prediction after the given label was weighed as evidence (`transitions.weigh_by_label`), or the prediction
+    itself where no T was learned. The default: it finds the most (docs/evidence-audit.md).
     """
-    rival = _rival(predictions.probabilities, predictions.labels)
-    return rival.clamp_min(0).sqrt() - _own(predictions).clamp_min(0).sqrt()
+    weighed, labels = weigh_label(predictions), predictions.labels
+    own = weighed.gather(1, labels[:, None]).squeeze(1)
+    return _rival(weighed, labels).clamp_min(0).sqrt() - own.clamp_min(0).sqrt()
 
 
 def normalised_margin(predictions: Predictions) -> Tensor:
@@ -71,13 +69,32 @@ SCORES: dict[str, Callable[[Predictions], Tensor]] = {
 }
 
 
-def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -> float:
-    """Above it a label counts as contradicted: where the averaged prediction prefers another class.
+def weigh_label(predictions: Predictions) -> Tensor:
+    """r (N, K): the prediction with the given label as evidence, where T says how much that is worth."""
+    if predictions.transitions is None:
+        return predictions.probabilities
+    return weigh_by_label(predictions.probabilities, predictions.transitions, predictions.labels)
 
-    For the margins and the log-odds that is 0 by definition. Other scores have no such point: theirs leaves
-    the same number of examples above, and with the last of them all that tie with it.
+
+def suggest(disagreement: Tensor, cut: float, predictions: Predictions) -> Tensor:
+    """The likeliest other class where the label is contradicted, else the label (N,)."""
+    labels = predictions.labels
+    rival = weigh_label(predictions).scatter(1, labels[:, None], -1.0).argmax(1)
+    return torch.where(disagreement > cut, rival, labels)
+
+
+def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -> float:
+    """Above it a label counts as contradicted: as many labels as the averaged prediction prefers another class for.
+
+    For the margins of the prediction and the log-odds that is 0 by definition. Other scores have no such point: theirs
+    leaves the same number of examples above, and with the last of them all that tie with it.
     """
-    if score in ("root_margin", "margin", "log_odds"):
+    at_zero = (
+        ("margin", "log_odds")
+        if predictions.transitions is not None
+        else ("root_margin", "margin", "log_odds")
+    )
+    if score in at_zero:
         return 0.0
     contradicted = int((margin(predictions) > 0).sum())
     last = float(disagreement.topk(contradicted).values[-1]) if contradicted else float("inf")
@@ -105,37 +122,6 @@ def assign_quadrants(disagreement: Tensor, ambiguity: Tensor, cut: float) -> Ten
     return MISLABELLED * against.long() + AMBIGUOUS * unclear.long()  # both: HARD
 
 
-class NoiseRate(NamedTuple):
-    """The share of wrong labels: an estimate, and an interval that rests on less."""
-
-    estimate: float
-    low: float
-    high: float
-
-
-def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> NoiseRate:
-    """How many labels are wrong, from predictions that have not seen them.
-
-    low: how often labels contradict the most confident tenth of the predictions of each class (or three tenths, or all,
-    if that is less). Hardly any of these is the model's own error, and labels that were moved by chance are as
-    frequent here as anywhere.
-    high: how often labels contradict any prediction, the model's own errors included.
-    estimate: confident learning (Northcutt et al. 2021), how often labels contradict predictions that are at least as
-    sure of their class as they are, on average, of its examples; held within the interval.
-    Both ends are widened by 95 % sampling error.
-    """
-    classes = int(max(labels.max(), left_out.best_class.max())) + 1
-    against = (left_out.best_class != labels).double()
-    counts = torch.bincount(labels, minlength=classes)
-    typical = torch.bincount(labels, left_out.own.double(), classes) / counts.clamp_min(1)
-    typical[counts == 0] = 1.0
-    confident = left_out.best >= typical[left_out.best_class]
-    estimate = float(against[confident].mean()) if bool(confident.any()) else float(against.mean())
-    low = min(_low_end(left_out, against, share) for share in CONFIDENT_SHARES)
-    high = _wilson(float(against.mean()), len(labels))[1]
-    return NoiseRate(min(max(estimate, low), high), low, high)
-
-
 def warn_if_mostly_contradicted(rate: float) -> str | None:
     """What to say where most labels are contradicted."""
     if rate <= WARN_ABOVE:
@@ -145,23 +131,6 @@ def warn_if_mostly_contradicted(rate: float) -> str | None:
         "labels in the same order, the columns of probabilities in that of the classes, and do the embeddings fit "
         "the task?"
     )
-
-
-def _low_end(left_out: LeftOut, against: Tensor, share: float) -> float:
-    """The lower end of how often labels contradict the most confident share of each class's predictions."""
-    chosen = select_confident(left_out.best, left_out.best_class, share)
-    of, counts = left_out.best_class[chosen], torch.bincount(left_out.best_class)
-    wrong = torch.bincount(of, against[chosen], len(counts))
-    kept = torch.bincount(of, minlength=len(counts)).clamp_min(1)
-    rate = float((wrong / kept * counts).sum() / counts.sum())
-    return max(0.0, _wilson(rate, int(chosen.sum()))[0])
-
-
-def _wilson(share: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share that was seen in so many (Wilson 1927)."""
-    z = NORMAL_95**2 / count
-    half = NORMAL_95 * (share * (1 - share) / count + z / (4 * count)) ** 0.5
-    return (share + z / 2 - half) / (1 + z), (share + z / 2 + half) / (1 + z)
 
 
 def _own(predictions: Predictions) -> Tensor:

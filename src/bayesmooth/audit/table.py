@@ -58,7 +58,7 @@ class Audit:
     ids: tuple[str, ...]
     given: Array
     suggested: Array
-    """The most probable class by the averaged prediction."""
+    """The likeliest other class where the label is contradicted, else the label."""
     given_probability: Array
     suggested_probability: Array
     disagreement: Array

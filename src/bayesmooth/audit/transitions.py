@@ -3,19 +3,18 @@
 A model of the given labels predicts their errors too: where a fifth of the cats are called dogs, it expects "dog" of a
 fifth of them. With the transition matrix T (rows are true classes), a prediction p of given labels comes from a
 prediction q of true classes by p = qT. T is learned from the given labels alone, held against predictions that have
-not seen them; then q follows from p.
+not seen them; then q follows from p, and the label itself is held against q.
 """
 
 import torch
 from torch import Tensor
 
-from bayesmooth.progress import track
-
 # Share of the predictions of each class, the most confident ones, that T is learned from.
 CONFIDENT_SHARE = 0.3
 PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
 CONCENTRATIONS = torch.logspace(-1, 4, 26, dtype=torch.float32, device="cpu")
-STEPS = 10  # of EM: more follow every error of p
+LABEL_POWER = 1 / 4  # of T in what the given label says of the true class
+SMALLEST = 1e-9  # probability of a transition that was never seen
 PROBABILITIES_AT_ONCE = 1 << 20  # probabilities at a time
 
 
@@ -72,22 +71,37 @@ def _concentration(wrong: Tensor) -> Tensor:
     return CONCENTRATIONS[torch.stack([likelihood(a) for a in CONCENTRATIONS]).argmax()]
 
 
-def predict_true_classes(given: Tensor, transitions: Tensor, *, quiet: bool = True) -> Tensor:
-    """q (N, K) with qT near the prediction p of given labels, by EM from q = p.
+def predict_true_classes(given: Tensor, transitions: Tensor) -> Tensor:
+    """q (N, K), the true classes, where a prediction p of given labels and T are known.
 
-    Each step is q ← q · (p/(qT))Tᵀ, which brings qT nearer to p (in Kullback and Leibler's sense) and keeps q a
-    distribution.
+    The true class behind a label y has P(k | y) = p_k T_ky / (pT)_y; averaged over the labels that p expects,
+    q = p · (p/(pT))Tᵀ. (That is the first step of EM towards qT = p. More steps follow the errors of p: on real label
+    errors they find fewer, on made ones more; docs/evidence-audit.md.)
 
     >>> predict_true_classes(torch.tensor([[0.8, 0.2]]), torch.tensor([[0.8, 0.2], [0.0, 1.0]]))
-    tensor([[0.9778, 0.0222]])
+    tensor([[0.8889, 0.1111]])
     """
     tiny = torch.finfo(given.dtype).tiny
-    parts = torch.split(given, max(PROBABILITIES_AT_ONCE // given.shape[1], 1))
-    found = []
-    for p in track(parts, description="true classes", quiet=quiet or len(parts) < 2):
-        q = p
-        for _ in range(STEPS):
-            q = q * ((p / (q @ transitions).clamp_min(tiny)) @ transitions.mT)
-            q = q / q.sum(1, keepdim=True).clamp_min(tiny)
-        found.append(q)
-    return torch.cat(found)
+    found = torch.empty_like(given)
+    size = max(PROBABILITIES_AT_ONCE // given.shape[1], 1)
+    for p, q in zip(torch.split(given, size), torch.split(found, size), strict=True):
+        q[:] = p * ((p / (p @ transitions).clamp_min(tiny)) @ transitions.mT)
+        q /= q.sum(1, keepdim=True).clamp_min(tiny)
+    return found
+
+
+def weigh_by_label(true: Tensor, transitions: Tensor, labels: Tensor) -> Tensor:
+    """r (N, K) ∝ q_k T_ky^¼: the given label y is evidence of the true class too.
+
+    With the whole T_ky it would be Bayes' rule, and wrong labels that T makes likely would lose all their weight; T is
+    learned, and a quarter of it finds the most (docs/evidence-audit.md).
+    """
+    weights = transitions.clamp_min(SMALLEST) ** LABEL_POWER
+    found = true * weights.mT[labels]
+    return found / found.sum(1, keepdim=True).clamp_min(torch.finfo(true.dtype).tiny)
+
+
+def probability_wrong(true: Tensor, transitions: Tensor, labels: Tensor) -> Tensor:
+    """1 − q_y T_yy / (qT)_y (N,): that the label is wrong, by Bayes' rule from a q that has not seen it."""
+    own = true.gather(1, labels[:, None]).squeeze(1) * transitions.diagonal()[labels]
+    return 1 - own / (true * transitions.mT[labels]).sum(1).clamp_min(torch.finfo(true.dtype).tiny)

@@ -238,9 +238,7 @@ function buildMapHint() {
 }
 
 function noiseWords() {
-  const { noise_rate: rate, noise_rate_interval: interval } = audit.summary;
-  if (rate === undefined || rate === null) return '';
-  return `An estimated ${percent(rate)} of all labels are wrong${interval ? `, probably between ${percent(interval[0])} and ${percent(interval[1])}` : ''}.`;
+  return audit.summary.noise_rate_words ?? '';
 }
 
 function truthWords() {
