@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import pytest
 
 from bayesmooth.audit.decisions import clean, read_decisions
 from bayesmooth.audit.findings import Findings
-from bayesmooth.audit.rates import NoiseRate
+from bayesmooth.audit.rates import NoiseRate, estimate_reviewed_rate
 from bayesmooth.audit.report import render
 from bayesmooth.audit.scores import MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import make_thumbnails
+from bayesmooth.data.examples import Problem
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 from selenium.webdriver.chrome.options import Options  # noqa: E402
@@ -289,20 +291,39 @@ def test_hit_rate_and_estimate_follow_the_decisions(reader: Reader) -> None:
     reader.press(*"rrrrk")
     assert reader.text("#hits") == "Of the last 5 you looked at, 4 were wrong."
     reader.press(*"r" * 15)
-    assert reader.text("#hits").startswith("Of the last 20 you looked at, 19 were wrong. Of all 30")
+    assert reader.text("#hits").startswith("Of the last 20 you looked at, 19 were wrong. By your")
     reader.press(*"k" * 10)
     assert "10 were wrong" in reader.text("#hits")
-    assert reader.text("#hits").endswith("probably 19 to 19 are wrong.")  # all were looked at
+    assert_rate_is_pythons(reader, reader.make(), {*range(30)} - {4, *range(20, 30)})
+    reader.show("all")
+    reader.press(Keys.END, *[key for _ in range(25) for key in (*[Keys.ARROW_LEFT] * 7, "s", "k")])
+    assert_rate_is_pythons(reader, reader.make(), {*range(30)} - {4, *range(20, 30)})
     reader.open("hopeless")
     reader.press(*"k" * 20)
     assert reader.text("#hits").endswith("Looking further hardly pays.")
 
 
+def assert_rate_is_pythons(reader: Reader, data: Audit, wrong_ranks: set[int]) -> None:
+    """What the page says after the same decisions as `estimate_reviewed_rate`."""
+    rows = {row.id: row.decision for row in read_decisions(reader.download())}
+    decided = [rows.get(name, "skip") for name in data.ids]
+    judged = np.array([np.nan if d == "skip" else d == "relabel" for d in decided])
+    assert np.nansum(judged) == len(wrong_ranks)
+    rate = estimate_reviewed_rate(data.disagreement, judged)
+    said = (
+        reader.text("#hits")
+        .replace("\u00a0", " ")
+        .replace("< 0.1", "0")
+        .split("By your decisions, ")[1]
+    )
+    low, high = (float(part.strip(" %")) for part in said.split(" of all")[0].split(" to "))
+    assert (low, high) == pytest.approx((100 * rate.low, 100 * rate.high), abs=0.51)
+
+
 def test_problems_of_the_data_are_listed(reader: Reader) -> None:
     found = Findings(rare_class=np.zeros(300, bool))
-    problem = {"kind": "empty", "text": "2 texts are empty", "count": 2, "ids": ["4", "7"]}
-    object.__setattr__(found, "problems", (problem,))
-    reader.open("problems", findings=found)
+    problem = Problem("empty", "2 texts are empty", ("4", "7"))
+    reader.open("problems", findings=replace(found, problems=(problem,)))
     assert reader.text("#problems summary") == "The data has 1 problem beside its labels"
     assert reader.text("#problems p") == "2 texts are empty 4, 7"
 

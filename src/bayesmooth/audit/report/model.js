@@ -367,25 +367,32 @@ function wilson(share, size) {
   return [Math.max(0, (share + z / 2 - half) / (1 + z)), Math.min(1, (share + z / 2 + half) / (1 + z))];
 }
 
-// How many of the contradicted labels are wrong, [low, high]: the sum of N·p over strata of disagreement, p by Wilson's
-// interval. Where too few were judged p may be anything from 0 to that of the stratum above: suspicion falls.
-function estimateWrong() {
-  const listed = bySuspicion.order.slice(0, contradictedCount);
-  const seen = new Set(judged().filter(contradicted));
+// The share of wrong labels, [low, high], from the decisions: audit/rates.py has the same, with its reasons.
+function reviewedRate() {
+  const seen = new Set(judged());
   if (seen.size < FEW) return null;
-  const strata = Math.min(5, Math.floor(listed.length / 4));
-  let [low, high, above] = [0, 0, 1];
-  for (let s = 0; s < strata; s++) {
-    const part = listed.slice(Math.floor((s * listed.length) / strata), Math.floor(((s + 1) * listed.length) / strata));
-    const looked = part.filter((i) => seen.has(i));
-    const wrong = looked.filter(foundWrong).length;
-    const unseen = part.length - looked.length;
-    const [least, most] = looked.length < 4 ? [0, above] : wilson(wrong / looked.length, looked.length);
-    low += wrong + unseen * least;
-    high += wrong + unseen * most;
-    above = most;
+  const ranks = [...bySuspicion.order.keys()].filter((r) => seen.has(bySuspicion.order[r]));
+  const blocks = Math.floor(ranks.length / FEW);
+  const long = ranks.length % blocks; // as numpy.array_split: the first blocks have one more
+  const least = Math.floor(ranks.length / blocks);
+  let [start, middle, variance, above, at] = [0, 0, 0, 0, 0];
+  for (let k = 0; k < blocks; k++) {
+    const block = ranks.slice(at, at += least + (k < long));
+    const last = block.at(-1);
+    const hits = block.filter((r) => foundWrong(bySuspicion.order[r])).length;
+    const share = (hits + 0.5) / (block.length + 1);
+    let rest = last + 1 - start - block.length;
+    let tail = count - last - 1;
+    if (k === blocks - 1) {
+      if (tail <= last + 1 - start) { rest += tail; tail = 0; }
+      above = tail * wilson(hits / block.length, block.length)[1];
+    }
+    middle += hits + rest * share;
+    variance += share * (1 - share) * (rest ** 2 / block.length + rest);
+    start = last + 1;
   }
-  return [Math.round(low), Math.round(high)];
+  const half = 1.96 * Math.sqrt(variance);
+  return [Math.max(middle - half, [...seen].filter(foundWrong).length) / count, Math.min(middle + half + above, count) / count];
 }
 
 function hitWords() {
@@ -393,8 +400,8 @@ function hitWords() {
   if (last.length < 5) return '';
   const wrong = last.filter(foundWrong).length;
   const words = [`Of the last ${last.length} you looked at, ${wrong} ${wrong === 1 ? 'was' : 'were'} wrong.`];
-  const estimate = estimateWrong();
-  if (estimate) words.push(`Of all ${number.format(contradictedCount)} that the model contradicts, probably ${estimate.map(number.format).join(' to ')} are wrong.`);
+  const rate = reviewedRate();
+  if (rate) words.push(`By your decisions, ${percent(rate[0])} to ${percent(rate[1])} of all labels are wrong.`);
   if (last.length === FEW && wrong <= 1) words.push('Looking further hardly pays.');
   return words.join(' ');
 }
