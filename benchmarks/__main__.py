@@ -16,6 +16,7 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "audit_speed": ("speed: the audit against cleanlab", "2 min"),
     "audit_rates": ("quality: estimated error rates against known ones", "1 min"),
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
+    "annotators": ("quality: consensus of several annotators, against CROWDLAB", "3 min"),
     "audit_training": ("quality: the same from a network's training", "10 min"),
     "cleaning": ("quality: classifiers on audited labels, against CleanLearning", "30 min"),
     "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "20 min"),

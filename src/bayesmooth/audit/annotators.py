@@ -11,79 +11,29 @@ one person. λ is the one under which the votes are likeliest, so that a predict
 hardly counts; with λ = 0 there are only the votes.
 """
 
+import csv
+import io
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from bayesmooth.audit.embedded import predict_embedded
+from bayesmooth.audit.predictions import LeftOut, Predictions
 from bayesmooth.audit.rates import wilson
+from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.sources import Embedded, Subject
+from bayesmooth.audit.votes import Ballots, Votes
 from bayesmooth.errors import InputError
+from bayesmooth.words import format_percent
 
 TRUSTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # λ that are tried
 PERSON = 10.0  # votes for which the matrix of all annotators counts in each row of one annotator's
 EVERYONE = 1.0  # votes for which "anywhere" counts in each row of the matrix of all annotators
-STEPS, TOLERANCE = 100, 1e-4  # of EM: until no probability moves by more
+STEPS, TOLERANCE = 100, 1e-2  # of EM: until no probability moves by more
+AGAIN = 100  # examples that are listed to be labelled again
 CONFUSED = 0.05  # share of a class's examples from which a confusion is worth telling
-
-
-@dataclass(frozen=True)
-class Votes:
-    """Who said what of which example: one entry per vote."""
-
-    example: Tensor
-    annotator: Tensor
-    label: Tensor
-    examples: int
-    annotators: tuple[str, ...]
-    classes: int
-
-    @classmethod
-    def of(cls, table: Any, classes: int, annotators: Sequence[str] | None = None) -> "Votes":
-        """From an array N × A of class numbers; what is below 0, or NaN, is no vote."""
-        given = np.asarray(table, dtype=np.float64)
-        if given.ndim != 2:
-            raise InputError(f"votes of shape {given.shape}: must be examples × annotators")
-        names = tuple(annotators or map(str, range(given.shape[1])))
-        if len(names) != given.shape[1]:
-            raise InputError(f"{len(names)} annotators for {given.shape[1]} columns of votes")
-        given = np.where(np.isnan(given), -1, given)
-        example, annotator = np.nonzero(given >= 0)
-        label = torch.from_numpy(given[example, annotator]).long()
-        return cls(
-            torch.from_numpy(example),
-            torch.from_numpy(annotator),
-            label,
-            len(given),
-            names,
-            classes,
-        )
-
-    def __post_init__(self) -> None:
-        """Refuse labels that are no class, and examples of which nobody said anything."""
-        if len(self.label) and int(self.label.max()) >= self.classes:
-            raise InputError(
-                f"vote {int(self.label.max())}: must be below {self.classes}, the number of classes"
-            )
-        silent = (torch.bincount(self.example, minlength=self.examples) == 0).nonzero()
-        if len(silent):
-            raise InputError(
-                f"example {int(silent[0])} has no vote: leave it out, or have it labelled"
-            )
-
-    def counts(self) -> Tensor:
-        """How many chose each class, (N, K)."""
-        flat = torch.bincount(
-            self.example * self.classes + self.label, minlength=self.examples * self.classes
-        )
-        return flat.view(self.examples, self.classes)
-
-    def majority(self, prior: Tensor | None = None) -> Tensor:
-        """The class that most chose, (N,); of equals the one that the prior prefers, else the first."""
-        score = self.counts().double()
-        return (score if prior is None else score + 0.5 * prior).argmax(1)
 
 
 @dataclass(frozen=True)
@@ -134,6 +84,46 @@ class Consensus:
             )
         return sorted(made, key=lambda one: -one.quality)
 
+    def __str__(self) -> str:
+        """Who is how good, in one line."""
+        every = self.annotators()
+        best, worst = every[0], every[-1]
+        return (
+            f"{len(self.votes.annotators)} annotators: {best.name} is right in {format_percent(best.quality)} of "
+            f"{best.votes} votes, {worst.name} in {format_percent(worst.quality)} of {worst.votes}"
+        )
+
+    def describe(self, names: tuple[str, ...]) -> list[dict[str, object]]:
+        """A record for each annotator, the best first."""
+        return [
+            {
+                "annotator": one.name,
+                "votes": one.votes,
+                "quality": round(one.quality, 4),
+                "low": round(one.low, 4),
+                "high": round(one.high, 4),
+                "confusions": "; ".join(
+                    f"{names[k]} as {names[v]} {format_percent(share)}"
+                    for k, v, share in one.confusions
+                ),
+            }
+            for one in self.annotators()
+        ]
+
+    def to_csv(self, names: tuple[str, ...]) -> str:
+        """The annotators as a table."""
+        records = self.describe(names)
+        return _write([list(records[0]), *(list(record.values()) for record in records)])
+
+    def list_again(self, ids: tuple[str, ...], names: tuple[str, ...]) -> str:
+        """The least certain examples as a table: what they probably are, and who should label them."""
+        best = self.posterior.amax(1)
+        rows = [
+            [ids[i], names[int(self.labels[i])], f"{float(best[i]):.4f}", who]
+            for i, who in self.ask_again(AGAIN)
+        ]
+        return _write([["id", "consensus", "probability", "annotator"], *rows])
+
     def ask_again(self, count: int) -> list[tuple[int, str]]:
         """The examples that are least certain, and who should label each: whoever is likeliest to decide it.
 
@@ -150,18 +140,59 @@ class Consensus:
         return chosen
 
 
+def predict_consensus(
+    subject: Subject, ballots: Ballots, settings: Settings
+) -> tuple[Predictions, Consensus]:
+    """Predictions of what most annotators said, and the consensus that they come from.
+
+    The prediction learns from the majority first, then once more from the consensus. Both times every example is left
+    out: its prediction must not repeat its votes.
+    """
+    examples = subject.examples
+    if examples is None or not isinstance(subject, Embedded):
+        raise InputError(
+            "several annotators: give embeddings, texts, pictures or columns to learn from"
+        )
+    votes = Votes.of(ballots, examples)
+    left_out = replace(settings, out_of_sample="loo")
+    made = predict_embedded(examples, left_out)
+    given = votes.majority(made.probabilities)
+    consensus = agree(votes, made.probabilities)
+    made = predict_embedded(replace(examples, labels=consensus.labels), left_out)
+    consensus = agree(votes, made.probabilities)
+    z = consensus.posterior.float()
+    anything = torch.full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes
+    people = f"{len(votes.label):,} votes of {len(votes.annotators):,} annotators"
+    predictions = replace(
+        made,
+        labels=given,
+        probabilities=z,
+        method=f"{people}, with {made.method} as their prior",
+        facts={**made.facts, "trust_in_prediction": consensus.trust},
+        without_label=LeftOut.of(z, given, anything),
+        transitions=None,
+    )
+    return predictions, consensus
+
+
 def agree(votes: Votes, prior: Tensor) -> Consensus:
     """The consensus under the λ that makes the votes likeliest; `prior` is q (N, K), blind to the votes."""
-    made = [(*_fit(votes, prior, trust), trust) for trust in TRUSTS]
-    _, posterior, matrices, trust = max(made, key=lambda one: one[0])
-    return Consensus(votes, posterior, matrices, trust)
-
-
-def _fit(votes: Votes, prior: Tensor, trust: float) -> tuple[float, Tensor, Tensor]:
-    """The log-likelihood of the votes per example, z and C, by EM from the share of votes."""
-    first = (prior.clamp_min(1e-9).double().log() * trust).log_softmax(1)
-    z = votes.counts().double() + first.exp()
+    z = votes.counts().double() + prior
     z /= z.sum(1, keepdim=True)
+    at = TRUSTS.index(1.0)
+    best = _fit(votes, prior, TRUSTS[at], z)
+    for step in (1, -1):  # uphill from 1
+        while 0 <= at + step < len(TRUSTS):
+            tried = _fit(votes, prior, TRUSTS[at + step], best[1])
+            if tried[0] <= best[0]:
+                break
+            best, at = tried, at + step
+    return Consensus(votes, best[1], best[2], TRUSTS[at])
+
+
+def _fit(votes: Votes, prior: Tensor, trust: float, z: Tensor) -> tuple[float, Tensor, Tensor]:
+    """The log-likelihood of the votes per example, z and C, by EM from this z."""
+    first = (prior.clamp_min(1e-9).double().log() * trust).log_softmax(1)
     for _ in range(STEPS):
         matrices = _matrices(votes, z)
         said = matrices.log()[votes.annotator, :, votes.label]
@@ -195,3 +226,9 @@ def _confusions(matrix: Tensor, prior: Tensor) -> tuple[tuple[int, int, float], 
     )
     pairs = [(int(at) // len(matrix), int(at) % len(matrix)) for at in order]
     return tuple((k, v, float(off[k, v])) for k, v in pairs if off[k, v] >= CONFUSED)
+
+
+def _write(rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from bayesmooth.audit.annotators import predict_consensus
 from bayesmooth.audit.checks import check_labels
 from bayesmooth.audit.encoders import WEAK
 from bayesmooth.audit.findings import MOST_ROWS, Findings, check_other_split, find
@@ -27,6 +28,7 @@ from bayesmooth.audit.settings import Encoder, Settings
 from bayesmooth.audit.similar import SHOWN, find_similar
 from bayesmooth.audit.sources import open_other_split, open_source
 from bayesmooth.audit.table import Audit
+from bayesmooth.audit.votes import from_columns, read_ballots
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
@@ -45,6 +47,7 @@ def audit(
     embeddings: Any = None,
     probabilities: Any = None,
     labels: Any = None,
+    votes: Any = None,
     against: Any = None,
     # what the columns of a table mean
     label: str | None = None,
@@ -52,6 +55,7 @@ def audit(
     text: str | None = None,
     image: str | None = None,
     id: str | None = None,
+    annotator: str | None = None,
     features: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     # how texts and pictures are embedded
@@ -79,6 +83,10 @@ def audit(
     embedded by `encoder`: the best that is installed, "plain", the name or path of a model, or a function from a
     batch to rows of numbers; `cache` is the folder where embeddings are kept.
 
+    Several annotators: `annotator` names their column in a table with one row per vote, in which `id` names the
+    example; or `votes` is an array N × A beside `embeddings`, with gaps (−1, NaN, None). What most said is audited, the
+    consensus is suggested, and `Audit.consensus` says how good everybody is.
+
     `against` is another split, such as the test set, given as `source` is: the audit reports examples found in both.
 
     `out_of_sample` says how an example is kept from supporting its own label: `none` (a variational fit
@@ -95,6 +103,11 @@ def audit(
     given = locals()
     settings = Settings(**{f.name: given[f.name] for f in fields(Settings) if f.name in given})
     start = time.perf_counter()
+    ballots = None
+    if annotator is not None:
+        source, ballots = read_ballots(source, settings)
+    elif votes is not None:
+        labels, ballots = from_columns(votes, class_names)
     subject = open_source(
         source,
         posterior,
@@ -107,7 +120,11 @@ def audit(
     other = None
     if against is not None:
         other = check_other_split(open_other_split(against, settings), subject.examples)
-    predictions = subject.predict(settings)
+    consensus = None
+    if ballots is None:
+        predictions = subject.predict(settings)
+    else:
+        predictions, consensus = predict_consensus(subject, ballots, settings)
     if subject.examples is not None:
         names = subject.examples.class_names
     else:
@@ -127,6 +144,11 @@ def audit(
     made = build_table(predictions, names, subject.examples, score, seconds, found, notes)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
+    if consensus is not None and made.examples is not None:
+        said = {"votes": consensus.votes.texts(names)}
+        shown = replace(made.examples, meta={**made.examples.meta, **said})
+        summary = {**made.summary, "annotators": consensus.describe(names)}
+        made = replace(made, consensus=consensus, examples=shown, summary=summary)
     if rows is None:
         return made
     worst = made.order[:SHOWN]

@@ -26,12 +26,18 @@ TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens
 
 
 def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
-    """Write audit.csv, audit.parquet, audit.json and audit.html; the path of the last."""
+    """Write audit.csv, audit.parquet, audit.json and audit.html; the path of the last.
+
+    With several annotators also annotators.csv and label_again.csv.
+    """
     check_source_stays(directory, None if audit.examples is None else audit.examples.source)
     files: dict[str, str | bytes] = {"audit.csv": audit.to_csv()}
     if find_spec("pyarrow"):
         files["audit.parquet"] = to_parquet(audit)
     files["audit.json"] = json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
+    if audit.consensus is not None:
+        files["annotators.csv"] = audit.consensus.to_csv(audit.class_names)
+        files["label_again.csv"] = audit.consensus.list_again(audit.ids, audit.class_names)
     files["audit.html"] = to_html(audit, thumbnails=thumbnails, title=title)
     check_directory(directory)
     for name, content in files.items():

@@ -30,6 +30,8 @@ class Settings:
     image: str | None = None
     """Pictures to learn from: paths, or the bytes of files."""
     id: str | None = None
+    annotator: str | None = None
+    """Who gave the label: the table has one row per vote, and `id` names the example."""
     features: Sequence[str] | None = None
     """Columns to learn from."""
     class_names: Sequence[str] | None = None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
@@ -83,6 +84,8 @@ class Audit:
     """What else was found: near duplicates, outliers, rare classes, leaks."""
     similar: Similar | None = None
     """The nearest examples with the given and with the suggested label, of the labels most likely wrong."""
+    consensus: Consensus | None = None
+    """What several annotators agree on and how good each is, where there are several."""
 
     def __post_init__(self) -> None:
         """Refuse columns that do not belong together."""

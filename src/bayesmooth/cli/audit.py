@@ -24,6 +24,7 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit photos/                              one folder per class
       bayesmooth audit reviews.csv --text review --label stars
       bayesmooth audit table.parquet --label kind --features width,height
+      bayesmooth audit votes.csv --annotator worker --id photo
       bayesmooth audit embeddings.npz                       from any encoder, with labels
       bayesmooth audit embeddings.npy --labels labels.npy
       bayesmooth audit predictions.npz --probabilities
@@ -59,6 +60,8 @@ def audit_arguments(parser: ArgumentParser) -> None:
     add("--text", metavar="COLUMN", help="of the texts to learn from")
     add("--image", metavar="COLUMN", help="of the pictures (default: path, or image)")
     add("--id", metavar="COLUMN", help="of the ids (default: id, else row numbers)")
+    people = "of who gave the label: one row per vote, --id names the example"
+    add("--annotator", metavar="COLUMN", help=people)
     features = "to learn from (default: numbers and categories)"
     add("--features", metavar="COLUMN,…", type=_names, help=features)
     add("--class-names", metavar="NAME,…", type=_names, help="in the order of their numbers")
@@ -162,6 +165,8 @@ def _print(made: Audit, count: int) -> None:
         print(f"note: {note}")
     print(repr(made).removeprefix("Audit(").removesuffix(")"))
     print(f"{made.summary['method']}, {made.summary['seconds']} s")
+    if made.consensus is not None:
+        print(made.consensus)
     if made.findings is not None:
         print(f"also found: {made.findings}")
         for problem in made.findings.problems:

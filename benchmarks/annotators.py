@@ -1,0 +1,110 @@
+"""Consensus of several annotators, against CROWDLAB (cleanlab) with the same predictions, majority, and votes alone.
+
+    BAYESMOOTH_AUDIT_DATA=… python -m benchmarks annotators
+
+CIFAR-10N: three people's labels of 10,000 images, and two of the three drawn at random. CIFAR-10H: three votes drawn
+from those of some fifty people per image. Sixty made workers of known skill vote three times per image. All rows but
+the first are means of `SEEDS` draws.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cleanlab.multiannotator import get_label_quality_multiannotator
+from torch import Tensor
+
+from bayesmooth.audit.annotators import agree
+from bayesmooth.audit.embedded import predict_embedded
+from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.votes import Votes, from_columns
+from bayesmooth.data import Examples
+from bayesmooth.data.reading import read_npz
+from bayesmooth.optional import require
+
+SEEDS = 3
+WORKERS = 60
+FIRST = 20_000  # of the images of CIFAR-10N whose embeddings are in the file
+Crowd = tuple[str, Tensor, Any, Tensor]
+
+
+def crowds(folder: Path) -> Iterator[Crowd]:
+    """A name, embeddings, votes N × A with −1 for none, and true classes."""
+    people, pictures = read_npz(folder / "cifar_n_labels.npz"), read_npz(folder / "cifar10n.npz")
+    clean = torch.from_numpy(pictures["clean_labels"]).long()
+    rows = torch.from_numpy(pictures["embeddings"]).float()
+    whole = slice(FIRST, FIRST + len(clean))
+    three = np.stack([people[f"c10_random{i}"][whole] for i in (1, 2, 3)], 1).astype(int)
+    yield "CIFAR-10N, three people", rows, three, clean
+    rated = read_npz(folder / "cifar10h.npz")
+    shares = rated["votes"] / rated["votes"].sum(1, keepdims=True)
+    known = torch.from_numpy(rated["clean_labels"]).long()
+    embedded = torch.from_numpy(rated["embeddings"]).float()
+    for seed in range(SEEDS):
+        generator = np.random.default_rng(seed)
+        two = three.copy()
+        two[np.arange(len(two)), generator.integers(0, 3, len(two))] = -1
+        yield "CIFAR-10N, two of three", rows, two, clean
+        drawn = (shares.cumsum(1)[:, :, None] > generator.random((len(shares), 1, 3))).argmax(1)
+        yield "CIFAR-10H, three votes", embedded, drawn, known
+        yield f"{WORKERS} made workers", embedded, made_votes(known.numpy(), generator), known
+
+
+def made_votes(clean: Any, generator: np.random.Generator) -> Any:
+    """Three votes per example of workers who are right 40 to 98 % of the time."""
+    skill = generator.uniform(0.4, 0.98, WORKERS)
+    votes = np.full((len(clean), WORKERS), -1)
+    for row, label in enumerate(clean):
+        who = generator.choice(WORKERS, 3, replace=False)
+        right = generator.random(3) < skill[who]
+        votes[row, who] = np.where(right, label, generator.integers(0, 10, 3))
+    return votes
+
+
+def compare(rows: Tensor, table: Any, clean: Tensor) -> dict[str, float]:
+    """Accuracy of every consensus, and seconds of the two that use the prediction."""
+    names = tuple(map(str, range(10)))
+    majority, ballots = from_columns(table, names)
+    examples = Examples(rows, torch.tensor([int(label) for label in majority]), names)
+    votes, left_out = Votes.of(ballots, examples), Settings(out_of_sample="loo", quiet=True)
+    first = agree(votes, predict_embedded(examples, left_out).probabilities)
+    again = Examples(rows, first.labels, names)
+    q = predict_embedded(again, left_out).probabilities
+    start = time.process_time()
+    ours = agree(votes, q)
+    seconds = time.process_time() - start
+    frame = require("pandas", extra="data").DataFrame(np.where(table < 0, np.nan, table))
+    start = time.process_time()
+    crowdlab = get_label_quality_multiannotator(frame, q.numpy(), verbose=False)["label_quality"]
+    theirs = time.process_time() - start
+    found = {
+        "majority": votes.majority(torch.zeros_like(q)),
+        "votes alone": agree(votes, torch.full_like(q, 0.1)).labels,
+        "prediction alone": q.argmax(1),
+        "CROWDLAB": torch.from_numpy(crowdlab["consensus_label"].to_numpy(int, copy=True)),
+        "bayesmooth": ours.labels,
+    }
+    made = {name: float((labels == clean).double().mean()) for name, labels in found.items()}
+    return made | {"CROWDLAB s": theirs, "bayesmooth s": seconds}
+
+
+def main(quick: bool = False) -> None:
+    """A line per crowd."""
+    torch.set_num_threads(1)
+    folder = os.environ.get("BAYESMOOTH_AUDIT_DATA")
+    if not folder:
+        print("no data: BAYESMOOTH_AUDIT_DATA names the folder of CIFAR-10N and CIFAR-10H")
+        return
+    results: dict[str, list[dict[str, float]]] = {}
+    for name, rows, votes, clean in crowds(Path(folder)):
+        some = slice(1000 if quick else None)
+        results.setdefault(name, []).append(compare(rows[some], votes[some], clean[some]))
+    head = list(next(iter(results.values()))[0])
+    print("| votes | " + " | ".join(head) + " |\n|" + " --- |" * (len(head) + 1))
+    for name, draws in results.items():
+        cells = [f"{np.mean([draw[key] for draw in draws]):.4f}" for key in head]
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)

@@ -1,0 +1,139 @@
+"""Several annotators: the consensus, how good everybody is, whom to ask again."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bayesmooth.audit import audit
+from bayesmooth.audit.annotators import agree
+from bayesmooth.audit.votes import Votes, from_columns
+from bayesmooth.cli import main
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
+
+SKILL = np.array([0.95, 0.9, 0.8, 0.7, 0.5, 0.35])
+
+
+def crowd(
+    count: int = 900, each: int = 3, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Three clouds that overlap; six people of known skill, each example labelled by three of them."""
+    generator = np.random.default_rng(seed)
+    clean = np.arange(count) % 3
+    x = 2.0 * np.eye(3)[clean] + generator.normal(size=(count, 3))
+    votes = np.full((count, len(SKILL)), -1)
+    for i in range(count):
+        for a in generator.choice(len(SKILL), each, replace=False):
+            slip = (clean[i] + generator.integers(1, 3)) % 3
+            votes[i, a] = clean[i] if generator.random() < SKILL[a] else slip
+    return x, votes, clean
+
+
+def as_votes(votes: np.ndarray, x: np.ndarray) -> Votes:
+    majority, ballots = from_columns(votes, None)
+    labels = torch.tensor([int(label) for label in majority])
+    return Votes.of(ballots, Examples(torch.from_numpy(x).float(), labels, ("0", "1", "2")))
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text())))
+
+
+def test_consensus_beats_majority_prediction_and_the_votes_alone() -> None:
+    x, votes, clean = crowd()
+    made = audit(embeddings=x, votes=votes, quiet=True)
+    assert made.consensus is not None
+    right = (made.consensus.labels.numpy() == clean).mean()
+    alone = agree(as_votes(votes, x), torch.full((len(x), 3), 1 / 3))  # an even prior says nothing
+    assert right > (made.given == clean).mean() + 0.05
+    assert right > (alone.labels.numpy() == clean).mean() + 0.01
+    sure = made.consensus.posterior.amax(1).numpy()
+    assert abs(sure.mean() - right) < 0.03  # its probabilities mean what they say
+    assert (
+        (made.suggested == made.consensus.labels.numpy()) | (made.given == made.suggested)
+    ).all()
+
+
+def test_everybodys_quality_is_found_within_its_interval() -> None:
+    x, votes, clean = crowd(2000)
+    made = audit(embeddings=x, votes=votes, quiet=True).consensus
+    assert made is not None
+    found = {one.name: one for one in made.annotators()}
+    assert [one.name for one in made.annotators()][:2] == ["0", "1"]
+    for a, name in enumerate(map(str, range(len(SKILL)))):
+        true = (votes[:, a] == clean)[votes[:, a] >= 0].mean()
+        assert found[name].low - 0.02 < true < found[name].high + 0.02
+        assert found[name].votes == (votes[:, a] >= 0).sum()
+
+
+def test_confusions_are_named_and_uncertain_examples_go_to_whoever_knows_best() -> None:
+    x, votes, clean = crowd(2000)
+    swapped = (clean == 0) & (votes[:, 1] >= 0)
+    votes[swapped, 1] = 2  # the second always takes 0 for 2
+    made = audit(embeddings=x, votes=votes, class_names=("0", "1", "2"), quiet=True).consensus
+    assert made is not None
+    (second,) = (one for one in made.annotators() if one.name == "1")
+    true, label, share = second.confusions[0]
+    assert (true, label) == (0, 2)
+    assert share > 0.9
+    again = made.ask_again(50)
+    voted = {(i, a) for i, a in zip(*np.nonzero(votes >= 0), strict=True)}
+    assert not any((i, int(who)) in voted for i, who in again)
+    others = [who for i, who in again if votes[i, 0] < 0]
+    assert others.count("0") > 0.7 * len(others)  # the best, where they have not voted yet
+
+
+def test_without_features_or_with_a_useless_prior_the_votes_alone_decide() -> None:
+    x, votes, _ = crowd()
+    generator = torch.Generator().manual_seed(0)
+    nonsense = torch.rand(len(x), 3, generator=generator).softmax(1)
+    made = agree(as_votes(votes, x), nonsense)
+    alone = agree(as_votes(votes, x), torch.full((len(x), 3), 1 / 3))
+    assert made.trust <= 0.5
+    assert float((made.labels == alone.labels).double().mean()) > 0.97
+
+
+def test_a_table_with_one_row_per_vote_gives_the_same_and_files_to_act_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, votes, _ = crowd(300)
+    rows = [["photo", "worker", "label", "a", "b", "c"]]
+    for i, a in zip(*np.nonzero(votes >= 0), strict=True):
+        rows.append([f"p{i}", f"w{a}", ["red", "green", "blue"][votes[i, a]], *map(str, x[i])])
+    np.random.default_rng(0).shuffle(rows[1:])
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    (tmp_path / "votes.csv").write_text(text.getvalue())
+    command = ["audit", str(tmp_path / "votes.csv"), "--annotator", "worker", "--id", "photo"]
+    assert main([*command, "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    assert "6 annotators: w0 is right in" in capsys.readouterr().out
+    people = read(tmp_path / "out" / "annotators.csv")
+    assert people[0]["annotator"] == "w0"
+    assert sum(int(one["votes"]) for one in people) == 900
+    again = read(tmp_path / "out" / "label_again.csv")
+    assert len(again) == 100
+    assert {one["annotator"] for one in again} <= {f"w{a}" for a in range(6)}
+    table = read(tmp_path / "out" / "audit.csv")
+    assert {row["id"] for row in table} == {f"p{i}" for i in range(300)}
+    made = audit(embeddings=x, votes=votes, class_names=("red", "green", "blue"), quiet=True)
+    same = {row["id"]: row["suggested"] for row in table}
+    names = np.array(made.class_names)[made.suggested]
+    assert (
+        np.mean([same[f"p{i}"] == names[i] for i in range(300)]) > 0.95
+    )  # columns are standardised
+    assert "w0: " in (tmp_path / "out" / "audit.html").read_text()
+
+
+def test_what_is_no_table_of_votes_is_refused() -> None:
+    x, votes, _ = crowd(30)
+    with pytest.raises(InputError, match="must be examples × annotators"):
+        audit(embeddings=x, votes=votes[:, 0], quiet=True)
+    votes[7] = -1
+    with pytest.raises(InputError, match=r"votes\[7\]: nobody labelled it"):
+        audit(embeddings=x, votes=votes, quiet=True)
+    with pytest.raises(InputError, match="one row per vote"):
+        audit(embeddings=x, annotator="worker", quiet=True)
