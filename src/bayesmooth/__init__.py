@@ -8,7 +8,7 @@ from bayesmooth.audit import Audit, audit
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import LabelNoise, label_noise
-from bayesmooth.optim import BSAM, IVON, SAM
+from bayesmooth.optim import BSAM, EVON, IVON, SAM
 from bayesmooth.posterior import Posterior, recompute_batchnorm
 from bayesmooth.theory.noise import effective_labels
 
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BSAM",
+    "EVON",
     "IVON",
     "SAM",
     "Audit",

@@ -7,7 +7,7 @@ from benchmarks.audit_rates import noisy_clouds
 from torch import Tensor
 
 from bayesmooth.audit import audit
-from bayesmooth.audit.projection import Projection, decompose
+from bayesmooth.audit.projection import Projection
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
@@ -51,22 +51,6 @@ def test_rounding_far_from_zero_is_no_axis() -> None:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(200, 3, generator=generator) @ torch.randn(3, 40, generator=generator)
     assert Projection.of(rows + 1e5).axes.shape[1] == 3
-
-
-def test_where_lapack_gives_up_repeated_qr_finds_the_same_components(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rows = sparse_rows(40, 0.5, 300).double() * torch.linspace(1, 3, 40, dtype=torch.float64)
-    gram = rows.mT @ rows / 300
-    expected = torch.from_numpy(np.linalg.eigvalsh(gram.numpy()))
-
-    def fail(_: object) -> None:
-        raise np.linalg.LinAlgError("did not converge")
-
-    monkeypatch.setattr(np.linalg, "eigh", fail)
-    power, axes = decompose(gram)
-    torch.testing.assert_close(power, expected, atol=0.02, rtol=0.02)
-    torch.testing.assert_close(axes.mT @ axes, torch.eye(40, dtype=torch.float64))
 
 
 def test_rows_that_are_all_the_same_are_refused_whatever_their_value() -> None:

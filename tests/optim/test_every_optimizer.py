@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import SGD, AdamW
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim import BSAM, IVON, OPTIMIZERS, SAM
+from bayesmooth.optim import BSAM, EVON, IVON, OPTIMIZERS, SAM
 from bayesmooth.optim.schedule import scheduler
 
 MAKE = {
@@ -23,10 +23,11 @@ MAKE = {
     "ivon in torch": lambda params, lr=0.1: IVON(
         params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0, fused=False
     ),
+    "evon": lambda params, lr=0.1: EVON(params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0),
     "bsam": lambda params, lr=0.1: BSAM(params, lr, 1e4, weight_decay=0, seed=0),
 }
 CALLS = {"sam": 2, "sam over adamw": 2, "bsam": 2}  # of the closure per step; else one
-OURS = ["ivon", "ivon in torch", "sam", "bsam"]
+OURS = ["ivon", "ivon in torch", "evon", "sam", "bsam"]
 COPIES = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda pair: pickle.loads(pickle.dumps(pair)),

@@ -2,16 +2,15 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bayesmooth.audit.pieces import ROWS_AT_ONCE
 from bayesmooth.errors import InputError
+from bayesmooth.theory.eigen import decompose
 
 MAX_DIMS = 384  # principal components
 NEGLIGIBLE = 1e-6  # of the largest variance: less is lost in products of float32
-QR_STEPS = 100
 
 
 class Projection(NamedTuple):
@@ -54,20 +53,3 @@ class Projection(NamedTuple):
     def features(self, rows: Tensor) -> Tensor:
         """What the regression sees of these rows."""
         return torch.cat([(rows - self.mean) @ self.axes, rows.new_ones(len(rows), 1)], 1)
-
-
-def decompose(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix that has none below zero.
-
-    LAPACK's iteration may fail to converge: torch's does in float32 where many columns are nearly constant, on some
-    processors. Repeated QR decompositions Q ← qr(GQ) have nothing that can fail; they take longer.
-    """
-    try:
-        power, turned = map(torch.from_numpy, np.linalg.eigh(gram.numpy()))
-    except np.linalg.LinAlgError:
-        turned = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-        for _ in range(QR_STEPS):
-            turned = torch.linalg.qr(gram @ turned).Q
-        power, order = (turned * (gram @ turned)).sum(0).sort()
-        turned = turned[:, order]
-    return power, turned

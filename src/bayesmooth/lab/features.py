@@ -12,6 +12,7 @@ from bayesmooth.audit.encoders import embed_pictures
 from bayesmooth.data import Examples, load
 from bayesmooth.data.reading import data_root
 from bayesmooth.files import write_atomically
+from bayesmooth.theory.eigen import decompose
 
 ENCODER = "efficientnet@96"
 COMPONENTS = 256
@@ -65,7 +66,7 @@ def principal_axes(centred: Tensor, count: int) -> Tensor:
     tensor([[1.],
             [0.]])
     """
-    axes: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :count]
+    axes = decompose(centred.T @ centred)[1].flip(1)[:, :count]
     signs: Tensor = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
     return axes * signs
 

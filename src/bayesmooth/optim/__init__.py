@@ -3,6 +3,7 @@
 from torch.optim import SGD, AdamW, Optimizer
 
 from bayesmooth.optim.bsam import BSAM
+from bayesmooth.optim.evon import EVON
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.sam import SAM
 
@@ -11,7 +12,8 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "adamw": AdamW,
     "sam": SAM,
     "ivon": IVON,
+    "evon": EVON,
     "bsam": BSAM,
 }
 
-__all__ = ["BSAM", "IVON", "OPTIMIZERS", "SAM"]
+__all__ = ["BSAM", "EVON", "IVON", "OPTIMIZERS", "SAM"]

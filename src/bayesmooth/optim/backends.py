@@ -144,10 +144,13 @@ class Torch:
         if not chunk[0].narrow:
             torch._foreach_copy_([w.sample for w in chunk], [w.local for w in chunk])
         note_sample(chunk, held=True)
-        columns = [[w.mean for w in chunk], [w.hess for w in chunk]]
-        self._run(self.rule.sample, chunk, columns, [[w.sample for w in chunk]], e, λ=λ, δ=δ)
+        self._compute_samples(chunk, e, λ, δ)
         if chunk[0].narrow:
             torch._foreach_copy_([w.local for w in chunk], [w.sample for w in chunk])
+
+    def _compute_samples(self, chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
+        columns = [[w.mean for w in chunk], [w.hess for w in chunk]]
+        self._run(self.rule.sample, chunk, columns, [[w.sample for w in chunk]], e, λ=λ, δ=δ)
 
     def exchange(self, chunk: list[Weight]) -> None:
         """The mean back into the parameters; the sample into the buffers, unless it is there."""
@@ -389,17 +392,19 @@ def pack(like: list[Tensor], columns: Columns) -> list[Tensor]:
     """One vector per column, in the memory layout and dtype of `like`."""
     size = sum(tensor.numel() for tensor in like)
     rows = torch.empty(len(columns), size, dtype=like[0].dtype, device=like[0].device).unbind()
-    torch._foreach_copy_([view for row in rows for view in _views(row, like)], [*chain(*columns)])
+    torch._foreach_copy_(
+        [view for row in rows for view in split_row(row, like)], [*chain(*columns)]
+    )
     return list(rows)
 
 
 def unpack(like: list[Tensor], rows: list[Tensor], columns: Columns) -> None:
     """Each vector into its column."""
-    views = [view for row in rows for view in _views(row, like)]
+    views = [view for row in rows for view in split_row(row, like)]
     torch._foreach_copy_([*chain(*columns)], views)
 
 
-def _views(row: Tensor, like: list[Tensor]) -> list[Tensor]:
+def split_row(row: Tensor, like: list[Tensor]) -> list[Tensor]:
     """Consecutive pieces of a vector, in the shapes and memory layouts of these tensors."""
     if all(tensor.is_contiguous() for tensor in like):
         return list(torch._C._nn.unflatten_dense_tensors(row, like))
@@ -442,7 +447,7 @@ def draw_noise(chunk: list[Weight], noise: Noise) -> Tensor:
 
 def _fill_scattered(row: Tensor, chunk: list[Weight], noise: Noise) -> None:
     """The noise of shards that are not one piece of their tensor."""
-    views = _views(row, [w.momentum for w in chunk])
+    views = split_row(row, [w.momentum for w in chunk])
     for w, view, step in zip(chunk, views, noise.steps, strict=True):
         if w.offset is None:
             name = {"seed": noise.seed, "stream": w.stream, "step": step, "draw": noise.draw}

@@ -71,11 +71,19 @@ def _check_loaded(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
     check_settings(loaded, optimizer)
     for number, (param, state) in enumerate(_pairs(optimizer, loaded)):
         for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape != param.shape:
+            if isinstance(value, Tensor) and value.shape != shape_of(key, param):
                 raise InputError(
                     f"parameter #{number}: {key} of shape {tuple(value.shape)} for weights of shape "
                     f"{tuple(param.shape)}; the state is another model's; leave a new layer's out of it"
                 )
+
+
+def shape_of(key: str, param: Tensor) -> tuple[int, ...]:
+    """The shape of an entry of a parameter's state: that of the parameter, but for what belongs to one of its sides."""
+    if key.startswith(("left", "right")):
+        side = len(param) if key.startswith("left") else param[0].numel()
+        return side, side
+    return tuple(param.shape)
 
 
 def convert_ivon_opt(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:

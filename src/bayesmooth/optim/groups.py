@@ -40,6 +40,13 @@ RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
         "must be None, True, False or 'compile'",
         "None chooses",
     ),
+    "basis_every": (
+        lambda x: isinstance(x, int) and x >= 1,
+        "must be a whole number ≥ 1",
+        "10 is usual",
+    ),
+    "basis_beta": (lambda x: 0 <= x < 1, "must be in [0, 1)", "0.95 is usual"),
+    "max_side": (lambda x: isinstance(x, int) and x >= 0, "must be a whole number ≥ 0", "4096"),
     "momentum": (lambda x: x is None or 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
 }
 

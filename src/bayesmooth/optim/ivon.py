@@ -186,6 +186,7 @@ class IVON(Optimizer):
     """
 
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
+    _own: dict[str, Any] = {}  # noqa: RUF012  settings that a subclass adds, set before IVON's __init__
 
     def __init__(
         self,
@@ -242,7 +243,7 @@ class IVON(Optimizer):
             "draws": 0,  # evaluation draws so far
             "momentum": None,  # β₁ where a scheduler sets it
         }
-        super().__init__(params, defaults)
+        super().__init__(params, defaults | self._own)
         self._samples, self._warned = Samples(), set[str]()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, replace_with
 from bayesmooth.optional import require
+from bayesmooth.posterior.basis import Basis
 from bayesmooth.posterior.batchnorm import Statistics, statistics_kept
 from bayesmooth.posterior.calling import (
     Inputs,
@@ -28,13 +29,14 @@ from bayesmooth.theory.links import Categorical, Link
 
 FORMAT = "bayesmooth.posterior.1"
 CATEGORICAL = Categorical()
+ORTHOGONAL = 1e-3  # largest entry of QᵀQ − I that a basis may have
 # what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """q(θ) = N(mean, diag std²), by the names of the model's parameters.
+    """q(θ) = N(mean, diag std²), by the names of the model's parameters; `std` is that in a basis, where there is one.
 
     Parameters that it does not name (frozen ones) are points: sampling leaves them as they are. The model may be
     compiled, or wrapped in DDP, when the posterior was not, and the other way round.
@@ -48,6 +50,8 @@ class Posterior:
 
     mean: Mapping[str, Tensor]
     std: Mapping[str, Tensor]
+    bases: Mapping[str, Basis] = field(default_factory=dict)
+    """Of the weights whose covariance is not diagonal: a draw is mean + Q_L (std ∘ e) Q_Rᵀ."""
 
     def __post_init__(self) -> None:
         for name in [*self.mean, *self.std]:
@@ -59,6 +63,8 @@ class Posterior:
                 )
         for name, mean in self.mean.items():
             _check_gaussian(name, mean, self.std[name])
+        for name, basis in self.bases.items():
+            _check_basis(name, basis, self.mean.get(name))
 
     @contextmanager
     def sample(
@@ -87,7 +93,10 @@ class Posterior:
             )
             for stream, (name, param) in enumerate(self.targets(model).items())
         }
-        return {name: e.mul_(self.std[name].to(e)) for name, e in noise.items()}
+        return {
+            name: self.bases.get(name, Basis()).to(e).leave(e.mul_(self.std[name].to(e)))
+            for name, e in noise.items()
+        }
 
     @contextmanager
     def at_mean(self, model: nn.Module) -> Iterator[None]:
@@ -146,7 +155,10 @@ class Posterior:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; its folder is made if it is missing."""
-        parts = {"mean": self.mean, "std": self.std}
+        parts = {"mean": self.mean, "std": self.std} | {
+            side: {k: q for k, b in self.bases.items() if (q := getattr(b, side)) is not None}
+            for side in Basis._fields
+        }
         tensors = {
             f"{part}.{name}": t.detach().clone(memory_format=torch.contiguous_format)
             for part, values in parts.items()
@@ -168,16 +180,18 @@ class Posterior:
             raise InputError(f"{path}: cannot be read as a posterior: {problem}") from None
         if form != FORMAT:
             raise InputError(f"{path}: format {form!r}, expected {FORMAT!r}; write it with save()")
-        parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}}
+        parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}, "left": {}, "right": {}}
         for key, tensor in tensors.items():
             part, _, name = key.partition(".")
             if part not in parts or not name:
                 raise InputError(
-                    f"{path}: has an entry {key!r}: must be mean.… or std.…; write it with save()"
+                    f"{path}: has an entry {key!r}: must be mean.…, std.…, left.… or right.…; write it with save()"
                 )
             parts[part][name] = tensor
         try:
-            return cls(parts["mean"], parts["std"])
+            turned = {*parts["left"], *parts["right"]}
+            bases = {k: Basis(parts["left"].get(k), parts["right"].get(k)) for k in turned}
+            return cls(parts["mean"], parts["std"], bases)
         except InputError as problem:
             raise InputError(f"{path}: {problem}") from None
 
@@ -244,6 +258,24 @@ def _check_gaussian(name: str, mean: Any, std: Any) -> None:
         )
     if not bool((std >= 0).all()):
         raise InputError(f"{name}: the std has negative entries; it must be ≥ 0")
+
+
+def _check_basis(name: str, basis: Basis, mean: Tensor | None) -> None:
+    if mean is None or mean.ndim < 2:
+        raise InputError(f"{name}: has a basis and is no matrix; give a basis to matrices only")
+    sides = len(mean), mean.numel() // len(mean)
+    for turn, side in zip(basis, sides, strict=True):
+        if turn is None:
+            continue
+        if tuple(turn.shape) != (side, side):
+            raise InputError(
+                f"{name}: a basis of shape {tuple(turn.shape)}; must be {side} × {side}, as a side of the matrix"
+            )
+        error = float((turn.mT @ turn - torch.eye(side).to(turn)).abs().max())
+        if not error < ORTHOGONAL:
+            raise InputError(
+                f"{name}: its basis is not orthogonal ({error:.1g} off); the file is damaged: write it with save()"
+            )
 
 
 def _expected(model: nn.Module, inputs: Inputs, link: Link) -> Tensor:
