@@ -324,6 +324,26 @@ def test_an_unknown_kind_of_file_is_named(tmp_path: Path) -> None:
         open_source(tmp_path / "x.zip")
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
+def test_the_users_default_dtype_is_not_ours(kind: torch.dtype) -> None:
+    expected = audit(clouds(), quiet=True).disagreement
+    examples, before = clouds(), torch.get_default_dtype()
+    torch.set_default_dtype(kind)
+    try:
+        made = audit(examples, quiet=True)
+    finally:
+        torch.set_default_dtype(before)
+    np.testing.assert_array_equal(made.disagreement, expected)
+
+
+def test_the_users_default_device_is_not_ours() -> None:
+    examples = clouds()
+    expected = audit(examples, quiet=True)
+    with torch.device("meta"):
+        made = audit(examples, quiet=True)
+    np.testing.assert_array_equal(made.disagreement, expected.disagreement)
+
+
 def test_importing_the_audit_loads_nothing_heavy() -> None:
     code = (
         "import sys, bayesmooth.audit; "
