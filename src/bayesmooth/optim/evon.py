@@ -179,9 +179,9 @@ def learn_basis(w: Weight, Ĝ: Tensor) -> None:
 
 
 def improve_basis(gram: Tensor, basis: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """The next basis, and how the columns of the last one were ordered for it: by the powers of two in their Rayleigh quotients,
-    as finer differences may be rounding.
+    """The next basis, and how the columns of the last one were ordered for it.
 
+    They are ordered by the powers of two in their Rayleigh quotients: finer differences may be rounding.
     The first one takes several steps from the identity. Directions without gradients stay as they are, because a share
     of the identity is added to the matrix: otherwise rounding would choose them. Gradients that all vanish, or are
     not finite, leave the whole basis as it is.
