@@ -3,24 +3,24 @@
 import argparse
 from importlib import import_module
 
-# name → (what is compared, how long it takes on one core); in the order in which they run
+# name → (what is compared, how long it takes on one core; ~ is an estimate); in the order in which they run
 BENCHMARKS: dict[str, tuple[str, str]] = {
-    "losses": ("speed: each loss against torch's cross-entropy", "1 min"),
+    "losses": ("speed: each loss against torch's cross-entropy", "10 s"),
     "theory": (
         "speed: expected noise, effective labels, and VON against scikit-learn's lbfgs",
         "2 min",
     ),
     "training": ("speed: the training loop against bare steps", "1 min"),
-    "labelnoise": ("speed: label noise against forward passes", "3 min"),
-    "optim": ("speed and memory: IVON against AdamW, SGD and the public package", "5 min"),
+    "labelnoise": ("speed: label noise against forward passes", "4 min"),
+    "optim": ("speed and memory: IVON against AdamW, SGD and the public package", "~5 min"),
     "audit_speed": ("speed: the audit against cleanlab", "2 min"),
     "audit_rates": ("quality: estimated error rates against known ones", "1 min"),
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
     "annotators": ("quality: consensus of several annotators, against CROWDLAB", "3 min"),
     "audit_training": ("quality: the same from a network's training", "10 min"),
     "cleaning": ("quality: classifiers on audited labels, against CleanLearning", "30 min"),
-    "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "20 min"),
-    "regret": ("quality: one setting for everything, against LS, SAM and SGD", "2 h"),
+    "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "~20 min"),
+    "regret": ("quality: one setting for everything, against LS, SAM and SGD", "~2 h"),
 }
 
 
@@ -41,7 +41,7 @@ def main() -> None:
         parser.error(f"no benchmark {sorted(unknown)}; there are: {', '.join(BENCHMARKS)}")
     for name in arguments.names or BENCHMARKS:
         about, time = BENCHMARKS[name]
-        print(f"\n{name}: {about}; about {time}", flush=True)
+        print(f"\n{name}: {about}; {time}", flush=True)
         import_module(f"benchmarks.{name}").main(quick=arguments.quick)
 
 

@@ -1,16 +1,27 @@
-import builtins
+import subprocess
+import sys
 
-import bayesmooth_command
+import pytest
+
+NOTICED = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["bayesmooth", "reproduce", "sigmoid-noise", "--scale", "smoke"]
+from bayesmooth_command import main
+sys.exit(main())
+"""
 
 
-def test_ctrl_c_while_torch_is_loading_ends_in_one_line(monkeypatch, capsys):
-    load = builtins.__import__
-
-    def interrupted(name, *rest):
-        if name == "bayesmooth.cli":
-            raise KeyboardInterrupt
-        return load(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", interrupted)
-    assert bayesmooth_command.main() == 130
-    assert capsys.readouterr().err == "bayesmooth: interrupted\n"
+@pytest.mark.parametrize("name", ["torch", "pandas", "matplotlib.figure"])
+def test_ctrl_c_while_a_compiled_module_is_loaded_raises_nothing_inside_it(name, tmp_path):
+    line = [sys.executable, "-c", NOTICED.format(name=name)]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (130, "bayesmooth: interrupted\n")
+    assert not list(tmp_path.iterdir())

@@ -273,6 +273,25 @@ def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_p
     assert saved > 0
 
 
+def test_a_sweep_that_is_killed_leaves_runs_that_the_same_command_ends(tmp_path):
+    command = [sys.executable, "-c", MAIN, "sweep", "digits.toml", "--jobs", "2"]
+    command += ["--grid", "train.seed=0:3", "--set", "train.epochs=80", "--out", "runs"]
+    (tmp_path / "digits.toml").write_text(grid(TREE, [])[0].to_toml())
+    here = {"cwd": tmp_path, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=env, **here)
+    runs = tmp_path / "runs"
+    wait_for(process, lambda: len([p for p in runs.glob("*/metrics.jsonl") if lines(p)]) >= 2)
+    process.kill()  # its children train on: the second sweep waits for them
+    process.communicate()
+    again = subprocess.run(command, env=env, **here, check=False)
+    assert again.returncode == 0, again.stderr
+    found = [Run.open(path) for path in runs.glob("*/")]
+    assert [run.status for run in found] == ["finished"] * 3
+    for run in found:
+        assert [record["epoch"] for record in run.metrics()] == list(range(1, 81))
+
+
 @pytest.fixture
 def running(tiny, tmp_path):
     """Make the directory of a run that is under way."""

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
+from bayesmooth.cli.studies import LOADED as LOADED
 from bayesmooth.errors import InputError
 from bayesmooth.lab.executors import Processes
 from bayesmooth.lab.studies import STUDIES

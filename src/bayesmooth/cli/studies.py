@@ -20,6 +20,9 @@ from bayesmooth.lab.studies.reproduce import reproduce as reproduce_study
 from bayesmooth.lab.studies.scale import SCALES, find_scale
 from bayesmooth.words import format_duration
 
+LOADED = ("pandas", "matplotlib.figure", "sklearn.datasets")
+"""What the command needs later; loaded before it starts, because Ctrl-C must not hit a module that is being loaded."""
+
 
 def reproduce(arguments: Namespace) -> int:
     """Reproduce a figure of the paper, or all of them: train, draw, and judge its claims.

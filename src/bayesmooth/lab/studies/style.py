@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bayesmooth.files import replace_with
 from bayesmooth.lab.compare import OKABE_ITO
 from bayesmooth.lab.studies.methods import EARLY
 from bayesmooth.lab.studies.rows import Table, spread
@@ -85,8 +87,10 @@ def figure(
             figsize=(width, height), layout="constrained"
         )
         yield sheet.subplots(rows, columns, squeeze=False, **share)
-        sheet.savefig(out.with_suffix(".png"), dpi=220)
-        sheet.savefig(out.with_suffix(".svg"), metadata={"Date": None})
+        png = partial(sheet.savefig, format="png", dpi=220)
+        svg = partial(sheet.savefig, format="svg", metadata={"Date": None})
+        replace_with(out.with_suffix(".png"), png)
+        replace_with(out.with_suffix(".svg"), svg)
 
 
 def line(
