@@ -15,6 +15,7 @@ from bayesmooth.audit.encoders import WEAK
 from bayesmooth.audit.findings import MOST_ROWS, Findings, check_other_split, find
 from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.rates import estimate_noise_rate
+from bayesmooth.audit.rounds import rank_last, use_decisions
 from bayesmooth.audit.scores import (
     AMBIGUOUS_FROM,
     SCORES,
@@ -49,6 +50,7 @@ def audit(
     labels: Any = None,
     votes: Any = None,
     against: Any = None,
+    decisions: str | Path | None = None,
     # what the columns of a table mean
     label: str | None = None,
     clean_label: str | None = None,
@@ -89,6 +91,9 @@ def audit(
 
     `against` is another split, such as the test set, given as `source` is: the audit reports examples found in both.
 
+    `decisions` is what a report exported: its corrections are learned from, what was decided is not asked again, and
+    the rest is ranked anew.
+
     `out_of_sample` says how an example is kept from supporting its own label: `none` (a variational fit
     memorises little, and this finds the most; see docs/audit.md), `loo` (leave-one-out from the posterior, no
     refit), or `folds` (refits, embeddings only). `score` is one of `SCORES`. `cluster="ray"` scores embeddings in
@@ -117,6 +122,9 @@ def audit(
         labels=labels,
         settings=settings,
     )
+    decided = None
+    if decisions is not None:
+        subject, decided = use_decisions(subject, decisions)
     other = None
     if against is not None:
         other = check_other_split(open_other_split(against, settings), subject.examples)
@@ -149,6 +157,8 @@ def audit(
         shown = replace(made.examples, meta={**made.examples.meta, **said})
         summary = {**made.summary, "annotators": consensus.describe(names)}
         made = replace(made, consensus=consensus, examples=shown, summary=summary)
+    if decided is not None:
+        made = rank_last(made, decided)
     if rows is None:
         return made
     worst = made.order[:SHOWN]

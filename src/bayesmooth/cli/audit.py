@@ -29,6 +29,7 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit embeddings.npy --labels labels.npy
       bayesmooth audit predictions.npz --probabilities
       bayesmooth audit runs/first --out runs/first/audit
+      bayesmooth audit photos/ --decisions decisions.csv    another round, after a review
     """
     settings = _read_settings(arguments)
     _check_folder(arguments.out)
@@ -36,10 +37,18 @@ def audit(arguments: Namespace) -> int:
     if (arguments.source / RUN).is_file():
         from bayesmooth.lab import Run  # here: whoever audits a table never loads the lab
 
-        made = Run.open(arguments.source).audit(arguments.data_dir, **settings)
+        made = Run.open(arguments.source).audit(
+            arguments.data_dir, decisions=arguments.decisions, **settings
+        )
     else:
         source = {"probabilities" if arguments.probabilities else "source": arguments.source}
-        made = make_audit(**source, labels=arguments.labels, against=arguments.against, **settings)
+        made = make_audit(
+            **source,
+            labels=arguments.labels,
+            against=arguments.against,
+            decisions=arguments.decisions,
+            **settings,
+        )
     saved = made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title)
     _print(made, arguments.top)
     print(saved)
@@ -54,6 +63,8 @@ def audit_arguments(parser: ArgumentParser) -> None:
     kinds = "a .csv, .tsv, .parquet, .npz or .npy with labels, a folder of pictures or of Parquet files, a Hugging "
     add("source", type=Path, help=kinds + "Face data set on disk, or a run")
     add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
+    further = "what a report exported: decided labels are learned from and not asked again"
+    add("--decisions", metavar="FILE", type=Path, default=None, help=further)
     add("--title", default="", help="of the report")
     add("--label", metavar="COLUMN", help="of the labels (default: label)")
     add("--clean-label", metavar="COLUMN", help="of the true labels (default: clean_label)")
