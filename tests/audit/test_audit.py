@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -342,6 +343,12 @@ def test_the_users_default_device_is_not_ours() -> None:
     with torch.device("meta"):
         made = audit(examples, quiet=True)
     np.testing.assert_array_equal(made.disagreement, expected.disagreement)
+
+
+def test_with_thousands_of_classes_the_summary_stays_small(made_up: Any) -> None:
+    made = made_up(1200, classes=600)
+    assert outputs.summary(made)["given_by_suggested"] is None
+    assert len(json.dumps(outputs.summary(made))) < 200_000
 
 
 def test_importing_the_audit_loads_nothing_heavy() -> None:

@@ -22,6 +22,7 @@ from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.optional import require
 
 BLANK = 8  # pixels
+MATRIX_CLASSES = 500  # up to which audit.json holds the matrices of pairs of classes
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
 
 
@@ -83,10 +84,15 @@ def summary(audit: Audit) -> dict[str, Any]:
             }
             for k, name in enumerate(audit.class_names)
         ],
-        "given_by_suggested": audit.matrix.tolist(),
-        "given_by_true": None if audit.true_matrix is None else audit.true_matrix.tolist(),
+        "given_by_suggested": _list_matrix(audit.matrix),
+        "given_by_true": _list_matrix(audit.true_matrix),
         "top": [row["id"] for row in audit.top(100)],
     }
+
+
+def _list_matrix(matrix: NDArray[Any] | None) -> list[list[int]] | None:
+    """K × K counts; none where they would make a file of many megabytes, as the table says the same."""
+    return None if matrix is None or len(matrix) > MATRIX_CLASSES else matrix.tolist()
 
 
 def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
