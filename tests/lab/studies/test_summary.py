@@ -1,9 +1,16 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from bayesmooth.lab.studies.rows import make_table, read_table, write_table
-from bayesmooth.lab.studies.summary import fill, format_accuracies, format_ranges, format_verdicts
+from bayesmooth.lab.studies.summary import (
+    fill,
+    format_accuracies,
+    format_ranges,
+    format_strategies,
+    format_verdicts,
+)
 
 HOME = Path(__file__).parents[3]
 
@@ -53,6 +60,17 @@ def test_ranges_go_from_the_least_to_the_most_over_all_noises(tmp_path):
     assert "−2.0 to +1.0 points above label smoothing" in text
     assert "+8.0 to +11.0 above SAM" in text
     assert "SGD learns 40 to 80 % of the wrong labels by heart, IVON 10 to 20 %" in text
+
+
+def test_a_table_that_is_not_complete_says_so(tmp_path):
+    assert format_strategies(tmp_path) == "Nothing is measured yet."
+    study = {"study": "strategies", "runs": 3, "missing": 2, "table": [["loss"], ["ELR"]]}
+    (tmp_path / "strategies.json").write_text(json.dumps(study))
+    assert format_strategies(tmp_path).splitlines()[2:] == [
+        "| ELR |",
+        "",
+        "`strategies` is not complete: 2 of 5 runs are missing, so nothing is judged.",
+    ]
 
 
 @pytest.mark.parametrize("page", ["docs/reproduce.md"])

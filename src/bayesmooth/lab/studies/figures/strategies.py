@@ -69,7 +69,7 @@ def cells(scale: Scale) -> list[Cell]:
     """Whole figure with the first setting, then with the next; or the losses of the paper at one setting."""
     if scale.compared:
         compared = [cell for seed in scale.seeds for cell in _list_compared(scale, seed)]
-        return sorted(compared, key=lambda cell: (cell.labels["seed"], cell.labels["strength"]))
+        return sorted(compared, key=_order)
     found = []
     for seed in scale.seeds:
         place = Place(scale, "cifar10", NOISE, NOISES[NOISE], seed)
@@ -81,6 +81,13 @@ def cells(scale: Scale) -> list[Cell]:
                 labels = {"noise": NOISE, "loss": name, "method": method, "seed": seed}
                 found.append(Cell(labels, place.load(base, loss, *stages, *held)))
     return found
+
+
+def _order(cell: Cell) -> tuple[float, ...]:
+    """One seed and one setting after the other; SAM takes twice the time, and most of it comes last."""
+    labels = cell.labels
+    late = labels["method"] == "SAM" and labels["loss"] != "cross-entropy"
+    return labels["seed"], labels["strength"], late
 
 
 def more(scale: Scale, table: Table) -> list[Cell]:
