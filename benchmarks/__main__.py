@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
     "annotators": ("quality: consensus of several annotators, against CROWDLAB", "3 min"),
     "audit_training": ("quality: the same from a network's training", "10 min"),
+    "audit_rounds": ("quality: errors found when decisions are learned from on the way", "5 min"),
     "cleaning": ("quality: classifiers on audited labels, against CleanLearning", "30 min"),
     "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "~20 min"),
     "regret": ("quality: one setting for everything, against LS, SAM and SGD", "~2 h"),

@@ -1,33 +1,86 @@
-"""The command `bayesmooth`, before torch is loaded: Ctrl-C meanwhile ends it at once.
+"""The command `bayesmooth`, before torch is loaded: it lists the commands by itself, and Ctrl-C ends it at once.
 
 An exception raised inside a compiled module that is being loaded can abort the process or come out as something else,
 so nothing is raised until everything that the command needs is there.
 """
 
+import argparse
+import ast
 import os
 import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
 from types import FrameType
 
 INTERRUPTED = 130
 
+# command → the module of `bayesmooth.cli` that has it; loaded when it is called
+COMMANDS: dict[str, str] = {
+    "train": "runs",
+    "resume": "runs",
+    "evaluate": "runs",
+    "compare": "runs",
+    "recipes": "runs",
+    "data": "data",
+    "audit": "audit",
+    "clean": "audit",
+    "sweep": "sweeps",
+    "tune": "sweeps",
+    "reproduce": "studies",
+    "studies": "studies",
+    "demo": "demo",
+}
+
 
 def main() -> int:
     """Load the command line and what the command needs, and run it."""
+    if len(sys.argv) < 2 or sys.argv[1] in ("--help", "-h", "--version"):
+        overview().parse_args(sys.argv[1:2] or ["--help"])
     hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # nohup's children do not
     if hears:
         signal.signal(signal.SIGINT, leave)
     from bayesmooth import cli
 
-    if module := cli.COMMANDS.get(sys.argv[1] if len(sys.argv) > 1 else ""):
+    if module := COMMANDS.get(sys.argv[1] if len(sys.argv) > 1 else ""):
         for name in getattr(import_module(f"bayesmooth.cli.{module}"), "LOADED", ()):
             with suppress(ImportError):  # where it is used it is asked for again, and named
                 import_module(name)
     if hears:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return cli.main()
+
+
+def overview() -> argparse.ArgumentParser:
+    """The parser that explains what there is; it has no other use."""
+    lines = {name: line for module in {*COMMANDS.values()} for name, line in first_lines(module)}
+    parser = argparse.ArgumentParser(
+        prog="bayesmooth",
+        usage="bayesmooth COMMAND …",
+        description="Train with labels that are partly wrong, and find the wrong ones.",
+        epilog="\n".join(
+            [
+                "commands:",
+                *(f"  {command:10} {lines[command]}" for command in COMMANDS),
+                "",
+                "`bayesmooth COMMAND --help` has an example of each.",
+            ]
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"bayesmooth {version('bayesmooth')}"
+    )
+    return parser
+
+
+def first_lines(module: str) -> list[tuple[str, str]]:
+    """What each function of a module of `bayesmooth.cli` does, in a line, read and not loaded."""
+    file = Path(__file__).parent / "bayesmooth" / "cli" / f"{module}.py"
+    functions = [n for n in ast.parse(file.read_bytes()).body if isinstance(n, ast.FunctionDef)]
+    return [(f.name, (ast.get_docstring(f) or "").partition("\n")[0]) for f in functions]
 
 
 def leave(number: int, frame: FrameType | None) -> None:

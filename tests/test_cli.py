@@ -257,3 +257,16 @@ def test_tensorboard_gets_every_figure(run, tmp_path):
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert {"train/loss", "test/accuracy", "memorised"} <= set(events.Tags()["scalars"])
     assert [event.step for event in events.Scalars("test/accuracy")] == [1, 2]
+
+
+def test_commands_are_listed_without_loading_torch():
+    script = (
+        "import sys, bayesmooth_command as c\n"
+        "sys.argv = ['bayesmooth', '--help']\n"
+        "try:\n    c.main()\nexcept SystemExit:\n    print('torch' in sys.modules)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, encoding="utf-8"
+    ).stdout
+    assert shown.endswith("False\n")
+    assert all(f"\n  {command} " in shown for command in cli.COMMANDS)

@@ -12,28 +12,11 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 
 from bayesmooth.errors import InputError
 from bayesmooth.words import did_you_mean
-
-# command → the module of this package that has it; loaded when it is called
-COMMANDS: dict[str, str] = {
-    "train": "runs",
-    "resume": "runs",
-    "evaluate": "runs",
-    "compare": "runs",
-    "recipes": "runs",
-    "data": "data",
-    "audit": "audit",
-    "clean": "audit",
-    "sweep": "sweeps",
-    "tune": "sweeps",
-    "reproduce": "studies",
-    "studies": "studies",
-    "demo": "demo",
-}
+from bayesmooth_command import COMMANDS, overview
 
 WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 
@@ -92,35 +75,6 @@ def parser_for(
     )
     getattr(module, f"{name}_arguments")(parser)
     return command, parser
-
-
-def overview() -> argparse.ArgumentParser:
-    """The parser that explains what there is; it has no other use."""
-    commands = {
-        command: import_module(f"{__name__}.{module}") for command, module in COMMANDS.items()
-    }
-    rows = [
-        f"  {command:10} {first_line(getattr(module, command))}"
-        for command, module in commands.items()
-    ]
-    parser = argparse.ArgumentParser(
-        prog="bayesmooth",
-        usage="bayesmooth COMMAND …",
-        description="Train with labels that are partly wrong, and find the wrong ones.",
-        epilog="\n".join(
-            ["commands:", *rows, "", "`bayesmooth COMMAND --help` has an example of each."]
-        ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"bayesmooth {version('bayesmooth')}"
-    )
-    return parser
-
-
-def first_line(function: Callable[..., int]) -> str:
-    """What a command does, in a line."""
-    return (inspect.getdoc(function) or "").partition("\n")[0]
 
 
 def add_settings(
