@@ -2,6 +2,8 @@ import csv
 import io
 import json
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
