@@ -119,3 +119,13 @@ def picture_dir(tmp_path):
         for i in range(count):
             image.new("RGB", (40, 30 + i), colours[name]).save(folder / f"{i}.png")
     return tmp_path
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="pets.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write

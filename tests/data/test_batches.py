@@ -41,13 +41,13 @@ def test_batches_are_a_function_of_seed_and_epoch_and_leave_the_global_generator
     assert not same(first, list(batches(pictures, 6, seed=4, epoch=2, augment=AUGMENT)))
 
 
-@given(st.integers(1, 9), st.integers(0, 22), st.booleans())
-def test_starting_at_batch_k_is_the_epoch_without_its_first_k(batch_size, start, drop_last):
+@given(st.integers(1, 9), st.integers(0, 22))
+def test_starting_at_batch_k_is_the_epoch_without_its_first_k(batch_size, start):
     inputs = torch.arange(20.0)[:, None, None, None].expand(-1, 1, 4, 4)
     examples = Examples(inputs, torch.zeros(20).long(), ("a",))
-    options = {"seed": 0, "epoch": 5, "augment": AUGMENT, "drop_last": drop_last}
+    options = {"seed": 0, "epoch": 5, "augment": AUGMENT}
     whole = list(batches(examples, batch_size, **options))
-    assert len(whole) == count_batches(20, batch_size, drop_last)
+    assert len(whole) == count_batches(20, batch_size)
     assert same(whole[start:], list(batches(examples, batch_size, start=start, **options)))
 
 
@@ -81,11 +81,6 @@ def test_the_slices_of_all_ranks_joined_are_the_batch_of_one_process(world_size,
         for slices in zip(*ranks, strict=True)
     ]
     assert same(joined, list(batches(examples, batch_size, **options)))
-
-
-def test_drop_last_leaves_only_full_batches(pictures):
-    sizes = [len(y) for _, _, y in batches(pictures, 6, seed=0, drop_last=True)]
-    assert sizes == [6, 6, 6]
 
 
 @pytest.mark.parametrize(

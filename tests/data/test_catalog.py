@@ -1,6 +1,6 @@
 import pytest
 
-from bayesmooth.data import DATASETS, Examples, check, describe, load
+from bayesmooth.data import DATASETS, Examples, check, describe_datasets, load
 from bayesmooth.errors import InputError
 
 PUBLIC = ["mnist", "fashion_mnist", "cifar10", "cifar100", "cifar10n", "cifar100n", "clothing1m"]
@@ -56,14 +56,14 @@ def test_a_wrong_name_gets_the_nearest_one(arguments, options, message):
 
 
 def test_every_set_is_described_in_plain_data(tmp_path):
-    rows = describe(tmp_path)
+    rows = describe_datasets(tmp_path)
     assert [row["name"] for row in rows] == list(DATASETS)
     assert {row["name"] for row in rows if row["found"]}.isdisjoint(PUBLIC)
     assert all(row["about"] and row["splits"] and row["files"] and row["bring"] for row in rows)
 
 
 def test_a_set_is_found_where_its_folder_is(mnist_dir):
-    found = {row["name"]: row["found"] for row in describe(mnist_dir)}
+    found = {row["name"]: row["found"] for row in describe_datasets(mnist_dir)}
     assert found["digits"]
     assert found["mnist"]
     assert not found["cifar10"]

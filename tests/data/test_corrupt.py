@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.data import Corruption, Examples, corrupt
-from bayesmooth.data.corrupt import data_dependent, draw, pairflip, symmetric
+from bayesmooth.data.corrupt import data_dependent, draw_labels, pairflip, symmetric
 from bayesmooth.errors import InputError
 
 GOLDENS = {
@@ -37,7 +37,7 @@ def test_the_draws_are_those_of_a_multinomial_per_example(K, seed):
     labels = np.arange(200) % K
     stream = np.random.RandomState(seed)
     theirs = [stream.multinomial(1, matrix[label]).argmax() for label in labels]
-    assert draw(labels, matrix, seed).tolist() == theirs
+    assert draw_labels(labels, matrix, seed).tolist() == theirs
 
 
 def test_pairflip_moves_to_the_next_class_and_the_last_to_the_first():

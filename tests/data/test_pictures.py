@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bayesmooth.data import load
-from bayesmooth.data.pictures import ImageFiles, find_pictures
+from bayesmooth.data.pictures import ImageFiles, open_folder
 from bayesmooth.errors import InputError
 
 pil = pytest.importorskip("PIL.Image")
@@ -124,7 +124,7 @@ def test_a_link_that_leads_nowhere_is_named_and_the_others_can_be_found(picture_
     link.symlink_to(target)
     with pytest.raises(InputError, match=r"self\.png: is empty or leads nowhere"):
         load("folder", "train", path=str(picture_dir))
-    found = find_pictures(picture_dir, "train")
+    found = open_folder(picture_dir, "train")
     assert found.ids[-1] == "dog/self.png"
     with pytest.raises(InputError, match=r"self\.png: n"):
         found.batch(torch.tensor([6]))

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from bayesmooth.errors import InputError
 from bayesmooth.theory.expectation import (
     covariance_root,
+    gaussian_draw,
     gaussian_expectation,
     gaussian_points,
     hermite_rule,
-    monte_carlo_expectation,
     trapezoid_rule,
-    vector_expectation,
 )
 
 
@@ -74,45 +73,21 @@ def test_shared_points_have_mean_zero_and_covariance_one(dim):
     torch.testing.assert_close(covariance, torch.eye(dim, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("dim", [2, 4])
-def test_a_quadratic_of_a_correlated_gaussian_is_exact(dim):
-    generator = torch.Generator().manual_seed(1)
-    root = torch.randn(3, dim, dim, generator=generator, dtype=torch.float64)
-    mean = torch.randn(3, dim, generator=generator, dtype=torch.float64)
-    cov = root @ root.mT
-    value = vector_expectation(lambda f: f.unsqueeze(-1) * f.unsqueeze(-2), mean, cov)
-    torch.testing.assert_close(
-        value, cov + mean.unsqueeze(-1) * mean.unsqueeze(-2), rtol=1e-6, atol=1e-6
-    )
+def test_draws_have_the_covariance_and_independent_entries_where_it_is_a_diagonal():
+    var = tensor(0.2, 0.5)
+    for cov in (var, torch.tensor([[0.2, 0.1], [0.1, 0.5]], dtype=torch.float64)):
+        mean = torch.zeros(20_000, 2, dtype=torch.float64)
+        draws = gaussian_draw(mean, cov.expand(len(mean), *cov.shape), 7)
+        expected = torch.diag(cov) if cov.ndim == 1 else cov
+        torch.testing.assert_close(draws.T @ draws / len(draws), expected, atol=0.02, rtol=0)
 
 
-def test_a_diagonal_covariance_means_independent_entries():
-    mean, var = tensor(0.1, -0.5, 1.0), tensor(0.2, 0.5, 1.0)
-    softmax = lambda f: torch.softmax(f, -1)  # noqa: E731
-    torch.testing.assert_close(
-        vector_expectation(softmax, mean, var), vector_expectation(softmax, mean, torch.diag(var))
-    )
-
-
-@pytest.mark.parametrize("matrix", [False, True])
-def test_monte_carlo_comes_near_and_antithetic_nearer(matrix):
-    mean = torch.zeros(200, 2, dtype=torch.float64) + 0.3
-    var = torch.full_like(mean, 0.5)
-    cov = torch.diag_embed(var) if matrix else var
-    exact = torch.exp(mean + var / 2)
-    plain, mirrored = (
-        (monte_carlo_expectation(torch.exp, mean, cov, 64, 7, antithetic=a) - exact).square().mean()
-        for a in (False, True)
-    )
-    assert mirrored < 0.6 * plain < 0.03
-
-
-def test_monte_carlo_follows_its_generator_and_leaves_the_global_one_alone():
+def test_a_draw_follows_its_generator_and_leaves_the_global_one_alone():
     mean, var = torch.zeros(4), torch.ones(4)
     before = torch.get_rng_state()
-    a, b = (monte_carlo_expectation(torch.sin, mean, var, 8, 3) for _ in range(2))
+    a, b = (gaussian_draw(mean, var, 3) for _ in range(2))
     generator = torch.Generator().manual_seed(3)
-    c, d = (monte_carlo_expectation(torch.sin, mean, var, 8, generator) for _ in range(2))
+    c, d = (gaussian_draw(mean, var, generator) for _ in range(2))
     assert torch.equal(a, b)
     assert torch.equal(a, c)
     assert not torch.equal(c, d)
@@ -140,9 +115,7 @@ def test_rules_have_weights_that_sum_to_one_and_unit_variance(rule):
         (lambda: gaussian_expectation(torch.exp, torch.zeros(2), -torch.ones(2)), "must be ≥ 0"),
         (lambda: gaussian_expectation(torch.exp, torch.zeros(1), torch.tensor([torch.nan])), "NaN"),
         (lambda: gaussian_expectation(torch.exp, torch.zeros(2), torch.ones(2), 0), "at least 1"),
-        (lambda: monte_carlo_expectation(torch.exp, torch.zeros(2), torch.ones(2), 3, 0, True), "even"),
-        (lambda: monte_carlo_expectation(torch.exp, torch.zeros(2), torch.ones(2), 0, 0), "at least 1"),
-        (lambda: vector_expectation(torch.exp, torch.zeros(3), torch.ones(3), 1), "mirrored"),
+        (lambda: gaussian_points(3, 1, 0), "mirrored"),
         (lambda: gaussian_expectation(torch.sin, torch.zeros(1), torch.full((1,), 1e8), None), "reach 1000"),
         (lambda: gaussian_expectation(torch.sin, torch.zeros(1), torch.full((1,), torch.inf)), "inf: .* finite"),
     ],

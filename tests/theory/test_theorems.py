@@ -9,7 +9,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.glm.covariance import Block
 from bayesmooth.theory.glm.steps import (
-    Problem,
+    GLMProblem,
     expected_moments,
     gd_step,
     newton_step,
@@ -37,7 +37,7 @@ def assert_close(actual, expected, atol=5e-7):
 
 @pytest.fixture
 def golden():
-    return Problem(FEATURES, LABELS[:, None], Bernoulli(), prior=1.0)
+    return GLMProblem(FEATURES, LABELS[:, None], Bernoulli(), prior=1.0)
 
 
 def start(problem, structure=Block):
@@ -74,13 +74,13 @@ def test_variational_gd_is_gd_with_noisy_labels_for_every_family(family):
     x = torch.randn(20, 4, generator=generator, **DOUBLE)
     y = torch.eye(columns, **DOUBLE)[torch.randint(columns, (20,), generator=generator)]
     theta = 0.3 * torch.randn(4, columns, generator=generator, **DOUBLE)
-    problem = Problem(x, y, link)
+    problem = GLMProblem(x, y, link)
     q = Block.isotropic(2.0, theta)
     spread = x.square().sum(1, keepdim=True).expand(-1, columns) / 2
     epsilon = expected_noise(x @ theta, spread, link, nodes=80)
     assert_close(
         variational_gd_step(problem, theta, q, 0.05),
-        gd_step(Problem(x, y + epsilon, link), theta, 0.05),
+        gd_step(GLMProblem(x, y + epsilon, link), theta, 0.05),
         atol=1e-7,
     )
 
@@ -94,7 +94,7 @@ def test_von_with_rho_1_is_newton_with_noisy_labels_and_the_expected_hessian(see
     x = torch.randn(12, 3, generator=generator, **DOUBLE)
     y = torch.randint(2, (12, 1), generator=generator).double()
     theta = torch.randn(3, 1, generator=generator, **DOUBLE)
-    problem = Problem(x, y, Bernoulli())
+    problem = GLMProblem(x, y, Bernoulli())
     _, q = von_step(problem, theta, Block.isotropic(1.0, theta), 0.5)
     stepped, updated = von_step(problem, theta, q, 1.0)
 

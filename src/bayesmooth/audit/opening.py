@@ -17,6 +17,8 @@ import torch
 from bayesmooth.audit.encoders import cache_folder
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
+from bayesmooth.data.arrays import arrays_as_examples, read_arrays
+from bayesmooth.data.columns import PICTURES, as_texts, choose_features
 from bayesmooth.data.examples import Mapped, Problem
 from bayesmooth.data.formats import (
     HUGGING_FACE,
@@ -29,23 +31,17 @@ from bayesmooth.data.formats import (
     split_folder,
 )
 from bayesmooth.data.labels import encode, name_classes, read_labels
-from bayesmooth.data.pictures import find_pictures
+from bayesmooth.data.pictures import SHOWN_SIZE, open_folder
 from bayesmooth.data.reading import map_npy, read_npy
 from bayesmooth.data.tabular import (
     CLEAN,
-    PICTURES,
     SHEET_ROW,
-    SHOWN,
-    arrays_as_examples,
-    as_texts,
-    choose_features,
+    drop_missing,
     frame_from_arrow,
     from_frame,
     number_rows,
     open_pictures,
-    read_arrays,
     read_frame,
-    without_missing,
 )
 from bayesmooth.errors import InputError
 from bayesmooth.files import read_json, replace_with
@@ -114,7 +110,7 @@ def _open_folder(path: Path, settings: Settings) -> Examples:
     tables = sorted(path.glob("*.parquet"))
     if tables:
         return _open_parquets(path, tables, settings)
-    pictures = find_pictures(path.absolute(), "train", SHOWN)
+    pictures = open_folder(path.absolute(), "train", SHOWN_SIZE)
     # An id is the path below the folder; the rest of it is nobody else's business.
     shown = replace(
         pictures,
@@ -164,7 +160,7 @@ def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Exa
     if whole:
         return _from_frame(frame, str(path), path, settings)
     label = find_label(path, list(frame.columns), settings.label)
-    if len(without_missing(frame, label, settings.class_names)) < len(frame):
+    if len(drop_missing(frame, label, settings.class_names)) < len(frame):
         raise InputError(f"{path}: some rows have no label in column {label!r}; leave them out")
     known = from_frame(
         frame,
@@ -254,7 +250,7 @@ def _from_frame(
         if column not in frame:
             present = ", ".join(map(str, frame.columns))[:200]
             raise InputError(f"{where}: no column {column!r}, only {present}; name another")
-    kept = without_missing(frame, label, names, numbered)
+    kept = drop_missing(frame, label, names, numbered)
     notes = list(frame.attrs.get("notes", ()))
     if not len(kept):
         raise InputError(f"{where}: no row has a label in column {label!r}")
@@ -271,7 +267,7 @@ def _from_frame(
     )
     if len(kept) < len(frame):
         known = replace(known, problems=(_report_missing(frame, kept, key),))
-    pictures = open_pictures(kept, place, SHOWN, settings.image)
+    pictures = open_pictures(kept, place, SHOWN_SIZE, settings.image)
     texts = {} if settings.text is None else {"text": as_texts(kept[settings.text])}
     known = replace(known, pictures=pictures, meta=texts or known.meta)
     if settings.predicted:

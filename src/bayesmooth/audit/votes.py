@@ -12,9 +12,10 @@ from torch import Tensor
 
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
+from bayesmooth.data.columns import PICTURES, as_texts
 from bayesmooth.data.formats import find_id, find_label
 from bayesmooth.data.labels import MISSING, class_numbers, label_texts
-from bayesmooth.data.tabular import PICTURES, as_texts, number_rows, read_frame
+from bayesmooth.data.tabular import number_rows, read_frame
 from bayesmooth.errors import InputError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.cli import add_data_dir, add_settings
-from bayesmooth.data import check, describe
+from bayesmooth.data import check, describe_datasets
 from bayesmooth.errors import InputError
 from bayesmooth.lab.features import embed_data
 from bayesmooth.lab.recipe import parse_value
@@ -45,7 +45,7 @@ def data_arguments(parser: ArgumentParser) -> None:
 
 
 def _list(data_dir: Path | None) -> int:
-    for row in describe(data_dir):
+    for row in describe_datasets(data_dir):
         print(f"{row['name']:14} {row['about']}")
         print(f"{'':14}   files  {row['files']}")
         print(f"{'':14}   get    {row['bring'].replace(chr(10), chr(10) + ' ' * 22)}")

@@ -77,13 +77,13 @@ AUGMENTATIONS: dict[str, Augment | None] = {
 """What a recipe can name: `crop_flip` is CIFAR's usual one, `crop224_flip` cuts 224 out of 256."""
 
 
-def count_batches(count: int, batch_size: int, drop_last: bool = False) -> int:
+def count_batches(count: int, batch_size: int) -> int:
     """How many batches an epoch has.
 
-    >>> count_batches(10, 4), count_batches(10, 4, drop_last=True)
-    (3, 2)
+    >>> count_batches(10, 4)
+    3
     """
-    return count // batch_size if drop_last else -(-count // batch_size)
+    return -(-count // batch_size)
 
 
 def batches(
@@ -93,7 +93,6 @@ def batches(
     seed: int | None = None,
     epoch: int = 0,
     augment: Augment | None = None,
-    drop_last: bool = False,
     rank: int = 0,
     world_size: int = 1,
     start: int = 0,
@@ -113,7 +112,7 @@ def batches(
     order = torch.arange(len(examples), device="cpu")
     if seed is not None:
         order = torch.randperm(len(examples), generator=generator(seed, ORDER, epoch), device="cpu")
-    for number in range(start, count_batches(len(examples), batch_size, drop_last)):
+    for number in range(start, count_batches(len(examples), batch_size)):
         whole = order[number * batch_size : (number + 1) * batch_size]
         index = whole.tensor_split(world_size)[rank]
         inputs = examples.inputs[index]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from bayesmooth.data.arrays import embeddings
 from bayesmooth.data.examples import Examples
 from bayesmooth.data.pictures import folder
 from bayesmooth.data.reading import MissingError, data_root
@@ -27,7 +28,7 @@ from bayesmooth.data.sets import (
     fashion_mnist,
     mnist,
 )
-from bayesmooth.data.tabular import embeddings, table
+from bayesmooth.data.tabular import table
 from bayesmooth.errors import InputError
 from bayesmooth.words import did_you_mean
 
@@ -165,7 +166,7 @@ def load(
         ) from None
 
 
-def describe(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
+def describe_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
     """Every data set as plain data: name, about, splits, options, files, bring, found."""
     root = data_root(data_dir)
     return [

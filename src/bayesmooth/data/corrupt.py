@@ -173,7 +173,7 @@ def corrupt(
         known = ", ".join(KINDS[kind].__code__.co_varnames[1 : KINDS[kind].__code__.co_argcount])
         raise InputError(f"{kind} noise with {settings}: its settings are {known}") from None
     old = examples.labels.numpy()
-    new = draw(old, matrix, seed)
+    new = draw_labels(old, matrix, seed)
     index = np.flatnonzero(old != new)
     corruption = Corruption(
         kind, matrix, seed, index, old[index], new[index], len(old), label_hash(examples)
@@ -181,7 +181,7 @@ def corrupt(
     return corruption.apply(examples), corruption
 
 
-def draw(labels: Labels, matrix: Matrix, seed: int) -> Labels:
+def draw_labels(labels: Labels, matrix: Matrix, seed: int) -> Labels:
     """ỹ_i ~ P[y_i, :]: for each example the classes toss a coin in turn, and the first yes takes it.
 
     So does `RandomState.multinomial(1, P[y_i])`; but numpy 2.5 leaves out some coins that 2.4 tossed, and gives other

@@ -54,12 +54,7 @@ class CsvText:
         text = self.text[slice(*line)]
         if '"' not in text:
             return text.split(self.mark)
-        values = []
-        for field, mark in self._field.findall(text):
-            values.append(_unquote(field))
-            if not mark:
-                break
-        return values
+        return [_unquote(text[start:end]) for start, end in self._places(text)]
 
     def _places(self, line: str) -> list[tuple[int, int]]:
         """The (start, end) of every field of a row."""

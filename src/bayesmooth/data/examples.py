@@ -93,9 +93,9 @@ class Examples:
 
     def __post_init__(self) -> None:
         count, classes = len(self.inputs), self.num_classes
-        object.__setattr__(self, "labels", checked(self.labels, count, classes, "labels"))
+        object.__setattr__(self, "labels", as_class_numbers(self.labels, count, classes, "labels"))
         if self.clean_labels is not None:
-            clean = checked(self.clean_labels, count, classes, "clean_labels")
+            clean = as_class_numbers(self.clean_labels, count, classes, "clean_labels")
             object.__setattr__(self, "clean_labels", clean)
         extra = {"ids": self.ids, "pictures": self.pictures, "predicted": self.predicted}
         columns = {**extra, **self.meta}
@@ -170,7 +170,7 @@ class Examples:
         return f"Examples({self.name}: {', '.join(parts)})"
 
 
-def checked(labels: Tensor, count: int, classes: int, what: str) -> Tensor:
+def as_class_numbers(labels: Tensor, count: int, classes: int, what: str) -> Tensor:
     """Labels as int64, one per input, each in 0 … K−1."""
     if labels.ndim != 1 or len(labels) != count:
         raise InputError(f"{what} of shape {tuple(labels.shape)}: must be one per row, ({count},)")

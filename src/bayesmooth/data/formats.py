@@ -17,7 +17,7 @@ import numpy as np
 
 from bayesmooth.data.csvtext import CsvText, check_columns, guard, unguard
 from bayesmooth.data.labels import LABELS, as_text
-from bayesmooth.data.pictures import find_pictures, picture_base
+from bayesmooth.data.pictures import open_folder, picture_base
 from bayesmooth.data.reading import Array, read_npy, read_npz
 from bayesmooth.errors import InputError
 from bayesmooth.files import (
@@ -112,6 +112,16 @@ def _positions(count: int) -> list[str]:
     return [*map(str, range(count))]
 
 
+def _find_rows(labels: Sequence[str], changed: Mapping[int, str]) -> tuple[list[str], Array]:
+    """The labels that no row has yet, to be put after the last row; and for every row, one that has its new label."""
+    source = {text: row for row, text in enumerate(labels)}
+    new = [text for text in dict.fromkeys(changed.values()) if text not in source]
+    source |= {text: len(labels) + k for k, text in enumerate(new)}
+    index = np.arange(len(labels))
+    index[list(changed)] = [source[text] for text in changed.values()]
+    return new, index
+
+
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
 
 
@@ -187,14 +197,8 @@ class Arrays:
 
     def _change(self, changed: Mapping[int, str]) -> Array:
         """The labels in the type they had: a changed one is copied from a row that has it, or made."""
-        source = {text: row for row, text in enumerate(self.labels)}
-        new = [text for text in dict.fromkeys(changed.values()) if text not in source]
-        values = self.given
-        if new:
-            values = np.concatenate([values, *map(self._make, new)])
-        source |= {text: len(self.given) + k for k, text in enumerate(new)}
-        index = np.arange(len(self.given))
-        index[list(changed)] = [source[text] for text in changed.values()]
+        new, index = _find_rows(self.labels, changed)
+        values = np.concatenate([self.given, *map(self._make, new)]) if new else self.given
         return values[index]
 
     def _make(self, text: str) -> Array:
@@ -264,14 +268,10 @@ class Parquet:
         arrow = require("pyarrow", "data")
         at = self.table.column_names.index(self.label)
         field, column = self.table.schema.field(at), self.table[self.label]
-        source = {text: row for row, text in enumerate(self.labels)}
-        new = [text for text in dict.fromkeys(changed.values()) if text not in source]
+        new, index = _find_rows(self.labels, changed)
         if new:
             made = self._make(new, field.type)
             column = arrow.chunked_array([*column.chunks, made], field.type).unify_dictionaries()
-            source |= {text: len(self.labels) + k for k, text in enumerate(new)}
-        index = np.arange(len(self.labels))
-        index[list(changed)] = [source[text] for text in changed.values()]
         table = self.table
         if changed:
             table = table.set_column(at, field, column.take(arrow.array(index)))
@@ -431,7 +431,7 @@ class Pictures:
     numbered = False
 
     def __init__(self, path: Path) -> None:
-        self.path, examples = path, find_pictures(path, "train")
+        self.path, examples = path, open_folder(path, "train")
         self.inside = picture_base(path).relative_to(path)
         self.class_names = examples.class_names
         self.labels = [examples.class_names[int(k)] for k in examples.labels]

@@ -24,6 +24,7 @@ from bayesmooth.optional import require
 
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+SHOWN_SIZE = 96  # pixels of the pictures that are only shown
 # Those of SUFFIXES, as Pillow calls them.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 
@@ -139,14 +140,14 @@ def _fit(picture: Any, size: int, crop: int) -> Any:
 
 def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None = None) -> Examples:
     """`path/train/<class>/*.jpg`, `path/test/<class>/*.jpg`; or `path/<class>/*.jpg`, all for training."""
-    examples = find_pictures(locate(path, root), split, size, crop)
+    examples = open_folder(locate(path, root), split, size, crop)
     for file in examples.meta["path"]:
         if not os.path.exists(file) or not os.path.getsize(file):
             raise InputError(f"{file}: is empty or leads nowhere; replace it or delete it")
     return examples
 
 
-def find_pictures(top: Path, split: str, size: int = 64, crop: int | None = None) -> Examples:
+def open_folder(top: Path, split: str, size: int = 64, crop: int | None = None) -> Examples:
     """The pictures of a folder per class, in a fixed order; whether each can be read is seen when it is opened.
 
     The id of a picture is its path below the folder of the classes, which are the folders that hold a picture.

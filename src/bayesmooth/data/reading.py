@@ -44,7 +44,7 @@ def data_root(data_dir: str | Path | None) -> Path:
     return Path(data_dir or os.environ.get("BAYESMOOTH_DATA") or "data").expanduser()
 
 
-def find(root: Path, candidates: Iterable[str]) -> Path:
+def find_file(root: Path, candidates: Iterable[str]) -> Path:
     """The first of the candidates that exists under `root`."""
     candidates = list(candidates)
     for candidate in candidates:
@@ -402,3 +402,18 @@ def _check_text(array: Array, name: str) -> None:
     points = array.view(array.dtype.str[0].replace("|", "=") + "u4")
     if ((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))).any():
         raise InputError(f"{name}: holds characters that are none")
+
+
+def as_finite(array: Array, where: str, what: str) -> torch.Tensor:
+    """Numbers as float32, every one of them finite."""
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{where}: {what} are {array.dtype}; must be numbers")
+    with np.errstate(over="ignore"):
+        numbers = array.astype(np.float32, copy=False)
+    broken = np.argwhere(~np.isfinite(numbers))
+    if len(broken):
+        row, column = broken[0]
+        raise InputError(
+            f"{where}: {what}[{row}, {column}] is {array[row, column]}; must be finite"
+        )
+    return torch.from_numpy(numbers)

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from bayesmooth.data.examples import Examples
 from bayesmooth.data.pictures import ImageFiles
-from bayesmooth.data.reading import LIMIT, find, load_pickle, load_torch, read_bytes, read_lines
+from bayesmooth.data.reading import (
+    LIMIT,
+    find_file,
+    load_pickle,
+    load_torch,
+    read_bytes,
+    read_lines,
+)
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -90,7 +97,7 @@ def _idx_pair(
 def _read_idx(
     stem: str, root: Path, folders: tuple[str, ...], md5: dict[str, str], ndim: int
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], Path]:
-    path = find(root, [f"{folder}/{stem}{end}" for folder in folders for end in (".gz", "")])
+    path = find_file(root, [f"{folder}/{stem}{end}" for folder in folders for end in (".gz", "")])
     return parse_idx(read_bytes(path, md5.get(stem)), str(path), ndim), path
 
 
@@ -166,7 +173,7 @@ Pictures = tuple[Tensor, Tensor, list[str]]
 
 
 def _cifar_pictures(root: Path, file: str, key: str, classes: int, verify: bool) -> Pictures:
-    path = find(root, [file])
+    path = find_file(root, [file])
     return parse_batch(read_bytes(path, MD5[file] if verify else None), str(path), key, classes)
 
 
@@ -205,7 +212,7 @@ def _label_tensor(labels: Any, name: str, key: str, count: int, classes: int) ->
 
 
 def _cifar_names(root: Path, file: str, key: str, verify: bool) -> tuple[str, ...]:
-    path = find(root, [file])
+    path = find_file(root, [file])
     return parse_names(read_bytes(path, MD5[file] if verify else None), str(path), key)
 
 
@@ -233,7 +240,7 @@ def _join_cifar(
 
 
 def _human(clean: Examples, root: Path, file: str, key: str) -> Examples:
-    path = find(root, [file, f"{clean.name.split('/')[0]}n/{file}"])
+    path = find_file(root, [file, f"{clean.name.split('/')[0]}n/{file}"])
     human, true = parse_human(read_bytes(path), str(path), key, len(clean), clean.num_classes)
     if not torch.equal(true, clean.labels):
         at = int((true != clean.labels).nonzero()[0])
@@ -288,7 +295,7 @@ def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None)
     files = tuple(key for _, key in keys)
     crop = crop or (size if split.endswith("train") else size * 7 // 8)
     return Examples(
-        ImageFiles(find(root, CLOTHING_FOLDERS), files, size, crop),
+        ImageFiles(find_file(root, CLOTHING_FOLDERS), files, size, crop),
         torch.tensor(chosen, dtype=torch.int64, device="cpu"),
         names,
         ids=files,
@@ -299,7 +306,7 @@ def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None)
 
 
 def _find_clothing(root: Path, file: str) -> Path:
-    return find(
+    return find_file(
         root, [f"{top}/{sub}{file}" for top in CLOTHING_FOLDERS for sub in ("", "annotations/")]
     )
 

@@ -83,8 +83,8 @@ def train(
         interrupt = scope.enter_context(interruptible())
         scope.enter_context(keep_status(run, team))
         loop = Loop(recipe, prepare(recipe, data_dir), where, team)
-        restore(run, loop)
-        describe(run, loop)
+        restore_checkpoint(run, loop)
+        record_origin(run, loop)
         saving = Saving(run, loop, interrupt, save_steps, save_seconds)
         train_epochs(loop, saving, tuple(listeners), quiet or not team.writes)
         finish(run, loop)
@@ -259,7 +259,7 @@ def finish(run: Run, loop: Loop) -> None:
     loop.team.wait()
 
 
-def restore(run: Run, loop: Loop) -> None:
+def restore_checkpoint(run: Run, loop: Loop) -> None:
     """Go on from the last checkpoint in the run's directory, if there is one."""
     path = run.path
     saved, damaged = load_last(path / CHECKPOINTS)
@@ -277,7 +277,7 @@ def restore(run: Run, loop: Loop) -> None:
     loop.team.wait()
 
 
-def describe(run: Run, loop: Loop) -> None:
+def record_origin(run: Run, loop: Loop) -> None:
     """Write what the run is made of, and where; a run that goes on must find the same data."""
     if not loop.team.writes:
         return

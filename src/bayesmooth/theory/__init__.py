@@ -2,8 +2,6 @@
 
 from bayesmooth.theory.expectation import (
     gaussian_expectation,
-    monte_carlo_expectation,
-    vector_expectation,
 )
 from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
@@ -31,8 +29,6 @@ __all__ = [
     "gaussian_expectation",
     "linearised_noise",
     "linearised_std",
-    "monte_carlo_expectation",
     "sampled_noise",
     "second_order_noise",
-    "vector_expectation",
 ]

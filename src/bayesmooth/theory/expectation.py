@@ -1,7 +1,7 @@
 """E[g(f)] of a Gaussian f, batched and differentiable, on any device and floating dtype.
 
-`gaussian_expectation` for scalars (Gauss–Hermite), `vector_expectation` for K-dimensional logits (a
-tensor grid for K ≤ 2, quasi-random points beyond), `monte_carlo_expectation` for either, with draws.
+`gaussian_expectation` is for scalars (Gauss–Hermite), `gaussian_points` for K-dimensional logits (a tensor grid for
+K ≤ 2, quasi-random points beyond), `gaussian_draw` for a single draw.
 A covariance has the shape of the mean (independent entries) or one more axis (one matrix per example).
 """
 
@@ -50,52 +50,13 @@ def gaussian_expectation(
     return torch.cat(parts).reshape(shape)
 
 
-def vector_expectation(
-    g: Callable[[Tensor], Tensor], mean: Tensor, cov: Tensor, samples: int = 512, seed: int = 0
-) -> Tensor:
-    """E[g(f)], f ~ N(mean, cov) over the last axis, at points that all examples share.
-
-    The points are antithetic with covariance exactly I, so g is integrated exactly to degree 3;
-    the same seed gives the same points.
-    """
-    points, weights = gaussian_points(mean.shape[-1], samples, seed)
-    root = covariance_root(mean, cov)
-    total: Tensor | None = None
-    for point, weight in zip(points.to(mean), weights.tolist(), strict=True):
-        value = weight * g(mean + _times(root, point, matrix=cov.ndim > mean.ndim))
-        total = value if total is None else total.add_(value)
-    assert total is not None
-    return total
-
-
-def monte_carlo_expectation(
-    g: Callable[[Tensor], Tensor],
-    mean: Tensor,
-    cov: Tensor,
-    samples: int,
-    generator: Seed,
-    antithetic: bool = False,
-) -> Tensor:
-    """The average of g over draws of f ~ N(mean, cov); antithetic: each draw with its mirror image."""
-    if samples < 1 or (antithetic and samples % 2):
-        rule = "even, as draws come in mirrored pairs" if antithetic else "at least 1"
-        raise InputError(f"samples={samples}: must be {rule}")
-    generator, root = as_generator(generator), covariance_root(mean, cov)
-    signs = (1, -1) if antithetic else (1,)
-    values = []
-    for _ in range(samples // len(signs)):
-        shift = _times(root, standard_normal(mean, generator), matrix=cov.ndim > mean.ndim)
-        values += [g(mean + sign * shift) / samples for sign in signs]
-    return torch.stack(values).sum(0)
-
-
 def gaussian_draw(mean: Tensor, cov: Tensor, generator: Seed) -> Tensor:
     """Σ^½ e, e ~ N(0, I): the displacement of one draw of f ~ N(mean, cov) from its mean."""
-    draw = standard_normal(mean, as_generator(generator))
+    draw = draw_normal(mean, as_generator(generator))
     return _times(covariance_root(mean, cov), draw, matrix=cov.ndim > mean.ndim)
 
 
-def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
+def draw_normal(like: Tensor, generator: torch.Generator) -> Tensor:
     """A draw e ~ N(0, I) of the shape, dtype and device of `like`."""
     draw = torch.randn(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
     return draw.to(like.device)

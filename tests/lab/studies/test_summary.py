@@ -5,7 +5,7 @@ import pytest
 
 from bayesmooth.lab.studies.rows import make_table, read_table, write_table
 from bayesmooth.lab.studies.summary import (
-    fill,
+    fill_page,
     format_accuracies,
     format_ranges,
     format_strategies,
@@ -38,11 +38,11 @@ def test_only_what_stands_between_the_marks_is_replaced(smoke, tmp_path):
     page, results, scale = tmp_path / "page.md", smoke.out.parent, smoke.out.name
     mark = f"<!-- verdicts: {scale} -->\n"
     page.write_text(f"before\n{mark}old\n<!-- end -->\nbetween\n{mark}older\n<!-- end -->\nafter\n")
-    fill(page, results)
+    fill_page(page, results)
     text = page.read_text()
     part = f"{mark}{format_verdicts(smoke.out)}\n<!-- end -->\n"
     assert text == f"before\n{part}between\n{part}after\n"
-    fill(page, results)
+    fill_page(page, results)
     assert page.read_text() == text
 
 
@@ -77,5 +77,5 @@ def test_a_table_that_is_not_complete_says_so(tmp_path):
 def test_what_the_pages_say_is_what_the_results_hold(page, tmp_path):
     copy = tmp_path / "page.md"
     copy.write_text((HOME / page).read_text())
-    fill(copy, HOME / "results")
+    fill_page(copy, HOME / "results")
     assert copy.read_text() == (HOME / page).read_text()

@@ -12,16 +12,16 @@ from bayesmooth.theory.glm.solver import (
     newton_direction,
     point_at,
 )
-from bayesmooth.theory.glm.steps import Problem, moments_at
+from bayesmooth.theory.glm.steps import GLMProblem, moments_at
 from bayesmooth.theory.links import Categorical
 
 
 @pytest.fixture
-def problem() -> Problem:
+def problem() -> GLMProblem:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(60, 5, generator=generator, dtype=torch.float64)
     labels = F.one_hot(torch.randint(3, (60,), generator=generator), 3).double()
-    return Problem(features, labels, Categorical(), prior=0.5)
+    return GLMProblem(features, labels, Categorical(), prior=0.5)
 
 
 @pytest.mark.parametrize("structure", [Full, Block, Diagonal])

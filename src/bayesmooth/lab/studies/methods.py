@@ -55,7 +55,7 @@ def identify_data(recipe: Recipe) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class Condition:
     """A task of a scale under one noise and seed, which methods are compared on."""
 
     scale: Scale
@@ -102,18 +102,18 @@ def compare_methods(
     known = list(noises)
     for seed in seeds:
         for noise, setting in known:
-            place = Place(scale, task, noise, setting, seed)
-            for method, strength, recipe in _list_methods(place):
+            condition = Condition(scale, task, noise, setting, seed)
+            for method, strength, recipe in _list_methods(condition):
                 labels = {"noise": noise, "method": method, "strength": strength, "seed": seed}
                 yield Cell(labels, recipe)
 
 
-def _list_methods(place: Place) -> Iterator[tuple[str, float | None, Recipe]]:
-    ivon, scale = place.ivon(), place.scale
+def _list_methods(condition: Condition) -> Iterator[tuple[str, float | None, Recipe]]:
+    ivon, scale = condition.ivon(), condition.scale
     yield "IVON", None, ivon
     if ivon.data.validation:
-        yield EARLY, None, place.sgd()
-    yield from (("LS", alpha, place.smooth(alpha)) for alpha in scale.alphas)
-    yield from (("SAM", rho, place.sam(rho)) for rho in scale.rhos)
+        yield EARLY, None, condition.sgd()
+    yield from (("LS", alpha, condition.smooth(alpha)) for alpha in scale.alphas)
+    yield from (("SAM", rho, condition.sam(rho)) for rho in scale.rhos)
     for hess in scale.chosen_hessians:
-        yield IVON_GRID, hess, place.ivon(f"optimizer.hess_init={hess}")
+        yield IVON_GRID, hess, condition.ivon(f"optimizer.hess_init={hess}")

@@ -134,7 +134,7 @@ PARTS = {
 }
 
 
-def fill(page: Path, results: Path) -> None:
+def fill_page(page: Path, results: Path) -> None:
     """Put each part between its mark, as `<!-- accuracies: laptop -->`, and `<!-- end -->`."""
 
     def make(found: re.Match[str]) -> str:
@@ -147,4 +147,4 @@ def fill(page: Path, results: Path) -> None:
 
 if __name__ == "__main__":
     for page in sys.argv[2:]:
-        fill(Path(page), Path(sys.argv[1]))
+        fill_page(Path(page), Path(sys.argv[1]))

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
 from bayesmooth.theory.glm.covariance import COVARIANCES, FULL_LIMIT, Block, Covariance
-from bayesmooth.theory.glm.solver import Control, iterate, origin, settle, von
-from bayesmooth.theory.glm.steps import Problem
+from bayesmooth.theory.glm.solver import Control, find_fixed_point, iterate, origin, von
+from bayesmooth.theory.glm.steps import GLMProblem
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 from bayesmooth.theory.moments import moments
 from bayesmooth.theory.noise import expected_noise
@@ -142,7 +142,7 @@ def fit_glm(
     else:
         start = structure.isotropic(1 / positive("init_variance", init_variance), origin(problem))
         found = (
-            settle(problem, method, start, tol, limit)
+            find_fixed_point(problem, method, start, tol, limit)
             if step_size is None
             else iterate(problem, method, start, positive("step_size", step_size), tol, limit)
         )
@@ -168,7 +168,7 @@ def as_problem(
     bias: bool,
     weights: Any | None,
     dtype: torch.dtype,
-) -> Problem:
+) -> GLMProblem:
     """Tensors of one dtype and device, with a column of ones if there is a bias."""
     link = choose("family", family, FAMILIES)
     matrix = design_matrix(features, bias, dtype)
@@ -180,7 +180,7 @@ def as_problem(
             f"labels of shape {tuple(y.shape)}: must be ({len(matrix)},), one per example"
         )
     targets = _class_targets(y, family, classes) if family in COUNTED else _real_targets(y, family)
-    return Problem(matrix, targets.to(dtype), link, prior, _weights(weights, matrix))
+    return GLMProblem(matrix, targets.to(dtype), link, prior, _weights(weights, matrix))
 
 
 def as_tensor(values: Any) -> Tensor:
@@ -203,7 +203,7 @@ def design_matrix(features: Any, bias: bool, dtype: torch.dtype) -> Tensor:
     return F.pad(matrix, (0, 1), value=1.0) if bias else matrix
 
 
-def covariance_structure(name: str, problem: Problem) -> type[Covariance]:
+def covariance_structure(name: str, problem: GLMProblem) -> type[Covariance]:
     """The class of a named covariance; for scalar links, blocks hold everything."""
     structure = choose("covariance", name, COVARIANCES)
     outputs = problem.labels.shape[1]

@@ -17,7 +17,7 @@ from torch import Tensor
 from bayesmooth.errors import InputError
 from bayesmooth.theory.glm.covariance import Covariance, Diagonal, sum_outer
 from bayesmooth.theory.glm.steps import (
-    Problem,
+    GLMProblem,
     gd_step,
     kl_divergence,
     moments_at,
@@ -31,7 +31,7 @@ ROUGH = 0.05  # of a posterior standard deviation: where VON takes over from the
 LARGE = 2e9  # N·D²·C from which most of the way is travelled in float32
 FLOAT32_TOLERANCE = 2e-4
 WIDE = 10.0  # variance of a logit from which Laplace's covariance may be far too wide
-HOPELESS = 1e30  # size of a parameter from which an iteration does not come back
+MAX_PARAMETER = 1e30  # size of a parameter from which an iteration does not come back
 HALVINGS = 30
 STALE = 25  # conjugate-gradient steps after which a new preconditioner pays
 SLACK = 1e-6  # of the negative ELBO: so far its quadrature and its gradient's may disagree
@@ -62,7 +62,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Gaussian(Point):
+class GaussianPoint(Point):
     """A Gaussian around θ; its objective is the negative ELBO."""
 
     covariance: Covariance
@@ -94,22 +94,22 @@ class Solution(Generic[P]):
     """Where a solver stopped, after how many iterations, and why."""
 
     point: P
-    problem: Problem
+    problem: GLMProblem
     iterations: int
     converged: bool
     message: str
 
 
 def iterate(
-    problem: Problem, method: str, start: Covariance, rho: float, tol: float, max_iter: int
-) -> Solution[Gaussian]:
+    problem: GLMProblem, method: str, start: Covariance, rho: float, tol: float, max_iter: int
+) -> Solution[GaussianPoint]:
     """The paper's iteration with step size ρ from θ = 0, until a step is below ρ·tol."""
     theta, covariance, moved, iteration = origin(problem), start, float("nan"), 0
     while iteration < max_iter:
         iteration += 1
         before, old = theta, covariance.precision
         theta, covariance = _printed_step(problem, method, theta, covariance, rho)
-        if not bool((theta.abs() < HOPELESS).all()):
+        if not bool((theta.abs() < MAX_PARAMETER).all()):
             trouble = f"diverged in {iteration} iterations: step_size={rho} is too large; halve it"
             stayed = gaussian_at(problem, start, origin(problem))
             return Solution(stayed, problem, iteration, False, trouble)
@@ -120,9 +120,9 @@ def iterate(
     return _ended(problem, method, theta, covariance, iteration, trouble)
 
 
-def settle(
-    problem: Problem, method: str, start: Covariance, tol: float, max_iter: int
-) -> Solution[Gaussian]:
+def find_fixed_point(
+    problem: GLMProblem, method: str, start: Covariance, tol: float, max_iter: int
+) -> Solution[GaussianPoint]:
     """The fixed point of 'gd', 'newton' or 'variational_gd', under step control."""
     theta, structure = origin(problem), type(start)
     if method == "newton":
@@ -138,7 +138,9 @@ def settle(
     return _ended(problem, method, found.point.theta, start, found.iterations, trouble)
 
 
-def von(problem: Problem, structure: type[Covariance], control: Control) -> Solution[Gaussian]:
+def von(
+    problem: GLMProblem, structure: type[Covariance], control: Control
+) -> Solution[GaussianPoint]:
     """The fixed point of VON, by way of the mode; large problems come near it in float32."""
     if control.choose_prior:  # start where the prior gives the logits a variance of 4
         power = problem.features.square().sum(1)
@@ -161,14 +163,14 @@ def von(problem: Problem, structure: type[Covariance], control: Control) -> Solu
     return replace(found, iterations=steps, message=message)
 
 
-def origin(problem: Problem) -> Tensor:
+def origin(problem: GLMProblem) -> Tensor:
     """θ = 0."""
     return problem.features.new_zeros(problem.features.shape[1], problem.labels.shape[1])
 
 
 def _near_in_float32(
-    problem: Problem, structure: type[Covariance], control: Control
-) -> Solution[Gaussian] | None:
+    problem: GLMProblem, structure: type[Covariance], control: Control
+) -> Solution[GaussianPoint] | None:
     """The solution to the digits that float32 has; None where it does not carry the problem."""
     small = problem.to(torch.float32)
     try:
@@ -180,7 +182,7 @@ def _near_in_float32(
     return near if near.converged else None
 
 
-def _from_mode(problem: Problem, structure: type[Covariance], control: Control) -> Gaussian:
+def _from_mode(problem: GLMProblem, structure: type[Covariance], control: Control) -> GaussianPoint:
     """Laplace's Gaussian at the mode, narrowed while it is wide and that lowers the objective."""
     rough = replace(control, tol=max(control.tol, ROUGH))
     mode = find_mode(problem, origin(problem), structure, rough).point
@@ -196,7 +198,7 @@ def _from_mode(problem: Problem, structure: type[Covariance], control: Control) 
 
 
 def _printed_step(
-    problem: Problem, method: str, theta: Tensor, covariance: Covariance, rho: float
+    problem: GLMProblem, method: str, theta: Tensor, covariance: Covariance, rho: float
 ) -> tuple[Tensor, Covariance]:
     if method == "von":
         return von_step(problem, theta, covariance, rho)
@@ -208,13 +210,13 @@ def _printed_step(
 
 
 def _ended(
-    problem: Problem,
+    problem: GLMProblem,
     method: str,
     theta: Tensor,
     covariance: Covariance,
     iterations: int,
     trouble: str = "",
-) -> Solution[Gaussian]:
+) -> Solution[GaussianPoint]:
     """The Gaussian a method ends with: Laplace's for those that find the mode."""
     if method in ("gd", "newton"):
         structure = type(covariance)
@@ -229,7 +231,7 @@ def _relative(new: Tensor, old: Tensor) -> float:
     return float((new - old).abs().max() / old.abs().max().clamp_min(1))
 
 
-def point_at(problem: Problem, matrix: bool, theta: Tensor) -> Point:
+def point_at(problem: GLMProblem, matrix: bool, theta: Tensor) -> Point:
     """The moments and ℓ̄ at θ."""
     logits = problem.features @ theta
     here = moments_at(problem.link, logits, matrix)
@@ -238,12 +240,12 @@ def point_at(problem: Problem, matrix: bool, theta: Tensor) -> Point:
 
 
 def gaussian_at(
-    problem: Problem,
+    problem: GLMProblem,
     covariance: Covariance,
     theta: Tensor,
     spread: Tensor | None = None,
     draws: int = 0,
-) -> Gaussian:
+) -> GaussianPoint:
     """The expected moments and the negative ELBO at N(θ, Σ), exact or over draws.
 
     `spread` is ΦΣΦᵀ where it is known.
@@ -258,11 +260,11 @@ def gaussian_at(
     )
     loss = problem.expected_loss(logits, here.log_partition)
     kl = kl_divergence(theta, covariance, problem.prior)
-    return Gaussian(theta, here, float(loss + kl), covariance, spread)
+    return GaussianPoint(theta, here, float(loss + kl), covariance, spread)
 
 
 def find_mode(
-    problem: Problem, theta: Tensor, structure: type[Covariance], control: Control
+    problem: GLMProblem, theta: Tensor, structure: type[Covariance], control: Control
 ) -> Solution[Point]:
     """The minimiser of ℓ̄ by Newton steps, until one is below `tol` (rms, in posterior std)."""
     at = partial(point_at, problem, structure.matrix)
@@ -284,7 +286,9 @@ def find_mode(
     return Solution(point, problem, iteration, arrived, _verdict(step, control.tol, iteration))
 
 
-def find_posterior(problem: Problem, start: Gaussian, control: Control) -> Solution[Gaussian]:
+def find_posterior(
+    problem: GLMProblem, start: GaussianPoint, control: Control
+) -> Solution[GaussianPoint]:
     """The Gaussian that minimises the negative ELBO, and with it the prior precision if asked.
 
     Until an iteration moves the mean by less than `tol` posterior standard deviations (rms), the
@@ -314,13 +318,13 @@ def find_posterior(problem: Problem, start: Gaussian, control: Control) -> Solut
 
 
 def _von_step(
-    problem: Problem, here: Gaussian, hessian: Covariance, rho: float, draws: int
-) -> tuple[Gaussian, float, float]:
+    problem: GLMProblem, here: GaussianPoint, hessian: Covariance, rho: float, draws: int
+) -> tuple[GaussianPoint, float, float]:
     """VON's step with the coupled direction, how far it moves at ρ = 1, and the ρ it took."""
     gradient = problem.gradient(here.theta, here.expected.mean)
     direction, _ = newton_direction(problem, here.expected, gradient, hessian)
 
-    def line(rho: float) -> Gaussian:
+    def line(rho: float) -> GaussianPoint:
         covariance = here.covariance.blend(hessian, rho)
         return gaussian_at(problem, covariance, here.theta - rho * direction, draws=draws)
 
@@ -335,7 +339,7 @@ def _von_step(
 
 
 def find_descent(
-    problem: Problem, at: Callable[[Tensor], Point], theta: Tensor, tol: float, max_iter: int
+    problem: GLMProblem, at: Callable[[Tensor], Point], theta: Tensor, tol: float, max_iter: int
 ) -> Solution[Point]:
     """Gradient descent on the objective of `at`, each step as long as pays.
 
@@ -379,8 +383,8 @@ class PriorSearch:
         self.failure = ""
 
     def step(
-        self, problem: Problem, point: Gaussian, hessian: Covariance
-    ) -> tuple[Problem, Gaussian, Covariance, float]:
+        self, problem: GLMProblem, point: GaussianPoint, hessian: Covariance
+    ) -> tuple[GLMProblem, GaussianPoint, Covariance, float]:
         """The problem, point and Hessian under a better δ, and how far log δ was off."""
         here = log(problem.prior)
         determined = point.theta.numel() - problem.prior * float(hessian.variances().sum())
@@ -420,11 +424,11 @@ def _halve(
     return here, 0.0
 
 
-def _typical_std(point: Gaussian) -> float:
+def _typical_std(point: GaussianPoint) -> float:
     return float(point.variances().amax(1).median().sqrt())
 
 
-def _too_wide(point: Gaussian, problem: Problem) -> str:
+def _too_wide(point: GaussianPoint, problem: GLMProblem) -> str:
     return (
         f"the logits' standard deviation reached {_typical_std(point):.0f}: the labels are "
         f"separable, and prior_precision={problem.prior:.1e} is too weak to hold the model; raise it"
@@ -450,7 +454,7 @@ def holds_whole_hessian(hessian: Covariance, gradient: Tensor) -> bool:
 
 
 def newton_direction(
-    problem: Problem, expected: Moments, gradient: Tensor, hessian: Covariance
+    problem: GLMProblem, expected: Moments, gradient: Tensor, hessian: Covariance
 ) -> tuple[Tensor, int]:
     """H⁻¹g and the conjugate-gradient steps it took: none where the structure holds all of H.
 

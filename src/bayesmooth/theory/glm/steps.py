@@ -16,7 +16,7 @@ from bayesmooth.theory.moments import Moments, moments
 
 
 @dataclass(frozen=True)
-class Problem:
+class GLMProblem:
     """Features φ (N, D), labels y (N, C), a link, the prior precision δ, weights (N,)."""
 
     features: Tensor
@@ -25,7 +25,7 @@ class Problem:
     prior: float = 1.0
     weights: Tensor | None = None
 
-    def to(self, dtype: torch.dtype) -> "Problem":
+    def to(self, dtype: torch.dtype) -> "GLMProblem":
         """The same problem in another precision."""
         weights = None if self.weights is None else self.weights.to(dtype)
         features, labels = self.features.to(dtype), self.labels.to(dtype)
@@ -61,20 +61,20 @@ def moments_at(link: Link, logits: Tensor, matrix: bool = False) -> Moments:
     return Moments(link.log_partition(logits), probs, variance)
 
 
-def expected_moments(problem: Problem, theta: Tensor, covariance: Covariance) -> Moments:
+def expected_moments(problem: GLMProblem, theta: Tensor, covariance: Covariance) -> Moments:
     """E[A], E[A′], E[A″] of every example's logits ~ N(θᵀφ, ΦΣΦᵀ)  (eq:qf_newton)."""
     spread = covariance.logit_covariance(problem.features)
     return moments(problem.link, problem.features @ theta, spread)
 
 
-def gd_step(problem: Problem, theta: Tensor, rho: float) -> Tensor:
+def gd_step(problem: GLMProblem, theta: Tensor, rho: float) -> Tensor:
     """θ − ρ∇ℓ̄(θ)  (eq:gd)."""
     predictions = problem.link.mean(problem.features @ theta)
     return theta - rho * problem.gradient(theta, predictions)
 
 
 def newton_step(
-    problem: Problem, theta: Tensor, structure: type[Covariance], rho: float = 1.0
+    problem: GLMProblem, theta: Tensor, structure: type[Covariance], rho: float = 1.0
 ) -> Tensor:
     """θ − ρ[∇²ℓ̄(θ)]⁻¹∇ℓ̄(θ)  (eq:newton)."""
     here = moments_at(problem.link, problem.features @ theta, structure.matrix)
@@ -83,7 +83,7 @@ def newton_step(
 
 
 def variational_gd_step(
-    problem: Problem, theta: Tensor, covariance: Covariance, rho: float
+    problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float
 ) -> Tensor:
     """θ − ρE_q[∇ℓ̄], q = N(θ, Σ) with Σ fixed: GD with labels y + ε  (eq:labelnoiseGD)."""
     expected = expected_moments(problem, theta, covariance)
@@ -91,7 +91,7 @@ def variational_gd_step(
 
 
 def von_step(
-    problem: Problem, theta: Tensor, covariance: Covariance, rho: float = 1.0
+    problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float = 1.0
 ) -> tuple[Tensor, Covariance]:
     """Λ ← (1−ρ)Λ + ρE_q[∇²ℓ̄], then θ ← θ − ρΛ⁻¹E_q[∇ℓ̄]  (eq:von)."""
     expected = expected_moments(problem, theta, covariance)

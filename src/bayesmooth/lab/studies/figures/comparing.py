@@ -89,11 +89,11 @@ def judge_ahead(table: Table) -> list[Claim]:
         for method, (symbol, _) in BASELINES.items():
             claim = f"IVON outperforms {method} on every noise ({symbol} {how})"
             pairs = pair_with_ivon(table, method, by)
-            found.append(Claim(claim, describe(table, method, by), ahead(pairs)))
+            found.append(Claim(claim, describe_accuracies(table, method, by), ahead(pairs)))
     early = pair_with_ivon(table, EARLY)
     if any(others for _, others in early):
         claim = "(not in the paper) IVON outperforms SGD stopped early by noisy validation"
-        found.append(Claim(claim, describe(table, EARLY), ahead(early)))
+        found.append(Claim(claim, describe_accuracies(table, EARLY), ahead(early)))
     return found
 
 
@@ -111,7 +111,7 @@ def judge_ahead_or_level(table: Table) -> list[Claim]:
     """IVON beats LS, is comparable to SAM at its peak, and SAM depends on ρ."""
     peak = Claim(
         "IVON is comparable with SAM at its best ρ",
-        describe(table, "SAM"),
+        describe_accuracies(table, "SAM"),
         comparable(pair_with_ivon(table, "SAM")),
     )
     costs = find_costs(table[table["method"] == "SAM"])
@@ -141,7 +141,7 @@ def describe_costs(costs: dict[str, list[float]]) -> str:
     return "; ".join(parts) or "nothing"
 
 
-def describe(table: Table, method: str, by: str = "accuracy") -> str:
+def describe_accuracies(table: Table, method: str, by: str = "accuracy") -> str:
     """Both sides in words, one noise after another."""
     parts = []
     for noise in list_noises(table):

@@ -11,7 +11,7 @@ from bayesmooth.lab.studies.figures.comparing import (
     find_rows,
     list_noises,
 )
-from bayesmooth.lab.studies.methods import Cell, Place
+from bayesmooth.lab.studies.methods import Cell, Condition
 from bayesmooth.lab.studies.rows import Table
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
@@ -29,7 +29,7 @@ def list_hessians(scale: Scale, *methods: str) -> list[Cell]:
     return [
         Cell(
             {"noise": noise, "method": method, "strength": h0, "seed": seed},
-            Place(scale, "cifar100", noise, setting, seed).ivon(
+            Condition(scale, "cifar100", noise, setting, seed).ivon(
                 f"optimizer.hess_init={h0}", *METHODS[method]
             ),
         )

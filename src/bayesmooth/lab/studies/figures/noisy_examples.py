@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data import Examples
-from bayesmooth.lab.studies.methods import Cell, Place
+from bayesmooth.lab.studies.methods import Cell, Condition
 from bayesmooth.lab.studies.rows import Row, Table
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Finished
@@ -23,7 +23,7 @@ def list_ivon(scale: Scale, task: str) -> list[Cell]:
     """IVON on clean labels."""
     found = []
     for seed in scale.seeds:
-        recipe = Place(scale, task, seed=seed).ivon()
+        recipe = Condition(scale, task, seed=seed).ivon()
         labels = {"data": recipe.data.name, "method": "IVON", "samples": scale.noise_samples}
         found.append(Cell({**labels, "seed": seed}, recipe))
     return found

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bayesmooth.lab import Run
 from bayesmooth.lab.studies.figures.noisy_examples import ALPHA, list_ivon, measure_noises
-from bayesmooth.lab.studies.methods import Cell, Place
+from bayesmooth.lab.studies.methods import Cell, Condition
 from bayesmooth.lab.studies.rows import Row, Table, format_values, make_table
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Finished, Study
@@ -33,8 +33,8 @@ def cells(scale: Scale) -> list[Cell]:
         for ours in list_ivon(scale, task):
             labels = {**ours.labels, "method": "OLS"}
             labels.pop("samples")
-            place = Place(scale, task, seed=ours.labels["seed"])
-            ols = Cell(labels, place.load("ls", 'loss={name="ols", alpha=0.5}'))
+            condition = Condition(scale, task, seed=ours.labels["seed"])
+            ols = Cell(labels, condition.load("ls", 'loss={name="ols", alpha=0.5}'))
             found[ours.recipe.hash] = (ours, ols)  # at smoke scale both tasks are the same
     return [cell for pair in found.values() for cell in pair]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bayesmooth.lab import Recipe
 from bayesmooth.lab.studies.figures.comparing import list_noises
-from bayesmooth.lab.studies.methods import NOISES, PLAIN, Cell, Place, kappa_noise
+from bayesmooth.lab.studies.methods import NOISES, PLAIN, Cell, Condition, kappa_noise
 from bayesmooth.lab.studies.rows import Table, find_best, format_mean, format_shares
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
@@ -72,14 +72,14 @@ def cells(scale: Scale) -> list[Cell]:
         return sorted(compared, key=_order)
     found = []
     for seed in scale.seeds:
-        place = Place(scale, "cifar10", NOISE, NOISES[NOISE], seed)
+        condition = Condition(scale, "cifar10", NOISE, NOISES[NOISE], seed)
         # Self-knowledge needs a validation split, so all of them hold one back.
-        held = [] if place.sgd().data.validation else ["data.validation=0.1"]
+        held = [] if condition.sgd().data.validation else ["data.validation=0.1"]
         for name, loss in LOSSES.items():
             stages = [f"loss.stages={json.dumps(scale.stages)}"] if name == "ALASCA" else []
             for method, base in (("SGD", "ls"), ("IVON", "ivon")):
                 labels = {"noise": NOISE, "loss": name, "method": method, "seed": seed}
-                found.append(Cell(labels, place.load(base, loss, *stages, *held)))
+                found.append(Cell(labels, condition.load(base, loss, *stages, *held)))
     return found
 
 
@@ -106,20 +106,20 @@ def _list_compared(scale: Scale, seed: int) -> Iterator[Cell]:
         setting = NOISES.get("none" if noise in (CLEAN, NATURAL) else noise)
         if setting is None:
             _, setting = kappa_noise(float(noise.removeprefix("κ = ")))
-        place = Place(scale, task, noise, setting, seed)
+        condition = Condition(scale, task, noise, setting, seed)
         for loss, choices in CHOICES.items():
-            for method, rank, recipe in _list_pairs(place, choices):
+            for method, rank, recipe in _list_pairs(condition, choices):
                 labels = {"noise": noise, "loss": loss, "method": method, "strength": rank}
                 yield Cell({**labels, "seed": seed}, recipe)
 
 
-def _list_pairs(place: Place, choices: list[str]) -> Iterator[tuple[str, float, Recipe]]:
+def _list_pairs(condition: Condition, choices: list[str]) -> Iterator[tuple[str, float, Recipe]]:
     """(optimizer, rank of the setting, recipe)."""
     for rank, setting in enumerate(choices):
-        yield "SGD", float(rank), place.load("ls", PLAIN, setting)
-        yield "IVON", float(rank), place.ivon(setting)
+        yield "SGD", float(rank), condition.load("ls", PLAIN, setting)
+        yield "IVON", float(rank), condition.ivon(setting)
     for rank, rho in enumerate(RHOS):
-        yield "SAM", float(rank), place.load("sam", choices[0], f"optimizer.rho={rho}")
+        yield "SAM", float(rank), condition.load("sam", choices[0], f"optimizer.rho={rho}")
 
 
 def keep_chosen(table: Table) -> Table:

@@ -1,0 +1,178 @@
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesmooth.data import load
+from bayesmooth.data.reading import read_npy, read_npz
+from bayesmooth.errors import InputError
+
+X = np.arange(12, dtype=np.float64).reshape(4, 3)
+
+
+def test_an_npz_gives_all_that_is_in_it(tmp_path):
+    images = np.zeros((4, 5, 6, 3), np.uint8)
+    np.savez(
+        tmp_path / "e.npz",
+        embeddings=X, labels=["b", "a", "b", "b"], clean_labels=["a", "a", "b", "b"],
+        ids=[7, 8, 9, 10], texts=list("wxyz"), images=images,
+    )  # fmt: skip
+    examples = load("embeddings", path=str(tmp_path / "e.npz"))
+    assert np.array_equal(examples.inputs.numpy(), X)
+    assert examples.labels.tolist() == [1, 0, 1, 1]
+    assert examples.clean_labels.tolist() == [0, 0, 1, 1]
+    assert examples.ids == ("7", "8", "9", "10")
+    assert examples.meta == {"text": list("wxyz")}
+    assert examples.pictures.shape == (4, 3, 5, 6)
+
+
+def test_labels_may_be_bytes(tmp_path):
+    np.savez(tmp_path / "e.npz", embeddings=X, labels=np.array([b"b", b"a", b"a", b"b"]))
+    assert load("embeddings", path=str(tmp_path / "e.npz")).class_names == ("a", "b")
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("bayesmooth.data.reading.LIMIT", 1 << 20)
+    path = tmp_path / "e.npz"
+    np.savez_compressed(path, embeddings=np.zeros((1 << 15, 16)), labels=np.zeros(1 << 15, int))
+    with pytest.raises(InputError, match=r"more than 100 times as many; .* with numpy\.savez"):
+        read_npz(path)
+    np.savez(path, embeddings=np.zeros((1 << 15, 16)))
+    assert read_npz(path)["embeddings"].shape == (1 << 15, 16)
+
+
+@pytest.mark.parametrize(("inputs", "labels"), [("X", "y"), ("features", "labels")])
+def test_other_usual_names_and_image_paths_are_known(tmp_path, inputs, labels):
+    content = {
+        inputs: X,
+        labels: [0, 1, 1, 0],
+        "images": list("abcd"),
+        "class_names": ["cat", "dog"],
+    }
+    np.savez_compressed(tmp_path / "e.npz", **content)
+    examples = load("embeddings", path=str(tmp_path / "e.npz"))
+    assert examples.class_names == ("cat", "dog")
+    assert examples.labels.tolist() == [0, 1, 1, 0]
+    assert examples.meta == {"path": list("abcd")}
+    assert examples.pictures.items == list("abcd")
+
+
+def test_predicted_probabilities_are_no_embeddings(tmp_path):
+    path, p = str(tmp_path / "e.npz"), np.full((4, 2), 0.5)
+    np.savez(path, pred_probs=p, X=-X, embeddings=X, labels=[0, 1, 1, 0])
+    both = load("embeddings", path=path, probabilities=True)
+    assert np.array_equal(both.inputs.numpy(), X)
+    assert np.array_equal(both.subset([1, 3]).predicted.numpy(), p[:2])
+    assert load("embeddings", path=path).predicted is None
+    np.savez(path, pred_probs=p, labels=[0, 1, 1, 0])
+    alone = load("embeddings", path=path, probabilities=True)
+    assert alone.inputs.shape == (4, 0)
+    assert np.array_equal(alone.predicted.numpy(), p)
+    with pytest.raises(InputError, match=r"only labels, pred_probs; .* probabilities=True"):
+        load("embeddings", path=path)
+
+
+def test_a_split_is_numbered_as_the_train_file_and_labels_may_lie_apart(tmp_path):
+    for split, labels in (("train", ["a", "b", "a", "c"]), ("test", ["c", "c", "b", "b"])):
+        np.save(tmp_path / f"x-{split}.npy", X)
+        np.save(tmp_path / f"y-{split}.npy", labels)
+    options = {"path": str(tmp_path / "x-{split}.npy"), "labels": str(tmp_path / "y-{split}.npy")}
+    assert load("embeddings", "test", **options).labels.tolist() == [2, 2, 1, 1]
+    with pytest.raises(InputError, match=r"put \{split\} in it"):
+        load("embeddings", "test", path=str(tmp_path / "x-train.npy"))
+    with pytest.raises(InputError, match="of labels with labels="):
+        load("embeddings", path=str(tmp_path / "x-train.npy"))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.asfortranarray(X), X.astype(">f4"), X.astype(np.float16), np.arange(3, dtype=">i8"),
+        np.array(["ü", "longer"]), np.array(["ü", "b"], dtype=">U2"), np.array([True, False]),
+    ],
+)  # fmt: skip
+def test_arrays_of_every_order_and_width_come_back(tmp_path, array):
+    np.save(tmp_path / "a.npy", array)
+    assert np.array_equal(read_npy(tmp_path / "a.npy"), array)
+    np.savez(tmp_path / "a.npz", one=array, two=array)
+    assert np.array_equal(read_npz(tmp_path / "a.npz")["two"], array)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"embeddings": np.where(X == 7, np.nan, X)}, r"embeddings\[2, 1\] is nan; must be finite"),
+        ({"embeddings": X[:3]}, "labels of shape"),
+        ({"embeddings": X[0]}, "must be N × D"),
+        ({"embeddings": np.array([["a"] * 3] * 4)}, "must be numbers"),
+        ({"embeddings": X[:0]}, "shape"),
+        ({"labels": [0.5, 1, 0, 1]}, "labels, row 1: 0.5 is no class"),
+        ({"labels": [[0], [1], [0], [1]]}, "N labels"),
+        ({"labels": np.array([{}, 1, 0, 1], dtype=object)}, "labels: not an array of numbers"),
+        ({"class_names": ["a"]}, "labels, row 2: '1' is not one of the classes a"),
+        ({"texts": [1, 2, 3, 4]}, "must be N strings"),
+        ({"images": X}, "images are float64 of shape .* must be paths"),
+        ({"ids": ["a"]}, "1 ids for 4 inputs"),
+        ({"pred_probs": X[:3]}, "3 predicted for 4 inputs"),
+        ({"pred_probs": X[0]}, "must be N × D"),
+        ({"probabilities": np.full((4, 2), np.inf)}, r"probabilities\[0, 0\] is inf"),
+    ],
+)
+def test_a_wrong_array_is_named(tmp_path, changes, message):
+    np.savez(tmp_path / "e.npz", **({"embeddings": X, "labels": [0, 1, 0, 1]} | changes))
+    with pytest.raises(InputError, match=message):
+        load("embeddings", path=str(tmp_path / "e.npz"), probabilities=True)
+
+
+def npy(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (npy(X)[:-1], "ends too early|does not go with"),
+        (npy(X).replace(b"(4, 3)", b"(4, 9" + b"9" * 9 + b")"), "does not go with"),
+        (npy(X).replace(b"'<f8'", b"'<f7'"), "no type of numbers"),
+        (npy(X).replace(b"'<f8'", b"'|O8'"), "objects are not read"),
+        (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\xd8\0\0"), "characters that are none"),
+        (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\0\0\x7f"), "characters that are none"),
+        (b"", "not in numpy's format"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "not an array"),
+    ],
+)
+def test_a_damaged_array_is_refused(tmp_path, data, message):
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        read_npy(tmp_path / "a.npy")
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr("bayesmooth.data.reading.MAX_BYTES", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "e.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("labels.npy", npy(np.zeros(1 << 20)))
+    with pytest.raises(InputError, match="GB unpacked"):
+        read_npz(tmp_path / "e.npz")
+
+
+BUFFER = io.BytesIO()
+np.savez_compressed(BUFFER, embeddings=X[:2], labels=["a", "b"])
+FILES = {".npz": BUFFER.getvalue(), ".npy": npy(np.array(["a", "b"]))}
+
+
+@given(
+    st.sampled_from([".npz", ".npy"]), st.integers(0, 700), st.integers(0, 4), st.binary(max_size=4)
+)
+def test_any_damage_is_arrays_or_an_input_error(
+    tmp_path_factory, result_or_input_error, suffix, at, cut, insert
+):
+    good = FILES[suffix]
+    path = tmp_path_factory.getbasetemp() / f"fuzz{suffix}"
+    path.write_bytes(good[:at] + insert + good[at + cut :])
+    labels = str(path) if suffix == ".npy" else None
+    result_or_input_error("fuzz", load, "embeddings", path=str(path), labels=labels)
