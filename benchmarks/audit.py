@@ -5,7 +5,8 @@
 
 The second names a folder of .npz files with `embeddings`, `clean_labels` and the given `labels` (or several columns of
 given labels under names of their own). One JSON line per data set and method goes to results/audit.jsonl
-(BAYESMOOTH_OUT names another file); what it holds already is not measured again. Remove it to begin anew.
+(BAYESMOOTH_OUT names another file); what it holds already is not measured again. Remove it to begin anew. From it the
+tables in README.md and docs/evidence-audit.md are filled.
 
 Cleanlab's classifier is the one with the least cross-validated log loss on the given labels (`competitors.candidates`).
 No method sees a clean label.
@@ -13,9 +14,10 @@ No method sees a clean label.
 
 import json
 import os
+import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,8 +37,22 @@ RESULTS = Path("results/audit.jsonl")
 REAL, MADE, CLEAN = "real errors", "made errors", "nothing wrong"
 OURS, TUNED, LENT = "bayesmooth", "cleanlab, tuned", "cleanlab on our probabilities"
 MADE_FILES = {"banking_similar"}  # whose errors nobody made by mistake
+NAMES = {
+    "news_annotators": "news, labelled by people",
+    "hate_one_rater": "tweets, one rater's label",
+    "hausa_distant": "Hausa news, labelled by rules",
+    "yoruba_distant": "Yoruba news, labelled by rules",
+    "cifar10n worse": "CIFAR-10N, the worst of three people",
+    "cifar10n random2": "CIFAR-10N, a second person",
+    "cifar10n random3": "CIFAR-10N, a third person",
+    "cifar100n": "CIFAR-100N, single people",
+    "cifar10h": "CIFAR-10H, one of fifty people",
+    "banking_similar": "banking intents, moved to the most similar",
+}
+PAGES = (Path("README.md"), Path("docs/evidence-audit.md"))
 NOT_LABELS = {"embeddings", "clean_labels", "votes", "test_embeddings", "test_labels"}
 MOST_ROWS, PIXEL_ROWS = 5_000, 2_500  # the first of every file
+FIGURES = ("ap", "at_errors", "at_100", "recall", "precision")
 Record = dict[str, Any]
 Job = Callable[[], Found]
 
@@ -211,9 +227,11 @@ def table(records: list[Record], kind: str, figure: str = "ap") -> list[list[str
     shares: dict[str, str] = {}
     for record in records:
         if record["kind"] == kind:
-            name = f"{record['data']} ({record['examples']:,})"
+            name = f"{NAMES.get(record['data'], record['data'])} ({record['examples']:,})"
             rows.setdefault(name, {})[record["method"]] = record[figure]
-            shares[name] = f"{record['wrong']:.0%}"
+            shares[name] = f"{100 * record['wrong']:.0f} %"
+    if not rows:
+        return []
     methods = list(dict.fromkeys(method for row in rows.values() for method in row))
     means = {m: sum(row[m] for row in rows.values()) / len(rows) for m in methods}
     lines = [["data", "wrong", *methods]]
@@ -225,6 +243,50 @@ def table(records: list[Record], kind: str, figure: str = "ap") -> list[list[str
             for m, cell in zip(methods, cells, strict=True)
         ]
         lines.append([name, shares.get(name, ""), *bold])
+    return lines
+
+
+def shorten(
+    lines: list[list[str]], columns: Sequence[str], first: Sequence[str]
+) -> list[list[str]]:
+    """Some columns of a table, and its lines that begin so."""
+    chosen = [lines[0].index(name) for name in columns]
+    kept = [line for line in lines if line[0].startswith(("data", *first))]
+    return [[line[column] for column in chosen] for line in kept]
+
+
+def fill(page: Path, tables: Mapping[str, str]) -> None:
+    """Put every table between its marks, <!-- name --> and <!-- end -->, where the page has them."""
+    text = page.read_text("utf-8")
+    for name, lines in tables.items():
+        mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text = mark.sub(lambda found, lines=lines: f"{found[1]}{lines}\n{found[2]}", text)  # type: ignore[misc]
+    page.write_text(text, "utf-8")
+
+
+def tables_of(records: list[Record]) -> dict[str, str]:
+    """Every table of the pages, by the name of its mark."""
+    every = {
+        f"audit {kind} {figure}": table(records, kind, figure)
+        for kind in (REAL, MADE)
+        for figure in FIGURES
+    }
+    every[f"audit {CLEAN}"] = table(records, CLEAN, "flagged")
+    every["audit rates"] = rates(records)
+    columns = ("data", "wrong", OURS, TUNED, "AUM", "SimiFeat")
+    rows = ("news", "tweets", "CIFAR-10N, a second", "Hausa", "mean")
+    every["audit"] = shorten(every[f"audit {REAL} ap"], columns, rows)
+    return {name: markdown(lines) for name, lines in every.items() if len(lines) > 2}
+
+
+def rates(records: list[Record]) -> list[list[str]]:
+    """What the audit said of how many labels are wrong, and how many are."""
+    lines = [["data", "wrong", "at least", "about", "contradicted", "called mislabelled"]]
+    for record in records:
+        if record["method"] == OURS:
+            said = (record[key] for key in ("wrong", "at_least", "rate", "flagged", "mislabelled"))
+            name = str(NAMES.get(record["data"], record["data"]))
+            lines.append([name, *(f"{100 * share:.1f} %" for share in said)])
     return lines
 
 
@@ -240,12 +302,12 @@ def main(quick: bool = False) -> None:
     warnings.simplefilter("ignore")  # of the peers, about iterations and small classes
     path = Path(os.environ.get("BAYESMOOTH_OUT", RESULTS))
     run(cases(quick), path, jobs_for)
-    records = read(path)
-    for kind in (REAL, MADE):
-        for figure in ("ap", "at_errors", "at_100", "recall", "precision"):
-            if any(record["kind"] == kind for record in records):
-                print(f"\n{kind}, {figure}\n{markdown(table(records, kind, figure))}")
-    print(f"\n{CLEAN}, flagged\n{markdown(table(records, CLEAN, 'flagged'))}")
+    tables = tables_of(read(path))
+    for name, lines in tables.items():
+        print(f"\n{name}\n{lines}")
+    if path == RESULTS:
+        for page in filter(Path.exists, PAGES):
+            fill(page, tables)
 
 
 def _labelled(path: Path) -> Iterator[Case]:

@@ -144,4 +144,5 @@ def main(quick: bool = False) -> None:
     torch.set_num_threads(1)
     run(cases(quick), RESULTS, lambda examples: jobs_for(examples, quick))
     for kind in (MADE, REAL):
-        print(f"\n{kind}\n{markdown(table(read(RESULTS), kind))}")
+        if lines := table(read(RESULTS), kind):
+            print(f"\n{kind}\n{markdown(lines)}")
