@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit import Audit, audit
+from bayesmooth.audit.decisions import clean
 from bayesmooth.audit.problems import find_spellings, settle
 from bayesmooth.cli import main
 from bayesmooth.data import Examples, pictures
@@ -96,6 +97,70 @@ def test_missing_labels_in_arrays_are_left_out_and_rows_keep_their_numbers() -> 
         labels[4] = gap
         made = audit(embeddings=x, labels=labels, quiet=True)
         assert (found(made), made.ids[3:5]) == ({"missing_label": ["4"]}, ("3", "5"))
+
+
+def test_missing_labels_in_files_are_left_out_and_clean_finds_the_rows_again(
+    tmp_path: Path,
+) -> None:
+    x = np.random.default_rng(0).normal(size=(COUNT, 3)) + 6 * (np.arange(COUNT) % 2)[:, None]
+    numbers = np.arange(COUNT) % 2
+    kinds = {
+        "words": (np.array(NAMES), "", {}),
+        "bytes": (np.array(NAMES, "S"), b"NA", {}),
+        "reals": (numbers.astype(float), np.nan, {}),
+        "positions": (numbers, -1, {"class_names": np.array(["bad", "good"])}),
+    }
+    for kind, (labels, gap, further) in kinds.items():
+        labels[4] = gap
+        labels[7], wrong = labels[6], str(labels[6])
+        np.savez(tmp_path / f"{kind}.npz", embeddings=x, labels=labels, **further)
+        np.save(tmp_path / "labels.npy", labels)
+        np.save(tmp_path / "rows.npy", x)
+        names = list(further.get("class_names", [])) or None
+        made = audit(tmp_path / f"{kind}.npz", quiet=True)
+        apart = audit(
+            tmp_path / "rows.npy",
+            labels=tmp_path / "labels.npy",
+            class_names=names,
+            quiet=True,
+        )
+        memory = audit(embeddings=x, labels=labels, class_names=names, quiet=True)
+        for one in (made, apart, memory):
+            assert (found(one), one.ids[3:5]) == ({"missing_label": ["4"]}, ("3", "5")), kind
+            assert one.top(1)[0]["id"] == "7"
+        decision = f"id,given,decision,new_label\n7,{made.top(1)[0]['given']},relabel,{made.top(1)[0]['suggested']}\n"
+        (tmp_path / "decisions.csv").write_text(decision)
+        clean(tmp_path / f"{kind}.npz", tmp_path / "decisions.csv", tmp_path / "new.npz")
+        fixed = np.load(tmp_path / "new.npz")["labels"]
+        assert (fixed[7] == labels[9], str(labels[6])) == (True, wrong)
+        np.testing.assert_array_equal(np.delete(fixed, 7), np.delete(labels, 7))
+
+
+def test_minus_one_is_a_class_where_classes_have_no_names() -> None:
+    x = np.random.default_rng(0).normal(size=(COUNT, 3)) + 6 * (np.arange(COUNT) % 2)[:, None]
+    made = audit(embeddings=x, labels=2 * (np.arange(COUNT) % 2) - 1, quiet=True)
+    assert (len(made), made.class_names, found(made)) == (COUNT, ("-1", "1"), {})
+
+
+def test_missing_labels_in_a_folder_of_parquet_files_are_left_out(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    x = np.random.default_rng(0).normal(size=(COUNT, 3)) + 6 * (np.arange(COUNT) % 2)[:, None]
+    labels = [None if i in (4, 30) else name for i, name in enumerate(NAMES)]
+    frame = pandas.DataFrame({"vector": list(x.astype(np.float32)), "label": labels})
+    (tmp_path / "parts").mkdir()
+    for part in (0, 1):
+        rows = frame[20 * part : 20 * part + 20]
+        rows.to_parquet(tmp_path / "parts" / f"{part}.parquet", index=False)
+    made = audit(tmp_path / "parts", quiet=True)
+    assert (len(made), found(made)) == (COUNT - 2, {"missing_label": ["4", "30"]})
+
+
+@pytest.mark.parametrize(
+    "labels", [5, [], [[0, 1]] * 4, [None, "a", "b"], ["a", "b", "a", "b", None]]
+)
+def test_labels_that_do_not_go_with_the_rows_are_refused(labels: Any) -> None:
+    with pytest.raises(InputError, match=r"label|classes"):
+        audit(embeddings=np.eye(4), labels=labels, quiet=True)
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from bayesmooth.audit.encoders import cache_folder
+from bayesmooth.audit.problems import leave_out_missing
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
-from bayesmooth.data.arrays import arrays_as_examples, read_arrays
+from bayesmooth.data.arrays import arrays_as_examples, read_arrays, read_names
 from bayesmooth.data.columns import PICTURES, as_texts, choose_features
 from bayesmooth.data.examples import Mapped, Problem
 from bayesmooth.data.formats import (
@@ -89,7 +90,12 @@ def _open_path(path: Path, settings: Settings) -> Examples:
         return _open_array(path, settings)
     if kind == ".npz":
         content = read_arrays(path, None, True, label=settings.label, id=settings.id)
-        return arrays_as_examples(content, path, tuple(settings.class_names or ()))
+        names = tuple(settings.class_names or read_names(content, path))
+        return leave_out_missing(
+            content["labels"],
+            lambda labels: arrays_as_examples(content | {"labels": labels}, path, names),
+            names,
+        )
     if kind not in TABLES:
         known = ", ".join(ARRAYS + TABLES)
         raise InputError(f"{path}: unknown kind of file; must be one of {known}, or a folder")
@@ -135,9 +141,13 @@ def _open_array(path: Path, settings: Settings) -> Examples:
             "numbers, and N labels"
         )
     where = str(settings.labels_file)
-    words = read_labels(given.tolist(), where, settings.class_names or ())
-    names = tuple(settings.class_names or name_classes(words))
-    return Examples(Mapped(rows), encode(words, names, where), names, name=path.stem)
+
+    def make(labels: np.ndarray[Any, Any]) -> Examples:
+        words = read_labels(labels.tolist(), where, settings.class_names or ())
+        names = tuple(settings.class_names or name_classes(words))
+        return Examples(Mapped(rows), encode(words, names, where), names, name=path.stem)
+
+    return leave_out_missing(given, make, settings.class_names)
 
 
 def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Examples:
@@ -160,19 +170,23 @@ def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Exa
     if whole:
         return _from_frame(frame, str(path), path, settings)
     label = find_label(path, list(frame.columns), settings.label)
-    if len(drop_missing(frame, label, settings.class_names)) < len(frame):
-        raise InputError(f"{path}: some rows have no label in column {label!r}; leave them out")
-    known = from_frame(
-        frame,
-        path.name,
-        str(path),
-        label=label,
-        clean_label=settings.clean_label,
-        class_names=settings.class_names,
-        id=settings.id,
-    )
     rows = Mapped(_map_vectors(files, wanted[0], len(frame), settings))
-    return replace(known, inputs=rows, notes=(f"learned from the vectors in {wanted[0]!r}",))
+    note = f"learned from the vectors in {wanted[0]!r}"
+
+    def make(labels: np.ndarray[Any, Any]) -> Examples:
+        known = from_frame(
+            frame.assign(**{label: labels}),
+            path.name,
+            str(path),
+            label=label,
+            clean_label=settings.clean_label,
+            class_names=settings.class_names,
+            id=settings.id,
+        )
+        return replace(known, inputs=rows, notes=(note,))
+
+    labels = frame[label].astype(object).to_numpy()
+    return leave_out_missing(labels, make, settings.class_names)
 
 
 def _map_vectors(files: Sequence[Path], column: str, count: int, settings: Settings) -> Any:

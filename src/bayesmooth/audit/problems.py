@@ -5,16 +5,19 @@ Only what would make the result wrong is an error: fewer than two classes left, 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bayesmooth.audit.checks import check_labels
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
+from bayesmooth.data.labels import find_missing
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 
@@ -84,6 +87,22 @@ def leave_out(examples: Examples, concerned: Tensor, kind: str, text: str) -> Ex
         items = [v for v, out in zip(examples.pictures.items, concerned, strict=True) if not out]
         rest = replace(rest, pictures=replace(examples.pictures, items=items))
     return rest
+
+
+def leave_out_missing(
+    labels: np.ndarray[Any, Any],
+    make: Callable[[np.ndarray[Any, Any]], Examples],
+    names: Sequence[str] | None = None,
+    numbered: bool = False,
+) -> Examples:
+    """What `make` builds from N labels, without the examples that have none."""
+    missing = np.array(find_missing(labels.tolist(), names or (), numbered))
+    if not missing.any() or missing.all():
+        return make(labels)
+    # They need some label until they are left out: the first that is there.
+    examples = make(np.where(missing, labels[~missing][0], labels))
+    text = f"{int(missing.sum())} of {len(missing)} rows have no label and are left out"
+    return leave_out(examples, torch.from_numpy(missing), "missing_label", text)
 
 
 def pick_ids(examples: Examples, concerned: Tensor) -> tuple[str, ...]:

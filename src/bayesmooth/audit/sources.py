@@ -3,7 +3,6 @@
 Every check comes before the first long computation.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,14 @@ from bayesmooth.audit.problems import (
     check_share,
     find_missing_pictures,
     leave_out,
+    leave_out_missing,
     settle,
     settle_classes,
 )
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
-from bayesmooth.data.labels import MISSING, encode, name_classes, read_labels
+from bayesmooth.data.labels import encode, name_classes, read_labels
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
@@ -154,33 +154,26 @@ def from_arrays(rows: Any, labels: Any, settings: Settings) -> Examples:
     if inputs.ndim != 2 or not len(inputs):
         raise InputError(f"rows of shape {tuple(inputs.shape)}: must be N × D, N ≥ 1")
     given = _array(labels, "labels")
-    if given.dtype.kind in "iu" and given.ndim == 1 and (class_names or settings.predicted):
-        names = tuple(class_names or map(str, range(inputs.shape[1])))
-        return Examples(inputs, torch.as_tensor(given, device="cpu"), names, name="arrays")
-    if given.dtype.kind in "iu" and given.ndim == 1:  # the classes are the numbers that occur
-        present, numbers = np.unique(given, return_inverse=True)
-        return Examples(inputs, torch.from_numpy(numbers), tuple(map(str, present)), name="arrays")
-    missing = find_missing_labels(given, class_names or ())
-    if missing.any() and not missing.all():
-        text = (
-            f"{int(missing.sum())} of {len(given)} labels are missing, and their rows are left out"
-        )
-        there = np.flatnonzero(~missing)
-        kept = from_arrays(inputs[there], given[there], settings)
-        gone = tuple(map(str, np.flatnonzero(missing)))
-        problem = Problem("missing_label", text, gone)
-        return replace(kept, ids=tuple(map(str, there)), problems=(problem,))
-    words = read_labels(given.tolist(), "labels", class_names or ())
-    columns = [str(column) for column in getattr(rows, "columns", ()) if settings.predicted]
-    names = tuple(class_names or (columns if {*words} <= {*columns} else name_classes(words)))
-    return Examples(inputs, encode(words, names, "labels"), names, name="arrays")
+    if given.ndim != 1:
+        raise InputError(f"labels of shape {given.shape}: must be one per row, ({len(inputs)},)")
+    whole = given.dtype.kind in "iu"
+    positions = whole and settings.predicted
 
+    def make(given: np.ndarray[Any, Any]) -> Examples:
+        if whole and (class_names or settings.predicted):
+            names = tuple(class_names or map(str, range(inputs.shape[1])))
+            return Examples(inputs, torch.as_tensor(given, device="cpu"), names, name="arrays")
+        if whole:  # the classes are the numbers that occur
+            present, numbers = np.unique(given, return_inverse=True)
+            return Examples(
+                inputs, torch.from_numpy(numbers), tuple(map(str, present)), name="arrays"
+            )
+        words = read_labels(given.tolist(), "labels", class_names or ())
+        columns = [str(column) for column in getattr(rows, "columns", ()) if settings.predicted]
+        names = tuple(class_names or (columns if {*words} <= {*columns} else name_classes(words)))
+        return Examples(inputs, encode(words, names, "labels"), names, name="arrays")
 
-def find_missing_labels(labels: np.ndarray[Any, Any], names: Sequence[str]) -> np.ndarray[Any, Any]:
-    """Which labels are None, NaN, or a text that stands for nothing."""
-    absent = {*MISSING} - {*names}
-    texts = [v.strip() if isinstance(v, str) else v for v in labels.tolist()]
-    return np.array([v is None or v != v or (isinstance(v, str) and v in absent) for v in texts])
+    return leave_out_missing(given, make, class_names, positions)
 
 
 def choose_to_embed(examples: Examples, settings: Settings) -> str:

@@ -93,7 +93,7 @@ def arrays_as_examples(content: dict[str, Array], file: Path, names: Sequence[st
     names = tuple(names) or _npz_names(content, file)
     numbers = {
         key: encode(labels, names, f"{file}: {key}")
-        for key, labels in _npz_labels(content, file).items()
+        for key, labels in _npz_labels(content, file, names).items()
     }
     predicted = content.get("predicted")
     return Examples(
@@ -110,14 +110,20 @@ def arrays_as_examples(content: dict[str, Array], file: Path, names: Sequence[st
 
 
 def _npz_names(content: dict[str, Array], file: Path) -> tuple[str, ...]:
-    if "class_names" in content:
-        return tuple(_strings(content["class_names"], file, "class_names"))
-    return name_classes(chain(*_npz_labels(content, file).values()))
+    return read_names(content, file) or name_classes(chain(*_npz_labels(content, file).values()))
 
 
-def _npz_labels(content: dict[str, Array], file: Path) -> dict[str, list[str]]:
+def read_names(content: dict[str, Array], file: Path) -> tuple[str, ...]:
+    """The classes that a .npz names; none where it has no `class_names`."""
+    found = content.get("class_names")
+    return () if found is None else tuple(_strings(found, file, "class_names"))
+
+
+def _npz_labels(
+    content: dict[str, Array], file: Path, names: Sequence[str] = ()
+) -> dict[str, list[str]]:
     present = [key for key in ("labels", "clean_labels") if key in content]
-    return {key: read_labels(content[key].tolist(), f"{file}: {key}") for key in present}
+    return {key: read_labels(content[key].tolist(), f"{file}: {key}", names) for key in present}
 
 
 def _strings(array: Array, file: Path, key: str) -> list[str]:

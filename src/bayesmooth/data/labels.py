@@ -41,6 +41,20 @@ def label_texts(values: Iterable[Any]) -> list[str]:
     return texts
 
 
+def find_missing(
+    labels: Iterable[Any], names: Sequence[str] = (), numbered: bool = False
+) -> list[bool]:
+    """Which labels are not there: None, NaN, a text like "NA" that names no class.
+
+    −1 is missing where classes have names and none is −1, and where labels are `numbered`: positions in the names.
+
+    >>> find_missing([1, -1, None]), find_missing([1, -1, "NA"], ["cat", "NA"])
+    ([False, False, True], [False, True, False])
+    """
+    absent = {*MISSING, *(["-1"] if names else [])} - {*names} | ({"-1"} if numbered else set())
+    return [as_text(label).strip() in absent for label in labels]
+
+
 def read_labels(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[str]:
     """The same, where every label must be there; "NA" is one only if `names` has it.
 

@@ -14,7 +14,14 @@ from bayesmooth.data.columns import PICTURES, as_texts, as_values, choose_featur
 from bayesmooth.data.csvtext import CsvText, check_columns
 from bayesmooth.data.examples import Examples, Inputs
 from bayesmooth.data.formats import PARQUET, find_id, read_parquet
-from bayesmooth.data.labels import LABELS, MISSING, encode, name_classes, read_labels
+from bayesmooth.data.labels import (
+    LABELS,
+    MISSING,
+    encode,
+    find_missing,
+    name_classes,
+    read_labels,
+)
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.reading import MissingError, split_path
 from bayesmooth.errors import InputError
@@ -206,11 +213,11 @@ def _rows(frame: Any, split: str, file: Path, default: Any = None) -> Any:
 def drop_missing(
     frame: Any, label: str, class_names: Sequence[str] | None, numbered: bool = False
 ) -> Any:
-    """The rows whose label is there. "NA" is missing unless it is a class, and −1 where positions are `numbered`."""
+    """The rows whose label is there."""
     if label not in frame:
         return frame
-    missing = set(MISSING) - set(class_names or ()) | ({"-1"} if numbered else set())
-    return frame[[text.strip() not in missing for text in as_texts(frame[label])]]
+    missing = find_missing(as_texts(frame[label]), class_names or (), numbered)
+    return frame[[not gone for gone in missing]]
 
 
 def _labels(frame: Any, column: str, where: str, names: Sequence[str] = ()) -> list[str]:
