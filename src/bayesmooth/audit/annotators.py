@@ -161,7 +161,7 @@ def predict_consensus(
     made = predict_embedded(replace(examples, labels=consensus.labels), left_out)
     consensus = agree(votes, made.probabilities)
     z = consensus.posterior.float()
-    anything = torch.full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes
+    anything = z.new_full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes
     people = f"{len(votes.label):,} votes of {len(votes.annotators):,} annotators"
     predictions = replace(
         made,

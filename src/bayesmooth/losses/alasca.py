@@ -63,7 +63,7 @@ class ALASCA(Loss):
         self.stages = tuple(stages)
         self.seed = seed
         self.heads = nn.ModuleList()
-        self.register_buffer("ema", torch.zeros(num_examples, num_classes))
+        self.register_buffer("ema", torch.zeros(num_examples, num_classes, dtype=torch.float32))
         self._features: dict[str, Tensor] = {}
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 

@@ -89,11 +89,8 @@ def estimate_transition(probs: Tensor, percentile: float | None = 97) -> Tensor:
     tensor([[0.9000, 0.1000],
             [0.2000, 0.8000]])
     """
-    if (
-        probs.ndim != 2
-        or len(probs) == 0
-        or not torch.allclose(probs.sum(1).float(), torch.ones(()))
-    ):
+    one = torch.ones((), dtype=torch.float32, device=probs.device)
+    if probs.ndim != 2 or len(probs) == 0 or not torch.allclose(probs.sum(1).float(), one):
         raise InputError(
             f"probs of shape {tuple(probs.shape)}: must be (examples, classes) with rows that sum to 1; "
             "pass logits.softmax(1) of the training set"

@@ -48,7 +48,7 @@ class LowRankSmoothing(Loss):
         self.eta = within("eta", eta, 0, infinity, "0 leaves the entropy of V free")
         self.dropout = within("dropout", dropout, 0, 0.99, "0 is no dropout")
         self.seed = seed
-        self.embedding = nn.Parameter(torch.ones(num_classes, rank))
+        self.embedding = nn.Parameter(torch.ones(num_classes, rank, dtype=torch.float32))
         self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:

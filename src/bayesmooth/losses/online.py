@@ -44,12 +44,12 @@ class OnlineLabelSmoothing(Loss):
         self.empty = one_of("empty", empty, ("zero", "uniform", "keep"))
         within("smoothing", smoothing, 0, 1, "0 starts from the given labels")
         within("num_classes", num_classes, 2, float("inf"), "count the classes of the labels")
-        soft = torch.zeros(num_classes, num_classes)
+        soft = torch.zeros(num_classes, num_classes, dtype=torch.float32)
         if one_of("init", init, ("ls", "zeros")) == "ls":
             soft.fill_(smoothing / (num_classes - 1)).fill_diagonal_(1 - smoothing)
         self.register_buffer("soft", soft)
-        self.register_buffer("sums", torch.zeros(num_classes, num_classes))
-        self.register_buffer("counts", torch.zeros(num_classes))
+        self.register_buffer("sums", torch.zeros_like(soft))
+        self.register_buffer("counts", torch.zeros_like(soft[0]))
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """−(1−α) log p_y − α Σ_j S_yj log p_j."""

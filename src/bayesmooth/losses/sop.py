@@ -42,8 +42,10 @@ class SOP(Loss):
         super().__init__(reduction)
         self.u_lr = within("u_lr", u_lr, 0, float("inf"), "0 is cross-entropy but for a constant")
         self.v_lr = within("v_lr", v_lr, 0, float("inf"), "0 leaves v at its start")
-        self.register_buffer("u", torch.full((num_examples, 1), START))
-        self.register_buffer("v", torch.full((num_examples, num_classes), START))
+        self.register_buffer("u", torch.full((num_examples, 1), START, dtype=torch.float32))
+        self.register_buffer(
+            "v", torch.full((num_examples, num_classes), START, dtype=torch.float32)
+        )
 
     def per_example(
         self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, **extra: Any
