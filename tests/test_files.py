@@ -32,6 +32,21 @@ def test_what_lies_beside_a_file_is_never_taken_for_ours(tmp_path):
     assert (tmp_path / "a.txt.tmp").read_text() == "somebody's"
 
 
+@pytest.mark.parametrize("make", [files.make_folder, files.replace_with])
+def test_what_a_killed_process_left_is_swept_when_it_is_old_and_ours(tmp_path, make):
+    left = [".a.txt.0123abcd.tmp", ".a.txt.fedc9876.tmp"]
+    others = [".a.txt.mine.tmp", ".b.txt.0123abcd.tmp", ".a.txt.0123abcd.tmp.bak"]
+    for name in (left[0], *others):
+        (tmp_path / name).write_text("half")
+    (tmp_path / left[1]).mkdir()
+    (tmp_path / left[1] / "part").touch()
+    (tmp_path / ".a.txt.00000000.tmp").touch()  # of a process that is at work
+    for name in (*left, *others):
+        os.utime(tmp_path / name, (0, 0))
+    make(tmp_path / "a.txt", lambda beside: None)
+    assert {f.name for f in tmp_path.iterdir()} == {"a.txt", ".a.txt.00000000.tmp", *others}
+
+
 @pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
 def test_a_new_file_has_what_the_umask_leaves_and_an_old_one_keeps_its_permissions(
     tmp_path, umask, mode

@@ -20,6 +20,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+STALE = 24 * 3600.0  # seconds; whoever writes a file for longer has been killed
 PATIENCE = 1.0  # seconds; who only looks whether a lock is held holds it for an instant
 # On Windows a lock covers bytes, and nobody else can read those: one far behind the content.
 LOCKED_BYTE = 1 << 30
@@ -65,14 +66,29 @@ def _beside(path: Path) -> Iterator[Path]:
     """A name in the same directory that nobody else has; what stands there is gone when an error comes through."""
     beside = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.tmp")
     try:
+        _sweep(path)
         yield beside
     except BaseException as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        with suppress(OSError):
-            beside.unlink()
+        _delete(beside)
         if isinstance(error, OSError):
             raise unwritable(path, error) from error
         raise
+
+
+def _sweep(path: Path) -> None:
+    """Delete what processes that were killed while they wrote this file left beside it, once it is a day old."""
+    ours = re.compile(rf"\.{re.escape(path.name[:80])}\.[0-9a-f]{{8}}\.tmp")
+    for old in filter(lambda file: ours.fullmatch(file.name), path.parent.iterdir()):
+        with suppress(OSError):
+            if time.time() - old.lstat().st_mtime > STALE:
+                _delete(old)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file or a folder, if it is there and can be deleted."""
+    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        path.unlink()
 
 
 def copy_files(source: Path, out: Path, place: Callable[[Path], Path | None]) -> None:

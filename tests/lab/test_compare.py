@@ -3,11 +3,12 @@ import os
 import pytest
 
 from bayesmooth.cli import main
+from bayesmooth.errors import InputError
 from bayesmooth.lab import Run, train
 from bayesmooth.lab.compare import WIDTH, compare_runs, draw_curves, format_epoch
 
 
-def test_runs_of_one_name_in_two_folders_stay_two(tiny, tmp_path):
+def test_runs_of_one_name_in_two_folders_stay_two(tiny, tmp_path, monkeypatch):
     runs = [Run.start(tmp_path / folder / "run", tiny()) for folder in ("a", "b")]
     runs.append(Run.start(tmp_path / "other", tiny()))
     for run in runs:
@@ -15,7 +16,12 @@ def test_runs_of_one_name_in_two_folders_stay_two(tiny, tmp_path):
     called = [str(runs[0].path), str(runs[1].path), "other"]
     assert [row["run"] for row in compare_runs(runs)] == called
     draw_curves(runs, tmp_path / "plot.svg")
-    assert (tmp_path / "plot.svg").read_text().count("<!-- /") == 2  # each label is a comment there
+    drawn = (tmp_path / "plot.svg").read_text()
+    assert drawn.count("<!-- /") == 2  # each label is a comment there
+    monkeypatch.setattr(os, "fsync", lambda handle: os.write(-1, b""))  # a full disk
+    with pytest.raises(InputError, match=r"plot\.svg: cannot be written"):
+        draw_curves(runs[:1], tmp_path / "plot.svg")
+    assert (tmp_path / "plot.svg").read_text() == drawn
 
 
 def test_a_run_whose_metrics_were_cut_is_shown_as_damaged_and_without_figures(

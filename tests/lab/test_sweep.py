@@ -228,6 +228,14 @@ def test_the_table_has_settings_and_figures(run_all, tmp_path):
     assert rows[1]["test.accuracy"] == ""
 
 
+def test_a_full_disk_leaves_the_table_of_the_last_time(tmp_path, monkeypatch):
+    (tmp_path / "grid.csv").write_text("last time")
+    monkeypatch.setattr(os, "fsync", lambda handle: os.write(-1, b""))
+    with pytest.raises(InputError, match=r"grid\.csv: cannot be written"):
+        export_csv([], tmp_path / "grid.csv")
+    assert (tmp_path / "grid.csv").read_text() == "last time"
+
+
 def test_a_job_goes_on_where_it_was_killed(tmp_path):
     (recipe,) = grid({**TREE, "train": {"epochs": 150}}, [])
     path = tmp_path / recipe.title

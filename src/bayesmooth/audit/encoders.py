@@ -99,7 +99,7 @@ def embed_pictures(
 def _embed(
     count: int,
     encoder: str | Encode,
-    load: Callable[[str], Encode],
+    load: Callable[[str, bytes], Encode],
     read: Callable[[Tensor], list[bytes]],
     decode: Callable[[Tensor, list[bytes]], list[Any]],
     cache: str | Path | None,
@@ -114,18 +114,23 @@ def _embed(
     bar moves.
     """
     folder = cache_folder(cache)
+    known = _identify(encoder) if isinstance(encoder, str) else b""
+
+    def encode(items: Any) -> Any:
+        return (load(encoder, known) if isinstance(encoder, str) else encoder)(items)
+
     parts = []
     with bar(count, description="embedding", quiet=quiet) as shown, torch.inference_mode():
         for index in torch.split(torch.arange(count, device="cpu"), EXAMPLES_AT_ONCE):
             file = rows = None
             content = read(index)
             if isinstance(encoder, str):
-                file = folder / f"{_hash(_name(encoder), content)}.npy"
+                file = folder / f"{_hash(known, content)}.npy"
                 rows = _read_entry(file, len(index))
             if rows is None:
                 items, made = decode(index, content), []
                 for start in range(0, len(items), step):
-                    made.append(_encode(encoder, load, items[start : start + step]))
+                    made.append(_encode(encode, items[start : start + step]))
                     shown.update(int(index[0]) + min(start + step, len(items)))
                 rows = _join(made)
                 if file is not None:
@@ -141,7 +146,7 @@ def _join(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([p if p.shape[1] else p.new_full((len(p), width), math.nan) for p in parts])
 
 
-def _encode(encoder: str | Encode, load: Callable[[str], Encode], items: list[Any]) -> Tensor:
+def _encode(encode: Encode, items: list[Any]) -> Tensor:
     """The rows of some examples, NaN where one is None; without columns where all are."""
     there = [number for number, item in enumerate(items) if item is not None]
     if not there:
@@ -149,7 +154,7 @@ def _encode(encoder: str | Encode, load: Callable[[str], Encode], items: list[An
     batch: Any = [items[number] for number in there]
     if isinstance(batch[0], Tensor):
         batch = torch.stack(batch)
-    made = _checked((load(encoder) if isinstance(encoder, str) else encoder)(batch), len(there))
+    made = _checked(encode(batch), len(there))
     rows = made.new_full((len(items), made.shape[1]), math.nan)
     rows[there] = made
     return rows
@@ -202,10 +207,17 @@ def _checked(made: Any, count: int) -> Tensor:
     return rows.contiguous()
 
 
-def _hash(name: str, content: Iterable[bytes]) -> str:
-    digest = hashlib.sha256(name.encode())
-    if Path(name).is_file():  # a model of the user's
-        digest.update(Path(name).read_bytes())
+def _identify(name: str) -> bytes:
+    """What tells an encoder from others: its name, and the content of a model of the user's, a file or a folder."""
+    place, known = Path(name), name.encode()
+    for file in sorted(file for file in (place, *place.rglob("*")) if file.is_file()):
+        with file.open("rb") as stream:
+            known += os.fsencode(file.name) + hashlib.file_digest(stream, "sha256").digest()
+    return known
+
+
+def _hash(encoder: bytes, content: Iterable[bytes]) -> str:
+    digest = hashlib.sha256(encoder)
     for part in content:
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()[:32]
@@ -273,8 +285,8 @@ def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
 
 
 @once
-def _text_model(name: str) -> Encode:
-    """MiniLM, or a model of sentence-transformers by its name or path."""
+def _text_model(name: str, known: bytes = b"") -> Encode:
+    """MiniLM, or a model of sentence-transformers by its name or path; loaded once while it stays as it is `known`."""
     if name == "minilm":
         return _minilm()
     if not find_spec("sentence_transformers"):
@@ -297,8 +309,9 @@ def _minilm() -> Encode:
 
     def encode(texts: list[str]) -> Tensor:
         by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little is padding then
-        rows = torch.empty(len(texts), network.config.hidden_size)
-        for part in torch.split(torch.tensor(by_length), BATCH):
+        size = (len(texts), network.config.hidden_size)
+        rows = torch.empty(size, dtype=torch.float32, device="cpu")
+        for part in torch.split(torch.tensor(by_length, dtype=torch.int64, device="cpu"), BATCH):
             batch = [texts[i] for i in part.tolist()]
             tokens = split(
                 batch, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt"
@@ -311,7 +324,7 @@ def _minilm() -> Encode:
 
 
 @once
-def _picture_model(name: str) -> Encode:
+def _picture_model(name: str, known: bytes = b"") -> Encode:
     """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers.
 
     `efficientnet@96` sees pictures of 96 × 96: half the time of 128, and a few points weaker.

@@ -120,7 +120,9 @@ class Votes:
             for id, a, label in zip(*ballots, strict=True)
             if id in place and label in number
         ]
-        example, annotator, label = torch.tensor(kept, dtype=torch.int64).reshape(-1, 3).unbind(1)
+        example, annotator, label = (
+            torch.tensor(kept, dtype=torch.int64, device="cpu").reshape(-1, 3).unbind(1)
+        )
         return cls(example, annotator, label, len(examples), names, examples.num_classes)
 
     def counts(self) -> Tensor:

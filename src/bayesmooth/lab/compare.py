@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from bayesmooth.errors import InputError
+from bayesmooth.files import replace_with
 from bayesmooth.lab.run import Run
 from bayesmooth.optional import require
 from bayesmooth.words import format_duration, format_figure, format_percent
@@ -179,7 +181,7 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
     handles, labels = axes[0].get_legend_handles_labels()
     columns = max(1, min(len(labels), 120 // (max(map(len, labels)) + 6)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-    figure.savefig(path, dpi=150)
+    replace_with(path, partial(figure.savefig, format=path.suffix[1:].lower(), dpi=150))
 
 
 def _panel(axis: Any, key: str, records: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

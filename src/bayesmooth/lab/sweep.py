@@ -4,6 +4,7 @@ While it runs a terminal shows a live table, and a log gets one line per finishe
 """
 
 import csv
+import io
 import signal
 import sys
 import threading
@@ -22,7 +23,7 @@ import torch
 
 from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
-from bayesmooth.files import LockedError, is_locked
+from bayesmooth.files import LockedError, is_locked, write_atomically
 from bayesmooth.lab.compare import LINE, format_named
 from bayesmooth.lab.loop import DivergedError
 from bayesmooth.lab.recipe import Recipe, Tree, flat_keys, override
@@ -396,10 +397,11 @@ def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
         )
     ]
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
 
 
 def _figures(outcome: Outcome) -> dict[str, Any]:

@@ -271,7 +271,9 @@ def _check_basis(name: str, basis: Basis, mean: Tensor | None) -> None:
             raise InputError(
                 f"{name}: a basis of shape {tuple(turn.shape)}; must be {side} × {side}, as a side of the matrix"
             )
-        error = float((turn.mT @ turn - torch.eye(side).to(turn)).abs().max())
+        error = float(
+            (turn.mT @ turn - torch.eye(side, dtype=turn.dtype, device=turn.device)).abs().max()
+        )
         if not error < ORTHOGONAL:
             raise InputError(
                 f"{name}: its basis is not orthogonal ({error:.1g} off); the file is damaged: write it with save()"
