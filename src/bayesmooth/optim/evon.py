@@ -24,10 +24,11 @@ from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim.backends import Torch, Weight, note_sample, split_row
+from bayesmooth.optim.groups import name_all
 from bayesmooth.optim.ivon import IVON, RULE
 from bayesmooth.posterior import Basis, Posterior, name_parameters
 
-KEPT = 1e-3  # of the largest entry of L or R, added to its diagonal
+KEPT = 1e-3  # of the norm of L or R, added to its diagonal
 FIRST_STEPS = 10  # of power iteration, for the first basis
 SIDES = ("left", "right")  # L and R; their bases are `left_basis` and `right_basis`
 
@@ -67,24 +68,22 @@ class EVON(IVON):
         self._own = {"basis_every": basis_every, "basis_beta": basis_beta, "max_side": max_side}
         super().__init__(params, lr, ess, *args, **settings)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, once their values and tensors have passed the checks."""
-        super().add_param_group(param_group)
-        sharded = [p for p in self.param_groups[-1]["params"] if hasattr(p, "to_local")]
-        if sharded:
-            self.param_groups.pop()
-            raise InputError(
-                f"a sharded parameter of shape {tuple(sharded[0].shape)}: EVON needs whole matrices; use IVON with "
-                "FSDP, or EVON with DDP"
-            )
+    def _check(self, group: dict[str, Any]) -> None:
+        super()._check(group)
+        for name, param in name_all(group):
+            if hasattr(param, "to_local"):
+                raise InputError(
+                    f"parameter {name}: sharded, and EVON needs whole matrices; use EVON with DDP, or IVON with FSDP "
+                    "and tensor parallelism"
+                )
 
     @torch.no_grad()
     def posterior(self, model: nn.Module | None = None) -> Posterior:
         """The Gaussian over weights, by the names in `model` (or those that the constructor was given)."""
         made, names = super().posterior(model), name_parameters(self.param_groups, model)
-        bases = {name: read_basis(self.state[param]) for param, name in names.items()}
-        copies = {k: b.to(made.std[k]) for k, b in bases.items() if not b.is_identity}
-        return Posterior(made.mean, made.std, copies)
+        bases = {n: read_basis(self.state[param]) for param, n in names.items() if n in made.std}
+        turned = {n: basis.to(made.std[n]) for n, basis in bases.items() if not basis.is_identity}
+        return Posterior(made.mean, made.std, turned)
 
     def _backend(self, local: Tensor, group: dict[str, Any], fits: bool) -> Torch:
         """Matrices with a side that is not too long have a basis."""
@@ -106,8 +105,11 @@ class Rotated(Torch):
     def _compute_samples(self, chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
         """θ = M + Q_L (σ ∘ e) Q_Rᵀ."""
         for w, noise in zip(chunk, split_row(e, [w.momentum for w in chunk]), strict=True):
-            moved = read_basis(w.state).leave(self.rule.sigma(w.hess, λ, δ) * noise)
-            w.sample.copy_(w.mean + moved)
+            basis = read_basis(w.state)
+            if basis.is_identity:
+                w.sample.copy_(self.rule.sample(w.mean, w.hess, noise, λ, δ))
+            else:
+                w.sample.copy_(w.mean + basis.leave(self.rule.sigma(w.hess, λ, δ) * noise))
 
     def fold(self, chunk: list[Weight]) -> None:
         """Pending gradients into the sums of ĝ and of ĝ·(σ ∘ e), or ĝ², in the basis."""
@@ -122,17 +124,20 @@ class Rotated(Torch):
         for w in chunk:
             basis, factor = read_basis(w.state), scale / samples
             if w.sums is None:
-                ĝ, ĝΔ = self._enter(w, w.gradient().to(w.hess) * factor)
+                Ĝ = w.gradient().to(w.hess) * factor
+                ĝ, ĝΔ = self._enter(w, Ĝ)
             else:
                 ĝ = w.sums[0] * factor
+                Ĝ = basis.leave(ĝ)
                 ĝΔ = w.sums[1] * (factor * scale if numbers["squared"] else factor)
             m = basis.enter(w.mean)
             new, g, h = self.rule.update(m, w.momentum, w.hess, ĝ, ĝΔ, **numbers)
             place = w.mean if w.narrow else w.local
-            place.copy_(w.mean + basis.leave(new - m))
+            # A turned mean would lose digits at every step; its change may.
+            place.copy_(new if basis.is_identity else w.mean + basis.leave(new - m))
             w.momentum.copy_(g)
             w.hess.copy_(h)
-            learn_basis(w, basis.leave(ĝ))
+            learn_basis(w, Ĝ)
         note_sample(chunk, held=False)
         if chunk[0].narrow:
             torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
@@ -190,12 +195,20 @@ def improve_basis(gram: Tensor, basis: Tensor | None) -> tuple[Tensor | None, Te
     if not bool((largest > 0) & largest.isfinite()):
         gram.nan_to_num_(0.0, 0.0, 0.0)
         return basis, None
-    scaled = gram / largest
+    scaled = gram / largest  # whose squares can be summed
+    scaled /= scaled.norm()  # which is the same in every basis
     scaled.diagonal().add_(KEPT)
     if basis is None:
         basis = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
         for _ in range(FIRST_STEPS):
-            basis = torch.linalg.qr(scaled @ basis).Q
+            basis = orthogonalise(scaled @ basis)
     quotients = (basis * (scaled @ basis)).sum(0)
     order = quotients.log2().floor().argsort(descending=True, stable=True)
-    return torch.linalg.qr(scaled @ basis[:, order]).Q, order
+    return orthogonalise(scaled @ basis[:, order]), order
+
+
+def orthogonalise(matrix: Tensor) -> Tensor:
+    """Q of the QR factorisation whose R has a positive diagonal: the only one, and it turns with the matrix."""
+    Q, R = torch.linalg.qr(matrix)
+    turned: Tensor = (Q * R.diagonal().sign()).contiguous()
+    return turned

@@ -248,7 +248,7 @@ class IVON(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, once their values and tensors have passed the checks."""
-        add_group(self, param_group, lambda _: check_alike(self.param_groups, "mc_samples", "sync"))
+        add_group(self, param_group, self._check)
 
     @contextmanager
     def sampled_params(self, train: bool = False, fresh: bool = True) -> Iterator[None]:
@@ -338,6 +338,10 @@ class IVON(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._samples, self._warned = Samples(), set[str]()
+
+    def _check(self, group: dict[str, Any]) -> None:
+        """What a group must have besides sound values and tensors."""
+        check_alike(self.param_groups, "mc_samples", "sync")
 
     def _backend(self, local: Tensor, group: dict[str, Any], fits: bool) -> Torch:
         """Who computes a weight's sample and update; `fits` says that the kernels can."""
