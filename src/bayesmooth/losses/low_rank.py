@@ -66,7 +66,9 @@ class LowRankSmoothing(Loss):
         name = (self.seed * 0x9E3779B1 + int(self.draws)) % 2**32
         generator = torch.Generator(device).manual_seed(name)
         self.draws += 1
-        keep = torch.rand(shape, generator=generator, device=device).ge_(self.dropout)
+        keep = torch.rand(shape, generator=generator, dtype=torch.float32, device=device).ge_(
+            self.dropout
+        )
         return self.embedding * keep.div_(1 - self.dropout)
 
 
