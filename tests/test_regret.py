@@ -93,7 +93,7 @@ def test_what_is_stored_is_not_run_again(tmp_path, monkeypatch, capsys):
     assert float(rows[-1]["h0"]) > 0
 
 
-def test_the_page_on_settings_shows_the_stored_results():
+def test_the_evidence_of_the_settings_shows_the_stored_results():
     root = Path(__file__).parents[1]
     with (root / "results" / "regret.csv").open() as file:
         runs = [
@@ -101,7 +101,7 @@ def test_the_page_on_settings_shows_the_stored_results():
             for row in csv.DictReader(file)
         ]
     assert regret.report(runs) + "\n" == (root / "results" / "regret.txt").read_text("utf-8")
-    page = (root / "docs" / "settings.md").read_text("utf-8")
+    page = (root / "docs" / "evidence-settings.md").read_text("utf-8")
     found = regret.regrets(regret.complete(runs))
     assert f"on {len(found[regret.SGD])} cells" in page
     for name, by_cell in found.items():

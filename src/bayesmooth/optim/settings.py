@@ -10,7 +10,7 @@ the weights can go: C = K √(α · epochs), up to a limit beyond which nothing 
 layers bears less of it; one that has them needs more for two classes, whose wrong labels all point the same way. A
 network that sees few numbers can hardly tell single examples apart, so it needs little. The constants were chosen on
 half of the cells of `python -m benchmarks regret`, on those of `results/choices/tuning.txt`, and on `tables`;
-docs/settings.md has the figures.
+docs/evidence-settings.md has the figures.
 
 **Checked**: whether the noise is in proportion to the weights, and whether the settings let them learn. The limits come
 from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/optimizers.md has its table.
