@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "audit_rounds": ("quality: errors found when decisions are learned from on the way", "5 min"),
     "cleaning": ("quality: classifiers on audited labels, against CleanLearning", "30 min"),
     "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "~20 min"),
+    "finetune": ("quality: IVON by one call against AdamW and SAM, pretrained networks", "~9 h"),
     "regret": ("quality: one setting for everything, against LS, SAM and SGD", "~2 h"),
 }
 

@@ -511,3 +511,17 @@ def test_statistics_that_cannot_be_recomputed_stay_what_they_were():
         recompute_batchnorm(net, [torch.zeros(5, 4), torch.zeros(5, 3)])
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
     assert net[1].momentum == 0.1
+
+
+def test_held_out_labels_choose_the_scale_of_sigma(model):
+    """Noise without use is taken out where labels say so, and kept where they are as random as the noise makes them."""
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    wide = Posterior(mean, {name: torch.full_like(p, 3.0) for name, p in mean.items()})
+    inputs = torch.randn(64, 5, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        sure = model(inputs).argmax(-1)
+    chosen = wide.scaled(model, [(inputs, sure)], samples=8)
+    assert all(not std.any() for std in chosen.std.values())
+    assert chosen.mean is wide.mean
+    known = wide.scaled(model, [(inputs, sure)], samples=2, scales=(1.0,))
+    assert all(torch.equal(known.std[name], std) for name, std in wide.std.items())

@@ -293,3 +293,38 @@ def test_two_processes_of_accelerate_are_one_on_the_joined_batch(task, ranks, by
     alone = by_hand([parts(task)[:2], parts(task)[2:]] * 3, mc_samples=2)
     for weights, _ in ranks["in_accelerate"]:
         torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)
+
+
+def test_auto_reads_the_length_of_the_run_from_the_trainer(task, trainer):
+    model = Classifier(task.net())
+    optimizer = IVON(model.parameters(), lr=0.01, ess=40, seed=0)
+    start = copy.deepcopy(model)
+    trained = trainer(IVONCallback(auto=True), model, optimizer, num_train_epochs=3)
+    trained.train()
+    batches = [{"x": x, "labels": y} for x, y in parts(task)]
+    chosen = IVON.auto(start, batches, 3, ess=40, seed=0, quiet=True).param_groups[0]
+    group = optimizer.param_groups[0]
+    assert group["initial_lr"] == pytest.approx(chosen["lr"])
+    assert group["lr"] == pytest.approx(chosen["lr"])  # the schedule is constant
+    assert [group[n] for n in ("hess_init", "beta2", "rescale_lr")] == [
+        chosen[n] for n in ("hess_init", "beta2", "rescale_lr")
+    ]
+
+
+def test_steps_of_another_run_are_noticed(task, trainer):
+    model = Classifier(task.net())
+    optimizer = IVON(model.parameters(), lr=0.1, ess=40, steps=1000, seed=0)
+    with pytest.warns(UserWarning, match="told steps=1000, and this run has 4: give steps=4"):
+        trainer(model=model, optimizer=optimizer, num_train_epochs=1).train()
+
+
+def test_a_model_that_names_one_class_only_is_noticed(task, trainer):
+    model = Classifier(task.net())
+    trained = trainer(IVONCallback(samples=2), model, num_train_epochs=1)
+    trained.train()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    with pytest.warns(UserWarning, match="no more than always naming the commonest class"):
+        figures = trained.evaluate()
+    assert figures["eval_mean_accuracy"] <= figures["eval_averaged_accuracy"] + 1

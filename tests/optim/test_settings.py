@@ -359,3 +359,157 @@ def test_a_missing_compiler_is_told_once_and_only_to_large_models(monkeypatch):
     with pytest.warns(UserWarning, match=r"without a C compiler.*pip install"):
         step(100)
     step(100)
+
+
+# ---- auto: everything measured ----
+
+
+def loader(count=600, size=50):
+    inputs, labels = digits(count)
+    return [*zip(inputs.split(size), labels.split(size), strict=True)]
+
+
+def rate(model, batches=None, **settings):
+    optimizer = IVON.auto(model, batches or loader(), 8, seed=0, quiet=True, **settings)
+    return optimizer.param_groups[0]["lr"]
+
+
+def test_auto_is_the_constructor_with_the_numbers_of_the_loader(capsys):
+    optimizer = IVON.auto(net(), loader(), epochs=8, seed=0)
+    lr = optimizer.param_groups[0]["lr"]
+    own = {"lr": 0.1, "ess": 600, "epochs": 8, "steps": 96, "weight_decay": 1e-3, "seed": 0}
+    plain = IVON(net().named_parameters(), rescale_lr="current", **own)
+    plain.param_groups[0]["lr"] = lr
+    numbers = [o.state_dict()["param_groups"] for o in (optimizer, plain)]
+    assert numbers[0] == numbers[1]
+    assert f"lr={lr:.4g}, ess=600" in capsys.readouterr().out
+    assert IVON.auto(net(), loader(), 8, quiet=True, lr=0.3).param_groups[0]["lr"] == 0.3
+
+
+def test_with_normalisation_a_step_has_the_same_length_whatever_the_loss_is_multiplied_by():
+    thrice = rate(net(), loss=lambda z, y: 3 * nn.functional.cross_entropy(z, y))
+    assert 3 * thrice == pytest.approx(rate(net()), rel=1e-4)
+
+
+def test_without_normalisation_it_is_polyaks_step_up_to_a_limit():
+    model = nn.Linear(20, 10)
+    loud = [(20 * inputs, labels) for inputs, labels in loader()]
+    optimizer = IVON.auto(model, loud, 8, seed=0, quiet=True)
+    losses, squares = rules.measure_gradients(model, optimizer, loud, nn.functional.cross_entropy)
+    expected = rules.SHARE * sum(losses) / sum(squares)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
+    quiet = [(0.01 * inputs, labels) for inputs, labels in loader()]
+    assert rate(model, quiet) == rules.MOST
+
+
+def test_auto_leaves_model_gradients_and_generators_as_they_were():
+    model = nn.Sequential(net(), nn.Dropout(0.5)).eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    optimizer = IVON.auto(model, loader(), 8, seed=0, quiet=True)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    assert not any(module.training for module in model.modules())
+    assert optimizer.param_groups[0]["draws"] == 0
+
+
+@pytest.mark.parametrize(
+    ("batches", "says"),
+    [
+        ([], "list without a length, or empty"),
+        (iter([1]), "list_iterator"),
+        ([torch.zeros(3)], "a batch is a Tensor"),
+        ([{"x": torch.zeros(3)}], "without labels"),
+    ],
+    ids=str,
+)
+def test_auto_says_which_batches_it_needs(batches, says):
+    with pytest.raises(InputError, match=says):
+        IVON.auto(net(), batches, 8)
+
+
+# ---- step, noise and shape are three things ----
+
+
+def trained(**settings):
+    model = net()
+    start = {"lr": 0.1, "ess": 600, "hess_init": 0.5, "beta2": 0.95, "steps": 40, "seed": 0}
+    optimizer = IVON(model.parameters(), **start | settings)
+    train(model, optimizer, 40)
+    return model, optimizer
+
+
+@pytest.mark.parametrize(("spread", "times"), [("constant", 1), ("growing", 1), ("falling", -1)])
+def test_spread_is_a_schedule_of_sigma_whatever_h_does(spread, times):
+    optimizer = trained(spread=spread)[1]
+    h = torch.cat([s["hess"].flatten() for s in optimizer.state.values()]).double()
+    with optimizer.sampled_params(train=True):
+        λ, δ = (optimizer.param_groups[0][name] for name in ("ess", "weight_decay"))
+    grown = 0 if spread == "constant" else times * 2
+    assert λ * float(h.mean() + δ) == pytest.approx(600 * (0.5 + δ) * torch.e**-grown, rel=1e-4)
+
+
+def test_with_the_current_h_lr_means_the_same_wherever_h_has_gone():
+    weight = torch.zeros(3, requires_grad=True)
+    settings = {"hess_init": 1.0, "beta2": 1.0, "weight_decay": 0.0, "seed": 0}
+    optimizer = IVON([weight], 0.1, 1e12, rescale_lr="current", **settings)
+    for h in (1.0, 0.2):
+        before = weight.detach().clone()
+        if h != 1.0:
+            optimizer.state[weight]["hess"].fill_(h)
+        with optimizer.sampled_params(train=True):
+            optimizer.zero_grad()
+            weight.sum().backward()
+        optimizer.step()
+        torch.testing.assert_close(before - weight.detach(), torch.full((3,), 0.1))
+
+
+def test_a_schedule_needs_the_steps_of_the_run():
+    with pytest.raises(InputError, match="a schedule of σ needs the steps of the run; give steps="):
+        IVON(net().parameters(), 0.1, 600, spread="constant")
+
+
+def test_diagnostics_tell_what_of_h_is_decay_and_what_is_data():
+    model = net()
+    optimizer = IVON(model.parameters(), 0.0, 600, hess_init=0.5, beta2=0.95, seed=0)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = 0.0 * sum(p.sum() for p in model.parameters())
+        loss.backward()
+        return loss
+
+    for _ in range(40):
+        optimizer.step(closure)
+    assert optimizer.diagnostics()["hess_from_data"] == pytest.approx(0, abs=0.02)
+    assert trained()[1].diagnostics()["hess_from_data"] > 0.02
+
+
+# ---- losses speak ----
+
+
+def course(*means):
+    made = rules.Course()
+    for mean in means:
+        for _ in range(rules.BLOCK):
+            made.add(torch.tensor(mean))
+    return made.problems({"lr": 0.3})
+
+
+def test_a_loss_that_falls_and_comes_back_is_reported_and_one_that_rises_a_little_is_not():
+    assert "lower lr from 0.3 to about 0.1" in course(2.3, 1.5, 2.3)["loss"]
+    assert course(2.3, 1.6, 1.9) == {}  # as the noise grows
+    assert course(0.8, 0.9, 0.97) == {}  # never fell, and the mean may still be good
+    assert course(2.3, 2.2, 2.3) == {}
+
+
+def test_large_steps_that_lower_the_loss_are_left_in_peace():
+    """Adapters move by more than their size in good runs."""
+    model = net()
+    look = rules.Look(IVON(model.parameters(), **GOOD)._weights("test"))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.2)
+    assert look.problems(rules.EARLY, learning=True) == {}
+    assert "lower lr" in look.problems(rules.EARLY, learning=False)["lr"]

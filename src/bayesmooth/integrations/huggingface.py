@@ -1,12 +1,15 @@
 """Hugging Face: a callback with which `Trainer` trains with IVON.
 
-    trainer = Trainer(model, args, …, optimizers=(optimizer, scheduler), callbacks=[IVONCallback()])
+    how = (IVON, {"lr": 0.1, "ess": len(data)})
+    trainer = Trainer(model, args, …, optimizer_cls_and_kwargs=how, callbacks=[IVONCallback(auto=True)])
 
 Accelerate needs nothing of this: `accelerator.prepare(optimizer)` takes IVON as it is (docs/integrations.md).
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,19 +31,24 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
     The sample is entered before the first micro-batch of a step and left after clipping: gradient accumulation,
     clipping and mixed precision are the Trainer's own. Checkpoints and evaluations see the mean.
 
-    After each evaluation, `eval_averaged_accuracy` and `eval_averaged_nll` are added to its metrics, so that
-    `metric_for_best_model="averaged_nll"` works; this needs labels that are class numbers.
+    With `auto` it sets the optimizer at the start of a run as `IVON.auto` does: the Trainer says how many epochs and
+    steps it has, and its scheduler goes on from the rate that is chosen. Without, it warns when the `steps` that the
+    optimizer was given are not those of the run.
+
+    After each evaluation, `eval_averaged_accuracy`, `eval_averaged_nll` and, at the mean, `eval_mean_accuracy` are
+    added to its metrics, so that `metric_for_best_model="averaged_nll"` works; labels must be class numbers.
 
     Trainer does not tell its callbacks of an exception. After one, Ctrl-C too, call `close()` before you use the model:
     its weights are a sample until then. The next `train()` does it, too.
 
     Arguments:
         samples: draws that an evaluation averages; 0 leaves evaluations alone.
+        auto: choose the optimizer's settings, but for `ess`; a resumed run keeps those that it began with.
     """
 
-    def __init__(self, samples: int = 16) -> None:
-        self.samples = samples
-        self._context = ExitStack()
+    def __init__(self, samples: int = 16, auto: bool = False) -> None:
+        self.samples, self.auto = samples, auto
+        self._context, self._warned = ExitStack(), set[str]()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Refuse another optimizer, and one that wants several samples of a batch that comes once."""
@@ -50,6 +58,10 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
             raise InputError(
                 f"mc_samples={samples}: must be 1, as Trainer calls the model once per batch; use accumulation"
             )
+        if not self.auto:
+            _check_length(optimizer, state.max_steps)
+        elif not optimizer.state:  # else it is resumed
+            _set(optimizer, state, given)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """The weights become a sample."""
@@ -68,10 +80,22 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
         model, loader, metrics = given["model"], given["eval_dataloader"], given["metrics"]
         posterior = _unwrapped(optimizer).posterior(model)
         averaged, labels = _predict(posterior, model, loader, self.samples)
+        point = replace(posterior, std={n: 0 * std for n, std in posterior.std.items()})
+        accuracy = measures.accuracy(_predict(point, model, loader, 1)[0], labels)
+        chance = float(labels.bincount().max()) / len(labels)
+        if accuracy <= chance and state.global_step and "chance" not in self._warned:
+            self._warned.add("chance")
+            lr = _unwrapped(optimizer).param_groups[0].get("initial_lr", 0.0)
+            warnings.warn(
+                f"accuracy at the mean is {accuracy:.1%}, no more than always naming the commonest class "
+                f"({chance:.1%}): lower lr from {lr:.3g} to about {lr / 3:.2g}, or set noise=0.5",
+                stacklevel=2,
+            )
         prefix = next(key for key in metrics if key.endswith("_runtime")).removesuffix("runtime")
         found = {
             f"{prefix}averaged_accuracy": measures.accuracy(averaged, labels),
             f"{prefix}averaged_nll": measures.nll(averaged, labels),
+            f"{prefix}mean_accuracy": accuracy,
         }
         metrics.update(found)
         state.log_history.append({**found, "step": state.global_step})
@@ -90,6 +114,35 @@ def _unwrapped(optimizer: Any) -> IVON:
             f"the optimizer is {type(inner).__name__}: must be IVON; give Trainer optimizers=(IVON(…), scheduler)"
         )
     return inner
+
+
+def _check_length(optimizer: IVON, steps: int) -> None:
+    """β₂ = 1 − 2/steps forgets too much or too little in a run of another length."""
+    if optimizer.steps and not steps / 1.5 <= optimizer.steps <= steps * 1.5:
+        warnings.warn(
+            f"IVON was told steps={optimizer.steps}, and this run has {steps}: give steps={steps}, or set "
+            "IVONCallback(auto=True)",
+            stacklevel=2,
+        )
+
+
+def _set(optimizer: IVON, state: Any, given: dict[str, Any]) -> None:
+    """What `IVON.auto` chooses into an optimizer that has not stepped yet, and the rate into its scheduler."""
+    first = optimizer.param_groups[0]
+    schedule = getattr(given["lr_scheduler"], "scheduler", given["lr_scheduler"])
+    chosen = IVON.auto(
+        given["model"],
+        given["train_dataloader"],
+        state.num_train_epochs,
+        steps=state.max_steps,
+        ess=first["ess"],
+        seed=first["seed"],
+    ).param_groups[0]
+    for group in optimizer.param_groups:
+        group |= {name: chosen[name] for name in ("hess_init", "beta2", "rescale_lr")}
+        factor = chosen["lr"] / group["initial_lr"] if group["initial_lr"] else 0.0
+        group["lr"], group["initial_lr"] = group["lr"] * factor, chosen["lr"]
+    schedule.base_lrs = [chosen["lr"] for _ in schedule.base_lrs]
 
 
 def _predict(posterior: Posterior, model: Any, loader: Any, samples: int) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,21 @@ RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
     "clip_radius": (lambda x: x > 0, "must be > 0", "inf does not clip"),
     "sync": (lambda x: isinstance(x, bool), "must be True or False", "False with DDP"),
     "debias": (lambda x: isinstance(x, bool), "must be True or False", "True is usual"),
-    "rescale_lr": (lambda x: isinstance(x, bool), "must be True or False", "True is usual"),
+    "rescale_lr": (
+        lambda x: isinstance(x, bool) or x == "current",
+        "must be True, False or 'current'",
+        "True is usual",
+    ),
+    "spread": (
+        lambda x: x in ("learned", "constant", "growing", "falling"),
+        "must be 'learned', 'constant', 'growing' or 'falling'",
+        "'learned' is usual",
+    ),
+    "length": (
+        lambda x: x is None or bool(x[1]),
+        "a schedule of σ needs the steps of the run",
+        "give steps=, or leave spread out",
+    ),
     "antithetic": (lambda x: isinstance(x, bool), "must be True or False", "False is usual"),
     "fused": (
         lambda x: x in (None, True, False, "compile"),

@@ -49,11 +49,18 @@ from bayesmooth.optim.samples import (
 )
 from bayesmooth.optim.settings import (
     LOOKS,
+    RATE,
+    Course,
     Look,
     check_start,
     choose_beta2,
     choose_hess_init,
+    choose_lr,
+    count_examples,
     describe,
+    measure_gradients,
+    schedule_ess,
+    steps_done,
 )
 from bayesmooth.optim.sharding import agree_on_seed, whole
 from bayesmooth.posterior import Posterior, name_parameters
@@ -105,10 +112,10 @@ def update(
     return m, g, h
 
 
-def read_numbers(group: dict[str, Any], t: int) -> dict[str, Any]:
-    """The other symbols of the algorithm, for step t of a parameter group."""
+def read_numbers(group: dict[str, Any], t: int, h: float) -> dict[str, Any]:
+    """The other symbols of the algorithm, for step t of a parameter group; h is what `rescale_lr` refers to."""
     δ = float(group["weight_decay"])
-    rescaled = group["hess_init"] + δ if group["rescale_lr"] else 1.0
+    rescaled = h + δ if group["rescale_lr"] else 1.0
     β1 = read_beta1(group)
     return {
         "λ": float(group["ess"]),
@@ -157,7 +164,8 @@ class IVON(Optimizer):
 
     Arguments:
         lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that learning rates of SGD with momentum carry
-            over: 0.1 to 0.2.
+            over: 0.1 to 0.2. In a short run h falls to a seventh of h₀ whatever the data say, and steps grow as much;
+            `rescale_lr="current"` takes the mean of h + δ instead of h₀ + δ, so that lr means the same throughout.
         ess: λ, the effective sample size: the number of training examples. Smaller means more noise.
         hess_init: h₀. At the start σ = 1/√(λ(h₀ + δ)): only that product counts. A network that learns nothing has too
             much noise (raise h₀), one that memorises wrong labels has too little (lower it). Published recipes
@@ -175,6 +183,9 @@ class IVON(Optimizer):
         sync: average gradients over ranks in `step`, for models that are not wrapped in DDP.
         debias: divide g by 1 − β₁ᵗ.
         rescale_lr: see lr.
+        spread: what σ does over the run. "learned" is line 7, where σ grows as h falls: in a short run by e. With
+            "constant", "growing" and "falling" h gives σ its relative shape only, and its size is a schedule over
+            `steps`: it stays as at the start, or grows or falls by e.
         antithetic: draw the samples of a step in pairs mirrored about the mean.
         seed, generator: where the noise comes from; by default torch's seed, so that two optimizers draw the same
             noise. The global generator is not touched.
@@ -202,9 +213,10 @@ class IVON(Optimizer):
         clip_radius: float = float("inf"),
         sync: bool = False,
         debias: bool = True,
-        rescale_lr: bool = True,
+        rescale_lr: bool | Literal["current"] = True,
         *,
         antithetic: bool = False,
+        spread: Literal["learned", "constant", "growing", "falling"] = "learned",
         epochs: float | None = None,
         steps: int | None = None,
         noise: float | None = None,
@@ -215,7 +227,13 @@ class IVON(Optimizer):
         if hess_init == "auto" or (hess_init is None and epochs is not None and rescale_lr):
             params = list(params)  # type: ignore[assignment]
             hess_init = choose_hess_init(
-                params, lr, ess, weight_decay, rescale_lr=rescale_lr, epochs=epochs, noise=noise
+                params,
+                lr,
+                ess,
+                weight_decay,
+                rescale_lr=bool(rescale_lr),
+                epochs=epochs,
+                noise=noise,
             )
         elif noise is not None:
             raise InputError(
@@ -238,17 +256,68 @@ class IVON(Optimizer):
             "debias": debias,
             "rescale_lr": rescale_lr,
             "antithetic": antithetic,
+            "spread": spread,
+            "length": None
+            if spread == "learned"
+            else (ess, steps),  # λ at the start, steps of the run
             "fused": fused,
             "seed": choose_seed(seed, generator),
             "draws": 0,  # evaluation draws so far
             "momentum": None,  # β₁ where a scheduler sets it
         }
         super().__init__(params, defaults | self._own)
-        self._samples, self._warned = Samples(), set[str]()
+        self.steps = steps  # of the run, as far as it was said
+        self._samples, self._course, self._warned = Samples(), Course(), set[str]()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, once their values and tensors have passed the checks."""
         add_group(self, param_group, self._check)
+
+    @classmethod
+    def auto(
+        cls,
+        model: nn.Module,
+        batches: Any,
+        epochs: float,
+        *,
+        loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+        quiet: bool = False,
+        **settings: Any,
+    ) -> "IVON":
+        """IVON for the trainable weights of a model, pretrained or not, with settings that suit it; prints them.
+
+        `ess` is the number of examples, h₀ and β₂ are those of `epochs=` and `steps=` above at lr = 0.1, and lr is
+        measured on a few batches at samples of the weights (`settings.py` has the rule), for `rescale_lr="current"`. It
+        is the largest of the run: let it fall to zero on a cosine after a warm-up over a tenth of the steps. Model,
+        generators and gradients are left as they were.
+
+        Arguments:
+            batches: the training loader, or a list of batches: (inputs, labels), or dicts with "labels".
+            epochs: how often the run will visit each example.
+            loss: of logits and labels.
+            quiet: print nothing.
+            settings: of the constructor, to be used instead: `noise=1.4`, `lr=0.1`, `seed=0`, …
+        """
+        weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        given: dict[str, Any] = {
+            "lr": RATE,
+            "ess": count_examples(batches),
+            "epochs": epochs,
+            "steps": max(round(epochs * len(batches)), 1),
+            "weight_decay": 1e-3,
+            "rescale_lr": "current",
+        } | settings
+        optimizer = cls(weights, **given)
+        if "lr" not in settings:
+            lr = choose_lr(model, *measure_gradients(model, optimizer, batches, loss))
+            for holder in (optimizer.defaults, *optimizer.param_groups):
+                holder["lr"] = lr
+        if not quiet:
+            chosen = optimizer.param_groups[0]
+            names = ("lr", "ess", "hess_init", "beta2", "weight_decay")
+            values = ", ".join(f"{name}={chosen[name]:.4g}" for name in names)
+            print(f"IVON: {values}, for {given['steps']} steps")
+        return optimizer
 
     @contextmanager
     def sampled_params(self, train: bool = False, fresh: bool = True) -> Iterator[None]:
@@ -279,6 +348,7 @@ class IVON(Optimizer):
         samples = self._samples
         try:
             loss = self._sampled_loss(closure) if closure is not None else None
+            self._course.add(loss)
             ready = samples.finish(getattr(self, "found_inf", None))
             if not samples.count:
                 self._refuse_gradients_at_the_mean()
@@ -319,6 +389,8 @@ class IVON(Optimizer):
         layers: the same for every weight matrix, by name (by position, if the constructor was given no names).
         hess_moved: share of weights whose h is over 1 % from h₀. Near 0, the variance has not been learned: lower
             beta2 or train longer.
+        hess_from_data: share of the mean of h that the data gave; the rest is what decay has left of h₀. Short runs
+            have a few per cent: there σ is a schedule, and its relative shape is what is learned.
         std: σ, root mean square.
         steps: updates so far.
 
@@ -337,7 +409,7 @@ class IVON(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._samples, self._warned = Samples(), set[str]()
+        self._samples, self._course, self._warned = Samples(), Course(), set[str]()
 
     def _check(self, group: dict[str, Any]) -> None:
         """What a group must have besides sound values and tensors."""
@@ -369,8 +441,11 @@ class IVON(Optimizer):
             if dist.is_available() and dist.is_initialized():
                 agree_on_seed(self.param_groups)
             weights = collect_weights(self.param_groups, self.state, samples.buffers, self._backend)
-            if not any(w.state["step"] for w in weights):
+            if not steps_done(weights):
                 check_start(weights)
+            for group in self.param_groups:
+                if group.get("length"):
+                    group["ess"] = schedule_ess(group, self._mean_hess(group), steps_done(weights))
             samples.weights, samples.sync = weights, self.param_groups[0]["sync"]
         self._sample(samples.weights, samples.draw(fresh))
 
@@ -422,19 +497,34 @@ class IVON(Optimizer):
     def _update(self, scale: float) -> None:
         """The step of all weights that have gradients; the others stay at their mean. Now and then, a look at it."""
         weights = [w for w in self._samples.weights if w.pending or w.sums]
-        step = max((w.state["step"] for w in self._samples.weights), default=0) + 1
+        step = steps_done(self._samples.weights) + 1
         look = Look(self._samples.weights) if step in LOOKS else None
+        levels = {
+            id(group): self._mean_hess(group)
+            if group["rescale_lr"] == "current"
+            else group["hess_init"]
+            for group in self.param_groups
+        }
         for chunk in split_weights(weights, key=lambda w: (w.state["step"], w.sums is None)):
-            t = chunk[0].state["step"] + 1
-            numbers = read_numbers(chunk[0].group, t)
+            group, t = chunk[0].group, chunk[0].state["step"] + 1
+            numbers = read_numbers(group, t, levels[id(group)])
             chunk[0].backend.update(chunk, self._samples.count, scale, **numbers)
             for w in chunk:
                 w.state["step"] = t
         tell_autograd(weights)
-        for setting, problem in (look.problems(step) if look else {}).items():
+        found = look.problems(step, self._course.learning) if look else {}
+        found |= self._course.problems(self.param_groups[0])
+        for setting, problem in found.items():
             if setting not in self._warned:
                 self._warned.add(setting)
                 warnings.warn(problem, stacklevel=4)
+
+    def _mean_hess(self, group: dict[str, Any]) -> float:
+        """Mean of h over a group, by one reading from its device."""
+        found = [self.state[p]["hess"] for p in group["params"] if "hess" in self.state[p]]
+        sums = [whole(h.sum()) for h in found]
+        total = float(torch.stack([each.to(sums[0]) for each in sums]).sum())
+        return total / float(sum(h.numel() for h in found))
 
     def _refuse_a_scaler(self) -> None:
         """It looks for overflows before a closure has made the gradients."""

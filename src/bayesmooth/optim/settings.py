@@ -12,29 +12,51 @@ network that sees few numbers can hardly tell single examples apart, so it needs
 half of the cells of `python -m benchmarks regret`, on those of `results/choices/tuning.txt`, and on `tables`;
 docs/evidence-settings.md has the figures.
 
+**Measured**, by `IVON.auto`: lr, from loss and gradient at the start. With normalisation layers a step at the full rate
+moves all weights together by the distance lr · ‖ĝ‖ = STEP: there the loss bends long before its linear forecast, and
+the distance counts. Without them the forecast counts: a step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's
+step), and lr is at most MOST, because gradients are small at the start and grow as the network learns.
+docs/finetuning.md has what came of it.
+
 **Checked**: whether the noise is in proportion to the weights, and whether the settings let them learn. The limits come
 from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/optimizers.md has its table.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from math import sqrt
-from statistics import median
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from math import exp, inf, sqrt
+from statistics import fmean, median
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayesmooth import randomness
 from bayesmooth.errors import InputError
 from bayesmooth.optim.backends import Weight
 from bayesmooth.optim.sharding import whole
+from bayesmooth.posterior.batchnorm import statistics_kept
+from bayesmooth.posterior.calling import (
+    call_model,
+    move_inputs,
+    take_inputs,
+    take_labels,
+    take_logits,
+)
 
 STRENGTH = 0.95  # K
 LIMIT = 2.0  # of C
 WITHOUT_NORMALISATION = 0.7  # times that much noise
 TWO_CLASSES = 1.4  # times as much, with normalisation
 MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
+RATE = 0.1  # lr for which these constants were chosen
+STEP = 0.35  # the distance by which a step moves the weights of a network with normalisation
+SHARE, MOST = (
+    0.15,
+    0.2,
+)  # without: the share of the loss by which a step lowers it, and the largest lr
+PROBES = 4  # batches whose gradients are measured
 # h₀ must be positive, also where weight decay alone gives more precision than is wanted.
 SMALLEST = 1e-6
 
@@ -46,6 +68,9 @@ LATER_STEP = 0.025  # and a later one
 HESS_CHANGE = 0.05  # share of itself by which the Hessian may change in a step
 LEAST_TRAVEL = 0.3  # σ by which the weights must move in 2/(1 − β₂) steps
 EARLY = 100
+BLOCK = 20  # steps whose losses are averaged
+FALLEN, BACK = 0.75, 0.97  # times the loss at the start: it had fallen, and it is back
+LEARNING = 0.9  # times the loss at the start: below, large steps do no harm
 LOOKS = {1} | {EARLY << i for i in range(40)}  # the steps at which training is looked at
 LARGE = 1_000_000  # weights from which a missing compiler is worth a warning
 SLICE = 4096  # elements of a matrix that are compared before and after a step
@@ -117,6 +142,69 @@ def choose_relative_noise(weights: Iterable[Tensor], lr: float, epochs: float) -
     return factor * min(STRENGTH * sqrt(lr * epochs), LIMIT)
 
 
+def count_examples(batches: Any) -> int:
+    """How many examples a loader, or a list of batches, has."""
+    if isinstance(batches, Iterator) or not hasattr(batches, "__len__") or not len(batches):
+        raise InputError(
+            f"batches: a {type(batches).__name__} without a length, or empty; give a loader or a list of batches"
+        )
+    if (data := getattr(batches, "dataset", None)) is not None and hasattr(data, "__len__"):
+        return len(data)
+    return sum(len(take_labels(batch)) for batch in batches)
+
+
+def measure_gradients(
+    model: nn.Module, optimizer: Any, batches: Any, loss: Callable[[Tensor, Tensor], Tensor]
+) -> tuple[list[float], list[float]]:
+    """Loss and ‖ĝ‖² of a few batches, each at another sample of the weights; nothing of it stays."""
+    weights = [p for group in optimizer.param_groups for p in group["params"]]
+    modes = {module: module.training for module in model.modules()}
+    losses, squares = [], []
+    # Loaders and dropout draw from the generators, and the noise is named by the number of draws.
+    with torch.random.fork_rng(), statistics_kept(model):
+        try:
+            model.train()
+            for batch in islice(batches, PROBES):
+                with optimizer.sampled_params(), torch.enable_grad():
+                    logits = take_logits(call_model(model, move_inputs(take_inputs(batch), model)))
+                    value = loss(logits, take_labels(batch).to(logits.device))
+                    found = torch.autograd.grad(value, weights, allow_unused=True)
+                losses.append(float(value.detach()))
+                squares.append(sum(float(whole(g.square().sum())) for g in found if g is not None))
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+            for group in optimizer.param_groups:
+                group["draws"] = 0
+    return losses, squares
+
+
+def choose_lr(model: nn.Module, losses: list[float], squares: list[float]) -> float:
+    """lr from the losses of a few batches and the ‖ĝ‖² of each."""
+    loss, square = (fmean(numbers) if numbers else 0.0 for numbers in (losses, squares))
+    if not (0 < square < inf and 0 < loss < inf):
+        raise InputError(
+            f"{len(losses)} batches have a loss of {loss} and gradients of size {sqrt(square)}: there is nothing to "
+            "measure lr by; give lr="
+        )
+    if any(is_gain(p.detach()) for p in model.parameters()):
+        return STEP / sqrt(square)
+    return min(SHARE * loss / square, MOST)
+
+
+def schedule_ess(group: dict[str, Any], h: float, done: int) -> float:
+    """λ with which the mean of 1/σ² = λ(h + δ), after a share x of the run, is the first times 1, e⁻²ˣ or e²ˣ."""
+    start, steps = group["length"]
+    rate = {"constant": 0, "growing": -2, "falling": 2}[group["spread"]]
+    δ = group["weight_decay"]
+    return float(start * (group["hess_init"] + δ) / (h + δ) * exp(rate * min(done / steps, 1)))
+
+
+def steps_done(weights: list[Weight]) -> int:
+    """Updates so far."""
+    return max((w.state["step"] for w in weights), default=0)
+
+
 def is_gain(weight: Tensor) -> bool:
     """Whether it can be the gain of a normalisation: a vector of ones, or of many positive numbers.
 
@@ -167,13 +255,20 @@ def describe(weights: list[Weight]) -> dict[str, Any]:
         for w in weights
         for h0 in [w.group["hess_init"]]
     )
+    # Line 4 with ĥ = 0: what decay leaves of h₀, whatever the data.
+    left = sum(
+        w.local.numel() * w.group["hess_init"] * (b + (1 - b) ** 2 / 2) ** w.state["step"]
+        for w in weights
+        for b in [w.group["beta2"]]
+    )
     std = rms(*(w.std() for w in weights))
     return {
         "noise_to_weight": std / max(rms(*(w.mean for w in weights)), 1e-30),
         "layers": compare_layers(weights),
         "hess_moved": moved / size,
+        "hess_from_data": 1 - left / max(sum(float(w.hess.sum()) for w in weights), 1e-30),
         "std": std,
-        "steps": max((w.state["step"] for w in weights), default=0),
+        "steps": steps_done(weights),
     }
 
 
@@ -193,6 +288,44 @@ def check_start(weights: list[Weight]) -> None:
         )
 
 
+class Course:
+    """The loss over the run, as far as closures return it; read from the device once per BLOCK steps."""
+
+    def __init__(self) -> None:
+        self.block: list[Tensor] = []
+        self.means: list[float] = []
+        self.start = inf
+
+    def add(self, loss: Any) -> None:
+        """The loss of one more step."""
+        if not isinstance(loss, Tensor):
+            return
+        self.block.append(loss.detach())
+        if len(self.block) == BLOCK:
+            if not self.means:
+                self.start = fmean(map(float, self.block[:5]))
+            self.means.append(float(torch.stack(self.block).mean()))
+            self.block = []
+
+    @property
+    def learning(self) -> bool:
+        """Whether the loss is clearly below its start; unknown counts as yes."""
+        return not self.means or self.means[-1] < LEARNING * self.start
+
+    def problems(self, group: dict[str, Any]) -> dict[str, str]:
+        """A loss that had fallen and is back where it started."""
+        if not self.means or self.block or not self.means[-1] > BACK * self.start:
+            return {}
+        low = min(self.means)
+        if low > FALLEN * self.start:
+            return {}
+        lr = float(group.get("initial_lr", group["lr"]))
+        return {
+            "loss": f"the loss had fallen from {self.start:.2f} to {low:.2f} and is back at {self.means[-1]:.2f}: "
+            f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
+        }
+
+
 class Look:
     """A look at some weights before a step and after it, at steps 1, 100, 200, 400, …: what it costs does not count."""
 
@@ -200,7 +333,7 @@ class Look:
         self.weights = [w for w in weights if w.local.ndim > 1 and bool(w.mean.any())]
         self.before = [(_slice(w.mean), _slice(w.hess)) for w in self.weights]
 
-    def problems(self, step: int) -> dict[str, str]:
+    def problems(self, step: int, learning: bool) -> dict[str, str]:
         """What is wrong after it, and which number to change to what; by the name of the setting."""
         if not self.weights:
             return {}
@@ -217,7 +350,8 @@ class Look:
         found = _hessian(group, restless)
         if step == EARLY and float(group["lr"]) > 0 and not found:
             found |= _too_slow(group, median(d / s for d, s in zip(moved, std, strict=True)))
-            found |= _too_fast(group, share, LATER_STEP)
+            # Adapters go far, relative to where they start, in good runs too.
+            found |= {} if learning else _too_fast(group, share, LATER_STEP)
         found |= _noise(
             self.weights[0], median(s / m for s, m in zip(std, size, strict=True)), median(std)
         )

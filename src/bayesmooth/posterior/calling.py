@@ -28,6 +28,20 @@ def take_inputs(batch: Any) -> Inputs:
     return first
 
 
+def take_labels(batch: Any) -> Tensor:
+    """The labels of a batch: (inputs, labels, …), or a dict with "labels"."""
+    labels: Any = None
+    if isinstance(batch, Mapping):
+        labels = batch.get("labels")
+    elif isinstance(batch, tuple | list) and len(batch) > 1:
+        labels = batch[1]
+    if not isinstance(labels, Tensor):
+        raise InputError(
+            f"a batch is a {type(batch).__name__} without labels: must be (inputs, labels), or a dict with 'labels'"
+        )
+    return labels
+
+
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
     """The model's output, whatever it is."""
     return model(inputs) if isinstance(inputs, Tensor) else model(**inputs)

@@ -1,8 +1,8 @@
 """The Gaussian over weights: sample it, predict with its average, save it. Needs no optimizer."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bayesmooth.posterior.calling import (
     move_inputs,
     read_chunks,
     take_inputs,
+    take_labels,
     take_logits,
 )
 from bayesmooth.posterior.overlaps import find_overlap
@@ -30,6 +31,7 @@ from bayesmooth.theory.links import Categorical, Link
 FORMAT = "bayesmooth.posterior.1"
 CATEGORICAL = Categorical()
 ORTHOGONAL = 1e-3  # largest entry of QᵀQ − I that a basis may have
+SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of σ, for prediction
 # what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
@@ -129,6 +131,8 @@ class Posterior:
         all draws pass over these: memory grows neither with the samples nor with the inputs. `tick` is called after
         each draw, when the weights are back.
 
+        It averages over σ as it is. Where there are held-out labels, `scaled` may choose a narrower one first.
+
         The model is in eval mode meanwhile. BatchNorm layers use the running statistics that training left, gathered
         under samples; with `batchnorm`, batches of training inputs (a list or a loader, read once per draw), each
         draw computes its own.
@@ -152,6 +156,30 @@ class Posterior:
         if not averages:
             raise InputError("inputs: no batches; give one at least")
         return torch.cat(averages)
+
+    def scaled(
+        self,
+        model: nn.Module,
+        batches: Iterable[Any],
+        samples: int = 8,
+        *,
+        scales: Sequence[float] = SCALES,
+        **options: Any,
+    ) -> "Posterior":
+        """This Gaussian with σ times the scale at which averaged predictions like the labels of `batches` best (NLL).
+
+        `batches` are held out from training, (inputs, labels) or dicts with "labels", and may be as noisy as the rest:
+        the σ that trains well can be too wide to predict with. `options` are those of `predict`.
+        """
+        kept = list(batches)
+        labels = torch.cat([take_labels(batch) for batch in kept]).cpu()
+        found = {}
+        for scale in scales:
+            wide = replace(self, std={name: scale * std for name, std in self.std.items()})
+            averaged = wide.predict(model, kept, samples if scale else 1, **options).cpu()
+            picked = averaged.gather(-1, labels.unsqueeze(-1)).double()
+            found[float(picked.clamp_min(1e-12).log().mean())] = wide
+        return found[max(found)]
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; its folder is made if it is missing."""
