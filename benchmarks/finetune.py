@@ -10,9 +10,10 @@ at the chosen rate the smoothing and SAM's run follow. Runs are stored in the fi
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -135,11 +136,11 @@ def vary(data: Problem, epochs: int, seed: int) -> Row:
     posterior = optimizer.posterior(model)
     held = batches(data.held_inputs, len(data.held_labels))
     labelled = list(zip(held, torch.split(data.held_labels, 100), strict=True))
-    norm = {"batchnorm": statistics[:1]}
-    scaled = posterior.scaled(model, labelled, 4, **norm)
+    scaled = posterior.scaled(model, labelled, 4, batchnorm=statistics[:1])
     test = batches(data.test_inputs, len(data.test_labels))
     for name, each in (("averaged", posterior), ("scaled", scaled)):
-        row[name] = figures(each.predict(model, test, DRAWS, **norm), data.test_labels)
+        averaged = each.predict(model, test, DRAWS, batchnorm=statistics[:1])
+        row[name] = figures(averaged, data.test_labels)
     widths = [next(iter(each.std.values())).mean() for each in (scaled, posterior)]
     return {**row, "scale": round(float(widths[0] / widths[1]), 2)}
 

@@ -517,7 +517,7 @@ def test_held_out_labels_choose_the_scale_of_sigma(model):
     """Noise without use is taken out where labels say so, and kept where they are as random as the noise makes them."""
     mean = {name: p.detach().clone() for name, p in model.named_parameters()}
     wide = Posterior(mean, {name: torch.full_like(p, 3.0) for name, p in mean.items()})
-    inputs = torch.randn(64, 5, generator=torch.Generator().manual_seed(0))
+    inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         sure = model(inputs).argmax(-1)
     chosen = wide.scaled(model, [(inputs, sure)], samples=8)

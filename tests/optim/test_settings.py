@@ -391,6 +391,15 @@ def test_with_normalisation_a_step_has_the_same_length_whatever_the_loss_is_mult
     assert 3 * thrice == pytest.approx(rate(net()), rel=1e-4)
 
 
+def test_deep_networks_have_a_limit_and_adapters_do_not():
+    weak = {"loss": lambda z, y: 1e-3 * nn.functional.cross_entropy(z, y)}
+    model = net()
+    assert rate(model, **weak) == rules.DEPTH / 2
+    model.append(nn.Linear(10, 10))
+    nn.init.zeros_(model[-1].weight)  # as B of an adapter is
+    assert rate(model, **weak) > rules.DEPTH / 2
+
+
 def test_without_normalisation_it_is_polyaks_step_up_to_a_limit():
     model = nn.Linear(20, 10)
     loud = [(20 * inputs, labels) for inputs, labels in loader()]

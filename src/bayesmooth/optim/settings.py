@@ -14,7 +14,8 @@ docs/evidence-settings.md has the figures.
 
 **Measured**, by `IVON.auto`: lr, from loss and gradient at the start. With normalisation layers a step at the full rate
 moves all weights together by the distance lr · ‖ĝ‖ = STEP: there the loss bends long before its linear forecast, and
-the distance counts. Without them the forecast counts: a step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's
+the distance counts. And lr is at most DEPTH/L, but for adapters, whose B starts at zero: deep networks fall to chance
+beyond. Without normalisation the forecast counts: a step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's
 step), and lr is at most MOST, because gradients are small at the start and grow as the network learns.
 docs/finetuning.md has what came of it.
 
@@ -52,10 +53,9 @@ TWO_CLASSES = 1.4  # times as much, with normalisation
 MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
 RATE = 0.1  # lr for which these constants were chosen
 STEP = 0.35  # the distance by which a step moves the weights of a network with normalisation
-SHARE, MOST = (
-    0.15,
-    0.2,
-)  # without: the share of the loss by which a step lowers it, and the largest lr
+DEPTH = 6.0  # the most that lr may be there, times the number of layers
+SHARE = 0.15  # without normalisation, of the loss: by how much a step lowers it
+MOST = 0.2  # and the largest lr there
 PROBES = 4  # batches whose gradients are measured
 # h₀ must be positive, also where weight decay alone gives more precision than is wanted.
 SMALLEST = 1e-6
@@ -187,9 +187,12 @@ def choose_lr(model: nn.Module, losses: list[float], squares: list[float]) -> fl
             f"{len(losses)} batches have a loss of {loss} and gradients of size {sqrt(square)}: there is nothing to "
             "measure lr by; give lr="
         )
-    if any(is_gain(p.detach()) for p in model.parameters()):
-        return STEP / sqrt(square)
-    return min(SHARE * loss / square, MOST)
+    if not any(is_gain(p.detach()) for p in model.parameters()):
+        return min(SHARE * loss / square, MOST)
+    matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    layers = measure_matrices(matrices)[1]
+    adapters = layers < len(matrices)  # some start at zero
+    return STEP / sqrt(square) if adapters else min(STEP / sqrt(square), DEPTH / max(layers, 1))
 
 
 def schedule_ess(group: dict[str, Any], h: float, done: int) -> float:
