@@ -100,7 +100,8 @@ def descend(
 ) -> Row:
     """Measured after the last epoch, and after the one that validation would have stopped at."""
     torch.manual_seed(seed)
-    model, best = data.model(seed), (-1.0, 0, {})
+    model = data.model(seed)
+    best: tuple[float, int, dict[str, Tensor]] = (-1.0, 0, {})
     optimizer = make([p for p in model.parameters() if p.requires_grad])
     for epoch in train(model, optimizer, loss, data, epochs, seed):
         held = probabilities(model, data.held_inputs, len(data.held_labels))
