@@ -31,7 +31,7 @@ COMMANDS: dict[str, str] = {
     "tune": "sweeps",
     "reproduce": "studies",
     "studies": "studies",
-    "demo": "demo",
+    "demo": "studies",
 }
 
 

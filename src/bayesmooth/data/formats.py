@@ -77,7 +77,7 @@ def open_labels(
             return HuggingFace(path, label, id)
         if files := sorted(path.glob("*.parquet")):
             return ParquetFolder(path, [Parquet(file, label, id) for file in files])
-        return Pictures(path)
+        return PictureFolder(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file; give what was audited, or its audit.csv")
     kind = path.suffix.lower()
@@ -425,7 +425,7 @@ def find_class_names(features: Any, label: str | None) -> Sequence[str] | None:
     return None
 
 
-class Pictures:
+class PictureFolder:
     """One folder of pictures per class."""
 
     numbered = False

@@ -3,6 +3,7 @@
 Each loader takes (split, root) and the options that a recipe may set; its signature is part of a recipe's hash.
 """
 
+from dataclasses import replace
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -245,10 +246,8 @@ def _human(clean: Examples, root: Path, file: str, key: str) -> Examples:
     if not torch.equal(true, clean.labels):
         at = int((true != clean.labels).nonzero()[0])
         raise InputError(f"{path}: clean_label[{at}]={true[at]}, but CIFAR says {clean.labels[at]}")
-    return Examples(
-        clean.inputs, human, clean.class_names, clean.labels, clean.ids,
-        f"{clean.name.replace('/', 'n/')}:{key}", clean.mean, clean.std,
-    )  # fmt: skip
+    name = f"{clean.name.replace('/', 'n/')}:{key}"
+    return replace(clean, labels=human, clean_labels=clean.labels, name=name)
 
 
 def parse_human(

@@ -7,14 +7,14 @@ import csv
 import io
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from bayesmooth.lab.compare import LINE, format_named
 from bayesmooth.lab.loop import DivergedError
 from bayesmooth.lab.recipe import Recipe, Tree, flat_keys, override
 from bayesmooth.lab.run import Run
-from bayesmooth.lab.train import StoppedError, train
+from bayesmooth.lab.train import StoppedError, handle_signals, train
 from bayesmooth.optional import require
 from bayesmooth.words import format_duration
 
@@ -106,21 +106,24 @@ class SweepJob:
 
 
 class Board:
-    """Counts what is done and estimates how long the rest will take. This one shows nothing: it is for `quiet`."""
+    """Counts what is done, estimates how long the rest will take, and says one line per run."""
 
-    def __init__(self, runs: Named, skipped: int) -> None:
-        self.runs, self.skipped, self.start = runs, skipped, time.monotonic()
+    def __init__(self, runs: Named, skipped: int, say: Callable[[str], None]) -> None:
+        self.runs, self.skipped, self.say, self.start = runs, skipped, say, time.monotonic()
         self.total = skipped + len(runs)
         self.ends: dict[Path, str] = {}
         self.others: set[Path] = set()
 
     def elsewhere(self, path: Path) -> None:
         """Another process is at work on the run, and this one waits for it."""
+        if path not in self.others:
+            self.say(f"{ELSEWHERE}  {self.runs[path][0]}")
         self.others.add(path)
 
     def done(self, path: Path, status: str, message: str = "") -> None:
         """A run has ended."""
         self.ends[path] = status
+        self.say(self.line(path, message))
 
     def refresh(self) -> None:
         """Look again at what is under way."""
@@ -140,32 +143,11 @@ class Board:
         return "  ".join(word for word in words if word)
 
 
-class PlainBoard(Board):
-    """One line per run."""
-
-    def __init__(self, runs: Named, skipped: int) -> None:
-        super().__init__(runs, skipped)
-        self.stream = sys.stderr  # a job in a thread of this process redirects it while it runs
-        old = f", {skipped} of them done before" if skipped else ""
-        print(f"{self.total} runs{old}", file=self.stream, flush=True)
-
-    def elsewhere(self, path: Path) -> None:
-        """Another process is at work on the run, and this one waits for it."""
-        if path not in self.others:
-            print(f"{ELSEWHERE}  {self.runs[path][0]}", file=self.stream, flush=True)
-        super().elsewhere(path)
-
-    def done(self, path: Path, status: str, message: str = "") -> None:
-        """A run has ended."""
-        super().done(path, status, message)
-        print(self.line(path, message), file=self.stream, flush=True)
-
-
 class LiveBoard(Board):
     """What runs now as a table that rich redraws, below the lines of what has failed."""
 
     def __init__(self, runs: Named, skipped: int, live: Any) -> None:
-        super().__init__(runs, skipped)
+        super().__init__(runs, skipped, lambda text: None)
         self.live = live
 
     def done(self, path: Path, status: str, message: str = "") -> None:
@@ -194,12 +176,15 @@ class LiveBoard(Board):
 def show_board(runs: Named, *, skipped: int = 0, quiet: bool = False) -> Iterator[Board]:
     """The display that suits where stderr goes."""
     if quiet:
-        yield Board(runs, skipped)
+        yield Board(runs, skipped, lambda text: None)
     elif sys.stderr.isatty() and (live := _live()):
         with live:
             yield LiveBoard(runs, skipped, live)
     else:
-        yield PlainBoard(runs, skipped)
+        # A job in a thread of this process redirects stderr while it runs.
+        board = Board(runs, skipped, partial(print, file=sys.stderr, flush=True))
+        board.say(f"{board.total} runs" + (f", {skipped} of them done before" if skipped else ""))
+        yield board
 
 
 def format_epochs(run: Run) -> str:
@@ -296,19 +281,10 @@ def _next(futures: dict[Future[Outcome], SweepJob]) -> list[tuple[Outcome, Sweep
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Within the context SIGTERM and a closed terminal stop a sweep as Ctrl-C does, and leave no process behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     closed = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, closed)}
-    heard = [number for number in before if before[number] != signal.SIG_IGN]  # nohup's wish
-    for number in heard:
-        signal.signal(number, signal.default_int_handler)
-    try:
+    heard = [n for n in (signal.SIGTERM, closed) if signal.getsignal(n) != signal.SIG_IGN]  # nohup
+    with handle_signals(signal.default_int_handler, *heard):
         yield
-    finally:
-        for number in heard:
-            signal.signal(number, before[number])
 
 
 def _result(future: Future[Outcome], job: SweepJob) -> Outcome:

@@ -135,17 +135,20 @@ class Interrupt:
 def interruptible() -> Iterator[Interrupt]:
     """Within the context Ctrl-C and SIGTERM only set `asked`, which is looked at between two steps, never inside one.
 
-    So what is saved is consistent. Python hands signals to its main thread alone.
+    So what is saved is consistent.
     """
     interrupt = Interrupt()
-    if threading.current_thread() is not threading.main_thread():
+    with handle_signals(interrupt, signal.SIGINT, signal.SIGTERM):
         yield interrupt
-        return
-    before = {
-        number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+
+
+@contextmanager
+def handle_signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+    """Within the context `handler` gets these signals, if this is the main thread: Python gives them to no other."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if main}
     try:
-        yield interrupt
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -304,12 +307,9 @@ def _read_again(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     """What an earlier session wrote; where there is nothing, or nothing that can be read, `content` is written."""
     if path.exists():
         try:
-            before = files.read_json(path)
-            if isinstance(before, dict):
-                return before
+            return files.read_json(path)
         except InputError:
-            pass
-        print(f"{path}: was damaged, and is written again", file=sys.stderr)
+            print(f"{path}: was damaged, and is written again", file=sys.stderr)
     files.write_json(path, content)
     return content
 
