@@ -47,7 +47,7 @@ def test_the_data_directory_is_the_argument_then_the_variable_then_data(tmp_path
         (("digits", "valid"), {}, "split 'valid' is not known; there are 'test' and 'train'"),
         (("mnist", "train"), {"verfy": 1}, "option 'verfy' is not known; did you mean 'verify'"),
         (("digits", "train"), {"size": 1}, "option 'size' is not known; there are none"),
-        (("table", "train"), {}, "table: say where it is with path="),
+        (("table", "train"), {}, "table: give its path with path="),
     ],
 )
 def test_a_wrong_name_gets_the_nearest_one(arguments, options, message):

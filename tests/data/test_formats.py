@@ -310,7 +310,7 @@ def test_a_class_that_does_not_occur_is_made_in_the_type_of_the_labels(tmp_path:
         assert made.astype("U").tolist() == [new, str(labels.astype("U")[1])]
     np.savez(tmp_path / "t.npz", embeddings=np.eye(2), labels=np.array([0, 1], np.uint8))
     decisions = decide(tmp_path, ("0", "0", "relabel", "300"))
-    with pytest.raises(InputError, match="labels are uint8; '300' is none"):
+    with pytest.raises(InputError, match="labels are uint8; '300' is not one"):
         clean(tmp_path / "t.npz", decisions, tmp_path / "n.npz", class_names=["0", "1", "300"])
     assert not (tmp_path / "n.npz").exists()
 
@@ -455,7 +455,7 @@ def test_a_column_that_stands_twice_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("label,x,x\na,1,2\n")
     frame = pandas.DataFrame([["a", 1, 2]], columns=["label", "x", "x"])
     for source in (tmp_path / "t.parquet", tmp_path / "t.csv", frame):
-        with pytest.raises(InputError, match="the column 'x' stands twice; rename one"):
+        with pytest.raises(InputError, match="the column 'x' appears twice; rename one"):
             open_data(source, Settings())
 
 

@@ -28,7 +28,7 @@ def test_numbers_index_the_given_names_and_words_do_not():
 
 @pytest.mark.parametrize("value", [None, "", "  ", math.nan, 1.5, math.inf])
 def test_what_is_no_class_is_named_with_its_row(value):
-    with pytest.raises(InputError, match=r"y, row 2: .* is no class"):
+    with pytest.raises(InputError, match=r"y, row 2: .* is not a class"):
         read_labels(["a", value], "y")
 
 
@@ -37,5 +37,5 @@ def test_labels_outside_the_given_names_are_named_with_their_row():
         encode(["cat", "emu"], ("cat", "dog"), "y")
     with pytest.raises(InputError, match="y, row 1: '2'"):
         encode(["2"], ("cat", "dog"), "y")
-    with pytest.raises(InputError, match="stands twice"):
+    with pytest.raises(InputError, match="appears twice"):
         encode(["cat"], ("cat", "cat"), "y")

@@ -122,7 +122,7 @@ def test_a_link_to_a_folder_above_is_not_followed(picture_dir):
 def test_a_link_that_leads_nowhere_is_named_and_the_others_can_be_found(picture_dir, target):
     link = picture_dir / "train" / "dog" / "self.png"
     link.symlink_to(target)
-    with pytest.raises(InputError, match=r"self\.png: is empty or leads nowhere"):
+    with pytest.raises(InputError, match=r"self\.png: is empty or a broken link"):
         load("folder", "train", path=str(picture_dir))
     found = open_folder(picture_dir, "train")
     assert found.ids[-1] == "dog/self.png"
@@ -172,7 +172,7 @@ def test_a_name_that_is_not_utf8_is_shown_as_bytes(picture_dir, place):
 
 
 def test_a_place_without_pictures_says_what_belongs_there(tmp_path):
-    with pytest.raises(InputError, match=r"folder: path='nowhere': neither there"):
+    with pytest.raises(InputError, match=r"folder: path='nowhere': found neither there"):
         load("folder", "train", data_dir=tmp_path, path="nowhere")
     with pytest.raises(InputError, match="no folders in it"):
         load("folder", "train", path=str(tmp_path))

@@ -54,7 +54,7 @@ def test_columns_and_the_order_of_classes_can_be_given(write):
 
 def test_na_is_missing_unless_it_is_named_as_a_class(write):
     path = write("x,label\n1,NA\n3,ok\n")
-    with pytest.raises(InputError, match=r"label, row 1: 'NA' is no class .* class_names"):
+    with pytest.raises(InputError, match=r"label, row 1: 'NA' is not a class .* class_names"):
         load("table", path=path)
     assert load("table", path=path, class_names=["NA", "ok"]).labels.tolist() == [0, 1]
 
@@ -77,7 +77,7 @@ def test_a_column_of_paths_gives_pictures(picture_dir):
         ("x,label\n1,a\ninf,b\n", "row 2, column 'x': inf"),
         ("x,label\n1,a\n1e300,b\n", r"row 2, column 'x': 1e\+300"),
         ("x,y,label\n1,1,a\n?,2,b\n2,3,b\n", r"row 2, column 'x': \? is not a finite number"),
-        ("x,label\n1,a\n2,\n", "label, row 2: '' is no class"),
+        ("x,label\n1,a\n2,\n", "label, row 2: '' is not a class"),
         ("x,y\n1,2\n", "no column 'label', only x, y"),
         ("x,label\n1,a,7\n", "row 1 has 3 fields, the header 2"),
         ("x,label\n", "no rows"),

@@ -65,34 +65,41 @@ def audit_arguments(parser: ArgumentParser) -> None:
     add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
     further = "what a report exported: decided labels are learned from and not asked again"
     add("--decisions", metavar="FILE", type=Path, default=None, help=further)
-    add("--title", default="", help="of the report")
-    add("--label", metavar="COLUMN", help="of the labels (default: label)")
-    add("--clean-label", metavar="COLUMN", help="of the true labels (default: clean_label)")
-    add("--text", metavar="COLUMN", help="of the texts to learn from")
-    add("--image", metavar="COLUMN", help="of the pictures (default: path, or image)")
-    add("--id", metavar="COLUMN", help="of the ids (default: id, else row numbers)")
-    people = "of who gave the label: one row per vote, --id names the example"
+    add("--title", default="", help="title of the report")
+    add("--label", metavar="COLUMN", help="column of labels (default: label)")
+    add("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)")
+    add("--text", metavar="COLUMN", help="column of texts to learn from")
+    add("--image", metavar="COLUMN", help="column of pictures (default: path, or image)")
+    add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
+    people = "column that says who gave the label: one row per vote, --id names the example"
     add("--annotator", metavar="COLUMN", help=people)
-    features = "to learn from (default: numbers and categories)"
+    features = "columns to learn from (default: numbers and categories)"
     add("--features", metavar="COLUMN,…", type=_names, help=features)
-    add("--class-names", metavar="NAME,…", type=_names, help="in the order of their numbers")
+    add(
+        "--class-names", metavar="NAME,…", type=_names, help="classes in the order of their numbers"
+    )
     add(
         "--labels",
         metavar="FILE",
         default=None,
         help="a .npy of labels, beside a .npy of embeddings",
     )
-    add("--encoding", help="of a CSV (default: UTF-8, UTF-16 or cp1252, as it looks)")
+    add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")
     predicted = "the numbers are predicted probabilities"
     add("--probabilities", action="store_true", default=False, help=predicted)
     add("--encoder", help="plain, or a model's name or path (default: the best)")
-    add("--cache", metavar="DIR", type=Path, help="of embeddings (default: $BAYESMOOTH_CACHE)")
+    add(
+        "--cache",
+        metavar="DIR",
+        type=Path,
+        help="where embeddings are kept (default: $BAYESMOOTH_CACHE)",
+    )
     split = "another split; reports examples found in both"
     add("--against", metavar="FILE", type=Path, default=None, help=split)
     add("--out-of-sample", choices=WAYS, help=f"default: {Settings.out_of_sample}")
     add("--folds", type=int, help="cross-fit with this many folds instead")
     add("--score", choices=list(SCORES), help=f"default: {Settings.score}")
-    add("--samples", type=int, help=f"of a run's posterior (default: {Settings.samples})")
+    add("--samples", type=int, help=f"drawn from a run's posterior (default: {Settings.samples})")
     add("--cluster", choices=("ray",), help="score the examples as tasks of a cluster")
     add("--seed", type=int, help=f"(default: {Settings.seed})")
     add("--top", type=int, default=10, help="how many to print (default: 10)")
@@ -101,7 +108,7 @@ def audit_arguments(parser: ArgumentParser) -> None:
         "--data-dir",
         type=Path,
         default=None,
-        help="of a run's data set (default: $BAYESMOOTH_DATA)",
+        help="where a run's data set is (default: $BAYESMOOTH_DATA)",
     )
     add("--quiet", action="store_true", help="no progress")
 
@@ -153,10 +160,12 @@ def clean_arguments(parser: ArgumentParser) -> None:
     add("labels", type=Path, help="what was audited, or its audit.csv")
     add("decisions", type=Path, help="the CSV that the report exported")
     add("--out", type=Path, required=True, help="the file or folder to write")
-    add("--label", metavar="COLUMN", help="of the labels (default: label, or given)")
-    add("--id", metavar="COLUMN", help="of the ids (default: id, else the number of the row)")
-    add("--class-names", metavar="NAME,…", type=_names, help="in the order of their numbers")
-    add("--encoding", help="of a CSV (default: UTF-8, UTF-16 or cp1252, as it looks)")
+    add("--label", metavar="COLUMN", help="column of labels (default: label, or given)")
+    add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
+    add(
+        "--class-names", metavar="NAME,…", type=_names, help="classes in the order of their numbers"
+    )
+    add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")
     add("--drop-ambiguous", action="store_true", help="leave out what was judged ambiguous")
 
 

@@ -43,7 +43,7 @@ def train(arguments: Namespace) -> int:
 def train_arguments(parser: ArgumentParser) -> None:
     """The options of `train`."""
     parser.add_argument("recipe", help="a TOML file, or a name that `bayesmooth recipes` lists")
-    add_settings(parser, "change a key of the recipe; as often as you like")
+    add_settings(parser, "change a key of the recipe; may be repeated")
     parser.add_argument(
         "--out", type=Path, help="the run's directory (default: runs/ and its title)"
     )
@@ -78,7 +78,7 @@ def _add_training_options(parser: ArgumentParser) -> None:
         type=float,
         default=300,
         metavar="S",
-        help="also save after S seconds (default: 300)",
+        help="also save every S seconds (default: 300)",
     )
 
 
@@ -137,9 +137,11 @@ def evaluate_arguments(parser: ArgumentParser) -> None:
     """The options of `evaluate`."""
     parser.add_argument("run", type=Path, help="the run's directory")
     parser.add_argument(
-        "--checkpoint", choices=("last", "best"), default="last", help="(default: last)"
+        "--checkpoint", choices=("last", "best"), default="last", help="default: last"
     )
-    parser.add_argument("--samples", type=int, help="of the posterior (default: the recipe's)")
+    parser.add_argument(
+        "--samples", type=int, help="drawn from the posterior (default: the recipe's)"
+    )
     add_data_dir(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -151,7 +153,7 @@ def compare(arguments: Namespace) -> int:
       bayesmooth compare runs/* --plot compare.png
     """
     check_output(arguments.plot, PICTURES)
-    places = [path for path in arguments.runs if not path.is_file()]  # `runs/*` finds logs, too
+    places = [path for path in arguments.runs if not path.is_file()]  # `runs/*` also matches logs
     if not places:
         raise InputError(f"{arguments.runs[0]}: a file; name the directories of runs")
     runs = [Run.open(path) for path in places]
@@ -205,5 +207,5 @@ def recipes(arguments: Namespace) -> int:
 
 def recipes_arguments(parser: ArgumentParser) -> None:
     """The options of `recipes`."""
-    parser.add_argument("name", nargs="?", help="print this one")
+    parser.add_argument("name", nargs="?", help="print this recipe")
     parser.add_argument("--own", action="store_true", help="print the template for your own data")

@@ -69,7 +69,9 @@ def reproduce(arguments: Namespace) -> int:
 def reproduce_arguments(parser: ArgumentParser) -> None:
     """The options of `reproduce`."""
     parser.add_argument("name", help="a study that `bayesmooth studies` lists, or all")
-    parser.add_argument("--scale", choices=SCALES, default="laptop", help="(default: laptop)")
+    parser.add_argument(
+        "--scale", choices=SCALES, default="laptop", help="how much to train (default: laptop)"
+    )
     parser.add_argument("--out", type=Path, help="where figures go (default: results/SCALE)")
     parser.add_argument("--runs", type=Path, help="where runs go (default: runs/SCALE)")
     shared_arguments(parser)
@@ -109,7 +111,9 @@ def studies(arguments: Namespace) -> int:
 
 def studies_arguments(parser: ArgumentParser) -> None:
     """The options of `studies`."""
-    parser.add_argument("--scale", choices=SCALES, default="laptop", help="(default: laptop)")
+    parser.add_argument(
+        "--scale", choices=SCALES, default="laptop", help="how much to train (default: laptop)"
+    )
 
 
 def _runs(count: int, shared: int) -> str:

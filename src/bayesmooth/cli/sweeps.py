@@ -139,16 +139,16 @@ def _row(trial: Trial, names: dict[str, str]) -> dict[str, Any]:
 
 def shared_arguments(parser: ArgumentParser) -> None:
     """Where runs go, and how many at a time."""
-    add_settings(parser, "change a key in every recipe; as often as you like")
+    add_settings(parser, "change a key in every recipe; may be repeated")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time here (default: 1)")
     parser.add_argument(
         "--cluster", choices=("ray", "slurm"), help="run on a cluster instead of here"
     )
-    parser.add_argument("--address", help="of the Ray cluster; auto finds it (default: start one)")
+    parser.add_argument("--address", help="Ray cluster to use; auto finds one (default: start one)")
     parser.add_argument("--cpus", type=int, help="CPUs per run on a cluster (default: 1)")
     parser.add_argument("--gpus", type=float, help="GPUs per run on a cluster (default: 0)")
-    parser.add_argument("--partition", help="of Slurm")
-    parser.add_argument("--hours", type=float, help="longest time of a Slurm job (default: 24)")
+    parser.add_argument("--partition", help="Slurm partition")
+    parser.add_argument("--hours", type=float, help="time limit of a Slurm job (default: 24)")
     add_run_options(parser)
 
 

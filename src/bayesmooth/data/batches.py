@@ -154,7 +154,7 @@ def split(examples: Examples, valid_fraction: float, seed: int) -> tuple[Example
     if not 0 < held < len(examples):
         raise InputError(
             f"valid_fraction={valid_fraction} of {len(examples)} examples holds out {held}: "
-            "both parts must have one at least"
+            "both parts need at least one"
         )
     order = torch.randperm(len(examples), generator=generator(seed, SPLIT), device="cpu")
     return examples.subset(order[held:].sort().values), examples.subset(order[:held].sort().values)

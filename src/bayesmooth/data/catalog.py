@@ -63,7 +63,7 @@ DATASETS: dict[str, Dataset] = {
     "digits": Dataset(
         digits,
         "1,797 handwritten digits of 8 × 8, 10 classes",
-        "none: scikit-learn carries them",
+        "none: part of scikit-learn",
         "pip install 'bayesmooth[data]'",
     ),
     "mnist": Dataset(
@@ -122,19 +122,19 @@ DATASETS: dict[str, Dataset] = {
         folder,
         "your pictures, one folder per class",
         "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg",
-        "say where with path=",
+        "give its path with path=",
     ),
     "table": Dataset(
         table,
         "your CSV or parquet: a column of labels; columns of numbers and categories, or of paths of pictures",
         "PATH.csv or PATH.parquet, with a column `split` or one file per split: PATH-{split}.csv",
-        "say where with path=",
+        "give its path with path=",
     ),
     "embeddings": Dataset(
         embeddings,
         "your .npz or .npy of embeddings with labels",
         "PATH.npz with embeddings and labels, one file per split: PATH-{split}.npz",
-        "say where with path=",
+        "give its path with path=",
     ),
 }
 
@@ -152,7 +152,7 @@ def load(
     for option in options:
         _check_choice(f"{name}: option", option, dataset.options)
     if "path" in dataset.options and "path" not in options:
-        raise InputError(f"{name}: say where it is with path=; it looks like {dataset.files}")
+        raise InputError(f"{name}: give its path with path=; it looks like {dataset.files}")
     root = data_root(data_dir)
     try:
         return dataset.load(split, root, **options)

@@ -122,10 +122,10 @@ def find_separator(text: str, start: int = 0) -> str:
 
 
 def check_columns(where: Path | str, names: Sequence[Any]) -> None:
-    """Refuse a table in which a column stands twice."""
+    """Refuse a table in which a column appears twice."""
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise InputError(f"{where}: the column {twice[0]!r} stands twice; rename one")
+        raise InputError(f"{where}: the column {twice[0]!r} appears twice; rename one")
 
 
 # A spreadsheet takes a cell that begins so for a formula, and runs it.

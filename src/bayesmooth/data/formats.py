@@ -210,7 +210,7 @@ class Arrays:
         except (ValueError, OverflowError):
             value = np.array([])
         if [*map(as_text, value.tolist())] != [text]:
-            raise InputError(f"{self.path}: {self.key} are {self.given.dtype}; {text!r} is none")
+            raise InputError(f"{self.path}: {self.key} are {self.given.dtype}; {text!r} is not one")
         return value
 
     def _per_example(self) -> list[str]:
@@ -285,7 +285,7 @@ class Parquet:
             return made.dictionary_encode().cast(kind) if inner != kind else made
         except (ValueError, TypeError, arrow.ArrowException):
             raise InputError(
-                f"{self.path}: the labels in {self.label!r} are {kind}; {texts[0]!r} is none"
+                f"{self.path}: the labels in {self.label!r} are {kind}; {texts[0]!r} is not one"
             ) from None
 
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:

@@ -66,7 +66,7 @@ def read_labels(values: Iterable[Any], where: str, names: Sequence[str] = ()) ->
     for row, (value, text) in enumerate(zip(values, texts, strict=True)):
         if text in missing or (isinstance(value, float) and not value.is_integer()):
             raise InputError(
-                f"{where}, row {row + 1}: {value!r} is no class (a word or a whole number); fill it in, leave the "
+                f"{where}, row {row + 1}: {value!r} is not a class (a word or a whole number); fill it in, leave the "
                 "row out, or name it in class_names"
             )
     return texts
@@ -93,7 +93,7 @@ def class_numbers(
     ({'0': 0, '1': 1}, {'1': 0, '0': 1})
     """
     if len(set(names)) < len(names):
-        raise InputError(f"a class name stands twice in {', '.join(names)[:200]}; rename one")
+        raise InputError(f"a class name appears twice in {', '.join(names)[:200]}; rename one")
     numbered = numbered or (all(map(_is_number, labels)) and not any(map(_is_number, names)))
     return {str(k) if numbered else name: k for k, name in enumerate(names)}
 

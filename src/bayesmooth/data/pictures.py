@@ -143,7 +143,7 @@ def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None =
     examples = open_folder(locate(path, root), split, size, crop)
     for file in examples.meta["path"]:
         if not os.path.exists(file) or not os.path.getsize(file):
-            raise InputError(f"{file}: is empty or leads nowhere; replace it or delete it")
+            raise InputError(f"{file}: is empty or a broken link; replace it or delete it")
     return examples
 
 

@@ -58,7 +58,7 @@ def locate(path: str, root: Path) -> Path:
     given = Path(path).expanduser()
     place = given if given.exists() else root / given
     if not place.exists():
-        raise MissingError(f"path={path!r}: neither there nor in {root}")
+        raise MissingError(f"path={path!r}: found neither there nor in {root}")
     return place
 
 
@@ -74,7 +74,9 @@ def read_bytes(path: Path, md5: str | None = None, limit: int = LIMIT) -> bytes:
             packed = file.peek(2)[:2] == b"\x1f\x8b"
             data = (gzip.GzipFile(fileobj=file) if packed else file).read(limit + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path}: damaged or cut short ({error}); bring it again") from None
+        raise InputError(
+            f"{path}: damaged or cut short ({error}); download it again, or copy it again"
+        ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     if len(data) > limit:
@@ -82,7 +84,7 @@ def read_bytes(path: Path, md5: str | None = None, limit: int = LIMIT) -> bytes:
     if md5 is not None and hashlib.md5(data, usedforsecurity=False).hexdigest() != md5:
         raise InputError(
             f"{path}: its md5 is not the public file's, {md5}; "
-            "bring it again, or load it with verify=False"
+            "download it again, or copy it again, or load it with verify=False"
         )
     return data
 
@@ -151,7 +153,7 @@ def load_pickle(data: bytes, name: str) -> dict[str, Any]:
     except Exception as error:  # a damaged pickle can raise anything
         kind = type(error).__name__
         raise InputError(
-            f"{name}: not a pickle that can be read ({kind}); bring it again"
+            f"{name}: not a pickle that can be read ({kind}); download it again, or copy it again"
         ) from None
 
 
@@ -330,7 +332,7 @@ def map_npy(file: Path) -> Array:
             dtype, shape, order = _header(stream, file.stat().st_size, str(file))
             start = stream.tell()
         if start + math.prod(shape) * dtype.itemsize > file.stat().st_size:
-            raise InputError(f"{file}: ends too early; bring it again")
+            raise InputError(f"{file}: ends too early; download it again, or copy it again")
         return np.memmap(file, dtype, "r", start, shape, order)
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from None
@@ -359,7 +361,7 @@ def _header(
     try:
         dtype = np.dtype(order + kind + wide)
     except TypeError:
-        raise InputError(f"{name}: {kind}{wide} is no type of numbers") from None
+        raise InputError(f"{name}: {kind}{wide} is not a type of numbers") from None
     count = math.prod(shape) * dtype.itemsize
     if not 0 < count <= size or len(shape) > 4:
         raise InputError(f"{name}: the shape {shape} of {dtype} does not go with {size} bytes")
@@ -384,7 +386,7 @@ def _exactly(stream: IO[bytes], count: int, name: str) -> bytearray:
     while done < count:
         got = stream.readinto(view[done:])  # type: ignore[attr-defined]
         if not got:
-            raise InputError(f"{name}: ends too early; bring it again")
+            raise InputError(f"{name}: ends too early; download it again, or copy it again")
         done += got
     return buffer
 
@@ -401,7 +403,7 @@ def _check_text(array: Array, name: str) -> None:
     """Code points that Python cannot write down would fail later, far from the file."""
     points = array.view(array.dtype.str[0].replace("|", "=") + "u4")
     if ((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))).any():
-        raise InputError(f"{name}: holds characters that are none")
+        raise InputError(f"{name}: holds invalid characters")
 
 
 def as_finite(array: Array, where: str, what: str) -> torch.Tensor:

@@ -246,7 +246,7 @@ def find_worries(loop: Loop, record: Record, warned: Iterable[str]) -> list[str]
     accuracy = record.get("train.accuracy", 1.0)
     if record["epoch"] > 1 and record["step"] >= LONG_ENOUGH and accuracy < loop.guessing:
         worries.append(
-            f"nothing is learned so far: accuracy {format_percent(accuracy)}, guessing has as much"
+            f"nothing is learned so far: accuracy {format_percent(accuracy)}, no better than guessing"
         )
     return list(dict.fromkeys(worries))
 
