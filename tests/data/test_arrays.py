@@ -138,7 +138,7 @@ def npy(array):
     [
         (npy(X)[:-1], "ends too early|does not go with"),
         (npy(X).replace(b"(4, 3)", b"(4, 9" + b"9" * 9 + b")"), "does not go with"),
-        (npy(X).replace(b"'<f8'", b"'<f7'"), "no type of numbers"),
+        (npy(X).replace(b"'<f8'", b"'<f7'"), "not a type of numbers"),
         (npy(X).replace(b"'<f8'", b"'|O8'"), "objects are not read"),
         (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\xd8\0\0"), "invalid characters"),
         (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\0\0\x7f"), "invalid characters"),
