@@ -350,7 +350,7 @@ def test_named_arrays_are_those_that_are_audited(tmp_path: Path, named: str) -> 
     kept = open_labels(tmp_path / "t.npz", **options)
     assert [examples.class_names[int(k)] for k in examples.labels] == kept.labels
     assert list(examples.ids or ["0", "1"]) == kept.ids
-    with pytest.raises(InputError, match="has no other, only embeddings, labels, mine"):
+    with pytest.raises(InputError, match="no array 'other', only embeddings, labels, mine"):
         open_data(tmp_path / "t.npz", Settings(**dict.fromkeys(options, "other")))
 
 

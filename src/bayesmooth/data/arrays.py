@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bayesmooth.data.examples import Examples, Inputs
-from bayesmooth.data.formats import KEYS, find_array
+from bayesmooth.data.formats import KEYS, find_array, find_name
 from bayesmooth.data.labels import as_text, encode, name_classes, read_labels
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.reading import Array, MissingError, as_finite, read_npy, read_npz, split_path
@@ -77,8 +77,7 @@ def read_arrays(
         content["labels"] = labels
     for key, way_out in WAYS_OUT.items():
         if key not in content:
-            known, asked = ", ".join(sorted(found))[:200], " or ".join(KEYS[key])
-            raise InputError(f"{file}: has no {asked}, only {known}; {way_out}")
+            find_name(file, sorted(found), KEYS[key], way_out, "array")
     for key, ndim in {"embeddings": 2, "predicted": 2, "labels": 1}.items():
         if key in content and content[key].ndim != ndim:
             shape = content[key].shape

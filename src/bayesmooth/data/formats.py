@@ -8,7 +8,7 @@ folder of the classes. What is not changed is written as it was.
 import io
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,22 +90,31 @@ def find_label(
     where: Path | str, columns: Sequence[str], label: str | None, usual: Sequence[str] = LABELS
 ) -> str:
     """The column of the labels: the one that is named, else the first with a usual name."""
-    wanted = (label,) if label else usual
-    for name in wanted:
-        if name in columns:
-            return name
-    asked, known = " or ".join(map(repr, wanted)), ", ".join(map(str, columns))[:200]
-    raise InputError(
-        f"{where}: no column {asked}, only {known}; name the one of the labels with label (--label)"
-    )
+    way_out = "name the one of the labels with label (--label)"
+    return find_name(where, columns, (label,) if label else usual, way_out)
 
 
 def find_id(where: Path | str, columns: Sequence[str], id: str | None) -> str | None:
     """The column of the ids: the one that is named, else `id`, else none."""
-    if id is not None and id not in columns:
-        known = ", ".join(map(str, columns))[:200]
-        raise InputError(f"{where}: no column {id!r} for the ids, only {known}; name another")
-    return id or ("id" if "id" in columns else None)
+    if id is not None:
+        return find_name(where, columns, (id,), "name another for the ids")
+    return "id" if "id" in columns else None
+
+
+def find_name(
+    where: Path | str,
+    known: Iterable[str],
+    wanted: Sequence[str],
+    way_out: str,
+    kind: str = "column",
+) -> str:
+    """The first of the wanted names that is known."""
+    known = list(known)
+    for name in wanted:
+        if name in known:
+            return name
+    asked, there = " or ".join(map(repr, wanted)), ", ".join(map(str, known))[:200]
+    raise InputError(f"{where}: no {kind} {asked}, only {there}; {way_out}")
 
 
 def _positions(count: int) -> list[str]:
@@ -229,13 +238,7 @@ class Arrays:
 
 def find_array(path: Path, arrays: Mapping[str, Array], name: str | None, what: str) -> str:
     """The array of this kind: the one that is named, else the first with a usual name."""
-    wanted = (name,) if name else KEYS[what]
-    for key in wanted:
-        if key in arrays:
-            return key
-    raise InputError(
-        f"{path}: has no {' or '.join(wanted)}, only {', '.join(sorted(arrays))[:200]}; name another"
-    )
+    return find_name(path, sorted(arrays), (name,) if name else KEYS[what], "name another", "array")
 
 
 def _npy(array: Array) -> bytes:

@@ -13,7 +13,7 @@ import torch
 from bayesmooth.data.columns import PICTURES, as_texts, as_values, choose_features, is_text
 from bayesmooth.data.csvtext import CsvText, check_columns
 from bayesmooth.data.examples import Examples, Inputs
-from bayesmooth.data.formats import PARQUET, find_id, read_parquet
+from bayesmooth.data.formats import PARQUET, find_id, find_name, read_parquet
 from bayesmooth.data.labels import (
     LABELS,
     MISSING,
@@ -100,9 +100,8 @@ def from_frame(
     `class_names`. The frame, or what it is a part of, comes from `number_rows`.
     """
     for column in (label, clean_label):
-        if column is not None and column not in frame:
-            known = ", ".join(map(str, frame.columns))[:200]
-            raise InputError(f"{where}: no column {column!r}, only {known}; name another")
+        if column is not None:
+            find_name(where, frame.columns, (column,), "name another")
     columns = [column for column in (label, clean_label or CLEAN) if column in frame]
     names = tuple(class_names or ())
     if not names:
