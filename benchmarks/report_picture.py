@@ -1,4 +1,4 @@
-"""The picture of the report in the docs, `python -m benchmarks.report_picture`: needs chromium and MNIST."""
+"""The picture of the report in the docs, `python -m benchmarks.report_picture`: needs chromium and CIFAR-10N."""
 
 import argparse
 import shutil
@@ -7,28 +7,35 @@ import tempfile
 import time
 from pathlib import Path
 
+from PIL import Image
+
 import bayesmooth
-from bayesmooth.data import corrupt, load
+from bayesmooth.data import load
 from bayesmooth.optional import require
 
-WIDTH, HEIGHT = 1280, 900
+WIDTH, HEIGHT = 1400, 750
 
 
 def main() -> None:
-    """Audit 10,000 digits, one label in twenty flipped on purpose, and photograph the report."""
+    """Audit photos as one person labelled them, and photograph the report."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.report_picture", description=__doc__
     )
     parser.add_argument("--out", type=Path, default=Path("docs/report.png"))
     parser.add_argument(
-        "--data-dir", type=Path, help="where MNIST is (default: $BAYESMOOTH_DATA, ./data)"
+        "--data-dir", type=Path, help="where CIFAR-10N is (default: $BAYESMOOTH_DATA, ./data)"
     )
-    parser.add_argument("--examples", type=int, default=10_000)
+    parser.add_argument("--examples", type=int, default=3_000)
     arguments = parser.parse_args()
-    digits = load("mnist", data_dir=arguments.data_dir).subset(range(arguments.examples))
-    audited = bayesmooth.audit(corrupt(digits, "symmetric", rate=0.05)[0])
-    with tempfile.TemporaryDirectory() as folder:
-        photograph(audited.save(folder, title="MNIST"), arguments.out)
+    photos = load("cifar10n", "train", arguments.data_dir, labels="random1")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "photos")
+        for i in range(arguments.examples):
+            target = folder / photos.class_names[photos.labels[i]] / f"{i:05}.png"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(photos.inputs[i].permute(1, 2, 0).numpy()).save(target)
+        audited = bayesmooth.audit(folder)
+        photograph(audited.save(Path(place, "audit"), title="Photos"), arguments.out)
     print(arguments.out)
 
 
