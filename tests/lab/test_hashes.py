@@ -36,7 +36,7 @@ KNOWN = {
     "digits-ce": "c0418ad2d244",
     "digits-ls": "c2a8fe57f055",
     "digits-sam": "0f9f1961de9e",
-    "digits-ivon": "421850d59ddc",
+    "digits-ivon": "b20dbf570bcb",
     "mnist-ce": "ddae65dfa443",
     "mnist-ls": "e41c4345eb77",
     "mnist-sam": "9cf974480233",
