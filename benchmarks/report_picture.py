@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
 from PIL import Image
 
 import bayesmooth
@@ -30,10 +31,11 @@ def main() -> None:
     photos = load("cifar10n", "train", arguments.data_dir, labels="random1")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "photos")
-        for i in range(arguments.examples):
+        pixels = photos.inputs[torch.arange(arguments.examples)].permute(0, 2, 3, 1).numpy()
+        for i, picture in enumerate(pixels):
             target = folder / photos.class_names[photos.labels[i]] / f"{i:05}.png"
             target.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(photos.inputs[i].permute(1, 2, 0).numpy()).save(target)
+            Image.fromarray(picture).save(target)
         audited = bayesmooth.audit(folder)
         photograph(audited.save(Path(place, "audit"), title="Photos"), arguments.out)
     print(arguments.out)
