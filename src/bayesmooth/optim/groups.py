@@ -39,9 +39,9 @@ RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
         "True is usual",
     ),
     "spread": (
-        lambda x: x in ("learned", "constant", "growing", "falling"),
-        "must be 'learned', 'constant', 'growing' or 'falling'",
-        "'learned' is usual",
+        lambda x: x in (None, "constant", "growing", "falling"),
+        "must be None, 'constant', 'growing' or 'falling'",
+        "None is alg:ivon",
     ),
     "length": (
         lambda x: x is None or bool(x[1]),

@@ -183,7 +183,7 @@ class IVON(Optimizer):
         sync: average gradients over ranks in `step`, for models that are not wrapped in DDP.
         debias: divide g by 1 − β₁ᵗ.
         rescale_lr: see lr.
-        spread: what σ does over the run. "learned" is line 7, where σ grows as h falls: in a short run by e. With
+        spread: what σ does over the run. None is line 7, where σ grows as h falls: in a short run by e. With
             "constant", "growing" and "falling" h gives σ its relative shape only, and its size is a schedule over
             `steps`: it stays as at the start, or grows or falls by e.
         antithetic: draw the samples of a step in pairs mirrored about the mean.
@@ -216,7 +216,7 @@ class IVON(Optimizer):
         rescale_lr: bool | Literal["current"] = True,
         *,
         antithetic: bool = False,
-        spread: Literal["learned", "constant", "growing", "falling"] = "learned",
+        spread: Literal["constant", "growing", "falling"] | None = None,
         epochs: float | None = None,
         steps: int | None = None,
         noise: float | None = None,
@@ -257,9 +257,7 @@ class IVON(Optimizer):
             "rescale_lr": rescale_lr,
             "antithetic": antithetic,
             "spread": spread,
-            "length": None
-            if spread == "learned"
-            else (ess, steps),  # λ at the start, steps of the run
+            "length": None if spread is None else (ess, steps),  # λ at the start, steps of the run
             "fused": fused,
             "seed": choose_seed(seed, generator),
             "draws": 0,  # evaluation draws so far
