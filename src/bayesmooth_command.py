@@ -50,7 +50,10 @@ def main() -> int:
                 import_module(name)
     if hears:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return cli.main()
+    code = cli.main()
+    if hears:  # the work is done: whatever comes now changes nothing
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
 
 
 def overview() -> argparse.ArgumentParser:

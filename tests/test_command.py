@@ -25,3 +25,12 @@ def test_ctrl_c_while_a_compiled_module_is_loaded_raises_nothing_inside_it(name,
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (130, "bayesmooth: interrupted\n")
     assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_after_the_work_changes_nothing():
+    code = (
+        "import os, signal, sys; sys.argv = ['bayesmooth', 'recipes']; from bayesmooth_command import main;"
+        "code = main(); os.kill(os.getpid(), signal.SIGINT); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

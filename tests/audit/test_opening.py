@@ -1,5 +1,7 @@
 """A folder of Parquet files whose vectors are kept in the cache; what is dirty in a table of numbers."""
 
+import datetime
+import decimal
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,9 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bayesmooth.audit.opening import open_data
 from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.sources import open_source
+from bayesmooth.data.formats import open_labels
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
@@ -111,3 +117,104 @@ def test_every_column_is_said_to_be_learned_from_or_not() -> None:
     assert learned == "learned from 'x'"
     for said in ("'n' (row numbers)", "'note' (texts)", "'none' (empty)"):
         assert said in left
+
+
+# Whatever a table holds, it is opened or refused with a reason.
+COUNT = 12
+CELLS = st.sampled_from(
+    [
+        None, float("nan"), float("inf"), -1, 0, 1, 2.5, 1e300, 10**30, True, 1 + 2j, decimal.Decimal("1.5"),
+        "", "NA", "a", " b", "12%", "1,5", "x" * 300, "\ud800", "a\0b", b"a", b"\xff", pandas.NA, pandas.NaT,
+        pandas.Timestamp("2020"), datetime.date(2020, 1, 1), {"bytes": b"x"}, {}, [1.0, 2.0], [1.0], ["a"], (1, 2),
+    ]
+)  # fmt: skip
+COLUMNS = st.lists(CELLS, min_size=COUNT, max_size=COUNT).map(
+    lambda cells: pandas.Series(cells, dtype=object)
+) | st.sampled_from(
+    [
+        pandas.Series(values)
+        for values in (
+            np.arange(COUNT), np.arange(COUNT) / 7, np.arange(COUNT) % 3 == 0, np.array([b"a", b"b"] * 6),
+            np.full(COUNT, np.nan), np.arange(COUNT) + 1j, np.arange(COUNT, dtype=np.float16), list(np.eye(COUNT)),
+            np.arange(COUNT, dtype=np.uint64) + 2**63, pandas.Categorical(["a", "b", None] * 4),
+            pandas.Categorical([2, 1, None] * 4, ordered=True), pandas.array([1, None, 2] * 4, "Int64"),
+            pandas.array([True, None, False] * 4, "boolean"), pandas.array(["x", None, "y"] * 4, "string"),
+            pandas.date_range("2020", periods=COUNT, tz="UTC"), pandas.timedelta_range("1D", periods=COUNT),
+            pandas.period_range("2020", periods=COUNT, freq="D"), pandas.interval_range(0, COUNT),
+            pandas.arrays.SparseArray([0] * 11 + [1]),
+        )
+    ]
+)  # fmt: skip
+LABELS = COLUMNS | st.sampled_from([["a", "b"] * 6, [0, 1] * 6, [1.0, 2.0] * 6, [True, False] * 6])
+NAMES = st.sampled_from(
+    ["id", "text", "path", "image", "split", "row", "", "a", "=x", "ü\n", " label", 0, 1.5, None]
+)
+QUIET = Settings(encoder="plain", quiet=True)
+hostile = settings(
+    max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def check_opened(**source: Any) -> None:
+    """It is opened, every row under a name of its own, or refused."""
+    try:
+        examples = open_source(**source).examples
+    except InputError:
+        return
+    assert examples is not None
+    assert len({*(examples.ids or range(len(examples)))}) == len(examples) <= COUNT
+    "".join([*(examples.ids or ()), *examples.class_names]).encode()  # can be written
+
+
+@hostile
+@given(st.dictionaries(NAMES, COLUMNS, max_size=4), LABELS)
+def test_every_table_is_opened_or_refused(columns: dict[Any, Any], labels: Any) -> None:
+    frame = pandas.DataFrame(dict(enumerate([*columns.values(), pandas.Series(labels)])))
+    frame.columns = pandas.Index([*columns, "label"], dtype=object)
+    check_opened(source=frame, settings=QUIET)
+
+
+@hostile
+@given(LABELS | st.lists(CELLS, max_size=14), st.sampled_from([None, ["a", "b"], ["-1", "1"]]))
+def test_every_kind_of_labels_is_taken_or_refused(labels: Any, names: Any) -> None:
+    known = Settings(class_names=names, quiet=True)
+    try:
+        array = np.asarray(labels)
+    except ValueError:  # lists of several lengths
+        array = labels
+    for rows in ("embeddings", "probabilities"):
+        check_opened(**{rows: np.full((COUNT, 2), 0.5)}, labels=array, settings=known)
+
+
+@hostile
+@given(COLUMNS, LABELS, st.sampled_from(["csv", "parquet", "npz"]))
+def test_clean_knows_every_row_by_the_id_that_an_audit_gives_it(
+    tmp_path_factory: pytest.TempPathFactory, ids: Any, labels: Any, kind: str
+) -> None:
+    file = tmp_path_factory.getbasetemp() / f"ids.{kind}"
+    frame = pandas.DataFrame({"id": ids, "label": labels, "x": np.arange(COUNT) * 1.5})
+    try:
+        if kind == "npz":
+            np.savez(file, embeddings=np.eye(COUNT), ids=ids.to_numpy(), labels=np.asarray(labels))
+        elif kind == "csv":
+            frame.to_csv(file, index=False)
+        else:
+            frame.to_parquet(file)
+    except Exception:  # what the format cannot hold
+        return
+    try:
+        opened = open_data(file, QUIET)
+    except InputError:
+        return
+    kept = open_labels(file)
+    assert {*(opened.ids or ())} <= {*kept.ids}
+    if len({*kept.ids}) == COUNT:
+        given_labels = dict(zip(kept.ids, kept.labels, strict=True))
+        for name, number in zip(opened.ids or (), opened.labels.tolist(), strict=True):
+            assert given_labels[name].strip().removesuffix(".0") == opened.class_names[number]
+
+
+def test_vectors_of_words_are_refused(parts: Path, tmp_path: Path) -> None:
+    write_part(parts, [["a", "b"]] * 20)
+    with pytest.raises(InputError, match="'embedding': its vectors must be numbers"):
+        open_data(parts, Settings(cache=tmp_path / "cache", quiet=True))

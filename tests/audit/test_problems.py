@@ -201,6 +201,7 @@ def test_unreadable_and_tiny_pictures_are_listed_and_the_rest_is_audited(
         assert problem["ids"] == spoiled
         assert summary["examples"] == 19
     page = (out / "audit.html").read_text()
+    assert str(photos) not in page  # where the data lie is nobody's business
     assert '"problems":[{"kind":"unreadable_picture"' in page
 
 

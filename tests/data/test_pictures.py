@@ -1,3 +1,4 @@
+import io
 import os
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import pytest
 import torch
 
 from bayesmooth.data import load
-from bayesmooth.data.pictures import ImageFiles, open_folder
+from bayesmooth.data.pictures import FORMATS, ImageFiles, open_folder
 from bayesmooth.errors import InputError
 
 pil = pytest.importorskip("PIL.Image")
@@ -70,6 +71,31 @@ def test_every_kind_of_picture_becomes_three_bytes_a_pixel(tmp_path, mode):
     file = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")
     pil.new(mode, (9, 7)).save(file)
     assert ImageFiles(tmp_path, [file.name], 5)[torch.tensor([0])].shape == (1, 3, 5, 5)
+
+
+NUMBERS = {"I;16": ("<u2", 65535), "I": ("i4", 2**31 - 1), "F": ("f4", 1)}
+BYTES = ("1", "L", "LA", "P", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
+
+
+@pytest.mark.parametrize("mode", [*BYTES, *NUMBERS])
+def test_what_is_bright_stays_bright_in_every_mode_and_format(mode):
+    white, saved = np.repeat([[0.0, 1.0]], 16, 0).repeat(8, 1), 0  # the right half
+    if mode in NUMBERS:
+        kind, top = NUMBERS[mode]
+        picture = pil.frombytes(mode, (16, 16), (white * top).astype(kind).tobytes())
+    else:
+        picture = pil.fromarray((255 * white).astype(np.uint8)).convert("RGB").convert(mode)
+    for name in ("PNG", "TIFF") if mode in NUMBERS else FORMATS:
+        content = io.BytesIO()
+        try:
+            picture.save(content, name)
+        except (OSError, ValueError, KeyError):
+            continue  # a format without this mode
+        saved += 1
+        seen = ImageFiles(Path(), [content.getvalue()], 16).decode(0, 16, 16)
+        assert seen.shape == (16, 16, 3)
+        assert (seen[:, 10:].mean() > 240, seen[:, :6].mean() < 15) == (True, True), name
+    assert saved
 
 
 RAMP = np.linspace(0, 1, 64 * 64).reshape(64, 64)

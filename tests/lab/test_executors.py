@@ -31,6 +31,15 @@ needs_submitit = pytest.mark.skipif(
 )
 
 
+def test_ctrl_c_is_heard_by_the_parent_alone():
+    """Blocked from the start: the server that forks prints a traceback if it comes while torch is loaded."""
+    with Processes(1) as executor:
+        assert (
+            signal.SIGINT in executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, ()).result()
+        )
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 @pytest.fixture(scope="module")
 def recipes():
     return grid(TREE, ["train.seed=0:2"])

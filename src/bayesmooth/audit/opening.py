@@ -230,7 +230,12 @@ def _copy_vectors(place: Path, files: Sequence[Path], column: str, count: int, q
                     raise InputError(
                         f"{file}: column {column!r}: its vectors must all be there, and have one length"
                     )
-                rows = np.asarray(batch[0].flatten(), np.float32).reshape(len(batch), -1)
+                try:
+                    rows = np.asarray(batch[0].flatten(), np.float32).reshape(len(batch), -1)
+                except (TypeError, ValueError):
+                    raise InputError(
+                        f"{file}: column {column!r}: its vectors must be numbers; name other columns with features"
+                    ) from None
                 array[at : at + len(rows)] = rows
                 at += len(rows)
                 shown.update(at)

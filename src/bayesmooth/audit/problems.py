@@ -100,7 +100,8 @@ def leave_out_missing(
     if not missing.any() or missing.all():
         return make(labels)
     # They need some label until they are left out: the first that is there.
-    examples = make(np.where(missing, labels[~missing][0], labels))
+    present = np.flatnonzero(~missing)
+    examples = make(labels[np.where(missing, present[0], np.arange(len(labels)))])
     text = f"{int(missing.sum())} of {len(missing)} rows have no label and are left out"
     return leave_out(examples, torch.from_numpy(missing), "missing_label", text)
 

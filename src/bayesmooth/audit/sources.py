@@ -3,6 +3,7 @@
 Every check comes before the first long computation.
 """
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -204,9 +205,10 @@ def embed(examples: Examples, settings: Settings) -> Examples:
     if not bool(unreadable.any()) or not isinstance(pictures, ImageFiles):
         return embedded
     count, first = int(unreadable.sum()), int(unreadable.nonzero()[0])
+    # Where the data lie is nobody's business who reads the report.
+    reason = explain_unreadable(pictures, first).replace(f"{pictures.root}{os.sep}", "")
     text = (
-        f"{count} of {len(rows)} pictures cannot be read or are tiny, and are left out "
-        f"({explain_unreadable(pictures, first)})"
+        f"{count} of {len(rows)} pictures cannot be read or are tiny, and are left out ({reason})"
     )
     check_share(count, len(rows), [Problem(UNREADABLE, text, ())])
     return leave_out(embedded, unreadable, UNREADABLE, text)
@@ -219,9 +221,9 @@ def _can_be_opened(source: Any) -> bool:
 
 
 def _tensor(values: Any, what: str) -> Tensor:
+    array = values if isinstance(values, Tensor) else _array(values, what)
     try:
-        given = isinstance(values, Tensor)
-        tensor: Tensor = values if given else torch.as_tensor(_array(values, what), device="cpu")
+        tensor = array if isinstance(array, Tensor) else torch.as_tensor(array, device="cpu")
     except (TypeError, ValueError) as error:
         raise InputError(f"{what}: not an array of numbers ({error})") from None
     if tensor.is_complex():

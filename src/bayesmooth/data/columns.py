@@ -148,13 +148,13 @@ def _stack(frame: Any, columns: Sequence[str], where: str, fill: bool) -> Tensor
 def _as_numbers(column: Any) -> Any:
     """A column as floats, NaN where it is none; a comma is a decimal point unless it may mean thousands, 12% is 12."""
     pandas = require("pandas", extra="data")
-    if pandas.api.types.is_complex_dtype(column):
+    numbers = pandas.to_numeric(column, errors="coerce")
+    if pandas.api.types.is_complex_dtype(numbers):
         raise InputError(
             f"column {column.name!r}: holds complex numbers; split them in two columns"
         )
-    numbers = pandas.to_numeric(column, errors="coerce")
     if not pandas.api.types.is_numeric_dtype(column):
-        texts = column.astype(str).str.strip()
+        texts = pandas.Series(as_texts(column), column.index, object).str.strip()
         if 2 * texts.str.endswith("%").sum() > column.notna().sum():
             texts = texts.str.removesuffix("%").str.strip()
             numbers = pandas.to_numeric(texts, errors="coerce")

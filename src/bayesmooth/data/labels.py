@@ -18,6 +18,8 @@ WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 def as_text(value: Any) -> str:
     """A value as text, the same from every format: a missing one is empty, whole reals lose their point.
 
+    What UTF-8 cannot hold is written with a backslash.
+
     >>> [as_text(value) for value in ("0007", 7.0, 7.5, b"cat", None, float("nan"))]
     ['0007', '7', '7.5', 'cat', '', '']
     """
@@ -25,7 +27,8 @@ def as_text(value: Any) -> str:
         return ""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="backslashreplace")
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    text = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def label_texts(values: Iterable[Any]) -> list[str]:

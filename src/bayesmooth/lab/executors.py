@@ -6,10 +6,11 @@ asked to stop saves itself. Each kind of executor leaves the scheduling to what 
 
 import ctypes
 import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -72,7 +73,13 @@ class Processes(Executor):
     def _run(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
         receiver, sender = self.context.Pipe(duplex=False)
         process = self.context.Process(target=_child, args=(sender, fn, args, kwargs))
-        process.start()
+        # Ctrl-C is the parent's business: the server that forks, and may be loading torch, does not hear it.
+        resource_tracker.ensure_running()  # first, as its start unblocks the signal
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         sender.close()
         self.running.add(process)
         try:
