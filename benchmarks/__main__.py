@@ -13,6 +13,7 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "training": ("speed: the training loop against bare steps", "1 min"),
     "labelnoise": ("speed: label noise against forward passes", "4 min"),
     "optim": ("speed and memory: IVON against AdamW, SGD and the public package", "~5 min"),
+    "structured": ("speed and memory: EVON against IVON, AdamW and SOAP", "10 min"),
     "audit_speed": ("speed: the audit against cleanlab", "2 min"),
     "audit_rates": ("quality: estimated error rates against known ones", "1 min"),
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bayesmooth.lab.studies import STUDIES
+from bayesmooth.lab.studies.figures import structured
 from bayesmooth.lab.studies.reproduce import Folders, reproduce
 from bayesmooth.lab.studies.scale import SMOKE
 
@@ -14,7 +15,9 @@ def smoke(tmp_path_factory):
     """The directory of results; studies share their runs, so it is cheapest to make them all at once."""
     home = tmp_path_factory.mktemp("studies")
     folders = Folders(home / "results", home / "runs")
-    for study in STUDIES.values():
-        with ThreadPoolExecutor(1) as executor:
-            reproduce(study, SMOKE, folders, executor, command="a command", quiet=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structured, "STEPS", 20)
+        for study in STUDIES.values():
+            with ThreadPoolExecutor(1) as executor:
+                reproduce(study, SMOKE, folders, executor, command="a command", quiet=True)
     return folders

@@ -46,6 +46,7 @@ def test_every_figure_of_the_paper_has_a_study():
         "natural-noise": "fig: clothing1m_all",
         "hessian-init": "fig:cifar100_ivon_hess",
         "strategies": "",
+        "structured": "",
         "demo": "",
     }
 

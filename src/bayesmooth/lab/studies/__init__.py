@@ -13,6 +13,7 @@ from bayesmooth.lab.studies.figures import (
     ols_comparison,
     sigmoid_noise,
     strategies,
+    structured,
 )
 from bayesmooth.lab.studies.study import Study
 
@@ -32,6 +33,7 @@ STUDIES: dict[str, Study] = {
         fixed_covariance,
         hessian_init,
         strategies,
+        structured,
     )
 }
 

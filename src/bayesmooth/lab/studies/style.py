@@ -18,6 +18,7 @@ COLUMN, PAGE = 3.35, 6.9  # inches
 # A method has the same colour in every figure.
 COLOURS = {
     "IVON": OKABE_ITO["vermilion"],
+    "EVON": OKABE_ITO["purple"],
     "LS": "#7F7F7F",
     "SAM": OKABE_ITO["blue"],
     "SGD": OKABE_ITO["black"],

@@ -1,0 +1,95 @@
+"""What EVON's basis costs: a training step and the state, against IVON, AdamW and SOAP.
+
+SOAP is that of `pytorch-optimizer`, where it is installed; it gets EVON's longest side and frequency.
+"""
+
+from collections.abc import Callable
+from statistics import fmean
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+
+from bayesmooth.models import MODELS
+from bayesmooth.optim import EVON, IVON
+from benchmarks.harness import table
+
+ESS, EVERY, LONGEST = 50_000.0, 10, 4096
+
+try:
+    from pytorch_optimizer import SOAP
+except ImportError:
+    SOAP = None
+
+Maker = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+MAKERS: dict[str, Maker] = {
+    "AdamW": lambda p: torch.optim.AdamW(p),
+    "IVON": lambda p: IVON(p, 0.1, ESS, seed=0),
+    "EVON": lambda p: EVON(p, 0.1, ESS, seed=0, basis_every=EVERY, max_side=LONGEST),
+}
+if SOAP is not None:
+    MAKERS["SOAP"] = lambda p: SOAP(p, precondition_frequency=EVERY, max_precondition_dim=LONGEST)
+
+
+def compare_steps(title: str, make: Callable[[], nn.Module], x: Tensor, cycles: int) -> None:
+    """Mean time of a step over whole cycles from basis to basis, in turns; the first step of each does not count."""
+    labels = torch.randint(10, (len(x),), device="cpu")
+    pairs = {name: build(make, maker) for name, maker in MAKERS.items()}
+    times: dict[str, list[float]] = {name: [] for name in pairs}
+    for step in range(cycles * EVERY + 1):
+        for name, (model, optimizer) in pairs.items():
+            start = perf_counter()
+            optimizer.step(closure_of(model, optimizer, x, labels))  # type: ignore[arg-type]
+            if step:
+                times[name].append(perf_counter() - start)
+    means = {name: fmean(seconds) for name, seconds in times.items()}
+    table(f"training step, {title}", {name: at / means["AdamW"] for name, at in means.items()})
+    print("state in sizes of the weights:", {n: round(state_size(*p), 2) for n, p in pairs.items()})
+
+
+def build(make: Callable[[], nn.Module], maker: Maker) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = make()
+    return model, maker(list(model.parameters()))
+
+
+def closure_of(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, labels: Tensor
+) -> Callable[[], Tensor]:
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), labels)
+        torch.autograd.backward(loss)
+        return loss
+
+    return closure
+
+
+def state_size(model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+    """Numbers in the state, and in IVON's buffer for the other of mean and sample, over the number of weights."""
+    weights = sum(p.numel() for p in model.parameters())
+    buffers = weights if isinstance(optimizer, IVON) else 0
+    return (buffers + sum(count(s) for s in optimizer.state.values())) / weights
+
+
+def count(value: object) -> int:
+    if isinstance(value, Tensor):
+        return value.numel()
+    inside = value.values() if isinstance(value, dict) else value
+    return sum(map(count, inside)) if isinstance(value, dict | list | tuple) else 0  # type: ignore[call-overload]
+
+
+def main(quick: bool = False) -> None:
+    """An MLP and a ResNet-18."""
+    torch.set_num_threads(1)
+    if SOAP is None:
+        print("without SOAP: pip install pytorch-optimizer")
+    features, pictures = torch.randn(50, 256), torch.randn(50, 3, 32, 32)
+
+    def mlp() -> nn.Module:
+        return MODELS["mlp"](num_classes=10, input_shape=(256,), hidden=(256, 256), batchnorm=True)
+
+    compare_steps("MLP 256-256-256-10, batch 50", mlp, features, cycles=2 if quick else 20)
+    compare_steps(
+        "ResNet-18, batch 50", lambda: MODELS["resnet18"](num_classes=10), pictures, cycles=1
+    )

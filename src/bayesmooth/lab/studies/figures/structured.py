@@ -1,0 +1,212 @@
+"""Not in the paper: a covariance that is not diagonal (EVON) beside IVON's diagonal, in regressions and in networks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesmooth.lab.studies.methods import NOISES, Cell, Condition, kappa_noise
+from bayesmooth.lab.studies.rows import (
+    Row,
+    Table,
+    format_mean,
+    format_shares,
+    format_values,
+    make_table,
+    read_final,
+)
+from bayesmooth.lab.studies.scale import Scale
+from bayesmooth.lab.studies.study import Finished, Study
+from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, legend_below
+from bayesmooth.lab.studies.verdict import Claim, ahead, holds
+from bayesmooth.metrics import rank_correlation
+from bayesmooth.optim import EVON, IVON
+from bayesmooth.optional import require
+from bayesmooth.posterior import Basis
+from bayesmooth.theory.glm import fit_glm
+from bayesmooth.theory.links import Bernoulli
+from bayesmooth.theory.noise import expected_noise
+
+METHODS = {"IVON": "ivon", "EVON": "evon"}
+AUTO = ("optimizer.hess_init=auto", "optimizer.beta2=auto")
+COMPARED = (
+    *(pair for pair in NOISES.items() if pair[0] in ("symmetric 40 %", "pairflip 20 %")),
+    kappa_noise(0.3),
+)
+SETS = ("breast_cancer", "diabetes", "digits", "iris", "wine")  # of scikit-learn, as two classes
+STEPS = 3_000  # of a regression
+PRIOR = 1.0
+
+
+def cells(scale: Scale) -> list[Cell]:
+    """Both methods without a setting of their own; at the scale `demo` on digits, else on CIFAR-10."""
+    task = "cifar10" if "cifar10" in scale.tasks else "mnist"
+    found = []
+    for seed in (*scale.seeds, *scale.more_seeds):
+        for noise, setting in COMPARED:
+            condition = Condition(scale, task, noise, setting, seed)
+            for method, name in METHODS.items():
+                labels = {"noise": noise, "method": method, "seed": seed}
+                found.append(Cell(labels, condition.ivon(f"optimizer.name={name}", *AUTO)))
+    return found
+
+
+def measure_both(finished: Finished) -> Table:
+    """One row per run, then one per regression and method."""
+    runs = [
+        {"data": cell.recipe.data.name, **cell.labels, **read_final(run), "hash": cell.recipe.hash}
+        for cell, run in finished.pairs()
+    ]
+    return make_table([*runs, *(row for name in SETS for row in compare_regressions(name))])
+
+
+# ---- logistic regression, where the exact answer is known ----
+
+
+def compare_regressions(name: str) -> Iterator[Row]:
+    """How far each method's Σ is from VON's full one, and how it ranks the examples by variance and by label noise."""
+    features, labels = load_two_classes(name)
+    how: dict[str, Any] = {"family": "bernoulli", "covariance": "full", "bias": False}
+    exact = fit_glm(features, labels, prior_precision=PRIOR, **how)
+    variance, noise = exact.logits(features)[1], exact.label_noise(features)
+    for method, kind in (("IVON", IVON), ("EVON", EVON)):
+        mean, covariance = fit_by(kind, features, labels)
+        spread = (features @ covariance * features).sum(1)
+        found = expected_noise(features @ mean, spread, Bernoulli())
+        yield {
+            "data": name,
+            "method": method,
+            "distance": float((covariance - exact.covariance).norm() / exact.covariance.norm()),
+            "variance_rank": rank_correlation(spread, variance),
+            "noise_rank": rank_correlation(found.abs(), noise.abs()),
+        }
+
+
+def load_two_classes(name: str) -> tuple[Tensor, Tensor]:
+    """Standardised features with a column of ones, and two classes: labels up to their mean, and above."""
+    data = getattr(require("sklearn.datasets", extra="sklearn"), f"load_{name}")()
+    x = torch.tensor(data.data, dtype=torch.float64, device="cpu")
+    y = torch.tensor(data.target, dtype=torch.float64, device="cpu")
+    x = x[:, x.std(0) > 0]
+    x = (x - x.mean(0)) / x.std(0)
+    return torch.cat([x, torch.ones_like(x[:, :1])], 1), (y > y.mean()).long()
+
+
+def fit_by(kind: type[IVON], features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and Σ that an optimizer learns from single samples over the whole data."""
+    layer = nn.Linear(features.shape[1], 1, bias=False, dtype=torch.float64, device="cpu")
+    nn.init.zeros_(layer.weight)
+    size = len(features)
+    how: dict[str, Any] = {"hess_init": 0.1, "beta2": 1 - 10 / STEPS, "weight_decay": PRIOR / size}
+    how |= {"basis_beta": 0.99} if kind is EVON else {}
+    optimizer = kind(layer.parameters(), 0.1, size, seed=0, **how)
+    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    targets = labels.to(features)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.binary_cross_entropy_with_logits(layer(features)[:, 0], targets)
+        torch.autograd.backward(loss)
+        return loss
+
+    for _ in range(STEPS):
+        optimizer.step(closure)
+        rates.step()
+    posterior = optimizer.posterior(layer)
+    scaled = posterior.std["weight"].reshape(-1).diag()
+    turn = posterior.bases.get("weight", Basis()).right
+    root = scaled if turn is None else turn @ scaled
+    return posterior.mean["weight"][0], root @ root.mT
+
+
+# ---- what it says ----
+
+
+def draw(table: Table, out: Path) -> None:
+    """The distance to the exact Σ, and the accuracy under each noise."""
+    fits, runs = split(table)
+    with figure(out, 1, 2, width=PAGE, height=2.6) as ((left, right),):
+        for axis, rows, by, key, unit in (
+            (left, fits, "data", "distance", 1),
+            (right, runs, "noise", "accuracy", 100),
+        ):
+            places = list(dict.fromkeys(rows[by]))
+            for method, shift in (("IVON", -0.2), ("EVON", 0.2)):
+                groups = rows[rows["method"] == method].groupby(by, sort=False)[key]
+                spots = [at + shift for at in range(len(places))]
+                heights, bars = unit * groups.mean(), unit * groups.std().fillna(0)
+                axis.bar(spots, heights, 0.4, yerr=bars, color=COLOURS[method], label=method)
+            axis.set_xticks(range(len(places)), [place.replace("_", "\n") for place in places])
+        left.set(title="logistic regression", ylabel="distance to the exact Σ")
+        right.set(title="networks on noisy labels", ylabel="test accuracy (%)")
+        legend_below(left)
+
+
+def split(table: Table) -> tuple[Table, Table]:
+    """The rows of regressions, and those of runs."""
+    fits = table["noise"].isna()
+    return table[fits], table[~fits]
+
+
+def summarise(table: Table) -> list[list[str]]:
+    """One row per noise and method, mean ± standard deviation over seeds."""
+    _, runs = split(table)
+    rows = [["noise", "method", "accuracy", "at the mean", "memorised", "NLL", "ECE", "seconds"]]
+    for (noise, method), own in runs.groupby(["noise", "method"], sort=False):
+        shares = [format_mean(own[key], 100, " %") for key in ("accuracy", "at_mean", "memorised")]
+        rest = [format_mean(own[key]) for key in ("nll", "ece")]
+        rows.append([noise, method, *shares, *rest, f"{own['seconds'].mean():.0f}"])
+    return rows
+
+
+def claims(table: Table) -> list[Claim]:
+    """EVON against IVON: Σ and the ranks of regressions, accuracy and likelihood of networks."""
+    fits, runs = split(table)
+    found = []
+    for key, name, sign in (
+        ("distance", "Σ is nearer to the exact one", -1),
+        ("variance_rank", "φᵀΣφ ranks examples more like the exact one", 1),
+        ("noise_rank", "label noise ranks examples more like the exact one", 1),
+    ):
+        both = fits.pivot(index="data", columns="method", values=key)
+        words = [
+            f"{data}: {row['EVON']:.2f} against {row['IVON']:.2f}" for data, row in both.iterrows()
+        ]
+        parts = [sign * row["EVON"] > sign * row["IVON"] for _, row in both.iterrows()]
+        found.append(
+            Claim(f"(not in the paper) EVON's {name} than IVON's", "; ".join(words), holds(parts))
+        )
+
+    def pick(noise: str, method: str, key: str) -> list[float]:
+        own = runs[(runs["noise"] == noise) & (runs["method"] == method)]
+        values: list[float] = own[key].tolist()
+        return values
+
+    noises = list(dict.fromkeys(runs["noise"]))
+    for key, name, show, sign in (
+        ("accuracy", "is more accurate", format_shares, 1),
+        ("nll", "has a lower NLL", format_values, -1),
+    ):
+        pairs = [(pick(noise, "EVON", key), pick(noise, "IVON", key)) for noise in noises]
+        words = [
+            f"{n}: {show(o)} against {show(t)}" for n, (o, t) in zip(noises, pairs, strict=True)
+        ]
+        signed = [([sign * v for v in ours], [sign * v for v in theirs]) for ours, theirs in pairs]
+        says = f"(not in the paper) EVON {name} than IVON, both without a setting"
+        found.append(Claim(says, "; ".join(words), ahead(signed)))
+    return found
+
+
+STUDY = Study(
+    "structured",
+    "",
+    "A covariance that is not diagonal",
+    "EVON beside IVON: Σ and label noise of logistic regressions, accuracy under three noises",
+    cells,
+    draw,
+    claims,
+    measure_both,
+    summarise=summarise,
+)
