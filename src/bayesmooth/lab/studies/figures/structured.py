@@ -43,13 +43,14 @@ PRIOR = 1.0
 def cells(scale: Scale) -> list[Cell]:
     """Both methods without a setting of their own; at the scale `demo` on digits, else on CIFAR-10."""
     task = "cifar10" if "cifar10" in scale.tasks else "mnist"
+    settings = AUTO if task == "cifar10" else (*AUTO, "optimizer.lr=0.05")
     found = []
     for seed in (*scale.seeds, *scale.more_seeds):
         for noise, setting in COMPARED:
             condition = Condition(scale, task, noise, setting, seed)
             for method, name in METHODS.items():
                 labels = {"noise": noise, "method": method, "seed": seed}
-                found.append(Cell(labels, condition.ivon(f"optimizer.name={name}", *AUTO)))
+                found.append(Cell(labels, condition.ivon(f"optimizer.name={name}", *settings)))
     return found
 
 
