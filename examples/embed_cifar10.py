@@ -2,7 +2,6 @@
 
     pip install 'bayesmooth[audit]'
     python examples/embed_cifar10.py cifar10.npz --images 12550 --data-dir ~/data
-    BAYESMOOTH_DATA=~/data BAYESMOOTH_EMBEDDINGS=cifar10.npz python -m benchmarks audit
 
 To audit pictures of your own you need no such file: `bayesmooth audit photos/` embeds them.
 """

@@ -2,7 +2,7 @@
 
     pip install 'bayesmooth[audit]'
     python examples/embed_sentiment.py hutto_ICWSM_2014 sentiment.npz
-    BAYESMOOTH_TABLES=sentiment.npz python -m benchmarks audit
+    BAYESMOOTH_AUDIT_DATA=. python -m benchmarks audit
 
 The folder is the data of the VADER paper (Hutto and Gilbert, 2014), which the source package vaderSentiment 0.5 on PyPI
 has under additional_resources. The given label is the sign of the first rating, the true one the sign of the mean.

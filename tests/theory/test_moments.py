@@ -9,6 +9,7 @@ from bayesmooth.theory.moments import (
     drawn_softmax_moments,
     likely_softmax_mean,
     moments,
+    softmax_moments,
 )
 
 
@@ -209,3 +210,13 @@ def test_draws_average_to_the_moments_and_are_the_same_every_time():
         torch.testing.assert_close(average, exact, rtol=0, atol=3e-3)
     with pytest.raises(InputError, match="mirrored pairs"):
         drawn_softmax_moments(mean, var, 3)
+
+
+def test_the_coarse_rule_has_the_same_moments_to_three_digits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mean = 3 * torch.randn(200, 10, generator=generator, dtype=torch.float64)
+    var = (0.1 + 6 * torch.rand(200, 10, generator=generator, dtype=torch.float64)).square()
+    exact, coarse = softmax_moments(mean, var), softmax_moments(mean, var, coarse=True)
+    torch.testing.assert_close(coarse.mean, exact.mean, atol=3e-4, rtol=0)
+    torch.testing.assert_close(coarse.variance, exact.variance, atol=1e-3, rtol=0)
+    torch.testing.assert_close(coarse.log_partition, exact.log_partition, atol=1e-2, rtol=0)

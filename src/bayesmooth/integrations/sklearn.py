@@ -133,11 +133,12 @@ class VariationalLogisticRegression(_Classifier):
             bias=self.fit_intercept,
             weights=weights,
         )
-        prior = self.prior_precision
+        prior, start = self.prior_precision, None
         if prior == "elbo":
-            found = fit(prior_precision="elbo", tol=SEARCH, max_iter=50).prior_precision
-            prior = float(f"{found:.2g}")
-        self.fit_ = fit(prior_precision=prior, tol=self.tol, max_iter=self.max_iter)
+            draws: int | Literal["coarse"] = 0 if self.covariance == "full" else "coarse"
+            start = fit(prior_precision="elbo", tol=SEARCH, max_iter=50, draws=draws)
+            prior = float(f"{start.prior_precision:.2g}")
+        self.fit_ = fit(prior_precision=prior, tol=self.tol, max_iter=self.max_iter, start=start)
         if not self.fit_.converged:
             warning = require("sklearn.exceptions", "data").ConvergenceWarning
             warnings.warn(f"{self.fit_.message}; raise max_iter or tol", warning, stacklevel=2)

@@ -33,9 +33,10 @@ WIDEST_RATIO = 40.0  # variance of a logit past which eᶠ is nothing but its ta
 WIDE = 2.5  # standard deviation past which few points of the other variable, Gumbel or logistic, do
 
 
-def _trapezoid(
-    density: Callable[[float], float], low: float, high: float, step: float
-) -> list[tuple[float, float]]:
+Points = list[tuple[float, float]]
+
+
+def _trapezoid(density: Callable[[float], float], low: float, high: float, step: float) -> Points:
     """Points and weights of an average over a variable of that density."""
     points = [low + step * i for i in range(ceil((high - low) / step) + 1)]
     weights = [density(point) for point in points]
@@ -43,6 +44,7 @@ def _trapezoid(
 
 
 GUMBEL = _trapezoid(lambda g: exp(-g - exp(-g)), -3.3, 20.0, 0.5)
+COARSE_STEP, COARSE_GUMBEL = 1.5, _trapezoid(lambda g: exp(-g - exp(-g)), -3.3, 20.0, 1.0)
 LOGISTIC = _trapezoid(lambda x: 1 / (2 + exp(x) + exp(-x)), -25.0, 25.0, 0.75)
 
 
@@ -96,8 +98,13 @@ def _scalar_moments(link: Link, mean: Tensor, var: Tensor) -> Moments:
     return Moments(*(gaussian_expectation(g, mean, var, nodes=None) for g in functions))
 
 
-def softmax_moments(mean: Tensor, cov: Tensor, samples: int = 512, seed: int = 0) -> Moments:
-    """The categorical moments of logits (…, K), in pieces that fit the cache."""
+def softmax_moments(
+    mean: Tensor, cov: Tensor, samples: int = 512, seed: int = 0, *, coarse: bool = False
+) -> Moments:
+    """The categorical moments of logits (…, K), in pieces that fit the cache.
+
+    `coarse` takes a sixth of the time for independent logits: E[A′] and E[A″] are right to 1e-3, mostly 1e-4, E[A] to 1e-2.
+    """
     batch, classes = mean.shape[:-1], mean.shape[-1]
     flat = mean.reshape(-1, classes)
     spread = cov.reshape(len(flat), *cov.shape[mean.ndim - 1 :])
@@ -105,7 +112,8 @@ def softmax_moments(mean: Tensor, cov: Tensor, samples: int = 512, seed: int = 0
         pieces = _in_pieces(partial(_correlated, samples=samples, seed=seed), flat, spread, samples)
     else:
         order = spread.detach().amax(-1).argsort()  # the widest of a piece sets its number of nodes
-        sorted_ = _in_pieces(_independent, flat[order], spread[order], 40)
+        rule = partial(_independent, coarse=coarse)
+        sorted_ = _in_pieces(rule, flat[order], spread[order], 40)
         back = order.argsort()
         pieces = Moments(*(part[back] for part in sorted_))
     return Moments(*(part.reshape(batch + part.shape[1:]) for part in pieces))
@@ -178,7 +186,7 @@ def _in_pieces(
     return Moments(*map(torch.cat, zip(*(rule(m, c) for m, c in pieces), strict=True)))
 
 
-def _independent(mean: Tensor, var: Tensor) -> Moments:
+def _independent(mean: Tensor, var: Tensor, coarse: bool = False) -> Moments:
     """The moments of independent logits, by the Gumbel trick.
 
     softmax_k(f) = P(f_k + g_k is the largest), g Gumbel. With P_j the CDF of f_j + g_j, r = P′/P and
@@ -186,8 +194,9 @@ def _independent(mean: Tensor, var: Tensor) -> Moments:
     """
     top = mean.amax(-1, keepdim=True)
     mean, std = mean - top, covariance_root(mean, var)
-    start, u, du = _real_line(mean.detach(), std.detach())  # no part of the value
-    cdf, density = _gumbel_mixture(u.unsqueeze(-1) - mean.unsqueeze(-2), std.unsqueeze(-2))
+    step, gumbel = (COARSE_STEP, COARSE_GUMBEL) if coarse else (STEP, GUMBEL)
+    start, u, du = _real_line(mean.detach(), std.detach(), step)  # no part of the value
+    cdf, density = _gumbel_mixture(u.unsqueeze(-1) - mean.unsqueeze(-2), std.unsqueeze(-2), gumbel)
     hazard = density / cdf.clamp_min(torch.finfo(mean.dtype).tiny)
     joint = cdf.prod(-1)
     flow = (joint * du).unsqueeze(-1) * hazard
@@ -198,7 +207,7 @@ def _independent(mean: Tensor, var: Tensor) -> Moments:
     return Moments(log_partition, probs / probs.sum(-1, keepdim=True), spread)
 
 
-def _real_line(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _real_line(mean: Tensor, std: Tensor, step: float) -> tuple[Tensor, Tensor, Tensor]:
     """Where the last class begins, and points u and steps du (rows, T) from there on.
 
     Steps grow. While all is narrow, where only e^−u is left. Else with the distance: a class of deviation s is over
@@ -211,10 +220,10 @@ def _real_line(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # the largest of K normals is `up` deviations up, and varies by 1/up of one
         up = (2 * log(mean.shape[-1])) ** 0.5
         scale = max(12.0, up * (REACH + up))
-        y, dy = _grid(torch.asinh((high - low) / scale), STEP / scale)
+        y, dy = _grid(torch.asinh((high - low) / scale), step / scale)
         return start, low + scale * torch.sinh(y), scale * torch.cosh(y) * dy
     bend = 2 * widest + (torch.logsumexp(mean, -1, keepdim=True) - 1).clamp_min(1.0)
-    y, dy = _grid(bend + (high - bend).log() - low, STEP)
+    y, dy = _grid(bend + (high - bend).log() - low, step)
     stretch = torch.exp(y + low - bend)
     return start, low + y + stretch, (1 + stretch) * dy
 
@@ -226,12 +235,12 @@ def _grid(end: Tensor, step: float) -> tuple[Tensor, Tensor]:
     return end / steps * points, end / steps
 
 
-def _gumbel_mixture(v: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+def _gumbel_mixture(v: Tensor, std: Tensor, gumbel: Points) -> tuple[Tensor, Tensor]:
     """The CDF and the density of std·x + g at v, x ~ N(0, 1), g Gumbel."""
     narrow = std.detach() <= WIDE
     if bool(narrow.all()):
         return _over_normal(v, std)
-    wide = _over_gumbel(v, std.clamp_min(WIDE))
+    wide = _over_gumbel(v, std.clamp_min(WIDE), gumbel)
     if not bool(narrow.any()):
         return wide
     near = _over_normal(v, std.clamp(max=WIDE))
@@ -250,12 +259,12 @@ def _over_normal(v: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
     return cdf, density
 
 
-def _over_gumbel(v: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+def _over_gumbel(v: Tensor, std: Tensor, gumbel: Points) -> tuple[Tensor, Tensor]:
     """The normal CDF and density of a wide variable, averaged over the Gumbel one."""
     cdf, density = torch.zeros_like(v), torch.zeros_like(v)
     scale = -(0.5**0.5) / std
     scaled = v * scale
-    for point, weight in GUMBEL:
+    for point, weight in gumbel:
         z = torch.add(scaled, scale, alpha=-point)
         cdf.add_(torch.erfc(z), alpha=weight / 2)
         density.add_(torch.exp(-z.square()), alpha=weight)

@@ -25,7 +25,12 @@ from bayesmooth.theory.glm.steps import (
     variational_gd_step,
     von_step,
 )
-from bayesmooth.theory.moments import Moments, drawn_softmax_moments, moments
+from bayesmooth.theory.moments import (
+    Moments,
+    drawn_softmax_moments,
+    moments,
+    softmax_moments,
+)
 
 ROUGH = 0.05  # of a posterior standard deviation: where VON takes over from the search for the mode
 LARGE = 2e9  # N·D²·C from which most of the way is travelled in float32
@@ -42,6 +47,7 @@ PATIENCE = 5  # iterations beyond it before that is an answer
 LONGEST_MOVE = 4.0  # of log δ in one iteration
 PRIOR_TOLERANCE = 0.01  # of log δ: the ELBO does not feel less
 PRIOR_RANGE = 1e8  # how far δ may go from where its search starts, either way
+COARSE = -1  # in place of a number of draws
 CG_TOLERANCE = 0.1
 CG_STEPS = 200
 
@@ -139,9 +145,14 @@ def find_fixed_point(
 
 
 def von(
-    problem: GLMProblem, structure: type[Covariance], control: Control
+    problem: GLMProblem,
+    structure: type[Covariance],
+    control: Control,
+    start: tuple[Covariance, Tensor] | None = None,
 ) -> Solution[GaussianPoint]:
-    """The fixed point of VON, by way of the mode; large problems come near it in float32."""
+    """The fixed point of VON, by way of the mode or of `start`; large problems come near it in float32."""
+    if start is not None:
+        return find_posterior(problem, gaussian_at(problem, *start, draws=control.draws), control)
     if control.choose_prior:  # start where the prior gives the logits a variance of 4
         power = problem.features.square().sum(1)
         count = problem.weighted(torch.ones_like(power)).sum()
@@ -156,8 +167,8 @@ def von(
     problem = replace(problem, prior=near.problem.prior)
     covariance = structure(near.point.covariance.precision.double())
     theta, spread = near.point.theta.double(), near.point.spread.double()
-    start = gaussian_at(problem, covariance, theta, spread, control.draws)
-    found = find_posterior(problem, start, control)
+    point = gaussian_at(problem, covariance, theta, spread, control.draws)
+    found = find_posterior(problem, point, control)
     steps = near.iterations + found.iterations
     message = f"converged in {steps} iterations" if found.converged else found.message
     return replace(found, iterations=steps, message=message)
@@ -246,18 +257,19 @@ def gaussian_at(
     spread: Tensor | None = None,
     draws: int = 0,
 ) -> GaussianPoint:
-    """The expected moments and the negative ELBO at N(θ, Σ), exact or over draws.
+    """The expected moments and the negative ELBO at N(θ, Σ): exact, over draws, or by a coarse rule (`COARSE`).
 
     `spread` is ΦΣΦᵀ where it is known.
     """
     logits = problem.features @ theta
     if spread is None:
         spread = covariance.logit_covariance(problem.features)
-    here = (
-        drawn_softmax_moments(logits, spread, draws)
-        if draws
-        else moments(problem.link, logits, spread)
-    )
+    if draws == COARSE:
+        here = softmax_moments(logits, spread, coarse=True)
+    elif draws:
+        here = drawn_softmax_moments(logits, spread, draws)
+    else:
+        here = moments(problem.link, logits, spread)
     loss = problem.expected_loss(logits, here.log_partition)
     kl = kl_divergence(theta, covariance, problem.prior)
     return GaussianPoint(theta, here, float(loss + kl), covariance, spread)
