@@ -103,7 +103,7 @@ def softmax_moments(
 ) -> Moments:
     """The categorical moments of logits (…, K), in pieces that fit the cache.
 
-    `coarse` takes a sixth of the time for independent logits: E[A′] and E[A″] are right to 1e-3, mostly 1e-4, E[A] to 1e-2.
+    `coarse` takes a sixth of the time for independent logits: E[A′] and E[A″] are right to 1e-3, E[A] to 1e-2.
     """
     batch, classes = mean.shape[:-1], mean.shape[-1]
     flat = mean.reshape(-1, classes)
