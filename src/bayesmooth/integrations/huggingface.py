@@ -24,6 +24,8 @@ from bayesmooth.posterior import Posterior
 base = require("transformers", "huggingface")
 accelerate = require("accelerate", "huggingface")
 
+ENOUGH = 100  # rows of an evaluation that tell an accuracy from chance
+
 
 class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
     """Every optimizer step of a `Trainer` at a sample of the weights, and its evaluations averaged over the posterior.
@@ -82,13 +84,14 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
         averaged, labels = _predict(posterior, model, loader, self.samples)
         point = replace(posterior, std={n: 0 * std for n, std in posterior.std.items()})
         accuracy = measures.accuracy(_predict(point, model, loader, 1)[0], labels)
-        chance = float(labels.bincount().max()) / len(labels)
-        if accuracy <= chance and state.global_step and "chance" not in self._warned:
+        chance = 1 / averaged.shape[-1]
+        enough = len(labels) >= ENOUGH and state.global_step
+        if enough and accuracy <= chance and "chance" not in self._warned:
             self._warned.add("chance")
             lr = _unwrapped(optimizer).param_groups[0].get("initial_lr", 0.0)
             warnings.warn(
-                f"accuracy at the mean is {accuracy:.1%}, no more than always naming the commonest class "
-                f"({chance:.1%}): lower lr from {lr:.3g} to about {lr / 3:.2g}, or set noise=0.5",
+                f"accuracy at the mean is {accuracy:.1%}, no more than chance ({chance:.1%}): "
+                f"lower lr from {lr:.3g} to about {lr / 3:.2g}, or set noise=0.5",
                 stacklevel=2,
             )
         prefix = next(key for key in metrics if key.endswith("_runtime")).removesuffix("runtime")
