@@ -3,6 +3,7 @@ import math
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -28,6 +29,7 @@ from bayesmooth.lab.studies.reproduce import (
 from bayesmooth.lab.studies.rows import find_best, make_table, read_table, write_table
 from bayesmooth.lab.studies.scale import FEATURES, FULL, LAPTOP, OVERNIGHT, SMOKE, find_scale
 
+RESULTS = Path(__file__).parents[3] / "results"
 FACTS = {"scale": "smoke", "command": "", "runs": 0, "seconds": 0}
 VERDICTS = {"reproduced", "direction only", "not reproduced", "not run"}
 every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
@@ -443,3 +445,10 @@ def test_a_table_survives_its_csv(tmp_path):
     again = read_table(tmp_path / "t.csv").to_dict("records")[0]
     assert math.isnan(again.pop("validation"))
     assert again == {"method": "LS", "strength": 0.1, "noise": "1", "seed": 0, "accuracy": 0.123457}
+
+
+@pytest.mark.parametrize("scale", [LAPTOP, OVERNIGHT, FEATURES], ids=lambda scale: scale.name)
+def test_published_tables_can_be_continued(scale):
+    """A new option of a loss or an optimizer must leave the hashes of all recipes as they were: its default is None."""
+    rows = read_table(RESULTS / scale.name / "data-dependent.csv")
+    assert {cell.recipe.hash for cell in STUDIES["data-dependent"].cells(scale)} <= {*rows["hash"]}
