@@ -12,13 +12,13 @@ from bayesmooth.audit.transitions import (
     select_confident,
     weigh_by_label,
 )
-from bayesmooth.data.corrupt import draw, pairflip, symmetric
+from bayesmooth.data.corrupt import draw_labels, pairflip, symmetric
 
 K, N = 5, 20_000
 
 
 def labels_of(true: Tensor, matrix: Tensor) -> Tensor:
-    return torch.from_numpy(draw(true.numpy(), matrix.double().numpy(), seed=0))
+    return torch.from_numpy(draw_labels(true.numpy(), matrix.double().numpy(), seed=0))
 
 
 def test_the_matrix_that_made_the_labels_is_learned_from_them() -> None:
