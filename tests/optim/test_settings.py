@@ -431,7 +431,7 @@ def test_auto_leaves_model_gradients_and_generators_as_they_were():
         ([torch.zeros(3)], "a batch is a Tensor"),
         ([{"x": torch.zeros(3)}], "without labels"),
     ],
-    ids=str,
+    ids=["empty", "iterator", "tensor", "no labels"],
 )
 def test_auto_says_which_batches_it_needs(batches, says):
     with pytest.raises(InputError, match=says):
