@@ -89,6 +89,12 @@ def files_at_hand(tmp_path_factory) -> Path:
         pixels = generator.integers(0, 90, (16, 16, 3), dtype=np.uint8)
         pixels[..., 2 * labels[i]] += 150  # cats are red, dogs are blue
         image.fromarray(pixels).save(place / f"{i:02d}.png")
+    votes = [
+        f"{worker},{i:02d},photos/{('cat', 'dog')[given[i]]}/{i:02d}.png,{('cat', 'dog')[labels[i]]}"
+        for i in range(60)
+        for worker in ("ann", "bob", "cem")
+    ]
+    (folder / "votes.csv").write_text("\n".join(["worker,photo,path,label", *votes]) + "\n")
     return folder
 
 
@@ -116,7 +122,7 @@ def names_at_hand() -> dict[str, Any]:
 
 STAND_INS = {
     "bayesmooth": """#!/bin/sh
-case "$1 $2" in "audit photos/"|"audit reviews.csv") set -- "$@" --encoder plain ;; esac
+case "$1 $2" in "audit photos/"|"audit reviews.csv"|"audit votes.csv") set -- "$@" --encoder plain ;; esac
 case "$1" in
   train | tune) set -- "$@" --set train.epochs=1 ;;
   sweep) set -- $(echo "$@" | sed s/0:5/0:1/) --set train.epochs=1 ;;

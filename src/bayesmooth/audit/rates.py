@@ -81,7 +81,7 @@ def estimate_reviewed_rate(disagreement: Any, wrong: Any) -> ReviewedRate:
     >>> score = np.linspace(1, 0, 1000)
     >>> judged = np.where(np.arange(1000) % 10 == 0, score > 0.9, np.nan)
     >>> [round(x, 2) for x in estimate_reviewed_rate(score, judged)]
-    [0.12, 0.09, 0.16]
+    [0.11, 0.07, 0.16]
     """
     order = np.argsort(-np.asarray(disagreement, dtype=np.float64), kind="stable")
     judged = np.asarray(wrong, dtype=np.float64)[order]
