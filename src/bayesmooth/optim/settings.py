@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from bayesmooth import randomness
 from bayesmooth.errors import InputError
 from bayesmooth.optim.backends import Weight
+from bayesmooth.optim.groups import check_group
 from bayesmooth.optim.sharding import whole
 from bayesmooth.posterior.batchnorm import statistics_kept
 from bayesmooth.posterior.calling import (
@@ -116,6 +117,7 @@ def choose_hess_init(
             f"hess_init='auto' with epochs={epochs}: needs how often the run visits each example, > 0; "
             "give epochs=, or a number for hess_init"
         )
+    check_group({"lr": lr, "ess": ess, "weight_decay": weight_decay, "params": []})
     weights = [p.detach() for p in list_tensors(params) if p.requires_grad]
     size, layers = measure_matrices(weights)
     factor = 1.0 if noise is None else noise

@@ -87,7 +87,7 @@ def compare_regressions(name: str) -> Iterator[Row]:
 
 def load_two_classes(name: str) -> tuple[Tensor, Tensor]:
     """Standardised features with a column of ones, and two classes: labels up to their mean, and above."""
-    data = getattr(require("sklearn.datasets", extra="sklearn"), f"load_{name}")()
+    data = getattr(require("sklearn.datasets", extra="data"), f"load_{name}")()
     x = torch.tensor(data.data, dtype=torch.float64, device="cpu")
     y = torch.tensor(data.target, dtype=torch.float64, device="cpu")
     x = x[:, x.std(0) > 0]
@@ -171,7 +171,10 @@ def claims(table: Table) -> list[Claim]:
         ("variance_rank", "φᵀΣφ ranks examples more like the exact one", 1),
         ("noise_rank", "label noise ranks examples more like the exact one", 1),
     ):
-        both = fits.pivot(index="data", columns="method", values=key)
+        known = fits.reindex(
+            columns=["data", "method", key]
+        )  # a table that is empty has no columns
+        both = known.pivot(index="data", columns="method", values=key)
         words = [
             f"{data}: {row['EVON']:.2f} against {row['IVON']:.2f}" for data, row in both.iterrows()
         ]
