@@ -436,7 +436,7 @@ def test_full_scale_takes_a_step(key):
 
 def test_an_unknown_scale_is_refused():
     with pytest.raises(
-        ValueError, match="must be one of smoke, demo, laptop, overnight, features, full"
+        ValueError, match="must be one of smoke, demo, laptop, overnight, features, showcase, full"
     ):
         find_scale("huge")
 

@@ -1,8 +1,8 @@
 """How large a study is: which recipes it starts from, which grids and seeds it runs.
 
 `full` starts from the recipes that follow the paper's appendix. `laptop` and `overnight` keep the methods, the grids
-and the kind of data, and shrink the rest. `features` replaces pictures by what a frozen encoder sees, `demo` by digits.
-`smoke` only has to run.
+and the kind of data, and shrink the rest. `features` replaces pictures by what a frozen encoder sees,
+`showcase` takes all of them, `demo` replaces them by digits. `smoke` only has to run.
 """
 
 from collections.abc import Mapping
@@ -144,6 +144,25 @@ FEATURES = Scale(
     ),
 )
 
+SHOWCASE = Scale(
+    "showcase",
+    "all 50,000 photographs through the same encoder, for data-dependent alone: one core, hours",
+    {
+        "cifar10": (
+            "features",
+            "data.path=features/cifar10-all-{split}.npz",
+            "model.hidden=[768, 768]",
+            "train.epochs=40",
+        )
+    },
+    seeds=(0,),
+    alphas=(0.0, 0.5),
+    rhos=(0.0, 0.3),
+    kappas=(0.4, 0.5),
+    studies=("data-dependent",),
+    flops=1.2e10,
+)
+
 FULL = Scale(
     "full",
     "the paper's settings, for GPUs",
@@ -172,7 +191,7 @@ FULL = Scale(
     flops=2e13,
 )
 
-SCALES = {scale.name: scale for scale in (SMOKE, DEMO, LAPTOP, OVERNIGHT, FEATURES, FULL)}
+SCALES = {scale.name: scale for scale in (SMOKE, DEMO, LAPTOP, OVERNIGHT, FEATURES, SHOWCASE, FULL)}
 
 
 def find_scale(name: str) -> Scale:

@@ -45,6 +45,7 @@ DATA = {
     "cifar10n": "CIFAR-10N",
     "clothing1m": "Clothing1M",
     "cifar10-10000": "CIFAR-10 features",
+    "cifar10-all": "CIFAR-10 features",
     "cifar100-10000": "CIFAR-100 features",
     "cifar10n-random1-10000": "CIFAR-10N features",
 }
