@@ -10,7 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from bayesmooth.errors import InputError
 from bayesmooth.metrics import rank_correlation
 from bayesmooth.optim import EVON, IVON, backends, evon
-from bayesmooth.optim.evon import improve_basis
+from bayesmooth.optim.evon import first_basis, improve_basis
 from bayesmooth.posterior import Basis
 from bayesmooth.theory.glm import fit_glm
 
@@ -40,7 +40,8 @@ def distance(ours, exact):
 
 def keep_basis(monkeypatch):
     """No basis is learned: those that are there stay."""
-    monkeypatch.setattr(evon, "improve_basis", lambda gram, basis: (basis, None))
+    monkeypatch.setattr(evon, "improve_basis", lambda gram, basis: (basis, torch.arange(len(gram))))
+    monkeypatch.setattr(evon, "first_basis", lambda G: Basis())
 
 
 def train(task, model, optimizer, steps):
@@ -211,7 +212,7 @@ def test_logistic_regression_comes_near_the_full_covariance_and_ivon_does_not():
 
 
 def test_the_basis_stays_orthogonal_over_a_thousand_refreshes():
-    gram, basis = torch.zeros(12, 12), None
+    gram, basis = torch.zeros(12, 12), torch.eye(12)
     for step in range(1000):
         scale = 10.0 ** (step % 13 - 6)
         G = scale * random(12, 1 + step % 4, seed=step, dtype=torch.float32)
@@ -223,7 +224,9 @@ def test_the_basis_stays_orthogonal_over_a_thousand_refreshes():
 def test_it_finds_the_eigenvectors_in_the_order_of_their_eigenvalues():
     turn = orthogonal(5)
     gram = turn @ torch.tensor([1.0, 16, 256, 4, 64]).double().diag() @ turn.mT
-    basis, _ = improve_basis(gram, None)
+    basis = torch.eye(5, dtype=torch.float64)
+    for _ in range(10):
+        basis, _ = improve_basis(gram, basis)
     torch.testing.assert_close((basis.mT @ turn).abs().argmax(1), torch.tensor([2, 4, 1, 3, 0]))
     torch.testing.assert_close(
         basis.mT @ gram @ basis,
@@ -233,11 +236,25 @@ def test_it_finds_the_eigenvectors_in_the_order_of_their_eigenvalues():
     )
 
 
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
+@pytest.mark.parametrize("shape", [(6, 9), (9, 6)])
+def test_the_first_basis_has_the_singular_vectors_and_is_whole(shape, scale):
+    U, V = orthogonal(shape[0])[:, :3], orthogonal(shape[1], seed=1)[:, :3]
+    size = torch.tensor([5.0, 2.0, 1.0], dtype=torch.float64)
+    basis = first_basis((scale * U * size @ V.mT).float())
+    for Q, own in zip(basis, (U, V), strict=True):
+        torch.testing.assert_close(Q.mT @ Q, torch.eye(len(Q)), rtol=0, atol=1e-5)
+        seen = (Q[:, :3].mT.double() @ own).abs()
+        torch.testing.assert_close(seen, torch.eye(3).double(), rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
 def test_gradients_that_vanish_or_overflow_leave_the_basis(value):
-    assert improve_basis(torch.full((3, 3), value), None) == (None, None)
+    assert first_basis(torch.full((3, 2), value)).is_identity
     before = torch.eye(3)
-    assert improve_basis(torch.full((3, 3), value), before)[0] is before
+    after, order = improve_basis(torch.full((3, 3), value), before)
+    assert after is before
+    assert order.tolist() == [0, 1, 2]
 
 
 def test_gradients_of_zero_and_of_rank_one_train_on(task):

@@ -9,6 +9,8 @@ For a weight matrix M (a convolution is read as out × in·k·k), with orthogona
     5  L ← β L + (1 − β) Ĝ Ĝᵀ,   R ← β R + (1 − β) ĜᵀĜ
     6  every few steps  Q_L ← qr(L Q_L),  Q_R ← qr(R Q_R)      a step of power iteration
 
+The first Q_L and Q_R, after the first step, are the singular vectors of its Ĝ.
+
 Σ = (Q_R ⊗ Q_L) diag(σ²) (Q_R ⊗ Q_L)ᵀ; the prior is isotropic, so δ is the same in every basis. Vectors stay as in
 IVON, and so does a side that is longer than `max_side`.
 
@@ -27,9 +29,9 @@ from bayesmooth.optim.backends import Torch, Weight, note_sample, split_row
 from bayesmooth.optim.groups import name_all
 from bayesmooth.optim.ivon import IVON, RULE
 from bayesmooth.posterior import Basis, Posterior, name_parameters
+from bayesmooth.theory.eigen import decompose
 
 KEPT = 1e-3  # of the norm of L or R, added to its diagonal
-FIRST_STEPS = 10  # of power iteration, for the first basis
 SIDES = ("left", "right")  # L and R; their bases are `left_basis` and `right_basis`
 
 
@@ -173,42 +175,61 @@ def learn_basis(w: Weight, Ĝ: Tensor) -> None:
     if not basis.is_identity and (state["step"] + 1) % group["basis_every"]:
         return
     g, h = basis.leave(w.momentum), w.hess.reshape(matrix_shape(w.hess))
-    for axis, side in enumerate(SIDES):
-        if side in state:
-            turned, order = improve_basis(state[side], state.get(f"{side}_basis"))
-            h = h if order is None else h.index_select(axis, order)
-            if turned is not None:
-                state[f"{side}_basis"] = turned
+    known = {axis: side for axis, side in enumerate(SIDES) if side in state}
+    new = Basis() if all(basis[axis] is not None for axis in known) else first_basis(G)
+    for axis, side in known.items():
+        turned = new[axis]
+        if basis[axis] is not None:
+            turned, order = improve_basis(state[side], basis[axis])
+            h = h.index_select(axis, order)
+        if turned is not None:
+            state[f"{side}_basis"] = turned
     w.momentum.copy_(read_basis(state).enter(g))
     w.hess.copy_(h.reshape(w.hess.shape))
 
 
-def improve_basis(gram: Tensor, basis: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+def first_basis(G: Tensor) -> Basis:
+    """The singular vectors of a matrix, largest first; beyond those that rounding would choose, directions near axes.
+
+    There is none where the matrix vanishes or is not finite. The vectors of the longer side follow from the shorter's.
+    """
+    largest = G.abs().max()
+    if not bool((largest > 0) & largest.isfinite()):
+        return Basis()
+    tall = G.shape[0] > G.shape[1]
+    wide = (G.mT if tall else G) / largest
+    power, turned = decompose(wide @ wide.mT)
+    short = turned[:, power > KEPT * power.norm()].flip(1)
+    short *= short.gather(0, short.abs().argmax(0, keepdim=True)).sign()  # LAPACK's choice is free
+    bases = orthogonalise(short), orthogonalise(wide.mT @ short)
+    return Basis(*(reversed(bases) if tall else bases))
+
+
+def improve_basis(gram: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     """The next basis, and how the columns of the last one were ordered for it.
 
     They are ordered by the powers of two in their Rayleigh quotients: finer differences may be rounding.
-    The first one takes several steps from the identity. Directions without gradients stay as they are, because a share
-    of the identity is added to the matrix: otherwise rounding would choose them. Gradients that all vanish, or are
-    not finite, leave the whole basis as it is.
+    Directions without gradients stay as they are, because a share of the identity is added to the matrix: otherwise
+    rounding would choose them. Gradients that all vanish, or are not finite, leave the whole basis as it is.
     """
     largest = gram.abs().max()
     if not bool((largest > 0) & largest.isfinite()):
         gram.nan_to_num_(0.0, 0.0, 0.0)
-        return basis, None
+        return basis, torch.arange(len(gram), device=gram.device, dtype=torch.int64)
     scaled = gram / largest  # whose squares can be summed
     scaled /= scaled.norm()  # which is the same in every basis
     scaled.diagonal().add_(KEPT)
-    if basis is None:
-        basis = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-        for _ in range(FIRST_STEPS):
-            basis = orthogonalise(scaled @ basis)
-    quotients = (basis * (scaled @ basis)).sum(0)
-    order = quotients.log2().floor().argsort(descending=True, stable=True)
-    return orthogonalise(scaled @ basis[:, order]), order
+    image = scaled @ basis
+    order = (basis * image).sum(0).log2().floor().argsort(descending=True, stable=True)
+    return orthogonalise(image[:, order]), order
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
-    """Q of the QR factorisation whose R has a positive diagonal: the only one, and it turns with the matrix."""
-    Q, R = torch.linalg.qr(matrix)
-    turned: Tensor = (Q * R.diagonal().sign()).contiguous()
+    """Q of the QR factorisation whose R has a positive diagonal, with columns for the directions that are missing.
+
+    It is the only one, and it turns with the matrix.
+    """
+    Q, R = torch.linalg.qr(matrix, mode="complete")
+    Q[:, : matrix.shape[1]] *= R.diagonal().sign()
+    turned: Tensor = Q.contiguous()
     return turned

@@ -83,7 +83,7 @@ DEMO = Scale(
     seeds=(0, 1, 2),
     flops=1e9,
     processes=2,
-    studies=("demo", "illustration", "mnist-noise"),
+    studies=("demo", "illustration", "mnist-noise", "structured"),
 )
 
 LAPTOP = Scale(
@@ -141,6 +141,7 @@ FEATURES = Scale(
         "hessian-init",
         "fixed-covariance",
         "cifar100-noisy",
+        "structured",
     ),
 )
 
