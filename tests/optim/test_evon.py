@@ -353,7 +353,7 @@ def test_a_convolution_in_channels_last_takes_the_same_path(monkeypatch):
     def draw(chunk, noise):
         like = [w.momentum for w in chunk]
         named = [random(*w.momentum.shape, seed=10 * w.state["step"] + w.stream) for w in chunk]
-        return backends.pack(like, [named])[0]
+        return backends.pack(like, [named], torch.float64)[0]
 
     def run(layout):
         with torch.random.fork_rng():

@@ -39,6 +39,9 @@ OPTIMIZERS = {
     "ivon, two squares": lambda p, seed: IVON(
         p, 0.1, 200, beta2=0.9, mc_samples=2, hess_approx="gradsq", seed=seed
     ),
+    "ivon, 16 bits": lambda p, seed: IVON(
+        p, 0.1, 200, beta2=0.9, state_dtype="bfloat16", seed=seed
+    ),
     "evon": lambda p, seed: EVON(p, 0.1, 200, beta2=0.9, basis_every=2, seed=seed),
 }
 SYNCED = ("evon", "ivon", "ivon, two samples", "ivon, two squares")
@@ -93,6 +96,7 @@ def cases():
     yield from ((kind, "ivon", torch.float32) for kind in ("ddp", "fsdp2"))
     yield from (("sync", name, torch.float64) for name in SYNCED)
     yield "columns", "ivon", torch.float64
+    yield "columns", "ivon, 16 bits", torch.float64
     yield "columns", "bsam", torch.float64
     yield "fsdp2", "sam", torch.bfloat16
 

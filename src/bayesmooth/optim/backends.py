@@ -18,7 +18,15 @@ from bayesmooth import randomness
 from bayesmooth.optim.groups import dense
 from bayesmooth.optim.sharding import cut, noise_of, shard
 from bayesmooth.posterior.overlaps import extent
-from bayesmooth.randomness import Target, fill, in_parts, torch_normal
+from bayesmooth.randomness import (
+    ROUNDING,
+    Target,
+    fill,
+    in_parts,
+    name_elements,
+    round_randomly,
+    torch_normal,
+)
 
 try:
     from bayesmooth import _kernels
@@ -90,10 +98,15 @@ class Weight:
         param = self.param
         return param.data_ptr() != self.local.data_ptr() and not hasattr(param, "to_local")
 
+    @property
+    def curvature(self) -> Tensor:
+        """h, in float32 at least."""
+        return self.hess.to(self.mean.dtype)
+
     def std(self) -> Tensor:
         """σ of the shard."""
         λ, δ = float(self.group["ess"]), float(self.group["weight_decay"])
-        return self.backend.rule.sigma(self.hess, λ, δ)
+        return self.backend.rule.sigma(self.curvature, λ, δ)
 
     def gradient(self) -> Tensor:
         """The pending gradient of the shard."""
@@ -182,7 +195,7 @@ class Torch:
             lines, grads = self.update_from_sample, self._gradients(chunk)
             if scale != samples:
                 grads = [
-                    grad.to(w.hess.dtype) * (scale / samples)
+                    grad.to(w.mean.dtype) * (scale / samples)
                     for w, grad in zip(chunk, grads, strict=True)
                 ]
             columns = [grads, [w.sample for w in chunk]]
@@ -212,17 +225,24 @@ class Torch:
         **numbers: Any,
     ) -> None:
         """The lines over columns of one tensor per weight, and `rows`, which are vectors; results go to `write`."""
-        at, limit = 0, self.limit(chunk[0].hess.device)
+        at, limit, dtype = 0, self.limit(chunk[0].hess.device), chunk[0].mean.dtype
         for like, *columns in tiles([w.hess for w in chunk], limit, *read, *write):
             sources, targets = columns[: len(read)], columns[len(read) :]
-            whole = all(is_vector(column, like[0]) for column in columns)
-            vectors = [column[0] for column in sources] if whole else pack(like, sources)
+            whole = all(is_vector(column, dtype) for column in columns)
+            vectors = [column[0] for column in sources] if whole else pack(like, sources, dtype)
             into = [column[0] for column in targets] if whole else vectors[: len(targets)]
             size = vectors[0].numel()
             self.compute(lines, into, *vectors, *(row[at : at + size] for row in rows), **numbers)
             if not whole:
+                self._round(chunk, at, into, targets)
                 unpack(like, into, targets)
             at += size
+
+    def _round(self, chunk: list[Weight], at: int, rows: list[Tensor], targets: Columns) -> None:
+        """The rows that go to a state of 16 bits, rounded at random: to the nearest, h would never change."""
+        narrow = [row for row, to in zip(rows, targets, strict=True) if to[0].dtype.itemsize == 2]
+        if narrow:
+            self.compute(round_randomly, narrow, *narrow, list_names(chunk, at, len(narrow[0])))
 
 
 class Compiled(Torch):
@@ -351,7 +371,7 @@ def split_weights(
     open_: dict[object, tuple[list[Weight], int]] = {}
     for w in weights:
         device = w.local.device
-        of = id(w.group), id(w.backend), device, w.momentum.dtype, w.narrow, key(w)
+        of = id(w.group), id(w.backend), device, w.mean.dtype, w.narrow, key(w)
         chunk, size = open_.get(of, ([], 0))
         more = w.param.numel()
         bounded = w.backend.bounded or w.sums is not None
@@ -383,15 +403,15 @@ def in_layout_of(like: Tensor, tensor: Tensor) -> Tensor:
     return tensor if same else torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
 
 
-def is_vector(column: list[Tensor], like: Tensor) -> bool:
+def is_vector(column: list[Tensor], dtype: torch.dtype) -> bool:
     """Whether the column can be computed with as it is."""
-    return len(column) == 1 and column[0].ndim == 1 and column[0].dtype == like.dtype
+    return len(column) == 1 and column[0].ndim == 1 and column[0].dtype == dtype
 
 
-def pack(like: list[Tensor], columns: Columns) -> list[Tensor]:
-    """One vector per column, in the memory layout and dtype of `like`."""
+def pack(like: list[Tensor], columns: Columns, dtype: torch.dtype) -> list[Tensor]:
+    """One vector per column, in the memory layout of `like`."""
     size = sum(tensor.numel() for tensor in like)
-    rows = torch.empty(len(columns), size, dtype=like[0].dtype, device=like[0].device).unbind()
+    rows = torch.empty(len(columns), size, dtype=dtype, device=like[0].device).unbind()
     torch._foreach_copy_(
         [view for row in rows for view in split_row(row, like)], [*chain(*columns)]
     )
@@ -417,6 +437,20 @@ def split_row(row: Tensor, like: list[Tensor]) -> list[Tensor]:
     return views
 
 
+def list_names(chunk: list[Weight], at: int, size: int) -> Tensor:
+    """A name for the rounding of each element in this step: of a chunk, or of `size` elements of its only weight."""
+    names = []
+    for w in chunk:
+        count, device = size if len(chunk) == 1 else w.local.numel(), w.local.device
+        name = w.group["seed"], w.stream, w.state["step"], ROUNDING
+        if w.offset is not None:
+            names.append(name_elements(count, device, w.offset + at, *name))
+        else:  # the shard is not one piece of its tensor
+            whole = name_elements(w.param.numel(), device, 0, *name)
+            names.append(cut(w.param, whole).reshape(-1)[at : at + count])
+    return torch.cat(names)
+
+
 def draw_noise(chunk: list[Weight], noise: Noise) -> Tensor:
     """Standard normals for a chunk, as `pack` orders its elements.
 
@@ -424,7 +458,7 @@ def draw_noise(chunk: list[Weight], noise: Noise) -> Tensor:
     first weight; a rank with shards draws the noise of the whole tensors and keeps its own part.
     """
     like = [w.momentum for w in chunk]
-    dtype, device = like[0].dtype, like[0].device
+    dtype, device = chunk[0].mean.dtype, like[0].device
     if device.type == "cpu" and randomness.KERNELS:
         row = torch.empty(sum(t.numel() for t in like), dtype=torch.float32, device=device)
         targets, at = [], row.data_ptr()

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from bayesmooth.errors import InputError
+from bayesmooth.optim.groups import find_state_dtype
 
 
 def check_settings(loaded: dict[str, Any], optimizer: Optimizer) -> None:
@@ -41,12 +42,15 @@ def state_kept_wide(optimizer: Optimizer) -> Iterator[None]:
         loaded.update(state_dict)
 
     def widen(_: Optimizer) -> None:
-        for param, state in _pairs(optimizer, loaded):
-            wide = torch.promote_types(param.dtype, torch.float32)
+        for group, param, state in _pairs(optimizer, loaded):
+            wide, kept = (
+                torch.promote_types(param.dtype, torch.float32),
+                find_state_dtype(param, group),
+            )
             for key, value in state.items():
                 if isinstance(value, Tensor):
-                    copy = value.to(param.device, wide, copy=True)
-                    optimizer.state[param][key] = copy
+                    dtype = kept if key in ("momentum", "hess") else wide
+                    optimizer.state[param][key] = value.to(param.device, dtype, copy=True)
 
     hooks = [
         optimizer.register_load_state_dict_pre_hook(check),
@@ -59,17 +63,19 @@ def state_kept_wide(optimizer: Optimizer) -> Iterator[None]:
             hook.remove()
 
 
-def _pairs(optimizer: Optimizer, loaded: dict[str, Any]) -> Iterator[tuple[Tensor, dict[str, Any]]]:
-    """Each parameter with the state that it is about to get; torch itself refuses other numbers of parameters."""
-    own = (param for group in optimizer.param_groups for param in group["params"])
+def _pairs(
+    optimizer: Optimizer, loaded: dict[str, Any]
+) -> Iterator[tuple[dict[str, Any], Tensor, dict[str, Any]]]:
+    """Each group and parameter with the state that it is about to get; torch itself refuses another number of them."""
+    own = ((group, param) for group in optimizer.param_groups for param in group["params"])
     saved = (index for group in loaded["param_groups"] for index in group["params"])
-    for param, index in zip(own, saved, strict=False):
-        yield param, loaded["state"].get(index, {})
+    for (group, param), index in zip(own, saved, strict=False):
+        yield group, param, loaded["state"].get(index, {})
 
 
 def _check_loaded(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
     check_settings(loaded, optimizer)
-    for number, (param, state) in enumerate(_pairs(optimizer, loaded)):
+    for number, (_, param, state) in enumerate(_pairs(optimizer, loaded)):
         for key, value in state.items():
             if isinstance(value, Tensor) and value.shape != shape_of(key, param):
                 raise InputError(

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.backends import Torch, Weight, note_sample, split_row
+from bayesmooth.optim.backends import Torch, Weight, note_sample, pack, split_row, unpack
 from bayesmooth.optim.groups import name_all
 from bayesmooth.optim.ivon import IVON, RULE
 from bayesmooth.posterior import Basis, Posterior, name_parameters
@@ -109,9 +109,9 @@ class Rotated(Torch):
         for w, noise in zip(chunk, split_row(e, [w.momentum for w in chunk]), strict=True):
             basis = read_basis(w.state)
             if basis.is_identity:
-                w.sample.copy_(self.rule.sample(w.mean, w.hess, noise, λ, δ))
+                w.sample.copy_(self.rule.sample(w.mean, w.curvature, noise, λ, δ))
             else:
-                w.sample.copy_(w.mean + basis.leave(self.rule.sigma(w.hess, λ, δ) * noise))
+                w.sample.copy_(w.mean + basis.leave(w.std() * noise))
 
     def fold(self, chunk: list[Weight]) -> None:
         """Pending gradients into the sums of ĝ and of ĝ·(σ ∘ e), or ĝ², in the basis."""
@@ -126,28 +126,33 @@ class Rotated(Torch):
         for w in chunk:
             basis, factor = read_basis(w.state), scale / samples
             if w.sums is None:
-                Ĝ = w.gradient().to(w.hess) * factor
+                Ĝ = w.gradient().to(w.mean) * factor
                 ĝ, ĝΔ = self._enter(w, Ĝ)
             else:
                 ĝ = w.sums[0] * factor
                 Ĝ = basis.leave(ĝ)
                 ĝΔ = w.sums[1] * (factor * scale if numbers["squared"] else factor)
             m = basis.enter(w.mean)
-            new, g, h = self.rule.update(m, w.momentum, w.hess, ĝ, ĝΔ, **numbers)
+            g, h = w.momentum.to(m.dtype), w.curvature
+            new, g, h = self.rule.update(m, g, h, ĝ, ĝΔ, **numbers)
             place = w.mean if w.narrow else w.local
             # A turned mean would lose digits at every step; its change may.
             place.copy_(new if basis.is_identity else w.mean + basis.leave(new - m))
-            w.momentum.copy_(g)
-            w.hess.copy_(h)
-            learn_basis(w, Ĝ)
+            self._keep(w, *learn_basis(w, Ĝ, g, h))
         note_sample(chunk, held=False)
         if chunk[0].narrow:
             torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
 
+    def _keep(self, w: Weight, g: Tensor, h: Tensor) -> None:
+        """Momentum and Hessian after the step."""
+        rows, targets = pack([w.hess], [[g], [h]], g.dtype), [[w.momentum], [w.hess]]
+        self._round([w], 0, rows, targets)
+        unpack([w.hess], rows, targets)
+
     def _enter(self, w: Weight, grad: Tensor) -> tuple[Tensor, Tensor]:
         """ĝ and ĝ·(σ ∘ e), or ĝ²."""
         basis, squared = read_basis(w.state), w.group["hess_approx"] == "gradsq"
-        ĝ, Δ = (basis.enter(x) for x in (grad.to(w.hess), w.sample - w.mean))
+        ĝ, Δ = (basis.enter(x) for x in (grad.to(w.mean), w.sample - w.mean))
         return ĝ, self.rule.product(ĝ, Δ, torch.zeros_like(Δ), squared)
 
 
@@ -164,8 +169,8 @@ def read_basis(state: dict[str, Any]) -> Basis:
     return Basis(*(state.get(f"{side}_basis") for side in SIDES))
 
 
-def learn_basis(w: Weight, Ĝ: Tensor) -> None:
-    """Lines 5 and 6, before the step is counted; the momentum is carried over, h goes with its columns."""
+def learn_basis(w: Weight, Ĝ: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """Lines 5 and 6, before the step is counted; g and h in the new basis: h goes with its columns."""
     G, state, group = Ĝ.reshape(matrix_shape(Ĝ)), w.state, w.group
     for side, matrix in zip(SIDES, (G, G.mT), strict=True):
         if len(matrix) <= group["max_side"]:
@@ -173,19 +178,18 @@ def learn_basis(w: Weight, Ĝ: Tensor) -> None:
             state.setdefault(side, start).lerp_(matrix @ matrix.mT, 1 - group["basis_beta"])
     basis = read_basis(state)
     if not basis.is_identity and (state["step"] + 1) % group["basis_every"]:
-        return
-    g, h = basis.leave(w.momentum), w.hess.reshape(matrix_shape(w.hess))
+        return g, h
+    g, columns = basis.leave(g), h.reshape(matrix_shape(h))
     known = {axis: side for axis, side in enumerate(SIDES) if side in state}
     new = Basis() if all(basis[axis] is not None for axis in known) else first_basis(G)
     for axis, side in known.items():
-        turned = new[axis]
-        if basis[axis] is not None:
-            turned, order = improve_basis(state[side], basis[axis])
-            h = h.index_select(axis, order)
+        turned, last = new[axis], basis[axis]
+        if last is not None:
+            turned, order = improve_basis(state[side], last)
+            columns = columns.index_select(axis, order)
         if turned is not None:
             state[f"{side}_basis"] = turned
-    w.momentum.copy_(read_basis(state).enter(g))
-    w.hess.copy_(h.reshape(w.hess.shape))
+    return read_basis(state).enter(g), columns.reshape(h.shape)
 
 
 def first_basis(G: Tensor) -> Basis:

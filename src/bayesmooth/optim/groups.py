@@ -54,6 +54,11 @@ RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
         "must be None, True, False or 'compile'",
         "None chooses",
     ),
+    "state_dtype": (
+        lambda x: x in (None, "bfloat16"),
+        "must be None or 'bfloat16'",
+        "None is float32",
+    ),
     "basis_every": (
         lambda x: isinstance(x, int) and x >= 1,
         "must be a whole number ≥ 1",
@@ -153,6 +158,12 @@ def check_memory(groups: list[dict[str, Any]]) -> None:
 def read_beta1(group: dict[str, Any]) -> float:
     """β₁: `beta1`, or what OneCycleLR and CyclicLR make of it under the name that they know, `momentum`."""
     return float(group["beta1"] if group.get("momentum") is None else group["momentum"])
+
+
+def find_state_dtype(param: Tensor, group: dict[str, Any]) -> torch.dtype:
+    """In which momentum and Hessian are kept: as the group says, or in float32 at least."""
+    wide = torch.promote_types(param.dtype, torch.float32)
+    return torch.bfloat16 if group.get("state_dtype") else wide
 
 
 def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:

@@ -187,6 +187,9 @@ class IVON(Optimizer):
             "constant", "growing" and "falling" h gives σ its relative shape only, and its size is a schedule over
             `steps`: it stays as at the start, or grows or falls by e.
         antithetic: draw the samples of a step in pairs mirrored about the mean.
+        state_dtype: "bfloat16" keeps g and h in 16 bits, rounded at random so that small changes count on average:
+            beyond weights and gradients, the memory is 2 times float32 weights instead of 3. Computed in float32, by
+            torch: the C kernels do not have it. None keeps float32.
         seed, generator: where the noise comes from; by default torch's seed, so that two optimizers draw the same
             noise. The global generator is not touched.
         fused: None chooses: the C kernels for float32 on the CPU, torch.compile on an accelerator, plain torch
@@ -216,6 +219,7 @@ class IVON(Optimizer):
         rescale_lr: bool | Literal["current"] = True,
         *,
         antithetic: bool = False,
+        state_dtype: Literal["bfloat16"] | None = None,
         spread: Literal["constant", "growing", "falling"] | None = None,
         epochs: float | None = None,
         steps: int | None = None,
@@ -256,6 +260,7 @@ class IVON(Optimizer):
             "debias": debias,
             "rescale_lr": rescale_lr,
             "antithetic": antithetic,
+            "state_dtype": state_dtype,
             "spread": spread,
             "length": None if spread is None else (ess, steps),  # λ at the start, steps of the run
             "fused": fused,
@@ -375,7 +380,7 @@ class IVON(Optimizer):
             if (name := names.get(w.param)) is not None:
                 λ, δ = float(w.group["ess"]), float(w.group["weight_decay"])
                 mean[name] = whole(w.state.get("mean", w.param))
-                std[name] = sigma(whole(w.state["hess"]), λ, δ)
+                std[name] = sigma(whole(w.state["hess"]).to(w.mean.dtype), λ, δ)
         return Posterior(mean, std)
 
     @torch.no_grad()
@@ -418,8 +423,8 @@ class IVON(Optimizer):
         fused = group["fused"]
         if fused is True and not fits:
             raise InputError(
-                "fused=True: the kernels need dense float32 weights on the CPU, and a compiler when bayesmooth was "
-                f"installed; found {local.dtype} on {local.device}; use fused=None"
+                "fused=True: the kernels need dense float32 weights on the CPU, state_dtype=None, and a compiler when "
+                f"bayesmooth was installed; found {local.dtype} on {local.device}; use fused=None"
             )
         if fits and fused in (None, True):
             return KERNELS
@@ -520,7 +525,7 @@ class IVON(Optimizer):
     def _mean_hess(self, group: dict[str, Any]) -> float:
         """Mean of h over a group, by one reading from its device."""
         found = [self.state[p]["hess"] for p in group["params"] if "hess" in self.state[p]]
-        sums = [whole(h.sum()) for h in found]
+        sums = [whole(h.sum(dtype=torch.promote_types(h.dtype, torch.float32))) for h in found]
         total = float(torch.stack([each.to(sums[0]) for each in sums]).sum())
         return total / float(sum(h.numel() for h in found))
 

@@ -20,6 +20,7 @@ from bayesmooth.optim.backends import (
     note_sample,
     split_weights,
 )
+from bayesmooth.optim.groups import find_state_dtype
 from bayesmooth.optim.sharding import (
     average_over_ranks,
     global_norm,
@@ -218,7 +219,9 @@ class Samples:
             self._average()
         pending = [w for w in self.weights if w.pending is not None]
         for w in pending:
-            w.sums = w.sums or (torch.zeros_like(w.momentum), torch.zeros_like(w.momentum))
+            if w.sums is None:
+                zeros = torch.zeros_like(w.hess, dtype=w.mean.dtype)
+                w.sums = zeros, zeros.clone()
         for chunk in split_weights(pending):
             chunk[0].backend.fold(chunk)
 
@@ -312,28 +315,26 @@ def _weight(
     offset: int | None = 0
     if hasattr(param, "to_local"):
         offset, tensors = start(param), [shard(tensor) for tensor in tensors]
-    local, momentum, hess, *mean = tensors
-    form = momentum.shape, momentum.dtype, momentum.device
+    local, momentum, hess, mean = tensors[0], tensors[1], tensors[2], tensors[3 if narrow else 0]
+    form = mean.shape, mean.dtype, mean.device
     buffer = buffers.get(param)
     if buffer is None or (buffer.shape, buffer.dtype, buffer.device) != form:
-        buffer = buffers[param] = torch.empty_like(momentum)
+        buffer = buffers[param] = torch.empty_like(momentum, dtype=mean.dtype)
     backend = choose(local, group, offset is not None and fits_kernels(*tensors, buffer))
-    place = [*mean, local][0], buffer
-    return Weight(
-        param, local, group, state, momentum, hess, *place, stream, offset, backend, narrow
-    )
+    place = mean, buffer, stream, offset
+    return Weight(param, local, group, state, momentum, hess, *place, backend, narrow)
 
 
 @torch.inference_mode(False)  # an evaluation draw may be the first to come here; training follows
 def _prepare(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-    """State where there is none, in float32 at least; state that fits, where the parameter's dtype has changed."""
-    wide = torch.promote_types(param.dtype, torch.float32)
+    """State where there is none; state that fits, where a dtype has changed."""
+    wide, kept = torch.promote_types(param.dtype, torch.float32), find_state_dtype(param, group)
     if not state:
         state["step"] = 0
-        state["momentum"] = torch.zeros_like(param, dtype=wide, requires_grad=False)
-        state["hess"] = torch.full_like(param, group["hess_init"], dtype=wide, requires_grad=False)
-    if state["momentum"].dtype != wide:
-        state["momentum"], state["hess"] = state["momentum"].to(wide), state["hess"].to(wide)
+        state["momentum"] = torch.zeros_like(param, dtype=kept, requires_grad=False)
+        state["hess"] = torch.full_like(param, group["hess_init"], dtype=kept, requires_grad=False)
+    if state["momentum"].dtype != kept:
+        state["momentum"], state["hess"] = state["momentum"].to(kept), state["hess"].to(kept)
     if param.dtype == wide:
         state.pop("mean", None)
         return

@@ -256,7 +256,7 @@ def describe(weights: list[Weight]) -> dict[str, Any]:
     """The figures that `IVON.diagnostics` documents."""
     size = sum(w.local.numel() for w in weights) or 1
     moved = sum(
-        int(((w.hess - h0).abs() > 0.01 * h0).sum())
+        int(((w.curvature - h0).abs() > 0.01 * h0).sum())
         for w in weights
         for h0 in [w.group["hess_init"]]
     )
@@ -271,7 +271,7 @@ def describe(weights: list[Weight]) -> dict[str, Any]:
         "noise_to_weight": std / max(rms(*(w.mean for w in weights)), 1e-30),
         "layers": compare_layers(weights),
         "hess_moved": moved / size,
-        "hess_from_data": 1 - left / max(sum(float(w.hess.sum()) for w in weights), 1e-30),
+        "hess_from_data": 1 - left / max(sum(float(w.curvature.sum()) for w in weights), 1e-30),
         "std": std,
         "steps": steps_done(weights),
     }

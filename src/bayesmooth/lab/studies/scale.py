@@ -83,7 +83,7 @@ DEMO = Scale(
     seeds=(0, 1, 2),
     flops=1e9,
     processes=2,
-    studies=("demo", "illustration", "mnist-noise", "structured"),
+    studies=("demo", "illustration", "mnist-noise"),
 )
 
 LAPTOP = Scale(
