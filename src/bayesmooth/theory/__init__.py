@@ -1,8 +1,6 @@
 """The paper in code: pure functions on tensors, and a solver for generalised linear models."""
 
-from bayesmooth.theory.expectation import (
-    gaussian_expectation,
-)
+from bayesmooth.theory.expectation import gaussian_expectation
 from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 from bayesmooth.theory.noise import (

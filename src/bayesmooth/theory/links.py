@@ -19,43 +19,26 @@ class Link(Protocol):
     size K (one matrix per example).
     """
 
-    vector: bool
+    vector: bool = False
 
     def log_partition(self, f: Tensor) -> Tensor:
         """A(f)."""
-        ...
 
     def mean(self, f: Tensor) -> Tensor:
         """A′(f), the expected label."""
-        ...
 
     def variance(self, f: Tensor) -> Tensor:
         """A″(f), the variance of the label: the shape of f, or (…, K, K)."""
-        ...
 
     def variance_times(self, f: Tensor, d: Tensor) -> Tensor:
         """A″(f) d, without a K×K matrix."""
-        ...
+        return self.variance(f) * d
 
     def curvature(self, f: Tensor, cov: Tensor) -> Tensor:
         """E[dᵀ∇²A′(f) d] for d ~ N(0, cov): A‴(f)·v for a scalar f."""
-        ...
 
 
-class _ScalarLink:
-    """A link whose A″ is a number."""
-
-    vector = False
-
-    def variance(self, f: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def variance_times(self, f: Tensor, d: Tensor) -> Tensor:
-        """A″(f) d."""
-        return self.variance(f) * d
-
-
-class Bernoulli(_ScalarLink):
+class Bernoulli(Link):
     """A(f) = log(1 + eᶠ): binary labels, A′ is the sigmoid  (eq:bce).
 
     >>> Bernoulli().mean(torch.tensor([-1e4, 0.0, 1e4]))
@@ -79,7 +62,7 @@ class Bernoulli(_ScalarLink):
         return -self.variance(f) * torch.tanh(f / 2) * cov
 
 
-class Categorical:
+class Categorical(Link):
     """A(f) = log Σ_k exp f_k over the last axis: K classes, A′ is the softmax  (eq:softmax)."""
 
     vector = True
@@ -114,7 +97,7 @@ class Categorical:
         return p * (diagonal - 2 * cov_p + shared)
 
 
-class Poisson(_ScalarLink):
+class Poisson(Link):
     """A(f) = eᶠ: counts with rate eᶠ."""
 
     def log_partition(self, f: Tensor) -> Tensor:
@@ -129,7 +112,7 @@ class Poisson(_ScalarLink):
         return torch.exp(f) * cov
 
 
-class Gaussian(_ScalarLink):
+class Gaussian(Link):
     """A(f) = f²/2: real labels with unit noise. Its label noise is zero: nothing bends A′."""
 
     def log_partition(self, f: Tensor) -> Tensor:

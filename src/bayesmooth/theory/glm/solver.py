@@ -1,8 +1,8 @@
 """Reach the fixed points of the GLM updates, as printed (with a step size ρ) or under step control (without).
 
-Under step control, steps that would climb are halved. The mode comes from Newton's method. The variational
-posterior comes from VON with ρ = 1, except that the mean moves by the coupled Newton direction where Σ ignores
-the coupling of the classes: the fixed point is that of eq:von, the way there is shorter.
+Under step control, steps that would climb are halved. The mode, and the mean under a fixed covariance, come from
+Newton's method. The variational posterior comes from VON with ρ = 1, except that the mean moves by the coupled Newton
+direction where Σ ignores the coupling of the classes: it reaches the fixed point of eq:von in fewer steps.
 """
 
 from collections.abc import Callable
@@ -40,8 +40,6 @@ MAX_PARAMETER = 1e30  # size of a parameter from which an iteration does not com
 HALVINGS = 30
 STALE = 25  # conjugate-gradient steps after which a new preconditioner pays
 SLACK = 1e-6  # of the negative ELBO: so far its quadrature and its gradient's may disagree
-BLURRED = 1e3  # rounding errors of the objective below which a decrease is not told from one
-STALLED = 20  # steps without a smaller gradient
 WIDEST = 30.0  # standard deviation of the logits up to which their quadrature is sound
 PATIENCE = 5  # iterations beyond it before that is an answer
 LONGEST_MOVE = 4.0  # of log δ in one iteration
@@ -129,17 +127,9 @@ def iterate(
 def find_fixed_point(
     problem: GLMProblem, method: str, start: Covariance, tol: float, max_iter: int
 ) -> Solution[GaussianPoint]:
-    """The fixed point of 'gd', 'newton' or 'variational_gd', under step control."""
-    theta, structure = origin(problem), type(start)
-    if method == "newton":
-        found = find_mode(problem, theta, structure, Control(tol, max_iter))
-    else:
-        at = (
-            partial(point_at, problem, structure.matrix)
-            if method == "gd"
-            else partial(gaussian_at, problem, start)
-        )
-        found = find_descent(problem, at, theta, tol, max_iter)
+    """The fixed point of 'gd' and 'newton', which is the mode, or of 'variational_gd', under step control."""
+    fixed = start if method == "variational_gd" else None
+    found = find_mode(problem, origin(problem), type(start), Control(tol, max_iter), fixed)
     trouble = "" if found.converged else found.message
     return _ended(problem, method, found.point.theta, start, found.iterations, trouble)
 
@@ -276,10 +266,19 @@ def gaussian_at(
 
 
 def find_mode(
-    problem: GLMProblem, theta: Tensor, structure: type[Covariance], control: Control
+    problem: GLMProblem,
+    theta: Tensor,
+    structure: type[Covariance],
+    control: Control,
+    fixed: Covariance | None = None,
 ) -> Solution[Point]:
-    """The minimiser of ℓ̄ by Newton steps, until one is below `tol` (rms, in posterior std)."""
-    at = partial(point_at, problem, structure.matrix)
+    """The θ that minimises ℓ̄, or E[ℓ̄] under a `fixed` Σ.
+
+    Newton steps, until one is below `tol` (rms, in posterior standard deviations).
+    """
+    at: Callable[[Tensor], Point] = partial(point_at, problem, structure.matrix)
+    if fixed is not None:
+        at = partial(gaussian_at, problem, fixed)
     point, step, iteration = at(theta), float("nan"), 0
     hessian = problem.hessian(structure, point.expected.variance)
     while iteration < control.max_iter:
@@ -288,7 +287,7 @@ def find_mode(
         direction, work = newton_direction(problem, point.expected, gradient, hessian)
         step = _rms(gradient * direction)
         line = _line(at, point.theta, direction)
-        point, rho = _halve(line, point, slack=point.rounding)
+        point, rho = _halve(line, point, _slack(problem, point))
         control.on_step(step / control.tol)
         if step < control.tol or rho == 0:
             break
@@ -340,46 +339,13 @@ def _von_step(
         covariance = here.covariance.blend(hessian, rho)
         return gaussian_at(problem, covariance, here.theta - rho * direction, draws=draws)
 
-    slack = SLACK * abs(here.objective) if problem.link.vector else 0.0
-    point, rho = _halve(line, here, slack=here.rounding + slack, rho=rho)
+    point, rho = _halve(line, here, _slack(problem, here), rho)
     old = here.variances()
     relative = (point.variances() - old) / old.clamp_min(torch.finfo(old.dtype).tiny)
     share = problem.weighted(torch.ones_like(relative))
     moved = _rms(relative.square() * share / share.mean())
     change = max(_rms(gradient * direction), moved / max(rho, 0.1))
     return point, change, rho
-
-
-def find_descent(
-    problem: GLMProblem, at: Callable[[Tensor], Point], theta: Tensor, tol: float, max_iter: int
-) -> Solution[Point]:
-    """Gradient descent on the objective of `at`, each step as long as pays.
-
-    Until the parameters are within `tol` (rms) of the optimum, as far as the diagonal of the Hessian
-    tells, in posterior standard deviations.
-    """
-    point, iteration, distance, stalled, smallest = at(theta), 0, float("inf"), 0, float("inf")
-    rho = 1 / float(problem.features.square().sum() + problem.prior)
-    while iteration < max_iter and rho > 0 and stalled < STALLED:
-        gradient = problem.gradient(point.theta, point.expected.mean)
-        curvature = point.expected.variance
-        if curvature.ndim == 3:
-            curvature = curvature.diagonal(dim1=-2, dim2=-1)
-        distance = _rms(gradient * problem.hessian(Diagonal, curvature).solve(gradient))
-        if distance < tol:
-            break
-        iteration += 1
-        # a decrease of ½ρ‖g‖² keeps ρ below the inverse curvature
-        slope = float(gradient.square().sum()) / 2
-        line = _line(at, point.theta, gradient)
-        if rho * slope > BLURRED * point.rounding:
-            point, rho = _halve(line, point, slack=point.rounding, rho=2 * rho, slope=slope)
-            continue
-        # rounding hides such a decrease: from here on the gradient tells, and steps only get shorter
-        stalled = 0 if slope < smallest else stalled + 1
-        rho, smallest = rho if slope < smallest else rho / 2, min(slope, smallest)
-        point = line(rho)
-    return Solution(point, problem, iteration, distance < tol, _verdict(distance, tol, iteration))
 
 
 class PriorSearch:
@@ -424,13 +390,17 @@ def _line(at: Callable[[Tensor], P], theta: Tensor, direction: Tensor) -> Callab
     return lambda rho: at(theta - rho * direction)
 
 
-def _halve(
-    line: Callable[[float], P], here: P, slack: float, rho: float = 1.0, slope: float = 0.0
-) -> tuple[P, float]:
-    """The first of ρ, ρ/2, ρ/4, … that lowers the objective by ρ·slope; (here, 0) if none does."""
+def _slack(problem: GLMProblem, point: Point) -> float:
+    """How far the objective may rise in a step that lowers it: rounding, and the error of a quadrature."""
+    integrated = problem.link.vector and isinstance(point, GaussianPoint)
+    return point.rounding + (SLACK * abs(point.objective) if integrated else 0.0)
+
+
+def _halve(line: Callable[[float], P], here: P, slack: float, rho: float = 1.0) -> tuple[P, float]:
+    """The first of ρ, ρ/2, ρ/4, … that lowers the objective; (here, 0) if none does."""
     for _ in range(HALVINGS):
         point = line(rho)
-        if isfinite(point.objective) and point.objective <= here.objective - rho * slope + slack:
+        if isfinite(point.objective) and point.objective <= here.objective + slack:
             return point, rho
         rho /= 2
     return here, 0.0
