@@ -8,10 +8,10 @@ folder of the classes. What is not changed is written as it was.
 import io
 import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -45,27 +45,17 @@ KEYS = {
 }
 
 
-class Labels(Protocol):
-    """Labels that can be written again."""
+class Labels:
+    """Labels that can be written again, as texts and as they stand in the data set, and one id per row."""
 
-    @property
-    def ids(self) -> Sequence[str]:
-        """One per row."""
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """As they stand in the file, as texts."""
-
-    @property
-    def class_names(self) -> Sequence[str] | None:
-        """Where the data set itself names its classes."""
-
-    @property
-    def numbered(self) -> bool:
-        """Whether the labels are positions in the class names."""
+    labels: Sequence[str]
+    ids: Sequence[str]
+    class_names: Sequence[str] | None = None  # where the data set itself names its classes
+    numbered = False  # whether the labels are positions in the class names
 
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
         """Write these rows, with what the labels of some are `changed` to."""
+        raise NotImplementedError
 
 
 def open_labels(
@@ -134,11 +124,8 @@ def _find_rows(labels: Sequence[str], changed: Mapping[int, str]) -> tuple[list[
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
 
 
-class Csv:
+class Csv(Labels):
     """A CSV or TSV, of the user or of an audit."""
-
-    class_names: Sequence[str] | None = None
-    numbered = False
 
     def __init__(self, path: Path, label: str | None, id: str | None, encoding: str | None) -> None:
         self.table = table = CsvText(path, encoding)
@@ -161,10 +148,8 @@ class Csv:
         write_atomically(out, self.table.replace(self.label, changed, rows))
 
 
-class Arrays:
+class Arrays(Labels):
     """A .npz of arrays, or a .npy of labels."""
-
-    numbered = False
 
     def __init__(self, path: Path, label: str | None, id: str | None) -> None:
         self.path, self.alone = path, path.suffix.lower() == ".npy"
@@ -247,11 +232,8 @@ def _npy(array: Array) -> bytes:
     return content.getvalue()
 
 
-class Parquet:
+class Parquet(Labels):
     """A Parquet file."""
-
-    class_names: Sequence[str] | None = None
-    numbered = False
 
     def __init__(self, path: Path, label: str | None, id: str | None) -> None:
         self.path, self.table = path, self.read(path)
@@ -297,51 +279,45 @@ class Parquet:
         replace_with(out, lambda beside: parquet.write_table(made, beside))
 
 
+@contextmanager
+def _read_arrow_file(path: Path, what: str) -> Iterator[None]:
+    """Whatever Arrow raises inside is an error that names the file."""
+    broken = require("pyarrow", "data").ArrowException
+    try:
+        yield
+    except (OSError, ValueError, TypeError, LookupError, broken) as error:
+        raise InputError(f"{path}: not a {what} that can be read ({str(error)[:200]})") from None
+
+
 def open_parquet(path: Path) -> Any:
     """A Parquet file whose schema is known, and its rows are not read yet."""
-    arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
-    try:
-        file = parquet.ParquetFile(path)
-    except (OSError, ValueError, TypeError, LookupError, arrow.ArrowException) as error:
-        raise InputError(f"{path}: not a table that can be read ({str(error)[:200]})") from None
+    with _read_arrow_file(path, "table"):
+        file = require("pyarrow.parquet", "data").ParquetFile(path)
     check_columns(path, file.schema_arrow.names)
     return file
 
 
 def read_parquet(path: Path, without: Sequence[str] = ()) -> Any:
     """The table in a Parquet file, as Arrow has it: nothing that pandas kept beside it counts."""
-    file, arrow = open_parquet(path), require("pyarrow", "data")
+    file = open_parquet(path)
     names = [name for name in file.schema_arrow.names if name not in without]
-    try:
+    with _read_arrow_file(path, "table"):
         return file.read(columns=names if without else None)
-    except (OSError, ValueError, TypeError, arrow.ArrowException) as error:
-        raise InputError(f"{path}: not a table that can be read ({str(error)[:200]})") from None
 
 
-@dataclass(frozen=True)
-class ParquetFolder:
+class ParquetFolder(Labels):
     """A table in several files, which keep their names, their rows and their own columns."""
 
-    path: Path
-    parts: Sequence[Parquet]
-    class_names: Sequence[str] | None = None
-    numbered: bool = False
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Of all files in the order of their names."""
-        keyed = [part.key is not None for part in self.parts]
-        if all(keyed):
-            return [name for part in self.parts for name in part.ids]
-        if any(keyed):
-            odd = self.parts[keyed.index(False)].path
+    def __init__(self, path: Path, parts: Sequence[Parquet]) -> None:
+        self.path, self.parts = path, parts
+        self.labels = [label for part in parts for label in part.labels]
+        self.ids = [name for part in parts for name in part.ids]
+        keyed = [part.key is not None for part in parts]
+        if not any(keyed):
+            self.ids = _positions(len(self.labels))
+        elif not all(keyed):
+            odd = parts[keyed.index(False)].path
             raise InputError(f"{odd}: has no column of ids, and others beside it have; add one")
-        return _positions(len(self.labels))
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Of all files."""
-        return [label for part in self.parts for label in part.labels]
 
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
         """A folder of files with the same names."""
@@ -406,14 +382,12 @@ def split_folder(path: Path) -> tuple[Path, list[str]]:
 def read_arrow(path: Path) -> Any:
     """The table in the Arrow files of a Hugging Face data set."""
     arrow, ipc = require("pyarrow", extra="data"), require("pyarrow.ipc", extra="data")
-    try:
-        files = [entry["filename"] for entry in read_json(path / "state.json")["_data_files"]]
-        parts = [
-            ipc.open_stream((path / Path(file).name).read_bytes()).read_all() for file in files
+    with _read_arrow_file(path, "data set"):
+        names = [
+            Path(part["filename"]).name for part in read_json(path / "state.json")["_data_files"]
         ]
+        parts = [ipc.open_stream((path / name).read_bytes()).read_all() for name in names]
         table = arrow.concat_tables(parts)
-    except (OSError, ValueError, LookupError, TypeError, arrow.ArrowException) as error:
-        raise InputError(f"{path}: not a data set that can be read ({error})") from None
     check_columns(path, table.column_names)
     return table
 
@@ -428,10 +402,8 @@ def find_class_names(features: Any, label: str | None) -> Sequence[str] | None:
     return None
 
 
-class PictureFolder:
+class PictureFolder(Labels):
     """One folder of pictures per class."""
-
-    numbered = False
 
     def __init__(self, path: Path) -> None:
         self.path, examples = path, open_folder(path, "train")
