@@ -133,8 +133,8 @@ def test_weights_from_a_file_replace_all_but_a_new_head(tmp_path):
         resnet_small(2, seed=4),
         resnet_small(2, seed=4).state_dict(),
     )
-    load_weights(whole, tmp_path / "w.pth", "fc")
-    load_weights(body, tmp_path / "w.pth", "fc", new_head=True)
+    load_weights(whole, tmp_path / "w.pth")
+    load_weights(body, tmp_path / "w.pth", new_head=True)
     assert all(torch.equal(value, public[key]) for key, value in whole.state_dict().items())
     for key, value in body.state_dict().items():
         assert torch.equal(value, fresh[key] if key.startswith("fc.") else public[key])
@@ -146,9 +146,9 @@ def test_a_head_for_other_classes_is_said_to_be_one(tmp_path):
         torch.device("meta"),
         pytest.raises(InputError, match=r"3 classes, the model 2; new_head=True"),
     ):
-        resnet50(2, weights=tmp_path / "w.pth")
+        load_weights(resnet50(2), tmp_path / "w.pth")
     with torch.device("meta"), pytest.raises(InputError, match="another network: Missing key"):
-        resnet50(2, weights=tmp_path / "w.pth", new_head=True)
+        load_weights(resnet50(2), tmp_path / "w.pth", new_head=True)
 
 
 class Hostile:
@@ -171,7 +171,7 @@ def test_other_files_are_refused_with_the_reason(tmp_path, content, message):
     if content is not None:
         torch.save(content, path)
     with torch.device("meta"), pytest.raises(InputError, match=message):
-        resnet50(weights=path)
+        load_weights(resnet50(), path)
 
 
 def test_shapes_that_cannot_be_are_refused():

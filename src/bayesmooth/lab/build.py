@@ -8,9 +8,9 @@ from torch import nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.lab.options import build, find_builder
-from bayesmooth.lab.pretrained import freeze, start_from
+from bayesmooth.lab.pretrained import freeze
 from bayesmooth.lab.recipe import Recipe
-from bayesmooth.models import weights_from
+from bayesmooth.models import load_weights, weights_from
 
 
 def make(recipe: Recipe, section: str, **supplied: Any) -> Any:
@@ -29,7 +29,7 @@ def make_model(recipe: Recipe, *, pretrained: bool = True, **facts: Any) -> nn.M
         if not isinstance(model, nn.Module):
             raise InputError(f"it gives a {type(model).__name__}; it must give a torch.nn.Module")
         if section.weights is not None and pretrained:
-            start_from(model, section.weights, bool(section.new_head))
+            load_weights(model, section.weights, bool(section.new_head))
         if section.freeze is not None:
             freeze(model, section.freeze)
     return model

@@ -1,15 +1,14 @@
-"""Models from elsewhere: the user's own factory, a network of `transformers`, weights from a file, frozen parts."""
+"""Models from elsewhere: the user's own factory, a network of `transformers`, frozen parts."""
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.models import load_weights
+from bayesmooth.models import name_head
 from bayesmooth.optional import require
 from bayesmooth.posterior import evaluating
 
@@ -79,25 +78,6 @@ def _check_size(path: str, config: Any, shape: tuple[int, ...]) -> None:
             f"path = {path!r}: takes pictures of {size} × {size}, these have {shape[-2]} × {shape[-1]}; "
             f"set data.size = {size}"
         )
-
-
-def name_head(model: nn.Module) -> str:
-    """The name of the last layer: the linear one that was added last.
-
-    >>> name_head(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
-    '2'
-    """
-    linear: list[str] = [
-        name for name, part in model.named_modules() if isinstance(part, nn.Linear)
-    ]
-    if not linear:
-        raise InputError(f"{type(model).__name__} has no linear layer that could be the head")
-    return linear[-1]
-
-
-def start_from(model: nn.Module, weights: str | Path, new_head: bool) -> None:
-    """Read a state dict (.pt, .pth, .safetensors); with `new_head` all but the last layer."""
-    load_weights(model, weights, name_head(model), new_head)
 
 
 def freeze(model: nn.Module, parts: bool | Iterable[str]) -> None:

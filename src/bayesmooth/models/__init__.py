@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from bayesmooth.models.cnn import cnn, cnn_batchnorm
-from bayesmooth.models.initial import load_weights, weights_from
+from bayesmooth.models.initial import load_weights, name_head, weights_from
 from bayesmooth.models.mlp import linear, mlp
 from bayesmooth.models.resnet import resnet18, resnet34, resnet50, resnet_small
 
@@ -27,6 +27,7 @@ __all__ = [
     "linear",
     "load_weights",
     "mlp",
+    "name_head",
     "resnet18",
     "resnet34",
     "resnet50",

@@ -37,8 +37,22 @@ def weights_from(seed: int) -> Iterator[None]:
         torch.set_rng_state(before)
 
 
-def load_weights(model: nn.Module, path: str | Path, head: str, new_head: bool = False) -> None:
-    """Read a state dict (.pt, .pth, .safetensors) into `model`; with `new_head` all but the last layer, `head`."""
+def name_head(model: nn.Module) -> str:
+    """The name of the last layer: the linear one that was added last.
+
+    >>> name_head(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+    '2'
+    """
+    linear: list[str] = [
+        name for name, part in model.named_modules() if isinstance(part, nn.Linear)
+    ]
+    if not linear:
+        raise InputError(f"{type(model).__name__} has no linear layer that could be the head")
+    return linear[-1]
+
+
+def load_weights(model: nn.Module, path: str | Path, new_head: bool = False) -> None:
+    """Read a state dict (.pt, .pth, .safetensors) into `model`; with `new_head` all but the last layer."""
     try:
         found = _read(Path(path))
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
@@ -46,10 +60,15 @@ def load_weights(model: nn.Module, path: str | Path, head: str, new_head: bool =
         raise InputError(f"{path}: cannot be read as a state dict ({reason})") from None
     if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
         raise InputError(f"{path}: does not hold a state dict; save model.state_dict()")
-    own = model.state_dict()
+    own, head = model.state_dict(), name_head(model)
     if new_head:
         found |= {name: own[name] for name in own if name.startswith(f"{head}.")}
-    _check_head(path, found, own, head)
+    theirs, ours = (len(state.get(f"{head}.weight", ())) for state in (found, own))
+    if theirs and theirs != ours:
+        raise InputError(
+            f"{path}: its head `{head}` has {theirs} classes, the model {ours}; "
+            "new_head=True reads the rest and starts the head afresh"
+        )
     try:
         model.load_state_dict(found)
     except RuntimeError as error:
@@ -67,14 +86,3 @@ def _read(path: Path) -> Any:
         return require("safetensors.torch", extra="train").load_file(path)
     except broken as error:
         raise ValueError(str(error)) from None
-
-
-def _check_head(
-    path: str | Path, found: dict[str, torch.Tensor], own: dict[str, torch.Tensor], head: str
-) -> None:
-    weight = f"{head}.weight"
-    if weight in found and len(found[weight]) != len(own[weight]):
-        raise InputError(
-            f"{path}: its head `{head}` has {len(found[weight])} classes, the model "
-            f"{len(own[weight])}; new_head=True reads the rest and starts the head afresh"
-        )

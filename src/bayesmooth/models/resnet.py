@@ -5,12 +5,11 @@ and no pooling, so that pictures of 32 × 32 keep their size in the first stage.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.models.initial import load_weights, weights_from
+from bayesmooth.models.initial import weights_from
 
 
 def conv(n_in: int, n_out: int, size: int, stride: int = 1) -> nn.Conv2d:
@@ -142,20 +141,9 @@ def resnet34(
 
 
 def resnet50(
-    num_classes: int = 1000,
-    *,
-    input_shape: Sequence[int] = (3, 224, 224),
-    weights: str | Path | None = None,
-    new_head: bool = False,
-    seed: int = 0,
+    num_classes: int = 1000, *, input_shape: Sequence[int] = (3, 224, 224), seed: int = 0
 ) -> nn.Module:
-    """ResNet-50 for pictures of 224 × 224; `weights` is a state dict with the usual names.
-
-    `new_head=True` leaves out the last layer of `weights`, which was trained for other classes.
-    """
+    """ResNet-50 for pictures of 224 × 224."""
     widths = (64, 128, 256, 512)
     with weights_from(seed):
-        model = ResNet(Bottleneck, (3, 4, 6, 3), widths, num_classes, input_shape[0], large=True)
-    if weights is not None:
-        load_weights(model, weights, "fc", new_head)
-    return model
+        return ResNet(Bottleneck, (3, 4, 6, 3), widths, num_classes, input_shape[0], large=True)
