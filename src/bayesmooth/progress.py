@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from bayesmooth.words import format_duration
 
@@ -14,8 +14,8 @@ Numbers = Callable[[], Mapping[str, str]]
 """Figures to show, computed only when a line is about to be drawn."""
 
 
-class Bar(Protocol):
-    """What `bar` gives: move it, and print lines above it."""
+class Bar:
+    """What `bar` gives: move it, and print lines above it. This one is silent."""
 
     def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
         """Show that `done` of the items are behind us."""
@@ -44,7 +44,7 @@ def track(
 def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False) -> Iterator[Bar]:
     """A bar over `total` steps (0: unknown) of which `done` were made earlier."""
     if quiet:
-        yield _Silent()
+        yield Bar()
     elif sys.stderr.isatty() and (rich := _rich()):
         with rich:
             yield _Live(rich, description, total, done)
@@ -58,15 +58,7 @@ def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False
         yield _Plain(sys.stderr, description, total, done)
 
 
-class _Silent:
-    def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
-        pass
-
-    def line(self, text: str) -> None:
-        pass
-
-
-class _Plain:
+class _Plain(Bar):
     """A line every half a minute, so that a log stays short."""
 
     every = 30.0
@@ -113,7 +105,7 @@ class _InPlace(_Plain):
         self.shown = 0
 
 
-class _Live:
+class _Live(Bar):
     """A bar that rich redraws; figures are refreshed ten times a second at most."""
 
     every = 0.1

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from bayesmooth.data.examples import Examples
+from bayesmooth.data.examples import Examples, as_class_numbers
 from bayesmooth.data.reading import read_bytes
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
-Labels = np.ndarray[Any, np.dtype[np.int64]]
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,9 +34,9 @@ class Corruption:
     kind: str
     matrix: Matrix
     seed: int
-    index: Labels
-    old: Labels
-    new: Labels
+    index: Integers
+    old: Integers
+    new: Integers
     count: int
     hash: str
 
@@ -80,7 +81,7 @@ class Corruption:
         try:
             content = json.loads(read_bytes(Path(path)))
             matrix = np.array(content["matrix"], dtype=np.float64)
-            index, old, new = (_integers(content[key]) for key in ("index", "old", "new"))
+            numbers = {key: _integers(content[key]) for key in ("index", "old", "new")}
             kind, seed, count, digest = (content[key] for key in ("kind", "seed", "count", "hash"))
         except InputError:
             raise
@@ -90,7 +91,12 @@ class Corruption:
             ) from None
         if not (type(seed) is type(count) is int and type(kind) is type(digest) is str):
             raise InputError(f"{path}: seed and count must be whole numbers, kind and hash strings")
-        _check(str(path), matrix, index, old, new, count)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise InputError(f"{path}: matrix of shape {matrix.shape}: must be K × K")
+        for key, values in numbers.items():
+            end = count if key == "index" else len(matrix)
+            as_class_numbers(values, len(numbers["index"]), end, f"{path}: {key}")
+        index, old, new = (values.numpy() for values in numbers.values())
         return cls(kind, matrix, seed, index, old, new, count, digest)
 
     def __repr__(self) -> str:
@@ -181,7 +187,7 @@ def corrupt(
     return corruption.apply(examples), corruption
 
 
-def draw_labels(labels: Labels, matrix: Matrix, seed: int) -> Labels:
+def draw_labels(labels: Integers, matrix: Matrix, seed: int) -> Integers:
     """ỹ_i ~ P[y_i, :]: for each example the classes toss a coin in turn, and the first yes takes it.
 
     So does `RandomState.multinomial(1, P[y_i])`; but numpy 2.5 leaves out some coins that 2.4 tossed, and gives other
@@ -202,7 +208,7 @@ def draw_labels(labels: Labels, matrix: Matrix, seed: int) -> Labels:
     return new
 
 
-def _coins(row: Matrix) -> tuple[Labels, Matrix, Matrix]:
+def _coins(row: Matrix) -> tuple[Integers, Matrix, Matrix]:
     """The classes with a coin, and low < u ≤ high for a yes; the last class takes what is left without a toss."""
     rest = np.subtract.accumulate(np.append(1.0, row[:-1]))
     tossing = np.flatnonzero(row[:-1])
@@ -236,25 +242,7 @@ def label_hash(examples: Examples) -> str:
     return hashlib.sha256(labels + str(examples.num_classes).encode()).hexdigest()
 
 
-def _integers(values: Any) -> Labels:
+def _integers(values: Any) -> Tensor:
     if not isinstance(values, list) or any(type(value) is not int for value in values):
         raise TypeError("index, old and new are lists of whole numbers")
-    return np.array(values, dtype=np.int64)
-
-
-def _check(path: str, matrix: Matrix, index: Labels, old: Labels, new: Labels, count: int) -> None:
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"{path}: matrix of shape {matrix.shape}: must be K × K")
-    if not len(index) == len(old) == len(new):
-        raise InputError(
-            f"{path}: {len(index)} index, {len(old)} old, {len(new)} new: must be as many"
-        )
-    for name, values, end in (
-        ("index", index, count),
-        ("old", old, len(matrix)),
-        ("new", new, len(matrix)),
-    ):
-        broken = np.flatnonzero((values < 0) | (values >= end))
-        if len(broken):
-            at = broken[0]
-            raise InputError(f"{path}: {name}[{at}]={values[at]}: must be from 0 to {end - 1}")
+    return torch.from_numpy(np.array(values, dtype=np.int64))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.examples import Examples
+from bayesmooth.data.examples import Examples, as_class_numbers
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.data.reading import (
     LIMIT,
@@ -81,18 +81,10 @@ def _idx_pair(
     split: str, root: Path, folders: tuple[str, ...], md5: dict[str, str]
 ) -> tuple[Tensor, Tensor]:
     prefix = {"train": "train", "test": "t10k"}[split]
-    images, image_path = _read_idx(f"{prefix}-images-idx3-ubyte", root, folders, md5, 3)
+    images, _ = _read_idx(f"{prefix}-images-idx3-ubyte", root, folders, md5, 3)
     labels, label_path = _read_idx(f"{prefix}-labels-idx1-ubyte", root, folders, md5, 1)
-    if len(images) != len(labels):
-        raise InputError(
-            f"{len(images)} images in {image_path}, {len(labels)} labels in {label_path}"
-        )
-    wrong = np.flatnonzero(labels > 9)
-    if len(wrong):
-        raise InputError(
-            f"{label_path}: label {wrong[0]} is {labels[wrong[0]]}; must be from 0 to 9"
-        )
-    return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype(np.int64))
+    numbers = _label_tensor(labels, str(label_path), "labels", len(images), 10)
+    return torch.from_numpy(images).unsqueeze(1), numbers
 
 
 def _read_idx(
@@ -138,19 +130,18 @@ HUMAN10 = ("aggre", "random1", "random2", "random3", "worse")
 
 def cifar10(split: str, root: Path, verify: bool = True) -> Examples:
     """Photographs, 50,000 and 10,000 of 32 × 32, 10 classes."""
-    names = _cifar_names(root, f"{CIFAR10}/batches.meta", "label_names", verify)
-    parts = [
-        _cifar_pictures(root, f"{CIFAR10}/{file}", "labels", len(names), verify)
-        for file in CIFAR10_FILES[split]
-    ]
+    names = parse_names(*_read_cifar(root, f"{CIFAR10}/batches.meta", verify), "label_names")
+    files = [_read_cifar(root, f"{CIFAR10}/{file}", verify) for file in CIFAR10_FILES[split]]
+    parts = [parse_batch(*file, "labels", len(names)) for file in files]
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     return _join_cifar(parts, names, f"cifar10/{split}", mean, std)
 
 
 def cifar100(split: str, root: Path, verify: bool = True) -> Examples:
     """Photographs, 50,000 and 10,000 of 32 × 32, 100 fine classes."""
-    names = _cifar_names(root, f"{CIFAR100}/meta", "fine_label_names", verify)
-    parts = [_cifar_pictures(root, f"{CIFAR100}/{split}", "fine_labels", len(names), verify)]
+    names = parse_names(*_read_cifar(root, f"{CIFAR100}/meta", verify), "fine_label_names")
+    file = _read_cifar(root, f"{CIFAR100}/{split}", verify)
+    parts = [parse_batch(*file, "fine_labels", len(names))]
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
     return _join_cifar(parts, names, f"cifar100/{split}", mean, std)
 
@@ -173,9 +164,9 @@ def cifar100n(split: str, root: Path, verify: bool = True) -> Examples:
 Pictures = tuple[Tensor, Tensor, list[str]]
 
 
-def _cifar_pictures(root: Path, file: str, key: str, classes: int, verify: bool) -> Pictures:
+def _read_cifar(root: Path, file: str, verify: bool) -> tuple[bytes, str]:
     path = find_file(root, [file])
-    return parse_batch(read_bytes(path, MD5[file] if verify else None), str(path), key, classes)
+    return read_bytes(path, MD5[file] if verify else None), str(path)
 
 
 def parse_batch(data: bytes, name: str, key: str, classes: int) -> Pictures:
@@ -197,24 +188,11 @@ def parse_batch(data: bytes, name: str, key: str, classes: int) -> Pictures:
 
 
 def _label_tensor(labels: Any, name: str, key: str, count: int, classes: int) -> Tensor:
-    if isinstance(labels, list) and all(type(label) is int for label in labels):
-        labels = np.array(labels, dtype=object)
-    if (
-        not isinstance(labels, np.ndarray)
-        or labels.shape != (count,)
-        or labels.dtype.kind not in "Oiu"
-    ):
-        raise InputError(f"{name}: `{key}` are not {count} whole numbers")
-    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
-    if len(wrong):
-        at = wrong[0]
-        raise InputError(f"{name}: {key}[{at}]={labels[at]}: must be from 0 to {classes - 1}")
-    return torch.from_numpy(labels.astype(np.int64))
-
-
-def _cifar_names(root: Path, file: str, key: str, verify: bool) -> tuple[str, ...]:
-    path = find_file(root, [file])
-    return parse_names(read_bytes(path, MD5[file] if verify else None), str(path), key)
+    try:
+        numbers = np.asarray(labels).astype(np.int64, casting="same_kind")
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: {key} are not whole numbers from 0 to {classes - 1}") from None
+    return as_class_numbers(torch.from_numpy(numbers), count, classes, f"{name}: {key}")
 
 
 def parse_names(data: bytes, name: str, key: str) -> tuple[str, ...]:
