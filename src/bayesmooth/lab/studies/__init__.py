@@ -1,15 +1,10 @@
-"""One file per figure of the paper: its recipes, its drawing, its claims and the verdict on them."""
+"""The figures of the paper, and a few of our own: recipes, a drawing, claims and the verdict on them."""
 
 from bayesmooth.lab.studies.figures import (
-    cifar10_noisy,
-    cifar100_noisy,
-    data_dependent,
+    comparing,
     demo,
-    fixed_covariance,
-    hessian_init,
-    illustration,
-    mnist_noise,
-    natural_noise,
+    hessians,
+    noisy_examples,
     ols_comparison,
     sigmoid_noise,
     strategies,
@@ -19,21 +14,21 @@ from bayesmooth.lab.studies.study import Study
 
 # In the order in which `reproduce all` runs them: what the paper claims most about comes first.
 STUDIES: dict[str, Study] = {
-    module.STUDY.name: module.STUDY
-    for module in (
-        demo,
-        sigmoid_noise,
-        data_dependent,
-        cifar10_noisy,
-        mnist_noise,
-        illustration,
-        ols_comparison,
-        cifar100_noisy,
-        natural_noise,
-        fixed_covariance,
-        hessian_init,
-        strategies,
-        structured,
+    study.name: study
+    for study in (
+        demo.STUDY,
+        sigmoid_noise.STUDY,
+        comparing.DATA_DEPENDENT,
+        comparing.CIFAR10_NOISY,
+        noisy_examples.MNIST_NOISE,
+        noisy_examples.ILLUSTRATION,
+        ols_comparison.STUDY,
+        comparing.CIFAR100_NOISY,
+        comparing.NATURAL_NOISE,
+        hessians.FIXED_COVARIANCE,
+        hessians.HESSIAN_INIT,
+        strategies.STUDY,
+        structured.STUDY,
     )
 }
 

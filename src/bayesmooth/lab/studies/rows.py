@@ -38,7 +38,7 @@ def tabulate_runs(cells: Sequence[Cell], runs: Mapping[str, Run], known: Iterabl
     for cell in cells:
         early = cell.labels["method"] == EARLY
         if (run := runs.get(cell.recipe.hash)) is not None:
-            measured = read_best(run) if early else read_final(run)
+            measured = read_final(run, early=early)
         elif row := earlier.get((cell.recipe.hash, early)):
             measured = {key: row[key] for key in MEASURED if key in row}
         else:
@@ -48,44 +48,30 @@ def tabulate_runs(cells: Sequence[Cell], runs: Mapping[str, Run], known: Iterabl
     return make_table(table)
 
 
-def read_final(run: Run) -> Row:
-    """The last figures of a run; a diverged run has none, and counts as chance."""
+def read_final(run: Run, *, early: bool = False, averaged: bool = True) -> Row:
+    """The last figures of a run; with `early`, those of its best epoch by accuracy on the noisy validation split.
+
+    Last figures are averaged over the posterior, if the method has one, unless `averaged` is false. A diverged run has
+    none, and counts as chance.
+    """
     if run.status == "diverged":
         classes = len(run.data()["class_names"])
-        chance = 1 / classes
-        own = {"accuracy": chance, "nll": math.log(classes), "ece": 0.0}
-        return {**own, "at_mean": chance, "validation": chance, "diverged": 1}
-    report = run.report()
-    whose = "averaged" if "averaged.accuracy" in report else "test"
-    validation = report.get("averaged.validation.accuracy", report.get("validation.accuracy"))
+        shares = dict.fromkeys(("accuracy", "at_mean", "validation"), 1 / classes)
+        return {**shares, "nll": math.log(classes), "ece": 0.0, "diverged": 1}
+    if early:
+        looks = [record for record in run.metrics() if "validation.accuracy" in record]
+        record = max(looks, key=lambda record: record["validation.accuracy"])
+    else:
+        record = run.report()
+    averaged = averaged and not early and "averaged.accuracy" in record
+    whose = "averaged" if averaged else "test"
     return {
-        **_pick(report, whose),
-        "at_mean": report["test.accuracy"],
-        "validation": validation,
-        "memorised": report.get("memorised"),
+        **{name: record[f"{whose}.{name}"] for name in ("accuracy", "nll", "ece")},
+        "at_mean": record["test.accuracy"],
+        "validation": record.get(f"{'averaged.' * averaged}validation.accuracy"),
+        "memorised": record.get("memorised"),
         "seconds": round(run.seconds(), 1),
     }
-
-
-def read_final_at_mean(run: Run) -> Row:
-    """The last figures of a run, all of them at the mean of its posterior."""
-    report = run.report()
-    return {**_pick(report, "test"), "validation": report.get("validation.accuracy")}
-
-
-def read_best(run: Run) -> Row:
-    """The figures of the epoch with the best accuracy on the noisy validation split."""
-    if run.status == "diverged":
-        return read_final(run)
-    looks = [record for record in run.metrics() if "validation.accuracy" in record]
-    best = max(looks, key=lambda record: record["validation.accuracy"])
-    more = {"validation": best["validation.accuracy"], "memorised": best.get("memorised")}
-    seconds = {"seconds": round(run.seconds(), 1)}
-    return {**_pick(best, "test"), "at_mean": best["test.accuracy"], **more, **seconds}
-
-
-def _pick(record: Mapping[str, Any], whose: str) -> Row:
-    return {name: record[f"{whose}.{name}"] for name in ("accuracy", "nll", "ece")}
 
 
 def write_table(table: Table, path: Path) -> None:

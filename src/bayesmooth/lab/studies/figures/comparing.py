@@ -1,20 +1,35 @@
-"""IVON against LS over α and SAM over ρ: the study, the figure with two rows of panels, and the claims about it."""
+"""IVON against LS over α and SAM over ρ, under four kinds of noise.
+
+fig:cifar10_inc_acc (noise that differs by class), fig:cifar10_all and fig:cifar100_all (flipped labels), and
+fig: clothing1m_all (labels that people or web pages got wrong).
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bayesmooth.lab.studies.methods import EARLY, GRIDS, IVON_GRID, Cell, compare_methods
+from bayesmooth.lab.studies.methods import (
+    EARLY,
+    GRIDS,
+    IVON_GRID,
+    NOISES,
+    Cell,
+    compare_methods,
+    kappa_noise,
+)
 from bayesmooth.lab.studies.rows import Table, find_best, format_mean, format_shares
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import PAGE, figure, legend_below, level, line, name_data
-from bayesmooth.lab.studies.verdict import Claim, ahead, comparable, holds
+from bayesmooth.lab.studies.verdict import Claim, ahead, comparable, gain, holds
 
 BASELINES = {"LS": ("α", "smoothing rate α"), "SAM": ("ρ", "radius ρ")}
 WAYS = {"accuracy": "best on test", "validation": "chosen on noisy validation"}
 SENSITIVE = 0.05  # accuracy that a wrong ρ costs, to call SAM sensitive
+FLIPS = [item for item in NOISES.items() if item[0] != "none"]
+PAIRFLIP, HARD = "pairflip 20 %", "κ = 0.4"
+OVER_KAPPA = {"IVON": "IVON", "LS": "LS (best α)", "SAM": "SAM (best ρ)", EARLY: EARLY}
 
 
 def draw_panels(table: Table, out: Path) -> None:
@@ -35,15 +50,15 @@ def draw_panels(table: Table, out: Path) -> None:
 def _panel(axis: Any, table: Table, noise: str, method: str) -> None:
     """The strengths are spaced evenly, each with its tick: the interesting ones lie close together."""
     ours, others = accuracies(table, noise, "IVON"), accuracies(table, noise, method)
-    points = list(find_rows(table, noise, method).groupby("strength")["accuracy"])
+    grid = list(find_rows(table, noise, method).groupby("strength")["accuracy"])
     level(axis, "IVON", ours)
     level(axis, EARLY, accuracies(table, noise, EARLY))
-    line(axis, method, list(enumerate(values for _, values in points)))
-    axis.set_xticks(range(len(points)), [f"{strength:g}" for strength, _ in points])
+    line(axis, method, list(enumerate(values for _, values in grid)))
+    axis.set_xticks(range(len(grid)), [f"{strength:g}" for strength, _ in grid])
     axis.margins(y=0.2)  # room for the words
     if ours and others:
-        gain = 100 * (mean(ours) - mean(others))
-        words = f"IVON − best {method}: {gain:+.1f}".replace("-", "−")
+        points = 100 * (mean(ours) - mean(others))
+        words = f"IVON − best {method}: {points:+.1f}".replace("-", "−")
         axis.annotate(words, (0.03, 0.04), xycoords="axes fraction", fontsize=7)
 
 
@@ -187,3 +202,84 @@ def make_comparison(
         return [cell for cell in again if tuple(cell.labels[key] for key in keys) in chosen]
 
     return Study(name, figure, title, shows, cells, draw, claims, more=more, summarise=summarise)
+
+
+def draw_over_kappa(table: Table, out: Path) -> None:
+    """Accuracy over κ."""
+    kappas = {noise: float(noise.removeprefix("κ = ")) for noise in list_noises(table)}
+    with figure(out, height=2.9) as ((axis,),):
+        for method, name in OVER_KAPPA.items():
+            points = [(at, accuracies(table, noise, method)) for noise, at in kappas.items()]
+            line(axis, method, points, name)
+        axis.set(xlabel="noise κ (class $i$: κ + .05 $i$)", ylabel="test accuracy (%)")
+        axis.set_title(f"{name_data(table)}, data-dependent noise")
+        axis.set_xticks(list(kappas.values()))
+        legend_below(axis)
+
+
+def judge_gain(table: Table, noise: str, method: str, claimed: float, says: str) -> Claim:
+    """A gain over the best of a method that the paper gives as a number."""
+    ours, others = accuracies(table, noise, "IVON"), accuracies(table, noise, method)
+    measured = f"IVON {format_shares(ours)}, {method} {format_shares(others)}"
+    return Claim(says, measured, gain((ours, others), claimed))
+
+
+def judge_over_kappa(table: Table) -> list[Claim]:
+    """All noise levels, and the extreme one."""
+    says = "κ = .4: IVON is about 50 points above the best LS"
+    return [*judge_ahead(table), judge_gain(table, HARD, "LS", 0.5, says)]
+
+
+def judge_cifar100(table: Table) -> list[Claim]:
+    """Those of CIFAR-10, and two numbers."""
+    gains = [
+        judge_gain(
+            table,
+            PAIRFLIP,
+            method,
+            claimed,
+            f"{PAIRFLIP}: IVON is {100 * claimed:.1f} points above the best {method}",
+        )
+        for method, claimed in (("LS", 0.091), ("SAM", 0.133))
+    ]
+    return [*judge_ahead_or_level(table), *gains]
+
+
+def leave_noise(scale: Scale) -> list[tuple[str, str]]:
+    """The labels as they came; digits come right, so at smoke scale some are flipped."""
+    return [("natural noise", NOISES["symmetric 40 %" if scale.name == "smoke" else "none"])]
+
+
+DATA_DEPENDENT = make_comparison(
+    "data-dependent",
+    "fig:cifar10_inc_acc",
+    "Noise that differs by class",
+    "accuracy of IVON, the best LS and the best SAM over κ = .1 … .5",
+    task="cifar10",
+    noises=lambda scale: [kappa_noise(kappa) for kappa in scale.kappas],
+    draw=draw_over_kappa,
+    claims=judge_over_kappa,
+)
+CIFAR10_NOISY = make_comparison(
+    "cifar10-noisy",
+    "fig:cifar10_all",
+    "Flipped labels on CIFAR-10",
+    task="cifar10",
+    noises=lambda scale: FLIPS,
+)
+CIFAR100_NOISY = make_comparison(
+    "cifar100-noisy",
+    "fig:cifar100_all",
+    "Flipped labels on CIFAR-100",
+    task="cifar100",
+    noises=lambda scale: FLIPS,
+    claims=judge_cifar100,
+)
+NATURAL_NOISE = make_comparison(
+    "natural-noise",
+    "fig: clothing1m_all",
+    "Natural label noise",
+    "the same on Clothing1M (full scale) or one annotator's labels of CIFAR-10N (laptop)",
+    task="natural",
+    noises=leave_noise,
+)

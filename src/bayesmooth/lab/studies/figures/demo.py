@@ -13,9 +13,7 @@ from bayesmooth.lab.studies.rows import (
     format_shares,
     format_values,
     make_table,
-    read_best,
     read_final,
-    read_final_at_mean,
 )
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Finished, Study
@@ -58,9 +56,10 @@ def measure_methods(finished: Finished) -> Table:
     for cell, run in finished.pairs():
         method, hash = cell.labels["method"], cell.recipe.hash
         facts = {"strength": _strength(cell.recipe), "data": cell.recipe.data.name, **cell.labels}
-        rows.append({**facts, **(read_best if method == EARLY else read_final)(run), "hash": hash})
+        rows.append({**facts, **read_final(run, early=method == EARLY), "hash": hash})
         if method == "IVON":
-            at_mean.append({**rows[-1], "method": AT_MEAN, **read_final_at_mean(run)})
+            figures = read_final(run, averaged=False)
+            at_mean.append({**rows[-1], "method": AT_MEAN, **figures})
         if method in DRAWN:
             epochs += [
                 {

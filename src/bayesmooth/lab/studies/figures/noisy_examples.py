@@ -1,7 +1,8 @@
-"""The label noise of finished runs, as rows of a table; pictures go along as text."""
+"""The label noise of single examples: every digit (fig: mnist_noise_distribution), two sixes (fig:illustration)."""
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,22 @@ from torch import Tensor
 
 from bayesmooth.data import Examples
 from bayesmooth.lab.studies.methods import Cell, Condition
-from bayesmooth.lab.studies.rows import Row, Table
+from bayesmooth.lab.studies.rows import Row, Table, format_values, make_table
 from bayesmooth.lab.studies.scale import Scale
-from bayesmooth.lab.studies.study import Finished
+from bayesmooth.lab.studies.study import Finished, Study
+from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, name_data, picture
+from bayesmooth.lab.studies.verdict import Claim, holds
 from bayesmooth.labelnoise import LabelNoise, label_noise
+from bayesmooth.metrics import rank_correlation
 
 ALPHA = 0.1  # of the label smoothing that variational noise is shown beside
 NEAREST = 10
+SHOWN = 8  # pictures of each extreme
+DIGIT = 6  # shown as a regular and as an atypical picture
+KINDS = ("regular", "atypical")
+NAMES = {"LS": f"LS, α = {ALPHA}", "IVON": "variational (IVON)"}
+DIGITS_DIFFER = "IVON's noise differs by example; it is high for atypical or unclear examples and low for regular ones"
+SIXES_DIFFER = "LS gives a regular and an atypical 6 the same noise, variational learning gives the atypical one more"
 
 
 def list_ivon(scale: Scale, task: str) -> list[Cell]:
@@ -87,3 +97,173 @@ def read_picture(text: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """
     side, _, data = text.partition(":")
     return np.frombuffer(base64.b64decode(data), np.uint8).reshape(-1, int(side))
+
+
+def measure_digits(finished: Finished) -> Table:
+    """½‖ε‖₁ of every example in rising order, beside LS's, and how far it is from its own kind in pixels.
+
+    The distance knows neither network nor noise, so it is an independent measure of what is atypical.
+    """
+    rows = []
+    for facts, examples, noise in measure_noises(finished):
+        order = noise.magnitude.argsort().tolist()
+        same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
+        extremes = {*order[:SHOWN], *order[-SHOWN:]}
+        pixels = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
+        distance = own_kind_distance(pixels, examples.labels)
+        rows += [
+            {
+                **facts,
+                "id": i,
+                "label": int(examples.labels[i]),
+                "ivon_noise": float(noise.magnitude[i]),
+                "ls_noise": same,
+                "distance": float(distance[i]),
+                "pixels": write_picture(examples.inputs[i : i + 1][0, 0]) if i in extremes else "",  # type: ignore[index]
+            }
+            for i in order
+        ]
+    return make_table(rows)
+
+
+def draw_sorted(table: Table, out: Path) -> None:
+    """The sorted noise on the left, pictures on the right: highest above, lowest below."""
+    table = keep_first_seed(table)
+    size: dict[str, Any] = {
+        "width": PAGE,
+        "height": 2.6,
+        "gridspec_kw": {"width_ratios": [4] + [1] * (SHOWN // 2)},
+    }
+    with figure(out, 4, 1 + SHOWN // 2, **size) as axes:
+        wide = axes[0][0].get_gridspec()
+        for axis in axes[:, 0]:
+            axis.remove()
+        _curve(axes[0][1].figure.add_subplot(wide[:, 0]), table)
+        pictures = table["pixels"].tolist()
+        extremes = [*reversed(pictures[-SHOWN:]), *pictures[:SHOWN]]
+        for axis, text in zip(axes[:, 1:].flatten(), extremes, strict=False):
+            picture(axis, read_picture(text))
+        axes[0][1].set_ylabel("highest", loc="bottom")
+        axes[2][1].set_ylabel("lowest", loc="bottom")
+
+
+def _curve(axis: Any, table: Table) -> None:
+    axis.semilogy(table["ivon_noise"].tolist(), color=COLOURS["IVON"], label="IVON")
+    axis.semilogy(table["ls_noise"].tolist(), color=COLOURS["LS"], label=f"LS, α = {ALPHA}")
+    axis.set(xlabel="example, by IVON's noise", ylabel="label noise ½‖ε‖₁")
+    axis.set_title(f"{name_data(table)}, training set")
+    axis.legend()
+
+
+def judge_sorted(table: Table) -> list[Claim]:
+    """IVON's noise differs between examples, and is high for those far from their own kind, whatever the seed."""
+    found = [_find_facts(rows) for _, rows in table.groupby("seed")]
+    if not found:
+        return [Claim(DIGITS_DIFFER, "nothing", "not run")]
+    words = {key: format_values([each[key] for each in found], ".2g") for key in found[0]}
+    measured = (
+        f"½‖ε‖₁ from {words['least']} to {words['most']}; distance to the own kind {words['high']} in the tenth with "
+        f"most noise, {words['low']} in that with least; rank correlation of both {words['correlation']}"
+    )
+    parts = [
+        part
+        for each in found
+        for part in (
+            each["most"] > 10 * each["least"],
+            each["high"] > each["low"],
+            each["correlation"] > 0.2,
+        )
+    ]
+    return [Claim(DIGITS_DIFFER, measured, holds(parts))]
+
+
+def _find_facts(rows: Table) -> dict[str, float]:
+    """Of one seed: the extremes, and the distance in the tenths of the examples with the least noise and the most."""
+    tenth = max(len(rows) // 10, 1)
+    values, distances = (
+        torch.tensor(rows[key].tolist(), dtype=torch.float32, device="cpu")
+        for key in ("ivon_noise", "distance")
+    )
+    return {
+        "least": rows["ivon_noise"].iloc[0],
+        "most": rows["ivon_noise"].iloc[-1],
+        "low": rows["distance"][:tenth].mean(),
+        "high": rows["distance"][-tenth:].mean(),
+        "correlation": rank_correlation(values, distances),
+    }
+
+
+def measure_sixes(finished: Finished) -> Table:
+    """The 6 that is nearest to its own kind and the one that is farthest: |ε| by class, for both methods."""
+    rows = []
+    for facts, examples, noise in measure_noises(finished):
+        sixes = (examples.labels == DIGIT).nonzero().flatten()
+        pixels = examples.inputs[sixes].float().flatten(1)
+        distance = own_kind_distance(pixels, examples.labels[sixes])
+        same = smoothing_noise(examples.num_classes, DIGIT)
+        for kind, place in zip(KINDS, (distance.argmin(), distance.argmax()), strict=True):
+            at = int(sixes[place])
+            text = write_picture(examples.inputs[at : at + 1][0, 0])  # type: ignore[index]
+            for method, noises in (("LS", same), ("IVON", noise.expected[at])):
+                own = {**facts, "kind": kind, "id": at, "method": method}
+                rows += [
+                    {**own, "label": i, "noise_size": abs(value), "pixels": "" if i else text}
+                    for i, value in enumerate(noises.tolist())
+                ]
+    return make_table(rows)
+
+
+def draw_sixes(table: Table, out: Path) -> None:
+    """The picture, then its noise by class as bars."""
+    table = keep_first_seed(table)
+    with figure(out, 2, 2, height=2.6, gridspec_kw={"width_ratios": [1, 3]}) as axes:
+        for (image, bars), kind in zip(axes, KINDS, strict=True):
+            rows = table[table["kind"] == kind]
+            picture(image, read_picture(rows["pixels"].iloc[0]))
+            image.set_ylabel(f"{kind} 6")
+            for method, shift in (("LS", -0.2), ("IVON", 0.2)):
+                own = rows[rows["method"] == method]
+                style = {"color": COLOURS[method], "label": NAMES[method]}
+                bars.bar(own["label"] + shift, own["noise_size"], 0.4, **style)
+                bars.set_xticks(own["label"])
+            bars.set(ylabel="label noise |ε|", ylim=(0, 1.1 * table["noise_size"].max()))
+        axes[1][1].set_xlabel("class")
+        axes[0][1].legend(loc="upper left")
+
+
+def judge_sixes(table: Table) -> list[Claim]:
+    """LS the same, variational more for the atypical one, whatever the seed."""
+    if table.empty:
+        return [Claim(SIXES_DIFFER, "nothing", "not run")]
+    halves = table.groupby(["method", "kind", "seed"])["noise_size"].sum() / 2
+    sums = {(m, kind): halves[m, kind].tolist() for m in table["method"].unique() for kind in KINDS}
+    words = [
+        f"{method}, {kind}: {format_values(values, '.4f')}"
+        for (method, kind), values in sums.items()
+    ]
+    same = sums["LS", "regular"] == sums["LS", "atypical"]
+    pairs = zip(sums["IVON", "atypical"], sums["IVON", "regular"], strict=True)
+    parts = [same, *(atypical > regular for atypical, regular in pairs)]
+    return [Claim(SIXES_DIFFER, f"½‖ε‖₁ {'; '.join(words)}", holds(parts))]
+
+
+MNIST_NOISE = Study(
+    "mnist-noise",
+    "fig: mnist_noise_distribution",
+    "Label noise of every digit",
+    "sorted noise of IVON and LS, the highest and lowest examples as pictures",
+    lambda scale: list_ivon(scale, "mnist"),
+    draw_sorted,
+    judge_sorted,
+    measure_digits,
+)
+ILLUSTRATION = Study(
+    "illustration",
+    "fig:illustration",
+    "Two sixes",
+    "a regular and an atypical 6: label noise of LS (the same) and of variational learning (different)",
+    lambda scale: list_ivon(scale, "mnist"),
+    draw_sixes,
+    judge_sixes,
+    measure_sixes,
+)

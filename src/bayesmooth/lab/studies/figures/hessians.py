@@ -1,18 +1,18 @@
-"""fig:cifar100_ivon_hess: how much IVON depends on h₀, with Σ learned (and fixed, for `fixed_covariance.py`)."""
+"""IVON over its first Hessian h₀: with Σ learned (fig:cifar100_ivon_hess), and with Σ fixed (fig:cifar100_fix_cov)."""
 
 from pathlib import Path
 from statistics import mean
 
-from bayesmooth.lab.studies.figures import cifar100_noisy
-from bayesmooth.lab.studies.figures.cifar10_noisy import FLIPS
 from bayesmooth.lab.studies.figures.comparing import (
+    CIFAR100_NOISY,
+    FLIPS,
     describe_costs,
     find_costs,
     find_rows,
     list_noises,
 )
 from bayesmooth.lab.studies.methods import Cell, Condition
-from bayesmooth.lab.studies.rows import Table
+from bayesmooth.lab.studies.rows import Table, find_best, format_shares
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import PAGE, figure, legend_below, line, name_data
@@ -58,18 +58,13 @@ def draw_over_hessians(table: Table, out: Path) -> None:
         legend_below(axes[0])
 
 
-def cells(scale: Scale) -> list[Cell]:
+def list_with_sam(scale: Scale) -> list[Cell]:
     """IVON over h₀; and SAM over ρ, which it is compared with: the runs of `cifar100-noisy`."""
-    others = [cell for cell in cifar100_noisy.STUDY.cells(scale) if cell.labels["method"] == "SAM"]
+    others = [cell for cell in CIFAR100_NOISY.cells(scale) if cell.labels["method"] == "SAM"]
     return [*list_hessians(scale, LEARNED), *others]
 
 
-def draw(table: Table, out: Path) -> None:
-    """IVON alone."""
-    draw_over_hessians(table[table["method"] == LEARNED], out)
-
-
-def claims(table: Table) -> list[Claim]:
+def judge_sensitivity(table: Table) -> list[Claim]:
     """Accuracy varies by 10 points at most, and by less than that of SAM."""
     ours = find_costs(table[(table["method"] == LEARNED) & (table["strength"] > SMALL)])
     sam = find_costs(table[table["method"] == "SAM"])
@@ -87,12 +82,38 @@ def claims(table: Table) -> list[Claim]:
     ]
 
 
-STUDY = Study(
+def judge_learned(table: Table) -> list[Claim]:
+    """Learned beats fixed, both at their best h₀."""
+    noises = list_noises(table)
+    best = {(n, m): find_best(find_rows(table, n, m))[1] for n in noises for m in (LEARNED, FIXED)}
+    words = [
+        f"{n}: learned {format_shares(best[n, LEARNED])}, fixed {format_shares(best[n, FIXED])}"
+        for n in noises
+    ]
+    return [
+        Claim(
+            "learned Σ outperforms every fixed Σ on all three noises",
+            "; ".join(words),
+            ahead([(best[n, LEARNED], best[n, FIXED]) for n in noises]),
+        )
+    ]
+
+
+HESSIAN_INIT = Study(
     "hessian-init",
     "fig:cifar100_ivon_hess",
     "The first Hessian",
     "IVON's accuracy over h₀",
-    cells,
-    draw,
-    claims,
+    list_with_sam,
+    lambda table, out: draw_over_hessians(table[table["method"] == LEARNED], out),
+    judge_sensitivity,
+)
+FIXED_COVARIANCE = Study(
+    "fixed-covariance",
+    "fig:cifar100_fix_cov",
+    "The covariance, learned or fixed",
+    "accuracy over h₀ with Σ learned, and with Σ fixed (β₂ = 1)",
+    lambda scale: list_hessians(scale, LEARNED, FIXED),
+    draw_over_hessians,
+    judge_learned,
 )
