@@ -14,7 +14,6 @@ only these compare fairly. CleanLearning runs with its defaults.
 import json
 import os
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +31,10 @@ from sklearn.preprocessing import StandardScaler
 
 from bayesmooth.data import Examples, corrupt
 from bayesmooth.data.reading import read_npz
+from bayesmooth.files import append_line, records
 from bayesmooth.integrations.sklearn import CleanedClassifier, IVONClassifier
 from bayesmooth.progress import track
+from benchmarks.harness import accuracy_table
 
 Array = np.ndarray[Any, Any]
 RESULTS = Path("results/cleaning.jsonl")
@@ -115,8 +116,7 @@ def fitted(method: str, estimator: Any, data: Data, seed: int) -> Any:
 
 def measure(path: Path, seeds: range) -> list[dict[str, Any]]:
     """Every fit that the file does not hold yet, written as soon as it is there."""
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    done = [json.loads(line) for line in lines]
+    done = records(path)
     known = {(r["data"], r["estimator"], r["method"], r["seed"]) for r in done}
     for seed in seeds:
         jobs = [
@@ -132,40 +132,18 @@ def measure(path: Path, seeds: range) -> list[dict[str, Any]]:
             accuracy = float((model.predict(data.test) == data.true).mean())
             row = {"data": data.name, "estimator": name, "method": method, "seed": seed}
             done.append(row | {"accuracy": accuracy})
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(done[-1]) + "\n")
+            append_line(path, json.dumps(done[-1]))
     return done
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """One table per estimator, then the means over the data sets."""
-    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        values[row["estimator"], row["data"], row["method"]].append(100 * row["accuracy"])
+    """One table per estimator, with the means over the data sets."""
     names = list(dict.fromkeys(row["data"] for row in rows))
+    fair = [name for name in names if name in CHOSEN_WITHOUT]
+    means = {"mean": names} | ({"mean, not used in choosing": fair} if fair else {})
     for estimator in dict.fromkeys(row["estimator"] for row in rows):
-        print(f"\n{estimator:30}" + "".join(f"{method:>15}" for method in METHODS))
-        for name in names:
-            cells = [values.get((estimator, name, method), []) for method in METHODS]
-            print(f"{name:30}" + "".join(map(format_cell, cells)))
-        fair = [name for name in names if name in CHOSEN_WITHOUT]
-        for title, some in (("mean", names), ("mean, not used in choosing", fair)):
-            means = [mean_over(values, estimator, some, method) for method in METHODS]
-            print(f"{title:30}" + "".join(f"{mean:>15}" for mean in means))
-
-
-def mean_over(
-    values: dict[tuple[str, str, str], list[float]], estimator: str, names: list[str], method: str
-) -> str:
-    """The mean over data sets, where all of them were measured."""
-    if not names or any((estimator, name, method) not in values for name in names):
-        return ""
-    return f"{np.mean([np.mean(values[estimator, name, method]) for name in names]):.1f}"
-
-
-def format_cell(cell: list[float]) -> str:
-    spread = np.std(cell, ddof=1) if len(cell) > 1 else 0.0
-    return f"{f'{np.mean(cell):.1f} ± {spread:.1f}':>15}" if cell else f"{'':>15}"
+        own = [row for row in rows if row["estimator"] == estimator]
+        print(f"\n{estimator}\n{accuracy_table(own, METHODS, means)}")
 
 
 def main(quick: bool = False) -> None:
@@ -174,7 +152,3 @@ def main(quick: bool = False) -> None:
     warnings.simplefilter("ignore")  # of the peers, about iterations
     path = Path(os.environ.get("BAYESMOOTH_OUT", RESULTS))
     show(measure(path, range(1 if quick else 3)))
-
-
-if __name__ == "__main__":
-    main()

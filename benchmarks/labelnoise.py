@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter, process_time
 
 import torch
@@ -11,7 +12,7 @@ from bayesmooth.data import Examples, load
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.models import MODELS
 from bayesmooth.posterior import Posterior
-from benchmarks.harness import compare, table
+from benchmarks.harness import Jobs, compare, table
 
 SAMPLES, DRAWS, BATCH = 16, 8, 256
 
@@ -35,23 +36,12 @@ def passes(name: str, shape: tuple[int, ...], count: int, repeats: int) -> None:
     """Both costs in forward passes over the same inputs."""
     model = MODELS[name](num_classes=10, input_shape=shape).eval()
     inputs, q = torch.randn(count, *shape), spread(model)
-    bare = forward(model, inputs, SAMPLES)
-
-    def noise(linearised: int) -> Callable[[], None]:
-        def job() -> None:
-            label_noise(
-                model,
-                q,
-                inputs,
-                samples=SAMPLES,
-                linearised=linearised,
-                batch_size=BATCH,
-                quiet=True,
-            )
-
-        return job
-
-    jobs = {"forward": bare, "noise": noise(0), "noise, linearised": noise(DRAWS)}
+    noise = partial(label_noise, model, q, inputs, samples=SAMPLES, batch_size=BATCH, quiet=True)
+    jobs: Jobs = {
+        "forward": forward(model, inputs, SAMPLES),
+        "noise": noise,
+        "noise, linearised": partial(noise, linearised=DRAWS),
+    }
     ratios = compare(jobs, baseline="forward", repeats=repeats)
     costs = {
         f"{SAMPLES} samples, a sample": ratios["noise"],
@@ -67,13 +57,8 @@ def statistics(count: int, batches: int, repeats: int) -> None:
     inputs, q = torch.randn(count, 3, 32, 32), spread(model)
     own = list(inputs[: batches * BATCH].split(BATCH))  # type: ignore[no-untyped-call]
 
-    def noise(batchnorm: list[Tensor] | None) -> Callable[[], None]:
-        def job() -> None:
-            label_noise(model, q, inputs, samples=SAMPLES, batchnorm=batchnorm, quiet=True)
-
-        return job
-
-    jobs = {"running statistics": noise(None), "statistics of each draw": noise(own)}
+    noise = partial(label_noise, model, q, inputs, samples=SAMPLES, quiet=True)
+    jobs = {"running statistics": noise, "statistics of each draw": partial(noise, batchnorm=own)}
     ratios = compare(jobs, baseline="running statistics", repeats=repeats)
     shown = f"{len(own) * BATCH:,} images for the statistics of {count:,}"
     table(f"label noise, cnn_batchnorm, {SAMPLES} samples, {shown}", ratios)

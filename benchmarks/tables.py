@@ -8,6 +8,7 @@ testing, with right ones.
 """
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bayesmooth import progress
 from bayesmooth.integrations.sklearn import IVONClassifier
+from benchmarks.harness import accuracy_table
 
 Array = np.ndarray[Any, Any]
 Table = tuple[Array, Array]
@@ -86,40 +88,31 @@ def classifiers(seed: int) -> dict[str, Any]:
     }
 
 
-def accuracies(table: Table, noise: float, splits: int) -> dict[str, Array]:
+def accuracies(name: str, table: Table, noise: float, splits: int) -> Iterator[dict[str, Any]]:
     features, labels = table
-    found: dict[str, list[float]] = {}
     cut = StratifiedShuffleSplit(splits, test_size=0.3, random_state=0).split(features, labels)
     for seed, (train, test) in enumerate(cut):
         generator, count = np.random.default_rng(seed), int(labels.max()) + 1
         wrong = generator.random(len(train)) < noise
         given = (labels[train] + wrong * generator.integers(1, count, len(train))) % count
-        for name, model in classifiers(seed).items():
+        for method, model in classifiers(seed).items():
             score = model.fit(features[train], given).score(features[test], labels[test])
-            found.setdefault(name, []).append(100 * score)
-    return {name: np.array(scores) for name, scores in found.items()}
+            yield {"data": name, "method": method, "accuracy": score}
 
 
 def show(title: str, chosen: dict[str, Table], splits: int) -> None:
-    rows = [(name, noise) for name in chosen for noise in NOISE]
-    results = {
-        (name, noise): accuracies(chosen[name], noise, splits)
-        for name, noise in progress.track(rows, description="tables")
+    cases = {f"{name}, {noise:.0%} wrong": (name, noise) for name in chosen for noise in NOISE}
+    rows = [
+        row
+        for label, (name, noise) in progress.track(cases.items(), description="tables")
+        for row in accuracies(label, chosen[name], noise, splits)
+    ]
+    means = {
+        f"mean, {noise:.0%} wrong": [label for label, case in cases.items() if case[1] == noise]
+        for noise in NOISE
     }
-    methods = list(classifiers(0))
     print(f"\n{title}: accuracy in %, {splits} splits\n")
-    print(f"{'':35}" + "".join(f"{name:>14}" for name in methods))
-    for (name, noise), row in results.items():
-        cells = (
-            f"{row[method].mean():8.1f} ± {row[method].std(ddof=1):3.1f}" for method in methods
-        )
-        label = f"{name:25} {noise:5.0%} wrong"
-        print(f"{label:35}" + "".join(f"{cell:>14}" for cell in cells))
-    for noise in NOISE:
-        rows_of = [row for (_, each), row in results.items() if each == noise]
-        means = (np.mean([row[method].mean() for row in rows_of]) for method in methods)
-        label = f"{'mean':25} {noise:5.0%} wrong"
-        print(f"{label:35}" + "".join(f"{mean:>14.1f}" for mean in means))
+    print(accuracy_table(rows, list(classifiers(0)), means))
 
 
 def main(quick: bool = False) -> None:
