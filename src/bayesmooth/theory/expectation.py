@@ -52,23 +52,13 @@ def gaussian_expectation(
 
 def gaussian_draw(mean: Tensor, cov: Tensor, generator: Seed) -> Tensor:
     """Σ^½ e, e ~ N(0, I): the displacement of one draw of f ~ N(mean, cov) from its mean."""
-    draw = draw_normal(mean, as_generator(generator))
-    return _times(covariance_root(mean, cov), draw, matrix=cov.ndim > mean.ndim)
-
-
-def draw_normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    """A draw e ~ N(0, I) of the shape, dtype and device of `like`."""
-    draw = torch.randn(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
-    return draw.to(like.device)
-
-
-def as_generator(seed: Seed) -> torch.Generator:
-    """A generator as it is, a seed as a generator of its own."""
-    if isinstance(seed, torch.Generator):
-        return seed
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed={seed}: must be from 0 to 2⁶³ − 1; 0 is as good as any")
-    return torch.Generator().manual_seed(seed)
+    if isinstance(generator, int):
+        if not 0 <= generator < 2**63:
+            raise InputError(f"seed={generator}: must be from 0 to 2⁶³ − 1; 0 is as good as any")
+        generator = torch.Generator().manual_seed(generator)
+    draw = torch.randn(mean.shape, generator=generator, device=generator.device, dtype=mean.dtype)
+    draw, root = draw.to(mean.device), covariance_root(mean, cov)
+    return torch.einsum("...ij,...j->...i", root, draw) if cov.ndim > mean.ndim else root * draw
 
 
 def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
@@ -161,7 +151,3 @@ def _quasi_normal(dim: int, samples: int, seed: int) -> Tensor:
     root = torch.linalg.cholesky(points.T @ points / len(points))
     whitened: Tensor = torch.linalg.solve_triangular(root, points.T, upper=False).T
     return whitened
-
-
-def _times(root: Tensor, e: Tensor, *, matrix: bool) -> Tensor:
-    return torch.einsum("...ij,...j->...i", root, e) if matrix else root * e
