@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "train": "runs",
     "resume": "runs",
     "evaluate": "runs",
+    "predict": "runs",
     "compare": "runs",
     "recipes": "runs",
     "data": "data",

@@ -82,6 +82,9 @@ def files_at_hand(tmp_path_factory) -> Path:
     rows = [f'{i},"item {i}: {(blame, praise)[labels[i]]}",{(1, 5)[given[i]]}' for i in range(60)]
     (folder / "reviews.csv").write_text("\n".join(["id,review,stars", *rows]) + "\n")
     (folder / "decisions.csv").write_text('id,given,decision,new_label\n"7","1","relabel","5"\n')
+    measured = [f"{vectors[i, 0]:.2f},{vectors[i, 1]:.2f},{'ab'[given[i]]}" for i in range(60)]
+    (folder / "table.csv").write_text("\n".join(["width,height,kind", *measured]) + "\n")
+    (folder / "new.csv").write_text("height,width\n3.1,2.9\n,0.2\n")
     image = pytest.importorskip("PIL.Image")
     for i in range(60):
         place = folder / "photos" / ("cat", "dog")[given[i]]

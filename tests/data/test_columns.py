@@ -48,6 +48,16 @@ def test_a_category_is_numbered_as_in_the_training_rows(write):
     assert test.inputs.tolist() == [[0, 0], [0, 1]]
 
 
+def test_a_missing_number_counts_as_the_mean_of_the_training_rows_in_every_split(write):
+    rows = "1,a,train\n,b,train\n3,b,train\n100,a,test\n,b,test\n"
+    train, test = (
+        load("table", split, path=write(f"x,label,split\n{rows}")) for split in ("train", "test")
+    )
+    assert train.inputs.flatten().tolist() == [1, 2, 3]
+    assert test.inputs.flatten().tolist() == [100, 2]
+    assert train.notes == ("missing numbers count as the mean of their column: 1 in 'x'",)
+
+
 NUMBERS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 
 

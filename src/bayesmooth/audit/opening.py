@@ -19,7 +19,7 @@ from bayesmooth.audit.problems import leave_out_missing
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
 from bayesmooth.data.arrays import arrays_as_examples, read_arrays, read_names
-from bayesmooth.data.columns import PICTURES, as_texts, choose_features
+from bayesmooth.data.columns import PICTURES, Reading, as_texts, choose_features
 from bayesmooth.data.examples import Mapped, Problem
 from bayesmooth.data.formats import (
     HUGGING_FACE,
@@ -183,7 +183,8 @@ def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Exa
             class_names=settings.class_names,
             id=settings.id,
         )
-        return replace(known, inputs=rows, notes=(note,))
+        reading = Reading(label=label, vectors={wanted[0]: []})
+        return replace(known, inputs=rows, reading=reading, notes=(note,))
 
     labels = frame[label].astype(object).to_numpy()
     return leave_out_missing(labels, make, settings.class_names)
@@ -293,12 +294,11 @@ def _from_frame(
         rows, said = _probabilities(kept, known, settings, where, (label, clean or CLEAN, key))
         return replace(known, inputs=rows, notes=(*notes, *said))
     if settings.text is None and settings.image is None:
-        taken = (label, clean or CLEAN, key)
-        learned = choose_features(
-            kept, where, settings.features, taken, known.class_names, fill=True
-        )
+        reading, taken = Reading(), (label, clean or CLEAN, key)
+        learned = choose_features(kept, where, settings.features, taken, known.class_names)
         if learned.names:
-            sources = ", ".join(map(repr, learned.sources))[:300]
+            reading = learned.reading
+            sources = ", ".join(map(repr, reading.sources))[:300]
             notes += [f"learned from {sources}", *learned.notes]
             known = replace(
                 known,
@@ -310,13 +310,15 @@ def _from_frame(
             known = replace(known, meta=_all_columns(kept, known, (*taken, *PICTURES, "id")))
         elif pictures is None:
             known, column = _longest_text(known, where)
+            reading = Reading(text=column)
             notes.append(f"learned from the texts in column {column!r} alone")
     else:
+        reading = Reading(text=settings.text, image=settings.image)
         notes.append(f"learned from column {settings.text or settings.image!r} alone")
     if Path(where).suffix.lower() in SPREADSHEETS:
         rows = [str(number + 2) for number in kept.index]  # the first is the header
         known = replace(known, meta={SHEET_ROW: rows} | known.meta)
-    return replace(known, notes=tuple(notes))
+    return replace(known, reading=replace(reading, label=label), notes=tuple(notes))
 
 
 def _all_columns(frame: Any, examples: Examples, taken: Sequence[str | None]) -> dict[str, Any]:
@@ -357,5 +359,5 @@ def _probabilities(
         if found and all(f"{before}{name}{after}" in present for name in names):
             chosen = [present[f"{before}{name}{after}"] for name in names]
             break
-    learned = choose_features(frame, where, chosen, taken, names)
+    learned = choose_features(frame, where, chosen, taken, names, fill=False)
     return learned.rows, learned.notes

@@ -14,7 +14,12 @@ from torch import Tensor, nn
 
 from bayesmooth.audit.checks import check_order, check_probabilities
 from bayesmooth.audit.embedded import predict_embedded
-from bayesmooth.audit.encoders import embed_pictures, embed_texts, explain_unreadable
+from bayesmooth.audit.encoders import (
+    embed_pictures,
+    embed_texts,
+    explain_unreadable,
+    name_encoder,
+)
 from bayesmooth.audit.findings import read_rows
 from bayesmooth.audit.network import as_posterior, predict_with_network
 from bayesmooth.audit.opening import is_frame, open_data
@@ -29,6 +34,7 @@ from bayesmooth.audit.problems import (
 )
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
+from bayesmooth.data.columns import Reading
 from bayesmooth.data.examples import Problem
 from bayesmooth.data.labels import encode, name_classes, read_labels
 from bayesmooth.data.pictures import ImageFiles
@@ -194,13 +200,15 @@ def embed(examples: Examples, settings: Settings) -> Examples:
     how: dict[str, Any] = {"cache": settings.cache, "quiet": settings.quiet}
     if what == "texts":
         rows, note = embed_texts(examples.meta["text"], settings.encoder, **how)
-        return replace(examples, inputs=rows, notes=(*examples.notes, note))
+        reading = _remember(examples, name_encoder(settings.encoder))
+        return replace(examples, inputs=rows, reading=reading, notes=(*examples.notes, note))
     if what != "pictures":
         return examples
     pictures = examples.pictures
     assert pictures is not None
     rows, note = embed_pictures(pictures, settings.encoder, skip_unreadable=True, **how)
-    embedded = replace(examples, inputs=rows, notes=(*examples.notes, note))
+    reading = _remember(examples, name_encoder(settings.encoder, pictures))
+    embedded = replace(examples, inputs=rows, reading=reading, notes=(*examples.notes, note))
     unreadable = rows.isnan().all(1)
     if not bool(unreadable.any()) or not isinstance(pictures, ImageFiles):
         return embedded
@@ -212,6 +220,10 @@ def embed(examples: Examples, settings: Settings) -> Examples:
     )
     check_share(count, len(rows), [Problem(UNREADABLE, text, ())])
     return leave_out(embedded, unreadable, UNREADABLE, text)
+
+
+def _remember(examples: Examples, encoder: str | None) -> Reading:
+    return replace(examples.reading or Reading(), encoder=encoder)
 
 
 def _can_be_opened(source: Any) -> bool:

@@ -98,3 +98,34 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_data_dir(parser)
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """How a data set of the user's is read: what `audit` and `train` have in common."""
+    add = parser.add_argument
+    add("--label", metavar="COLUMN", help="column of labels (default: label)")
+    add("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)")
+    add("--text", metavar="COLUMN", help="column of texts to learn from")
+    add("--image", metavar="COLUMN", help="column of pictures (default: path, or image)")
+    add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
+    features = "columns to learn from (default: numbers and categories)"
+    add("--features", metavar="COLUMN,…", type=read_names, help=features)
+    add(
+        "--class-names",
+        metavar="NAME,…",
+        type=read_names,
+        help="classes in the order of their numbers",
+    )
+    add(
+        "--labels",
+        metavar="FILE",
+        default=None,
+        help="a .npy of labels, beside a .npy of embeddings",
+    )
+    add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")
+    add("--encoder", help="plain, or a model's name or path (default: the best)")
+
+
+def read_names(text: str) -> list[str]:
+    """Names between commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]

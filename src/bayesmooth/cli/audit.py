@@ -14,6 +14,7 @@ from bayesmooth.audit.outputs import check_source_stays
 from bayesmooth.audit.scores import SCORES
 from bayesmooth.audit.settings import WAYS, Settings
 from bayesmooth.audit.table import Audit
+from bayesmooth.cli import add_columns, read_names
 from bayesmooth.errors import InputError
 
 
@@ -66,28 +67,11 @@ def audit_arguments(parser: ArgumentParser) -> None:
     further = "what a report exported: decided labels are learned from and not asked again"
     add("--decisions", metavar="FILE", type=Path, default=None, help=further)
     add("--title", default="", help="title of the report")
-    add("--label", metavar="COLUMN", help="column of labels (default: label)")
-    add("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)")
-    add("--text", metavar="COLUMN", help="column of texts to learn from")
-    add("--image", metavar="COLUMN", help="column of pictures (default: path, or image)")
-    add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
+    add_columns(parser)
     people = "column that says who gave the label: one row per vote, --id names the example"
     add("--annotator", metavar="COLUMN", help=people)
-    features = "columns to learn from (default: numbers and categories)"
-    add("--features", metavar="COLUMN,…", type=_names, help=features)
-    add(
-        "--class-names", metavar="NAME,…", type=_names, help="classes in the order of their numbers"
-    )
-    add(
-        "--labels",
-        metavar="FILE",
-        default=None,
-        help="a .npy of labels, beside a .npy of embeddings",
-    )
-    add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")
     predicted = "the numbers are predicted probabilities"
     add("--probabilities", action="store_true", default=False, help=predicted)
-    add("--encoder", help="plain, or a model's name or path (default: the best)")
     add(
         "--cache",
         metavar="DIR",
@@ -111,10 +95,6 @@ def audit_arguments(parser: ArgumentParser) -> None:
         help="where a run's data set is (default: $BAYESMOOTH_DATA)",
     )
     add("--quiet", action="store_true", help="no progress")
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _check_folder(out: Path) -> None:
@@ -163,7 +143,10 @@ def clean_arguments(parser: ArgumentParser) -> None:
     add("--label", metavar="COLUMN", help="column of labels (default: label, or given)")
     add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
     add(
-        "--class-names", metavar="NAME,…", type=_names, help="classes in the order of their numbers"
+        "--class-names",
+        metavar="NAME,…",
+        type=read_names,
+        help="classes in the order of their numbers",
     )
     add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")
     add("--drop-ambiguous", action="store_true", help="leave out what was judged ambiguous")

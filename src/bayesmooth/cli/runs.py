@@ -1,14 +1,16 @@
-"""`train` and `resume`, `evaluate` and `compare`, `recipes`."""
+"""`train` and `resume`, `evaluate`, `predict` and `compare`, `recipes`."""
 
 import csv
 import json
 import sys
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from contextlib import ExitStack
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.cli import add_data_dir, add_run_options, add_settings
+from bayesmooth.cli import add_columns, add_data_dir, add_run_options, add_settings
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
 from bayesmooth.lab import Recipe, Run
@@ -25,24 +27,46 @@ from bayesmooth.lab.evaluate import measure_recipe
 from bayesmooth.lab.executors import keep_freed_memory
 from bayesmooth.lab.recipe import families, recipe_text
 from bayesmooth.lab.run import POSTERIOR
+from bayesmooth.lab.source import SOURCE, is_source, source
 from bayesmooth.lab.train import StoppedError, tensorboard
 
 TEMPLATE = "own"  # the shipped recipe to start one's own from
+SHOWN = 10  # classes of predictions that are counted in the terminal
+COLUMNS = tuple(set(signature(source).parameters) - {"split", "root", "path"})
 
 
 def train(arguments: Namespace) -> int:
-    """Train a recipe, or go on with it where it stopped.
+    """Train on your own data or by a recipe, or go on where that stopped.
 
-    example:
+    Texts and pictures go through a frozen encoder, and IVON trains a small network on what it gives. The options of
+    columns are for your own data; `bayesmooth recipes source` shows the settings.
+
+    examples:
+      bayesmooth train penguins.csv --label species --out runs/penguins
+      bayesmooth train photos/ --set train.epochs=40                 one folder per class
+      bayesmooth train reviews.csv --text review --label stars
       bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
     """
-    recipe = Recipe.load(arguments.recipe, arguments.settings)
+    columns = {key: value for key in COLUMNS if (value := getattr(arguments, key)) is not None}
+    place = Path(arguments.recipe)
+    if is_source(place):
+        given = [f"data.{key}={json.dumps(value)}" for key, value in columns.items()]
+        given = [f"data.path={json.dumps(str(place))}", *given, *arguments.settings]
+        recipe = Recipe.load(SOURCE, given)
+    elif columns:
+        raise InputError(
+            f"{arguments.recipe}: no data, so there are no columns to name; give a .csv, a folder of pictures, …"
+        )
+    else:
+        recipe = Recipe.load(arguments.recipe, arguments.settings)
     return _go(recipe, arguments.out or Path("runs") / recipe.title, arguments)
 
 
 def train_arguments(parser: ArgumentParser) -> None:
     """The options of `train`."""
-    parser.add_argument("recipe", help="a TOML file, or a name that `bayesmooth recipes` lists")
+    known = "your data (what `audit` takes), a TOML file, or a name that `bayesmooth recipes` lists"
+    parser.add_argument("recipe", metavar="data|recipe", help=known)
+    add_columns(parser)
     add_settings(parser, "change a key of the recipe; may be repeated")
     parser.add_argument(
         "--out", type=Path, help="the run's directory (default: runs/ and its title)"
@@ -102,6 +126,8 @@ def _go(recipe: Recipe, out: Path, arguments: Namespace) -> int:
         except StoppedError:
             raise KeyboardInterrupt(f" and saved; `bayesmooth resume {out}` goes on") from None
     if writes_here():
+        for note in run.data().get("notes", ()):
+            print(f"note: {note}")
         print(format_report(run.report(), out))
     return 0
 
@@ -127,7 +153,7 @@ def evaluate(arguments: Namespace) -> int:
     how: dict[str, Any] = {"batchnorm": run.statistics(splits, model), "ood": True}
     record = measure_recipe(run.recipe, splits, model, **how)
     if arguments.checkpoint == "last" and (run.path / POSTERIOR).exists():
-        how["samples"] = arguments.samples or 0
+        how["samples"] = arguments.samples
         record |= measure_recipe(run.recipe, splits, model, run.posterior(), **how)
     print(json.dumps(record, indent=2) if arguments.json else format_report(record, run.path))
     return 0
@@ -139,11 +165,48 @@ def evaluate_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", choices=("last", "best"), default="last", help="default: last"
     )
-    parser.add_argument(
-        "--samples", type=int, help="drawn from the posterior (default: the recipe's)"
-    )
+    add_samples(parser)
     add_data_dir(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def predict(arguments: Namespace) -> int:
+    """Predict the classes of new examples with a trained run; they need no labels.
+
+    They are read as the training data were: the same columns, scales, categories and encoder. Both predictions are
+    written: at the mean of the weights, and averaged over the posterior.
+
+    examples:
+      bayesmooth predict runs/penguins new.csv
+      bayesmooth predict runs/photos unsorted/ --out predictions.csv
+    """
+    check_output(arguments.out, (".csv",))
+    found = Run.open(arguments.run).predict(
+        arguments.data, samples=arguments.samples, data_dir=arguments.data_dir
+    )
+    found.save(arguments.out)
+    for note in (*found.examples.notes, *(problem.text for problem in found.examples.problems)):
+        print(f"note: {note}")
+    for name, count in Counter(found.columns()["at_mean"]).most_common(SHOWN):
+        print(f"{count:>8,}  {name}")
+    print(arguments.out)
+    return 0
+
+
+def predict_arguments(parser: ArgumentParser) -> None:
+    """The options of `predict`."""
+    parser.add_argument("run", type=Path, help="the run's directory")
+    parser.add_argument("data", type=Path, help="a file or folder like the one it was trained on")
+    out = Path("predictions.csv")
+    parser.add_argument("--out", type=Path, default=out, help=f"a .csv (default: {out})")
+    add_samples(parser)
+    add_data_dir(parser)
+
+
+def add_samples(parser: ArgumentParser) -> None:
+    """`--samples`."""
+    usual = "drawn from the posterior (default: the recipe's)"
+    parser.add_argument("--samples", type=int, default=0, help=usual)
 
 
 def compare(arguments: Namespace) -> int:

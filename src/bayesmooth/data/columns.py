@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bayesmooth.data.formats import find_name
 from bayesmooth.data.labels import as_text
 from bayesmooth.data.reading import Array, as_finite
 from bayesmooth.errors import InputError
@@ -37,16 +38,66 @@ def is_text(column: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How the inputs of training were read, so that new ones are read alike; plain data, as JSON keeps it."""
+
+    label: str | None = None
+    """The columns of the labels, of the texts and of the pictures."""
+    text: str | None = None
+    image: str | None = None
+    encoder: str | None = None
+    """What made rows of numbers of texts or pictures."""
+    numbers: dict[str, float] = field(default_factory=dict)
+    """By column, its mean over the training rows, which a missing number counts as."""
+    categories: dict[str, list[str]] = field(default_factory=dict)
+    """By column, the values that become a column of 0 and 1 each."""
+    vectors: dict[str, list[float]] = field(default_factory=dict)
+    """By column, the mean of its vectors, which a missing one counts as."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the inputs are called: the columns of vectors, or one name per number."""
+        ones = (f"{c}={level}" for c, levels in self.categories.items() for level in levels)
+        return (*self.vectors, *self.numbers, *ones)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns of the table that they come from."""
+        return (*self.vectors, *self.numbers, *self.categories)
+
+    def read(self, frame: Any, where: str, fill: bool = True) -> tuple[Tensor, list[str]]:
+        """The rows of a table as numbers, and what is worth a note; without `fill` a gap is an error."""
+        columns = {str(column): column for column in frame}
+        for name in self.sources:
+            find_name(where, columns, (name,), "the columns must be those of the training rows")
+        frame = frame[[columns[name] for name in self.sources]].set_axis(list(self.sources), axis=1)
+        gaps = {name: int(frame[name].isna().sum()) for name in (*self.vectors, *self.numbers)}
+        said = _say_filled(gaps, "vectors" if self.vectors else "numbers")
+        if self.vectors:
+            parts = [_stack(frame[c], where, mean, fill) for c, mean in self.vectors.items()]
+            return torch.cat(parts, 1), said
+        levels = {name: _levels(frame[name]) for name in self.categories}
+        onehot = [np.equal.outer(levels[name], known) for name, known in self.categories.items()]
+        unknown = {c: sorted({*levels[c]} - {*known}) for c, known in self.categories.items()}
+        numbers = _numbers(frame, self.numbers, where, fill)
+        rows = np.concatenate([numbers, *onehot], axis=1, dtype=np.float64)
+        return torch.from_numpy(rows), [*said, *_say_unknown(unknown)]
+
+
+@dataclass(frozen=True)
 class Features:
     """What is learned from in a table: one row per example, the statistics that standardise it, what was left out."""
 
-    names: tuple[str, ...]
+    reading: Reading
     rows: Tensor
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     notes: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    """The columns of the table that they come from."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the numbers of a row are called."""
+        return self.reading.names
 
 
 def choose_features(
@@ -56,26 +107,49 @@ def choose_features(
     taken: Iterable[str | None],
     class_names: Sequence[str],
     train: Any = None,
-    fill: bool = False,
+    fill: bool = True,
 ) -> Features:
     """Columns of vectors as they are; else numbers (standardised by the rows of `train`) and categories as 0 and 1.
 
-    `taken` are columns with another use. Without `features`, ids and row numbers are left out. A missing number is an
-    error; with `fill` it counts as the mean of its column.
+    `taken` are columns with another use. Without `features`, ids and row numbers are left out. A missing number counts
+    as the mean of its column in `train`; without `fill` it is an error.
     """
     train = frame if train is None else train
-    unknown = [column for column in features or () if column not in frame]
+    reading, notes = learn_reading(train, where, features, taken, class_names)
+    rows, said = reading.read(frame, where, fill)
+    notes = (*notes, *said)
+    if reading.vectors:
+        return Features(reading, rows, None, None, notes)
+    known = rows if train is frame else reading.read(train, where, fill)[0]
+    numeric = len(reading.numbers)
+    spread, rest = known[:, :numeric].numpy().std(0), rows.shape[1] - numeric
+    return Features(
+        reading,
+        rows,
+        (*known[:, :numeric].numpy().mean(0).tolist(), *[0.0] * rest),
+        (*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest),
+        notes,
+    )
+
+
+def learn_reading(
+    train: Any,
+    where: str,
+    features: Sequence[str] | None,
+    taken: Iterable[str | None],
+    class_names: Sequence[str],
+) -> tuple[Reading, tuple[str, ...]]:
+    """Which columns are learned from and how, and a note on those that are not."""
+    unknown = [column for column in features or () if column not in train]
     if unknown:
         raise InputError(f"{where}: no column {unknown[0]!r} among the features")
-    free = [c for c in frame if c not in {*taken, "id", "split", *PICTURES}]
+    free = [c for c in train if c not in {*taken, "id", "split", *PICTURES}]
     columns = list(features or free)
-    vectors = [c for c in columns if _is_vector(frame[c])]
+    vectors = [c for c in columns if _is_vector(train[c])]
     if vectors:
-        gaps = {c: int(frame[c].isna().sum()) for c in vectors}
         beside = {c: "beside vectors" for c in columns if c not in vectors}
-        stacked = _stack(frame, vectors, where, fill)
-        said = (*_say_left_out(beside), *_say_filled(gaps, "vectors"))
-        return Features(tuple(vectors), stacked, None, None, said, tuple(vectors))
+        centres = {str(c): _known_vectors(train[c], where).mean(0).tolist() for c in vectors}
+        return Reading(vectors=centres), (*_say_left_out(beside),)
     numeric = [c for c in columns if _is_numeric(train[c], named=bool(features))]
     left = {c: why for c in numeric if not features and (why := _identifies(str(c), train[c]))}
     numeric = [c for c in numeric if c not in left]
@@ -83,27 +157,14 @@ def choose_features(
         numeric.sort(key=lambda column: list(class_names).index(str(column)))
     kinds = {c: _categories(train[c]) for c in columns if c not in {*numeric, *left}}
     left |= {c: _describe(train[c]) for c, levels in kinds.items() if not levels}
-    kinds = {c: levels for c, levels in kinds.items() if levels}
-    refused = [c for c in features or () if c not in numeric and c not in kinds]
+    kinds = {str(c): levels for c, levels in kinds.items() if levels}
+    refused = [c for c in features or () if c not in numeric and str(c) not in kinds]
     if refused:
         raise InputError(
             f"{where}: column {refused[0]!r} holds neither numbers nor a few categories; leave it out of the features"
         )
-    numbers = _numbers(frame, numeric, where, fill)
-    gaps = {c: int(frame[c].isna().sum()) for c in numeric}
-    known = numbers if train is frame else _numbers(train, numeric, where, fill)
-    onehot = [np.equal.outer(_levels(frame[c]), levels) for c, levels in kinds.items()]
-    rows = np.concatenate([numbers, *onehot], axis=1, dtype=np.float64)
-    spread = known.std(0)
-    rest = rows.shape[1] - len(numeric)
-    return Features(
-        (*map(str, numeric), *(f"{c}={level}" for c, levels in kinds.items() for level in levels)),
-        torch.from_numpy(rows),
-        (*known.mean(0).tolist(), *[0.0] * rest),
-        (*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest),
-        (*_say_left_out(left), *_say_filled(gaps, "numbers")),
-        (*map(str, numeric), *map(str, kinds)),
-    )
+    means = {str(c): _known_mean(_as_numbers(train[c])) for c in numeric}
+    return Reading(numbers=means, categories=kinds), (*_say_left_out(left),)
 
 
 def _say_left_out(left: dict[Any, str]) -> list[str]:
@@ -119,30 +180,44 @@ def _say_filled(gaps: dict[Any, int], what: str) -> list[str]:
     return [f"missing {what} count as the mean of their column: {said}"] if said else []
 
 
+def _say_unknown(unknown: dict[str, list[str]]) -> list[str]:
+    said = ", ".join(f"{levels[0]!r} in {c!r}" for c, levels in unknown.items() if levels)
+    return [f"not in the training rows, and counted as no category: {said}"] if said else []
+
+
 def _is_vector(column: Any) -> bool:
     present = column.dropna()
     first = present.iloc[0] if len(present) else None
     return isinstance(first, list | tuple | np.ndarray) and len(np.shape(first)) == 1
 
 
-def _stack(frame: Any, columns: Sequence[str], where: str, fill: bool) -> Tensor:
-    parts = []
-    for column in columns:
-        known = frame[column].notna().to_numpy()
-        if not (known.all() or fill):
-            row = int(known.argmin()) + 1
-            raise InputError(f"{where}, row {row}, column {column!r}: no vector; leave the row out")
-        try:
-            values = np.stack([np.asarray(v) for v in frame[column][known]])
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{where}: column {column!r}: its vectors must be numbers, all of one length"
-            ) from None
-        rows = as_finite(values, where, str(column))
-        filled = rows.mean(0).repeat(len(frame), 1)
-        filled[torch.tensor(known, dtype=torch.bool, device="cpu")] = rows
-        parts.append(filled)
-    return torch.cat(parts, 1)
+def _known_vectors(column: Any, where: str) -> Tensor:
+    try:
+        values = np.stack([np.asarray(vector) for vector in column.dropna()])
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{where}: column {column.name!r}: its vectors must be numbers, all of one length"
+        ) from None
+    return as_finite(values, where, str(column.name))
+
+
+def _stack(column: Any, where: str, mean: Sequence[float], fill: bool) -> Tensor:
+    known = column.notna().to_numpy()
+    if not (known.all() or fill):
+        row = int(known.argmin()) + 1
+        raise InputError(
+            f"{where}, row {row}, column {column.name!r}: no vector; leave the row out"
+        )
+    if not known.any():
+        raise InputError(f"{where}: column {column.name!r}: no row has a vector")
+    rows = _known_vectors(column, where)
+    if rows.shape[1] != len(mean):
+        raise InputError(
+            f"{where}: column {column.name!r}: vectors of {rows.shape[1]} numbers; in training they had {len(mean)}"
+        )
+    filled = torch.tensor(mean, dtype=rows.dtype, device="cpu").repeat(len(column), 1)
+    filled[torch.tensor(known, dtype=torch.bool, device="cpu")] = rows
+    return filled
 
 
 def _as_numbers(column: Any) -> Any:
@@ -211,21 +286,27 @@ def _describe(column: Any) -> str:
     return "texts" if is_text(column) and column.nunique() > 1 else "neither numbers nor categories"
 
 
-def _numbers(frame: Any, columns: Sequence[str], where: str, fill: bool) -> Array:
-    numbers = [_as_numbers(frame[column]) for column in columns]
+def _known_mean(numbers: Any) -> float:
+    """Of those that are finite; 0 where none is."""
+    values = numbers.to_numpy("float64", na_value=np.nan)
+    known = np.isfinite(values)
+    return float(np.where(known, values, 0).sum() / max(known.sum(), 1))
+
+
+def _numbers(frame: Any, means: dict[str, float], where: str, fill: bool) -> Array:
+    numbers = [_as_numbers(frame[column]) for column in means]
     if not numbers:
         return np.empty((len(frame), 0))
     values = np.column_stack([n.to_numpy("float64", na_value=np.nan) for n in numbers])
     if fill:
-        gaps = np.column_stack([frame[column].isna() for column in columns])
-        known = np.where(np.isfinite(values), values, 0).sum(0) / np.isfinite(values).sum(0).clip(1)
-        values = np.where(gaps, known, values)
+        gaps = np.column_stack([frame[column].isna() for column in means])
+        values = np.where(gaps, list(means.values()), values)
     broken = np.argwhere(~(np.abs(values) <= np.finfo(np.float32).max))
     if len(broken):
         row, column = broken[0]
-        cell = frame[columns[column]].iloc[row]
+        name = list(means)[column]
         raise InputError(
-            f"{where}, row {row + 1}, column {columns[column]!r}: {cell} is not a finite number; mend it, "
+            f"{where}, row {row + 1}, column {name!r}: {frame[name].iloc[row]} is not a finite number; mend it, "
             "or name other columns with features="
         )
     return values

@@ -68,7 +68,8 @@ class Examples:
     uint8 to [0, 1] and applies `mean` and `std`, one number per channel or column. `ids` name the examples
     across subsets (default: positions); `meta` holds columns of text to show beside them, `pictures` what to
     show where the inputs are embeddings, `predicted` the class probabilities that somebody's model gave,
-    `columns` how the columns of a table are called that the inputs come from, `notes` what the loader left out or
+    `columns` how the columns of a table are called that the inputs come from, `reading` how new rows are read alike
+    (`data.columns.Reading`), `notes` what the loader left out or
     assumed, `problems` the examples that something is wrong with, `source` the file they come from.
 
     >>> Examples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("cat", "dog"), name="pets")
@@ -87,6 +88,7 @@ class Examples:
     pictures: Inputs | None = None
     predicted: Tensor | None = None
     columns: tuple[str, ...] = ()
+    reading: Any = None
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     source: Path | None = None

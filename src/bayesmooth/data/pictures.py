@@ -179,6 +179,14 @@ def picture_base(top: Path, split: str = "train") -> Path:
     return top if split == "train" and not (top / "train").is_dir() else top / split
 
 
+def find_pictures(top: Path) -> tuple[str, ...]:
+    """Paths below `top` of all pictures there, whatever folders they lie in."""
+    found = _pictures(top, "")
+    if not found:
+        raise InputError(f"{top}: no pictures in it ({', '.join(sorted(SUFFIXES))})")
+    return tuple(found)
+
+
 def _pictures_by_class(base: Path) -> dict[str, list[str]]:
     """Paths below `base` of the pictures of every class that has any."""
     folders = [path for path in base.iterdir() if path.is_dir() and not leads_up(path)]

@@ -10,7 +10,14 @@ from typing import Any
 
 import torch
 
-from bayesmooth.data.columns import PICTURES, as_texts, as_values, choose_features, is_text
+from bayesmooth.data.columns import (
+    PICTURES,
+    Reading,
+    as_texts,
+    as_values,
+    choose_features,
+    is_text,
+)
 from bayesmooth.data.csvtext import CsvText, check_columns
 from bayesmooth.data.examples import Examples, Inputs
 from bayesmooth.data.formats import PARQUET, find_id, find_name, read_parquet
@@ -46,8 +53,8 @@ def table(
 
     Inputs are `features` (default: all columns of numbers and of categories, without row numbers and ids), else the
     pictures in the column `path`. Numbers are standardised by the mean and the standard deviation of the training
-    rows, unless `standardize` is false; a category becomes columns of 0 and 1. Columns of text become `meta`, the
-    column `id` the ids, the column `clean_label` (if there is one) the clean labels.
+    rows, unless `standardize` is false, and a missing one counts as that mean; a category becomes columns of 0 and 1.
+    Columns of text become `meta`, the column `id` the ids, the column `clean_label` (if there is one) the clean labels.
     """
     labels = (label, clean_label or CLEAN)
     file = split_path(path, split, root)
@@ -71,10 +78,16 @@ def table(
     if learned.names:
         mean, std = (learned.mean, learned.std) if standardize else (None, None)
         known = replace(
-            known, inputs=learned.rows, mean=mean, std=std, pictures=pictures, columns=learned.names
+            known,
+            inputs=learned.rows,
+            mean=mean,
+            std=std,
+            pictures=pictures,
+            columns=learned.names,
+            reading=replace(learned.reading, label=label),
         )
     elif pictures is not None:
-        known = replace(known, inputs=pictures)
+        known = replace(known, inputs=pictures, reading=Reading(label=label))
     else:
         raise InputError(
             f"{file}: no column of numbers and no column `path`: nothing to learn from"

@@ -18,6 +18,7 @@ from bayesmooth.data import DATASETS, Corruption
 from bayesmooth.data.corrupt import KINDS
 from bayesmooth.errors import InputError
 from bayesmooth.lab.pretrained import import_factory, transformers_classifier
+from bayesmooth.lab.source import SOURCE, source
 from bayesmooth.losses import LOSSES
 from bayesmooth.models import MODELS
 from bayesmooth.optim import OPTIMIZERS
@@ -44,7 +45,7 @@ def noise_file(path: str) -> Corruption:
 
 # section → (what is meant when it names nothing, the table)
 CHOICES: dict[str, tuple[str, Table]] = {
-    "data": ("digits", {name: dataset.load for name, dataset in DATASETS.items()}),
+    "data": ("digits", {name: data.load for name, data in DATASETS.items()} | {SOURCE: source}),
     "corruption": (NONE, {NONE: leave_labels, **KINDS, FILE: noise_file}),
     "model": ("cnn", ChainMap(MODELS, {"transformers": transformers_classifier})),
     "loss": ("ce", LOSSES),

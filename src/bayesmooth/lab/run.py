@@ -17,14 +17,16 @@ from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth.audit import Audit, audit
 from bayesmooth.data import Corruption, Examples
 from bayesmooth.errors import InputError
 from bayesmooth.files import is_locked, read_json, records, write_atomically, write_json
 from bayesmooth.lab.build import make_model
-from bayesmooth.lab.evaluate import statistics_batches
+from bayesmooth.lab.evaluate import probabilities, statistics_batches
 from bayesmooth.lab.loop import Checkpoint
+from bayesmooth.lab.predict import Forecast, open_new
 from bayesmooth.lab.recipe import Recipe, recipe_text
 from bayesmooth.lab.splits import Splits, prepare
 from bayesmooth.posterior import Posterior
@@ -222,6 +224,26 @@ class Run:
         """The audit of its training labels; `how` goes to `bayesmooth.audit`."""
         examples = self.examples("train", data_dir)
         return audit(self.model(), self.posterior(), examples, **how)
+
+    def predict(
+        self, given: Any, *, samples: int = 0, data_dir: str | Path | None = None
+    ) -> Forecast:
+        """The classes of new examples: a path, a data frame, an `Examples`; they are read as the training data were.
+
+        At the mean of the weights, and averaged over `samples` draws (0: the recipe's) of the posterior, if there is
+        one.
+        """
+        examples = open_new(given, self.recipe, self.data())
+        model, settings = self.model(), self.recipe.evaluate
+        normed = any(isinstance(part, _BatchNorm) for part in model.modules())
+        how: dict[str, Any] = {"batch_size": settings.batch_size}
+        if normed:
+            how["batchnorm"] = self.statistics(self.splits(data_dir), model)
+        mean, averaged = probabilities(model, examples, **how), None
+        if (self.path / POSTERIOR).exists():
+            how |= {"samples": samples or settings.samples, "seed": self.recipe.train.seed}
+            averaged = probabilities(model, examples, posterior=self.posterior(), **how)
+        return Forecast(examples, mean, averaged)
 
     def checkpoint(self, which: Which = "last") -> Checkpoint:
         """The last checkpoint, or that of the epoch with the best accuracy on the validation split."""

@@ -1,6 +1,6 @@
 """From a recipe to examples: load, take a part, corrupt the labels, hold some back."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,11 @@ from typing import Any
 import torch
 
 from bayesmooth.data import Corruption, Examples, corrupt, label_hash, load, split
+from bayesmooth.data.reading import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.lab.options import FILE, NONE, build, noise_file
 from bayesmooth.lab.recipe import Recipe
+from bayesmooth.lab.source import SOURCE, source
 
 WRONG_LIMIT = 5000  # the share that is memorised is then known to 1.4 % (two standard errors)
 
@@ -45,13 +47,15 @@ class Splits:
         if self.train.mean and self.train.std and len(self.train.input_shape) == 1:
             # The columns of a table, by its training rows; those of a public set are in its loader.
             facts |= {"mean": list(self.train.mean), "std": list(self.train.std)}
+        if self.train.reading is not None:
+            facts["reading"] = {k: v for k, v in asdict(self.train.reading).items() if v}
         return facts | ({"notes": list(self.train.notes)} if self.train.notes else {})
 
 
 def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
     """Everything here is decided by the recipe: `data.seed` takes and holds back, `corruption.seed` flips."""
     data = recipe.data
-    examples = load(data.name, "train", data_dir, **data.options)
+    examples = _load(recipe, "train", data_dir)
     if data.limit:
         examples = _part(examples, data.limit, data.seed)
     examples, corruption = _corrupt(recipe, examples)
@@ -63,8 +67,15 @@ def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
     return Splits(examples, validation, test, corruption, ood)
 
 
+def _load(recipe: Recipe, split: str, data_dir: str | Path | None) -> Examples:
+    data = recipe.data
+    if data.name == SOURCE:
+        return build(source, data.options, split=split, root=data_root(data_dir))
+    return load(data.name, split, data_dir, **data.options)
+
+
 def _test(recipe: Recipe, data_dir: str | Path | None) -> Examples:
-    examples = load(recipe.data.name, "test", data_dir, **recipe.data.options)
+    examples = _load(recipe, "test", data_dir)
     limit = recipe.evaluate.test_limit or len(examples)
     if limit > len(examples):
         raise InputError(
