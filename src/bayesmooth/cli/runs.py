@@ -26,7 +26,7 @@ from bayesmooth.lab.distributed import writes_here
 from bayesmooth.lab.evaluate import measure_recipe
 from bayesmooth.lab.executors import keep_freed_memory
 from bayesmooth.lab.recipe import families, recipe_text
-from bayesmooth.lab.run import POSTERIOR
+from bayesmooth.lab.run import POSTERIOR, RECIPE
 from bayesmooth.lab.source import SOURCE, is_source, source
 from bayesmooth.lab.train import StoppedError, tensorboard
 
@@ -53,6 +53,8 @@ def train(arguments: Namespace) -> int:
         given = [f"data.{key}={json.dumps(value)}" for key, value in columns.items()]
         given = [f"data.path={json.dumps(str(place))}", *given, *arguments.settings]
         recipe = Recipe.load(SOURCE, given)
+    elif (place / RECIPE).is_file():
+        raise InputError(f"{place}: a run; `bayesmooth resume {place}` goes on with it")
     elif columns:
         raise InputError(
             f"{arguments.recipe}: no data, so there are no columns to name; give a .csv, a folder of pictures, …"
