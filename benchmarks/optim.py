@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import ivon
@@ -16,6 +17,7 @@ from bayesmooth.optim import IVON, SAM, backends
 from benchmarks.harness import Jobs, compare, table
 
 ESS = 50_000.0
+NARROW: dict[str, Any] = {"state_dtype": "bfloat16"}
 # bytes per weight that a step must move in float32: sample (read m, h; write m, θ), update (read θ, m, g, momentum, h;
 # write m, momentum, h), and leaving the context (exchange m and θ), which `step(closure)` does without
 MOVED = {"step(closure)": 16 + 32, "context + step": 16 + 16 + 32, "floor": 40, "AdamW": 28}
@@ -56,6 +58,7 @@ def steps(shapes: list[torch.Size], public: bool = True) -> Jobs:
         "IVON context + step": by_context(IVON(parameters(shapes), 0.1, ESS, seed=0)),
         "IVON compiled": by_closure(IVON(parameters(shapes), 0.1, ESS, seed=0, fused="compile")),
         "IVON plain torch": by_closure(IVON(parameters(shapes), 0.1, ESS, seed=0, fused=False)),
+        "IVON in 16 bits": by_closure(IVON(parameters(shapes), 0.1, ESS, seed=0, **NARROW)),
     }
     if public:
         jobs["public IVON"] = by_context(ivon.IVON(parameters(shapes), 0.1, ESS))
@@ -130,8 +133,11 @@ def training_step(
 
 def memory() -> None:
     """Peak resident memory over that of weights and gradients, in a process of its own."""
-    print("\npeak memory beyond weights and gradients, in sizes of the weights (goal ≤ 3 for IVON)")
-    for name in ("AdamW fused", "IVON step(closure)", "IVON context + step", "public IVON"):
+    print(
+        "\npeak memory beyond weights and gradients, in sizes of the weights (goal ≤ 3 for IVON, 2 in 16 bits)"
+    )
+    ours = "IVON step(closure)", "IVON context + step", "IVON in 16 bits"
+    for name in ("AdamW fused", *ours, "public IVON"):
         command = [sys.executable, "-c", f"from benchmarks.optim import peak; peak({name!r})"]
         print(
             f"{name:20} {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}"
@@ -152,8 +158,8 @@ def peak(name: str) -> None:
     elif name == "public IVON":
         job = by_context(ivon.IVON(made, 0.1, ESS))
     else:
-        optimizer = IVON(made, 0.1, ESS, seed=0)
-        job = by_closure(optimizer) if "closure" in name else by_context(optimizer)
+        optimizer = IVON(made, 0.1, ESS, seed=0, **(NARROW if "16 bits" in name else {}))
+        job = by_context(optimizer) if "context" in name else by_closure(optimizer)
     for _ in range(4):
         job()
     print(f"{(high_water() - before) * 1024 / (4 * 40_000_000):.2f}")

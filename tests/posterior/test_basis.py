@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from bayesmooth import audit
@@ -18,13 +17,6 @@ def random(*shape, seed=0):
 
 def orthogonal(side, seed=0):
     return torch.linalg.qr(random(side, side, seed=seed)).Q
-
-
-@pytest.fixture
-def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Linear(4, 3)
 
 
 @pytest.fixture

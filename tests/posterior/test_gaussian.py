@@ -1,5 +1,6 @@
+"""The Gaussian over weights: draws, averages, files."""
+
 from collections import OrderedDict
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,27 +10,9 @@ from bayesmooth import metrics
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.optim import IVON
-from bayesmooth.posterior import Posterior, batchnorm, calling, recompute_batchnorm
+from bayesmooth.posterior import Posterior
 from bayesmooth.posterior.gaussian import FORMAT
 from bayesmooth.theory import Bernoulli, Gaussian, Poisson
-
-
-def gaussian(model, std=0.1):
-    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
-    return Posterior(mean, {name: torch.full_like(p, std) for name, p in mean.items()})
-
-
-@pytest.fixture
-def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Linear(4, 3)
-
-
-def batchnorm_network():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
 
 
 def logit_network(outputs):
@@ -42,7 +25,7 @@ def weights_of(model):
     return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
 
 
-def test_draws_have_the_mean_and_the_spread_they_should(model):
+def test_draws_have_the_mean_and_the_spread_they_should(model, gaussian):
     posterior, draws = gaussian(model, 0.3), []
     for index in range(2000):
         with posterior.sample(model, index):
@@ -53,7 +36,7 @@ def test_draws_have_the_mean_and_the_spread_they_should(model):
     assert ((stacked.std(0) - 0.3).abs() < 4.5 * 0.3 / 4000**0.5).all()
 
 
-def test_weights_and_storage_come_back_also_after_an_exception(model):
+def test_weights_and_storage_come_back_also_after_an_exception(model, gaussian):
     before, places = weights_of(model), [p.data_ptr() for p in model.parameters()]
 
     def fails():
@@ -67,7 +50,7 @@ def test_weights_and_storage_come_back_also_after_an_exception(model):
     assert [p.data_ptr() for p in model.parameters()] == places
 
 
-def test_antithetic_draws_are_mirrored(model):
+def test_antithetic_draws_are_mirrored(model, gaussian):
     posterior, pair = gaussian(model), []
     for index in (4, 5):
         with posterior.sample(model, index, antithetic=True):
@@ -76,7 +59,7 @@ def test_antithetic_draws_are_mirrored(model):
     assert torch.allclose((pair[0] + pair[1]) / 2, mean, atol=1e-6)
 
 
-def test_the_average_is_the_average_of_the_draws_softmax(model):
+def test_the_average_is_the_average_of_the_draws_softmax(model, gaussian):
     posterior, x = gaussian(model), torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     by_hand = []
     for index in range(6):
@@ -86,14 +69,14 @@ def test_the_average_is_the_average_of_the_draws_softmax(model):
     assert torch.allclose(averaged, torch.stack(by_hand).mean(0), atol=1e-6)
 
 
-def test_batches_give_what_the_whole_gives(model):
+def test_batches_give_what_the_whole_gives(model, gaussian):
     posterior, x = gaussian(model), torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(
         posterior.predict(model, x, 4), posterior.predict(model, x.split(4), 4), atol=1e-6
     )
 
 
-def test_a_linear_model_averages_to_the_exact_expectation(model):
+def test_a_linear_model_averages_to_the_exact_expectation(model, gaussian):
     """On a linear softmax model the averaged prediction is the Gaussian integral over its logits."""
     posterior, x = gaussian(model, 0.5), torch.ones(1, 4)
     exact = torch.zeros(3)
@@ -104,52 +87,6 @@ def test_a_linear_model_averages_to_the_exact_expectation(model):
     exact = f.softmax(-1).mean(0)
     averaged = posterior.predict(model, x, 4000)[0]
     assert torch.allclose(averaged, exact, atol=4 * 0.3 / 4000**0.5)
-
-
-def test_prediction_keeps_mode_statistics_and_gradients_as_they_were():
-    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
-    net[2].eval()
-    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    averaged = gaussian(net).predict(net, x, 4, batchnorm=[x])
-    assert not averaged.requires_grad
-    assert net.training
-    assert not net[2].training
-    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
-    assert torch.equal(averaged, gaussian(net).predict(net, x, 4, batchnorm=[x]))  # dropout is off
-
-
-def test_statistics_recomputed_at_the_mean_are_those_of_the_mean():
-    """Under samples the running variance holds the noise too; recomputed it is the data's own."""
-    net = batchnorm_network()
-    x = torch.randn(256, 4, generator=torch.Generator().manual_seed(0))
-    optimizer = IVON(net.parameters(), 0.0, 10, hess_init=0.5, seed=0)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = net(x).square().mean()
-        loss.backward()
-        return loss
-
-    for _ in range(50):
-        optimizer.step(closure)
-    truth = net[0](x).var(0).detach()
-    assert (net[1].running_var / truth).mean() > 1.5
-    recompute_batchnorm(net, [x])
-    assert torch.allclose(net[1].running_var, truth, rtol=1e-4)
-
-
-def test_each_draw_can_have_its_own_statistics():
-    net = batchnorm_network()
-    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
-    posterior, by_hand = gaussian(net, 0.3), []
-    for index in range(4):
-        with posterior.sample(net, index), torch.no_grad():
-            recompute_batchnorm(net, [x])
-            by_hand.append(net.eval()(x).softmax(-1))
-    own = posterior.predict(net, x, 4, antithetic=False, batchnorm=[x])
-    assert torch.allclose(own, torch.stack(by_hand).mean(0), atol=1e-6)
-    assert not torch.allclose(own, posterior.predict(net, x, 4, antithetic=False), atol=1e-2)
 
 
 def test_frozen_weights_are_points(model):
@@ -173,7 +110,7 @@ def test_the_optimizers_posterior_is_what_it_samples(model):
     assert nameless.posterior(model).mean.keys() == posterior.mean.keys()
 
 
-def test_a_file_brings_back_every_bit(model, tmp_path):
+def test_a_file_brings_back_every_bit(model, tmp_path, gaussian):
     posterior = gaussian(model)
     posterior.save(tmp_path / "posterior.safetensors")
     loaded = Posterior.load(tmp_path / "posterior.safetensors")
@@ -183,7 +120,7 @@ def test_a_file_brings_back_every_bit(model, tmp_path):
         assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-def test_a_loaded_posterior_draws_what_the_saved_one_drew(tmp_path):
+def test_a_loaded_posterior_draws_what_the_saved_one_drew(tmp_path, gaussian):
     # Whose names a file puts in another order.
     net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
     posterior, x = gaussian(net), torch.ones(2, 4)
@@ -209,7 +146,7 @@ def test_another_files_tensors_are_not_taken_for_a_posterior(tmp_path):
         Posterior.load(tmp_path / "odd.safetensors")
 
 
-def test_a_posterior_of_another_model_is_refused_before_anything_changes(model):
+def test_a_posterior_of_another_model_is_refused_before_anything_changes(model, gaussian):
     posterior = gaussian(nn.Linear(4, 5))
     before = weights_of(model)
     with pytest.raises(InputError, match="belongs to another model"), posterior.sample(model):
@@ -219,7 +156,7 @@ def test_a_posterior_of_another_model_is_refused_before_anything_changes(model):
     assert torch.equal(weights_of(model), before)
 
 
-def test_nonsense_is_refused(model):
+def test_nonsense_is_refused(model, gaussian):
     good = gaussian(model)
     with pytest.raises(InputError, match="samples=0"):
         good.predict(model, torch.zeros(1, 4), 0)
@@ -234,7 +171,7 @@ def test_nonsense_is_refused(model):
 @pytest.mark.parametrize(
     ("dtype", "found"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)]
 )
-def test_averaged_probabilities_sum_to_one_whatever_the_models_dtype(model, dtype, found):
+def test_averaged_probabilities_sum_to_one_whatever_the_models_dtype(model, dtype, found, gaussian):
     x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     averaged = gaussian(model.to(dtype), 0.01).predict(model, x, 64)
     assert averaged.dtype == found
@@ -243,7 +180,7 @@ def test_averaged_probabilities_sum_to_one_whatever_the_models_dtype(model, dtyp
 
 
 @pytest.mark.parametrize("kind", [list, iter])
-def test_each_draw_is_made_once_for_all_batches(model, kind, monkeypatch):
+def test_each_draw_is_made_once_for_all_batches(model, kind, monkeypatch, gaussian):
     q, x = gaussian(model), torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
     by_batch = torch.cat([q.predict(model, part, 4) for part in x.split(2)])
     drawn, real = [], Posterior.deviations
@@ -257,22 +194,7 @@ def test_each_draw_is_made_once_for_all_batches(model, kind, monkeypatch):
     assert drawn == [0, 0, 1, 1]  # mirrored pairs
 
 
-def test_batches_are_read_once_and_no_more_than_a_chunk_ahead(model, monkeypatch):
-    x, read, held = torch.zeros(2, 4), [], []
-    monkeypatch.setattr(calling, "CHUNK_BYTES", 3 * x.nbytes)
-
-    def batches():
-        for number in range(8):
-            read.append(number)
-            yield x
-
-    averaged = gaussian(model).predict(model, batches(), 2, tick=lambda: held.append(len(read)))
-    assert averaged.shape == (16, 3)
-    assert held == [3, 3, 6, 6, 8, 8]
-    assert read == list(range(8))
-
-
-def test_a_missing_folder_is_made_and_a_file_in_its_way_is_named(model, tmp_path):
+def test_a_missing_folder_is_made_and_a_file_in_its_way_is_named(model, tmp_path, gaussian):
     path = tmp_path / "results" / "today" / "posterior.safetensors"
     gaussian(model).save(path)
     assert [p.name for p in path.parent.iterdir()] == ["posterior.safetensors"]
@@ -282,12 +204,12 @@ def test_a_missing_folder_is_made_and_a_file_in_its_way_is_named(model, tmp_path
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.5])
-def test_a_seed_that_no_generator_takes_is_refused(model, seed):
+def test_a_seed_that_no_generator_takes_is_refused(model, seed, gaussian):
     with pytest.raises(InputError, match=r"seed=.*: must be a whole number from 0 to 2⁶³ − 1"):
         gaussian(model).predict(model, torch.zeros(1, 4), 2, seed=seed)
 
 
-def test_between_two_draws_the_weights_are_back(model):
+def test_between_two_draws_the_weights_are_back(model, gaussian):
     before, seen = weights_of(model), []
     gaussian(model).predict(
         model, torch.zeros(1, 4), 3, tick=lambda: seen.append(weights_of(model))
@@ -296,18 +218,10 @@ def test_between_two_draws_the_weights_are_back(model):
     assert all(torch.equal(weights, before) for weights in seen)
 
 
-def test_batches_for_batchnorm_that_would_run_out_are_refused():
-    net, x = batchnorm_network(), torch.zeros(5, 4)
-    with pytest.raises(InputError, match="a generator is empty after the first draw; give a list"):
-        gaussian(net).predict(net, x, 4, batchnorm=(part for part in [x]))
-    with pytest.raises(InputError, match="no batches"):
-        gaussian(net).predict(net, [], 4)
-
-
 @pytest.mark.parametrize(
     "link", [Bernoulli(), Gaussian(), Poisson()], ids=lambda k: type(k).__name__
 )
-def test_the_average_is_that_of_the_links_mean(link):
+def test_the_average_is_that_of_the_links_mean(link, gaussian):
     net, x = logit_network(1), torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     q, by_hand = gaussian(net), []
     for index in range(4):
@@ -318,46 +232,12 @@ def test_the_average_is_that_of_the_links_mean(link):
 
 
 @pytest.mark.parametrize("squeeze", [False, True])
-def test_a_softmax_over_one_output_is_refused_as_it_would_always_be_one(squeeze):
+def test_a_softmax_over_one_output_is_refused_as_it_would_always_be_one(squeeze, gaussian):
     net = logit_network(1)
     if squeeze:
         net.append(nn.Flatten(0))
     with pytest.raises(InputError, match=r"classes ≥ 2\); use link=Bernoulli"):
         gaussian(net).predict(net, torch.zeros(5, 4))
-
-
-class Wordy(nn.Module):
-    """Calls like Hugging Face's: keywords in, an object out."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, features, scale=1.0):
-        return SimpleNamespace(logits=self.inner(features * scale))
-
-
-def test_dicts_go_in_and_objects_with_logits_come_out(model):
-    net, x = Wordy(model), torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
-    plain = gaussian(model).predict(model, 2 * x, 4)
-    batch = {"features": x, "scale": 2.0, "labels": torch.zeros(6)}
-    assert torch.equal(gaussian(net).predict(net, batch, 4), plain)
-    halves = [{"features": half, "scale": 2.0} for half in x.split(3)]
-    torch.testing.assert_close(gaussian(net).predict(net, halves, 4), plain)
-
-
-def test_a_loaders_batches_will_do_and_what_is_no_batch_is_named(model):
-    x, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(6)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=3)
-    q = gaussian(model)
-    torch.testing.assert_close(q.predict(model, loader, 4), q.predict(model, x, 4))
-    with pytest.raises(InputError, match="a batch is a str"):
-        q.predict(model, ["x"], 4)
-    tuples = nn.Sequential(nn.Linear(4, 3), nn.AdaptiveMaxPool1d(2, return_indices=True))
-    with pytest.raises(
-        InputError, match=r"returned a tuple: must be logits, or an object .* \.logits"
-    ):
-        gaussian(tuples).predict(tuples, x, 4)
 
 
 def compiled(model):
@@ -369,7 +249,7 @@ def parallel(model):
 
 
 @pytest.mark.parametrize("wrap", [compiled, parallel])
-def test_a_posterior_follows_its_model_into_a_wrapper_and_out(wrap):
+def test_a_posterior_follows_its_model_into_a_wrapper_and_out(wrap, gaussian):
     net, x = logit_network(3), torch.ones(2, 4)
     wrapped, plain = wrap(net), gaussian(net).predict(net, x, 4)
     assert [*gaussian(wrapped).mean] != [*gaussian(net).mean]
@@ -393,21 +273,7 @@ def test_a_posterior_may_name_a_tied_weight_by_either_name():
         assert torch.equal(net["read"].weight, before)
 
 
-def test_weights_that_share_memory_are_refused():
-    memory = torch.arange(12.0)
-    net = nn.ParameterDict({"a": nn.Parameter(memory[:8]), "b": nn.Parameter(memory[4:])})
-    with pytest.raises(InputError, match="a and b: share memory"), gaussian(net).sample(net):
-        pass
-    wide = nn.ParameterDict({"a": nn.Parameter(torch.zeros(1).expand(3))})
-    with pytest.raises(InputError, match="a: share memory"), gaussian(wide).at_mean(wide):
-        pass
-    apart = nn.ParameterDict({"a": nn.Parameter(memory[0::2]), "b": nn.Parameter(memory[1::2])})
-    with gaussian(apart).sample(apart):
-        assert not torch.equal(memory, torch.arange(12.0))
-    assert torch.equal(memory, torch.arange(12.0))
-
-
-def test_weights_moved_inside_a_context_are_the_mean_afterwards(model):
+def test_weights_moved_inside_a_context_are_the_mean_afterwards(model, gaussian):
     before, q = model.weight.detach().clone(), gaussian(model)
     with q.sample(model):
         model.weight.data = model.weight.data.clone()
@@ -417,7 +283,7 @@ def test_weights_moved_inside_a_context_are_the_mean_afterwards(model):
     assert torch.equal(model.weight, before.double())
 
 
-def test_weights_replaced_inside_a_context_are_an_error(model):
+def test_weights_replaced_inside_a_context_are_an_error(model, gaussian):
     q = gaussian(model)
     with pytest.raises(InputError, match="weight: was replaced"), q.sample(model):
         model.weight = nn.Parameter(model.weight.detach().clone())
@@ -431,7 +297,9 @@ def test_weights_replaced_inside_a_context_are_an_error(model):
         ("std", float("nan"), "the std has NaN or infinite entries"),
     ],
 )
-def test_numbers_that_are_none_are_refused_also_in_a_file(model, tmp_path, part, value, message):
+def test_numbers_that_are_none_are_refused_also_in_a_file(
+    model, tmp_path, part, value, message, gaussian
+):
     from safetensors.torch import save_file
 
     good = gaussian(model)
@@ -488,29 +356,6 @@ def test_predictions_draw_noise_that_training_and_evaluation_never_drew(model):
         with q.sample(model, index, seed=3):
             drawn = weights_of(model) - mean
         assert not any(torch.allclose(drawn.abs(), e.abs(), atol=1e-4) for e in noise.values())
-
-
-def test_statistics_are_computed_once_per_draw_however_many_chunks(monkeypatch):
-    net, x = batchnorm_network(), torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
-    q, computed, real = gaussian(net, 0.3), [], recompute_batchnorm
-    whole = q.predict(net, x, 4, batchnorm=[x])
-    monkeypatch.setattr(calling, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(
-        batchnorm, "recompute_batchnorm", lambda *given: [computed.append(1), real(*given)]
-    )
-    torch.testing.assert_close(q.predict(net, x.split(16), 4, batchnorm=[x]), whole)
-    assert len(computed) == 4
-
-
-def test_statistics_that_cannot_be_recomputed_stay_what_they_were():
-    net = batchnorm_network()
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    with pytest.raises(InputError, match="no batch for BatchNorm"):
-        recompute_batchnorm(net, [])
-    with pytest.raises(RuntimeError):
-        recompute_batchnorm(net, [torch.zeros(5, 4), torch.zeros(5, 3)])
-    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
-    assert net[1].momentum == 0.1
 
 
 def test_held_out_labels_choose_the_scale_of_sigma(model):
