@@ -14,7 +14,7 @@ from bayesmooth.audit.settings import Settings
 from bayesmooth.cli.audit import audit_arguments
 from bayesmooth.errors import InputError
 
-INNER = {"labels_file", "predicted"}  # known once the source is opened
+INNER = {"tags", "labels_file", "predicted"}  # known once the source is opened
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,21 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bayesmooth.audit.annotators import predict_consensus
 from bayesmooth.audit.checks import check_labels
 from bayesmooth.audit.encoders import WEAK
 from bayesmooth.audit.findings import MOST_ROWS, Findings, check_other_split, find
+from bayesmooth.audit.multilabel import (
+    TagPredictions,
+    find_similar_pairs,
+    predict_tags,
+    suggest_sets,
+)
 from bayesmooth.audit.predictions import Predictions
-from bayesmooth.audit.rates import estimate_noise_rate
+from bayesmooth.audit.rates import NoiseRate, estimate_noise_rate
 from bayesmooth.audit.rounds import rank_last, use_decisions
 from bayesmooth.audit.scores import (
     AMBIGUOUS_FROM,
@@ -29,6 +36,7 @@ from bayesmooth.audit.settings import Encoder, Settings
 from bayesmooth.audit.similar import SHOWN, find_similar
 from bayesmooth.audit.sources import open_other_split, open_source
 from bayesmooth.audit.table import Audit
+from bayesmooth.audit.tags import read_tag_labels
 from bayesmooth.audit.votes import from_columns, read_ballots
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
@@ -58,6 +66,7 @@ def audit(
     image: str | None = None,
     id: str | None = None,
     annotator: str | None = None,
+    separator: str | None = None,
     features: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     # how texts and pictures are embedded
@@ -89,6 +98,10 @@ def audit(
     example; or `votes` is an array N × A beside `embeddings`, with gaps (−1, NaN, None). What most said is audited, the
     consensus is suggested, and `Audit.consensus` says how good everybody is.
 
+    Several labels per example: `labels` names the columns of 0 and 1 of a table, one per tag; or `separator` is what
+    stands between the tags in its column `label`; or `labels` is an array N × T of 0 and 1, or a list of sets, beside
+    `embeddings` (or `probabilities` N × T). Every tag is judged, and tags to add and to remove are suggested.
+
     `against` is another split, such as the test set, given as `source` is: the audit reports examples found in both.
 
     `decisions` is what a report exported: its corrections are learned from, what was decided is not asked again, and
@@ -107,6 +120,9 @@ def audit(
     """
     given = locals()
     settings = Settings(**{f.name: given[f.name] for f in fields(Settings) if f.name in given})
+    labels, settings = read_tag_labels(source, labels, settings)
+    if votes is not None and settings.tagged:
+        raise InputError("votes with several labels per example: audit one tag at a time")
     start = time.perf_counter()
     ballots = None
     if annotator is not None:
@@ -124,18 +140,22 @@ def audit(
     )
     decided = None
     if decisions is not None:
-        subject, decided = use_decisions(subject, decisions)
+        subject, decided = use_decisions(subject, decisions, settings)
     other = None
     if against is not None:
         other = check_other_split(open_other_split(against, settings), subject.examples)
     consensus = None
-    if ballots is None:
-        predictions = subject.predict(settings)
-    else:
+    predictions: Predictions | TagPredictions
+    if ballots is not None:
         predictions, consensus = predict_consensus(subject, ballots, settings)
+    elif settings.tagged:
+        predictions = predict_tags(subject, settings)
+    else:
+        predictions = subject.predict(settings)
     if subject.examples is not None:
         names = subject.examples.class_names
     else:
+        assert isinstance(predictions, Predictions)
         names = tuple(class_names or map(str, range(predictions.probabilities.shape[1])))
         check_labels(predictions.labels, names)
     few = len(predictions.labels) <= MOST_ROWS  # more may not fit
@@ -149,7 +169,12 @@ def audit(
         if few
         else (f"beyond {MOST_ROWS:,} examples only rare classes are looked for: {TOO_MANY}",)
     )
-    made = build_table(predictions, names, subject.examples, score, seconds, found, notes)
+    if isinstance(predictions, TagPredictions):
+        problems = (*found.problems, *predictions.problems)
+        found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
+        made = build_tag_table(predictions, names, subject.examples, score, seconds, found, notes)
+    else:
+        made = build_table(predictions, names, subject.examples, score, seconds, found, notes)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
     if consensus is not None and made.examples is not None:
@@ -162,6 +187,8 @@ def audit(
     if rows is None:
         return made
     worst = made.order[:SHOWN]
+    if made.tags is not None:
+        return replace(made, similar=find_similar_pairs(rows, made.tags, worst))
     return replace(made, similar=find_similar(rows, made.given, made.suggested, worst))
 
 
@@ -185,22 +212,9 @@ def build_table(
     best = predictions.probabilities.gather(1, suggested[:, None]).squeeze(1)
     own = predictions.probabilities.gather(1, predictions.labels[:, None]).squeeze(1)
     rate = estimate_noise_rate(predictions.left_out, predictions.labels)
-    weak = any(WEAK in note for note in (() if examples is None else examples.notes))
     contradicted = float((predictions.left_out.best_class != predictions.labels).double().mean())
     clean = examples.clean_labels if examples is not None else None
-    summary = {
-        "source": examples.name if examples is not None else "batches",
-        "method": predictions.method,
-        "score": score,
-        "warning": warn_if_mostly_contradicted(contradicted) or (WEAK_WARNING if weak else None),
-        "noise_rate": None if weak else rate.estimate,
-        "noise_rate_at_least": None if weak else rate.at_least,
-        "noise_rate_words": None if weak else str(rate),
-        "contradicted_out_of_sample": contradicted,
-        "seconds": round(seconds, 2),
-        "notes": [*(examples.notes if examples is not None else ()), *notes],
-        **predictions.facts,
-    }
+    summary = _summarise(predictions, examples, score, seconds, notes, rate, contradicted)
     return Audit(
         class_names=class_names,
         ids=_name_examples(predictions, examples),
@@ -222,12 +236,76 @@ def build_table(
     )
 
 
-def _name_examples(predictions: Predictions, examples: Examples | None) -> tuple[str, ...]:
+def build_tag_table(
+    predictions: TagPredictions,
+    class_names: tuple[str, ...],
+    examples: Examples | None,
+    score: str,
+    seconds: float,
+    findings: Findings,
+    notes: tuple[str, ...] = (),
+) -> Audit:
+    """The same where an example has several labels: its row is that of the pair most likely wrong."""
+    tags, cut, unclear = predictions.score(score)
+    names, suggested = suggest_sets(tags, cut, class_names, predictions.labels)
+    every = np.arange(len(suggested))
+    own = np.where(tags.given == 1, tags.probabilities, 1 - tags.probabilities)[every, tags.worst]
+    disagreement = torch.from_numpy(tags.scores[every, tags.worst])
+    left_out, pairs = predictions.pool()
+    rate = estimate_noise_rate(left_out, pairs)._replace(of="tags")
+    contradicted = float((left_out.best_class != pairs).double().mean())
+    clean = examples.clean_labels if examples is not None else None
+    return Audit(
+        class_names=names,
+        ids=_name_examples(predictions, examples),
+        given=predictions.labels.numpy(),
+        suggested=suggested,
+        given_probability=own,
+        suggested_probability=np.where(disagreement > cut, 1 - own, own),
+        disagreement=disagreement.numpy(),
+        ambiguity=unclear.numpy(),
+        quadrant=assign_quadrants(disagreement, unclear, cut).numpy(),
+        disagreement_threshold=cut,
+        ambiguity_threshold=AMBIGUOUS_FROM,
+        clean=None if clean is None else clean.numpy(),
+        summary=_summarise(predictions, examples, score, seconds, notes, rate, contradicted),
+        examples=examples,
+        findings=findings,
+        tags=tags,
+    )
+
+
+def _summarise(
+    predictions: Predictions | TagPredictions,
+    examples: Examples | None,
+    score: str,
+    seconds: float,
+    notes: tuple[str, ...],
+    rate: NoiseRate,
+    contradicted: float,
+) -> dict[str, Any]:
+    """What an audit says of itself."""
+    weak = any(WEAK in note for note in (() if examples is None else examples.notes))
+    return {
+        "source": examples.name if examples is not None else "batches",
+        "method": predictions.method,
+        "score": score,
+        "warning": warn_if_mostly_contradicted(contradicted) or (WEAK_WARNING if weak else None),
+        "noise_rate": None if weak else rate.estimate,
+        "noise_rate_at_least": None if weak else rate.at_least,
+        "noise_rate_words": None if weak else str(rate),
+        "contradicted_out_of_sample": contradicted,
+        "seconds": round(seconds, 2),
+        "notes": [*(examples.notes if examples is not None else ()), *notes],
+        **predictions.facts,
+    }
+
+
+def _name_examples(
+    predictions: Predictions | TagPredictions, examples: Examples | None
+) -> tuple[str, ...]:
     if examples is not None and examples.ids is not None:
         return examples.ids
-    index = (
-        torch.arange(len(predictions.labels), device="cpu")
-        if predictions.index is None
-        else predictions.index
-    )
-    return tuple(map(str, index.tolist()))
+    index = getattr(predictions, "index", None)
+    places = range(len(predictions.labels)) if index is None else index.tolist()
+    return tuple(map(str, places))

@@ -5,10 +5,12 @@ A decisions file has the columns `id,given,decision,new_label`; `decision` is on
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.tags import TagLabels, Vocabulary
 from bayesmooth.data.csvtext import CsvText, unguard
 from bayesmooth.data.formats import open_labels
 from bayesmooth.data.labels import MISSING, class_numbers, label_texts
@@ -106,25 +108,55 @@ def clean(
     label: str | None = None,
     id: str | None = None,
     encoding: str | None = None,
+    tags: Sequence[str] | None = None,
+    separator: str | None = None,
 ) -> Corrected:
     """Write `out`: the labels with the decisions applied, in the format they came in, all else as it was.
 
     `labels` is what was audited (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
     pictures or of Parquet files) or the `audit.csv` of it. `label` and `id` name the columns, or the arrays in a .npz;
     else the usual names count, and without ids the position of a row, from 0, is its id. No input is ever written to.
+    Where an example has several labels, `tags` names their columns of 0 and 1, or `separator` is what stands between
+    them in the column of labels.
     """
     source, target = Path(labels), Path(out)
     if any(target.exists() and target.samefile(path) for path in (source, decisions)):
         raise InputError(f"{target}: would overwrite an input; name another file")
     if not target.parent.is_dir():
         raise InputError(f"{target}: its folder does not exist; create {target.parent} first")
-    data = open_labels(source, label, id, encoding)
+    settings = Settings(
+        label=label,
+        id=id,
+        encoding=encoding,
+        separator=separator,
+        class_names=class_names,
+        tags=tags,
+    )
+    read: Sequence[Decision] = read_decisions(decisions)
+    data = (
+        TagLabels(source, settings) if settings.tagged else open_labels(source, label, id, encoding)
+    )
     names = class_names if class_names is not None else data.class_names
-    made = apply_decisions(data.ids, data.labels, read_decisions(decisions), names, data.numbered)
+    if isinstance(data, TagLabels):
+        read, names = rewrite_sets(read, data.words, data.labels)
+    made = apply_decisions(data.ids, data.labels, read, names, data.numbered)
     gone = frozenset(made.ambiguous if drop_ambiguous else ())
     rows = [i for i in range(len(data.ids)) if i not in gone]
     data.write(target, {i: made.labels[i] for i in made.relabelled}, rows)
     return made
+
+
+def rewrite_sets(
+    decisions: Sequence[Decision], words: Vocabulary, known: Iterable[str]
+) -> tuple[tuple[Decision, ...], Sequence[str]]:
+    """Decisions on sets of tags as the vocabulary writes them, and all sets: the known ones and the new ones."""
+    made = []
+    for row in decisions:
+        where = f"decision on id {row.id!r}"
+        new = row.new_label and words.rewrite(row.new_label, where)
+        made.append(replace(row, given=words.rewrite(row.given, where), new_label=new))
+    names = dict.fromkeys([*known, *(row.new_label for row in made)])
+    return tuple(made), [name for name in names if name]
 
 
 def _find_classes(

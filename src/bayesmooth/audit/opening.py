@@ -17,6 +17,7 @@ import torch
 from bayesmooth.audit.encoders import cache_folder
 from bayesmooth.audit.problems import leave_out_missing
 from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.tags import join_tags
 from bayesmooth.data import Examples
 from bayesmooth.data.arrays import arrays_as_examples, read_arrays, read_names
 from bayesmooth.data.columns import PICTURES, Reading, as_texts, choose_features
@@ -54,6 +55,10 @@ PIECE = 8192  # rows of a Parquet file that are copied at once
 SPREADSHEETS = (".csv", ".tsv")
 MOST_NUMBERS = 60  # columns of numbers that are shown
 RUN = "recipe.toml"
+NO_TABLE = (
+    "tags are read from tables; for arrays use Python, with embeddings= and labels= (N × T, or a list of sets), for "
+    "pictures a table with a column of their paths"
+)
 
 
 def open_data(source: Any, settings: Settings) -> Examples:
@@ -86,6 +91,8 @@ def _open_path(path: Path, settings: Settings) -> Examples:
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a file with labels, or a folder of pictures")
     kind = path.suffix.lower()
+    if settings.tagged and kind in ARRAYS:
+        raise InputError(f"{path}: {NO_TABLE}")
     if kind == ".npy":
         return _open_array(path, settings)
     if kind == ".npz":
@@ -116,6 +123,8 @@ def _open_folder(path: Path, settings: Settings) -> Examples:
     tables = sorted(path.glob("*.parquet"))
     if tables:
         return _open_parquets(path, tables, settings)
+    if settings.tagged:
+        raise InputError(f"{path}: {NO_TABLE}")
     pictures = open_folder(path.absolute(), "train", SHOWN_SIZE)
     # An id is the path below the folder; the rest of it is nobody else's business.
     shown = replace(
@@ -160,11 +169,12 @@ def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Exa
         return [field.name for field in schema if any(is_one(field.type) for is_one in lists)]
 
     wanted = [name for name in settings.features or vectors(files[0]) if name in vectors(files[0])]
-    whole = not wanted or settings.text is not None or settings.image is not None
+    whole = not wanted or settings.tagged or settings.text is not None or settings.image is not None
     parts = []
     for file in files:
         table = read_parquet(file, () if whole else vectors(file))
-        find_label(file, table.column_names, settings.label)
+        if settings.tags is None:
+            find_label(file, table.column_names, settings.label)
         parts.append(_from_arrow(table, str(file), settings))
     frame = pandas.concat(parts, ignore_index=True)
     if whole:
@@ -264,6 +274,9 @@ def _from_frame(
     class_names: Sequence[str] | None = None,
 ) -> Examples:
     """The rows that have a label; their inputs are numbers, or none yet where texts or pictures are to be embedded."""
+    if settings.tagged:
+        frame, settings = join_tags(frame, where, settings)
+        class_names = None
     label = find_label(where, list(frame.columns), settings.label)
     names, numbered = settings.class_names or class_names, class_names is not None
     for column in filter(None, (settings.text, settings.image)):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.report import render
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import BUDGET, SIZE, SMALL, Thumbnails, make_thumbnails, top
@@ -64,29 +65,43 @@ def to_parquet(audit: Audit) -> bytes:
 
 
 def summary(audit: Audit) -> dict[str, Any]:
-    """What audit.json says: counts, thresholds, classes and the matrix of given × suggested labels."""
-    given = np.bincount(audit.given, minlength=len(audit.class_names))
+    """What audit.json says: counts, thresholds, classes and the matrix of given × suggested labels; or the tags."""
     return {
         "examples": len(audit),
-        "class_names": list(audit.class_names),
         "quadrants": audit.counts,
         "disagreement_threshold": audit.disagreement_threshold,
         "ambiguity_threshold": audit.ambiguity_threshold,
         **audit.summary,
         **({} if audit.findings is None else audit.findings.counts()),
         "problems": [] if audit.findings is None else audit.findings.list_problems(),
+        **(_describe_classes(audit) if audit.tags is None else _describe_tags(audit, audit.tags)),
+        "top": [row["id"] for row in audit.top(100)],
+    }
+
+
+def _describe_classes(audit: Audit) -> dict[str, Any]:
+    given, matrix = np.bincount(audit.given, minlength=len(audit.class_names)), audit.matrix
+    return {
+        "class_names": list(audit.class_names),
         "classes": [
             {
                 "name": name,
                 "examples": int(given[k]),
-                "contradicted": int(given[k] - audit.matrix[k, k]),
+                "contradicted": int(given[k] - matrix[k, k]),
                 "ambiguity": float(audit.ambiguity[audit.given == k].mean()) if given[k] else None,
             }
             for k, name in enumerate(audit.class_names)
         ],
-        "given_by_suggested": _list_matrix(audit.matrix),
+        "given_by_suggested": _list_matrix(matrix),
         "given_by_true": _list_matrix(audit.true_matrix),
-        "top": [row["id"] for row in audit.top(100)],
+    }
+
+
+def _describe_tags(audit: Audit, tags: Tags) -> dict[str, Any]:
+    names = ("name", "examples", "to_add", "to_remove")
+    rows = zip(tags.vocabulary.names, tags.given.sum(0), *audit.tag_changes(), strict=True)
+    return {
+        "tags": [dict(zip(names, (name, *map(int, counts)), strict=True)) for name, *counts in rows]
     }
 
 

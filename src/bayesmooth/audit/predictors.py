@@ -5,6 +5,7 @@ for itself. Together they predict p = w·p̄ + (1 − w)·p_knn, with the w unde
 likeliest: no clean label is needed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import log
 from typing import NamedTuple
@@ -85,24 +86,13 @@ class Predictors:
         return RowPredictions(seen, noise, left_out, found)
 
     def weigh(self, rows: Tensor, labels: Tensor, own: Tensor) -> "Predictors":
-        """With the temperature and the w under which these labels, each left out, are likeliest.
-
-        Half of the way to that w from equal weights: the likelihood of labels that are partly wrong judges
-        calibration more than ranking, and a predictor with no weight at all cannot help (docs/audit.md).
-        """
-        given, weights = (
-            labels[:, None],
-            torch.linspace(0, 1, 41, dtype=torch.float32, device="cpu"),
-        )
+        """With the temperature and the w under which these labels, each left out, are likeliest."""
+        given = labels[:, None]
         posterior = self._ask_posterior(rows, labels)[2].gather(1, given)
-        found, tried = self._find_neighbours(rows, own), []
-        for temperature in TEMPERATURES:
-            votes = self._count_votes(found, temperature).gather(1, given)
-            likelihood = torch.lerp(votes, posterior, weights).log().mean(0)
-            best = int(likelihood.argmax())
-            tried.append((float(likelihood[best]), temperature, float(weights[best])))
-        _, temperature, weight = max(tried)
-        return replace(self, temperature=temperature, weight=(weight + 0.5) / 2)
+        found = self._find_neighbours(rows, own)
+        votes = {t: self._count_votes(found, t).gather(1, given) for t in TEMPERATURES}
+        temperature, weight = choose_weight(posterior, votes)
+        return replace(self, temperature=temperature, weight=weight)
 
     def _ask_posterior(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The averaged prediction, its noise ε, and the prediction with each example left out."""
@@ -123,6 +113,21 @@ class Predictors:
         share = torch.softmax(similarity / temperature, 1) * (1 - BACKGROUND)
         even = share.new_full((len(index), classes), BACKGROUND / classes)
         return even.scatter_add_(1, self.key_labels[index], share)
+
+
+def choose_weight(posterior: Tensor, votes: Mapping[float, Tensor]) -> tuple[float, float]:
+    """The temperature and the w under which the given labels are likeliest, from their probabilities (N, 1) by both.
+
+    Half of the way to that w from equal weights: the likelihood of labels that are partly wrong judges
+    calibration more than ranking, and a predictor with no weight at all cannot help (docs/audit.md).
+    """
+    weights, tried = torch.linspace(0, 1, 41, dtype=torch.float32, device="cpu"), []
+    for temperature, voted in votes.items():
+        likelihood = torch.lerp(voted, posterior, weights).log().mean(0)
+        best = int(likelihood.argmax())
+        tried.append((float(likelihood[best]), temperature, float(weights[best])))
+    _, temperature, weight = max(tried)
+    return temperature, (weight + 0.5) / 2
 
 
 def fit_softmax(features: Tensor, labels: Tensor, classes: int, *, quiet: bool) -> GLMFit:

@@ -5,7 +5,7 @@ Only what would make the result wrong is an error: fewer than two classes left, 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,20 +35,26 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def settle(
-    examples: Examples, *, texts: bool = False, learned: bool = False, named: bool = False
+    examples: Examples,
+    *,
+    texts: bool = False,
+    learned: bool = False,
+    named: bool = False,
+    tagged: bool = False,
 ) -> Examples:
     """Without the examples that cannot be audited; they are in its `problems`, with spellings that look like slips.
 
     `texts`: the texts are what is learned from, so empty ones are left out. `learned`: labels are learned from the
     other examples of their class, so classes with one example are left out, and no longer classes unless the user
-    `named` them.
+    `named` them. `tagged`: a label is a set of tags, which may well have one example.
     """
     start = examples
     examples = _leave_out_duplicate_ids(examples)
     if texts:
         examples = _leave_out_empty_texts(examples)
-    examples = replace(examples, problems=(*examples.problems, *find_spellings(examples)))
-    examples = settle_classes(examples, start, learned=learned, named=named)
+    if not tagged:
+        examples = replace(examples, problems=(*examples.problems, *find_spellings(examples)))
+        examples = settle_classes(examples, start, learned=learned, named=named)
     check_share(len(start) - len(examples), len(start), examples.problems)
     return examples
 
@@ -123,20 +129,23 @@ def check_share(left_out: int, count: int, problems: Iterable[Problem]) -> None:
 
 def find_spellings(examples: Examples) -> list[Problem]:
     """Labels that differ only in case or blanks: one problem for each group, with the examples of the rarer ones."""
-    groups, counts = defaultdict(list), _count_labels(examples)
-    for k in counts.nonzero().flatten().tolist():
-        groups[re.sub(r"\s+", "", examples.class_names[k]).casefold()].append(k)
     found = []
+    for same, text in group_spellings(examples.class_names, _count_labels(examples)):
+        rarer = torch.isin(examples.labels, torch.tensor(same[1:], dtype=torch.int64, device="cpu"))
+        found.append(Problem("label_spelling", text, pick_ids(examples, rarer)))
+    return found
+
+
+def group_spellings(names: Sequence[str], counts: Tensor) -> Iterator[tuple[list[int], str]]:
+    """Names that occur and differ only in case or blanks, the most frequent first, and a sentence about them."""
+    groups = defaultdict(list)
+    for k in counts.nonzero().flatten().tolist():
+        groups[re.sub(r"\s+", "", names[k]).casefold()].append(k)
     for same in groups.values():
         if len(same) > 1:
             same.sort(key=lambda k: -int(counts[k]))
-            names = [f"{examples.class_names[k]!r} ({int(counts[k])})" for k in same]
-            text = f"labels differ only in case or blanks: {', '.join(names[:NAMED])}"
-            rarer = torch.isin(
-                examples.labels, torch.tensor(same[1:], dtype=torch.int64, device="cpu")
-            )
-            found.append(Problem("label_spelling", text, pick_ids(examples, rarer)))
-    return found
+            shown = ", ".join([f"{names[k]!r} ({int(counts[k])})" for k in same][:NAMED])
+            yield same, f"labels differ only in case or blanks: {shown}"
 
 
 def find_missing_pictures(examples: Examples) -> list[Problem]:

@@ -21,11 +21,12 @@ class NoiseRate(NamedTuple):
 
     estimate: float
     at_least: float
+    of: str = "labels"
 
     def __str__(self) -> str:
         least, about = format_percent(self.at_least), format_percent(self.estimate)
         return (
-            f"At least {least} of the labels are wrong, about {about} by the model's own account; systematic errors "
+            f"At least {least} of the {self.of} are wrong, about {about} by the model's own account; systematic errors "
             "that the model has learned are not counted."
         )
 

@@ -1,5 +1,6 @@
 """Another round: what was decided is learned from and not asked again, and the rest is ranked anew."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,28 +9,34 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bayesmooth.audit.decisions import apply_decisions, read_decisions
-from bayesmooth.audit.sources import Network, Subject
+from bayesmooth.audit.decisions import Decision, apply_decisions, read_decisions, rewrite_sets
+from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.sources import DEFAULT, Network, Subject
 from bayesmooth.audit.table import Audit
+from bayesmooth.audit.tags import Vocabulary
 from bayesmooth.data.labels import encode
 from bayesmooth.errors import InputError
 
 Array = NDArray[Any]
 
 
-def use_decisions(subject: Subject, path: str | Path) -> tuple[Subject, Array]:
+def use_decisions(
+    subject: Subject, path: str | Path, settings: Settings = DEFAULT
+) -> tuple[Subject, Array]:
     """The subject with its corrected labels, and which of its examples were decided on; `skip` is no decision."""
     examples = subject.examples
     if examples is None:
         raise InputError("decisions: batches have no ids; give the data as an Examples")
-    names = examples.class_names
+    names: Sequence[str] = examples.class_names
     ids = examples.ids or tuple(map(str, range(len(examples))))
     given = [names[label] for label in examples.labels.tolist()]
-    decisions = read_decisions(path)
+    decisions: Sequence[Decision] = read_decisions(path)
+    if settings.tagged:
+        decisions, names = rewrite_sets(decisions, Vocabulary.of(names, settings), names)
     corrected = apply_decisions(ids, given, decisions, names)
     decided = {row.id for row in decisions if row.decision != "skip"}
     labels = encode(corrected.labels, names, str(path))
-    examples = replace(examples, labels=torch.as_tensor(labels))
+    examples = replace(examples, labels=torch.as_tensor(labels), class_names=tuple(names))
     known = np.array([id in decided for id in ids])
     if isinstance(subject, Network):
         return replace(subject, examples=examples, data=examples), known

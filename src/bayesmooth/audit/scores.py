@@ -96,8 +96,12 @@ def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -
     )
     if score in at_zero:
         return 0.0
-    contradicted = int((margin(predictions) > 0).sum())
-    last = float(disagreement.topk(contradicted).values[-1]) if contradicted else float("inf")
+    return leave_above(disagreement, int((margin(predictions) > 0).sum()))
+
+
+def leave_above(disagreement: Tensor, count: int) -> float:
+    """The threshold that so many scores exceed, and with the last of them all that tie with it."""
+    last = float(disagreement.topk(count).values[-1]) if count else float("inf")
     below = disagreement[disagreement < last]
     return float(below.max()) if len(below) else last - 1.0
 

@@ -32,6 +32,8 @@ class Settings:
     id: str | None = None
     annotator: str | None = None
     """Who gave the label: the table has one row per vote, and `id` names the example."""
+    separator: str | None = None
+    """Between the tags of an example in the column of labels."""
     features: Sequence[str] | None = None
     """Columns to learn from."""
     class_names: Sequence[str] | None = None
@@ -62,6 +64,8 @@ class Settings:
     # What else was given, known once the source is opened.
     labels_file: Path | None = None
     """A .npy of labels, beside a .npy of embeddings."""
+    tags: Sequence[str] | None = None
+    """Columns of 0 and 1, one per tag: an example has several labels."""
     predicted: bool = False
     """The numbers of the source are predicted probabilities."""
 
@@ -83,9 +87,31 @@ class Settings:
         ):
             number = _check_whole(name, getattr(self, name), low, high)
             object.__setattr__(self, name, number)
-        for name in ("features", "class_names"):
+        for name in ("features", "class_names", "tags"):
             if isinstance(getattr(self, name), str):
                 raise InputError(f"{name}={getattr(self, name)!r}: must be a list of names")
+        if self.separator == "":
+            raise InputError("separator='': must be what stands between two tags, such as ';'")
+        if self.tagged:
+            self._check_tagged()
+
+    @property
+    def tagged(self) -> bool:
+        """Whether an example has several labels, its tags."""
+        return self.tags is not None or self.separator is not None
+
+    def _check_tagged(self) -> None:
+        """Refuse what tags cannot be judged with."""
+        refused = {
+            "annotator": (self.annotator, "votes are on one label: audit one tag at a time"),
+            "cluster": (self.cluster, "tags are judged on one machine: leave it out"),
+            "folds": (self.out_of_sample == "folds", "use 'none' or 'loo', which need no refit"),
+        }
+        for name, (wanted, way_out) in refused.items():
+            if wanted:
+                raise InputError(f"{name} with several labels per example: {way_out}")
+        if self.tags is not None and not len(self.tags):
+            raise InputError("labels=[]: must name at least one column of 0 and 1")
 
 
 def _check_whole(name: str, value: Any, low: int, high: int | None) -> int:

@@ -133,13 +133,14 @@ def open_source(
     else:
         examples = open_data(given[0], settings)
     learned, named = not settings.predicted, settings.class_names is not None
+    tagged = settings.tagged
     what = choose_to_embed(examples, settings)
     if what != "pictures":
         missing = find_missing_pictures(examples)
         examples = replace(examples, problems=(*examples.problems, *missing))
-    examples = settle(examples, texts=what == "texts", learned=learned, named=named)
+    examples = settle(examples, texts=what == "texts", learned=learned, named=named, tagged=tagged)
     before, examples = examples, embed(examples, settings)
-    if len(examples) < len(before):
+    if len(examples) < len(before) and not tagged:
         examples = settle_classes(examples, before, learned=learned, named=named)
     return Predicted(examples) if settings.predicted else Embedded(examples)
 

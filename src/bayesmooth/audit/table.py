@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.findings import Findings
+from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.data import Examples
@@ -28,6 +29,8 @@ COLUMNS = (
     "rank",
     "given",
     "suggested",
+    "tags_to_add",
+    "tags_to_remove",
     "given_probability",
     "suggested_probability",
     "disagreement",
@@ -86,6 +89,8 @@ class Audit:
     """The nearest examples with the given and with the suggested label, of the labels most likely wrong."""
     consensus: Consensus | None = None
     """What several annotators agree on and how good each is, where there are several."""
+    tags: Tags | None = None
+    """What is predicted of every tag, where an example has several labels: a class is then a set of tags."""
 
     def __post_init__(self) -> None:
         """Refuse columns that do not belong together."""
@@ -109,7 +114,10 @@ class Audit:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
-        return f"Audit({len(self):,} examples, {len(self.class_names)} classes: {counts})"
+        kinds = f"{len(self.class_names)} classes"
+        if self.tags is not None:
+            kinds = f"{len(self.tags.vocabulary.names)} tags"
+        return f"Audit({len(self):,} examples, {kinds}: {counts})"
 
     @property
     def rank(self) -> Array:
@@ -138,11 +146,41 @@ class Audit:
     def headline(self) -> str:
         """The claim in one sentence."""
         wrong, total = int(self.contradicted.sum()), len(self)
+        if self.tags is not None:
+            changes = int(self.tag_changes().sum())
+            return f"The model would change {changes:,} tags, on {wrong:,} of {total:,} examples."
         if wrong == 0:
             return f"The model contradicts none of the {total:,} labels."
         digits = 1 if wrong / total >= 0.001 else 3
         share = f"{100 * wrong / total:.{digits}f}\u00a0%"
         return f"The model contradicts {wrong:,} of {total:,} labels ({share})."
+
+    @property
+    def tags_to_add(self) -> Array | None:
+        """The tags that each example lacks and probably should have, as text."""
+        return self._subtract(self.suggested, self.given)
+
+    @property
+    def tags_to_remove(self) -> Array | None:
+        """The tags that each example has and probably should not have, as text."""
+        return self._subtract(self.given, self.suggested)
+
+    def _subtract(self, sets: Array, others: Array) -> Array | None:
+        if self.tags is None:
+            return None
+        subtract, names = self.tags.vocabulary.subtract, self.class_names
+        pairs = zip(sets.tolist(), others.tolist(), strict=True)
+        return np.array(["" if a == b else subtract(names[a], names[b]) for a, b in pairs], object)
+
+    def tag_changes(self) -> Array:
+        """2 × T: how many examples each tag should be added to, and removed from."""
+        if self.tags is None:
+            raise InputError(
+                "tag_changes: every example has one label; `matrix` counts the changes"
+            )
+        carried = self.tags.vocabulary.table(self.class_names).numpy()
+        before, after = carried[self.given], carried[self.suggested]
+        return np.stack([(after > before).sum(0), (after < before).sum(0)])
 
     @property
     def matrix(self) -> Array:
@@ -181,6 +219,11 @@ class Audit:
 
     def soft_labels(self) -> Array:
         """N×K: the probability of every class to be the true one, as targets for training."""
+        if self.tags is not None:
+            raise InputError(
+                "soft_labels: an example has several labels, and no distribution over classes; targets for binary "
+                "cross-entropy are audit.tags.probabilities (N × T)"
+            )
         if self.probabilities is None:
             raise InputError(
                 "soft_labels: this audit was made without probabilities of all classes"
@@ -269,6 +312,8 @@ class Audit:
         return to_short_html(self)
 
     def _pairs(self, other: Array) -> Array:
+        if self.tags is not None:
+            raise InputError("matrix: an example has several labels; `tag_changes` counts by tag")
         classes = len(self.class_names)
         pairs = self.given.astype(np.int64) * classes + other
         return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)

@@ -100,8 +100,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
-def add_columns(parser: argparse.ArgumentParser) -> None:
-    """How a data set of the user's is read: what `audit` and `train` have in common."""
+LABELS_FILE = "a .npy of labels, beside a .npy of embeddings"
+
+
+def add_columns(parser: argparse.ArgumentParser, labels: str = LABELS_FILE) -> None:
+    """How a data set of the user's is read: what `audit` and `train` have in common; `labels` is what --labels may be."""
     add = parser.add_argument
     add("--label", metavar="COLUMN", help="column of labels (default: label)")
     add("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)")
@@ -116,12 +119,7 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
         type=read_names,
         help="classes in the order of their numbers",
     )
-    add(
-        "--labels",
-        metavar="FILE",
-        default=None,
-        help="a .npy of labels, beside a .npy of embeddings",
-    )
+    add("--labels", metavar="FILE", default=None, help=labels)
     add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")
     add("--encoder", help="plain, or a model's name or path (default: the best)")
 

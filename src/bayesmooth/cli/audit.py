@@ -14,7 +14,7 @@ from bayesmooth.audit.outputs import check_source_stays
 from bayesmooth.audit.scores import SCORES
 from bayesmooth.audit.settings import WAYS, Settings
 from bayesmooth.audit.table import Audit
-from bayesmooth.cli import add_columns, read_names
+from bayesmooth.cli import LABELS_FILE, add_columns, read_names
 from bayesmooth.errors import InputError
 
 
@@ -26,6 +26,8 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit reviews.csv --text review --label stars
       bayesmooth audit table.parquet --label kind --features width,height
       bayesmooth audit votes.csv --annotator worker --id photo
+      bayesmooth audit photos.csv --labels beach,dog,night  several labels: columns of 0 and 1
+      bayesmooth audit photos.csv --label tags --separator ";"
       bayesmooth audit embeddings.npz                       from any encoder, with labels
       bayesmooth audit embeddings.npy --labels labels.npy
       bayesmooth audit predictions.npz --probabilities
@@ -45,7 +47,7 @@ def audit(arguments: Namespace) -> int:
         source = {"probabilities" if arguments.probabilities else "source": arguments.source}
         made = make_audit(
             **source,
-            labels=arguments.labels,
+            labels=_read_labels(arguments),
             against=arguments.against,
             decisions=arguments.decisions,
             **settings,
@@ -67,9 +69,10 @@ def audit_arguments(parser: ArgumentParser) -> None:
     further = "what a report exported: decided labels are learned from and not asked again"
     add("--decisions", metavar="FILE", type=Path, default=None, help=further)
     add("--title", default="", help="title of the report")
-    add_columns(parser)
+    add_columns(parser, f"columns of 0 and 1, one per tag; or {LABELS_FILE}")
     people = "column that says who gave the label: one row per vote, --id names the example"
     add("--annotator", metavar="COLUMN", help=people)
+    add("--separator", metavar="TEXT", help="between several labels in the column of labels")
     predicted = "the numbers are predicted probabilities"
     add("--probabilities", action="store_true", default=False, help=predicted)
     add(
@@ -97,6 +100,12 @@ def audit_arguments(parser: ArgumentParser) -> None:
     add("--quiet", action="store_true", help="no progress")
 
 
+def _read_labels(arguments: Namespace) -> str | list[str] | None:
+    """The file of labels beside a .npy, else the columns of tags."""
+    labels: str | None = arguments.labels
+    return labels if labels is None or arguments.source.suffix == ".npy" else read_names(labels)
+
+
 def _check_folder(out: Path) -> None:
     """Refuse a folder that could not be written once the work is done; it is made only then."""
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
@@ -117,6 +126,7 @@ def clean(arguments: Namespace) -> int:
       bayesmooth clean embeddings.npz decisions.csv --out corrected.npz
       bayesmooth clean photos/ decisions.csv --out corrected/
       bayesmooth clean audit/audit.csv decisions.csv --out labels.csv
+      bayesmooth clean photos.csv decisions.csv --labels beach,dog,night --out corrected.csv
     """
     result = apply_decisions(
         arguments.labels,
@@ -127,6 +137,8 @@ def clean(arguments: Namespace) -> int:
         label=arguments.label,
         id=arguments.id,
         encoding=arguments.encoding,
+        tags=arguments.tags,
+        separator=arguments.separator,
     )
     dropped = f", {len(result.ambiguous)} dropped" if arguments.drop_ambiguous else ""
     print(f"{len(result.relabelled)} of {len(result.labels)} labels changed{dropped}")
@@ -141,6 +153,9 @@ def clean_arguments(parser: ArgumentParser) -> None:
     add("decisions", type=Path, help="the CSV that the report exported")
     add("--out", type=Path, required=True, help="the file or folder to write")
     add("--label", metavar="COLUMN", help="column of labels (default: label, or given)")
+    columns = "columns of 0 and 1, one per tag"
+    add("--labels", dest="tags", metavar="COLUMN,…", type=read_names, help=columns)
+    add("--separator", metavar="TEXT", help="between several labels in the column of labels")
     add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
     add(
         "--class-names",
@@ -177,8 +192,16 @@ def _print(made: Audit, count: int) -> None:
     rows = made.top(count)
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:
-        change = f"{row['given']} → {row['suggested']}"
+        change = _describe_change(row)
         sheet = f"row {row['row']:<6}" if "row" in row else ""
         text = shorten(row.get("text", ""), 60, placeholder=" …")
         line = f"  {row['rank']:>4}  {row['id']:{width}}  {sheet}{change}  {row['disagreement']:+.3f}  {text}"
         print(line.rstrip())
+
+
+def _describe_change(row: dict[str, Any]) -> str:
+    """The label and what it looks like; of several labels those to add and to remove."""
+    if "tags_to_add" not in row:
+        return f"{row['given']} → {row['suggested']}"
+    signs = (("+", row["tags_to_add"]), ("−", row["tags_to_remove"]))
+    return "  ".join(f"{sign}{tags}" for sign, tags in signs if tags) or row["given"]

@@ -1,0 +1,286 @@
+"""Tags, judged one by one: a Bernoulli posterior and the neighbours' votes for each, and an example by its worst pair.
+
+The neighbours are found once. A pair of example and tag is an example with two classes, without the tag and with it, so
+transitions, scores, ambiguity and rates are those of `scores`, `transitions` and `rates`.
+"""
+
+from dataclasses import dataclass, field
+from math import pi
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesmooth.audit.findings import read_rows
+from bayesmooth.audit.neighbours import nearest
+from bayesmooth.audit.pieces import SAMPLE
+from bayesmooth.audit.predictions import LeftOut, Predictions
+from bayesmooth.audit.predictors import (
+    BACKGROUND,
+    EXACT_ROWS,
+    TEMPERATURES,
+    TOLERANCE,
+    VOTERS,
+    choose_weight,
+)
+from bayesmooth.audit.problems import group_spellings, list_names
+from bayesmooth.audit.projection import Projection
+from bayesmooth.audit.scores import SCORES, ambiguity, leave_above, margin
+from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.similar import Similar, find_similar
+from bayesmooth.audit.sources import Embedded, Predicted, Subject
+from bayesmooth.audit.tags import Vocabulary
+from bayesmooth.audit.transitions import learn_transitions, predict_true_classes
+from bayesmooth.data import Examples
+from bayesmooth.data.examples import Problem
+from bayesmooth.errors import InputError
+from bayesmooth.progress import track
+from bayesmooth.theory.glm import GLMFit, fit_glm
+from bayesmooth.theory.moments import sigmoid_moments
+
+Array = NDArray[Any]
+FEWEST = 2  # examples that have a tag, and that lack it, from which on it is judged
+PAIRS_WEIGHED = 500_000  # on which the weight of the posteriors is chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Tags:
+    """What is predicted of every pair of example and tag (N, T), the tags in the order of the vocabulary."""
+
+    vocabulary: Vocabulary
+    given: Array
+    """1 where the example has the tag."""
+    probabilities: Array
+    """That it should have it; of a tag that is not judged, what is given."""
+    scores: Array
+    """Higher: the tag is more likely wrongly there, or wrongly not there."""
+    worst: Array
+    """The tag of each example that is most likely wrong (N,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TagPredictions:
+    """Two-class predictions of every judged tag, and the tables they make."""
+
+    labels: Tensor
+    """The set of every example, a position in the class names."""
+    tags: tuple[Predictions, ...]
+    judged: tuple[int, ...]
+    """Their positions in the vocabulary."""
+    vocabulary: Vocabulary
+    given: Tensor
+    method: str
+    facts: dict[str, object] = field(default_factory=dict)
+    neighbours: tuple[Tensor, Tensor] | None = None
+    problems: tuple[Problem, ...] = ()
+
+    def pool(self) -> tuple[LeftOut, Tensor]:
+        """All pairs as examples of 2T classes, each tag its own two: what rates are estimated from."""
+        parts = [replace_class(tag.left_out, 2 * t) for t, tag in enumerate(self.tags)]
+        labels = torch.cat([tag.labels + 2 * t for t, tag in enumerate(self.tags)])
+        return LeftOut(*map(torch.cat, zip(*parts, strict=True))), labels
+
+    def score(self, name: str) -> tuple[Tags, float, Tensor]:
+        """Every pair's score, above which one counts as contradicted, and the ambiguity of the worst pairs."""
+        found = torch.stack([SCORES[name](tag) for tag in self.tags], 1)
+        contradicted = sum(int((margin(tag) > 0).sum()) for tag in self.tags)
+        cut = leave_above(found.flatten(), contradicted)
+        scores = torch.full(self.given.shape, float(found.min()), dtype=found.dtype, device="cpu")
+        scores[:, list(self.judged)] = found
+        shares, unclear = self.given.float(), torch.zeros_like(scores)
+        shares[:, list(self.judged)] = torch.stack(
+            [tag.probabilities[:, 1] for tag in self.tags], 1
+        )
+        unclear[:, list(self.judged)] = torch.stack([ambiguity(tag) for tag in self.tags], 1)
+        worst = scores.argmax(1)
+        parts = (self.given, shares, scores, worst)
+        tags = Tags(self.vocabulary, *(part.numpy() for part in parts))
+        return tags, cut, unclear.gather(1, worst[:, None]).squeeze(1)
+
+
+def replace_class(left_out: LeftOut, first: int) -> LeftOut:
+    """With classes that are numbered from `first`."""
+    return left_out._replace(best_class=left_out.best_class + first)
+
+
+def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
+    """Of every tag that enough examples have, and lack."""
+    if not isinstance(subject, Embedded | Predicted):
+        raise InputError(
+            "several labels per example: give embeddings, texts, pictures, columns or probabilities to judge them by"
+        )
+    examples = subject.examples
+    words, given = read_given(examples, settings)
+    if isinstance(subject, Predicted):
+        return _take_probabilities(examples, words, given)
+    if len(examples) > SAMPLE:
+        raise InputError(
+            f"{len(examples):,} examples with several labels each: at most {SAMPLE:,}; audit them in parts"
+        )
+    judged = tuple(can_be_judged(given).nonzero().flatten().tolist())
+    if not judged:
+        raise InputError(
+            f"{examples.name}: none of the tags {list_names(words.names)} is on {FEWEST} examples and missing on "
+            f"{FEWEST}: nothing can be learned"
+        )
+    rows = read_rows(examples)
+    features = Projection.of(rows, examples.name).features(rows)
+    voters = min(VOTERS, len(rows) - 1)
+    found = nearest(rows, voters, exact=len(rows) <= EXACT_ROWS, quiet=settings.quiet)
+    asked = [
+        ask(features, given[:, t], found)
+        for t in track(judged, description="tags", quiet=settings.quiet)
+    ]
+    temperature, weight = _weigh(asked)
+    leave_out = settings.out_of_sample == "loo"
+    made = tuple(_combine(each, temperature, weight, leave_out) for each in asked)
+    way = "leave-one-out" if leave_out else "in-sample"
+    method = f"a variational logistic regression for each of {len(judged)} tags, and {voters} neighbours, {way}"
+    facts: dict[str, object] = {
+        "components": features.shape[1] - 1,
+        "weight_of_posterior": round(weight, 3),
+        "weight_of_neighbours": round(1 - weight, 3),
+    }
+    return TagPredictions(
+        examples.labels,
+        made,
+        judged,
+        words,
+        given,
+        method,
+        facts,
+        found,
+        find_problems(words, given),
+    )
+
+
+def find_problems(words: Vocabulary, given: Tensor) -> tuple[Problem, ...]:
+    """Tags that cannot be judged, and those that differ only in case or blanks."""
+    odd = [words.names[t] for t in (~can_be_judged(given)).nonzero().flatten().tolist()]
+    found = [
+        Problem("tag_spelling", text.replace("labels", "tags"), ())
+        for _, text in group_spellings(words.names, given.sum(0))
+    ]
+    if odd:
+        tags = "1 tag is" if len(odd) == 1 else f"{len(odd)} tags are"
+        text = f"{tags} not judged, as fewer than {FEWEST} examples have or lack them: {list_names(odd)}"
+        found.append(Problem("single_example", text, ()))
+    return tuple(found)
+
+
+def read_given(examples: Examples, settings: Settings) -> tuple[Vocabulary, Tensor]:
+    """All tags, and 0 and 1 (N, T): who has them."""
+    words = Vocabulary.of(examples.class_names, settings)
+    return words, words.table(examples.class_names)[examples.labels]
+
+
+def can_be_judged(given: Tensor) -> Tensor:
+    """Which tags enough examples have, and lack, to learn from."""
+    counts = given.sum(0)
+    return torch.minimum(counts, len(given) - counts) >= FEWEST
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What the posterior and the neighbours say of one tag, as P(tag) of every example."""
+
+    labels: Tensor
+    seen: Tensor
+    left_out: Tensor
+    noise: Tensor
+    votes: dict[float, Tensor]
+
+
+def ask(features: Tensor, labels: Tensor, found: tuple[Tensor, Tensor]) -> Asked:
+    """One tag's posterior, with each example's own pull taken back too (`left_out.leave_one_out`), and the votes."""
+    mean, var = fit_tag(features, labels).logits(features)
+    seen = sigmoid_moments(mean, var).mean
+    left = var / (1 + var * seen * (1 - seen))
+    left_out = torch.sigmoid((mean + left * (seen - labels)) / (1 + pi / 8 * left).sqrt())
+    index, similarity = found
+    votes = {}
+    for temperature in TEMPERATURES:
+        share = torch.softmax(similarity / temperature, 1) * (1 - BACKGROUND)
+        votes[temperature] = (share * labels[index]).sum(1) + BACKGROUND / 2
+    return Asked(labels, seen, left_out, torch.sigmoid(mean) - seen, votes)
+
+
+def fit_tag(features: Tensor, labels: Tensor) -> GLMFit:
+    """VON for one tag, its prior precision chosen by the ELBO."""
+    return fit_glm(
+        features,
+        labels,
+        family="bernoulli",
+        covariance="diagonal",
+        prior_precision="elbo",
+        bias=False,
+        tol=TOLERANCE,
+        dtype=torch.float32,
+    )
+
+
+def _weigh(asked: list[Asked]) -> tuple[float, float]:
+    """The temperature and the weight of the posteriors under which all tags, each left out, are likeliest."""
+    step = -(-len(asked) * len(asked[0].labels) // PAIRS_WEIGHED)
+
+    def likelihood(tags: list[Tensor]) -> Tensor:
+        parts = [torch.where(e.labels == 1, p, 1 - p) for e, p in zip(asked, tags, strict=True)]
+        return torch.cat(parts)[::step, None]
+
+    votes = {t: likelihood([each.votes[t] for each in asked]) for t in TEMPERATURES}
+    return choose_weight(likelihood([each.left_out for each in asked]), votes)
+
+
+def _combine(asked: Asked, temperature: float, weight: float, leave_out: bool) -> Predictions:
+    """The two-class prediction of one tag, with its transitions taken back (`embedded.predict_embedded`)."""
+    votes, labels = asked.votes[temperature], asked.labels
+    unseen = _two(torch.lerp(votes, asked.left_out, weight))
+    transitions = learn_transitions(unseen, labels)
+    without = shown = predict_true_classes(unseen, transitions)
+    if not leave_out:
+        shown = predict_true_classes(_two(torch.lerp(votes, asked.seen, weight)), transitions)
+    noise = torch.stack([-asked.noise, asked.noise], 1)
+    left_out = LeftOut.of(without, labels, transitions)
+    return Predictions(labels, shown, noise, "", without_label=left_out, transitions=transitions)
+
+
+def _take_probabilities(examples: Examples, words: Vocabulary, given: Tensor) -> TagPredictions:
+    """Somebody's P(tag), out of sample one hopes."""
+    rows = read_rows(examples)
+    if rows.shape != given.shape or not bool(((rows >= 0) & (rows <= 1)).all()):
+        raise InputError(
+            f"probabilities of shape {tuple(rows.shape)}: must be {len(given)} × {given.shape[1]}, one column per tag, "
+            "each from 0 to 1; pass logits.sigmoid()"
+        )
+    columns = zip(given.unbind(1), rows.unbind(1), strict=True)
+    made = tuple(Predictions(labels, _two(p), None, "") for labels, p in columns)
+    method = f"probabilities of {len(made)} tags as given"
+    return TagPredictions(examples.labels, made, tuple(range(len(made))), words, given, method)
+
+
+def _two(p: Tensor) -> Tensor:
+    return torch.stack([1 - p, p], 1)
+
+
+def suggest_sets(
+    tags: Tags, cut: float, class_names: tuple[str, ...], labels: Tensor
+) -> tuple[tuple[str, ...], Array]:
+    """Every example's set with its contradicted tags moved, and all sets: the new ones come last."""
+    suggested, number = labels.numpy().copy(), {name: k for k, name in enumerate(class_names)}
+    moved = np.where(tags.scores > cut, 1 - tags.given, tags.given)
+    all_tags = np.array(tags.vocabulary.names, object)
+    for i in np.flatnonzero((tags.scores > cut).any(1)):
+        text = tags.vocabulary.write(all_tags[moved[i] == 1])
+        suggested[i] = number.setdefault(text, len(number))
+    return tuple(number), suggested
+
+
+def find_similar_pairs(rows: Tensor, tags: Tags, index: Array) -> Similar:
+    """The nearest examples that have the worst tag of each example as it has, and the nearest that do not."""
+    parts = []
+    for t in np.unique(tags.worst[index]):
+        carried = tags.given[:, t]
+        parts.append(find_similar(rows, carried, 1 - carried, index[tags.worst[index] == t]))
+    return Similar(*map(np.concatenate, zip(*parts, strict=True)))

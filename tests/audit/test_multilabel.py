@@ -1,0 +1,207 @@
+"""Every tag is judged, an example by its worst pair, and decisions come back."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from bayesmooth import audit, cli
+from bayesmooth.audit.decisions import clean
+from bayesmooth.audit.multilabel import ask, fit_tag
+from bayesmooth.audit.neighbours import nearest
+from bayesmooth.audit.projection import Projection
+from bayesmooth.errors import InputError
+from bayesmooth.theory.moments import sigmoid_moments
+
+NAMES = ("beach", "dog", "night")
+Array = np.ndarray[Any, Any]
+
+
+def make_data(count: int = 240) -> tuple[Array, Array, Array]:
+    """Three independent tags, each a direction; some pairs flipped. Rows, given and true tags."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 2, (count, 3))
+    rows = 6.0 * (2 * true - 1) + rng.normal(size=(count, 3))
+    given = true.copy()
+    given[7, 1] ^= 1
+    given[20] ^= np.array([1, 0, 1])
+    return rows, given, true
+
+
+def test_wrong_pairs_come_first_with_the_tags_to_add_and_remove() -> None:
+    rows, given, true = make_data()
+    made = audit(embeddings=rows, labels=given, class_names=NAMES, quiet=True)
+    assert made.tags is not None
+    wrong = np.argwhere(given != true)
+    assert {tuple(divmod(k, 3)) for k in np.argsort(-made.tags.scores.ravel())[:3]} == set(
+        map(tuple, wrong.tolist())
+    )
+    assert {row["id"] for row in made.top(2)} == {"7", "20"}
+    rows_by_id = {row["id"]: row for row in made.top(2)}
+    for i in (7, 20):
+        add = [n for n, g, t in zip(NAMES, given[i], true[i], strict=True) if t > g]
+        remove = [n for n, g, t in zip(NAMES, given[i], true[i], strict=True) if t < g]
+        row = rows_by_id[str(i)]
+        assert (row["tags_to_add"], row["tags_to_remove"]) == ("; ".join(add), "; ".join(remove))
+    assert made.disagreement == pytest.approx(made.tags.scores.max(1))
+    assert "The model would change" in made.headline
+
+
+def test_what_is_suggested_moves_exactly_the_contradicted_pairs() -> None:
+    rows, given, _ = make_data()
+    made = audit(embeddings=rows, labels=given, class_names=NAMES, quiet=True)
+    assert made.tags is not None
+    carried = made.tags.vocabulary.table(made.class_names).numpy()
+    moved = carried[made.suggested] != given
+    assert (moved == (made.tags.scores > made.disagreement_threshold)).all()
+    assert (made.contradicted == moved.any(1)).all()
+    assert made.tag_changes().sum() == moved.sum()
+
+
+def test_the_order_of_the_tags_does_not_matter() -> None:
+    rows, given, _ = make_data()
+    one = audit(embeddings=rows, labels=given, quiet=True)
+    other = audit(embeddings=rows, labels=given[:, ::-1].copy(), quiet=True)
+    assert one.tags is not None
+    assert other.tags is not None
+    np.testing.assert_allclose(one.tags.scores, other.tags.scores[:, ::-1], atol=1e-6)
+
+
+def test_given_probabilities_are_scored_by_their_root_margin() -> None:
+    given = np.array([[1, 0], [0, 1], [1, 1]])
+    p = np.array([[0.25, 0.36], [0.04, 0.64], [0.81, 0.49]])
+    made = audit(probabilities=p, labels=given, quiet=True)
+    own = np.where(given == 1, p, 1 - p)
+    assert made.tags is not None
+    np.testing.assert_allclose(made.tags.scores, np.sqrt(1 - own) - np.sqrt(own), atol=1e-6)
+
+
+def test_a_tag_left_out_is_as_likely_as_one_held_out_of_the_fit() -> None:
+    rng = np.random.default_rng(1)
+    x = torch.from_numpy(rng.normal(size=(120, 4))).float()
+    y = (x[:, 0] + torch.from_numpy(rng.normal(size=120)).float() > 0).long()
+    features = Projection.of(x).features(x)
+    asked = ask(features, y, nearest(x, 5, quiet=True))
+    held = torch.empty(120)
+    for fold in range(10):
+        out = torch.arange(120) % 10 == fold
+        fit = fit_tag(features[~out], y[~out])
+        held[out] = sigmoid_moments(*fit.logits(features[out])).mean
+
+    def likelihood(p: torch.Tensor) -> float:
+        return float(torch.where(y == 1, p, 1 - p).log().mean())
+
+    assert abs(likelihood(asked.left_out) - likelihood(held)) < 0.05
+    assert likelihood(asked.seen) > likelihood(asked.left_out)
+
+
+def test_dirt_is_found_and_the_rest_is_audited(tmp_path: Path) -> None:
+    rows, given, _ = make_data()
+    frame = pd.DataFrame(rows, columns=["x", "y", "z"])
+    tags = [[n for n, on in zip(NAMES, row, strict=True) if on] for row in given]
+    tags[0] = ["Dog", "rare"]
+    tags[1] = ["Dog"]
+    cells = [";".join(each) for each in tags]
+    cells[5] = "NA"
+    frame["tags"], frame["id"] = cells, [f"r{i}" for i in range(len(frame) - 1)] + ["r0"]
+    path = tmp_path / "photos.csv"
+    frame.to_csv(path, index=False)
+    made = audit(path, label="tags", separator=";", quiet=True)
+    assert made.findings is not None
+    found = {problem.kind: problem for problem in made.findings.problems}
+    assert found["missing_label"].ids == ("r5",)
+    assert set(found["duplicate_id"].ids) == {"r0"}
+    assert "'dog'" in found["tag_spelling"].text
+    assert "'Dog'" in found["tag_spelling"].text
+    assert "not judged" in found["single_example"].text
+    assert "'rare'" in found["single_example"].text
+    assert len(made) == len(frame) - 3
+    assert "row" in made.top(1)[0]
+    assert made.tags is not None
+    rare = made.tags.vocabulary.names.index("rare")
+    assert (made.tags.scores[:, rare] == made.tags.scores.min()).all()
+
+
+def test_columns_and_texts_are_one_data_set_and_tags_are_not_learned_from(tmp_path: Path) -> None:
+    rows, given, _ = make_data(120)
+    frame = pd.DataFrame(rows, columns=["x", "y", "z"])
+    columns = frame.assign(**{n: given[:, t] for t, n in enumerate(NAMES)})
+    texts = frame.assign(
+        tags=["|".join(n for n, on in zip(NAMES, row, strict=True) if on) for row in given]
+    )
+    one = audit(columns, labels=list(NAMES), quiet=True)
+    two = audit(texts, label="tags", separator="|", class_names=NAMES, quiet=True)
+    assert one.tags is not None
+    assert two.tags is not None
+    np.testing.assert_array_equal(one.tags.scores, two.tags.scores)
+    assert "'x', 'y', 'z'" in one.summary["notes"][0]
+    assert "dog" not in one.summary["notes"][0]
+
+
+def test_the_round_from_audit_to_decisions_to_clean_to_audit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, given, true = make_data()
+    frame = pd.DataFrame(rows, columns=["x", "y", "z"])
+    path, out = tmp_path / "photos.csv", tmp_path / "out"
+    frame.assign(**{n: given[:, t] for t, n in enumerate(NAMES)}).to_csv(path, index=False)
+    options = ["--labels", ",".join(NAMES)]
+    assert cli.main(["audit", str(path), *options, "--out", str(out), "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert "+dog" in shown or "−dog" in shown
+    assert "3 tags" in shown
+    table = list(csv.DictReader((out / "audit.csv").read_text().splitlines()))
+    worst = [row for row in table if row["rank"] in ("1", "2")]
+    decisions = tmp_path / "decisions.csv"
+    with decisions.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "given", "decision", "new_label"])
+        writer.writerows([row["id"], row["given"], "relabel", row["suggested"]] for row in worst)
+    cleaned = tmp_path / "cleaned.csv"
+    line = ["clean", str(path), str(decisions), *options, "--out", str(cleaned)]
+    assert cli.main(line) == 0
+    assert "2 of 240 labels changed" in capsys.readouterr().out
+    after = pd.read_csv(cleaned)
+    assert (after[list(NAMES)].to_numpy() == true).all()
+    again = audit(path, labels=list(NAMES), decisions=decisions, quiet=True)
+    assert not again.contradicted[[7, 20]].any()
+    clean(out / "audit.csv", decisions, tmp_path / "table.csv", separator=";", class_names=NAMES)
+    assert len(pd.read_csv(tmp_path / "table.csv")) == 240
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"out_of_sample": "folds"}, "use 'none' or 'loo'"),
+        ({"cluster": "ray"}, "leave it out"),
+        ({"votes": [[0], [1]]}, "one tag at a time"),
+    ],
+)
+def test_what_tags_cannot_be_judged_with_is_refused(changes: dict[str, Any], message: str) -> None:
+    rows, given, _ = make_data(40)
+    with pytest.raises(InputError, match=message):
+        audit(embeddings=rows, labels=given, quiet=True, **changes)
+
+
+def test_what_makes_no_sense_of_sets_says_what_does() -> None:
+    rows, given, _ = make_data(60)
+    made = audit(embeddings=rows, labels=given, quiet=True)
+    with pytest.raises(InputError, match=r"audit\.tags\.probabilities"):
+        made.soft_labels()
+    with pytest.raises(InputError, match="tag_changes"):
+        _ = made.matrix
+    with pytest.raises(InputError, match="is on 2 examples and missing on 2"):
+        audit(embeddings=rows, labels=np.zeros((60, 2), int), quiet=True)
+    with pytest.raises(InputError, match="must be 60 × 3"):
+        audit(probabilities=np.ones((60, 2)), labels=given, quiet=True)
+
+
+def test_arrays_and_folders_of_pictures_hold_no_tags(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", embeddings=np.eye(3), labels=np.array(["a;b", "a", "b"]))
+    for source in (tmp_path / "x.npz", tmp_path):
+        with pytest.raises(InputError, match="tags are read from tables"):
+            audit(source, separator=";", quiet=True)
