@@ -65,9 +65,13 @@ class Vocabulary:
         ('beach; dog', '(no tags)')
         """
         chosen = set(tags)
+        return self.between.join(name for name in self.names if name in chosen) or NO_TAGS
+
+    @property
+    def between(self) -> str:
+        """The separator as it is written."""
         mark = self.separator
-        between = mark if mark.isspace() else f"{mark} " if mark in ";," else f" {mark} "
-        return between.join(name for name in self.names if name in chosen) or NO_TAGS
+        return mark if mark.isspace() else f"{mark} " if mark in ";," else f" {mark} "
 
     def read(self, text: str, where: str) -> set[str]:
         """The tags in a text; an unknown one is an error."""
@@ -97,6 +101,10 @@ class Vocabulary:
         for row, text in enumerate(sets):
             made[row, [place[tag] for tag in split(text, self.separator)]] = 1
         return made
+
+    def describe(self) -> dict[str, Any]:
+        """What a reader of the texts has to know."""
+        return {"names": list(self.names), "between": self.between, "none": NO_TAGS}
 
     def subtract(self, text: str, other: str) -> str:
         """The tags of one set that another lacks; empty where there are none."""

@@ -21,6 +21,7 @@ from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 
 LIKELIEST = 3  # classes that are shown with their probabilities
+WORST_TAGS = 5  # the same of tags
 MOST_USUAL = 20_000  # classes × columns of a table of which is said what is usual
 SCRIPTS = ("model.js", "review.js", "map.js", "page.js")  # in this order, inside one function
 
@@ -88,7 +89,8 @@ def _payload(
     audit: Audit, created: str, texts: Sequence[Text] | None, pictures: Sequence[Thumbnails]
 ) -> dict[str, Any]:
     """The columns as base64 of little-endian arrays, the rest as it is."""
-    label = np.uint8 if len(audit.class_names) <= 256 else np.uint16
+    tags = audit.tags
+    label = _number_type(max(len(audit.class_names), 0 if tags is None else tags.given.shape[1]))
     columns = {
         "given": _pack(audit.given, label),
         "suggested": _pack(audit.suggested, label),
@@ -98,11 +100,13 @@ def _payload(
         "ambiguity": _pack(audit.ambiguity, np.float32),
         "quadrant": _pack(audit.quadrant, np.uint8),
         "clean": None if audit.clean is None else _pack(audit.clean, label),
+        "worst": None if tags is None else _pack(tags.worst, label),
     }
     positions = all(name == str(i) for i, name in enumerate(audit.ids))
     content = {
         "count": len(audit),
         "classes": list(audit.class_names),
+        "tags": None if tags is None else tags.vocabulary.describe(),
         "ids": None if positions else list(audit.ids),
         "rows": None if audit.examples is None else audit.examples.meta.get(SHEET_ROW),
         "columns": columns,
@@ -126,12 +130,22 @@ def _payload(
     }
 
 
+def _number_type(count: int) -> type[np.generic]:
+    """The smallest type that holds the numbers below it."""
+    return np.uint8 if count <= 1 << 8 else np.uint16 if count <= 1 << 16 else np.uint32
+
+
 def _likeliest(audit: Audit, label: type[np.generic]) -> dict[str, Any] | None:
-    """The three most probable classes of every example, where all probabilities are known."""
-    if audit.probabilities is None:
+    """The three most probable classes of every example, where all probabilities are known; the five worst tags."""
+    if audit.tags is not None:
+        each = min(WORST_TAGS, audit.tags.given.shape[1])
+        best = torch.from_numpy(audit.tags.scores).topk(each, dim=1).indices
+        shares = torch.from_numpy(audit.tags.probabilities).gather(1, best)
+    elif audit.probabilities is None:
         return None
-    each = min(LIKELIEST, len(audit.class_names))
-    shares, best = torch.from_numpy(audit.probabilities).topk(each, dim=1)
+    else:
+        each = min(LIKELIEST, len(audit.class_names))
+        shares, best = torch.from_numpy(audit.probabilities).topk(each, dim=1)
     return {
         "each": each,
         "classes": _pack(best.numpy(), label),
@@ -146,6 +160,8 @@ def _similar(similar: Similar) -> dict[str, Any]:
 def _usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | None:
     """What is usual for each class in each column of a table, if that is not too much to carry."""
     rows = [row for row in texts or () if isinstance(row, Mapping)]
+    if audit.tags is not None:  # a set of tags is no class
+        return None
     if len(rows) < len(audit) or len(rows[0]) * len(audit.class_names) > MOST_USUAL:
         return None
     columns = {key: [row.get(key) for row in rows] for key in rows[0]}

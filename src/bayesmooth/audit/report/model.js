@@ -7,7 +7,7 @@ const { count, classes, quadrants } = audit;
 function unpack(column) {
   if (column === null) return null;
   const bytes = decodeBase64(column.data);
-  const view = { Uint8Array, Uint16Array, Float32Array }[column.type];
+  const view = { Uint8Array, Uint16Array, Uint32Array, Float32Array }[column.type];
   return new view(bytes.buffer);
 }
 
