@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bayesmooth.audit.settings import Settings
 from bayesmooth.data.columns import as_values
-from bayesmooth.data.formats import find_label, find_name, open_labels
+from bayesmooth.data.formats import Labels, find_label, find_name, open_labels
 from bayesmooth.data.labels import MISSING, as_text, label_texts, name_classes
 from bayesmooth.data.tabular import CLEAN
 from bayesmooth.errors import InputError
@@ -224,11 +224,8 @@ def read_columns(columns: Mapping[str, Sequence[Any]], where: str) -> list[set[s
     return rows
 
 
-class TagLabels:
+class TagLabels(Labels):
     """Tags that can be written again, in columns of 0 and 1 or in one of texts."""
-
-    class_names: Sequence[str] | None = None
-    numbered = False
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self.path, self.settings = path, settings

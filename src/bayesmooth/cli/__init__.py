@@ -104,7 +104,7 @@ LABELS_FILE = "a .npy of labels, beside a .npy of embeddings"
 
 
 def add_columns(parser: argparse.ArgumentParser, labels: str = LABELS_FILE) -> None:
-    """How a data set of the user's is read: what `audit` and `train` have in common; `labels` is what --labels may be."""
+    """How a data set of the user's is read, as `audit` and `train` have in common; `labels` says what --labels is."""
     add = parser.add_argument
     add("--label", metavar="COLUMN", help="column of labels (default: label)")
     add("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)")
