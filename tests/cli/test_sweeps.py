@@ -23,7 +23,12 @@ def test_sweep_trains_the_grid_prints_a_table_and_exports_it(tmp_path, monkeypat
     line += ["--set", "optimizer.lr=0.5"]
     assert main(line) == 0
     written = capsys.readouterr()
-    assert written.out.count("digits-ls-sgd-") == 2
+    assert [line.split()[0] for line in written.out.splitlines()] == [
+        "run",
+        "alpha=0.0",
+        "alpha=0.1",
+    ]
+    assert "finished     loss.alpha=0.1" in written.err
     assert "2 runs" in written.err
     rows = list(csv.DictReader((tmp_path / "grid.csv").read_text().splitlines()))
     assert [row["loss.alpha"] for row in rows] == ["0.0", "0.1"]

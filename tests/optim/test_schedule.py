@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, MultiStepLR, SequentialLR
 
+from bayesmooth import IVON
 from bayesmooth.errors import InputError
+from bayesmooth.models import mlp
 from bayesmooth.optim.schedule import SCHEDULES, constant, cosine, scheduler, steps
+from bayesmooth.posterior import recompute_batchnorm
 
 shares = st.floats(0, 1)
 
@@ -115,3 +118,49 @@ def test_a_wrong_schedule_says_what_is_wrong(name, total, options, message):
     with pytest.raises(InputError, match=message):
         scheduler(sgd(), name, total, **options)
     assert set(SCHEDULES) == {"constant", "cosine", "steps"}
+
+
+PASSES, LENGTH = 25, 100
+INPUTS = torch.randn(40, 64, generator=torch.Generator().manual_seed(0))
+BATCHES = list(zip(INPUTS.split(10), (torch.arange(40) % 2).split(10), strict=True))
+
+
+def train_short(make_schedule, finish=lambda model: None):
+    """Some passes over four batches; the model and its schedule."""
+    model = mlp(2, input_shape=(64,), hidden=(8,), batchnorm=True)
+    optimizer = IVON(model.parameters(), lr=0.1, ess=40, epochs=PASSES, steps=LENGTH, seed=0)
+    schedule = make_schedule(optimizer, model)
+    for _ in range(PASSES):
+        for inputs, labels in BATCHES:
+            with optimizer.sampled_params(train=True):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+            schedule.step()
+    finish(model)
+    return model.eval(), schedule
+
+
+def test_the_schedule_of_a_run_is_the_cosine_and_then_batch_norm_at_the_mean():
+    short, schedule = train_short(lambda optimizer, model: optimizer.schedule(model, BATCHES))
+    long, _ = train_short(
+        lambda optimizer, model: scheduler(optimizer, "cosine", LENGTH),
+        lambda model: recompute_batchnorm(model, BATCHES),
+    )
+    for name, value in long.state_dict().items():
+        assert torch.equal(short.state_dict()[name], value), name
+    assert schedule.get_last_lr() == [0]
+    assert {"finish", "optimizer"}.isdisjoint(schedule.state_dict())
+
+
+def test_a_rate_that_never_falls_is_told_at_the_last_step_with_the_lines_that_are_missing():
+    with pytest.warns(UserWarning, match=r"schedule = optimizer\.schedule\(model, loader\)"):
+        train_short(lambda optimizer, model: scheduler(optimizer, "constant", LENGTH))
+
+
+def test_a_schedule_needs_the_length_of_the_run_and_the_loader():
+    weights = [nn.Parameter(torch.ones(3, 3))]
+    with pytest.raises(InputError, match="without steps"):
+        IVON(weights, lr=0.1, ess=10).schedule()
+    with pytest.raises(InputError, match="give the training loader"):
+        IVON(weights, lr=0.1, ess=10, steps=5).schedule(nn.Linear(1, 1))

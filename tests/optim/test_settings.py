@@ -23,7 +23,8 @@ from bayesmooth.optim.settings import (
     choose_hess_init,
 )
 
-AUTO = {"lr": 0.1, "ess": 1000, "hess_init": "auto", "weight_decay": 1e-3, "epochs": 10, "seed": 0}
+AUTO = {"lr": 0.1, "ess": 1000, "hess_init": "auto", "beta2": 0.99999}
+AUTO |= {"weight_decay": 1e-3, "epochs": 10, "seed": 0}
 
 
 def scaled(model, factor):
@@ -148,7 +149,8 @@ def test_a_run_whose_length_is_known_sets_itself_and_any_other_has_the_published
     auto = settings_of(hess_init="auto", beta2="auto", **length)
     assert settings_of(**length) == auto
     assert settings_of() == (1.0, 0.99999)
-    assert settings_of(epochs=10) == (auto[0], 0.99999)
+    with pytest.warns(UserWarning, match=r"give steps=10 \* len\(loader\)"):
+        assert settings_of(epochs=10) == (auto[0], 0.99999)
     assert settings_of(hess_init=0.3, beta2=0.9, **length) == (0.3, 0.9)
     assert settings_of(rescale_lr=False, **length) == (1.0, auto[1])
 
@@ -172,7 +174,7 @@ def test_parameters_may_come_in_any_form():
 def test_auto_is_the_number_it_stands_for(task):
     """Same trajectory, same state: whatever loads or shows a state never meets the word."""
     nets = [task.net() for _ in range(2)]
-    automatic = IVON(nets[0].parameters(), **AUTO, beta2="auto", steps=40)
+    automatic = IVON(nets[0].parameters(), **AUTO | {"beta2": "auto", "steps": 40})
     group = automatic.param_groups[0]
     assert group["beta2"] == 0.95
     numbers = {"hess_init": group["hess_init"], "beta2": group["beta2"]}

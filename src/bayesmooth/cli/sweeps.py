@@ -11,11 +11,10 @@ import torch
 from bayesmooth.cli import add_run_options, add_settings
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
-from bayesmooth.lab import Run
-from bayesmooth.lab.compare import compare_runs, format_table
+from bayesmooth.lab.compare import format_table
 from bayesmooth.lab.executors import Processes, RayTasks, Submitit
 from bayesmooth.lab.recipe import override, read_recipe
-from bayesmooth.lab.sweep import OVER, Outcome, export_csv, grid, name_recipes
+from bayesmooth.lab.sweep import OVER, Outcome, export_csv, grid, name_recipes, sweep_rows
 from bayesmooth.lab.sweep import sweep as run_all
 from bayesmooth.lab.tune import AUTO, AXES, Trial
 from bayesmooth.lab.tune import tune as choose
@@ -44,7 +43,7 @@ def sweep(arguments: Namespace) -> int:
         )
     ended = [outcome for outcome in outcomes if outcome.status in OVER]
     if ended:
-        print(format_table(compare_runs([Run.open(outcome.path) for outcome in ended])))
+        print(format_table(sweep_rows(ended)))
     if arguments.csv:
         export_csv(outcomes, arguments.csv)
         print(f"table: {arguments.csv}", file=sys.stderr)

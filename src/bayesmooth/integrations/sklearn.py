@@ -251,6 +251,7 @@ class IVONClassifier(_Classifier):
         else:
             X, numbers = self._begin(X, y, classes)
             self._start(X, HORIZON)
+            self.optimizer_.steps = None  # and there is no last one
         self._epoch(X, numbers)
         self.posterior_ = self.optimizer_.posterior(self.module_)
         return self

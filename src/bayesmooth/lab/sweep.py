@@ -24,7 +24,7 @@ import torch
 from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.files import LockedError, is_locked, write_atomically
-from bayesmooth.lab.compare import LINE, format_named
+from bayesmooth.lab.compare import LINE, compare_runs, format_named
 from bayesmooth.lab.loop import DivergedError
 from bayesmooth.lab.recipe import Recipe, Tree, flat_keys, override
 from bayesmooth.lab.run import Run
@@ -362,6 +362,19 @@ def name_recipes(recipes: Sequence[Recipe]) -> dict[str, str]:
         recipe.hash: " ".join(f"{key}={value}" for key, value in settings.items()) or recipe.title
         for recipe, settings in zip(recipes, find_differences(recipes), strict=True)
     }
+
+
+def sweep_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """The table of a sweep: one row per run, its swept values in place of its name, then its figures."""
+    rows = compare_runs([Run.open(outcome.path) for outcome in outcomes])
+    different = find_differences([outcome.recipe for outcome in outcomes])
+    keys = {key for settings in different for key in settings}
+    last = Counter(key.rpartition(".")[2] for key in keys)
+    short = {key: end if last[end := key.rpartition(".")[2]] == 1 else key for key in keys}
+    for row, settings in zip(rows, different, strict=True):
+        swept = " ".join(f"{short[key]}={value}" for key, value in settings.items())
+        row["run"] = swept or row["run"]
+    return rows
 
 
 def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:

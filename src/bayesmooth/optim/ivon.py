@@ -47,11 +47,14 @@ from bayesmooth.optim.samples import (
     collect_weights,
     tell_autograd,
 )
+from bayesmooth.optim.schedule import RunSchedule
 from bayesmooth.optim.settings import (
+    EARLY,
     LOOKS,
     RATE,
     Course,
     Look,
+    check_end,
     check_start,
     choose_beta2,
     choose_hess_init,
@@ -63,7 +66,7 @@ from bayesmooth.optim.settings import (
     steps_done,
 )
 from bayesmooth.optim.sharding import agree_on_seed, whole
-from bayesmooth.posterior import Posterior, name_parameters
+from bayesmooth.posterior import Posterior, name_parameters, recompute_batchnorm
 from bayesmooth.randomness import EVALUATION
 
 Number = float | Tensor
@@ -159,8 +162,8 @@ class IVON(Optimizer):
     of them. `zero_grad()` keeps the samples so far for the average, unless the last one has a NaN or inf; an exception
     drops them all.
 
-    A good start for any network and data: `lr=0.1`, `ess` = number of training examples, and the `epochs` and `steps`
-    of the run, from which h₀ and β₂ follow.
+    A good start for any network and data: `lr=0.1`, `ess` = number of training examples, `weight_decay=1e-3`, and the
+    `epochs` and `steps` of the run, from which h₀ and β₂ follow. `schedule` lets lr fall to zero.
 
     Arguments:
         lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that learning rates of SGD with momentum carry
@@ -170,13 +173,14 @@ class IVON(Optimizer):
         hess_init: h₀. At the start σ = 1/√(λ(h₀ + δ)): only that product counts. A network that learns nothing has too
             much noise (raise h₀), one that memorises wrong labels has too little (lower it). Published recipes
             lie between 0.05 and 1, at 50,000 examples. `diagnostics()` compares σ with the weights.
-            "auto" computes it from the weights and from `epochs`, the passes over the training set that the run
-            will make (docs/settings.md); `noise` multiplies the σ that it sets. None is "auto" if `epochs` is given,
-            and otherwise 1.
-        beta1, beta2: momenta of g and h. h learns over about 1/(1 − β₂) steps: for short runs take
-            β₂ = 1 − 2/steps, as "auto" does, given `steps`. β₂ = 1 keeps the covariance fixed. None is "auto" if
-            `steps` is given, and otherwise 1 − 10⁻⁵.
-        weight_decay: δ. The prior's precision is λδ.
+            Left out, it follows from the weights and from `epochs`, the passes over the training set that the run
+            will make (docs/settings.md); `noise` multiplies the σ that this sets. Without `epochs` it is 1, as in the
+            public package. "auto" is another word for leaving it out, and then `epochs` must be given.
+        beta1, beta2: momenta of g and h. h learns over about 1/(1 − β₂) steps. Left out, β₂ = 1 − 2/steps; without
+            `steps` it is 1 − 10⁻⁵, as in the public package, which is right for 200,000 steps. β₂ = 1 keeps the
+            covariance fixed.
+        weight_decay: δ. The prior's precision is λδ. The default is the public package's; the paper has 1e-3, and so
+            have all figures in these pages.
         mc_samples: samples per step; the closure is called once for each.
         hess_approx: 'price' is ĥ above; 'gradsq' is λĝ².
         clip_radius: bound on each entry of (ḡ + δm)/(h + δ).
@@ -196,7 +200,8 @@ class IVON(Optimizer):
             elsewhere. True: the kernels or an error. 'compile': torch.compile everywhere. False: plain torch.
 
     BatchNorm's running statistics are gathered under samples, as each forward pass sees them. They suit averaged
-    predictions; before predicting at the mean, call `bayesmooth.posterior.recompute_batchnorm`.
+    predictions; for those at the mean, `schedule` computes them anew at the end, or `recompute_batchnorm` whenever you
+    like.
     """
 
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
@@ -246,6 +251,12 @@ class IVON(Optimizer):
             )
         if beta2 == "auto" or (beta2 is None and steps is not None):
             beta2 = choose_beta2(steps)
+        if beta2 is None and epochs is not None:
+            warnings.warn(
+                f"epochs={epochs:g} without steps: beta2 stays 0.99999, which is right for 200,000 steps; give "
+                f"steps={epochs:g} * len(loader)",
+                stacklevel=2,
+            )
         defaults = {
             "lr": lr,
             "ess": ess,
@@ -371,6 +382,26 @@ class IVON(Optimizer):
         samples.note_zeros(
             [] if set_to_none else [p for g in self.param_groups for p in g["params"]]
         )
+
+    def schedule(
+        self, model: nn.Module | None = None, batches: Any = None, warmup: float = 0.0
+    ) -> RunSchedule:
+        """What every run needs: call its `step()` after each of the `steps` that the constructor was given.
+
+        lr falls to zero on a cosine, after rising over the share `warmup`. After the last step BatchNorm's statistics
+        in `model` are computed anew at the mean of the weights, from `batches`, the training loader: training gathers
+        them at samples.
+        """
+        if self.steps is None:
+            raise InputError("schedule() without steps: give the constructor those of the run")
+        if model is not None and batches is None:
+            raise InputError("schedule(model): give the training loader, schedule(model, loader)")
+
+        def finish() -> None:
+            if model is not None:
+                recompute_batchnorm(model, batches)
+
+        return RunSchedule(self, self.steps, finish, warmup=warmup)
 
     @torch.no_grad()
     def posterior(self, model: nn.Module | None = None) -> Posterior:
@@ -517,6 +548,8 @@ class IVON(Optimizer):
         tell_autograd(weights)
         found = look.problems(step, self._course.learning) if look else {}
         found |= self._course.problems(self.param_groups[0])
+        if step == self.steps and step >= EARLY:
+            found |= check_end(self.param_groups[0], self.defaults["lr"])
         for setting, problem in found.items():
             if setting not in self._warned:
                 self._warned.add(setting)

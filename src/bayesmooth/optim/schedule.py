@@ -57,6 +57,26 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 }
 
 
+class RunSchedule(LambdaLR):
+    """A cosine from lr to zero over the steps of a run; its last `step` calls `finish`, which the state leaves out."""
+
+    def __init__(
+        self, optimizer: Optimizer, steps: int, finish: Callable[[], None], **options: Any
+    ) -> None:
+        self.steps, self.finish = steps, finish
+        super().__init__(optimizer, lambda step: cosine(min(step / steps, 1.0), **options))
+
+    def step(self, epoch: int | None = None) -> None:
+        """After every step of the optimizer."""
+        super().step(epoch)
+        if self.last_epoch == self.steps:
+            self.finish()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Without what belongs to this process."""
+        return {key: value for key, value in super().state_dict().items() if key != "finish"}
+
+
 def scheduler(optimizer: Optimizer, name: str, total_steps: int, **options: Any) -> LambdaLR:
     """Schedule `name` over `total_steps` calls of its `step()`, one after each optimizer step.
 

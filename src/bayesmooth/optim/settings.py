@@ -363,6 +363,16 @@ class Look:
         return found
 
 
+def check_end(group: dict[str, Any], lr: float) -> dict[str, str]:
+    """At the last step: a rate that never fell leaves the mean where the noise of the last steps put it."""
+    if float(group["lr"]) <= 0.5 * float(group.get("initial_lr", lr)):
+        return {}
+    return {
+        "schedule": f"the last of the steps has lr={float(group['lr']):g}, which should have fallen to zero: make "
+        "schedule = optimizer.schedule(model, loader), and call schedule.step() after every step"
+    }
+
+
 def _too_fast(group: dict[str, Any], share: float, limit: float) -> dict[str, str]:
     if share <= limit:
         return {}

@@ -1,0 +1,8 @@
+"""`python -m bayesmooth` is the command `bayesmooth`."""
+
+import sys
+
+from bayesmooth_command import main
+
+if __name__ == "__main__":
+    sys.exit(main())
