@@ -21,6 +21,10 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "annotators": ("quality: consensus of several annotators, against CROWDLAB", "3 min"),
     "audit_training": ("quality: the same from a network's training", "10 min"),
     "audit_rounds": ("quality: errors found when decisions are learned from on the way", "5 min"),
+    "prediction": (
+        "quality: at the mean, averaged or scaled; what the loop's lines are worth",
+        "2 min",
+    ),
     "cleaning": ("quality: classifiers on audited labels, against CleanLearning", "30 min"),
     "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "~20 min"),
     "finetune": ("quality: IVON by one call against AdamW and SAM, pretrained networks", "~9 h"),
