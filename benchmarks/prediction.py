@@ -3,7 +3,7 @@
     python -m benchmarks prediction
 
 The README's snippet itself trains the demo's network on digits of which 30 % have a wrong label; a fifth of them is
-held out with its given labels. `without …` leaves lines out of the snippet, `written out` has torch's own lines in place
+held out with its given labels. `without …` leaves lines out of the snippet, `written out` has torch's own lines instead
 of `optimizer.schedule`. At the mean, averaged over the posterior, and averaged over a σ whose scale the held-out labels
 chose (`Posterior.scaled`).
 """
