@@ -34,8 +34,8 @@ RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
     "sync": (lambda x: isinstance(x, bool), "must be True or False", "False with DDP"),
     "debias": (lambda x: isinstance(x, bool), "must be True or False", "True is usual"),
     "rescale_lr": (
-        lambda x: isinstance(x, bool) or x == "current",
-        "must be True, False or 'current'",
+        lambda x: isinstance(x, bool) or x in ("current", "distance"),
+        "must be True, False, 'current' or 'distance'",
         "True is usual",
     ),
     "spread": (

@@ -57,10 +57,12 @@ from bayesmooth.optim.settings import (
     check_end,
     check_start,
     choose_beta2,
+    choose_distance,
     choose_hess_init,
     choose_lr,
     count_examples,
     describe,
+    is_normalised,
     measure_gradients,
     schedule_ess,
     steps_done,
@@ -70,6 +72,7 @@ from bayesmooth.posterior import Posterior, name_parameters, recompute_batchnorm
 from bayesmooth.randomness import EVALUATION
 
 Number = float | Tensor
+NORM_BETA = 0.95  # of the running mean of ‖ĝ‖²
 
 
 def sigma(h: Tensor, λ: float, δ: float) -> Tensor:
@@ -115,17 +118,15 @@ def update(
     return m, g, h
 
 
-def read_numbers(group: dict[str, Any], t: int, h: float) -> dict[str, Any]:
-    """The other symbols of the algorithm, for step t of a parameter group; h is what `rescale_lr` refers to."""
-    δ = float(group["weight_decay"])
-    rescaled = h + δ if group["rescale_lr"] else 1.0
+def read_numbers(group: dict[str, Any], t: int, rescaling: float) -> dict[str, Any]:
+    """The other symbols of the algorithm, for step t of a parameter group; `rescaling` multiplies lr."""
     β1 = read_beta1(group)
     return {
         "λ": float(group["ess"]),
-        "δ": δ,
+        "δ": float(group["weight_decay"]),
         "β1": β1,
         "β2": group["beta2"],
-        "α": float(group["lr"]) * rescaled,
+        "α": float(group["lr"]) * rescaling,
         "radius": group["clip_radius"],
         "debias": 1.0 - β1**t if group["debias"] else 1.0,
         "squared": group["hess_approx"] == "gradsq",
@@ -169,6 +170,8 @@ class IVON(Optimizer):
         lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that learning rates of SGD with momentum carry
             over: 0.1 to 0.2. In a short run h falls to a seventh of h₀ whatever the data say, and steps grow as much;
             `rescale_lr="current"` takes the mean of h + δ instead of h₀ + δ, so that lr means the same throughout.
+            `rescale_lr="distance"` divides that by the running root mean square of ‖ĝ‖, over all weights together: lr
+            is then the length of a step in the direction of ĝ, however large the gradients become.
         ess: λ, the effective sample size: the number of training examples. Smaller means more noise.
         hess_init: h₀. At the start σ = 1/√(λ(h₀ + δ)): only that product counts. A network that learns nothing has too
             much noise (raise h₀), one that memorises wrong labels has too little (lower it). Published recipes
@@ -221,7 +224,7 @@ class IVON(Optimizer):
         clip_radius: float = float("inf"),
         sync: bool = False,
         debias: bool = True,
-        rescale_lr: bool | Literal["current"] = True,
+        rescale_lr: bool | Literal["current", "distance"] = True,
         *,
         antithetic: bool = False,
         state_dtype: Literal["bfloat16"] | None = None,
@@ -300,10 +303,11 @@ class IVON(Optimizer):
     ) -> "IVON":
         """IVON for the trainable weights of a model, pretrained or not, with settings that suit it; prints them.
 
-        `ess` is the number of examples, h₀ and β₂ are those of `epochs=` and `steps=` above at lr = 0.1, and lr is
-        measured on a few batches at samples of the weights (`settings.py` has the rule), for `rescale_lr="current"`. It
-        is the largest of the run: let it fall to zero on a cosine after a warm-up over a tenth of the steps. Model,
-        generators and gradients are left as they were.
+        `ess` is the number of examples, h₀ and β₂ are those of `epochs=` and `steps=` above at lr = 0.1. In a network
+        with normalisation layers lr is a distance that follows from the steps (`rescale_lr="distance"`); in any
+        other it is measured on a few batches at samples of the weights (`rescale_lr="current"`); `settings.py` has the
+        rules. It is the largest of the run: let it fall to zero on a cosine after a warm-up over a tenth of the
+        steps. Model, generators and gradients are left as they were.
 
         Arguments:
             batches: the training loader, or a list of batches: (inputs, labels), or dicts with "labels".
@@ -319,11 +323,14 @@ class IVON(Optimizer):
             "epochs": epochs,
             "steps": max(round(epochs * len(batches)), 1),
             "weight_decay": 1e-3,
-            "rescale_lr": "current",
+            "rescale_lr": "distance" if is_normalised(model) else "current",
         } | settings
         optimizer = cls(weights, **given)
         if "lr" not in settings:
-            lr = choose_lr(model, *measure_gradients(model, optimizer, batches, loss))
+            if given["rescale_lr"] == "distance":
+                lr = choose_distance(model, given["steps"])
+            else:
+                lr = choose_lr(*measure_gradients(model, optimizer, batches, loss))
             for holder in (optimizer.defaults, *optimizer.param_groups):
                 holder["lr"] = lr
         if not quiet:
@@ -533,27 +540,47 @@ class IVON(Optimizer):
         weights = [w for w in self._samples.weights if w.pending or w.sums]
         step = steps_done(self._samples.weights) + 1
         look = Look(self._samples.weights) if step in LOOKS else None
-        levels = {
-            id(group): self._mean_hess(group)
-            if group["rescale_lr"] == "current"
-            else group["hess_init"]
-            for group in self.param_groups
-        }
+        if any(group["rescale_lr"] == "distance" for group in self.param_groups):
+            self._note_norm(weights, scale)
+        factors = {id(group): self._rescaling(group) for group in self.param_groups}
         for chunk in split_weights(weights, key=lambda w: (w.state["step"], w.sums is None)):
             group, t = chunk[0].group, chunk[0].state["step"] + 1
-            numbers = read_numbers(group, t, levels[id(group)])
+            numbers = read_numbers(group, t, factors[id(group)])
             chunk[0].backend.update(chunk, self._samples.count, scale, **numbers)
             for w in chunk:
                 w.state["step"] = t
         tell_autograd(weights)
-        found = look.problems(step, self._course.learning) if look else {}
-        found |= self._course.problems(self.param_groups[0])
+        late = self.steps is not None and 2 * step > self.steps
+        found = look.problems(step, self._course.learning, late) if look else {}
+        found |= self._course.problems(self.param_groups[0], self.steps)
         if step == self.steps and step >= EARLY:
             found |= check_end(self.param_groups[0], self.defaults["lr"])
         for setting, problem in found.items():
             if setting not in self._warned:
                 self._warned.add(setting)
                 warnings.warn(problem, stacklevel=4)
+
+    def _rescaling(self, group: dict[str, Any]) -> float:
+        """What `rescale_lr` multiplies lr by."""
+        kind, δ = group["rescale_lr"], float(group["weight_decay"])
+        if kind in (True, False):
+            return group["hess_init"] + δ if kind else 1.0
+        level = self._mean_hess(group) + δ
+        if kind == "current":
+            return level
+        mean, weight = self.param_groups[0]["norm"]
+        return level * math.sqrt(weight / mean) if mean else 0.0
+
+    def _note_norm(self, weights: list[Weight], scale: float) -> None:
+        """‖ĝ‖² of all weights into its running mean."""
+        averaged = [w.sums[0] / self._samples.count for w in weights if w.sums and not w.pending]
+        found = [*averaged, *(w.pending[0] for w in weights if w.pending)]
+        squares = [whole(g.float().square().sum()) for g in found]
+        square = scale**2 * float(torch.stack([each.to(squares[0]) for each in squares]).sum())
+        mean, weight = self.param_groups[0].get("norm", (0.0, 0.0))
+        new = NORM_BETA * mean + (1 - NORM_BETA) * square, NORM_BETA * weight + 1 - NORM_BETA
+        for group in self.param_groups:
+            group["norm"] = new
 
     def _mean_hess(self, group: dict[str, Any]) -> float:
         """Mean of h over a group, by one reading from its device."""

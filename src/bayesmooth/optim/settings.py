@@ -12,12 +12,13 @@ network that sees few numbers can hardly tell single examples apart, so it needs
 half of the cells of `python -m benchmarks regret`, on those of `results/choices/tuning.txt`, and on `tables`;
 docs/evidence-settings.md has the figures.
 
-**Measured**, by `IVON.auto`: lr, from loss and gradient at the start. With normalisation layers a step at the full rate
-moves all weights together by the distance lr · ‖ĝ‖ = STEP: there the loss bends long before its linear forecast, and
-the distance counts. And lr is at most DEPTH/L, but for adapters, whose B starts at zero: deep networks fall to chance
-beyond. Without normalisation the forecast counts: a step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's
-step), and lr is at most MOST, because gradients are small at the start and grow as the network learns.
-docs/finetuning.md has what came of it.
+**Set by `IVON.auto`**: lr too. With normalisation layers, frozen ones too, it is the length of a step, whatever the
+gradients are (`rescale_lr="distance"`): lr · √steps = WALK, so that a walk in random directions goes as far in a short
+run as in a long one; adapters, whose B starts at zero, go ADAPTERS times as far. Gradients grow with a new head, up to
+eightfold; at a fixed rate the same runs were too slow at the start or fell to chance later. Without normalisation, and
+for a head alone, lr is measured: a step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's step), and lr is at
+most MOST, because gradients are small at the start and grow as the network learns. docs/finetuning.md has what came of
+it.
 
 **Checked**: whether the noise is in proportion to the weights, and whether the settings let them learn. The limits come
 from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/optimizers.md has its table.
@@ -53,8 +54,8 @@ WITHOUT_NORMALISATION = 0.7  # times that much noise
 TWO_CLASSES = 1.4  # times as much, with normalisation
 MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
 RATE = 0.1  # lr for which these constants were chosen
-STEP = 0.35  # the distance by which a step moves the weights of a network with normalisation
-DEPTH = 6.0  # the most that lr may be there, times the number of layers
+WALK = 6.0  # with normalisation: the length of a step, times the root of their number
+ADAPTERS = 2.0  # times as far, where matrices start at zero
 SHARE = 0.15  # without normalisation, of the loss: by how much a step lowers it
 MOST = 0.2  # and the largest lr there
 PROBES = 4  # batches whose gradients are measured
@@ -70,7 +71,8 @@ HESS_CHANGE = 0.05  # share of itself by which the Hessian may change in a step
 LEAST_TRAVEL = 0.3  # σ by which the weights must move in 2/(1 − β₂) steps
 EARLY = 100
 BLOCK = 20  # steps whose losses are averaged
-FALLEN, BACK = 0.75, 0.97  # times the loss at the start: it had fallen, and it is back
+FALLEN, BACK = 0.95, 0.97  # times the loss at the start: it had fallen, and it is back
+SEVERAL = 1.0  # the loss at the start of three classes or more; that of two falls little in good runs with wrong labels
 LEARNING = 0.9  # times the loss at the start: below, large steps do no harm
 LOOKS = {1} | {EARLY << i for i in range(40)}  # the steps at which training is looked at
 LARGE = 1_000_000  # weights from which a missing compiler is worth a warning
@@ -181,20 +183,28 @@ def measure_gradients(
     return losses, squares
 
 
-def choose_lr(model: nn.Module, losses: list[float], squares: list[float]) -> float:
-    """lr from the losses of a few batches and the ‖ĝ‖² of each."""
+def is_normalised(model: nn.Module) -> bool:
+    """Whether it has gains of normalisations, trained or frozen, and more to train than one matrix, a linear model."""
+    trained = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    return len(trained) > 1 and any(is_gain(p.detach()) for p in model.parameters())
+
+
+def choose_distance(model: nn.Module, steps: int) -> float:
+    """lr of a network with normalisation: WALK/√steps; adapters, whose B starts at zero, have a longer way to go."""
+    matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    adapters = measure_matrices(matrices)[1] < len(matrices)
+    return (ADAPTERS if adapters else 1.0) * WALK / sqrt(steps)
+
+
+def choose_lr(losses: list[float], squares: list[float]) -> float:
+    """lr of any other network, from the losses of a few batches and the ‖ĝ‖² of each."""
     loss, square = (fmean(numbers) if numbers else 0.0 for numbers in (losses, squares))
     if not (0 < square < inf and 0 < loss < inf):
         raise InputError(
             f"{len(losses)} batches have a loss of {loss} and gradients of size {sqrt(square)}: there is nothing to "
             "measure lr by; give lr="
         )
-    if not any(is_gain(p.detach()) for p in model.parameters()):
-        return min(SHARE * loss / square, MOST)
-    matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
-    layers = measure_matrices(matrices)[1]
-    adapters = layers < len(matrices)  # some start at zero
-    return STEP / sqrt(square) if adapters else min(STEP / sqrt(square), DEPTH / max(layers, 1))
+    return min(SHARE * loss / square, MOST)
 
 
 def schedule_ess(group: dict[str, Any], h: float, done: int) -> float:
@@ -300,6 +310,7 @@ class Course:
         self.block: list[Tensor] = []
         self.means: list[float] = []
         self.start = inf
+        self.lr = 0.0  # the largest so far
 
     def add(self, loss: Any) -> None:
         """The loss of one more step."""
@@ -317,17 +328,25 @@ class Course:
         """Whether the loss is clearly below its start; unknown counts as yes."""
         return not self.means or self.means[-1] < LEARNING * self.start
 
-    def problems(self, group: dict[str, Any]) -> dict[str, str]:
-        """A loss that had fallen and is back where it started."""
-        if not self.means or self.block or not self.means[-1] > BACK * self.start:
+    def problems(self, group: dict[str, Any], steps: int | None) -> dict[str, str]:
+        """A loss that had fallen and is back where it started, or that has not fallen in half of the run's steps."""
+        if not self.means or self.block:
             return {}
-        low = min(self.means)
-        if low > FALLEN * self.start:
+        self.lr = max(self.lr, float(group.get("initial_lr", group["lr"])))
+        if self.start < SEVERAL or self.means[-1] < BACK * self.start:
             return {}
-        lr = float(group.get("initial_lr", group["lr"]))
+        lr, low = self.lr, min(self.means)
+        if low < FALLEN * self.start:
+            return {
+                "loss": f"the loss had fallen from {self.start:.2f} to {low:.2f} and is back at {self.means[-1]:.2f}: "
+                f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
+            }
+        done = BLOCK * len(self.means)
+        if not steps or done < steps / 2:
+            return {}
         return {
-            "loss": f"the loss had fallen from {self.start:.2f} to {low:.2f} and is back at {self.means[-1]:.2f}: "
-            f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
+            "loss": f"the loss is {self.means[-1]:.2f} after {done} of {steps} steps, and was {self.start:.2f} at the "
+            f"start: raise lr from {lr:.3g} to about {3 * lr:.2g}, or set noise=0.5"
         }
 
 
@@ -338,8 +357,11 @@ class Look:
         self.weights = [w for w in weights if w.local.ndim > 1 and bool(w.mean.any())]
         self.before = [(_slice(w.mean), _slice(w.hess)) for w in self.weights]
 
-    def problems(self, step: int, learning: bool) -> dict[str, str]:
-        """What is wrong after it, and which number to change to what; by the name of the setting."""
+    def problems(self, step: int, learning: bool, late: bool = False) -> dict[str, str]:
+        """What is wrong after it, and which number to change to what; by the name of the setting.
+
+        `late` says that more than half of the run is over: a schedule has lowered lr by then.
+        """
         if not self.weights:
             return {}
         group = self.weights[0].group
@@ -354,7 +376,8 @@ class Look:
         restless = median(rms((_slice(w.hess) - h) / (h + decay)) for w, (_, h) in pairs)
         found = _hessian(group, restless)
         if step == EARLY and float(group["lr"]) > 0 and not found:
-            found |= _too_slow(group, median(d / s for d, s in zip(moved, std, strict=True)))
+            way = median(d / s for d, s in zip(moved, std, strict=True))
+            found |= {} if late else _too_slow(group, way)
             # Adapters go far, relative to where they start, in good runs too.
             found |= {} if learning else _too_fast(group, share, LATER_STEP)
         found |= _noise(
