@@ -547,6 +547,7 @@ def test_a_loss_that_has_not_fallen_in_half_of_the_run_is_reported():
     assert "2.29 after 40 of 80 steps" in message
     assert "raise lr from 0.3 to about 0.9, or set noise=0.5" in message
     assert course(2.3, 2.29, steps=200) == course(2.3, 2.29) == {}
+    assert course(2.3, steps=20) == {}  # too short to tell
     assert course(2.3, 2.19, steps=80) == course(0.8, 0.8, steps=80) == {}
 
 

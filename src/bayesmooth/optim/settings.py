@@ -342,7 +342,7 @@ class Course:
                 f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
             }
         done = BLOCK * len(self.means)
-        if not steps or done < steps / 2:
+        if not steps or done < max(steps / 2, 2 * BLOCK):
             return {}
         return {
             "loss": f"the loss is {self.means[-1]:.2f} after {done} of {steps} steps, and was {self.start:.2f} at the "
