@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from bayesmooth.theory.glm import fit_glm
-from bayesmooth.theory.glm.covariance import Block
+from bayesmooth.theory.glm.covariance import Covariance
 from bayesmooth.theory.glm.steps import (
     GLMProblem,
     expected_moments,
@@ -40,7 +40,7 @@ def golden():
     return GLMProblem(FEATURES, LABELS[:, None], Bernoulli(), prior=1.0)
 
 
-def start(problem, structure=Block):
+def start(problem, structure=Covariance):
     theta = torch.zeros(2, 1, **DOUBLE)
     return theta, structure.isotropic(1.0, theta)
 
@@ -75,7 +75,7 @@ def test_variational_gd_is_gd_with_noisy_labels_for_every_family(family):
     y = torch.eye(columns, **DOUBLE)[torch.randint(columns, (20,), generator=generator)]
     theta = 0.3 * torch.randn(4, columns, generator=generator, **DOUBLE)
     problem = GLMProblem(x, y, link)
-    q = Block.isotropic(2.0, theta)
+    q = Covariance.isotropic(2.0, theta)
     spread = x.square().sum(1, keepdim=True).expand(-1, columns) / 2
     epsilon = expected_noise(x @ theta, spread, link, nodes=80)
     assert_close(
@@ -95,7 +95,7 @@ def test_von_with_rho_1_is_newton_with_noisy_labels_and_the_expected_hessian(see
     y = torch.randint(2, (12, 1), generator=generator).double()
     theta = torch.randn(3, 1, generator=generator, **DOUBLE)
     problem = GLMProblem(x, y, Bernoulli())
-    _, q = von_step(problem, theta, Block.isotropic(1.0, theta), 0.5)
+    _, q = von_step(problem, theta, Covariance.isotropic(1.0, theta), 0.5)
     stepped, updated = von_step(problem, theta, q, 1.0)
 
     variance = q.logit_covariance(x)
@@ -135,7 +135,7 @@ def test_golden_von_fixed_point_by_iteration_and_by_the_solver(golden):
 def test_golden_mode_and_variational_gd_fixed_point(golden):
     theta = start(golden)[0]
     for _ in range(20):
-        theta = newton_step(golden, theta, Block)
+        theta = newton_step(golden, theta, Covariance)
     assert_close(theta.flatten(), [-0.2016613, 0.9091814])
     theta, q = start(golden)
     for _ in range(600):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.glm.covariance import COVARIANCES, Block, Covariance, Diagonal, Full
+from bayesmooth.theory.glm.covariance import COVARIANCES, Covariance, Diagonal, Full
 
 D, C, N = 70, 3, 40  # wider than a column strip
 
@@ -73,14 +73,14 @@ def test_isotropic_blend_and_shift(structure, covariance):
 
 def test_equal_curvatures_share_one_gram():
     features, weights = random(N, D), torch.full((N, C), 0.2, dtype=torch.float64)
-    shared = Block.from_curvature(features, weights, 1.0).precision
+    shared = Covariance.from_curvature(features, weights, 1.0).precision
     each = torch.stack([0.2 * features.T @ features + torch.eye(D)] * C)
     torch.testing.assert_close(shared, each)
 
 
 def test_a_singular_hessian_is_named_with_the_way_out():
-    broken = Block(torch.full((1, 2, 2), torch.nan))
+    broken = Covariance(torch.full((1, 2, 2), torch.nan))
     with pytest.raises(InputError, match="raise prior_precision"):
         broken.log_det()
     nearly = torch.ones(1, 2, 2, dtype=torch.float64)
-    assert Block(nearly).root.isfinite().all()  # a rounding error on the diagonal is enough
+    assert Covariance(nearly).root.isfinite().all()  # a rounding error on the diagonal is enough

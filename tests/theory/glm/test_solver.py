@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bayesmooth.theory.glm.covariance import Block, Diagonal, Full
+from bayesmooth.theory.glm.covariance import Covariance, Diagonal, Full
 from bayesmooth.theory.glm.solver import (
     CG_TOLERANCE,
     Control,
@@ -24,7 +24,7 @@ def problem() -> GLMProblem:
     return GLMProblem(features, labels, Categorical(), prior=0.5)
 
 
-@pytest.mark.parametrize("structure", [Full, Block, Diagonal])
+@pytest.mark.parametrize("structure", [Full, Covariance, Diagonal])
 def test_the_newton_direction_solves_the_whole_hessian_whatever_the_structure(problem, structure):
     theta = 0.5 * torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     theta -= theta.mean(1, keepdim=True)
@@ -40,7 +40,7 @@ def test_the_newton_direction_solves_the_whole_hessian_whatever_the_structure(pr
     assert (work == 0) == (structure is Full)
 
 
-@pytest.mark.parametrize("structure", [Full, Block, Diagonal])
+@pytest.mark.parametrize("structure", [Full, Covariance, Diagonal])
 def test_at_the_mode_the_gradient_vanishes(problem, structure):
     found = find_mode(
         problem, torch.zeros(5, 3, dtype=torch.float64), structure, Control(1e-10, 100)
@@ -50,7 +50,7 @@ def test_at_the_mode_the_gradient_vanishes(problem, structure):
     assert gradient.abs().max() < 1e-7
 
 
-@pytest.mark.parametrize("structure", [Block, Diagonal])
+@pytest.mark.parametrize("structure", [Covariance, Diagonal])
 def test_the_posterior_is_a_minimum_of_the_negative_elbo(problem, structure):
     theta = torch.zeros(5, 3, dtype=torch.float64)
     start = gaussian_at(problem, structure.isotropic(10.0, theta), theta)
@@ -71,7 +71,7 @@ def test_the_posterior_is_a_minimum_of_the_negative_elbo(problem, structure):
 def test_a_step_never_climbs(problem):
     theta = torch.zeros(5, 3, dtype=torch.float64)
     objectives = [
-        find_mode(problem, theta, Block, Control(1e-12, steps)).point.objective
+        find_mode(problem, theta, Covariance, Control(1e-12, steps)).point.objective
         for steps in range(1, 6)
     ]
     assert objectives == sorted(objectives, reverse=True)

@@ -1,11 +1,10 @@
 """The covariance Σ of a Gaussian over a GLM's parameters θ (D, C), held as its inverse Λ = Σ⁻¹.
 
-Three structures with one shape: `Full` couples all D·C parameters, `Block` those of a class,
+Three structures with one shape: `Covariance` couples the parameters of a class, `Full` all D·C of them,
 `Diagonal` none. Each is made from the curvature A″ of the examples, Λ = Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, and
 yields what VON needs: Σg, the covariance of the logits, log|Λ| and the variances.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
@@ -25,53 +24,14 @@ def sum_outer(features: Tensor, values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Covariance(ABC):
-    """Σ by its inverse. `matrix`: the logits of an example are correlated, and so is A″."""
+class Covariance:
+    """Σ by its inverse Λ (C, D, D): one block per class, so logits of different classes are independent.
+
+    `matrix` says that the logits of an example are correlated, and so is A″.
+    """
 
     precision: Tensor
     matrix: ClassVar[bool] = False
-
-    @classmethod
-    @abstractmethod
-    def isotropic(cls, precision: float, theta: Tensor) -> Self:
-        """Λ = precision · I, for parameters like `theta`."""
-
-    @classmethod
-    @abstractmethod
-    def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
-        """Λ = Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, as far as the structure keeps it."""
-
-    def blend(self, other: "Covariance", rho: float) -> "Covariance":
-        """(1 − ρ)Λ + ρΛ′  (eq:von)."""
-        return other if rho == 1 else type(self)(torch.lerp(self.precision, other.precision, rho))
-
-    @abstractmethod
-    def shifted(self, change: float) -> "Covariance":
-        """Λ + change · I: another prior precision."""
-
-    @abstractmethod
-    def solve(self, g: Tensor) -> Tensor:
-        """Σg, both (D, C)."""
-
-    @abstractmethod
-    def log_det(self) -> Tensor:
-        """log|Λ|."""
-
-    @abstractmethod
-    def variances(self) -> Tensor:
-        """diag Σ."""
-
-    @abstractmethod
-    def covariance(self) -> Tensor:
-        """Σ, in the shape of Λ."""
-
-    @abstractmethod
-    def logit_covariance(self, features: Tensor) -> Tensor:
-        """ΦΣΦᵀ of every example: (N, C), or (N, C, C) if the logits are correlated."""
-
-
-class Block(Covariance):
-    """Λ (C, D, D): one block per class, logits of different classes are independent."""
 
     @classmethod
     def isotropic(cls, precision: float, theta: Tensor) -> Self:
@@ -89,6 +49,10 @@ class Block(Covariance):
         grams = torch.stack([_gram(features, weights) for weights in columns.unbind(1)])
         grams.diagonal(dim1=-2, dim2=-1).add_(prior)
         return cls(grams.expand(classes, -1, -1))
+
+    def blend(self, other: "Covariance", rho: float) -> "Covariance":
+        """(1 − ρ)Λ + ρΛ′  (eq:von)."""
+        return other if rho == 1 else type(self)(torch.lerp(self.precision, other.precision, rho))
 
     def shifted(self, change: float) -> "Covariance":
         """Λ + change · I: another prior precision."""
@@ -134,7 +98,7 @@ class Block(Covariance):
         return out
 
 
-class Full(Block):
+class Full(Covariance):
     """Λ (CD, CD), parameters class by class."""
 
     matrix = True
@@ -218,7 +182,7 @@ class Diagonal(Covariance):
         return features.square() @ self.variances()
 
 
-COVARIANCES: dict[str, type[Covariance]] = {"full": Full, "block": Block, "diagonal": Diagonal}
+COVARIANCES: dict[str, type[Covariance]] = {"full": Full, "block": Covariance, "diagonal": Diagonal}
 
 
 def _gram(features: Tensor, weights: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.glm.covariance import COVARIANCES, FULL_LIMIT, Block, Covariance
+from bayesmooth.theory.glm.covariance import COVARIANCES, FULL_LIMIT, Covariance
 from bayesmooth.theory.glm.solver import COARSE, Control, find_fixed_point, iterate, origin, von
 from bayesmooth.theory.glm.steps import GLMProblem
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
@@ -54,11 +54,7 @@ class GLMFit:
     def covariance(self) -> Tensor:
         """Their covariance: full (KD, KD) class by class; block (K, D, D); diagonal as the mean."""
         sigma = self.posterior.covariance()
-        return (
-            sigma[0]
-            if isinstance(self.posterior, Block) and not self.link.vector
-            else self._drop(sigma)
-        )
+        return sigma[0] if sigma.ndim == 3 and not self.link.vector else self._drop(sigma)
 
     def logits(self, features: Any) -> tuple[Tensor, Tensor]:
         """Mean (N, K) and variance of the logits: (N, K), or (N, K, K) if they are correlated."""
@@ -219,7 +215,7 @@ def covariance_structure(name: str, problem: GLMProblem) -> type[Covariance]:
             f"covariance='full' with {parameters:,} parameters: at most {FULL_LIMIT:,}; "
             "use covariance='block' (one block per class) or 'diagonal'"
         )
-    return Block if name == "full" and outputs == 1 else structure
+    return Covariance if name == "full" and outputs == 1 else structure
 
 
 def choose(argument: str, name: str, table: Mapping[str, T]) -> T:

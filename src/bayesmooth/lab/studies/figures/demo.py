@@ -136,23 +136,18 @@ def claims(table: Table) -> list[Claim]:
     chosen = AT_MEAN if at_mean > averaged else "IVON"
     ivon = name_method(table, chosen)
     for other in (EARLY, "LS", "SAM"):
-        name = name_method(table, other)
-        ours, theirs = pick(chosen, "accuracy"), pick(other, "accuracy")
-        found.append(
-            Claim(
-                f"(not in the paper) {ivon}, is more accurate than {name}",
-                f"{format_shares(ours)} against {format_shares(theirs)}",
-                ahead([(ours, theirs)]),
+        for key, sign, is_better, write in (
+            ("accuracy", 1, "is more accurate", format_shares),
+            ("nll", -1, "has a lower NLL", format_values),
+        ):
+            ours, theirs = pick(chosen, key), pick(other, key)
+            found.append(
+                Claim(
+                    f"(not in the paper) {ivon}, {is_better} than {name_method(table, other)}",
+                    f"{write(ours)} against {write(theirs)}",
+                    ahead([([sign * x for x in ours], [sign * x for x in theirs])]),
+                )
             )
-        )
-        ours, theirs = pick(chosen, "nll"), pick(other, "nll")
-        found.append(
-            Claim(
-                f"(not in the paper) {ivon}, has a lower NLL than {name}",
-                f"{format_values(ours)} against {format_values(theirs)}",
-                ahead([([-nll for nll in ours], [-nll for nll in theirs])]),
-            )
-        )
     return found
 
 

@@ -17,7 +17,6 @@ from bayesmooth.lab.studies.study import Finished, Study
 from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, name_data, picture
 from bayesmooth.lab.studies.verdict import Claim, holds
 from bayesmooth.labelnoise import LabelNoise, label_noise
-from bayesmooth.metrics import rank_correlation
 
 ALPHA = 0.1  # of the label smoothing that variational noise is shown beside
 NEAREST = 10
@@ -180,16 +179,12 @@ def judge_sorted(table: Table) -> list[Claim]:
 def _find_facts(rows: Table) -> dict[str, float]:
     """Of one seed: the extremes, and the distance in the tenths of the examples with the least noise and the most."""
     tenth = max(len(rows) // 10, 1)
-    values, distances = (
-        torch.tensor(rows[key].tolist(), dtype=torch.float32, device="cpu")
-        for key in ("ivon_noise", "distance")
-    )
     return {
         "least": rows["ivon_noise"].iloc[0],
         "most": rows["ivon_noise"].iloc[-1],
         "low": rows["distance"][:tenth].mean(),
         "high": rows["distance"][-tenth:].mean(),
-        "correlation": rank_correlation(values, distances),
+        "correlation": rows["ivon_noise"].rank().corr(rows["distance"].rank()),
     }
 
 
