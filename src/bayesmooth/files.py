@@ -20,8 +20,8 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-STALE = 24 * 3600.0  # seconds; whoever writes a file for longer has been killed
-PATIENCE = 1.0  # seconds; who only looks whether a lock is held holds it for an instant
+STALE = 24 * 3600.0  # seconds after which an unfinished file was left by a process that was killed
+PATIENCE = 1.0  # seconds; a process that looks whether the lock is held takes it for an instant
 # On Windows a lock covers bytes, and nobody else can read those: one far behind the content.
 LOCKED_BYTE = 1 << 30
 
@@ -39,9 +39,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 def replace_with(path: Path, save: Callable[[Path], object]) -> None:
     """Let `save` write beside the file, force it to the disk, then put it in the file's place, with its permissions."""
     with _beside(path) as beside:
-        beside.touch(
-            exist_ok=False
-        )  # what the umask leaves; some writers keep their files to themselves
+        beside.touch(exist_ok=False)  # as the umask says; some writers make their files private
         mode = (path if path.is_file() else beside).stat().st_mode & 0o777
         save(beside)
         beside.chmod(mode)
@@ -63,7 +61,7 @@ def make_folder(path: Path, fill: Callable[[Path], object]) -> None:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A name in the same directory that nobody else has; what stands there is gone when an error comes through."""
+    """A name in the same directory that nobody else has; what was written there is deleted on an error."""
     beside = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.tmp")
     try:
         _sweep(path)
@@ -124,7 +122,7 @@ def _walk(top: Path, inside: Path = Path(), follow: int = 2) -> Iterator[Path]:
 
 
 def leads_up(path: Path) -> bool:
-    """Whether a path is a link to a folder that holds the link: who follows it never ends."""
+    """Whether a path is a link to a folder that holds the link: following it would never end."""
     link = path.is_symlink() and path.is_dir()
     return link and path.parent.resolve().is_relative_to(path.resolve())
 
@@ -147,7 +145,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> InputError:
-    """What to tell when the disk is full, or the directory read-only."""
+    """The error when the disk is full, or the directory read-only."""
     return InputError(
         f"{path}: cannot be written: {error.strerror or error}; "
         "what was saved before is intact: make room or choose another place, then start again"

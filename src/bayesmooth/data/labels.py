@@ -59,7 +59,7 @@ def find_missing(
 
 
 def read_labels(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[str]:
-    """The same, where every label must be there; "NA" is one only if `names` has it.
+    """Labels as texts, of which none may be missing; "NA" is a label only if `names` has it.
 
     >>> read_labels(["cat", b"dog", 1, 2.0], "labels")
     ['cat', 'dog', '1', '2']

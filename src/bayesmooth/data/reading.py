@@ -158,7 +158,7 @@ def load_pickle(data: bytes, name: str) -> dict[str, Any]:
 
 
 def load_torch(data: bytes, name: str) -> dict[str, Any]:
-    """The same from a file of torch.save."""
+    """The dict in a file of torch.save, with the same contents allowed."""
     try:
         if data[:2] == b"PK":
             with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -45,7 +45,7 @@ def name_section(recipe: Recipe, section: str) -> Iterator[None]:
 
 
 def check_past(recipe: Recipe) -> None:
-    """A loss that learns from its best past self must know which that is before the end."""
+    """Refuse a recipe in which a loss that learns from its best past self could not know which one that is."""
     name, every, epochs = recipe.loss.name, recipe.evaluate.every, recipe.train.epochs
     if not recipe.data.validation:
         raise InputError(

@@ -63,7 +63,7 @@ class Team:
             tensor.div_(self.size)
 
     def wait(self) -> None:
-        """Go on when all have come here."""
+        """Wait until every process is here."""
         if self.size > 1:
             dist.barrier()
 

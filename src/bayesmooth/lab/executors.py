@@ -24,7 +24,7 @@ T = TypeVar("T")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 LOADED = ["bayesmooth.lab", "torch._dynamo", "sklearn.datasets"]  # once, not once per job
-RETRIES = 3  # Ray starts a task whose worker or node is lost again this often; its run goes on from the checkpoint
+RETRIES = 3  # of a Ray task whose worker or node is lost; its run goes on from the checkpoint
 
 
 @cache
@@ -32,8 +32,8 @@ def keep_freed_memory() -> None:
     """Tell glibc, once in a process, not to hand freed memory back to the system.
 
     Every step on the CPU frees its activations and asks for them again; handing the pages back and forth is 13 to 17 %
-    of the time of a small network's step. This holds for the whole process, so only those call it that are ours: the
-    command line, and the processes that jobs run in. Other systems and allocators are left alone.
+    of the time of a small network's step. This affects the whole process, so only our own call it: the command line and
+    the processes of jobs. Other systems and allocators are left alone.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -152,7 +152,7 @@ def _call(fn: Callable[..., T], args: Any, kwargs: Any) -> T:
 class Submitit(Executor):
     """Jobs that submitit hands to Slurm (or, with cluster="local", to processes here); it keeps its files in `folder`.
 
-    A job that the cluster takes its node from is queued again if it has a `checkpoint` method.
+    A job that loses its node is queued again if it has a `checkpoint` method.
     """
 
     def __init__(self, folder: Path, cluster: str = "slurm", **parameters: Any) -> None:

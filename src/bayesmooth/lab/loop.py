@@ -1,7 +1,7 @@
 """The training loop. It knows no method by name: the loss softens the label, the optimizer moves the weights.
 
-`Loop` is a recipe at work on its data. A loop that has lost its way stops with a diagnosis, before it can spoil its
-checkpoint.
+`Loop` is a recipe at work on its data. When the loss explodes or a weight is not finite, it stops with a diagnosis
+before the checkpoint is overwritten.
 """
 
 import math
@@ -43,11 +43,11 @@ EXPLODED = 1e6  # no classification loss that can still learn is larger
 
 
 def nothing() -> None:
-    """What is called between steps and batches, unless somebody asks for more."""
+    """The default of callbacks between steps and batches."""
 
 
 class Meter:
-    """Sums of loss and hits over the examples of an epoch: on the device, and read only when somebody looks."""
+    """Sums of loss and hits over the examples of an epoch, kept on the device until they are read."""
 
     def __init__(self, device: torch.device) -> None:
         self.sums = torch.zeros(3, dtype=torch.float64, device=device)
@@ -99,10 +99,10 @@ class Loop:
             torch.compile(self.model) if recipe.train.compile else self.model
         )
         self.statistics = statistics_batches(recipe, splits, self.model, device)
-        # What a model reaches that knows nothing but the most frequent label, and is lucky.
+        # The accuracy of always predicting the most frequent label, plus two standard errors.
         share = float(splits.train.labels.bincount().max()) / len(splits.train)
         self.guessing = share + 2 * (share * (1 - share) / len(splits.train)) ** 0.5
-        # Reading the loss makes a GPU wait for it, so that is done now and then; the CPU has it at hand.
+        # Reading the loss makes a GPU wait, so there it is checked only now and then.
         self.check_every = 1 if device.type == "cpu" else 20
 
     def _build(self) -> None:
@@ -146,7 +146,7 @@ class Loop:
     def epochs(
         self, after_step: Callable[[], None] = nothing, after_batch: Callable[[], None] = nothing
     ) -> Iterator[tuple[Record, dict[str, float], bool]]:
-        """Train to the end: of every epoch its figures, its seconds, and whether it is the best so far.
+        """Train to the end; yield the figures of every epoch, its seconds, and whether it is the best so far.
 
         `after_step` is called between two steps, `after_batch` within an evaluation; either may raise, to stop.
         """
@@ -166,11 +166,11 @@ class Loop:
 
     @property
     def is_last(self) -> bool:
-        """Whether the epoch that goes on is the last one."""
+        """Whether the current epoch is the last one."""
         return self.epoch + 1 == self.recipe.train.epochs
 
     def _close_epoch(self, record: Record) -> bool:
-        """Count the epoch; true where no other was as good."""
+        """Count the epoch as done; true if it is the best so far."""
         self.loss.end_epoch()
         accuracy = record.get("validation.accuracy", -1.0)
         improved: bool = accuracy > self.best
@@ -226,7 +226,7 @@ class Loop:
         if self.batch % self.check_every == 0:
             self._check_loss(float(loss))
         if parts:
-            # Of several calls the first is the one to count: SAM makes it at the weights themselves.
+            # The first of several calls counts: SAM makes it at the weights themselves.
             self.meter.add(loss, torch.cat(logits[: len(parts)]), batch[2])
 
     def _split(self, batch: Batch) -> Iterator[tuple[Batch, float, dict[str, Any]]]:
@@ -292,18 +292,18 @@ class Loop:
         return record
 
     def posterior(self) -> Posterior | None:
-        """What the optimizer knows about the spread of the weights, if it knows."""
+        """The posterior that the optimizer has learned; None if it learns none."""
         make = getattr(self.optimizer, "posterior", None)
         return None if make is None else make(self.model)
 
     def settle(self) -> None:
-        """Between steps: see that the weights are sound, bring the processes' counts and statistics together."""
+        """Between steps: check that the weights are finite, and combine the counts and statistics of all processes."""
         self._check_weights()
         self.meter.join(self.team)
         self.team.average_(self.model.buffers())
 
     def settle_statistics(self) -> None:
-        """After the last step: BatchNorm's statistics become those of the mean, as a finished model predicts with."""
+        """After the last step: recompute BatchNorm's statistics at the mean, with which a finished model predicts."""
         if self.statistics is not None:
             recompute_batchnorm(self.model, self.statistics)
 

@@ -1,4 +1,4 @@
-"""Let the given labels decide: settings are tried, and the noisy labels of the validation split choose.
+"""Try settings, and let the noisy labels of the validation split choose.
 
 Whole runs choose well (`results/choices/tuning.txt`). Short runs cost less, and are worth trying only for settings
 that know the length of training, as `optimizer.noise` does, the factor on the noise of `hess_init = "auto"`. For

@@ -19,9 +19,9 @@ from bayesmooth.errors import InputError
 
 Seed = int | torch.Generator
 Rule = tuple[list[float], list[float]]  # points, weights
-CHUNK = 1 << 16  # entries a thread at a time: a few such arrays stay in its cache
+CHUNK = 1 << 16  # entries per thread at a time: a few such arrays stay in its cache
 WIDEST = 1000.0  # standard deviation for which nodes are added: 18,000 then
-GRID_NODES = 12  # a tensor grid pays from this many nodes an axis
+GRID_NODES = 12  # a tensor grid pays from this many nodes per axis
 
 
 def gaussian_expectation(

@@ -97,8 +97,8 @@ def effective_labels(
     """t = p − ∂L/∂z: the labels (B, K) with which cross-entropy has the gradient of `loss`.
 
     `loss(logits, labels, **extra)` is any module with a `reduction`, or any function that returns
-    one value an example. One backward pass; neither the loss's state, nor its parameters' gradients,
-    nor the random state, nor the graph of `logits` feels it.
+    one value per example. It takes one backward pass, and leaves the loss's state, its parameters'
+    gradients, the random state and the graph of `logits` as they were.
 
     >>> smoothing = nn.CrossEntropyLoss(label_smoothing=0.3)
     >>> effective_labels(smoothing, torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]))
@@ -123,7 +123,7 @@ def effective_noise(
 
 
 def _sigmoid_noise(mean: Tensor, var: Tensor, nodes: int | None) -> Tensor:
-    """The expected noise of the sigmoid, without cancellation, and without sigmoids if it can be."""
+    """The expected noise of the sigmoid without cancellation, and where possible without sigmoids."""
     std = covariance_root(mean, var)
     widest = float(std.detach().max()) if std.numel() else 0.0
     if widest < NARROW and not (mean.requires_grad or var.requires_grad):
@@ -177,7 +177,7 @@ def _per_example(
     )
     if values.numel() != len(z):
         raise InputError(
-            f"the loss returned {values.numel()} values for {len(z)} examples: must be one an "
+            f"the loss returned {values.numel()} values for {len(z)} examples: must be one per "
             "example; give a module that obeys its `reduction`, or a function without one"
         )
     return values

@@ -172,24 +172,16 @@ def test_noise_must_be_high_for_digits_far_from_their_own_kind():
 
 
 def test_the_pattern_of_ols_is_a_matter_of_ranks_and_its_strength_of_means():
-    def masses(ivon, ols):
-        found = {"IVON": ivon, "OLS": ols, "LS": [0.01] * 3}
-        return [
-            {"data": "d", "seed": 0, "method": m, "mass": v} for m, vs in found.items() for v in vs
+    def judge(ivon, ols):
+        rows = [
+            {"data": "d", "seed": 0, "class": "a", "other": str(i), "method": method, "mass": mass}
+            for method, masses in {"IVON": ivon, "OLS": ols, "LS": [0.01] * 3}.items()
+            for i, mass in enumerate(masses)
         ]
+        return list(verdicts("ols-comparison", rows).values())
 
-    assert list(
-        verdicts("ols-comparison", masses([0.3, 0.2, 0.1], [0.03, 0.02, 0.01])).values()
-    ) == [
-        "reproduced",
-        "reproduced",
-    ]
-    assert list(
-        verdicts("ols-comparison", masses([0.01, 0.02, 0.03], [0.3, 0.2, 0.1])).values()
-    ) == [
-        "not reproduced",
-        "not reproduced",
-    ]
+    assert judge([0.3, 0.2, 0.1], [0.03, 0.02, 0.01]) == ["reproduced"] * 2
+    assert judge([0.01, 0.02, 0.03], [0.3, 0.2, 0.1]) == ["not reproduced"] * 2
 
 
 @given(accuracies, accuracies)

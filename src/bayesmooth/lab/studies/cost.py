@@ -25,14 +25,14 @@ DATA: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "cifar100-10000": (10_000, 5_000, 100, (256,)),
     "clothing1m": (1_000_000, 10_526, 14, (3, 224, 224)),
 }
-PASSES = {"sam": 2, "bsam": 2}  # forward and backward a step; 1 for the others
+PASSES = {"sam": 2, "bsam": 2}  # forward and backward passes per step; 1 for the others
 
 
 @cache
 def model_flops(
     name: str, options: tuple[tuple[str, Any], ...], classes: int, shape: tuple[int, ...]
 ) -> float:
-    """Floating-point operations of one forward and backward pass, an example.
+    """Floating-point operations of one forward and backward pass, per example.
 
     >>> model_flops("linear", (), 10, (1, 8, 8))
     2560.0

@@ -65,7 +65,7 @@ class Condition:
     seed: int = 0
 
     def load(self, method: str, *settings: str) -> Recipe:
-        """The shipped recipe of a method (ls, sam or ivon) with these settings; it looks at the data when it has to."""
+        """The shipped recipe of a method (ls, sam or ivon) with these settings, and the measurements it needs."""
         stem, *own = self.scale.start(self.task, self.noise)
         given = [*own, self.setting, *settings, f"train.seed={self.seed}"]
         recipe = Recipe.load(f"{stem}-{method}", given)

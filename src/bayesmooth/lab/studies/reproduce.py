@@ -53,7 +53,7 @@ def reproduce(
 
     Writes `name`.csv, .png, .svg and .json to the directory `folders.out`, and the page of all studies there. Rows that
     an earlier `name`.csv has for the same recipes are kept and not trained again, so that tables can be continued on
-    another machine. Stopped by Ctrl-C, it writes what there is, without a verdict; but no earlier table loses rows.
+    another machine. On Ctrl-C it writes what there is, without a verdict; an earlier table never loses rows.
     """
     check_directory(folders.out)  # before hours of training, not after them
     cells = change_cells(study.cells(scale), settings)
@@ -66,7 +66,7 @@ def reproduce(
             outcomes += _train(study, more, folders, executor, how)
             table = tabulate(study, cells, folders, quiet)
     except KeyboardInterrupt:
-        # Label noise takes long to measure, and earlier rows are not given up for a part of them.
+        # Label noise takes too long to measure now, and an earlier table must not lose rows.
         table = make_table([]) if study.measure is not None else tabulate(study, cells, folders)
         if len(table) and {row["hash"] for row in _earlier(study, folders)} <= {*table["hash"]}:
             publish(study, scale, cells, table, folders, command)

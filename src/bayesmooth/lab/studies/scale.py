@@ -37,7 +37,7 @@ class Scale:
     compared: tuple[str, ...] = ()  # noises of `strategies`; none: one, and one setting per loss
     stages: tuple[str, ...] = ("layer1", "layer2", "layer3")  # where ALASCA listens
     noise_samples: int = 64  # of the posterior, for a label noise
-    flops: float = 1.0  # a second and process, measured; for the expected time
+    flops: float = 1.0  # per second and process, measured; for the expected time
     processes: int = 1  # that it is meant for
     studies: tuple[str, ...] = ()  # that it is meant for; none named: all
 

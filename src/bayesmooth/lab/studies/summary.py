@@ -42,7 +42,7 @@ def format_strategies(out: Path) -> str:
 
 
 def format_missing(study: dict[str, Any]) -> str:
-    """What is not there yet, in a line of its own; nothing where all is there.
+    """How many runs are missing, in a line of its own; empty if none is.
 
     >>> format_missing({"study": "strategies", "runs": 40, "missing": 10})
     '\\n\\n`strategies` is not complete: 10 of 50 runs are missing, so nothing is judged.'

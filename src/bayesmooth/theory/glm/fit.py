@@ -107,14 +107,14 @@ def fit_glm(
     covariance: 'full' (up to 4,000 parameters), 'block' (one block per class) or 'diagonal'.
     prior_precision: δ of the prior N(0, I/δ), also of the bias; 'elbo' finds the best (VON only).
     step_size: ρ, to run the paper's iteration as printed. Without it a solver with step control
-        goes to the same fixed point, which also stands badly scaled or separable data.
+        goes to the same fixed point, and copes with badly scaled or separable data.
     start: a fit of the same problem to go on from (VON): its posterior, and with 'elbo' its prior precision.
     draws: 0 takes expectations exactly, 'coarse' to 1e-3 in a sixth of the time. With many classes a few draws of
         every example's logits, the same ones in every iteration, cost far less and end within a fraction of a
         posterior standard deviation of the fixed point (both: VON, categorical, independent logits).
     tol: stop when a step moves the mean by less than this many posterior standard deviations, and
         the logits' variances by less than this part of themselves.
-    on_step: is told after each of VON's steps how many times too long it was, to show progress.
+    on_step: called after each of VON's steps with its length over `tol`, to show progress.
 
     >>> x, y = torch.tensor([[-1.0], [0.0], [1.0], [2.0]]), torch.tensor([0, 0, 1, 1])
     >>> fit = fit_glm(x, y, family="bernoulli")
