@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from bayesmooth.lab import Recipe
+from bayesmooth.lab import Recipe, prepare
 from bayesmooth.lab.loop import Loop
 
 TINY = {
@@ -25,6 +25,16 @@ def tiny():
             start = {} if "name" in content else tree.get(name, {})
             tree[name] = start | content
         return Recipe.from_dict(tree)
+
+    return make
+
+
+@pytest.fixture
+def loop():
+    """A recipe's loop, ready to take steps, without a directory."""
+
+    def make(recipe):
+        return Loop(recipe, prepare(recipe), torch.device("cpu"))
 
     return make
 

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from bayesmooth.errors import InputError
 from bayesmooth.lab import Recipe, train
 from bayesmooth.lab.recipe import families, read_recipe, recipe_text, shipped_recipes, write_toml
-from bayesmooth.losses import LOSSES
-from bayesmooth.optim import OPTIMIZERS
 
 IVON = "[optimizer]\nname = 'ivon'\nlr = 0.2\n"
 
@@ -89,24 +87,6 @@ def test_a_missing_file_and_a_broken_override_are_refused(tmp_path):
     for wrong in ("optimizer.lr", "lr=3", ".lr=3", "optimizer.=3"):
         with pytest.raises(InputError, match=r"write section\.key=value"):
             Recipe.load(write(tmp_path, ""), [wrong])
-
-
-def test_every_loss_and_optimizer_can_be_chosen_with_its_own_arguments_as_options():
-    for name in LOSSES:
-        needed = {"weight": 0.1} if name == "als" else {}
-        assert Recipe.from_dict({"loss": {"name": name, **needed}}).loss.name == name
-    for name in OPTIMIZERS:
-        assert (
-            Recipe.from_dict({"optimizer": {"name": name, "lr": 0.1}}).optimizer.options["lr"]
-            == 0.1
-        )
-
-
-def test_the_arguments_of_sam_are_its_own_and_those_of_the_optimizer_it_wraps():
-    options = Recipe.from_dict(
-        {"optimizer": {"name": "sam", "rho": 0.1, "momentum": 0.9}}
-    ).optimizer.options
-    assert (options["rho"], options["momentum"]) == (0.1, 0.9)
 
 
 def test_a_recipe_comes_back_from_its_own_text(tmp_path, tiny):
