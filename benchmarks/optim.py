@@ -17,7 +17,6 @@ from bayesmooth.optim import IVON, SAM, backends
 from benchmarks.harness import Jobs, compare, table
 
 ESS = 50_000.0
-NARROW: dict[str, Any] = {"state_dtype": "bfloat16"}
 # bytes per weight that a step must move in float32: sample (read m, h; write m, θ), update (read θ, m, g, momentum, h;
 # write m, momentum, h), and leaving the context (exchange m and θ), which `step(closure)` does without
 MOVED = {"step(closure)": 16 + 32, "context + step": 16 + 16 + 32, "floor": 40, "AdamW": 28}
@@ -49,20 +48,25 @@ def by_closure(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
     return step
 
 
-def steps(shapes: list[torch.Size], public: bool = True) -> Jobs:
-    """One optimizer step each: sampling and update, gradients given."""
-    jobs: dict[str, Callable[[], object]] = {
-        "AdamW fused": torch.optim.AdamW(parameters(shapes), fused=True).step,
-        "AdamW foreach": torch.optim.AdamW(parameters(shapes), foreach=True).step,
-        "IVON step(closure)": by_closure(IVON(parameters(shapes), 0.1, ESS, seed=0)),
-        "IVON context + step": by_context(IVON(parameters(shapes), 0.1, ESS, seed=0)),
-        "IVON compiled": by_closure(IVON(parameters(shapes), 0.1, ESS, seed=0, fused="compile")),
-        "IVON plain torch": by_closure(IVON(parameters(shapes), 0.1, ESS, seed=0, fused=False)),
-        "IVON in 16 bits": by_closure(IVON(parameters(shapes), 0.1, ESS, seed=0, **NARROW)),
-    }
-    if public:
-        jobs["public IVON"] = by_context(ivon.IVON(parameters(shapes), 0.1, ESS))
-    return jobs
+def ours(params: list[nn.Parameter], **settings: Any) -> IVON:
+    return IVON(params, 0.1, ESS, seed=0, **settings)
+
+
+# One optimizer step each: sampling and update, gradients given.
+STEPS: dict[str, Callable[[list[nn.Parameter]], Callable[[], object]]] = {
+    "AdamW fused": lambda params: torch.optim.AdamW(params, fused=True).step,
+    "AdamW foreach": lambda params: torch.optim.AdamW(params, foreach=True).step,
+    "IVON step(closure)": lambda params: by_closure(ours(params)),
+    "IVON context + step": lambda params: by_context(ours(params)),
+    "IVON compiled": lambda params: by_closure(ours(params, fused="compile")),
+    "IVON plain torch": lambda params: by_closure(ours(params, fused=False)),
+    "IVON in 16 bits": lambda params: by_closure(ours(params, state_dtype="bfloat16")),
+    "public IVON": lambda params: by_context(ivon.IVON(params, 0.1, ESS)),
+}
+
+
+def steps(shapes: list[torch.Size]) -> Jobs:
+    return {name: make(parameters(shapes)) for name, make in STEPS.items()}
 
 
 def large(repeats: int) -> None:
@@ -136,30 +140,19 @@ def memory() -> None:
     print(
         "\npeak memory beyond weights and gradients, in sizes of the weights (goal ≤ 3 for IVON, 2 in 16 bits)"
     )
-    ours = "IVON step(closure)", "IVON context + step", "IVON in 16 bits"
-    for name in ("AdamW fused", *ours, "public IVON"):
-        command = [sys.executable, "-c", f"from benchmarks.optim import peak; peak({name!r})"]
-        print(
-            f"{name:20} {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}"
-        )
+    for name in STEPS:
+        if name not in ("AdamW foreach", "IVON compiled", "IVON plain torch"):
+            command = [sys.executable, "-c", f"from benchmarks.optim import peak; peak({name!r})"]
+            print(f"{name:20} {subprocess.check_output(command, text=True).strip()}", flush=True)
 
 
 def peak(name: str) -> None:
     """Prints the growth of the peak over four steps at 40M weights."""
     shapes = [torch.Size([1_000_000])] * 40
-    warm = steps([torch.Size([1000])])[name]
-    warm()  # what loads once is not the step's
-    made = [p for p in parameters(shapes)]  # noqa: C416 - the baseline: weights and gradients
+    STEPS[name](parameters([torch.Size([1000])]))()  # what loads once is not the step's
+    made = parameters(shapes)  # the baseline: weights and gradients
     before = high_water()
-    optimizer: torch.optim.Optimizer
-    if name == "AdamW fused":
-        optimizer = torch.optim.AdamW(made, fused=True)
-        job: Callable[[], object] = optimizer.step
-    elif name == "public IVON":
-        job = by_context(ivon.IVON(made, 0.1, ESS))
-    else:
-        optimizer = IVON(made, 0.1, ESS, seed=0, **(NARROW if "16 bits" in name else {}))
-        job = by_context(optimizer) if "context" in name else by_closure(optimizer)
+    job = STEPS[name](made)
     for _ in range(4):
         job()
     print(f"{(high_water() - before) * 1024 / (4 * 40_000_000):.2f}")

@@ -17,13 +17,9 @@ from benchmarks.harness import compare, table
 STEPS = 5  # per job
 GOAL = 1.05
 CPU = torch.device("cpu")
-CASES = {
-    "CNN, 28 × 28, batch 50": {"shape": (1, 28, 28), "model": "cnn", "augment": "none"},
-    "small ResNet, 32 × 32, batch 50, crop and flip": {
-        "shape": (3, 32, 32),
-        "model": "resnet_small",
-        "augment": "crop_flip",
-    },
+CASES: dict[str, tuple[tuple[int, ...], str, str]] = {  # shape, model, augmentation
+    "CNN, 28 × 28, batch 50": ((1, 28, 28), "cnn", "none"),
+    "small ResNet, 32 × 32, batch 50, crop and flip": ((3, 32, 32), "resnet_small", "crop_flip"),
 }
 
 
@@ -74,13 +70,13 @@ def whole(loop: Loop) -> Callable[[], None]:
 
 def main(quick: bool = False) -> None:
     keep_freed_memory()  # as `bayesmooth train` does; both sides gain
-    for title, case in CASES.items():
-        examples = pictures(case["shape"])  # type: ignore[arg-type]
+    for title, (shape, model, augment) in CASES.items():
+        examples = pictures(shape)
         first = torch.arange(50 * STEPS).chunk(STEPS)
         ready = [(examples.batch(index), examples.labels[index]) for index in first]
         jobs = {
-            "bare": bare(loop_of(case["model"], "none", examples), ready),  # type: ignore[arg-type]
-            "loop": whole(loop_of(case["model"], case["augment"], examples)),  # type: ignore[arg-type]
+            "bare": bare(loop_of(model, "none", examples), ready),
+            "loop": whole(loop_of(model, augment, examples)),
         }
         repeats = 5 if quick else 40
         table(f"training: {title}", compare(jobs, baseline="bare", repeats=repeats), {"loop": GOAL})

@@ -168,7 +168,8 @@ class LiveBoard(Board):
         for path, (name, run) in self.runs.items():
             if path not in self.ends and run.status == "running":
                 where = f" ({ELSEWHERE})" if path in self.others else ""
-                table.add_row(name + where, format_epochs(run), format_figures(run))
+                epochs = f"{len(_metrics(run))}/{run.recipe.train.epochs}"
+                table.add_row(name + where, epochs, format_figures(run))
         self.live.update(table)
 
 
@@ -185,11 +186,6 @@ def show_board(runs: Named, *, skipped: int = 0, quiet: bool = False) -> Iterato
         board = Board(runs, skipped, partial(print, file=sys.stderr, flush=True))
         board.say(f"{board.total} runs" + (f", {skipped} of them done before" if skipped else ""))
         yield board
-
-
-def format_epochs(run: Run) -> str:
-    """Done, and of how many."""
-    return f"{len(_metrics(run))}/{run.recipe.train.epochs}"
 
 
 def format_figures(run: Run) -> str:
@@ -274,8 +270,11 @@ def _next(futures: dict[Future[Outcome], SweepJob]) -> list[tuple[Outcome, Sweep
     """Take out what is done, after a second at most."""
     if not futures:
         time.sleep(POLL)
-    done, _ = wait(futures, timeout=POLL, return_when=FIRST_COMPLETED)
-    return [(_result(future, job := futures.pop(future)), job) for future in done]
+    found = []
+    for future in wait(futures, timeout=POLL, return_when=FIRST_COMPLETED).done:
+        job, error = futures.pop(future), future.exception()
+        found.append((future.result() if error is None else job.failed(error), job))
+    return found
 
 
 @contextmanager
@@ -285,11 +284,6 @@ def stopped_by_signals() -> Iterator[None]:
     heard = [n for n in (signal.SIGTERM, closed) if signal.getsignal(n) != signal.SIG_IGN]  # nohup
     with handle_signals(signal.default_int_handler, *heard):
         yield
-
-
-def _result(future: Future[Outcome], job: SweepJob) -> Outcome:
-    error = future.exception()
-    return future.result() if error is None else job.failed(error)
 
 
 def read_end(path: Path) -> tuple[str, ...]:
@@ -379,19 +373,15 @@ def sweep_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 
 def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
     """CSV: one row per run with the settings in which the runs differ, how each ended, and its final figures."""
-    rows = [
-        {**settings, "run": each.path.name, "status": each.status, **_figures(each)}
-        for each, settings in zip(
-            outcomes, find_differences([o.recipe for o in outcomes]), strict=True
-        )
-    ]
+    rows = []
+    differences = find_differences([outcome.recipe for outcome in outcomes])
+    for outcome, settings in zip(outcomes, differences, strict=True):
+        figures = Run.open(outcome.path).report() if outcome.status == "finished" else {}
+        ended = {"run": outcome.path.name, "status": outcome.status}
+        rows.append({**settings, **ended, **figures})
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue())
-
-
-def _figures(outcome: Outcome) -> dict[str, Any]:
-    return Run.open(outcome.path).report() if outcome.status == "finished" else {}
