@@ -130,7 +130,7 @@ def _rich() -> Any:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
     except ModuleNotFoundError:
-        return None  # the bar is a comfort: plain lines do without the package
+        return None  # plain lines do without the package
     bar = BarColumn(bar_width=20)  # at 80 columns there is room for two figures
     columns = ("{task.description}", bar, MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, "{task.fields[numbers]}", console=Console(stderr=True))

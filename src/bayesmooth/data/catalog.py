@@ -37,7 +37,7 @@ from bayesmooth.words import did_you_mean
 class Dataset:
     """One row of the catalog: its `load(split, root, **options)`, its files, how to get them.
 
-    It is there if one of `places` is; without places it needs no files, or the user says where.
+    It is present if one of `places` exists; without places it needs no files, or the user names them.
     """
 
     load: Callable[..., Examples]

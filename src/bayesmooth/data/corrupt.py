@@ -46,7 +46,7 @@ class Corruption:
         return len(self.index) / max(self.count, 1)
 
     def apply(self, examples: Examples) -> Examples:
-        """The examples under the noisy labels; they must carry those the noise was drawn for."""
+        """The examples with the noisy labels; the labels they have must be those the noise was drawn for."""
         found = label_hash(examples)
         if found != self.hash:
             raise InputError(

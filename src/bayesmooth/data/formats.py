@@ -208,7 +208,7 @@ class Arrays(Labels):
         return value
 
     def _per_example(self) -> list[str]:
-        """The arrays that have one entry per example, by their names; where this is not sure, none is cut."""
+        """The arrays that have one entry per example, by their names; nothing is cut if one is in doubt."""
         count = len(self.ids)
         usual = {self.key, self.id, *(name for names in KEYS.values() for name in names)}
         long = [name for name, array in self.arrays.items() if array.shape[:1] == (count,)]

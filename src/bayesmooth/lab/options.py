@@ -26,7 +26,7 @@ from bayesmooth.optim.schedule import SCHEDULES
 from bayesmooth.words import did_you_mean
 
 T = TypeVar("T")
-Table = Mapping[str, Callable[..., Any]]
+Builders = Mapping[str, Callable[..., Any]]
 Value = Any
 """What TOML can write: a bool, int, float, str, or a list of those."""
 
@@ -44,7 +44,7 @@ def noise_file(path: str) -> Corruption:
 
 
 # section → (what is meant when it names nothing, the table)
-CHOICES: dict[str, tuple[str, Table]] = {
+CHOICES: dict[str, tuple[str, Builders]] = {
     "data": ("digits", {name: data.load for name, data in DATASETS.items()} | {SOURCE: source}),
     "corruption": (NONE, {NONE: leave_labels, **KINDS, FILE: noise_file}),
     "model": ("cnn", ChainMap(MODELS, {"transformers": transformers_classifier})),

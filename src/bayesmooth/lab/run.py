@@ -1,4 +1,4 @@
-"""A run is a directory. Whatever happened to the process that made it, this reads it, or says what is damaged.
+"""A run is a directory that can be read, or is reported as damaged, whatever happened to the process that made it.
 
 Checkpoints carry their digest, and the one before the last is kept beside it. A finished run has a file of checksums
 that covers all the others, in the format of `sha256sum`; whoever reads a file of it checks that file first.
@@ -38,8 +38,8 @@ LAST, BEST = f"{CHECKPOINTS}/last.pt", f"{CHECKPOINTS}/best.pt"
 CHECKSUMS = "SHA256SUMS"
 
 FILES = (RECIPE, STATUS, NOISE, ENVIRONMENT, DATA, METRICS, TIMING, REPORT, POSTERIOR, LAST, BEST)
-BIG = (".pt", ".safetensors")  # checked when they are read; the others whenever the status is asked
-FOR_GOOD = (METRICS, TIMING, BEST)  # only training could make these again
+BIG = (".pt", ".safetensors")  # checked when they are read; the others whenever the status is read
+FOR_GOOD = (METRICS, TIMING, BEST)  # only training from the start would make these again
 PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
 
 Which = Literal["last", "best"]
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """finished, running, interrupted, diverged or failed; "killed" where a run ended without a word.
+        """finished, running, interrupted, diverged or failed; "killed" if its process ended without writing its status.
 
         "damaged" is a run whose `run.json` cannot be read, or that finished and whose files have changed since.
         """
@@ -115,7 +115,7 @@ class Run:
         write_json(self.path / STATUS, content | ({"message": message} if message else {}))
 
     def checksums(self) -> dict[str, str]:
-        """By file, the SHA-256 that a finished run wrote down; empty before."""
+        """The SHA-256 of every file, as the finished run wrote them down; empty before."""
         path = self.path / CHECKSUMS
         if not path.exists():
             return {}
@@ -195,7 +195,7 @@ class Run:
         return found
 
     def data(self) -> dict[str, Any]:
-        """What the run knew of its data: the names of the classes, the shape of an input."""
+        """What the run wrote down about its data: the names of the classes, the shape of an input."""
         facts = read_json(self.checked(DATA))
         if not {"class_names", "input_shape"} <= facts.keys():
             raise InputError(
@@ -274,7 +274,7 @@ class Run:
 def make_directory(path: Path) -> None:
     """Make the directory of a run; one that holds something else is not touched.
 
-    Two processes may do this at once: what either makes before it has the lock is no stranger to the other.
+    Two processes may do this at once, so what either makes before it has the lock counts as part of a run.
     """
     own = ("lock", CHECKPOINTS)
     if path.is_dir() and not (path / RECIPE).is_file():

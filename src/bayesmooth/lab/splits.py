@@ -53,7 +53,7 @@ class Splits:
 
 
 def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
-    """Everything here is decided by the recipe: `data.seed` takes and holds back, `corruption.seed` flips."""
+    """The recipe decides everything: `data.seed` draws the part and what is held back, `corruption.seed` the flips."""
     data = recipe.data
     examples = _load(recipe, "train", data_dir)
     if data.limit:

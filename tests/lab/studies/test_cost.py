@@ -2,7 +2,7 @@ import pytest
 
 from bayesmooth.data import load
 from bayesmooth.lab import Recipe
-from bayesmooth.lab.studies.cost import DATA, model_flops, run_flops
+from bayesmooth.lab.studies.cost import SIZES, model_flops, run_flops
 
 
 def test_resnet34_costs_three_times_its_published_forward_pass():
@@ -25,7 +25,7 @@ def test_sam_costs_twice_sgd():
 
 
 def test_the_facts_about_a_data_set_are_those_of_its_files():
-    train, test, classes, shape = DATA["digits"]
+    train, test, classes, shape = SIZES["digits"]
     assert (len(load("digits", "train")), len(load("digits", "test"))) == (train, test)
     assert load("digits", "train").num_classes == classes
     assert load("digits", "train").input_shape == shape

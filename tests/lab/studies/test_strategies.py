@@ -60,7 +60,7 @@ def test_the_figure_of_several_noises_is_drawn(table, tmp_path):
 def test_every_method_meets_every_optimizer_under_every_noise():
     cells = strategies.cells(FEATURES)
     pairs = {(c.labels["noise"], c.labels["loss"], c.labels["method"]) for c in cells}
-    assert len(pairs) == len(FEATURES.compared) * len(strategies.CHOICES) * 3
+    assert len(pairs) == len(FEATURES.compared) * len(strategies.SETTINGS) * 3
     assert len({c.recipe.hash for c in cells}) == len(cells)
     for cell in cells:
         assert (cell.recipe.data.mixup is not None) == (cell.labels["loss"] == "mixup")

@@ -10,7 +10,7 @@ from bayesmooth.lab import Run
 from bayesmooth.lab.loop import Loop
 from bayesmooth.lab.splits import Splits
 from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.cost import DATA
+from bayesmooth.lab.studies.cost import SIZES
 from bayesmooth.lab.studies.rows import read_table
 from bayesmooth.lab.studies.scale import FULL, SMOKE
 
@@ -87,7 +87,7 @@ def full_recipes():
 @pytest.mark.parametrize("key", full_recipes())
 def test_full_scale_takes_a_step(key):
     recipe = full_recipes()[key]
-    count, _, classes, shape = DATA[recipe.data.name]
+    count, _, classes, shape = SIZES[recipe.data.name]
     inputs = torch.randint(256, (2, *shape), dtype=torch.uint8)
     examples = Examples(inputs, torch.tensor([0, 1]), tuple(map(str, range(classes))))
     recipe = replace(

@@ -13,7 +13,7 @@ from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.models import MODELS
 
 # examples to train on, test examples, classes, shape: what `data` says once the files are there
-DATA: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
+SIZES: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "digits": (1_438, 359, 10, (1, 8, 8)),
     "mnist": (60_000, 10_000, 10, (1, 28, 28)),
     "cifar10": (50_000, 10_000, 10, (3, 32, 32)),
@@ -47,7 +47,7 @@ def model_flops(
 
 def run_flops(recipe: Recipe) -> float:
     """Those of a whole run: training, and the test at the end (a forward pass is a third)."""
-    examples, test, classes, shape = DATA[identify_data(recipe)]
+    examples, test, classes, shape = SIZES[identify_data(recipe)]
     count = round((recipe.data.limit or examples) * (1 - recipe.data.validation))
     options = tuple(sorted((k, v) for k, v in recipe.model.options.items()))
     once = model_flops(recipe.model.name, options, classes, shape)

@@ -38,7 +38,7 @@ MARKERS = {
     "learned Σ": "o",
 }
 
-DATA = {
+DATA_NAMES = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -141,7 +141,7 @@ def legend_below(*axes: Any, title: str = BARS) -> None:
 
 def name_data(table: Table) -> str:
     """The data set of a table, as people write it."""
-    return ", ".join(DATA.get(name, name) for name in table["data"].dropna().unique())
+    return ", ".join(DATA_NAMES.get(name, name) for name in table["data"].dropna().unique())
 
 
 def picture(axis: Any, pixels: Any) -> None:

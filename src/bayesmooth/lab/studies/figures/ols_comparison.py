@@ -13,7 +13,7 @@ from bayesmooth.lab.studies.methods import Cell, Condition
 from bayesmooth.lab.studies.rows import Row, Table, format_values, make_table
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Finished, Study
-from bayesmooth.lab.studies.style import COLOURS, DATA, MARKERS, PAGE, figure, legend_below
+from bayesmooth.lab.studies.style import COLOURS, DATA_NAMES, MARKERS, PAGE, figure, legend_below
 from bayesmooth.lab.studies.verdict import Claim, holds
 from bayesmooth.labelnoise import smoothed_labels_by_class
 from bayesmooth.losses import OnlineLabelSmoothing
@@ -79,7 +79,7 @@ def draw(table: Table, out: Path) -> None:
             shown = rows["class"].unique()[3 : 3 + PANELS]
             for axis, name in zip(row, shown, strict=True):
                 _panel(axis, rows[rows["class"] == name])
-                axis.set_title(f"{DATA.get(data, data)}, given label: {name}")
+                axis.set_title(f"{DATA_NAMES.get(data, data)}, given label: {name}")
             row[0].set_ylabel("smoothed label")
         legend_below(axes[0][0])
 

@@ -20,7 +20,7 @@ from bayesmooth.lab.studies.style import COLOURS, MARKERS, PAGE, figure, legend_
 from bayesmooth.lab.studies.verdict import Claim, ahead, holds
 
 NOISE = "symmetric 40 %"
-LOSSES = {
+PAPER_LOSSES = {
     "cross-entropy": 'loss={name="ce"}',
     "label smoothing, α = .1": 'loss={name="ls", alpha=0.1}',
     "online (OLS)": 'loss={name="ols"}',
@@ -35,7 +35,7 @@ LOSSES = {
 }
 """At their authors' settings. * is told the true noise matrix."""
 
-CHOICES = {
+SETTINGS = {
     "cross-entropy": ['loss={name="ce"}'],
     "label smoothing": ['loss={name="ls", alpha=0.1}', 'loss={name="ls", alpha=0.5}'],
     "GCE": ['loss={name="gce", q=0.7}', 'loss={name="gce", q=0.9}'],
@@ -62,7 +62,7 @@ PER_CENT = ("accuracy", "memorised")
 NLLS = (2, 5, 10, 50)
 
 
-KEYS = ["noise", "loss", "method"]
+PLACE = ["noise", "loss", "method"]
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -75,7 +75,7 @@ def cells(scale: Scale) -> list[Cell]:
         condition = Condition(scale, "cifar10", NOISE, NOISES[NOISE], seed)
         # Self-knowledge needs a validation split, so all of them hold one back.
         held = [] if condition.sgd().data.validation else ["data.validation=0.1"]
-        for name, loss in LOSSES.items():
+        for name, loss in PAPER_LOSSES.items():
             stages = [f"loss.stages={json.dumps(scale.stages)}"] if name == "ALASCA" else []
             for method, base in (("SGD", "ls"), ("IVON", "ivon")):
                 labels = {"noise": NOISE, "loss": name, "method": method, "seed": seed}
@@ -94,7 +94,7 @@ def more(scale: Scale, table: Table) -> list[Cell]:
     """Further seeds of the settings that noisy validation labels chose."""
     if not scale.compared:
         return []
-    keys = [*KEYS, "strength"]
+    keys = [*PLACE, "strength"]
     chosen = set(keep_chosen(table)[keys].itertuples(index=False, name=None))
     found = [cell for seed in scale.more_seeds for cell in _list_compared(scale, seed)]
     return [cell for cell in found if tuple(cell.labels[key] for key in keys) in chosen]
@@ -107,7 +107,7 @@ def _list_compared(scale: Scale, seed: int) -> Iterator[Cell]:
         if setting is None:
             _, setting = kappa_noise(float(noise.removeprefix("κ = ")))
         condition = Condition(scale, task, noise, setting, seed)
-        for loss, choices in CHOICES.items():
+        for loss, choices in SETTINGS.items():
             for method, rank, recipe in _list_pairs(condition, choices):
                 labels = {"noise": noise, "loss": loss, "method": method, "strength": rank}
                 yield Cell({**labels, "seed": seed}, recipe)
@@ -127,7 +127,7 @@ def keep_chosen(table: Table) -> Table:
     if "strength" not in table:
         return table
     kept = []
-    for _, rows in table.groupby(KEYS, sort=False):
+    for _, rows in table.groupby(PLACE, sort=False):
         strength, _ = find_best(rows, "validation")
         kept += list(rows.index[rows["strength"].isna() | (rows["strength"] == strength)])
     return table.loc[kept]
