@@ -143,7 +143,7 @@ def test_the_test_limit_takes_the_first_examples_and_no_more_than_there_are(tiny
     whole, part = (prepare(tiny(evaluate={"test_limit": n})).test for n in (0, 100))
     assert (len(whole), len(part)) == (359, 100)
     assert torch.equal(part.labels, whole.labels[:100])
-    with pytest.raises(InputError, match=r"test_limit = 999: the test set of digits/test has 359"):
+    with pytest.raises(InputError, match=r"test_limit = 999: digits/test has 359"):
         prepare(tiny(evaluate={"test_limit": 999}))
 
 

@@ -55,14 +55,15 @@ class Splits:
 def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
     """The recipe decides everything: `data.seed` draws the part and what is held back, `corruption.seed` the flips."""
     data = recipe.data
-    examples = _load(recipe, "train", data_dir)
-    if data.limit:
-        examples = _part(examples, data.limit, data.seed)
+    examples = _take(_load(recipe, "train", data_dir), data.limit, "[data] limit", data.seed)
     examples, corruption = _corrupt(recipe, examples)
     validation = None
     if data.validation:
         examples, validation = split(examples, data.validation, data.seed)
-    test = _test(recipe, data_dir) if recipe.evaluate.test else None
+    test = None
+    if recipe.evaluate.test:
+        limit = recipe.evaluate.test_limit
+        test = _take(_load(recipe, "test", data_dir), limit, "[evaluate] test_limit")
     ood = load(recipe.evaluate.ood, "test", data_dir) if recipe.evaluate.ood else None
     return Splits(examples, validation, test, corruption, ood)
 
@@ -74,25 +75,15 @@ def _load(recipe: Recipe, split: str, data_dir: str | Path | None) -> Examples:
     return load(data.name, split, data_dir, **data.options)
 
 
-def _test(recipe: Recipe, data_dir: str | Path | None) -> Examples:
-    examples = _load(recipe, "test", data_dir)
-    limit = recipe.evaluate.test_limit or len(examples)
-    if limit > len(examples):
-        raise InputError(
-            f"[evaluate] test_limit = {limit}: the test set of {examples.name} has {len(examples)}; 0 takes all"
-        )
-    return examples.subset(torch.arange(limit, device="cpu"))
-
-
-def _part(examples: Examples, count: int, seed: int) -> Examples:
+def _take(examples: Examples, count: int, setting: str, seed: int | None = None) -> Examples:
+    """So many examples (0: all), the first ones, or with a seed any."""
     if count > len(examples):
-        raise InputError(
-            f"[data] limit = {count}: {examples.name} has {len(examples)}; 0 takes all"
-        )
-    order = torch.randperm(
-        len(examples), generator=torch.Generator().manual_seed(seed), device="cpu"
-    )
-    return examples.subset(order[:count].sort().values)
+        raise InputError(f"{setting} = {count}: {examples.name} has {len(examples)}; 0 takes all")
+    order = torch.arange(len(examples), device="cpu")
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(examples), generator=generator, device="cpu")
+    return examples.subset(order[:count].sort().values) if count else examples
 
 
 def _corrupt(recipe: Recipe, examples: Examples) -> tuple[Examples, Corruption | None]:
