@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -21,6 +21,7 @@ from torch import nn
 
 from bayesmooth import InputError
 from bayesmooth.theory import fit_glm
+from bayesmooth.theory.glm import solver
 
 pytest.importorskip("sklearn", minversion="1.6", reason="that of the extra")
 
@@ -88,6 +89,27 @@ def test_the_regression_is_the_exact_glm():
     np.testing.assert_allclose(model.coef_, exact.mean.numpy()[:-1].T)
     np.testing.assert_allclose(model.intercept_, exact.mean.numpy()[-1])
     assert model.elbo_ == exact.elbo
+
+
+@pytest.mark.parametrize(
+    ("data", "count"), [(load_iris, 150), (load_wine, 178), (load_digits, 100)]
+)
+def test_predictions_are_those_of_the_fixed_point_to_two_thousandths(data, count, monkeypatch):
+    """Found by plain steps of VON with exact expectations, under the prior precision that many more digits give."""
+    features, labels = data(return_X_y=True)
+    features, labels = StandardScaler().fit_transform(features[:count]), labels[:count]
+    quick = VariationalLogisticRegression().fit(features, labels)
+    prior = fit_glm(features, labels, prior_precision="elbo", tol=1e-5).prior_precision
+
+    def stay(problem, start, control):
+        return solver.Solution(start, problem, 0, False, "")
+
+    monkeypatch.setattr(solver, "extrapolate", stay)
+    slow = fit_glm(features, labels, prior_precision=prior, tol=1e-4)
+    assert slow.converged
+    np.testing.assert_allclose(
+        quick.predict_proba(features), slow.predict(features).numpy(), atol=2e-3
+    )
 
 
 def test_the_prior_is_near_the_one_with_the_best_elbo():

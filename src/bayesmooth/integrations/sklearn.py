@@ -28,7 +28,6 @@ from bayesmooth.theory import fit_glm
 base = require("sklearn.base", "data")
 validation = require("sklearn.utils.validation", "data")
 
-SEARCH = 0.01  # tol while the prior is searched: two digits of it are enough
 AT_ONCE = 4096  # rows of a prediction
 HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
 FLOATS = [np.float64, np.float32]
@@ -86,7 +85,7 @@ class VariationalLogisticRegression(_Classifier):
     same for all weights, so scale the features: `make_pipeline(StandardScaler(), VariationalLogisticRegression())`.
 
     Arguments:
-        prior_precision: δ of the prior N(0, I/δ); 'elbo' finds the best, to two digits.
+        prior_precision: δ of the prior N(0, I/δ); 'elbo' finds the best, to 1 %.
         covariance: 'block' (one block per class), 'full' or 'diagonal'.
         fit_intercept: a bias per class, under the same prior.
         tol: stop when a step moves the mean by less than this many posterior standard deviations.
@@ -124,21 +123,17 @@ class VariationalLogisticRegression(_Classifier):
         if sample_weight is not None:
             weights = validation._check_sample_weight(sample_weight, X, ensure_non_negative=True)
             X, numbers, weights = X[weights > 0], numbers[weights > 0], weights[weights > 0]
-        fit = partial(
-            fit_glm,
+        self.fit_ = fit_glm(
             X,
             numbers,
             classes=len(self.classes_),
             covariance=self.covariance,
+            prior_precision=self.prior_precision,
             bias=self.fit_intercept,
             weights=weights,
+            tol=self.tol,
+            max_iter=self.max_iter,
         )
-        prior, start = self.prior_precision, None
-        if prior == "elbo":
-            draws: int | Literal["coarse"] = 0 if self.covariance == "full" else "coarse"
-            start = fit(prior_precision="elbo", tol=SEARCH, max_iter=50, draws=draws)
-            prior = float(f"{start.prior_precision:.2g}")
-        self.fit_ = fit(prior_precision=prior, tol=self.tol, max_iter=self.max_iter, start=start)
         if not self.fit_.converged:
             warning = require("sklearn.exceptions", "data").ConvergenceWarning
             warnings.warn(f"{self.fit_.message}; raise max_iter or tol", warning, stacklevel=2)

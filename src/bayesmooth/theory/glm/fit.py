@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
 from bayesmooth.theory.glm.covariance import COVARIANCES, FULL_LIMIT, Covariance
-from bayesmooth.theory.glm.solver import COARSE, Control, find_fixed_point, iterate, origin, von
+from bayesmooth.theory.glm.solver import Control, find_fixed_point, iterate, origin, von
 from bayesmooth.theory.glm.steps import GLMProblem
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 from bayesmooth.theory.moments import moments
@@ -94,7 +94,7 @@ def fit_glm(
     init_variance: float = 1.0,
     tol: float = 1e-3,
     max_iter: int | None = None,
-    draws: int | Literal["coarse"] = 0,
+    draws: int = 0,
     start: GLMFit | None = None,
     dtype: torch.dtype = torch.float64,
     on_step: Callable[[float], None] = lambda excess: None,
@@ -109,9 +109,9 @@ def fit_glm(
     step_size: ρ, to run the paper's iteration as printed. Without it a solver with step control
         goes to the same fixed point, and copes with badly scaled or separable data.
     start: a fit of the same problem to go on from (VON): its posterior, and with 'elbo' its prior precision.
-    draws: 0 takes expectations exactly, 'coarse' to 1e-3 in a sixth of the time. With many classes a few draws of
-        every example's logits, the same ones in every iteration, cost far less and end within a fraction of a
-        posterior standard deviation of the fixed point (both: VON, categorical, independent logits).
+    draws: 0 takes expectations exactly. A few draws of every example's logits, the same ones in every iteration, cost
+        far less and end within a fraction of a posterior standard deviation of the fixed point (VON, categorical,
+        independent logits).
     tol: stop when a step moves the mean by less than this many posterior standard deviations, and
         the logits' variances by less than this part of themselves.
     on_step: called after each of VON's steps with its length over `tol`, to show progress.
@@ -139,8 +139,7 @@ def fit_glm(
         if start is not None and automatic:
             problem = replace(problem, prior=start.prior_precision)
         near = None if start is None else (start.posterior, start.theta)
-        number = COARSE if draws == "coarse" else draws
-        found = von(problem, structure, Control(tol, limit, automatic, number, on_step), near)
+        found = von(problem, structure, Control(tol, limit, automatic, draws, on_step), near)
     else:
         first = structure.isotropic(1 / positive("init_variance", init_variance), origin(problem))
         found = (

@@ -46,6 +46,11 @@ LONGEST_MOVE = 4.0  # of log δ in one iteration
 PRIOR_TOLERANCE = 0.01  # of log δ: the ELBO does not feel less
 PRIOR_RANGE = 1e8  # how far δ may go from where its search starts, either way
 COARSE = -1  # in place of a number of draws
+COARSE_TOLERANCE = 1e-3  # the coarse rule is not smoother than that
+MEMORY = 5  # earlier steps that an extrapolation looks at
+CREEP = 10  # times what is missing of log δ may be its error
+SHORTEST = 0.02  # step of an extrapolation that begins anew
+REGULARISED = 1e-8  # of the squared length of every step
 CG_TOLERANCE = 0.1
 CG_STEPS = 200
 
@@ -308,6 +313,11 @@ def find_posterior(
     point, iteration, rho, longest, wide = start, 0, 1.0, 1.0, 0
     change, missing, failure = float("inf"), 0.0, ""
     search = PriorSearch(problem.prior, max(control.tol, PRIOR_TOLERANCE))
+    if not control.draws and not start.covariance.matrix:
+        near = extrapolate(problem, start, control)
+        if near.converged:
+            return near
+        problem, point, iteration = near.problem, near.point, near.iterations
     while iteration < control.max_iter and not failure:
         iteration += 1
         hessian = problem.hessian(type(point.covariance), point.expected.variance)
@@ -326,6 +336,103 @@ def find_posterior(
     step = max(change, missing)
     message = failure or _verdict(step, control.tol, iteration)
     return Solution(point, problem, iteration, step < control.tol and not failure, message)
+
+
+def extrapolate(
+    problem: GLMProblem, start: GaussianPoint, control: Control
+) -> Solution[GaussianPoint]:
+    """The fixed point of θ, of the curvatures h = E[A″] and of δ by Anderson's acceleration, as far as that goes.
+
+    VON with ρ = 1 maps x = (θ, log h, log δ) to x′. It swings, and it creeps where classes can be separated, as there
+    the ELBO hardly feels the scale of θ. The next x is the Σ αᵢ x′ᵢ, Σ αᵢ = 1, of the last steps whose Σ αᵢ (x′ᵢ − xᵢ)
+    is shortest. Where the objective rises, it begins anew from the best x with a shorter step. Softmax moments are
+    coarse until nothing moves, then exact.
+    """
+    draws = COARSE if problem.link.vector else 0
+
+    def evaluate(x: State) -> tuple[GLMProblem, GaussianPoint, State]:
+        here = replace(problem, prior=exp(x[2]))
+        covariance = here.hessian(type(start.covariance), x[1].exp())
+        return here, gaussian_at(here, covariance, x[0], draws=draws), x
+
+    x = image = start.theta, _log(start.expected.variance), log(problem.prior)
+    best, change, iteration, rho = evaluate(x), float("inf"), 1, 0.5
+    new, steps = best, list[tuple[State, Tensor]]()
+    while True:
+        if new is best:
+            image, residual, change = _map(*best, control)
+            steps = [*steps[-MEMORY:], (image, residual)]
+            control.on_step(change / control.tol)
+        else:
+            steps, rho = steps[-1:] if len(steps) > 1 else [], rho / 2
+        enough = max(control.tol / 4, COARSE_TOLERANCE) if draws else control.tol
+        ended = iteration >= control.max_iter or rho < SHORTEST or change < enough
+        if ended and not draws:
+            break
+        iteration += 1
+        if ended:
+            draws, steps, rho = 0, [], 0.5
+            best = new = evaluate(best[2])
+            continue
+        new = evaluate(_mix(steps) if len(steps) > 1 else _blend(best[2], image, rho))
+        best = new if new[1].objective < best[1].objective else best
+    arrived = change < control.tol
+    return Solution(best[1], best[0], iteration, arrived, _verdict(change, control.tol, iteration))
+
+
+State = tuple[Tensor, Tensor, float]  # θ, log h, log δ
+
+
+def _map(
+    problem: GLMProblem, point: GaussianPoint, x: State, control: Control
+) -> tuple[State, Tensor, float]:
+    """Where VON takes x, the move in units of the ELBO's curvature, and how far it is from the fixed point."""
+    theta, curvature, prior = x
+    gradient = problem.gradient(theta, point.expected.mean)
+    direction, _ = newton_direction(problem, point.expected, gradient, point.covariance)
+    variances = point.covariance.variances()
+    missing = _missing_prior(problem.prior, theta, variances) if control.choose_prior else 0.0
+    missing = min(max(missing, -1.0), 1.0)
+    moved = _log(point.expected.variance) - curvature
+    leverage = problem.weighted(curvature.exp() * point.variances())
+    weighted = moved * leverage.sqrt()
+    scale = float(theta.numel() - problem.prior * variances.sum()) ** 0.5
+    parts = -direction / variances.sqrt(), weighted, theta.new_tensor(missing * scale)
+    residual = torch.cat([part.reshape(-1) for part in parts])
+    change = max(_rms(gradient * direction), _rms(weighted.square()), CREEP * abs(missing))
+    return (theta - direction, curvature + moved, prior + missing), residual, change
+
+
+def _mix(steps: list[tuple[State, Tensor]]) -> State:
+    """Anderson's Σ αᵢ x′ᵢ."""
+    rows = torch.stack([residual for _, residual in steps]).double()
+    gram = rows @ rows.mT
+    gram.diagonal().mul_(1 + REGULARISED)
+    weights = torch.linalg.solve(gram, torch.ones_like(gram[0]))
+    shares = (weights / weights.sum()).tolist()
+    theta, curvature, prior = (
+        sum(share * part for share, part in zip(shares, parts, strict=True))
+        for parts in zip(*(image for image, _ in steps), strict=True)
+    )
+    return theta, curvature, prior
+
+
+def _blend(x: State, image: State, rho: float) -> State:
+    return (
+        torch.lerp(x[0], image[0], rho),
+        torch.lerp(x[1], image[1], rho),
+        x[2] + rho * (image[2] - x[2]),
+    )
+
+
+def _log(curvature: Tensor) -> Tensor:
+    return curvature.clamp_min(torch.finfo(curvature.dtype).tiny).log()
+
+
+def _missing_prior(prior: float, theta: Tensor, variances: Tensor) -> float:
+    """How far log δ is from MacKay's γ/‖θ‖², with γ = P − δ tr Σ the number of parameters that the data determine."""
+    determined = theta.numel() - prior * float(variances.sum())
+    return log(max(determined, 1e-9) / max(float(theta.square().sum()), 1e-300)) - log(prior)
 
 
 def _von_step(
@@ -349,10 +456,7 @@ def _von_step(
 
 
 class PriorSearch:
-    """The prior precision δ that maximises the ELBO: a secant method on MacKay's fixed point.
-
-    At the optimum δ = γ/‖θ‖², with γ = P − δ tr Σ the number of parameters that the data determine.
-    """
+    """The prior precision δ that maximises the ELBO: a secant method on MacKay's fixed point."""
 
     def __init__(self, start: float, tol: float) -> None:
         self.tol = tol
@@ -365,8 +469,7 @@ class PriorSearch:
     ) -> tuple[GLMProblem, GaussianPoint, Covariance, float]:
         """The problem, point and Hessian under a better δ, and how far log δ was off."""
         here = log(problem.prior)
-        determined = point.theta.numel() - problem.prior * float(hessian.variances().sum())
-        missing = log(max(determined, 1e-9) / max(float(point.theta.square().sum()), 1e-300)) - here
+        missing = _missing_prior(problem.prior, point.theta, hessian.variances())
         if abs(missing) < self.tol:
             return problem, point, hessian, 0.0
         slope = -1.0
