@@ -92,7 +92,7 @@ def test_the_regression_is_the_exact_glm():
 
 
 @pytest.mark.parametrize(
-    ("data", "count"), [(load_iris, 150), (load_wine, 178), (load_digits, 100)]
+    ("data", "count"), [(load_iris, 150), (load_wine, 178), (load_digits, 200)]
 )
 def test_predictions_are_those_of_the_fixed_point_to_two_thousandths(data, count, monkeypatch):
     """Found by plain steps of VON with exact expectations, under the prior precision that many more digits give."""
