@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
         "quality: at the mean, averaged or scaled; what the loop's lines are worth",
         "2 min",
     ),
+    "targets": ("quality: audited labels as targets for SGD and IVON", "8 min"),
     "cleaning": ("quality: classifiers on audited labels, against CleanLearning", "30 min"),
     "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "~20 min"),
     "finetune": ("quality: IVON by one call against AdamW and SAM, pretrained networks", "~9 h"),

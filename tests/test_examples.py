@@ -33,7 +33,16 @@ def test_every_example_has_a_test():
         "audit_folder",
         "embed_cifar10",
         "embed_sentiment",
+        "gallery",
     }
+
+
+def test_the_gallery_has_four_reports_of_which_one_shows_the_leak(tmp_path):
+    printed = run("gallery", tmp_path)
+    assert printed.count("MB, Audit(") == 4
+    pages = {path.stem: path.read_text("utf-8") for path in tmp_path.glob("*.html")}
+    assert set(pages) == {"photos", "texts", "table", "leak"}
+    assert sum(map(len, pages.values())) < 3_000_000
 
 
 def test_texts_become_a_table_that_the_audit_reads(tmp_path):
