@@ -1,4 +1,4 @@
-"""The command `bayesmooth`, before torch is loaded: it lists the commands by itself, and Ctrl-C ends it at once.
+"""The command `bayesmooth`, before torch is loaded: it explains commands without it, and Ctrl-C ends it at once.
 
 An exception raised inside a compiled module that is being loaded can abort the process or come out as something else,
 so nothing is raised until everything that the command needs is there.
@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 INTERRUPTED = 130
 
@@ -43,9 +43,13 @@ def main() -> int:
     hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # nohup's children do not
     if hears:
         signal.signal(signal.SIGINT, leave)
+    explained = {"--help", "-h"}.intersection(sys.argv[2:])
+    if explained:
+        open_package()
     from bayesmooth import cli
 
-    if module := COMMANDS.get(sys.argv[1] if len(sys.argv) > 1 else ""):
+    module = COMMANDS.get(sys.argv[1])
+    if module and not explained:
         for name in getattr(import_module(f"bayesmooth.cli.{module}"), "LOADED", ()):
             with suppress(ImportError):  # where it is used it is asked for again, and named
                 import_module(name)
@@ -55,6 +59,14 @@ def main() -> int:
     if hears:  # the work is done: whatever comes now changes nothing
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
+
+
+def open_package() -> None:
+    """For `--help`: the package without what its front door loads, torch above all; the process ends after it."""
+    if "bayesmooth" not in sys.modules:
+        package = ModuleType("bayesmooth")
+        package.__path__ = [str(Path(__file__).parent / "bayesmooth")]
+        sys.modules["bayesmooth"] = package
 
 
 def overview() -> argparse.ArgumentParser:

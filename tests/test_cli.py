@@ -199,7 +199,7 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_2(line, message, run):
 
 
 def test_a_bug_shows_its_traceback(monkeypatch):
-    monkeypatch.setattr("bayesmooth.cli.runs.families", lambda: 1 / 0)
+    monkeypatch.setattr("bayesmooth.lab.recipe.families", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["recipes"])
 
@@ -259,6 +259,44 @@ def test_tensorboard_gets_every_figure(run, tmp_path):
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert {"train/loss", "test/accuracy", "memorised"} <= set(events.Tags()["scalars"])
     assert [event.step for event in events.Scalars("test/accuracy")] == [1, 2]
+
+
+EXPLAIN = """
+import contextlib, io, sys, bayesmooth_command as c
+for command in c.COMMANDS:
+    sys.argv = ["bayesmooth", command, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        c.main()
+    for name in ("torch", "numpy", "bayesmooth.lab"):
+        assert name not in sys.modules, (command, name)
+"""
+
+
+def test_every_command_is_explained_without_loading_torch():
+    subprocess.run([sys.executable, "-c", EXPLAIN], check=True)
+
+
+def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
+    """It names them itself, so that nothing must be loaded."""
+    from bayesmooth.audit.settings import SCORES, WAYS, Settings
+    from bayesmooth.lab.studies.scale import SCALES
+    from bayesmooth.lab.tune import AXES
+
+    def words(command):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        return " ".join(capsys.readouterr().out.split())
+
+    said = words("audit")
+    for option, names in {"--out-of-sample WAY": WAYS, "--score NAME": SCORES}.items():
+        default, *rest = names
+        *middle, last = rest
+        assert f"{option} {', '.join([f'{default} (default)', *middle])} or {last}" in said
+    assert f"posterior (default: {Settings.samples})" in said
+    assert f"--seed SEED (default: {Settings.seed})" in said
+    *scales, last = SCALES
+    assert f"{', '.join(scales)} or {last} (default: laptop)" in words("studies")
+    assert f"(default: {AXES[0]})" in words("tune")
 
 
 def test_commands_are_listed_without_loading_torch():

@@ -5,17 +5,15 @@ from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryFile
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bayesmooth.audit.api import audit as make_audit
-from bayesmooth.audit.decisions import clean as apply_decisions
-from bayesmooth.audit.opening import RUN
-from bayesmooth.audit.outputs import check_source_stays
-from bayesmooth.audit.scores import SCORES
-from bayesmooth.audit.settings import WAYS, Settings
-from bayesmooth.audit.table import Audit
 from bayesmooth.cli import LABELS_FILE, add_columns, read_names
 from bayesmooth.errors import InputError
+
+if TYPE_CHECKING:
+    from bayesmooth.audit import Audit
+
+LOADED = ("bayesmooth.audit",)
 
 
 def audit(arguments: Namespace) -> int:
@@ -34,6 +32,10 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit runs/first --out runs/first/audit
       bayesmooth audit photos/ --decisions decisions.csv    another round, after a review
     """
+    from bayesmooth.audit import audit as make_audit
+    from bayesmooth.audit.opening import RUN
+    from bayesmooth.audit.outputs import check_source_stays
+
     settings = _read_settings(arguments)
     _check_folder(arguments.out)
     check_source_stays(arguments.out, arguments.source)
@@ -83,12 +85,13 @@ def audit_arguments(parser: ArgumentParser) -> None:
     )
     split = "another split; reports examples found in both"
     add("--against", metavar="FILE", type=Path, default=None, help=split)
-    add("--out-of-sample", choices=WAYS, help=f"default: {Settings.out_of_sample}")
+    add("--out-of-sample", metavar="WAY", help="none (default), loo or folds")
     add("--folds", type=int, help="cross-fit with this many folds instead")
-    add("--score", choices=list(SCORES), help=f"default: {Settings.score}")
-    add("--samples", type=int, help=f"drawn from a run's posterior (default: {Settings.samples})")
+    scores = "margin, log_odds, self_confidence, normalised_margin or noise_of_label"
+    add("--score", metavar="NAME", help=f"root_margin (default), {scores}")
+    add("--samples", type=int, help="drawn from a run's posterior (default: 16)")
     add("--cluster", choices=("ray",), help="score the examples as tasks of a cluster")
-    add("--seed", type=int, help=f"(default: {Settings.seed})")
+    add("--seed", type=int, help="(default: 0)")
     add("--top", type=int, default=10, help="how many to print (default: 10)")
     add("--thumbnails", type=int, default=500, help="pictures in the report (default: 500)")
     add(
@@ -128,6 +131,8 @@ def clean(arguments: Namespace) -> int:
       bayesmooth clean audit/audit.csv decisions.csv --out labels.csv
       bayesmooth clean photos.csv decisions.csv --labels beach,dog,night --out corrected.csv
     """
+    from bayesmooth.audit.decisions import clean as apply_decisions
+
     result = apply_decisions(
         arguments.labels,
         arguments.decisions,
@@ -169,6 +174,8 @@ def clean_arguments(parser: ArgumentParser) -> None:
 
 def _read_settings(arguments: Namespace) -> dict[str, Any]:
     """The settings that were given; those that were not keep the defaults of `Settings`."""
+    from bayesmooth.audit.settings import Settings
+
     given = {f.name: getattr(arguments, f.name) for f in fields(Settings) if f.name in arguments}
     if "folds" in given:
         if given.get("out_of_sample") == "loo":
@@ -177,7 +184,7 @@ def _read_settings(arguments: Namespace) -> dict[str, Any]:
     return given
 
 
-def _print(made: Audit, count: int) -> None:
+def _print(made: "Audit", count: int) -> None:
     """What was learned from, the headline and the worst labels."""
     for note in made.summary["notes"]:
         print(f"note: {note}")

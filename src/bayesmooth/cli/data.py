@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.cli import add_data_dir, add_settings
-from bayesmooth.data import check, describe_datasets
 from bayesmooth.errors import InputError
-from bayesmooth.lab.features import embed_data
-from bayesmooth.lab.recipe import parse_value
+
+LOADED = ("bayesmooth.lab.features",)
 
 
 def data(arguments: Namespace) -> int:
@@ -30,6 +29,8 @@ def data(arguments: Namespace) -> int:
         )
     options = dict(map(_option, arguments.settings))
     if arguments.action == "embed":
+        from bayesmooth.lab.features import embed_data
+
         for path in embed_data(arguments.name, arguments.data_dir, **options):
             print(path)
         return 0
@@ -45,6 +46,8 @@ def data_arguments(parser: ArgumentParser) -> None:
 
 
 def _list(data_dir: Path | None) -> int:
+    from bayesmooth.data import describe_datasets
+
     for row in describe_datasets(data_dir):
         print(f"{row['name']:14} {row['about']}")
         print(f"{'':14}   files  {row['files']}")
@@ -53,6 +56,8 @@ def _list(data_dir: Path | None) -> int:
 
 
 def _check(name: str, data_dir: Path | None, options: dict[str, Any]) -> int:
+    from bayesmooth.data import check
+
     results = check(name, data_dir, **options)
     for result in results:
         print(f"{result['split']:12} {result['summary'] if result['ok'] else result['problem']}")
@@ -62,6 +67,8 @@ def _check(name: str, data_dir: Path | None, options: dict[str, Any]) -> int:
 
 
 def _option(setting: str) -> tuple[str, Any]:
+    from bayesmooth.lab.recipe import parse_value
+
     key, equals, text = setting.partition("=")
     if not equals:
         raise InputError(f"{setting!r}: not a setting; write key=value")

@@ -6,33 +6,20 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from contextlib import ExitStack
-from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bayesmooth.cli import add_columns, add_data_dir, add_run_options, add_settings
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
-from bayesmooth.lab import Recipe, Run
-from bayesmooth.lab import train as train_recipe
-from bayesmooth.lab.compare import (
-    PICTURES,
-    compare_runs,
-    draw_curves,
-    format_report,
-    format_table,
-)
-from bayesmooth.lab.distributed import writes_here
-from bayesmooth.lab.evaluate import measure_recipe
-from bayesmooth.lab.executors import keep_freed_memory
-from bayesmooth.lab.recipe import families, recipe_text
-from bayesmooth.lab.run import POSTERIOR, RECIPE
-from bayesmooth.lab.source import SOURCE, is_source, source
-from bayesmooth.lab.train import StoppedError, tensorboard
 
+if TYPE_CHECKING:
+    from bayesmooth.lab import Recipe
+
+LOADED = ("bayesmooth.lab", "bayesmooth.lab.compare")
+"""What the commands need; not loaded to explain them, and loaded before they start, as Ctrl-C must not hit a module."""
 TEMPLATE = "own"  # the shipped recipe to start one's own from
 SHOWN = 10  # classes of predictions that are counted in the terminal
-COLUMNS = tuple(set(signature(source).parameters) - {"split", "root", "path"})
 
 
 def train(arguments: Namespace) -> int:
@@ -47,7 +34,16 @@ def train(arguments: Namespace) -> int:
       bayesmooth train reviews.csv --text review --label stars
       bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
     """
-    columns = {key: value for key in COLUMNS if (value := getattr(arguments, key)) is not None}
+    from bayesmooth.lab import Recipe
+    from bayesmooth.lab.options import parameters
+    from bayesmooth.lab.run import RECIPE
+    from bayesmooth.lab.source import SOURCE, is_source, source
+
+    columns = {
+        key: value
+        for key in parameters(source)
+        if (value := getattr(arguments, key, None)) is not None
+    }
     place = Path(arguments.recipe)
     if is_source(place):
         given = [f"data.{key}={json.dumps(value)}" for key, value in columns.items()]
@@ -82,6 +78,8 @@ def resume(arguments: Namespace) -> int:
     example:
       bayesmooth resume runs/first
     """
+    from bayesmooth.lab import Run
+
     return _go(Run.open(arguments.run).recipe, arguments.run, arguments)
 
 
@@ -108,7 +106,13 @@ def _add_training_options(parser: ArgumentParser) -> None:
     )
 
 
-def _go(recipe: Recipe, out: Path, arguments: Namespace) -> int:
+def _go(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
+    from bayesmooth.lab import train as train_recipe
+    from bayesmooth.lab.compare import format_report
+    from bayesmooth.lab.distributed import writes_here
+    from bayesmooth.lab.executors import keep_freed_memory
+    from bayesmooth.lab.train import StoppedError, tensorboard
+
     keep_freed_memory()
     with ExitStack() as scope:
         listeners = []
@@ -140,6 +144,11 @@ def evaluate(arguments: Namespace) -> int:
     example:
       bayesmooth evaluate runs/first --samples 64
     """
+    from bayesmooth.lab import Run
+    from bayesmooth.lab.compare import format_report
+    from bayesmooth.lab.evaluate import measure_recipe
+    from bayesmooth.lab.run import POSTERIOR
+
     if arguments.checkpoint == "best" and arguments.samples:
         raise InputError(
             f"--samples {arguments.samples} with --checkpoint best: the posterior is that of the last; leave one out"
@@ -182,6 +191,8 @@ def predict(arguments: Namespace) -> int:
       bayesmooth predict runs/penguins new.csv
       bayesmooth predict runs/photos unsorted/ --out predictions.csv
     """
+    from bayesmooth.lab import Run
+
     check_output(arguments.out, (".csv",))
     found = Run.open(arguments.run).predict(
         arguments.data, samples=arguments.samples, data_dir=arguments.data_dir
@@ -217,6 +228,9 @@ def compare(arguments: Namespace) -> int:
     example:
       bayesmooth compare runs/* --plot compare.png
     """
+    from bayesmooth.lab import Run
+    from bayesmooth.lab.compare import PICTURES, compare_runs, draw_curves, format_table
+
     check_output(arguments.plot, PICTURES)
     places = [path for path in arguments.runs if not path.is_file()]  # `runs/*` also matches logs
     if not places:
@@ -257,6 +271,8 @@ def recipes(arguments: Namespace) -> int:
       bayesmooth recipes digits-ivon > mine.toml
       bayesmooth recipes --own > mine.toml            for your own pictures, table or network
     """
+    from bayesmooth.lab.recipe import families, recipe_text
+
     if name := TEMPLATE if arguments.own else arguments.name:
         print(recipe_text(name), end="")
         return 0

@@ -15,17 +15,10 @@ from bayesmooth.cli.sweeps import (
     sweep_options,
 )
 from bayesmooth.errors import InputError
-from bayesmooth.lab.executors import Processes
-from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.cost import expected_seconds
-from bayesmooth.lab.studies.figures.demo import summarise
-from bayesmooth.lab.studies.reproduce import Folders
-from bayesmooth.lab.studies.reproduce import reproduce as reproduce_study
-from bayesmooth.lab.studies.rows import read_table
-from bayesmooth.lab.studies.scale import DEMO, SCALES, find_scale
 from bayesmooth.words import format_duration
 
-LOADED = ("pandas", "matplotlib.figure", "sklearn.datasets")
+SCALES = "smoke, demo, laptop, overnight, features, showcase or full"
+LOADED = ("bayesmooth.lab.studies.reproduce", "pandas", "matplotlib.figure", "sklearn.datasets")
 """What the command needs later; loaded before it starts, because Ctrl-C must not hit a module that is being loaded."""
 
 
@@ -35,6 +28,11 @@ def reproduce(arguments: Namespace) -> int:
     example:
       bayesmooth reproduce data-dependent --scale laptop --jobs 2 --data-dir ~/data
     """
+    from bayesmooth.lab.studies import STUDIES
+    from bayesmooth.lab.studies.reproduce import Folders
+    from bayesmooth.lab.studies.reproduce import reproduce as reproduce_study
+    from bayesmooth.lab.studies.scale import find_scale
+
     check_place(arguments)
     scale = find_scale(arguments.scale)
     chosen = list(scale.studies or STUDIES) if arguments.name == "all" else [arguments.name]
@@ -70,7 +68,7 @@ def reproduce_arguments(parser: ArgumentParser) -> None:
     """The options of `reproduce`."""
     parser.add_argument("name", help="a study that `bayesmooth studies` lists, or all")
     parser.add_argument(
-        "--scale", choices=SCALES, default="laptop", help="how much to train (default: laptop)"
+        "--scale", default="laptop", help=f"how much to train: {SCALES} (default: laptop)"
     )
     parser.add_argument("--out", type=Path, help="where figures go (default: results/SCALE)")
     parser.add_argument("--runs", type=Path, help="where runs go (default: runs/SCALE)")
@@ -89,6 +87,10 @@ def studies(arguments: Namespace) -> int:
     example:
       bayesmooth studies --scale full
     """
+    from bayesmooth.lab.studies import STUDIES
+    from bayesmooth.lab.studies.cost import expected_seconds
+    from bayesmooth.lab.studies.scale import find_scale
+
     scale = find_scale(arguments.scale)
     print(f"{scale.name}: {scale.about}\n")
     seen: set[str] = set()
@@ -112,7 +114,7 @@ def studies(arguments: Namespace) -> int:
 def studies_arguments(parser: ArgumentParser) -> None:
     """The options of `studies`."""
     parser.add_argument(
-        "--scale", choices=SCALES, default="laptop", help="how much to train (default: laptop)"
+        "--scale", default="laptop", help=f"how much to train: {SCALES} (default: laptop)"
     )
 
 
@@ -126,6 +128,14 @@ def demo(arguments: Namespace) -> int:
     example:
       bayesmooth demo --out out/demo
     """
+    from bayesmooth.lab.executors import Processes
+    from bayesmooth.lab.studies import STUDIES
+    from bayesmooth.lab.studies.figures.demo import summarise
+    from bayesmooth.lab.studies.reproduce import Folders
+    from bayesmooth.lab.studies.reproduce import reproduce as reproduce_study
+    from bayesmooth.lab.studies.rows import read_table
+    from bayesmooth.lab.studies.scale import DEMO
+
     if arguments.seeds < 1:
         raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1")
     scale = replace(DEMO, seeds=tuple(range(arguments.seeds)))

@@ -2,23 +2,20 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from bayesmooth.cli import add_run_options, add_settings
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
-from bayesmooth.lab.compare import format_table
-from bayesmooth.lab.executors import Processes, RayTasks, Submitit
-from bayesmooth.lab.recipe import override, read_recipe
-from bayesmooth.lab.sweep import OVER, Outcome, export_csv, grid, name_recipes, sweep_rows
-from bayesmooth.lab.sweep import sweep as run_all
-from bayesmooth.lab.tune import AUTO, AXES, Trial
-from bayesmooth.lab.tune import tune as choose
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from bayesmooth.lab.sweep import Outcome
+    from bayesmooth.lab.tune import Trial
+
+LOADED = ("bayesmooth.lab.tune",)
 FAILED = 1
 CLUSTERS = {
     "ray": ("address", "cpus", "gpus"),
@@ -34,6 +31,11 @@ def sweep(arguments: Namespace) -> int:
       bayesmooth sweep digits-ls --grid loss.alpha=0,.1,.3 --grid train.seed=0:5 --jobs 2
       bayesmooth sweep mine.toml --grid optimizer.lr=.1,.2 --cluster ray --address auto --csv grid.csv
     """
+    from bayesmooth.lab.compare import format_table
+    from bayesmooth.lab.recipe import override, read_recipe
+    from bayesmooth.lab.sweep import OVER, export_csv, grid, sweep_rows
+    from bayesmooth.lab.sweep import sweep as run_all
+
     check_output(arguments.csv)
     tree = override(read_recipe(arguments.recipe), arguments.settings)
     recipes = grid(tree, arguments.grid, Path(arguments.recipe).name)
@@ -74,6 +76,12 @@ def tune(arguments: Namespace) -> int:
       bayesmooth tune digits-ivon --write mine.toml
       bayesmooth tune mine.toml --grid optimizer.noise=.7,1,1.4 --grid optimizer.lr=.1,.2 --jobs 2
     """
+    from bayesmooth.lab.compare import format_table
+    from bayesmooth.lab.recipe import override, read_recipe
+    from bayesmooth.lab.sweep import grid, name_recipes
+    from bayesmooth.lab.tune import AUTO, AXES
+    from bayesmooth.lab.tune import tune as choose
+
     check_output(arguments.write)
     settings = [*arguments.settings, *(() if arguments.grid else AUTO)]
     tree = override(read_recipe(arguments.recipe), settings)
@@ -108,7 +116,7 @@ def tune_arguments(parser: ArgumentParser) -> None:
         metavar="SECTION.KEY=VALUES",
         action="append",
         default=[],
-        help=f"settings to try, as in `sweep` (default: {AXES[0]})",
+        help="settings to try, as in `sweep` (default: optimizer.noise=0.5,0.7,1.0,1.4,2.0)",
     )
     parser.add_argument(
         "--shorten", type=int, default=1, metavar="N", help="try over 1/N of the epochs first"
@@ -125,7 +133,7 @@ def tune_arguments(parser: ArgumentParser) -> None:
     shared_arguments(parser)
 
 
-def _row(trial: Trial, names: dict[str, str]) -> dict[str, Any]:
+def _row(trial: "Trial", names: dict[str, str]) -> dict[str, Any]:
     finished = trial.outcome.status == "finished"
     return {
         "setting": names[trial.recipe.hash],
@@ -151,8 +159,10 @@ def shared_arguments(parser: ArgumentParser) -> None:
     add_run_options(parser)
 
 
-def make_executor(arguments: Namespace) -> Executor:
+def make_executor(arguments: Namespace) -> "Executor":
     """Where the runs go."""
+    from bayesmooth.lab.executors import Processes, RayTasks, Submitit
+
     check_place(arguments)
     cpus, gpus = arguments.cpus or 1, arguments.gpus or 0
     if arguments.cluster == "ray":
@@ -187,13 +197,17 @@ def check_place(arguments: Namespace) -> None:
 
 def sweep_options(arguments: Namespace) -> dict[str, Any]:
     """The other options of `sweep`; torch's threads (see OMP_NUM_THREADS) are divided among the jobs."""
+    import torch
+
     local = max(1, torch.get_num_threads() // arguments.jobs)
     threads = (arguments.cpus or 1) if arguments.cluster else local
     return {"device": arguments.device, "threads": threads, "quiet": arguments.quiet}
 
 
-def report_failures(outcomes: list[Outcome]) -> int:
+def report_failures(outcomes: "list[Outcome]") -> int:
     """Say what did not end well; the exit code."""
+    from bayesmooth.lab.sweep import OVER
+
     bad = [outcome for outcome in outcomes if outcome.status not in OVER]
     for outcome in bad:
         path, message = str(outcome.path), outcome.message
