@@ -22,45 +22,53 @@ try:
 except ImportError:
     SOAP = None
 
-Maker = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-BASIS: dict[str, Any] = {"basis_every": EVERY, "max_side": LONGEST}
+Maker = Callable[[list[nn.Parameter], int], torch.optim.Optimizer]
 NARROW: dict[str, Any] = {"state_dtype": "bfloat16"}
 MAKERS: dict[str, Maker] = {
-    "AdamW": lambda p: torch.optim.AdamW(p),
-    "IVON": lambda p: IVON(p, 0.1, ESS, seed=0),
-    "IVON in 16 bits": lambda p: IVON(p, 0.1, ESS, seed=0, **NARROW),
-    "EVON": lambda p: EVON(p, 0.1, ESS, seed=0, **BASIS),
-    "EVON in 16 bits": lambda p: EVON(p, 0.1, ESS, seed=0, **BASIS, **NARROW),
+    "AdamW": lambda p, every: torch.optim.AdamW(p),
+    "IVON": lambda p, every: IVON(p, 0.1, ESS, seed=0),
+    "IVON in 16 bits": lambda p, every: IVON(p, 0.1, ESS, seed=0, **NARROW),
+    "EVON": lambda p, every: EVON(p, 0.1, ESS, seed=0, basis_every=every, max_side=LONGEST),
 }
 if SOAP is not None:
-    MAKERS["SOAP"] = lambda p: SOAP(p, precondition_frequency=EVERY, max_precondition_dim=LONGEST)
+    MAKERS["SOAP"] = lambda p, every: SOAP(
+        p, precondition_frequency=every, max_precondition_dim=LONGEST
+    )
 
 
-def compare_steps(title: str, make: Callable[[], nn.Module], x: Tensor, cycles: int) -> None:
-    """Processor time of a step: of the first one, and the mean over whole cycles from basis to basis, in turns."""
+def compare_steps(
+    title: str, make: Callable[[], nn.Module], x: Tensor, cycles: int, every: int = EVERY
+) -> None:
+    """Processor time of a step, in turns: of the first one, and the mean with one new basis in EVERY steps.
+
+    A cycle has one new basis in `every` steps; these and the others are averaged apart.
+    """
     labels = torch.randint(10, (len(x),), device="cpu")
-    pairs = {name: build(make, maker) for name, maker in MAKERS.items()}
+    pairs = {name: build(make, maker, every) for name, maker in MAKERS.items()}
     times: dict[str, list[float]] = {name: [] for name in pairs}
-    for _ in range(cycles * EVERY + 1):
+    for _ in range(cycles * every + 1):
         for name, (model, optimizer) in pairs.items():
             start = process_time()
             optimizer.step(closure_of(model, optimizer, x, labels))  # type: ignore[arg-type]
             times[name].append(process_time() - start)
-    means = {name: fmean(seconds[1:]) for name, seconds in times.items()}
+    means, first = {}, {}
+    for name, (once, *seconds) in times.items():
+        bases = seconds[every - 2 :: every]  # steps every, 2 every, … of the run
+        others = [t for at, t in enumerate(seconds) if (at + 2) % every]
+        means[name] = ((EVERY - 1) * fmean(others) + fmean(bases)) / EVERY
+        first[name] = round(once / means["AdamW"], 1)
     table(f"training step, {title}", {name: at / means["AdamW"] for name, at in means.items()})
-    first = {n: round(seconds[0] / means["AdamW"], 1) for n, seconds in times.items()}
     print("the first step, in steps of AdamW:", first)
-    print(
-        "state in sizes of the weights:",
-        {n: round(state_size(*p), 2) for n, p in pairs.items()},
-        flush=True,
-    )
+    sizes = {name: round(state_size(*pair), 2) for name, pair in pairs.items()}
+    print("state in sizes of the weights:", sizes, flush=True)
 
 
-def build(make: Callable[[], nn.Module], maker: Maker) -> tuple[nn.Module, torch.optim.Optimizer]:
+def build(
+    make: Callable[[], nn.Module], maker: Maker, every: int
+) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = make()
-    return model, maker(list(model.parameters()))
+    return model, maker(list(model.parameters()), every)
 
 
 def closure_of(
@@ -104,5 +112,6 @@ def main(quick: bool = False) -> None:
         "ResNet-18, batch 50",
         lambda: MODELS["resnet18"](num_classes=10),
         pictures,
-        cycles=1 if quick else 2,
+        cycles=1 if quick else 4,
+        every=3,
     )

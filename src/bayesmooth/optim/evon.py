@@ -41,14 +41,7 @@ class EVON(IVON):
     A step costs four products with the bases and two with the gradient more than IVON's, and the state two square
     matrices per side more (docs/optimizers.md has both measured).
 
-    >>> model = nn.Linear(4, 3)
-    >>> optimizer = EVON(model.parameters(), lr=0.1, ess=1000, seed=0)
-    >>> def closure():
-    ...     optimizer.zero_grad()
-    ...     loss = nn.functional.cross_entropy(model(torch.ones(8, 4)), torch.zeros(8).long())
-    ...     loss.backward()
-    ...     return loss
-    >>> loss = optimizer.step(closure)
+    >>> optimizer = EVON(nn.Linear(4, 3).parameters(), lr=0.1, ess=1000, basis_every=5)
 
     Arguments beyond IVON's:
         basis_every: steps from one basis to the next. The first one comes after the first step.

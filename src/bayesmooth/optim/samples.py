@@ -139,19 +139,18 @@ class Samples:
             w.pending = None if grad is None else (grad, grad._version)
             if w.before and w.pending:
                 mixed |= grad is w.before[0] and w.pending[1] > w.before[1]
-        gradients = self.gradients()
         if mixed:
             raise InputError(
                 "gradients at a sample were added to gradients from before it, which were taken at the mean or at "
                 "another sample; call optimizer.zero_grad() first (in the closure, if there is one); to accumulate "
                 "micro-batches, compute each inside `with optimizer.sampled_params(train=True, fresh=False):`"
             )
-        if gradients or self.sync:
+        if self.sync or any(w.pending is not None for w in self.weights):
             self.move("hold")
         else:
             self.drop()
         if self.count > 1:
-            self.norm = global_norm(gradients)
+            self.norm = global_norm(self.gradients())
 
     def note_zeros(self, params: list[Tensor]) -> None:
         """The caller has cleared the gradients; those of these parameters are there, and zero."""
