@@ -157,8 +157,9 @@ class Loop:
             trained = time.monotonic()
             self.settle()
             record = self.measure(after_batch)
-            if self.is_last:
-                self.settle_statistics()
+            if self.is_last and self.statistics is not None:
+                # A finished model predicts at the mean, so BatchNorm's statistics become those of the mean.
+                recompute_batchnorm(self.model, self.statistics)
             measured = time.monotonic()
             improved = self._close_epoch(record)
             seconds = {"train_seconds": trained - start, "evaluate_seconds": measured - trained}
@@ -223,8 +224,8 @@ class Loop:
 
         loss: Tensor = self.optimizer.step(closure)  # type: ignore[assignment, arg-type]
         self.schedule.step()
-        if self.batch % self.check_every == 0:
-            self._check_loss(float(loss))
+        if self.batch % self.check_every == 0 and not -math.inf < float(loss) <= EXPLODED:
+            raise DivergedError(self._explain(f"the loss is {float(loss):.3g}"))
         if parts:
             # The first of several calls counts: SAM makes it at the weights themselves.
             self.meter.add(loss, torch.cat(logits[: len(parts)]), batch[2])
@@ -298,14 +299,11 @@ class Loop:
 
     def settle(self) -> None:
         """Between steps: check that the weights are finite, and combine the counts and statistics of all processes."""
-        self._check_weights()
+        for name, weight in self.model.named_parameters():
+            if not bool(torch.isfinite(weight).all()):
+                raise DivergedError(self._explain(f"the weight {name} is not finite"))
         self.meter.join(self.team)
         self.team.average_(self.model.buffers())
-
-    def settle_statistics(self) -> None:
-        """After the last step: recompute BatchNorm's statistics at the mean, with which a finished model predicts."""
-        if self.statistics is not None:
-            recompute_batchnorm(self.model, self.statistics)
 
     def capture(self) -> Checkpoint:
         """Everything that changes, as plain containers and tensors."""
@@ -339,17 +337,6 @@ class Loop:
         """Keep a copy of the model as it is now: the past self."""
         self.past = deepcopy(self.model).eval().requires_grad_(False)
         return self.past
-
-    def _check_loss(self, loss: float) -> None:
-        """Stop if the loss of the last step shows that training has failed."""
-        if not math.isfinite(loss) or loss > EXPLODED:
-            raise DivergedError(self._explain(f"the loss is {loss:.3g}"))
-
-    def _check_weights(self) -> None:
-        """Stop if a weight is not finite; called before every checkpoint."""
-        for name, weight in self.model.named_parameters():
-            if not bool(torch.isfinite(weight).all()):
-                raise DivergedError(self._explain(f"the weight {name} is not finite"))
 
     def _explain(self, what: str) -> str:
         """What happened, when, the figures that explain it, and what to try."""

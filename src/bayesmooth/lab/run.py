@@ -352,13 +352,14 @@ def load_last(directory: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def environment(device: torch.device) -> dict[str, object]:
     """Where a run happens: what another person needs to know to get the same bits."""
+    cpu = platform.processor() or "cpu"
     return {
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "torch_build": torch.__config__.show().strip().splitlines(),
         "git": _git_commit(),
-        "device": _device_name(device),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
         "threads": torch.get_num_threads(),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "command": sys.argv,
@@ -385,9 +386,3 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip()
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return platform.processor() or "cpu"

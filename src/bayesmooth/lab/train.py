@@ -80,7 +80,8 @@ def train(
             return run
         run.check_repairable()
         scope.enter_context(seed_torch(recipe.train.seed))
-        interrupt = scope.enter_context(interruptible())
+        interrupt = Interrupt()
+        scope.enter_context(handle_signals(interrupt, signal.SIGINT, signal.SIGTERM))
         scope.enter_context(keep_status(run, team))
         loop = Loop(recipe, prepare(recipe, data_dir), where, team)
         restore_checkpoint(run, loop)
@@ -119,7 +120,10 @@ class StoppedError(KeyboardInterrupt):
 
 
 class Interrupt:
-    """Remembers that somebody asked to stop. The second time it is a plain KeyboardInterrupt."""
+    """Remembers that somebody asked to stop. The second time it is a plain KeyboardInterrupt.
+
+    `asked` is looked at between two steps, never inside one, so what is saved is consistent.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -129,17 +133,6 @@ class Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-
-
-@contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Within the context Ctrl-C and SIGTERM only set `asked`, which is looked at between two steps, never inside one.
-
-    So what is saved is consistent.
-    """
-    interrupt = Interrupt()
-    with handle_signals(interrupt, signal.SIGINT, signal.SIGTERM):
-        yield interrupt
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bayesmooth.lab import Recipe
 from bayesmooth.lab.studies.methods import EARLY, Cell
@@ -55,7 +54,9 @@ def measure_methods(finished: Finished) -> Table:
     epochs: list[Row] = []
     for cell, run in finished.pairs():
         method, hash = cell.labels["method"], cell.recipe.hash
-        facts = {"strength": _strength(cell.recipe), "data": cell.recipe.data.name, **cell.labels}
+        loss, optimizer = cell.recipe.loss.options, cell.recipe.optimizer.options
+        strength = loss.get("alpha", optimizer.get("rho"))
+        facts = {"strength": strength, "data": cell.recipe.data.name, **cell.labels}
         rows.append({**facts, **read_final(run, early=method == EARLY), "hash": hash})
         if method == "IVON":
             figures = read_final(run, averaged=False)
@@ -72,10 +73,6 @@ def measure_methods(finished: Finished) -> Table:
                 if "test.accuracy" in record
             ]
     return make_table([*rows, *at_mean, *epochs])
-
-
-def _strength(recipe: Recipe) -> Any:
-    return recipe.loss.options.get("alpha", recipe.optimizer.options.get("rho"))
 
 
 def draw(table: Table, out: Path) -> None:
