@@ -4,9 +4,8 @@ A method gives a score for every label (higher = more likely wrong) and which la
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,7 @@ from bayesmooth.audit.neighbours import nearest
 from bayesmooth.data import Examples, batches
 
 FOLDS = 5
-STRENGTHS = {
-    "raw": -4,
-    "unit norm": -1,
-    "standardised": -4,
-}  # log₁₀ of the smallest C that is tried
+STRENGTHS = {"raw": -4, "unit norm": -1, "standardised": -4}  # log₁₀ of the smallest C tried
 SCALERS = {"raw": (), "unit norm": (Normalizer,), "standardised": (StandardScaler,)}
 BOOSTED = 20  # classes up to which boosting is tried: it fits a tree per class and round
 EVEN = 0.01  # of every prediction is spread evenly: a vote of ten neighbours has zeros
@@ -80,7 +75,7 @@ def candidates(examples: Examples) -> Iterator[Candidate]:
     """Every classifier that cleanlab may choose from; C rises in decades until the log loss does."""
 
     def tried(name: str, model: Any) -> Candidate:
-        _, held = next(iter(_folds(examples)))
+        _, held = _folds(examples)[0]
         first = out_of_fold(model, examples, folds=1)
         return Candidate(name, model, _loss(first[held], examples.labels[held]))
 
@@ -123,9 +118,8 @@ def datalab(examples: Examples) -> Found:
     """Cleanlab's front door, given the embeddings alone."""
     lab = Datalab({"label": examples.labels.numpy()}, label_name="label", verbosity=0)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # it calls what pandas will remove, and gives up on a warning
+        # It calls what pandas will remove, and gives up on a warning.
+        warnings.simplefilter("ignore")
         lab.find_issues(features=rows_of(examples).numpy(), issue_types={"label": {}})
     issues = lab.get_issues("label")
     flagged = torch.from_numpy(issues["is_label_issue"].to_numpy(bool, copy=True))
@@ -225,19 +219,16 @@ def rows_of(examples: Examples) -> Tensor:
     return examples.batch(torch.arange(len(examples))).flatten(1)
 
 
-def _folds(examples: Examples) -> Iterable[tuple[Any, Any]]:
+def _folds(examples: Examples) -> list[tuple[Any, Any]]:
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
-    splits: Iterable[tuple[Any, Any]] = folds.split(
-        rows_of(examples).numpy(), examples.labels.numpy()
-    )
-    return splits
+    return list(folds.split(examples.labels, examples.labels))
 
 
 def out_of_fold(model: Any, examples: Examples, folds: int = FOLDS) -> Any:
     """Probabilities (N, K) of the examples of the first so many folds."""
     labels, rows = examples.labels.numpy(), rows_of(examples).numpy()
     out = np.zeros((len(labels), examples.num_classes))
-    for fit, held in islice(_folds(examples), folds):
+    for fit, held in _folds(examples)[:folds]:
         model.fit(rows[fit], labels[fit])
         out[np.ix_(held, model.classes_)] = model.predict_proba(rows[held])
     return (1 - EVEN) * out + EVEN / examples.num_classes

@@ -1,6 +1,8 @@
-"""The picture of the report in the docs, `python -m benchmarks.report_picture`: needs chromium and CIFAR-10N."""
+"""The picture of the report in the docs; needs chromium and CIFAR-10N.
 
-import argparse
+BAYESMOOTH_DATA=folder python -m benchmarks.report_picture
+"""
+
 import shutil
 import subprocess
 import tempfile
@@ -14,34 +16,27 @@ import bayesmooth
 from bayesmooth.data import load
 from bayesmooth.optional import require
 
-WIDTH, HEIGHT = 1400, 750
+OUT = Path("docs/report.png")
+EXAMPLES = 3_000
+SCREEN = {"width": 1400, "height": 750, "deviceScaleFactor": 1, "mobile": False}
 
 
 def main() -> None:
     """Audit photos as one person labelled them, and photograph the report."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.report_picture", description=__doc__
-    )
-    parser.add_argument("--out", type=Path, default=Path("docs/report.png"))
-    parser.add_argument(
-        "--data-dir", type=Path, help="where CIFAR-10N is (default: $BAYESMOOTH_DATA, ./data)"
-    )
-    parser.add_argument("--examples", type=int, default=3_000)
-    arguments = parser.parse_args()
-    photos = load("cifar10n", "train", arguments.data_dir, labels="random1")
+    photos = load("cifar10n", "train", labels="random1")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "photos")
-        pixels = photos.inputs[torch.arange(arguments.examples)].permute(0, 2, 3, 1).numpy()
+        pixels = photos.inputs[torch.arange(EXAMPLES)].permute(0, 2, 3, 1).numpy()
         for i, picture in enumerate(pixels):
             target = folder / photos.class_names[photos.labels[i]] / f"{i:05}.png"
             target.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(picture).save(target)
         audited = bayesmooth.audit(folder)
-        photograph(audited.save(Path(place, "audit"), title="Photos"), arguments.out)
-    print(arguments.out)
+        photograph(audited.save(Path(place, "audit"), title="Photos"), OUT)
+    print(OUT)
 
 
-def photograph(page: Path, out: Path, width: int = WIDTH, height: int = HEIGHT) -> None:
+def photograph(page: Path, out: Path) -> None:
     """The first screen of a page as a PNG."""
     webdriver = require("selenium.webdriver", extra="dev")
     options = webdriver.ChromeOptions()
@@ -51,8 +46,7 @@ def photograph(page: Path, out: Path, width: int = WIDTH, height: int = HEIGHT) 
     service = webdriver.ChromeService(shutil.which("chromedriver"), log_output=subprocess.DEVNULL)
     browser = webdriver.Chrome(options=options, service=service)
     try:
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", SCREEN)
         browser.get(page.resolve().as_uri())
         time.sleep(1)  # the thumbnails are decoded after the page has loaded
         browser.save_screenshot(str(out))
