@@ -16,6 +16,10 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "structured": ("speed and memory: EVON against IVON, AdamW and SOAP", "~4 min"),
     "state": ("quality: IVON's state in 16 bits against 32", "~5 min"),
     "audit_speed": ("speed: the audit against cleanlab", "2 min"),
+    "audit_million": (
+        "speed and memory: a million rows with duplicates, outliers and leaks",
+        "~15 min",
+    ),
     "audit_rates": ("quality: estimated error rates against known ones", "1 min"),
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
     "annotators": ("quality: consensus of several annotators, against CROWDLAB", "3 min"),

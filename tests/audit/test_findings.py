@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth import audit
-from bayesmooth.audit import api
+from bayesmooth.audit import findings, neighbours, pieces, sources
 from bayesmooth.audit.findings import Findings, find, find_rare_classes
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
@@ -168,16 +168,50 @@ def test_tables_with_other_categories_are_refused_by_name() -> None:
     assert made.findings.counts()["in_other_split"] == 40
 
 
-def test_with_very_many_examples_what_is_not_looked_for_is_said(
-    monkeypatch: pytest.MonkeyPatch,
+def many(monkeypatch: pytest.MonkeyPatch, exact: int) -> tuple[Examples, Examples, Findings]:
+    """Copies, outliers and leaks among rows that are compared at once, then all settings for pieces of them."""
+    x, _ = clusters(50)
+    strange = 3 * torch.randn(10, 50, generator=torch.Generator().manual_seed(5))
+    rows = torch.cat([x, copies(x, list(range(0, 1000, 50))), strange])
+    these = Examples(rows, torch.arange(len(rows)) % 10, NAMES, name="train")
+    other = with_leaks(x, list(range(100, 110)))
+    whole = find(these.labels, 10, rows, other, quiet=True)
+    for name, value in (("MOST_ROWS", 100), ("QUERIES", 300)):
+        monkeypatch.setattr(findings, name, value)
+    monkeypatch.setattr(sources, "MOST_ROWS", 100)
+    monkeypatch.setattr(neighbours, "EXACT_PAIRS", exact)
+    return these, other, whole
+
+
+def alike(one: Findings, other: Findings) -> bool:
+    """Whether the same examples are copies, outliers and leaks."""
+    return one.counts() == other.counts() and all(
+        (getattr(one, column) == getattr(other, column)).all()
+        for column in ("duplicate_of", "conflicting", "in_other_split", "label_in_other_split")
+    )
+
+
+@pytest.mark.parametrize("exact", [10**10, 0], ids=["all pairs", "cells"])
+def test_rows_that_are_read_in_pieces_have_the_findings_of_all_at_once(
+    monkeypatch: pytest.MonkeyPatch, exact: int
 ) -> None:
-    x, labels = clusters(5, 200)
-    assert not audit(embeddings=x, labels=labels, quiet=True).summary["notes"]
-    monkeypatch.setattr(api, "MOST_ROWS", 100)
-    made = audit(embeddings=x, labels=labels, quiet=True)
-    assert made.summary["notes"][0].startswith("beyond 100 examples only rare classes")
+    these, other, whole = many(monkeypatch, exact)
+    assert whole.counts()["in_other_split"] == 11  # 100 has a copy here too
+    assert alike(find(these.labels, 10, these, other, quiet=True), whole)
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_ray_cluster_has_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    these, other, whole = many(monkeypatch, 10**10)
+    monkeypatch.setattr(pieces, "SAMPLE", 300)  # so that the predictors do not know all neighbours
+    ray.init(num_cpus=2, log_to_driver=False, logging_level="error")
+    try:
+        made = audit(these, against=other, cluster="ray", quiet=True)
+    finally:
+        ray.shutdown()
     assert made.findings is not None
-    assert list(made.findings.counts()) == ["in_rare_classes"]
+    assert alike(made.findings, whole)
 
 
 def test_predictions_alone_tell_of_rare_classes_only() -> None:

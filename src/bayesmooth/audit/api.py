@@ -13,7 +13,7 @@ import torch
 from bayesmooth.audit.annotators import predict_consensus
 from bayesmooth.audit.checks import check_labels
 from bayesmooth.audit.encoders import WEAK
-from bayesmooth.audit.findings import MOST_ROWS, Findings, check_other_split, find
+from bayesmooth.audit.findings import Findings, check_other_split, find
 from bayesmooth.audit.multilabel import (
     TagPredictions,
     find_similar_pairs,
@@ -45,7 +45,6 @@ WEAK_WARNING = (
     "The encoder is weak: many of the contradicted labels are its own mistakes, and it cannot tell how many labels are "
     "wrong. pip install 'bayesmooth[audit]' brings a better one."
 )
-TOO_MANY = "no near duplicates, no outliers, no leaks between splits"
 
 
 def audit(
@@ -158,23 +157,17 @@ def audit(
         assert isinstance(predictions, Predictions)
         names = tuple(class_names or map(str, range(predictions.probabilities.shape[1])))
         check_labels(predictions.labels, names)
-    few = len(predictions.labels) <= MOST_ROWS  # more may not fit
-    rows = subject.rows() if few else None
-    found = find(predictions.labels, len(names), rows, other, predictions.neighbours, quiet=quiet)
+    rows, neighbours = subject.rows(), predictions.neighbours
+    found = find(predictions.labels, len(names), rows, other, neighbours, quiet, cluster)
     if subject.examples is not None:
         found = replace(found, problems=subject.examples.problems)
     seconds = time.perf_counter() - start
-    notes = (
-        ()
-        if few
-        else (f"beyond {MOST_ROWS:,} examples only rare classes are looked for: {TOO_MANY}",)
-    )
     if isinstance(predictions, TagPredictions):
         problems = (*found.problems, *predictions.problems)
         found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
-        made = build_tag_table(predictions, names, subject.examples, score, seconds, found, notes)
+        made = build_tag_table(predictions, names, subject.examples, score, seconds, found)
     else:
-        made = build_table(predictions, names, subject.examples, score, seconds, found, notes)
+        made = build_table(predictions, names, subject.examples, score, seconds, found)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
     if consensus is not None and made.examples is not None:
@@ -184,7 +177,7 @@ def audit(
         made = replace(made, consensus=consensus, examples=shown, summary=summary)
     if decided is not None:
         made = rank_last(made, decided)
-    if rows is None:
+    if not isinstance(rows, torch.Tensor):
         return made
     worst = made.order[:SHOWN]
     if made.tags is not None:
@@ -199,9 +192,8 @@ def build_table(
     score: str,
     seconds: float,
     findings: Findings | None = None,
-    notes: tuple[str, ...] = (),
 ) -> Audit:
-    """The predictions as a ranked table; `notes` are added to those of the examples."""
+    """The predictions as a ranked table."""
     if predictions.probabilities.shape[1] != len(class_names):
         raise InputError(
             f"{len(class_names)} class names for a model of {predictions.probabilities.shape[1]} classes"
@@ -214,7 +206,7 @@ def build_table(
     rate = estimate_noise_rate(predictions.left_out, predictions.labels)
     contradicted = float((predictions.left_out.best_class != predictions.labels).double().mean())
     clean = examples.clean_labels if examples is not None else None
-    summary = _summarise(predictions, examples, score, seconds, notes, rate, contradicted)
+    summary = _summarise(predictions, examples, score, seconds, rate, contradicted)
     return Audit(
         class_names=class_names,
         ids=_name_examples(predictions, examples),
@@ -243,7 +235,6 @@ def build_tag_table(
     score: str,
     seconds: float,
     findings: Findings,
-    notes: tuple[str, ...] = (),
 ) -> Audit:
     """The same where an example has several labels: its row is that of the pair most likely wrong."""
     tags, cut, unclear = predictions.score(score)
@@ -268,7 +259,7 @@ def build_tag_table(
         disagreement_threshold=cut,
         ambiguity_threshold=AMBIGUOUS_FROM,
         clean=None if clean is None else clean.numpy(),
-        summary=_summarise(predictions, examples, score, seconds, notes, rate, contradicted),
+        summary=_summarise(predictions, examples, score, seconds, rate, contradicted),
         examples=examples,
         findings=findings,
         tags=tags,
@@ -280,7 +271,6 @@ def _summarise(
     examples: Examples | None,
     score: str,
     seconds: float,
-    notes: tuple[str, ...],
     rate: NoiseRate,
     contradicted: float,
 ) -> dict[str, Any]:
@@ -296,7 +286,7 @@ def _summarise(
         "noise_rate_words": None if weak else str(rate),
         "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
-        "notes": [*(examples.notes if examples is not None else ()), *notes],
+        "notes": [*(examples.notes if examples is not None else ())],
         **predictions.facts,
     }
 

@@ -4,8 +4,9 @@ All but the problems follows from the labels and the nearest neighbours (positio
 first). Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesmooth.audit.neighbours import nearest
+from bayesmooth.audit.neighbours import Keys, choose_exact, nearest, unit_rows, without_self
+from bayesmooth.audit.pieces import map_pieces, read_pieces
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
 from bayesmooth.errors import InputError
@@ -25,7 +27,8 @@ CLOSE = 0.25  # of the usual distance to the nearest neighbour: closer are near 
 CHANCE = 0.001  # of the examples may be that close by chance, which in few dimensions asks for less than CLOSE
 ROUNDING = 1e-3  # what float32 makes of the distance 0
 FENCE = 2.0  # interquartile ranges above the upper quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
-MOST_ROWS = 100_000  # examples whose neighbours are looked for, if nobody has done so
+MOST_ROWS = 100_000  # examples that are compared in one piece
+QUERIES = 1 << 16  # examples at a time beyond
 TEXT_FITTED = "TF-IDF"  # in the note of an encoder that is fitted to the texts themselves
 RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
 
@@ -114,12 +117,15 @@ class Findings:
 def find(
     labels: Tensor,
     classes: int,
-    embeddings: Tensor | None = None,
+    embeddings: Tensor | Examples | None = None,
     against: Examples | None = None,
     neighbours: tuple[Tensor, Tensor] | None = None,
     quiet: bool = False,
+    cluster: str | None = None,
 ) -> Findings:
     """Everything that the labels, and the embeddings (N, D) if there are any, can tell.
+
+    Embeddings given as `Examples` are read piece by piece, and their neighbours looked for in tasks of the `cluster`.
 
     `against` are examples that must not occur among these: the test set of a training set, embedded alike.
     `neighbours` are what `nearest` returns for the embeddings, if it was called already.
@@ -130,17 +136,16 @@ def find(
     """
     given = labels.numpy()
     rare = find_rare_classes(given, classes)[given]
-    if embeddings is None or len(given) < 3 or (neighbours is None and len(given) > MOST_ROWS):
+    if embeddings is None or len(given) < 3:
         return Findings(rare_class=rare)
+    rows = Rows(embeddings, quiet, cluster)
     if neighbours is None:
-        neighbours = nearest(embeddings, min(NEAREST, len(given) - 1), quiet=quiet)
+        neighbours = rows.nearest(min(NEAREST, len(given) - 1))
     index, similarity = (part[:, :NEAREST].numpy() for part in neighbours)
     distance = measure_distances(similarity)
     closest = duplicate_distance(distance)
-    first = find_near_duplicates(index, distance, _measure_lengths(embeddings), closest)
-    copies, labels_there = (
-        (None, None) if against is None else find_leaks(embeddings, against, closest, quiet)
-    )
+    first = find_near_duplicates(index, distance, rows.lengths, closest)
+    copies, labels_there = (None, None) if against is None else find_leaks(rows, against, closest)
     return Findings(
         rare_class=rare,
         duplicate_of=first,
@@ -151,14 +156,65 @@ def find(
     )
 
 
-def find_leaks(
-    embeddings: Tensor, other: Examples, closest: float, quiet: bool = False
-) -> tuple[Array, Array]:
+class Rows:
+    """Embeddings in memory, or as `Examples` that are read piece by piece: their lengths and nearest neighbours."""
+
+    def __init__(
+        self, source: Tensor | Examples, quiet: bool = False, cluster: str | None = None
+    ) -> None:
+        self.source, self.quiet, self.cluster = source, quiet, cluster
+        self.lengths = np.concatenate(
+            [_measure_lengths(rows) for _, rows in self.pieces("lengths")]
+        )
+
+    def pieces(self, description: str) -> Iterable[tuple[Tensor, Tensor]]:
+        """Positions and rows."""
+        if isinstance(self.source, Tensor):
+            return [(torch.arange(len(self.source), device="cpu"), self.source)]
+        index = torch.arange(len(self.source), device="cpu")
+        return read_pieces(self.source, index, description, self.quiet, QUERIES)
+
+    def nearest(self, k: int, against: "Rows | None" = None) -> tuple[Tensor, Tensor]:
+        """Positions and similarities (N, k) as `neighbours.nearest` gives them."""
+        if isinstance(self.source, Tensor) and (
+            against is None or isinstance(against.source, Tensor)
+        ):
+            theirs = None if against is None else against.source
+            assert theirs is None or isinstance(theirs, Tensor)
+            return nearest(self.source, k, theirs, quiet=self.quiet)
+        keys = (self if against is None else against).index(len(self.lengths))
+        work = partial(_search_piece, keys, k, against is None)
+        found = map_pieces(work, self.pieces("neighbours"), self.cluster)
+        index, similarity = zip(*found, strict=True)
+        return torch.cat(index), torch.cat(similarity)
+
+    def index(self, queries: int) -> Keys:
+        """Cells of these rows that so many queries are put to."""
+        made: Tensor | None = None
+        for at, rows in self.pieces("indexing"):
+            unit = unit_rows("embeddings", rows)
+            if made is None:
+                made = unit.new_empty(len(self.lengths), unit.shape[1])
+            made[at] = unit
+        assert made is not None
+        return Keys(made, choose_exact(queries, len(made)))
+
+
+def _search_piece(
+    keys: Keys, k: int, alone: bool, piece: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    at, rows = piece
+    found = keys.search(unit_rows("embeddings", rows), k + alone, quiet=True)
+    return without_self(*found, at) if alone else found
+
+
+def find_leaks(rows: Rows, other: Examples, closest: float) -> tuple[Array, Array]:
     """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
-    theirs = read_rows(other)
-    there, similarity = (part[:, 0].numpy() for part in nearest(embeddings, 1, theirs, quiet=quiet))
+    few = isinstance(rows.source, Tensor) and len(other) <= MOST_ROWS
+    theirs = Rows(read_rows(other) if few else other, rows.quiet, rows.cluster)
+    there, similarity = (part[:, 0].numpy() for part in rows.nearest(1, theirs))
     leaked = measure_distances(similarity) < closest
-    leaked &= _are_as_long(_measure_lengths(embeddings), _measure_lengths(theirs)[there], closest)
+    leaked &= _are_as_long(rows.lengths, theirs.lengths[there], closest)
     ids = np.array(other.ids or [*map(str, range(len(other)))], object)
     labels = np.array(other.class_names, object)[other.labels.numpy()]
     return np.where(leaked, ids[there], ""), np.where(leaked, labels[there], "")

@@ -45,9 +45,14 @@ def nearest(
     if not 1 <= k <= len(keys) - alone:
         raise InputError(f"k={k}: must be from 1 to {len(keys) - alone}, the other rows there are")
     if exact is None:
-        exact = len(queries) * len(keys) <= EXACT_PAIRS
+        exact = choose_exact(len(queries), len(keys))
     index, similarity = Keys(keys, exact).search(queries, k + alone, quiet=quiet)
     return without_self(index, similarity) if alone else (index, similarity)
+
+
+def choose_exact(queries: int, keys: int) -> bool:
+    """Whether all pairs are compared."""
+    return queries * keys <= EXACT_PAIRS
 
 
 class Keys:

@@ -37,10 +37,10 @@ def choose_rows(labels: Tensor, seed: int = 0) -> Tensor:
 
 
 def read_pieces(
-    examples: Examples, index: Tensor, description: str, quiet: bool
+    examples: Examples, index: Tensor, description: str, quiet: bool, size: int | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Positions and rows, piece by piece, checked."""
-    parts = torch.split(index, ROWS_AT_ONCE)
+    parts = torch.split(index, size or ROWS_AT_ONCE)
     for at in track(parts, description=description, quiet=quiet or len(parts) < 2):
         rows = examples.batch(at).flatten(1)
         broken = ~(rows.abs() <= LARGEST).all(1)

@@ -20,7 +20,7 @@ from bayesmooth.audit.encoders import (
     explain_unreadable,
     name_encoder,
 )
-from bayesmooth.audit.findings import read_rows
+from bayesmooth.audit.findings import MOST_ROWS, read_rows
 from bayesmooth.audit.network import as_posterior, predict_with_network
 from bayesmooth.audit.opening import is_frame, open_data
 from bayesmooth.audit.predictions import Predictions
@@ -77,9 +77,9 @@ class Embedded:
             )
         return predict_embedded(self.examples, settings)
 
-    def rows(self) -> Tensor | None:
+    def rows(self) -> Tensor | Examples:
         """The rows in which neighbours are looked for."""
-        return read_rows(self.examples)
+        return _rows(self.examples)
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,15 @@ class Predicted:
         check_order(values, self.examples.labels, self.examples.class_names)
         return Predictions(self.examples.labels, values, None, "probabilities as given")
 
-    def rows(self) -> Tensor | None:
+    def rows(self) -> Tensor | Examples | None:
         """The rows in which neighbours are looked for, where there are embeddings beside the predictions."""
         alone = self.examples.predicted is None or self.examples.input_shape == (0,)
-        return None if alone else read_rows(self.examples)
+        return None if alone else _rows(self.examples)
+
+
+def _rows(examples: Examples) -> Tensor | Examples:
+    """In memory, or as they are where they may not fit."""
+    return read_rows(examples) if len(examples) <= MOST_ROWS else examples
 
 
 Subject = Network | Embedded | Predicted
