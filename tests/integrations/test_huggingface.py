@@ -295,14 +295,15 @@ def test_two_processes_of_accelerate_are_one_on_the_joined_batch(task, ranks, by
         torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)
 
 
-def test_auto_reads_the_length_of_the_run_from_the_trainer(task, trainer):
+@pytest.mark.parametrize("own", [{}, {"noise": 0.5}], ids=["auto", "noise"])
+def test_auto_reads_the_length_of_the_run_from_the_trainer(task, trainer, own):
     model = Classifier(task.net())
     optimizer = IVON(model.parameters(), lr=0.01, ess=40, seed=0)
     start = copy.deepcopy(model)
-    trained = trainer(IVONCallback(auto=True), model, optimizer, num_train_epochs=3)
+    trained = trainer(IVONCallback(auto=own or True), model, optimizer, num_train_epochs=3)
     trained.train()
     batches = [{"x": x, "labels": y} for x, y in parts(task)]
-    chosen = IVON.auto(start, batches, 3, ess=40, seed=0, quiet=True).param_groups[0]
+    chosen = IVON.auto(start, batches, 3, ess=40, seed=0, quiet=True, **own).param_groups[0]
     group = optimizer.param_groups[0]
     assert group["initial_lr"] == pytest.approx(chosen["lr"])
     assert group["lr"] == pytest.approx(chosen["lr"])  # the schedule is constant

@@ -45,10 +45,11 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
 
     Arguments:
         samples: draws that an evaluation averages; 0 leaves evaluations alone.
-        auto: choose the optimizer's settings, but for `ess`; a resumed run keeps those that it began with.
+        auto: choose the optimizer's settings, but for `ess` and those of a dict given here, as in
+            `auto={"noise": 0.5}`; a resumed run keeps the settings that it began with.
     """
 
-    def __init__(self, samples: int = 16, auto: bool = False) -> None:
+    def __init__(self, samples: int = 16, auto: bool | dict[str, Any] = False) -> None:
         self.samples, self.auto = samples, auto
         self._context, self._warned = ExitStack(), set[str]()
 
@@ -63,7 +64,7 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
         if not self.auto:
             _check_length(optimizer, state.max_steps)
         elif not optimizer.state:  # else it is resumed
-            _set(optimizer, state, given)
+            _set(optimizer, state, given, self.auto if isinstance(self.auto, dict) else {})
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """The weights become a sample."""
@@ -91,7 +92,8 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
             lr = _unwrapped(optimizer).param_groups[0].get("initial_lr", 0.0)
             warnings.warn(
                 f"accuracy at the mean is {accuracy:.1%}, no more than chance ({chance:.1%}): "
-                f"lower lr from {lr:.3g} to about {lr / 3:.2g}, or set noise=0.5",
+                f"lower lr from {lr:.3g} to about {lr / 3:.2g}, or halve the noise: "
+                "IVONCallback(auto={'noise': 0.5})",
                 stacklevel=2,
             )
         prefix = next(key for key in metrics if key.endswith("_runtime")).removesuffix("runtime")
@@ -129,7 +131,7 @@ def _check_length(optimizer: IVON, steps: int) -> None:
         )
 
 
-def _set(optimizer: IVON, state: Any, given: dict[str, Any]) -> None:
+def _set(optimizer: IVON, state: Any, given: dict[str, Any], settings: dict[str, Any]) -> None:
     """What `IVON.auto` chooses into an optimizer that has not stepped yet, and the rate into its scheduler."""
     first = optimizer.param_groups[0]
     schedule = getattr(given["lr_scheduler"], "scheduler", given["lr_scheduler"])
@@ -140,6 +142,7 @@ def _set(optimizer: IVON, state: Any, given: dict[str, Any]) -> None:
         steps=state.max_steps,
         ess=first["ess"],
         seed=first["seed"],
+        **settings,
     ).param_groups[0]
     for group in optimizer.param_groups:
         group |= {name: chosen[name] for name in ("hess_init", "beta2", "rescale_lr")}
