@@ -543,12 +543,14 @@ def test_a_loss_that_falls_and_comes_back_is_reported_and_one_that_rises_a_littl
 
 
 def test_a_loss_that_has_not_fallen_in_half_of_the_run_is_reported():
-    message = course(2.3, 2.29, steps=80)["loss"]
+    still = [2.29] * 3
+    message = course(2.3, *still, steps=80)["loss"]
     assert "2.29 after 40 of 80 steps" in message
     assert "raise lr from 0.3 to about 0.9, or set noise=0.5" in message
-    assert course(2.3, 2.29, steps=200) == course(2.3, 2.29) == {}
-    assert course(2.3, steps=20) == {}  # too short to tell
-    assert course(2.3, 2.19, steps=80) == course(0.8, 0.8, steps=80) == {}
+    assert "lower lr from 0.3 to about 0.1" in course(2.3, *still, 2.35, steps=80)["loss"]
+    assert course(2.3, *still, steps=200) == course(2.3, *still) == {}
+    assert course(2.3, 2.3, steps=20) == {}  # too short to tell
+    assert course(2.3, 2.2, 2.2, 2.2, steps=80) == course(*[0.8] * 4, steps=80) == {}
 
 
 def test_large_steps_that_lower_the_loss_are_left_in_peace():

@@ -70,7 +70,7 @@ LATER_STEP = 0.025  # and a later one
 HESS_CHANGE = 0.05  # share of itself by which the Hessian may change in a step
 LEAST_TRAVEL = 0.3  # σ by which the weights must move in 2/(1 − β₂) steps
 EARLY = 100
-BLOCK = 20  # steps whose losses are averaged
+BLOCK = 10  # steps whose losses are averaged
 FALLEN, BACK = 0.95, 0.97  # times the loss at the start: it had fallen, and it is back
 SEVERAL = 1.0  # the loss at the start of three classes or more; that of two falls little in good runs with wrong labels
 LEARNING = 0.9  # times the loss at the start: below, large steps do no harm
@@ -342,11 +342,14 @@ class Course:
                 f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
             }
         done = BLOCK * len(self.means)
-        if not steps or done < max(steps / 2, 2 * BLOCK):
+        if not steps or done < max(steps / 2, 4 * BLOCK):
             return {}
+        change = f"raise lr from {lr:.3g} to about {3 * lr:.2g}"
+        if self.means[-1] > self.start:  # too slow a run is a little below it
+            change = f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
         return {
             "loss": f"the loss is {self.means[-1]:.2f} after {done} of {steps} steps, and was {self.start:.2f} at the "
-            f"start: raise lr from {lr:.3g} to about {3 * lr:.2g}, or set noise=0.5"
+            f"start: {change}, or set noise=0.5"
         }
 
 
