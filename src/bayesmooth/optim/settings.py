@@ -71,7 +71,8 @@ HESS_CHANGE = 0.05  # share of itself by which the Hessian may change in a step
 LEAST_TRAVEL = 0.3  # σ by which the weights must move in 2/(1 − β₂) steps
 EARLY = 100
 BLOCK = 10  # steps whose losses are averaged
-FALLEN, BACK = 0.95, 0.97  # times the loss at the start: it had fallen, and it is back
+FALLEN, BACK = 0.75, 0.97  # times the loss at the start: it had fallen, and it is back
+FALLEN_EARLY = 0.95  # the same in the first half of a run; later σ has grown, and good runs may come back from there
 SEVERAL = 1.0  # the loss at the start of three classes or more; that of two falls little in good runs with wrong labels
 LEARNING = 0.9  # times the loss at the start: below, large steps do no harm
 LOOKS = {1} | {EARLY << i for i in range(40)}  # the steps at which training is looked at
@@ -336,13 +337,14 @@ class Course:
         if self.start < SEVERAL or self.means[-1] < BACK * self.start:
             return {}
         lr, low = self.lr, min(self.means)
-        if low < FALLEN * self.start:
+        done = BLOCK * len(self.means)
+        early = steps is not None and 2 * done <= steps
+        if low < (FALLEN_EARLY if early else FALLEN) * self.start:
             return {
                 "loss": f"the loss had fallen from {self.start:.2f} to {low:.2f} and is back at {self.means[-1]:.2f}: "
                 f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
             }
-        done = BLOCK * len(self.means)
-        if not steps or done < max(steps / 2, 4 * BLOCK):
+        if not steps or low < BACK * self.start or done < max(steps / 2, 4 * BLOCK):
             return {}
         change = f"raise lr from {lr:.3g} to about {3 * lr:.2g}"
         if self.means[-1] > self.start:  # too slow a run is a little below it
