@@ -34,13 +34,13 @@ from benchmarks.regret_tasks import NETWORKS, PICTURES, Cell, Problem, cells, pr
 BATCH, WARMUP = 50, 0.05
 # lr: the best of four for early stopping, LS and SAM with ρ = .2 (results/choices/rates.txt)
 DESCENT: dict[str, Any] = {"lr": 0.02, "momentum": 0.9, "weight_decay": 1e-3}
-SGD, STOPPED = "SGD", "SGD, early stopping"
+SGD, STOPPED, ONE_CALL = "SGD", "SGD, early stopping", "IVON.auto(model, …)"
 SEEDS = {"table": 3, "digits": 2, "text": 2}  # one for pictures
 FAMILIES = {"LS": "α", "SAM": "ρ", "IVON": "h₀"}
 
-Weights = list[nn.Parameter]
-Make = Callable[[Weights, int, int, int], Optimizer]
-"""From the weights, the number of examples, of epochs and of steps to an optimizer."""
+Batches = list[tuple[Tensor, Tensor]]
+Make = Callable[[nn.Module, Batches, int], Optimizer]
+"""From the model, the batches of an epoch and the number of epochs to an optimizer."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +51,32 @@ class Method:
     loss: Loss
 
 
-def sgd(weights: Weights, count: int, epochs: int, steps: int) -> Optimizer:
-    return torch.optim.SGD(weights, **DESCENT)
+def sgd(model: nn.Module, batches: Batches, epochs: int) -> Optimizer:
+    return torch.optim.SGD(model.parameters(), **DESCENT)
 
 
 def sam(rho: float) -> Make:
-    return lambda weights, count, epochs, steps: SAM(weights, rho=rho, **DESCENT)
+    return lambda model, batches, epochs: SAM(model.parameters(), rho=rho, **DESCENT)
 
 
 def ivon(hess_init: Any) -> Make:
     """β₂ = 1 − 2/steps for every h₀, so that h₀ alone is compared."""
-    return lambda weights, count, epochs, steps: IVON(
-        weights,
+    return lambda model, batches, epochs: IVON(
+        model.parameters(),
         lr=0.1,
-        ess=count,
+        ess=sum(len(labels) for _, labels in batches),
         hess_init=hess_init,
         beta2="auto",
         weight_decay=1e-3,
         epochs=epochs,
-        steps=steps,
+        steps=epochs * len(batches),
         seed=0,
     )
+
+
+def ivon_by_one_call(model: nn.Module, batches: Batches, epochs: int) -> Optimizer:
+    """lr too is chosen."""
+    return IVON.auto(model, batches, epochs, seed=0, quiet=True)
 
 
 METHODS: dict[str, Method] = {
@@ -80,6 +85,7 @@ METHODS: dict[str, Method] = {
     **{f"SAM ρ={rho:g}": Method(sam(rho), CrossEntropy()) for rho in (0.1, 0.2, 0.5)},
     **{f"IVON h₀={h:g}": Method(ivon(h), CrossEntropy()) for h in (0.1, 0.3, 1.0, 3.0)},
     "IVON auto": Method(ivon("auto"), CrossEntropy()),
+    ONE_CALL: Method(ivon_by_one_call, CrossEntropy()),
 }
 
 
@@ -101,8 +107,8 @@ def run(cell: Cell, name: str, method: Method, seed: int = 0) -> Iterator[dict[s
         }
 
     model = NETWORKS[cell.network](seed=seed, **data.facts)
-    steps = cell.epochs * -(-len(data.labels) // BATCH)
-    optimizer = method.optimizer(list(model.parameters()), len(data.labels), cell.epochs, steps)
+    batches = list(zip(*(torch.split(t, BATCH) for t in (data.inputs, data.labels)), strict=True))
+    optimizer = method.optimizer(model, batches, cell.epochs)
     for epoch in train(model, optimizer, method.loss, data, cell.epochs, seed):
         if name == SGD:
             held = share(logits(model, data.held_inputs), data.held_labels)
@@ -170,17 +176,20 @@ def complete(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str,
 
 
 def regrets(table: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """method → cell → points below the best method of the cell; a family may also choose by noisy validation."""
+    """method → cell → points below the best method of the cell; a family may also choose by noisy validation.
+
+    What `IVON.auto` reaches does not count as the best for the others: it came later, and their figures stay.
+    """
     found: dict[str, dict[str, float]] = {}
     for cell, methods in table.items():
         single = {name: methods[name] for name in (*METHODS, STOPPED)}
-        best = max(each["accuracy"] for each in single.values())
+        best = max(each["accuracy"] for name, each in single.items() if name != ONE_CALL)
         for family, strength in FAMILIES.items():
             own = [each for name, each in methods.items() if f"{family} {strength}=" in name]
             chosen = max(own, key=lambda each: each["validation"])
             single[f"{family}, {strength} by validation in each cell"] = chosen
         for name, each in single.items():
-            found.setdefault(name, {})[cell] = best - each["accuracy"]
+            found.setdefault(name, {})[cell] = max(best - each["accuracy"], 0.0)
     return found
 
 
