@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bayesmooth import audit
 from bayesmooth.audit.decisions import clean, read_decisions
 from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.rates import NoiseRate, estimate_reviewed_rate
@@ -19,6 +20,7 @@ from bayesmooth.audit.report import render
 from bayesmooth.audit.scores import MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.audit.table import Audit
+from bayesmooth.audit.tags import split
 from bayesmooth.audit.thumbnails import make_thumbnails
 from bayesmooth.data.examples import Problem
 
@@ -695,3 +697,110 @@ def contrast(reader: Reader, first: str, second: str) -> float:
 
     low, high = sorted([luminance(first), luminance(second)])
     return (high + 0.05) / (low + 0.05)
+
+
+TAGS = ("beach", "dog", "night")
+
+
+def open_tags(reader: Reader, name: str, path: Path) -> Audit:
+    """Three tags, each a direction, in columns of a CSV; two examples with wrong ones."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 2, (120, 3))
+    rows = 6.0 * (2 * true - 1) + rng.normal(size=(120, 3))
+    given = true.copy()
+    given[7, 1] ^= 1
+    given[20, [0, 2]] ^= 1
+    lines = [
+        ",".join(map(str, [*row, *tags])) for row, tags in zip(rows.tolist(), given, strict=True)
+    ]
+    path.write_text("\n".join(["x,y,z,beach,dog,night", *lines]))
+    made = audit(path, labels=TAGS, quiet=True)
+    reader.make = lambda: made
+    reader.open(name, texts=[f"photo {i}" for i in range(120)])
+    return made
+
+
+def test_tags_are_accepted_and_edited_and_clean_writes_them(reader: Reader, tmp_path: Path) -> None:
+    path, out = tmp_path / "photos.csv", tmp_path / "cleaned.csv"
+    made = open_tags(reader, "tags", path)
+    assert reader.text("h1") == made.headline
+    first, second = made.order[:2]
+    words = [f"+\u2009{t}" for t in split(str(made.tags_to_add[first]), ";")]
+    words += [f"−\u2009{t}" for t in split(str(made.tags_to_remove[first]), ";")]
+    assert reader.text("#list .item .changes") == "".join(words)
+    assert reader.text(".action.relabel span") == "Accept " + "".join(words)
+    reader.press("r", "c")
+    for tag in TAGS:  # the second has none in the end, which no example had to have before
+        if tag in split(made.class_names[made.given[second]], ";"):
+            reader.find("#chooser-input").send_keys(tag, Keys.ENTER)
+            reader.find("#chooser-input").clear()
+    reader.find("#chooser-input").send_keys(Keys.CONTROL, Keys.ENTER)
+    assert reader.text("#progress-text").startswith("2 of ")
+    reader.driver.refresh()
+    assert reader.text("#progress-text").startswith("2 of ")
+    decisions = reader.download()
+    clean(path, decisions, out, tags=TAGS)
+    before, after = (np.genfromtxt(p, delimiter=",", skip_header=1) for p in (path, out))
+    wanted = before.copy()
+    carried = made.tags.vocabulary.table(made.class_names).numpy()
+    wanted[first, 3:], wanted[second, 3:] = carried[made.suggested[first]], 0
+    np.testing.assert_array_equal(after, wanted)
+
+
+def test_tags_filter_the_list_and_downloaded_sets_load_again(
+    reader: Reader, tmp_path: Path
+) -> None:
+    made = open_tags(reader, "tag filter", tmp_path / "photos.csv")
+    changes = made.tag_changes().sum(0)
+    tag = int(changes.argmax())
+    reader.click(f"#matrix button[data-column='{tag}']")
+    assert reader.text("#count").startswith(f"{changes[tag]} of 120")
+    reader.click("#clear")
+    reader.choose("#filter-given", "dog")
+    assert reader.text("#count").startswith(f"{int(made.tags.given[:, 1].sum())} of 120")
+    reader.click("#clear")
+    reader.press("r")
+    saved = reader.download()
+    kept = saved.rename(saved.with_name("kept tags.csv"))
+    reader.js("localStorage.clear()")
+    reader.driver.refresh()
+    reader.find("#file").send_keys(str(kept))
+    reader.until(lambda: "Loaded 1 decisions." in reader.text("#notice"))
+    assert reader.download().read_text() == kept.read_text()
+
+
+def test_annotators_have_a_page_and_votes_are_on_every_card(reader: Reader) -> None:
+    rng = np.random.default_rng(0)
+    true = np.arange(90) % 3
+    rows = np.eye(3)[true] + rng.normal(size=(90, 3))
+    votes = np.where(
+        rng.random((90, 4)) < [0.1, 0.3, 0.4, 0.6], (true + 1)[:, None] % 3, true[:, None]
+    )
+    votes[::2, 3] = -1
+    made = audit(embeddings=rows, votes=votes, class_names=("ant", "bee", "cow"), quiet=True)
+    reader.make = lambda: made
+    reader.screen(1400, 750)
+    reader.open("people", texts=[f"photo {i}" for i in range(90)])
+    reader.show("all")
+    assert len(reader.driver.find_elements(By.CSS_SELECTOR, "#list .item .votes")) == len(
+        reader.driver.find_elements(By.CSS_SELECTOR, "#list .item")
+    )
+    everybody = made.consensus.annotators()
+    said = [(a, k) for i, a, k in zip(*vote_columns(made), strict=True) if i == made.order[0]]
+    words = "".join(f"{made.consensus.votes.annotators[a]} {made.class_names[k]}" for a, k in said)
+    assert reader.text("#detail .votes") == words
+    reader.click("#annotators-link")
+    assert reader.seen("#people tbody tr") == 4
+    names = "return [...document.querySelectorAll('#people tbody th')].map((n) => n.textContent)"
+    assert reader.js(names) == [one.name for one in everybody]
+    listed = len(reader.driver.find_elements(By.CSS_SELECTOR, "#again .again"))
+    asked = reader.driver.find_elements(By.CSS_SELECTOR, "#people button")
+    assert listed == sum(int(button.text) for button in asked) > 0
+    count = int(asked[0].text)
+    asked[0].click()
+    assert len(reader.driver.find_elements(By.CSS_SELECTOR, "#again .again")) == count
+
+
+def vote_columns(made: Audit) -> tuple[list[int], list[int], list[int]]:
+    votes = made.consensus.votes
+    return votes.example.tolist(), votes.annotator.tolist(), votes.label.tolist()

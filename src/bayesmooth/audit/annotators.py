@@ -33,6 +33,7 @@ PERSON = 10.0  # votes for which the matrix of all annotators counts in each row
 EVERYONE = 1.0  # votes for which "anywhere" counts in each row of the matrix of all annotators
 STEPS, TOLERANCE = 100, 1e-2  # of EM: until no probability moves by more
 AGAIN = 100  # examples that are listed to be labelled again
+CERTAIN = 0.99  # probability of the consensus from which on the report asks nobody again
 CONFUSED = 0.05  # share of a class's examples from which a confusion is worth telling
 
 
@@ -109,6 +110,20 @@ class Consensus:
             }
             for one in self.annotators()
         ]
+
+    def to_payload(self) -> dict[str, object]:
+        """What the report shows: everybody, the votes on every example, and what to label again and by whom."""
+        votes, best = self.votes, self.posterior.amax(1)
+        said: list[list[tuple[int, int]]] = [[] for _ in range(votes.examples)]
+        for i, a, k in torch.stack([votes.example, votes.annotator, votes.label], 1).tolist():
+            said[i].append((a, k))
+        again = [
+            (i, int(self.labels[i]), round(float(best[i]), 4), who)
+            for i, who in self.ask_again(AGAIN)
+            if best[i] < CERTAIN
+        ]
+        people = [vars(one) for one in self.annotators()]
+        return {"names": votes.annotators, "people": people, "votes": said, "again": again}
 
     def to_csv(self, names: tuple[str, ...]) -> str:
         """The annotators as a table."""

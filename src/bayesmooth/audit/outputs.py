@@ -147,6 +147,8 @@ def report_texts(audit: Audit) -> list[Any] | None:
     """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
     meta = {} if audit.examples is None else {**audit.examples.meta}
     meta.pop(SHEET_ROW, None)
+    if audit.consensus is not None:
+        meta.pop("votes", None)  # every card shows them by itself
     if not meta:
         return None
     rows: list[Any] = meta["text"] if set(meta) == {"text"} else _records(meta)

@@ -23,7 +23,13 @@ from bayesmooth.errors import InputError
 LIKELIEST = 3  # classes that are shown with their probabilities
 WORST_TAGS = 5  # the same of tags
 MOST_USUAL = 20_000  # classes × columns of a table of which is said what is usual
-SCRIPTS = ("model.js", "review.js", "map.js", "page.js")  # in this order, inside one function
+SCRIPTS = (
+    "model.js",
+    "annotators.js",
+    "review.js",
+    "map.js",
+    "page.js",
+)  # in this order, inside one function
 
 Text = str | Mapping[str, object] | None
 
@@ -125,6 +131,7 @@ def _payload(
         "summary": {key: _plain(value) for key, value in audit.summary.items() if key != "notes"},
         "thumbnails": [part.payload() for part in pictures],
         "likeliest": _likeliest(audit, label),
+        "annotators": None if audit.consensus is None else audit.consensus.to_payload(),
         "similar": None if audit.similar is None else _similar(audit.similar),
         "usual": _usual(audit, texts),
     }

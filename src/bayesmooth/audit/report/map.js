@@ -367,7 +367,29 @@ function matrixCell(row, column) {
   return el('td', {}, button);
 }
 
+// Of tags: how many examples have each, should have it, and should not; those that change most first.
+function buildTags() {
+  const counts = tags.names.map((name, k) => ({ name, k, has: 0, add: 0, remove: 0 }));
+  const place = new Map(tags.names.map((name, k) => [name, k]));
+  for (let i = 0; i < count; i++) {
+    for (const tag of tagsOf(given[i])) counts[place.get(tag)].has++;
+    if (given[i] === suggested[i]) continue;
+    for (const tag of without(suggested[i], given[i])) counts[place.get(tag)].add++;
+    for (const tag of without(given[i], suggested[i])) counts[place.get(tag)].remove++;
+  }
+  const some = counts.sort((a, b) => b.add + b.remove - a.add - a.remove || a.k - b.k).slice(0, MOST_OPTIONS);
+  const choose = (k) => () => choosePair(-1, k);
+  byId('matrix').replaceChildren(el('table', { class: 'people' },
+    el('thead', {}, el('tr', {}, ...['Tag', 'Examples', 'To add', 'To remove'].map((title) => el('th', { scope: 'col', text: title })))),
+    el('tbody', {}, ...some.map(({ name, k, has, add, remove }) => el('tr', {},
+      el('th', { scope: 'row' }, el('button', { type: 'button', class: 'quiet', 'data-row': -1, 'data-column': k, text: name, onclick: choose(k) })),
+      ...[has, add, remove].map((n) => el('td', { text: number.format(n) })))))));
+  byId('matrix-title').textContent = 'Which tags would change';
+  byId('matrix-hint').textContent = (some.length < counts.length ? `The ${some.length} of ${counts.length} tags that would change most. ` : '') + 'Click a tag for its examples.';
+}
+
 function buildMatrix() {
+  if (tags) { buildTags(); return; }
   const some = mostConfused(MOST_CLASSES);
   const heading = (k, scope) => el('th', { scope, title: classes[k] }, el('span', { text: classes[k] }));
   const looks = ['matrix', some.length > 11 ? 'dense' : some.length < 6 ? 'roomy' : '', longestName < 4 ? 'short' : some.length > 5 ? 'upright' : ''];
@@ -395,6 +417,8 @@ function moveInMatrix(event, cells, width) {
 }
 
 function buildPairs() {
+  byId('pairs-title').hidden = confusions.length === 0 || Boolean(tags);
+  if (tags) return;
   byId('pairs').replaceChildren(...confusions.slice(0, MOST_PAIRS).map(({ row, column, times }) => {
     const bar = el('i', { 'aria-hidden': 'true' });
     bar.style.width = `${(100 * times) / largest}%`;
@@ -403,7 +427,6 @@ function buildPairs() {
       el('span', { class: 'pair-bar' }, bar), el('span', { class: 'pair-count', text: number.format(times) }));
   }));
   byId('pairs').classList.toggle('long', confusions.slice(0, MOST_PAIRS).some(({ row, column }) => classes[row].length + classes[column].length > 14));
-  byId('pairs-title').hidden = confusions.length === 0;
 }
 
 function markMatrix() {

@@ -21,8 +21,35 @@ function decodeBase64(text) {
 const columns = Object.fromEntries(Object.entries(audit.columns).map(([name, column]) => [name, unpack(column)]));
 const { given, suggested, disagreement, ambiguity, quadrant, clean } = columns;
 const [ambiguityThreshold, disagreementThreshold] = audit.thresholds;
+
+// ---- Several labels per example: a class is a set of tags, written as one text ----
+
+const { tags } = audit;
+const knownClasses = classes.length; // a reviewer may make new sets
+const sets = new Map();
+function tagsOf(label) {
+  if (!sets.has(label)) sets.set(label, new Set(classes[label] === tags.none ? [] : classes[label].split(tags.between)));
+  return sets.get(label);
+}
+const without = (label, other) => [...tagsOf(label)].filter((tag) => !tagsOf(other).has(tag));
+const changeWords = (from, to) => [...without(to, from).map((tag) => `+${tag}`), ...without(from, to).map((tag) => `−${tag}`)].join(' ');
+const worstTag = (i) => tags.names[columns.worst[i]];
+
+// The number of a set; that of a new one comes after all others.
+function numberOf(chosen) {
+  const text = tags.names.filter((tag) => chosen.has(tag)).join(tags.between) || tags.none;
+  const at = classes.indexOf(text);
+  return at >= 0 ? at : classes.push(text) - 1;
+}
+
+// What the reader filters by: a class, or a tag that an example has, and one that is to change.
+const options = tags ? tags.names : classes;
+const hasLabel = (i, k) => (tags ? tagsOf(given[i]).has(options[k]) : given[i] === k);
+const looksLike = (i, k) => (tags ? tagsOf(given[i]).has(options[k]) !== tagsOf(suggested[i]).has(options[k]) : suggested[i] === k);
+
 const CLEAR = 0, AMBIGUOUS = 1, MISLABELLED = 2, HARD = 3; // positions in quadrants
-const QUADRANT_WORDS = [
+const QUADRANT_WORDS = tags ? ['The model agrees with the tags.', 'The model agrees with the tags, but is unsure of one.',
+  'The model would change a tag.', 'The model would change a tag, but is not sure.'] : [
   'The model agrees with the label.',
   'The model agrees with the label, but another class is nearly as likely.',
   'The model prefers another class.',
@@ -276,8 +303,8 @@ const STATES = {
 
 function passes(i) {
   return SHOWS[filters.show].test(i)
-    && (filters.given < 0 || given[i] === filters.given)
-    && (filters.suggested < 0 || suggested[i] === filters.suggested)
+    && (filters.given < 0 || hasLabel(i, filters.given))
+    && (filters.suggested < 0 || looksLike(i, filters.suggested))
     && (filters.region === null || filters.region[i] === 1)
     && (filters.state === 'all' || STATES[filters.state].test(i))
     && (filters.search === '' || searchable(i).includes(filters.search));
@@ -293,8 +320,8 @@ const anyFilter = () => Object.keys(NO_FILTER).some((key) => filters[key] !== NO
 // The filters in words, for the line above the list.
 function filterWords() {
   const words = filters.show === 'all' ? [] : [SHOWS[filters.show].label.toLowerCase()];
-  if (filters.given >= 0) words.push(`labelled “${classes[filters.given]}”`);
-  if (filters.suggested >= 0) words.push(`looks like “${classes[filters.suggested]}”`);
+  if (filters.given >= 0) words.push(`${tags ? 'with' : 'labelled'} “${options[filters.given]}”`);
+  if (filters.suggested >= 0) words.push(`${tags ? 'to change' : 'looks like'} “${options[filters.suggested]}”`);
   if (filters.state !== 'all') words.push(STATES[filters.state].label.toLowerCase());
   if (filters.region) words.push('inside the selected region');
   if (filters.search) words.push(`matching “${filters.search}”`);
@@ -313,7 +340,7 @@ let unsaved = false;
 function store() {
   unsaved = true;
   try {
-    localStorage.setItem(STORE, JSON.stringify({ decisions: [...decisions], steps }));
+    localStorage.setItem(STORE, JSON.stringify({ decisions: [...decisions], steps, sets: classes.slice(knownClasses) }));
   } catch {
     storageWorks = false; // private window, or full: the page goes on, and says so
   }
@@ -322,6 +349,7 @@ function store() {
 function restore() {
   try {
     const kept = JSON.parse(localStorage.getItem(STORE) ?? '{}');
+    classes.push(...(kept.sets ?? []));
     for (const [example, decision] of kept.decisions ?? []) decisions.set(example, decision);
     steps.push(...(kept.steps ?? []));
   } catch {
@@ -401,7 +429,7 @@ function hitWords() {
   const wrong = last.filter(foundWrong).length;
   const words = [`Of the last ${last.length} you looked at, ${wrong} ${wrong === 1 ? 'was' : 'were'} wrong.`];
   const rate = reviewedRate();
-  if (rate) words.push(`By your decisions, ${percent(rate[0])} to ${percent(rate[1])} of all labels are wrong.`);
+  if (rate) words.push(`By your decisions, ${percent(rate[0])} to ${percent(rate[1])} of all ${tags ? 'examples have a wrong tag' : 'labels are wrong'}.`);
   if (last.length === FEW && wrong <= 1) words.push('Looking further hardly pays.');
   return words.join(' ');
 }
@@ -411,7 +439,7 @@ function decisionName(decision) {
 }
 
 function decisionWords(decision) {
-  return typeof decision === 'number' ? `Relabel: ${classes[decision]}` : capital(decision);
+  return typeof decision === 'number' ? `${tags ? 'Tags' : 'Relabel'}: ${classes[decision]}` : capital(decision);
 }
 
 // A spreadsheet runs a cell that begins so: an apostrophe in front prevents it, and is taken off when the file is read.
@@ -453,8 +481,16 @@ function parseCsv(text) {
 function readRow([id, givenName, name, newLabel], exampleOf, classOf) {
   const example = exampleOf.get(id);
   if (example === undefined || classes[given[example]] !== givenName) return null;
-  if (name === 'relabel') return classOf.has(newLabel) ? [example, classOf.get(newLabel)] : null;
+  if (name === 'relabel') {
+    const label = tags ? readSet(newLabel) : classOf.get(newLabel);
+    return label === undefined ? null : [example, label];
+  }
   return ['keep', 'ambiguous', 'skip'].includes(name) ? [example, name] : null;
+}
+
+function readSet(text) {
+  const chosen = text === tags.none ? [] : text.split(tags.between);
+  return chosen.every((tag) => tags.names.includes(tag)) ? numberOf(new Set(chosen)) : undefined;
 }
 
 // Returns what to tell the reviewer.

@@ -123,7 +123,8 @@ function fill(select, entries) {
 }
 
 function buildControls() {
-  const some = [[-1, 'Any'], ...mostConfused(MOST_OPTIONS).map((k) => [k, classes[k]])];
+  const chosen = tags ? tags.names.map((_, k) => k) : mostConfused(MOST_OPTIONS);
+  const some = [[-1, 'Any'], ...chosen.map((k) => [k, options[k]])];
   fill('filter-given', some);
   fill('filter-suggested', some);
   fill('filter-state', Object.entries(STATES).map(([key, { label }]) => [key, label]));
@@ -154,14 +155,14 @@ function buildShows() {
 
 // Digits relabel at once where ten keys are enough: by name if the classes are digits, else by position.
 const digitNames = classes.every((name) => /^\d$/.test(name));
-const classKeys = classes.length > 10 ? [] : classes.map((name, k) => (digitNames ? name : String((k + 1) % 10)));
+const classKeys = tags || classes.length > 10 ? [] : classes.map((name, k) => (digitNames ? name : String((k + 1) % 10)));
 
 const KEYS = [
   { keys: ['k'], words: 'Keep the given label', run: () => review('keep') },
   { keys: ['r'], words: 'Relabel as suggested', run: () => relabel() },
   { keys: ['a'], words: 'Mark as ambiguous', run: () => review('ambiguous') },
   { keys: ['s'], words: 'Skip', run: () => review('skip') },
-  { keys: ['c'], words: 'Relabel as another class', run: () => openChooser() },
+  { keys: ['c'], words: tags ? 'Edit the tags' : 'Relabel as another class', run: () => openChooser() },
   { keys: classKeys, shown: classKeys.length ? `${classKeys[0]} … ${classKeys.at(-1)}` : '', words: 'Relabel as this class', run: (key) => relabel(classKeys.indexOf(key)) },
   { keys: ['u'], words: 'Undo', run: () => undoLast() },
   { keys: ['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'], shown: '← → ↑ ↓ Home End', words: 'Move in the list', run: (key) => moveBy(key) },
@@ -259,9 +260,19 @@ function buildAbout() {
     add('', facts);
     return made;
   };
-  const { source, seconds, ...method } = audit.summary;
-  byId('facts').replaceChildren(...entries({ data: source, created: audit.created, examples: number.format(count), classes: classes.length, seconds }));
+  const { source, seconds, annotators, ...method } = audit.summary;
+  byId('facts').replaceChildren(...entries({ data: source, created: audit.created, examples: number.format(count), ...(tags ? { tags: tags.names.length } : { classes: classes.length }), seconds }));
   byId('method').replaceChildren(...entries(method));
+}
+
+// What the page calls things where an example has several labels.
+function nameTags() {
+  for (const [name, words] of [['filter-given', 'Has tag'], ['filter-suggested', 'Tag to change']]) byId(name).previousElementSibling.textContent = words;
+  byId('chooser-title').textContent = 'Edit tags';
+  chooserInput.previousElementSibling.textContent = 'Tag';
+  byId('chooser-list').setAttribute('aria-multiselectable', 'true');
+  byId('chooser-hint').replaceChildren(el('kbd', { text: 'Enter' }), ' switches a tag, ', el('kbd', { text: 'Ctrl Enter' }), ' saves, ', el('kbd', { text: 'Esc' }), ' leaves');
+  byId('chooser-save').hidden = false;
 }
 
 function buildTheme() {
@@ -303,6 +314,7 @@ const firstOpen = () => Math.max(0, list.items.findIndex((i) => !decisions.has(i
 
 function start() {
   restore();
+  if (tags) nameTags();
   buildTheme();
   buildLead();
   buildMapHint();
@@ -310,6 +322,7 @@ function start() {
   buildControls();
   buildMatrix();
   buildPairs();
+  buildCrowd();
   buildDetail();
   buildHelp();
   buildTools();

@@ -7,6 +7,8 @@ const inner = byId('list-inner');
 const tableHead = byId('table-head');
 const GAP = 12;
 const TEXT_HEIGHT = 76; // of three lines; style.css has it too
+const VOTE_LINE = 24; // one line of votes; style.css has it too
+const TAG_LINES = 46; // two lines of tags, the rest is in the tooltip; style.css has it too
 const longestName = Math.max(...classes.map((name) => name.length));
 const currentExample = () => list.items[list.current];
 
@@ -27,8 +29,17 @@ function marker(q) {
 
 // "cat → dog" on one line where every such pair fits, else each name on lines of its own: names are never cut.
 function verdictLine(label, looks) {
+  if (tags) return el('p', { class: 'verdict-line changes', title: changeWords(label, looks) || classes[label] }, ...(label === looks ? chips(label) : changes(label, looks)));
   const parts = label === looks ? [] : [el('span', { class: 'arrow', text: '→' }), el('b', {}, ...breakable(classes[looks]))];
   return el('p', { class: 'verdict-line' }, el('span', {}, ...breakable(classes[label])), ...parts);
+}
+
+const chips = (label) => (tagsOf(label).size ? [...tagsOf(label)] : [tags.none]).map((tag) => el('span', { class: 'tag', text: tag }));
+
+// The tags to add and to remove.
+function changes(from, to) {
+  const marked = (tag, sign, kind) => el('span', { class: `tag ${kind}` }, `${sign}\u2009`, el('span', {}, ...breakable(tag)));
+  return [...without(to, from).map((tag) => marked(tag, '+', 'add')), ...without(from, to).map((tag) => marked(tag, '−', 'remove'))];
 }
 
 function itemWords(example) {
@@ -41,15 +52,15 @@ function card(position) {
   const example = list.items[position];
   const words = [percent(suggestedProbability(example)), ...findingWords(example)].join(' · ');
   return el('div', { ...itemProperties(position), role: 'option', class: 'item card-item', 'aria-label': itemWords(example) },
-    el('div', { class: 'media' }, content(example, 3)), verdictLine(given[example], suggested[example]),
+    el('div', { class: 'media' }, content(example, 3)), verdictLine(given[example], suggested[example]), voteCounts(example),
     el('p', { class: 'share-line' }, marker(quadrant[example]), badge(example) ?? el('span', { text: words })));
 }
 
 const TABLE = [
   { title: 'Rank', name: 'rank', cell: (i) => number.format(bySuspicion.rank[i] + 1) },
   { title: 'Example', name: 'example', sort: 'position', cell: (i) => (tileOf.has(i) ? thumbnail(i) : null), text: (i) => plainText(i) || idOf(i) },
-  { title: 'Label', name: 'label', sort: 'given', cell: (i) => classes[given[i]] },
-  { title: 'Looks like', name: 'label', sort: 'suggested', cell: (i) => classes[suggested[i]] },
+  { title: tags ? 'Tags' : 'Label', name: 'label', sort: 'given', cell: (i) => classes[given[i]] },
+  { title: tags ? 'Change' : 'Looks like', name: 'label', sort: 'suggested', cell: (i) => (tags ? changeWords(given[i], suggested[i]) : classes[suggested[i]]) },
   { title: 'Probability', name: 'numeric', sort: 'probability', cell: (i) => percent(suggestedProbability(i)) },
   { title: 'Verdict', name: 'quadrant wide', cell: (i) => marker(quadrant[i]), text: (i) => capital(quadrants[quadrant[i]]) },
   { title: 'Decision', name: 'decision', cell: (i) => badge(i) },
@@ -95,6 +106,7 @@ function namesHeight(width) {
 }
 
 function measureNames(width) {
+  if (tags) return [TAG_LINES, false];
   const size = ({ row, column }) => classes[row].length + classes[column].length;
   const alone = classes.map((_, k) => ({ row: k, column: k }));
   const longest = [...confusions, ...alone].sort((a, b) => size(b) - size(a)).slice(0, 50);
@@ -116,7 +128,7 @@ function measureList() {
   const smallest = pictured ? (narrow.matches && longestName <= 4 ? 76 : 104) : 180;
   list.columns = gallery ? Math.max(1, Math.floor((width + GAP) / (smallest + GAP))) : 1;
   list.cardWidth = (width - GAP * (list.columns - 1)) / list.columns;
-  list.rowHeight = gallery ? (pictured ? Math.ceil(list.cardWidth) - 4 : TEXT_HEIGHT) + namesHeight(list.cardWidth) + 31 + GAP : 44;
+  list.rowHeight = gallery ? (pictured ? Math.ceil(list.cardWidth) - 4 : TEXT_HEIGHT) + namesHeight(list.cardWidth) + (crowd ? VOTE_LINE : 0) + 31 + GAP : 44;
   tableHead.hidden = gallery;
   scroller.setAttribute('role', gallery ? 'listbox' : 'grid');
   if (gallery) scroller.removeAttribute('aria-rowcount');
@@ -208,20 +220,27 @@ function closeDetail() {
   drawList();
 }
 
-function bar(words, label, probability, kind) {
+function bar(words, name, probability, kind) {
   const fill = el('i');
   fill.style.width = `${Math.max(100 * probability, 0.5)}%`;
-  return el('div', { class: `bar ${kind}` }, el('span', { class: 'bar-words', text: words }), el('b', {}, ...breakable(classes[label])),
+  return el('div', { class: `bar ${kind}` }, el('span', { class: 'bar-words', text: words }), el('b', {}, ...breakable(name)),
     el('span', { class: 'bar-share', text: percent(probability) }), el('span', { class: 'track', 'aria-hidden': 'true' }, fill));
 }
 
 // The given and the suggested class, and what else is among the three likeliest.
 function bars(i) {
+  if (tags) return [el('p', { class: 'tag-line' }, ...chips(given[i])), el('p', { class: 'hint', text: 'How likely these tags are:' }), ...likeliest(i).map((pair) => tagBar(i, ...pair))];
   const others = likeliest(i).filter(([label]) => label !== given[i] && label !== suggested[i]);
   return [
-    bar('Labelled', given[i], givenProbability(i), 'given'),
-    given[i] === suggested[i] ? '' : bar('Looks like', suggested[i], suggestedProbability(i), 'suggested'),
-    ...others.slice(0, given[i] === suggested[i] ? 2 : 1).map(([label, share], k) => bar(k ? '' : 'Or perhaps', label, share, 'other'))];
+    bar('Labelled', classes[given[i]], givenProbability(i), 'given'),
+    given[i] === suggested[i] ? '' : bar('Looks like', classes[suggested[i]], suggestedProbability(i), 'suggested'),
+    ...others.slice(0, given[i] === suggested[i] ? 2 : 1).map(([label, share], k) => bar(k ? '' : 'Or perhaps', classes[label], share, 'other'))];
+}
+
+// How likely it is that an example should have a tag.
+function tagBar(i, k, probability) {
+  const [has, should] = [given[i], suggested[i]].map((label) => tagsOf(label).has(tags.names[k]));
+  return bar(has === should ? (has ? 'Has' : 'Lacks') : (has ? 'Remove' : 'Add'), tags.names[k], probability, has === should ? 'other' : 'suggested');
 }
 
 function drawDetail() {
@@ -235,7 +254,7 @@ function drawDetail() {
   stage.hidden = !hasContent || rows;
   if (!rows) stage.replaceChildren(tileOf.has(i) ? el('button', { type: 'button', class: 'zoom', 'aria-label': 'Enlarge the picture', onclick: () => zoom(i) }, content(i)) : content(i),
     tileOf.has(i) && plainText(i) ? el('p', { class: 'text', text: plainText(i) }) : '');
-  verdict.replaceChildren(...bars(i), clean ? el('p', { class: 'truth' }, 'True label: ', el('b', { text: classes[clean[i]] }), clean[i] === given[i] ? ' (the given label is right)' : '') : '');
+  verdict.replaceChildren(...bars(i), voteLine(i), clean ? el('p', { class: 'truth' }, 'True label: ', el('b', { text: classes[clean[i]] }), clean[i] === given[i] ? ' (the given label is right)' : '') : '');
   const near = similar.get(i) ?? { given: [], suggested: [] };
   beside.replaceChildren(...(rows ? [comparison(i, near, same)] : neighbours(i, near, same)));
   reason.replaceChildren(marker(quadrant[i]), el('b', { text: capital(quadrants[quadrant[i]]) }), ` ${QUADRANT_WORDS[quadrant[i]]}`);
@@ -250,9 +269,16 @@ function zoom(i) {
 }
 byId('zoom').addEventListener('click', () => byId('zoom').close());
 
+// With tags: those that agree with the example on its worst one, and those that do not.
+function similarWords(i, label) {
+  if (!tags) return ['Most similar “', ...breakable(classes[label]), '”'];
+  const has = tagsOf(given[i]).has(worstTag(i)) === (label === given[i]);
+  return [`Most similar ${has ? 'with' : 'without'} “`, ...breakable(worstTag(i)), '”'];
+}
+
 // The examples most like this one: those with its label, and those with the suggested one.
 function neighbours(i, near, same) {
-  const group = (label, some, kind) => (some.length ? [el('div', { class: `near ${kind}` }, el('h3', {}, 'Most similar “', ...breakable(classes[label]), '”'),
+  const group = (label, some, kind) => (some.length ? [el('div', { class: `near ${kind}` }, el('h3', {}, ...similarWords(i, label)),
     el('div', { class: 'near-items' }, ...some.map((other) => el('button', { type: 'button', class: 'neighbour', title: idOf(other), onclick: () => showExample(other) }, content(other)))))] : []);
   return [...group(given[i], near.given, 'given'), ...(same ? [] : group(suggested[i], near.suggested, 'suggested'))];
 }
@@ -260,7 +286,7 @@ function neighbours(i, near, same) {
 // A table row beside the rows most like it; what is unusual for its label comes first.
 function comparison(i, near, same) {
   const others = [...near.given, ...(same ? [] : near.suggested)];
-  const head = (label, some, kind) => (some.length ? [el('th', { colspan: some.length, scope: 'colgroup', class: kind }, 'Most similar “', ...breakable(classes[label]), '”')] : []);
+  const head = (label, some, kind) => (some.length ? [el('th', { colspan: some.length, scope: 'colgroup', class: kind }, ...similarWords(i, label))] : []);
   const cells = (k) => [i, ...others].map((other) => el('td', other === i && unusual(i, k) ? { class: 'unusual', title: usualWords(i, k) } : {}, worded(rowOf(other)?.[k])));
   const marked = columnsOf(i).filter((k) => unusual(i, k));
   return el('div', { class: 'compare', tabindex: '0' }, el('table', {},
@@ -291,12 +317,12 @@ function drawActions(i, same) {
   const decision = decisions.get(i);
   const relabelled = typeof decision === 'number';
   const other = relabelled && decision !== suggested[i];
-  actions.keep.label.replaceChildren('Keep “', ...breakable(classes[given[i]]), '”');
-  actions.relabel.label.replaceChildren('Relabel as “', ...breakable(classes[suggested[i]]), '”');
+  actions.keep.label.replaceChildren(...(tags ? ['Keep the tags'] : ['Keep “', ...breakable(classes[given[i]]), '”']));
+  actions.relabel.label.replaceChildren(...(tags ? ['Accept ', ...changes(given[i], suggested[i])] : ['Relabel as “', ...breakable(classes[suggested[i]]), '”']));
   actions.relabel.node.hidden = same;
   actions.ambiguous.label.textContent = 'Ambiguous';
   actions.skip.label.textContent = 'Skip';
-  actions.other.label.textContent = other ? `Relabelled as “${classes[decision]}”` : 'Other …';
+  actions.other.label.textContent = other ? `${tags ? 'Tags:' : 'Relabelled as'} “${classes[decision]}”` : tags ? 'Edit tags …' : 'Other …';
   const chosen = other ? 'other' : decisionName(decision);
   for (const { name, node } of Object.values(actions)) node.setAttribute('aria-pressed', String(name === chosen));
 }
@@ -304,34 +330,50 @@ function drawActions(i, same) {
 // The chooser of another class: type to narrow, arrows to move, Enter to take.
 const chooser = byId('chooser');
 const chooserInput = byId('chooser-input');
-let options = [];
+const edited = new Set(); // the tags of the example under review, as they are switched
+let offered = [];
 let option = 0;
 
 function openChooser() {
   if (!list.items.length) return;
   chooserInput.value = '';
+  const decision = decisions.get(currentExample());
+  edited.clear();
+  if (tags) tagsOf(typeof decision === 'number' ? decision : given[currentExample()]).forEach((tag) => edited.add(tag));
   drawOptions();
   chooser.showModal();
 }
 
 function drawOptions() {
   const wanted = chooserInput.value.trim().toLowerCase();
-  const all = classes.map((_, k) => k).filter((k) => k !== given[currentExample()]);
-  options = all.filter((k) => classes[k].toLowerCase().includes(wanted)).slice(0, 100);
-  option = Math.max(0, Math.min(option, options.length - 1));
-  const exact = options.findIndex((k) => classes[k].toLowerCase() === wanted);
+  const all = options.map((_, k) => k).filter((k) => tags || k !== given[currentExample()]);
+  offered = all.filter((k) => options[k].toLowerCase().includes(wanted)).slice(0, 100);
+  option = Math.max(0, Math.min(option, offered.length - 1));
+  const exact = offered.findIndex((k) => options[k].toLowerCase() === wanted);
   if (wanted && exact >= 0) option = exact;
-  byId('chooser-list').replaceChildren(...options.map((k, n) => el('div', {
-    role: 'option', id: `option-${k}`, 'aria-selected': String(n === option), onclick: () => takeOption(k),
-  }, el('span', { text: classes[k] }), k === suggested[currentExample()] ? el('span', { class: 'hint', text: 'suggested' }) : null, classKeys[k] ? el('kbd', { text: classKeys[k] }) : null)));
-  if (options.length) chooserInput.setAttribute('aria-activedescendant', `option-${options[option]}`);
+  byId('chooser-list').replaceChildren(...offered.map((k, n) => el('div', {
+    role: 'option', id: `option-${k}`, 'aria-selected': String(n === option), 'aria-checked': tags ? String(edited.has(options[k])) : null, onclick: () => takeOption(k),
+  }, el('span', { text: options[k] }), (tags ? looksLike(currentExample(), k) : k === suggested[currentExample()]) ? el('span', { class: 'hint', text: tags ? 'change suggested' : 'suggested' }) : null, classKeys[k] ? el('kbd', { text: classKeys[k] }) : null)));
+  if (offered.length) chooserInput.setAttribute('aria-activedescendant', `option-${offered[option]}`);
   byId('chooser-list').children[option]?.scrollIntoView({ block: 'nearest' });
 }
 
-function takeOption(label) {
-  chooser.close();
-  relabel(label);
+function takeOption(k) {
+  if (!tags) {
+    chooser.close();
+    relabel(k);
+    return;
+  }
+  if (!edited.delete(options[k])) edited.add(options[k]);
+  drawOptions();
 }
+
+function saveTags() {
+  const label = numberOf(edited);
+  chooser.close();
+  review(label === given[currentExample()] ? 'keep' : label);
+}
+byId('chooser-save').addEventListener('click', saveTags);
 
 chooserInput.addEventListener('input', () => { option = 0; drawOptions(); });
 chooserInput.addEventListener('keydown', (event) => {
@@ -340,7 +382,8 @@ chooserInput.addEventListener('keydown', (event) => {
   else if (event.key !== 'Enter') return;
   event.preventDefault();
   if (step) drawOptions();
-  else if (options.length) takeOption(options[option]);
+  else if (tags && (event.ctrlKey || event.metaKey)) saveTags();
+  else if (offered.length) takeOption(offered[option]);
 });
 
 // ---- Many at once: the undecided of the list, of one pair of labels or of all, from a probability on ----
@@ -353,7 +396,7 @@ function openBulk() {
   const times = new Map();
   for (const i of bulkExamples(-1, 0)) times.set(pairOf(i), (times.get(pairOf(i)) ?? 0) + 1);
   const pairs = [...times].sort((a, b) => b[1] - a[1]).slice(0, MOST_OPTIONS);
-  const words = (pair) => `${classes[Math.floor(pair / classes.length)]} → ${classes[pair % classes.length]}`;
+  const words = (pair) => { const both = [Math.floor(pair / classes.length), pair % classes.length]; return tags ? changeWords(...both) : both.map((k) => classes[k]).join(' → '); };
   fill('bulk-pair', [[-1, 'Any'], ...pairs.map(([pair, some]) => [pair, `${words(pair)} (${number.format(some)})`])]);
   bulkShare.value = 90;
   while (!bulkChosen().length && Number(bulkShare.value) > 0) bulkShare.value -= 10;
