@@ -22,7 +22,11 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     ),
     "audit_rates": ("quality: estimated error rates against known ones", "1 min"),
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
-    "annotators": ("quality: consensus of several annotators, against CROWDLAB", "3 min"),
+    "annotators": (
+        "quality: consensus of several annotators, against CROWDLAB and crowd-kit",
+        "10 min",
+    ),
+    "multilabel": ("quality: wrong tags found, against cleanlab", "40 min"),
     "audit_training": ("quality: the same from a network's training", "10 min"),
     "audit_rounds": ("quality: errors found when decisions are learned from on the way", "5 min"),
     "prediction": (

@@ -1,5 +1,7 @@
 """Consensus of several annotators, against CROWDLAB (cleanlab) with the same predictions, majority, and votes alone.
 
+Votes alone are ours without a prediction, and crowd-kit's Dawid–Skene, MMSR and GLAD.
+
     BAYESMOOTH_AUDIT_DATA=… python -m benchmarks annotators
 
 CIFAR-10N: three people's labels of 10,000 images, and two of the three drawn at random. CIFAR-10H: three votes drawn
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from cleanlab.multiannotator import get_label_quality_multiannotator
+from crowdkit.aggregation import GLAD, MMSR, DawidSkene
 from torch import Tensor
 
 from bayesmooth.audit.annotators import agree
@@ -29,6 +32,7 @@ from bayesmooth.optional import require
 SEEDS = 3
 WORKERS = 60
 FIRST = 20_000  # of the images of CIFAR-10N whose embeddings are in the file
+ALONE = {"Dawid–Skene": DawidSkene(n_iter=100), "MMSR": MMSR(), "GLAD": GLAD()}
 Crowd = tuple[str, Tensor, Any, Tensor]
 
 
@@ -84,12 +88,24 @@ def compare(rows: Tensor, table: Any, clean: Tensor) -> dict[str, float]:
     found = {
         "majority": votes.majority(torch.zeros_like(q)),
         "votes alone": agree(votes, torch.full_like(q, 0.1)).labels,
+        **ask_crowdkit(table),
         "prediction alone": q.argmax(1),
         "CROWDLAB": torch.from_numpy(crowdlab["consensus_label"].to_numpy(int, copy=True)),
         "bayesmooth": ours.labels,
     }
     made = {name: float((labels == clean).double().mean()) for name, labels in found.items()}
     return made | {"CROWDLAB s": theirs, "bayesmooth s": seconds}
+
+
+def ask_crowdkit(table: Any) -> dict[str, Tensor]:
+    """The consensus of every method of crowd-kit."""
+    task, worker = np.nonzero(table >= 0)
+    columns = {"task": task, "worker": worker, "label": table[task, worker]}
+    frame = require("pandas", extra="data").DataFrame(columns)
+    return {
+        name: torch.from_numpy(method.fit_predict(frame).sort_index().to_numpy(int, copy=True))
+        for name, method in ALONE.items()
+    }
 
 
 def main(quick: bool = False) -> None:

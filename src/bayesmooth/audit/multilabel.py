@@ -42,6 +42,7 @@ from bayesmooth.theory.moments import sigmoid_moments
 
 Array = NDArray[Any]
 FEWEST = 2  # examples that have a tag, and that lack it, from which on it is judged
+TWICE = 1 / 3  # margin of a value that is twice as likely as the other
 PAIRS_WEIGHED = 500_000  # on which the weight of the posteriors is chosen
 
 
@@ -83,9 +84,13 @@ class TagPredictions:
         return LeftOut(*map(torch.cat, zip(*parts, strict=True))), labels
 
     def score(self, name: str) -> tuple[Tags, float, Tensor]:
-        """Every pair's score, above which one counts as contradicted, and the ambiguity of the worst pairs."""
+        """Every pair's score, above which one counts as contradicted, and the ambiguity of the worst pairs.
+
+        As many pairs are contradicted as the prediction finds the other value twice as likely for: if "likelier" were
+        enough, so would be nearly every tag that few examples have and nobody can predict.
+        """
         found = torch.stack([SCORES[name](tag) for tag in self.tags], 1)
-        contradicted = sum(int((margin(tag) > 0).sum()) for tag in self.tags)
+        contradicted = sum(int((margin(tag) > TWICE).sum()) for tag in self.tags)
         cut = leave_above(found.flatten(), contradicted)
         scores = torch.full(self.given.shape, float(found.min()), dtype=found.dtype, device="cpu")
         scores[:, list(self.judged)] = found

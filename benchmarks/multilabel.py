@@ -1,0 +1,193 @@
+"""Wrong tags where an example has several: ours beside cleanlab.multilabel_classification, average precision.
+
+    python -m benchmarks multilabel                              digits and made rows
+    BAYESMOOTH_AUDIT_DATA=… python -m benchmarks multilabel      also CIFAR-10, and people's errors in CIFAR-10 and 100
+
+Tags are properties of known classes: a digit is even, prime, has a loop; an image of CIFAR-100 has its fine and its
+coarse class. They are flipped at random, or dropped; where people labelled the images, the tags are those of the class
+they chose. Cleanlab has our left-out probabilities, and its own: those of the classifier with the least log loss on the
+given tags of the first fold. Both are measured over pairs of example and tag, and over examples (is any tag wrong?).
+"""
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cleanlab.multilabel_classification.rank import (
+    get_label_quality_scores,
+    get_label_quality_scores_per_class,
+)
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
+from sklearn.model_selection import KFold
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+from bayesmooth.audit.api import audit
+from bayesmooth.data.reading import read_npz
+
+Array = np.ndarray[Any, Any]
+Case = tuple[str, Array, Array, Array | None]
+SEEDS, FOLDS, MOST_ROWS = 3, 5, 5_000
+EVEN = 0.01  # of every prediction is spread evenly: a vote of ten neighbours has zeros
+DIGITS = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9), (0, 3, 6, 9), (1, 4, 7))
+# animals, vehicles, in the air, on roads, mammals, pets, with hooves, in the air or on water
+IMAGES = ((2, 3, 4, 5, 6, 7), (0, 1, 8, 9), (0, 2), (1, 9), (3, 4, 5, 7), (3, 5), (4, 7), (0, 8))
+NOISES = ("5 % flipped", "20 % dropped", "10 % dropped, 2 % added")
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """A name, rows, true tags, and given ones where people gave them."""
+    digits = load_digits()
+    yield "digits", digits.data, properties(DIGITS)[digits.target], None
+    yield (
+        "made",
+        *make_multilabel_classification(2000, 40, n_classes=10, n_labels=3, random_state=0),
+        None,
+    )
+    folder = os.environ.get("BAYESMOOTH_AUDIT_DATA")
+    if quick or not folder:
+        return
+    few = {name: part[:MOST_ROWS] for name, part in read_npz(Path(folder) / "cifar10n.npz").items()}
+    rows, tags = few["embeddings"].astype(np.float32), properties(IMAGES)
+    yield "CIFAR-10", rows, tags[few["clean_labels"]], None
+    yield (
+        "CIFAR-10N, the worst of three people",
+        rows,
+        tags[few["clean_labels"]],
+        tags[few["worse"]],
+    )
+    known, many = (
+        read_npz(Path(folder) / f"{name}.npz") for name in ("cifar_n_labels", "cifar100n")
+    )
+    coarse = np.zeros((100, 20), int)
+    coarse[known["c100_clean"], known["c100_clean_coarse"]] = 1
+    both = np.concatenate([np.eye(100, dtype=int), coarse], 1)
+    rows = many["embeddings"].astype(np.float32)
+    yield "CIFAR-100N, single people", rows, both[many["clean_labels"]], both[many["labels"]]
+
+
+def properties(members: tuple[tuple[int, ...], ...]) -> Array:
+    """Classes × tags, 1 where the class has the tag."""
+    return np.array([[int(k in some) for some in members] for k in range(10)])
+
+
+def corrupt(tags: Array, noise: str, seed: int) -> Array:
+    """The tags with some of them wrong."""
+    draw = np.random.default_rng(seed).random(tags.shape)
+    lost, added = {NOISES[0]: (0.05, 0.05), NOISES[1]: (0.2, 0.0), NOISES[2]: (0.1, 0.02)}[noise]
+    return np.where(draw < np.where(tags == 1, lost, added), 1 - tags, tags)
+
+
+def classifiers() -> dict[str, Any]:
+    """What cleanlab may choose from: a classifier per tag, or one for all."""
+    made: dict[str, Any] = {}
+    for scale, scaler, strengths in (
+        ("unit norm", Normalizer, (1.0, 10.0, 100.0)),
+        ("standardised", StandardScaler, (1e-3, 1e-2)),
+    ):
+        for strength in strengths:
+            one = OneVsRestClassifier(LogisticRegression(C=strength, max_iter=300))
+            made[f"regression, {scale}, C = {strength:g}"] = make_pipeline(scaler(), one)
+    for count in (10, 50):
+        made[f"{count} neighbours"] = KNeighborsClassifier(
+            count, metric="cosine", algorithm="brute"
+        )
+    made["forest"] = RandomForestClassifier(50, min_samples_leaf=3, random_state=0)
+    return made
+
+
+def out_of_fold(model: Any, rows: Array, given: Array, folds: int = FOLDS) -> Array:
+    """P(tag) (N, T) from fits to the other folds; ½ in folds that are not asked for."""
+    found = np.full(given.shape, 0.5)
+    splits = KFold(FOLDS, shuffle=True, random_state=0).split(rows)
+    for train, held in islice(splits, folds):
+        fitted = clone(model).fit(rows[train], given[train])
+        p = fitted.predict_proba(rows[held])
+        found[held] = (
+            p if isinstance(p, np.ndarray) else np.stack([_positive(each) for each in p], 1)
+        )
+    return (1 - EVEN) * found + EVEN / 2
+
+
+def _positive(shares: Array) -> Array:
+    """P(1) of one tag; a fold without it has one column."""
+    return shares[:, 1] if shares.shape[1] > 1 else np.zeros(len(shares))
+
+
+def choose_probabilities(rows: Array, given: Array) -> tuple[str, Array]:
+    """The classifier with the least log loss on the given tags of the first fold, and its probabilities."""
+    models, losses = classifiers(), {}
+    for name, model in models.items():
+        p = out_of_fold(model, rows, given, folds=1)
+        losses[name] = -np.log(np.where(given == 1, p, 1 - p)).mean()
+    best = min(losses, key=lambda name: losses[name])
+    return best, out_of_fold(models[best], rows, given)
+
+
+def rank_with_cleanlab(given: Array, probabilities: Array) -> tuple[Array, Array]:
+    """Higher = more likely wrong: pairs by self-confidence, examples by cleanlab's own average of their pairs."""
+    labels = [np.flatnonzero(row).tolist() for row in given]
+    pairs = -get_label_quality_scores_per_class(labels, probabilities)
+    return pairs, -get_label_quality_scores(labels, probabilities)
+
+
+def compare(rows: Array, true: Array, given: Array) -> dict[str, float]:
+    """Average precision of every method over pairs and over examples, and CPU seconds."""
+    wrong = given != true
+    start = time.process_time()
+    ours = audit(embeddings=rows, labels=given, quiet=True)
+    seconds = time.process_time() - start
+    left_out = audit(embeddings=rows, labels=given, out_of_sample="loo", score="margin", quiet=True)
+    assert ours.tags is not None
+    assert left_out.tags is not None
+    start = time.process_time()
+    name, own = choose_probabilities(rows, given)
+    theirs = time.process_time() - start
+    print(f"  cleanlab chose {name}", flush=True)
+    ranked = {
+        "bayesmooth": (ours.tags.scores, ours.disagreement),
+        "cleanlab on our probabilities": rank_with_cleanlab(given, left_out.tags.probabilities),
+        "cleanlab, tuned": rank_with_cleanlab(given, own),
+    }
+    found = {}
+    for method, (pairs, examples) in ranked.items():
+        found[f"{method}, pairs"] = average_precision_score(wrong.ravel(), pairs.ravel())
+        found[f"{method}, examples"] = average_precision_score(wrong.any(1), examples)
+    return found | {"bayesmooth s": seconds, "cleanlab s": theirs}
+
+
+def main(quick: bool = False) -> None:
+    """A line per data set and noise."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of the peers, about iterations and tags that a fold lacks
+    head: list[str] = []
+    for name, rows, true, people in cases(quick):
+        for noise in NOISES if people is None else ("as people gave them",):
+            seeds = range(1 if people is not None or quick else SEEDS)
+            tags = [people if people is not None else corrupt(true, noise, seed) for seed in seeds]
+            draws = [compare(rows, true, given) for given in tags]
+            if not head:
+                head = list(draws[0])
+                print("| data | tags | " + " | ".join(head) + " |\n|" + " --- |" * (len(head) + 2))
+            cells = []
+            for key in head:
+                values = np.array([draw[key] for draw in draws])
+                spread = (
+                    f" ± {values.std(ddof=1):.3f}" if len(values) > 1 and key[-2:] != " s" else ""
+                )
+                cells.append(
+                    f"{values.mean():.1f}" if key[-2:] == " s" else f"{values.mean():.3f}{spread}"
+                )
+            print(f"| {name} | {noise} | " + " | ".join(cells) + " |", flush=True)
