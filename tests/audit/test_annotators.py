@@ -2,6 +2,8 @@
 
 import csv
 import io
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +127,12 @@ def test_a_table_with_one_row_per_vote_gives_the_same_and_files_to_act_on(
     assert (
         np.mean([same[f"p{i}"] == names[i] for i in range(300)]) > 0.95
     )  # columns are standardised
-    assert "w0: " in (tmp_path / "out" / "audit.html").read_text()
+    page = (tmp_path / "out" / "audit.html").read_text()
+    shown = json.loads(re.search(r'id="payload">(.*?)</script>', page)[1])["annotators"]
+    votes = made.consensus.votes
+    assert sum(map(len, shown["votes"])) == len(votes.label)
+    assert {one["name"] for one in shown["people"]} == {f"w{name}" for name in votes.annotators}
+    assert all(share < 0.99 for _, _, share, _ in shown["again"])
 
 
 def test_what_is_no_table_of_votes_is_refused() -> None:
