@@ -200,6 +200,15 @@ def test_what_makes_no_sense_of_sets_says_what_does() -> None:
         audit(probabilities=np.ones((60, 2)), labels=given, quiet=True)
 
 
+def test_a_notebook_shows_tags_and_plots_how_many_change() -> None:
+    rows, given, _ = make_data(60)
+    made = audit(embeddings=rows, labels=given, class_names=NAMES, quiet=True)
+    assert made.headline in made._repr_html_()
+    bars = made.plot().axes[1].patches
+    drawn = sorted(abs(int(bar.get_width())) for bar in bars)
+    assert drawn == sorted(made.tag_changes().flatten().tolist())
+
+
 def test_arrays_and_folders_of_pictures_hold_no_tags(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", embeddings=np.eye(3), labels=np.array(["a;b", "a", "b"]))
     for source in (tmp_path / "x.npz", tmp_path):

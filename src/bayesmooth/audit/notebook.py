@@ -17,9 +17,11 @@ from bayesmooth.audit.thumbnails import SMALL, as_picture
 from bayesmooth.optional import require
 
 if TYPE_CHECKING:
+    from bayesmooth.audit.multilabel import Tags
     from bayesmooth.audit.table import Audit
 
 WORST = 10
+MOST_TAGS = 20  # in the figure
 LONGEST = 160  # characters of a text
 HEIGHT = 900  # pixels of the report inline
 COLOURS = ("#7b848f", "#0072b2", "#d55e00", "#b8578c")  # of the quadrants, as in the report
@@ -67,6 +69,9 @@ def plot_audit(audit: "Audit") -> Any:
     scatter.axvline(audit.ambiguity_threshold, color="0.7", lw=0.8)
     scatter.set(xlabel=audit.axis_names[0], ylabel=audit.axis_names[1])
     scatter.legend(frameon=False, fontsize=8)
+    if audit.tags is not None:
+        _plot_tags(matrix, audit, audit.tags)
+        return figure
     confused = audit.matrix * (1 - np.eye(len(audit.class_names), dtype=np.int64))
     matrix.imshow(confused, cmap="Oranges")
     matrix.set(xlabel="looks like", ylabel="label")
@@ -75,6 +80,16 @@ def plot_audit(audit: "Audit") -> Any:
         matrix.set_xticks(ticks, audit.class_names, rotation=90, fontsize=8)
         matrix.set_yticks(ticks, audit.class_names, fontsize=8)
     return figure
+
+
+def _plot_tags(axes: Any, audit: "Audit", tags: "Tags") -> None:
+    """How many examples each tag should be added to and removed from, of those that change most."""
+    added, removed = audit.tag_changes()
+    most = (added + removed).argsort(kind="stable")[-MOST_TAGS:]
+    names = [tags.vocabulary.names[t] for t in most]
+    axes.barh(names, added[most], color=COLOURS[1], label="to add")
+    axes.barh(names, -removed[most], color=COLOURS[2], label="to remove")
+    axes.legend(frameon=False, fontsize=8)
 
 
 def _to_row(row: dict[str, Any], content: str) -> str:
