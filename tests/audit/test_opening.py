@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -82,6 +83,23 @@ def test_files_without_the_vectors_of_the_others_are_named(parts: Path, tmp_path
     with pytest.raises(InputError, match=r"rest\.parquet: no column 'embedding'"):
         vectors(parts, tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
+
+
+def test_missing_vectors_in_a_folder_are_a_finding_and_the_rest_is_read(
+    parts: Path, tmp_path: Path
+) -> None:
+    rows: list[Any] = list(ROWS)
+    rows[0] = rows[7] = None
+    write_part(parts, rows)
+    (parts / "part.parquet").rename(parts / "part-0.parquet")
+    write_part(parts, [None] * 20)
+    for _ in range(2):  # from the files, then from the cache
+        examples = open_data(parts, Settings(cache=tmp_path / "cache", quiet=True))
+        index = torch.arange(len(examples))
+        expected = np.delete(ROWS, [0, 7], axis=0)
+        np.testing.assert_array_equal(examples.batch(index).numpy(), expected)
+        assert examples.problems[-1].kind == "missing_vector"
+        assert examples.problems[-1].ids == ("0", "7", *map(str, range(20, 40)))
 
 
 def test_a_missing_vector_counts_as_the_mean_wherever_it_stands() -> None:

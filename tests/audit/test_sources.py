@@ -177,7 +177,7 @@ def test_vectors_in_a_folder_of_parquet_files_are_read_piece_by_piece(tmp_path: 
     rows[:20].to_parquet(tmp_path / "part-0.parquet")
     assert opened(tmp_path).inputs.array[0, 0] == 9.0
     rows.assign(embedding=[[1.0], *[[1.0, 2.0]] * 59]).to_parquet(tmp_path / "part-3.parquet")
-    with pytest.raises(InputError, match="its vectors must all be there, and have one length"):
+    with pytest.raises(InputError, match="its vectors must all have the same length"):
         opened(tmp_path)
 
 

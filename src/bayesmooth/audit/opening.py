@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from bayesmooth.audit.encoders import cache_folder
-from bayesmooth.audit.problems import leave_out_missing
+from bayesmooth.audit.problems import leave_out, leave_out_missing
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.tags import join_tags
 from bayesmooth.data import Examples
 from bayesmooth.data.arrays import arrays_as_examples, read_arrays, read_names
 from bayesmooth.data.columns import PICTURES, Reading, as_texts, choose_features
-from bayesmooth.data.examples import Mapped, Problem
+from bayesmooth.data.examples import Mapped, Part, Problem
 from bayesmooth.data.formats import (
     HUGGING_FACE,
     PARQUET,
@@ -55,6 +55,7 @@ PIECE = 8192  # rows of a Parquet file that are copied at once
 SPREADSHEETS = (".csv", ".tsv")
 MOST_NUMBERS = 60  # columns of numbers that are shown
 RUN = "recipe.toml"
+UNEQUAL = "{}: column {!r}: its vectors must all have the same length"
 NO_TABLE = (
     "tags are read from tables; for arrays use Python, with embeddings= and labels= (N × T, or a list of sets), for "
     "pictures a table with a column of their paths"
@@ -197,7 +198,19 @@ def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Exa
         return replace(known, inputs=rows, reading=reading, notes=(note,))
 
     labels = frame[label].astype(object).to_numpy()
-    return leave_out_missing(labels, make, settings.class_names)
+    return _leave_out_missing_vectors(leave_out_missing(labels, make, settings.class_names), rows)
+
+
+def _leave_out_missing_vectors(examples: Examples, rows: Mapped) -> Examples:
+    """Without the examples whose vector is missing, which is a row of NaN."""
+    empty = np.isnan(rows.array[:, 0])
+    empty[empty] = np.isnan(rows.array[empty]).all(1)
+    index = examples.inputs.index if isinstance(examples.inputs, Part) else slice(None)
+    gone = torch.from_numpy(empty)[index]
+    if not bool(gone.any()):
+        return examples
+    text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
+    return leave_out(examples, gone, "missing_vector", text)
 
 
 def _map_vectors(files: Sequence[Path], column: str, count: int, settings: Settings) -> Any:
@@ -227,31 +240,42 @@ def _map_vectors(files: Sequence[Path], column: str, count: int, settings: Setti
 
 def _copy_vectors(place: Path, files: Sequence[Path], column: str, count: int, quiet: bool) -> None:
     """Copy them piece by piece."""
-    parquet, compute = require("pyarrow.parquet", "data"), require("pyarrow.compute", "data")
-    array, at = None, 0
+    parquet = require("pyarrow.parquet", "data")
+    array, at, missing = None, 0, list[int]()
     with bar(count, description="reading", quiet=quiet) as shown:
         for file in files:
             if column not in open_parquet(file).schema_arrow.names:
                 raise InputError(f"{file}: no column {column!r}, which others beside it have")
             for batch in parquet.ParquetFile(file).iter_batches(PIECE, columns=[column]):
-                width = {*compute.list_value_length(batch[0]).unique().to_pylist()}
-                if array is None and len(width) == 1 and None not in width:
-                    array = np.lib.format.open_memmap(place, "w+", np.float32, (count, *width))
-                if array is None or width != {array.shape[1]}:
-                    raise InputError(
-                        f"{file}: column {column!r}: its vectors must all be there, and have one length"
-                    )
-                try:
-                    rows = np.asarray(batch[0].flatten(), np.float32).reshape(len(batch), -1)
-                except (TypeError, ValueError):
-                    raise InputError(
-                        f"{file}: column {column!r}: its vectors must be numbers; name other columns with features"
-                    ) from None
-                array[at : at + len(rows)] = rows
-                at += len(rows)
+                there = batch[0].is_valid().to_numpy(zero_copy_only=False)
+                if there.any():
+                    rows = _as_rows(batch[0].drop_null(), file, column)
+                    if array is None:
+                        shape = (count, rows.shape[1])
+                        array = np.lib.format.open_memmap(place, "w+", np.float32, shape)
+                    if rows.shape[1] != array.shape[1]:
+                        raise InputError(UNEQUAL.format(file, column))
+                    array[at + np.flatnonzero(there)] = rows
+                missing += (at + np.flatnonzero(~there)).tolist()
+                at += len(batch)
                 shown.update(at)
-    assert array is not None
+    if array is None:
+        raise InputError(f"{files[0]}: column {column!r}: no row has a vector; name other columns")
+    array[missing] = np.nan
     array.flush()
+
+
+def _as_rows(vectors: Any, file: Path, column: str) -> np.ndarray[Any, Any]:
+    """Lists of numbers, all of one length, as an array."""
+    lengths = require("pyarrow.compute", "data").list_value_length(vectors).unique()
+    if len(lengths) != 1:
+        raise InputError(UNEQUAL.format(file, column))
+    try:
+        return np.asarray(vectors.flatten(), np.float32).reshape(len(vectors), -1)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{file}: column {column!r}: its vectors must be numbers; name other columns with features"
+        ) from None
 
 
 def _open_hugging_face(path: Path, settings: Settings) -> Examples:
