@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -240,3 +242,10 @@ def test_columns_carry_ids_and_only_what_could_be_computed() -> None:
     assert list(table) == ["duplicate_of", "outlier_score", "rare_class"]
     assert list(find(labels, 10).columns(ids)) == ["rare_class"]
     assert find(labels, 10).counts() == {"in_rare_classes": 0}
+
+
+def test_one_outlier_is_one_and_several_are_several() -> None:
+    rare = np.zeros(4, bool)
+    one = Findings(rare_class=rare, outlier_score=np.array([0.5, 0.5, 1.5, 0.5]))
+    assert str(one) == "1 outlier"
+    assert str(replace(one, outlier_score=np.array([2, 0.5, 1.5, 0.5]))) == "2 outliers"

@@ -76,9 +76,8 @@ class Findings:
         """What was found, in one line."""
         found = self.counts()
         conflicting = found.pop("near_duplicates_with_different_labels", 0)
-        if found.get("outliers") == 1:
-            found = {("outlier" if name == "outliers" else name): n for name, n in found.items()}
         parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in found.items() if count]
+        parts = ["1 outlier" if part == "1 outliers" else part for part in parts]
         if conflicting:
             parts[0] += f" ({conflicting:,} with different labels)"
         return ", ".join(parts) or "nothing"

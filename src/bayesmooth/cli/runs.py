@@ -25,12 +25,13 @@ SHOWN = 10  # classes of predictions that are counted in the terminal
 def train(arguments: Namespace) -> int:
     """Train on your own data or by a recipe, or go on where that stopped.
 
-    Texts and pictures go through a frozen encoder, and IVON trains a small network on what it gives. The options of
-    columns are for your own data; `bayesmooth recipes source` shows the settings.
+    Texts and pictures go through a frozen encoder, and IVON trains a small
+    network on what it gives. The options of columns are for your own data;
+    `bayesmooth recipes source` shows the settings.
 
     examples:
       bayesmooth train penguins.csv --label species --out runs/penguins
-      bayesmooth train photos/ --set train.epochs=40                 one folder per class
+      bayesmooth train photos/ --set train.epochs=40       one folder per class
       bayesmooth train reviews.csv --text review --label stars
       bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
     """
@@ -184,8 +185,9 @@ def evaluate_arguments(parser: ArgumentParser) -> None:
 def predict(arguments: Namespace) -> int:
     """Predict the classes of new examples with a trained run; they need no labels.
 
-    They are read as the training data were: the same columns, scales, categories and encoder. Both predictions are
-    written: at the mean of the weights, and averaged over the posterior.
+    They are read as the training data were: the same columns, scales,
+    categories and encoder. Both predictions are written: at the mean of the
+    weights, and averaged over the posterior.
 
     examples:
       bayesmooth predict runs/penguins new.csv
