@@ -448,6 +448,10 @@ class IVON(Optimizer):
         with state_kept_wide(self):
             super().load_state_dict(convert_ivon_opt(state_dict, self.param_groups))
 
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return state | {"steps": self.steps}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._samples, self._course, self._warned = Samples(), Course(), set[str]()
