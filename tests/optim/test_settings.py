@@ -408,13 +408,14 @@ def test_with_normalisation_lr_is_a_distance_that_follows_from_the_steps():
     assert rate(adapted) == rules.ADAPTERS * rate(net())
 
 
-@pytest.mark.parametrize("fused", [None, False])
-def test_a_step_has_the_same_length_however_large_the_gradients_are(fused):
+@pytest.mark.parametrize(("fused", "samples"), [(None, 1), (False, 1), (None, 2)])
+def test_a_step_has_the_same_length_however_large_the_gradients_are(fused, samples):
     ends = []
     for times in (1, 50):
         model = net()
         start = [p.detach().clone() for p in model.parameters()]
         own = {"ess": 600, "hess_init": 50.0, "beta1": 0.0, "beta2": 1.0, "weight_decay": 0.0}
+        own |= {"mc_samples": samples}
         optimizer = IVON(model.parameters(), 0.3, rescale_lr="distance", seed=0, fused=fused, **own)
         train(model, optimizer, 1, times)
         moved = [p.detach() - s for p, s in zip(model.parameters(), start, strict=True)]

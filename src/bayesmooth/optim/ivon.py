@@ -67,7 +67,7 @@ from bayesmooth.optim.settings import (
     schedule_ess,
     steps_done,
 )
-from bayesmooth.optim.sharding import agree_on_seed, whole
+from bayesmooth.optim.sharding import agree_on_seed, global_norm, whole
 from bayesmooth.posterior import Posterior, name_parameters, recompute_batchnorm
 from bayesmooth.randomness import EVALUATION
 
@@ -577,10 +577,14 @@ class IVON(Optimizer):
 
     def _note_norm(self, weights: list[Weight], scale: float) -> None:
         """‖ĝ‖² of all weights into its running mean."""
-        averaged = [w.sums[0] / self._samples.count for w in weights if w.sums and not w.pending]
+        if any(w.sums and hasattr(w.param, "to_local") for w in weights):
+            raise InputError(
+                "rescale_lr='distance' with several samples per step of sharded weights: their sums are local; "
+                "take one sample, or rescale_lr='current'"
+            )
+        averaged = [w.sums[0] / self._samples.count for w in weights if w.sums]
         found = [*averaged, *(w.pending[0] for w in weights if w.pending)]
-        squares = [whole(g.float().square().sum()) for g in found]
-        square = scale**2 * float(torch.stack([each.to(squares[0]) for each in squares]).sum())
+        square = (scale * global_norm(found)) ** 2
         mean, weight = self.param_groups[0].get("norm", (0.0, 0.0))
         new = NORM_BETA * mean + (1 - NORM_BETA) * square, NORM_BETA * weight + 1 - NORM_BETA
         for group in self.param_groups:
