@@ -18,7 +18,7 @@ def test_a_rounding_error_is_taken_out_of_probabilities_and_no_more() -> None:
 
 def test_columns_in_another_order_are_refused_with_the_order_that_fits() -> None:
     check_order(RIGHT, LABELS, NAMES)
-    with pytest.raises(InputError, match="agree with 0 of 30 labels .* 30 in the order c, a, b"):
+    with pytest.raises(InputError, match=r"agree with 0 of 30 labels .* 30 in the order c, a, b"):
         check_order(RIGHT.roll(1, 1), LABELS, NAMES)
     check_order(RIGHT.mean(0).expand(30, 3), LABELS, NAMES)  # no order fits
 
