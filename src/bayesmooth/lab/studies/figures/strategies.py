@@ -2,7 +2,7 @@
 
 At most scales it is every loss of the paper at its authors' setting, under SGD and IVON, on one noisy set. Where the
 scale names kinds of noise (`compared`), it is the table of the methods for noisy labels: each with SGD, SAM and IVON,
-settings chosen by noisy validation labels with one seed.
+settings chosen by noisy validation labels with one seed, and two more seeds for those that lead.
 """
 
 import json
@@ -49,7 +49,8 @@ SETTINGS = {
     "mixup": ["data.mixup=0.4", "data.mixup=1.0"],
 }
 """Their authors' settings for CIFAR-10 first. SAM takes these, and ρ is what is chosen for it."""
-RHOS = (0.2, 0.3)
+RHOS = (0.2, 0.3, 0.5)
+LEADING = 5  # pairs of least regret that get more seeds, beside cross-entropy with each optimizer
 CLEAN, NATURAL = "clean", "natural noise"
 
 PANELS = {
@@ -91,11 +92,17 @@ def _order(cell: Cell) -> tuple[float, ...]:
 
 
 def more(scale: Scale, table: Table) -> list[Cell]:
-    """Further seeds of the settings that noisy validation labels chose."""
+    """Further seeds of cross-entropy and the leading pairs, at the settings that noisy validation labels chose."""
     if not scale.compared:
         return []
     keys = [*PLACE, "strength"]
-    chosen = set(keep_chosen(table)[keys].itertuples(index=False, name=None))
+    rows = keep_chosen(table[table["seed"].isin(scale.seeds)])
+    leading = set(find_regrets(rows).index[:LEADING])
+    again = [
+        pair[0] == "cross-entropy" or pair in leading
+        for pair in zip(rows["loss"], rows["method"], strict=True)
+    ]
+    chosen = set(rows.loc[again, keys].itertuples(index=False, name=None))
     found = [cell for seed in scale.more_seeds for cell in _list_compared(scale, seed)]
     return [cell for cell in found if tuple(cell.labels[key] for key in keys) in chosen]
 
