@@ -201,6 +201,7 @@ def test_a_run_is_audited_from_its_folder(
             "corruption": {"name": "symmetric", "rate": 0.2},
             "model": {"name": "mlp", "hidden": [32]},
             "optimizer": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99},
+            "schedule": {"name": "cosine"},
             "train": {"epochs": 30, "batch_size": 25},
         }
     )

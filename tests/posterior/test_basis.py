@@ -89,7 +89,7 @@ def test_a_file_with_a_broken_basis_is_named(posterior, tmp_path):
 def test_an_audit_takes_the_optimizer_that_learned_the_basis(model):
     x = random(60, 4, seed=3)
     labels = (x @ random(4, 3, seed=4)).argmax(1)
-    optimizer = EVON(model.parameters(), 0.1, 60, epochs=100, steps=100, seed=0)
+    optimizer = EVON(model.parameters(), 0.1, 60, epochs=80, steps=80, seed=0)
 
     def closure():
         optimizer.zero_grad()
@@ -97,7 +97,7 @@ def test_an_audit_takes_the_optimizer_that_learned_the_basis(model):
         loss.backward()
         return loss
 
-    for _ in range(100):
+    for _ in range(80):
         optimizer.step(closure)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, labels), batch_size=20)
     posterior = optimizer.posterior(model)

@@ -397,7 +397,8 @@ def check_end(group: dict[str, Any], lr: float) -> dict[str, str]:
         return {}
     return {
         "schedule": f"the last of the steps has lr={float(group['lr']):g}, which should have fallen to zero: make "
-        "schedule = optimizer.schedule(model, loader), and call schedule.step() after every step"
+        "schedule = optimizer.schedule(model, loader), and call schedule.step() after every step; in a recipe, "
+        "write name = 'cosine' under [schedule]"
     }
 
 

@@ -118,8 +118,8 @@ def fit_glm(
 
     >>> x, y = torch.tensor([[-1.0], [0.0], [1.0], [2.0]]), torch.tensor([0, 0, 1, 1])
     >>> fit = fit_glm(x, y, family="bernoulli")
-    >>> fit.mean, fit.message
-    (tensor([ 1.0292, -0.1900], dtype=torch.float64), 'converged in 4 iterations')
+    >>> fit.mean.round(decimals=2), fit.message
+    (tensor([ 1.0300, -0.1900], dtype=torch.float64), 'converged in 4 iterations')
     """
     automatic = prior_precision == "elbo"
     if automatic and (method != "von" or step_size is not None):
