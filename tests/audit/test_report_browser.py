@@ -20,7 +20,7 @@ from bayesmooth.audit.report import render
 from bayesmooth.audit.scores import MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.audit.table import Audit
-from bayesmooth.audit.tags import split
+from bayesmooth.audit.tags import split_tags
 from bayesmooth.audit.thumbnails import make_thumbnails
 from bayesmooth.data.examples import Problem
 
@@ -725,13 +725,13 @@ def test_tags_are_accepted_and_edited_and_clean_writes_them(reader: Reader, tmp_
     made = open_tags(reader, "tags", path)
     assert reader.text("h1") == made.headline
     first, second = made.order[:2]
-    words = [f"+\u2009{t}" for t in split(str(made.tags_to_add[first]), ";")]
-    words += [f"−\u2009{t}" for t in split(str(made.tags_to_remove[first]), ";")]
+    words = [f"+\u2009{t}" for t in split_tags(str(made.tags_to_add[first]), ";")]
+    words += [f"−\u2009{t}" for t in split_tags(str(made.tags_to_remove[first]), ";")]
     assert reader.text("#list .item .changes") == "".join(words)
     assert reader.text(".action.relabel span") == "Accept " + "".join(words)
     reader.press("r", "c")
     for tag in TAGS:  # the second has none in the end, which no example had to have before
-        if tag in split(made.class_names[made.given[second]], ";"):
+        if tag in split_tags(made.class_names[made.given[second]], ";"):
             reader.find("#chooser-input").send_keys(tag, Keys.ENTER)
             reader.find("#chooser-input").clear()
     reader.find("#chooser-input").send_keys(Keys.CONTROL, Keys.ENTER)

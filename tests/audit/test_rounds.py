@@ -72,6 +72,12 @@ def test_decisions_of_a_second_round_apply_to_the_data_as_it_was(tmp_path: Path)
     second = audit(tmp_path / "data.csv", decisions=tmp_path / "one.csv", **names)
     decide(tmp_path / "two.csv", second, true, 30)
     clean(tmp_path / "data.csv", tmp_path / "two.csv", tmp_path / "corrected.csv")
+    with (tmp_path / "corrected.csv").open(newline="") as file:
+        made = np.array([NAMES.index(row["label"]) for row in csv.DictReader(file)])
+    asked = second.order[:30]
+    np.testing.assert_array_equal(made[asked], true[asked])
+    rest = np.setdiff1d(np.arange(300), asked)
+    np.testing.assert_array_equal(made[rest], given[rest])
 
 
 def test_what_was_skipped_is_asked_again_and_a_stranger_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bayesmooth.audit.annotators import predict_consensus
+from bayesmooth.audit.annotators import Consensus, predict_consensus
 from bayesmooth.audit.checks import check_labels
 from bayesmooth.audit.encoders import WEAK
 from bayesmooth.audit.findings import Findings, check_other_split, find
@@ -34,10 +34,10 @@ from bayesmooth.audit.scores import (
 )
 from bayesmooth.audit.settings import Encoder, Settings
 from bayesmooth.audit.similar import SHOWN, find_similar
-from bayesmooth.audit.sources import open_other_split, open_source
+from bayesmooth.audit.sources import Subject, open_other_split, open_source
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.tags import read_tag_labels
-from bayesmooth.audit.votes import from_columns, read_ballots
+from bayesmooth.audit.votes import Ballots, from_columns, read_ballots
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
@@ -143,14 +143,7 @@ def audit(
     other = None
     if against is not None:
         other = check_other_split(open_other_split(against, settings), subject.examples)
-    consensus = None
-    predictions: Predictions | TagPredictions
-    if ballots is not None:
-        predictions, consensus = predict_consensus(subject, ballots, settings)
-    elif settings.tagged:
-        predictions = predict_tags(subject, settings)
-    else:
-        predictions = subject.predict(settings)
+    predictions, consensus = _predict(subject, ballots, settings)
     if subject.examples is not None:
         names = subject.examples.class_names
     else:
@@ -162,23 +155,56 @@ def audit(
     if subject.examples is not None:
         found = replace(found, problems=subject.examples.problems)
     seconds = time.perf_counter() - start
-    if isinstance(predictions, TagPredictions):
-        problems = (*found.problems, *predictions.problems)
-        found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
-        made = build_tag_table(predictions, names, subject.examples, score, seconds, found)
-    else:
-        made = build_table(predictions, names, subject.examples, score, seconds, found)
+    made = _build(predictions, names, subject.examples, score, seconds, found)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
-    if consensus is not None and made.examples is not None:
-        said = {"votes": consensus.votes.texts(names)}
-        shown = replace(made.examples, meta={**made.examples.meta, **said})
-        summary = {**made.summary, "annotators": consensus.describe(names)}
-        made = replace(made, consensus=consensus, examples=shown, summary=summary)
+    if consensus is not None:
+        made = _add_consensus(made, consensus)
     if decided is not None:
         made = rank_last(made, decided)
-    if not isinstance(rows, torch.Tensor):
+    return _add_similar(made, rows) if isinstance(rows, torch.Tensor) else made
+
+
+def _predict(
+    subject: Subject, ballots: Ballots | None, settings: Settings
+) -> tuple[Predictions | TagPredictions, Consensus | None]:
+    """What the data say of each label: one class, the consensus of several people, or tags."""
+    if ballots is not None:
+        return predict_consensus(subject, ballots, settings)
+    if settings.tagged:
+        return predict_tags(subject, settings), None
+    return subject.predict(settings), None
+
+
+def _build(
+    predictions: Predictions | TagPredictions,
+    names: tuple[str, ...],
+    examples: Examples | None,
+    score: str,
+    seconds: float,
+    found: Findings,
+) -> Audit:
+    """The ranked table of classes or of tags; sets of tags are no classes, so none of them is rare."""
+    if isinstance(predictions, Predictions):
+        return build_table(predictions, names, examples, score, seconds, found)
+    problems = (*found.problems, *predictions.problems)
+    found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
+    return build_tag_table(predictions, names, examples, score, seconds, found)
+
+
+def _add_consensus(made: Audit, consensus: Consensus) -> Audit:
+    """The table with everybody's votes."""
+    if made.examples is None:
         return made
+    names = made.class_names
+    votes = {"votes": consensus.votes.texts(names)}
+    shown = replace(made.examples, meta={**made.examples.meta, **votes})
+    summary = {**made.summary, "annotators": consensus.describe(names)}
+    return replace(made, consensus=consensus, examples=shown, summary=summary)
+
+
+def _add_similar(made: Audit, rows: torch.Tensor) -> Audit:
+    """The table with the nearest neighbours of the most suspicious examples."""
     worst = made.order[:SHOWN]
     if made.tags is not None:
         return replace(made, similar=find_similar_pairs(rows, made.tags, worst))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesmooth.audit.outputs import find_pictures, to_html
+from bayesmooth.audit.outputs import open_pictures, to_html
 from bayesmooth.audit.scores import QUADRANTS
 from bayesmooth.audit.thumbnails import SMALL, as_picture
 from bayesmooth.optional import require
@@ -101,7 +101,7 @@ def _to_row(row: dict[str, Any], content: str) -> str:
 def _contents(audit: "Audit") -> list[str]:
     """What each of the worst looks like, as HTML."""
     worst = audit.order[:WORST].tolist()
-    pictures = find_pictures(audit)
+    pictures = open_pictures(audit)
     if pictures is not None:
         return [_to_image(pictures[i]) for i in worst]
     meta = {} if audit.examples is None else audit.examples.meta

@@ -165,7 +165,7 @@ def _records(meta: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
 
 
-def find_pictures(audit: Audit) -> _OneByOne | None:
+def open_pictures(audit: Audit) -> _OneByOne | None:
     """The pictures of the examples by number, where the data has any and Pillow is there to open them."""
     examples = audit.examples
     if examples is None or not find_spec("PIL"):
@@ -181,7 +181,7 @@ def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thum
 
     None where the data has no pictures, or Pillow is not there to make them.
     """
-    pictures = find_pictures(audit)
+    pictures = open_pictures(audit)
     if pictures is None or count < 1:
         return None, None
     found = [] if audit.findings is None else audit.findings.positions()[: count // 2]

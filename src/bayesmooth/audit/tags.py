@@ -55,7 +55,7 @@ class Vocabulary:
         separator = settings.separator or SEPARATOR
         named = settings.tags or settings.class_names
         if named is None:
-            named = name_classes({tag for text in sets for tag in split(text, separator)})
+            named = name_classes({tag for text in sets for tag in split_tags(text, separator)})
         return cls(tuple(map(str, named)), separator)
 
     def write(self, tags: Iterable[str]) -> str:
@@ -75,7 +75,7 @@ class Vocabulary:
 
     def read(self, text: str, where: str) -> set[str]:
         """The tags in a text; an unknown one is an error."""
-        return self.check({*split(text, self.separator)}, where)
+        return self.check({*split_tags(text, self.separator)}, where)
 
     def check(self, tags: set[str], where: str) -> set[str]:
         """The tags, where all are known."""
@@ -99,7 +99,7 @@ class Vocabulary:
         place = {name: t for t, name in enumerate(self.names)}
         made = torch.zeros(len(sets), len(self.names), dtype=torch.int64, device="cpu")
         for row, text in enumerate(sets):
-            made[row, [place[tag] for tag in split(text, self.separator)]] = 1
+            made[row, [place[tag] for tag in split_tags(text, self.separator)]] = 1
         return made
 
     def describe(self) -> dict[str, Any]:
@@ -108,14 +108,14 @@ class Vocabulary:
 
     def subtract(self, text: str, other: str) -> str:
         """The tags of one set that another lacks; empty where there are none."""
-        left = {*split(text, self.separator)} - {*split(other, self.separator)}
+        left = {*split_tags(text, self.separator)} - {*split_tags(other, self.separator)}
         return self.write(left) if left else ""
 
 
-def split(text: str, separator: str) -> list[str]:
+def split_tags(text: str, separator: str) -> list[str]:
     """The tags in a cell, each once.
 
-    >>> split("dog;  beach;dog;", ";"), split("(no tags)", ";")
+    >>> split_tags("dog;  beach;dog;", ";"), split_tags("(no tags)", ";")
     (['dog', 'beach'], [])
     """
     if text.strip() == NO_TAGS:
@@ -275,8 +275,8 @@ class TagLabels(Labels):
     def _edit(self, row: int, text: str) -> str:
         """A cell with other tags: those that stay as they stand there, the new ones after them."""
         cells, mark = self.data.labels, self.words.separator
-        new = split(text, mark)
-        kept = [tag for tag in split(cells[row], mark) if tag in new]
+        new = split_tags(text, mark)
+        kept = [tag for tag in split_tags(cells[row], mark) if tag in new]
         between = f"{mark} " if any(f"{mark} " in cell for cell in cells) else mark
         made = between.join([*kept, *(tag for tag in new if tag not in kept)])
         return made or (NO_TAGS if NO_TAGS in cells else "")

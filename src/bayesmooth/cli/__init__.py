@@ -112,11 +112,11 @@ def add_columns(parser: argparse.ArgumentParser, labels: str = LABELS_FILE) -> N
     add("--image", metavar="COLUMN", help="column of pictures (default: path, or image)")
     add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
     features = "columns to learn from (default: numbers and categories)"
-    add("--features", metavar="COLUMN,…", type=read_names, help=features)
+    add("--features", metavar="COLUMN,…", type=split_names, help=features)
     add(
         "--class-names",
         metavar="NAME,…",
-        type=read_names,
+        type=split_names,
         help="classes in the order of their numbers",
     )
     add("--labels", metavar="FILE", default=None, help=labels)
@@ -124,6 +124,6 @@ def add_columns(parser: argparse.ArgumentParser, labels: str = LABELS_FILE) -> N
     add("--encoder", help="plain, or a model's name or path (default: the best)")
 
 
-def read_names(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """Names between commas."""
     return [name.strip() for name in text.split(",") if name.strip()]

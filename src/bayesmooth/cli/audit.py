@@ -7,7 +7,7 @@ from tempfile import TemporaryFile
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from bayesmooth.cli import LABELS_FILE, add_columns, read_names
+from bayesmooth.cli import LABELS_FILE, add_columns, split_names
 from bayesmooth.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def audit_arguments(parser: ArgumentParser) -> None:
 def _read_labels(arguments: Namespace) -> str | list[str] | None:
     """The file of labels beside a .npy, else the columns of tags."""
     labels: str | None = arguments.labels
-    return labels if labels is None or arguments.source.suffix == ".npy" else read_names(labels)
+    return labels if labels is None or arguments.source.suffix == ".npy" else split_names(labels)
 
 
 def _check_folder(out: Path) -> None:
@@ -159,13 +159,13 @@ def clean_arguments(parser: ArgumentParser) -> None:
     add("--out", type=Path, required=True, help="the file or folder to write")
     add("--label", metavar="COLUMN", help="column of labels (default: label, or given)")
     columns = "columns of 0 and 1, one per tag"
-    add("--labels", dest="tags", metavar="COLUMN,…", type=read_names, help=columns)
+    add("--labels", dest="tags", metavar="COLUMN,…", type=split_names, help=columns)
     add("--separator", metavar="TEXT", help="between several labels in the column of labels")
     add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
     add(
         "--class-names",
         metavar="NAME,…",
-        type=read_names,
+        type=split_names,
         help="classes in the order of their numbers",
     )
     add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")

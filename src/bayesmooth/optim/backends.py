@@ -242,7 +242,7 @@ class Torch:
         """The rows that go to a state of 16 bits, rounded at random: to the nearest, h would never change."""
         narrow = [row for row, to in zip(rows, targets, strict=True) if to[0].dtype.itemsize == 2]
         if narrow:
-            self.compute(round_randomly, narrow, *narrow, list_names(chunk, at, len(narrow[0])))
+            self.compute(round_randomly, narrow, *narrow, list_elements(chunk, at, len(narrow[0])))
 
 
 class Compiled(Torch):
@@ -437,7 +437,7 @@ def split_row(row: Tensor, like: list[Tensor]) -> list[Tensor]:
     return views
 
 
-def list_names(chunk: list[Weight], at: int, size: int) -> Tensor:
+def list_elements(chunk: list[Weight], at: int, size: int) -> Tensor:
     """A name for the rounding of each element in this step: of a chunk, or of `size` elements of its only weight."""
     names = []
     for w in chunk:

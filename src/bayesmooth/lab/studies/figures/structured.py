@@ -126,7 +126,7 @@ def fit_by(kind: type[IVON], features: Tensor, labels: Tensor) -> tuple[Tensor, 
 
 def draw(table: Table, out: Path) -> None:
     """The distance to the exact Σ, and the accuracy under each noise."""
-    fits, runs = split(table)
+    fits, runs = part_kinds(table)
     with figure(out, 1, 2, width=PAGE, height=2.6) as ((left, right),):
         for axis, rows, by, key, unit in (
             (left, fits, "data", "distance", 1),
@@ -144,7 +144,7 @@ def draw(table: Table, out: Path) -> None:
         legend_below(left)
 
 
-def split(table: Table) -> tuple[Table, Table]:
+def part_kinds(table: Table) -> tuple[Table, Table]:
     """The rows of regressions, and those of runs."""
     fits = table["noise"].isna()
     return table[fits], table[~fits]
@@ -152,7 +152,7 @@ def split(table: Table) -> tuple[Table, Table]:
 
 def summarise(table: Table) -> list[list[str]]:
     """One row per noise and method, mean ± standard deviation over seeds."""
-    _, runs = split(table)
+    _, runs = part_kinds(table)
     rows = [["noise", "method", "accuracy", "at the mean", "memorised", "NLL", "ECE", "seconds"]]
     for (noise, method), own in runs.groupby(["noise", "method"], sort=False):
         shares = [format_mean(own[key], 100, " %") for key in ("accuracy", "at_mean", "memorised")]
@@ -163,7 +163,7 @@ def summarise(table: Table) -> list[list[str]]:
 
 def claims(table: Table) -> list[Claim]:
     """EVON against IVON: Σ and the ranks of regressions, accuracy and likelihood of networks."""
-    fits, runs = split(table)
+    fits, runs = part_kinds(table)
     found = []
     for key, name, sign in (
         ("distance", "Σ is nearer to the exact one", -1),
