@@ -528,9 +528,9 @@ def test_diagnostics_tell_what_of_h_is_decay_and_what_is_data():
 def course(*means, steps=None):
     made = rules.Course()
     for mean in means:
+        group = {"lr": 0.3 if mean == means[0] else 0.1}  # on a schedule
         for _ in range(rules.BLOCK):
-            made.add(torch.tensor(mean))
-        found = made.problems({"lr": 0.3 if mean == means[0] else 0.1}, steps)  # on a schedule
+            found = made.add(torch.tensor(mean), group, steps)
     return found
 
 

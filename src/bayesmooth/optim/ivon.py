@@ -49,21 +49,15 @@ from bayesmooth.optim.samples import (
 )
 from bayesmooth.optim.schedule import RunSchedule
 from bayesmooth.optim.settings import (
-    EARLY,
-    LOOKS,
     RATE,
-    Course,
-    Look,
-    check_end,
+    Watch,
     check_start,
     choose_beta2,
-    choose_distance,
     choose_hess_init,
     choose_lr,
     count_examples,
     describe,
     is_normalised,
-    measure_gradients,
     schedule_ess,
     steps_done,
 )
@@ -284,7 +278,7 @@ class IVON(Optimizer):
         }
         super().__init__(params, defaults | self._own)
         self.steps = steps  # of the run, as far as it was said
-        self._samples, self._course, self._warned = Samples(), Course(), set[str]()
+        self._samples, self._watch = Samples(), Watch()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, once their values and tensors have passed the checks."""
@@ -327,10 +321,7 @@ class IVON(Optimizer):
         } | settings
         optimizer = cls(weights, **given)
         if "lr" not in settings:
-            if given["rescale_lr"] == "distance":
-                lr = choose_distance(model, given["steps"])
-            else:
-                lr = choose_lr(*measure_gradients(model, optimizer, batches, loss))
+            lr = choose_lr(model, optimizer, batches, loss)
             for holder in (optimizer.defaults, *optimizer.param_groups):
                 holder["lr"] = lr
         if not quiet:
@@ -369,12 +360,13 @@ class IVON(Optimizer):
         samples = self._samples
         try:
             loss = self._sampled_loss(closure) if closure is not None else None
-            self._course.add(loss)
             ready = samples.finish(getattr(self, "found_inf", None))
             if not samples.count:
                 self._refuse_gradients_at_the_mean()
             elif ready:
-                self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
+                run = self.param_groups[0], self.defaults["lr"], self.steps
+                with self._watch.step(samples.weights, loss, *run):
+                    self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
         finally:
             samples.abandon()
         return loss
@@ -454,7 +446,7 @@ class IVON(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._samples, self._course, self._warned = Samples(), Course(), set[str]()
+        self._samples, self._watch = Samples(), Watch()
 
     def _check(self, group: dict[str, Any]) -> None:
         """What a group must have besides sound values and tensors."""
@@ -540,10 +532,8 @@ class IVON(Optimizer):
         return None if silent else sum(losses[1:], losses[0]) / len(losses)
 
     def _update(self, scale: float) -> None:
-        """The step of all weights that have gradients; the others stay at their mean. Now and then, a look at it."""
+        """The step of all weights that have gradients; the others stay at their mean."""
         weights = [w for w in self._samples.weights if w.pending or w.sums]
-        step = steps_done(self._samples.weights) + 1
-        look = Look(self._samples.weights) if step in LOOKS else None
         if any(group["rescale_lr"] == "distance" for group in self.param_groups):
             self._note_norm(weights, scale)
         factors = {id(group): self._rescaling(group) for group in self.param_groups}
@@ -554,15 +544,6 @@ class IVON(Optimizer):
             for w in chunk:
                 w.state["step"] = t
         tell_autograd(weights)
-        late = self.steps is not None and 2 * step > self.steps
-        found = look.problems(step, self._course.learning, late) if look else {}
-        found |= self._course.problems(self.param_groups[0], self.steps)
-        if step == self.steps and step >= EARLY:
-            found |= check_end(self.param_groups[0], self.defaults["lr"])
-        for setting, problem in found.items():
-            if setting not in self._warned:
-                self._warned.add(setting)
-                warnings.warn(problem, stacklevel=4)
 
     def _rescaling(self, group: dict[str, Any]) -> float:
         """What `rescale_lr` multiplies lr by."""

@@ -26,6 +26,7 @@ from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from math import exp, inf, sqrt
 from statistics import fmean, median
@@ -190,22 +191,22 @@ def is_normalised(model: nn.Module) -> bool:
     return len(trained) > 1 and any(is_gain(p.detach()) for p in model.parameters())
 
 
-def choose_distance(model: nn.Module, steps: int) -> float:
-    """lr of a network with normalisation: WALK/√steps; adapters, whose B starts at zero, have a longer way to go."""
-    matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
-    adapters = measure_matrices(matrices)[1] < len(matrices)
-    return (ADAPTERS if adapters else 1.0) * WALK / sqrt(steps)
-
-
-def choose_lr(losses: list[float], squares: list[float]) -> float:
-    """lr of any other network, from the losses of a few batches and the ‖ĝ‖² of each."""
-    loss, square = (fmean(numbers) if numbers else 0.0 for numbers in (losses, squares))
-    if not (0 < square < inf and 0 < loss < inf):
+def choose_lr(
+    model: nn.Module, optimizer: Any, batches: Any, loss: Callable[[Tensor, Tensor], Tensor]
+) -> float:
+    """lr, the largest of the run: a distance for networks with normalisation, for others measured."""
+    if optimizer.param_groups[0]["rescale_lr"] == "distance":
+        matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
+        adapters = measure_matrices(matrices)[1] < len(matrices)  # B starts at zero
+        return (ADAPTERS if adapters else 1.0) * WALK / sqrt(optimizer.steps)
+    losses, squares = measure_gradients(model, optimizer, batches, loss)
+    value, square = (fmean(numbers) if numbers else 0.0 for numbers in (losses, squares))
+    if not (0 < square < inf and 0 < value < inf):
         raise InputError(
-            f"{len(losses)} batches have a loss of {loss} and gradients of size {sqrt(square)}: there is nothing to "
+            f"{len(losses)} batches have a loss of {value} and gradients of size {sqrt(square)}: there is nothing to "
             "measure lr by; give lr="
         )
-    return min(SHARE * loss / square, MOST)
+    return min(SHARE * value / square, MOST)
 
 
 def schedule_ess(group: dict[str, Any], h: float, done: int) -> float:
@@ -304,6 +305,32 @@ def check_start(weights: list[Weight]) -> None:
         )
 
 
+class Watch:
+    """Looks at a run as it goes, and warns once for each setting that it finds wrong."""
+
+    def __init__(self) -> None:
+        self.course, self.warned = Course(), set[str]()
+
+    @contextmanager
+    def step(
+        self, weights: list[Weight], loss: Any, group: dict[str, Any], lr: float, steps: int | None
+    ) -> Iterator[None]:
+        """Around an update: `loss` is what its closure returned, `lr` and `steps` are the run's."""
+        step = steps_done(weights) + 1
+        look = Look(weights) if step in LOOKS else None
+        yield
+        found = self.course.add(loss, group, steps)
+        if look:
+            late = steps is not None and 2 * step > steps
+            found |= look.problems(step, self.course.learning, late)
+        if step == steps and step >= EARLY:
+            found |= check_end(group, lr)
+        for setting, problem in found.items():
+            if setting not in self.warned:
+                self.warned.add(setting)
+                warnings.warn(problem, stacklevel=5)
+
+
 class Course:
     """The loss over the run, as far as closures return it; read from the device once per BLOCK steps."""
 
@@ -313,27 +340,26 @@ class Course:
         self.start = inf
         self.lr = 0.0  # the largest so far
 
-    def add(self, loss: Any) -> None:
-        """The loss of one more step."""
-        if not isinstance(loss, Tensor):
-            return
-        self.block.append(loss.detach())
-        if len(self.block) == BLOCK:
-            if not self.means:
-                self.start = fmean(map(float, self.block[:5]))
-            self.means.append(float(torch.stack(self.block).mean()))
-            self.block = []
+    def add(self, loss: Any, group: dict[str, Any], steps: int | None) -> dict[str, str]:
+        """The loss of one more step; what is wrong, at the end of a block."""
+        if isinstance(loss, Tensor):
+            self.block.append(loss.detach())
+        if len(self.block) < BLOCK:
+            return {}
+        if not self.means:
+            self.start = fmean(map(float, self.block[:5]))
+        self.means.append(float(torch.stack(self.block).mean()))
+        self.block = []
+        self.lr = max(self.lr, float(group.get("initial_lr", group["lr"])))
+        return self._find_problems(steps)
 
     @property
     def learning(self) -> bool:
         """Whether the loss is clearly below its start; unknown counts as yes."""
         return not self.means or self.means[-1] < LEARNING * self.start
 
-    def problems(self, group: dict[str, Any], steps: int | None) -> dict[str, str]:
+    def _find_problems(self, steps: int | None) -> dict[str, str]:
         """A loss that had fallen and is back where it started, or that has not fallen in half of the run's steps."""
-        if not self.means or self.block:
-            return {}
-        self.lr = max(self.lr, float(group.get("initial_lr", group["lr"])))
         if self.start < SEVERAL or self.means[-1] < BACK * self.start:
             return {}
         lr, low = self.lr, min(self.means)
