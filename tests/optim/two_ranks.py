@@ -42,9 +42,12 @@ OPTIMIZERS = {
     "ivon, 16 bits": lambda p, seed: IVON(
         p, 0.1, 200, beta2=0.9, state_dtype="bfloat16", seed=seed
     ),
+    "ivon, distance": lambda p, seed: IVON(
+        p, 0.1, 200, beta2=0.9, rescale_lr="distance", seed=seed
+    ),
     "evon": lambda p, seed: EVON(p, 0.1, 200, beta2=0.9, basis_every=2, seed=seed),
 }
-SYNCED = ("evon", "ivon", "ivon, two samples", "ivon, two squares")
+SYNCED = ("evon", "ivon", "ivon, distance", "ivon, two samples", "ivon, two squares")
 
 
 def train(model, optimizer, rows=slice(None)):
@@ -96,6 +99,7 @@ def cases():
     yield from ((kind, "ivon", torch.float32) for kind in ("ddp", "fsdp2"))
     yield from (("sync", name, torch.float64) for name in SYNCED)
     yield "columns", "ivon", torch.float64
+    yield "columns", "ivon, distance", torch.float64
     yield "columns", "ivon, 16 bits", torch.float64
     yield "columns", "bsam", torch.float64
     yield "fsdp2", "sam", torch.bfloat16
