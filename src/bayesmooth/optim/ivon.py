@@ -55,9 +55,9 @@ from bayesmooth.optim.settings import (
     choose_beta2,
     choose_hess_init,
     choose_lr,
+    choose_rescaling,
     count_examples,
     describe,
-    is_normalised,
     schedule_ess,
     steps_done,
 )
@@ -297,11 +297,11 @@ class IVON(Optimizer):
     ) -> "IVON":
         """IVON for the trainable weights of a model, pretrained or not, with settings that suit it; prints them.
 
-        `ess` is the number of examples, h₀ and β₂ are those of `epochs=` and `steps=` above at lr = 0.1. In a network
-        with normalisation layers lr is a distance that follows from the steps (`rescale_lr="distance"`); in any
-        other it is measured on a few batches at samples of the weights (`rescale_lr="current"`); `settings.py` has the
-        rules. It is the largest of the run: let it fall to zero on a cosine after a warm-up over a tenth of the
-        steps. Model, generators and gradients are left as they were.
+        `ess` is the number of examples, h₀ and β₂ are those of `epochs=` and `steps=` above at lr = 0.1. lr itself is a
+        distance in a pretrained network (`rescale_lr="distance"`), 0.1 in a new one with normalisation layers, and
+        measured on a few batches in any other (`rescale_lr="current"`); `settings.py` has the rules. It is the
+        largest of the run: let it fall to zero on a cosine after a warm-up over a tenth of the steps. Model, generators
+        and gradients are left as they were.
 
         Arguments:
             batches: the training loader, or a list of batches: (inputs, labels), or dicts with "labels".
@@ -317,7 +317,7 @@ class IVON(Optimizer):
             "epochs": epochs,
             "steps": max(round(epochs * len(batches)), 1),
             "weight_decay": 1e-3,
-            "rescale_lr": "distance" if is_normalised(model) else "current",
+            "rescale_lr": choose_rescaling(model),
         } | settings
         optimizer = cls(weights, **given)
         if "lr" not in settings:

@@ -12,13 +12,15 @@ network that sees few numbers can hardly tell single examples apart, so it needs
 half of the cells of `python -m benchmarks regret`, on those of `results/choices/tuning.txt`, and on `tables`;
 docs/evidence-settings.md has the figures.
 
-**Set by `IVON.auto`**: lr too. With normalisation layers, frozen ones too, it is the length of a step, whatever the
-gradients are (`rescale_lr="distance"`): lr · √steps = WALK, so that a walk in random directions goes as far in a short
-run as in a long one; adapters, whose B starts at zero, go ADAPTERS times as far. Gradients grow with a new head, up to
-eightfold; at a fixed rate the same runs were too slow at the start or fell to chance later. Without normalisation, and
-for a head alone, lr is measured: a step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's step), and lr is at
-most MOST, because gradients are small at the start and grow as the network learns. docs/finetuning.md has what came of
-it.
+**Set by `IVON.auto`**: lr too, for one of three kinds of network.
+- Pretrained, with normalisation layers whose gains are not ones, trained further or frozen: lr is the length of a step,
+  whatever the gradients are (`rescale_lr="distance"`). lr · √steps = WALK, so that a walk in random directions goes as
+  far in a short run as in a long one; adapters, whose B starts at zero, go ADAPTERS times as far. Gradients grow with a
+  new head, up to eightfold; at a fixed rate the same runs were too slow at the start or fell to chance later.
+- With normalisation layers that are new: RATE, as the constructor has it in every example.
+- Without, and for a head alone: measured. A step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's step), and lr is
+  at most MOST, because gradients are small at the start and grow as the network learns.
+docs/finetuning.md has what came of it.
 
 **Checked**: whether the noise is in proportion to the weights, and whether the settings let them learn. The limits come
 from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/optimizers.md has its table.
@@ -55,7 +57,7 @@ WITHOUT_NORMALISATION = 0.7  # times that much noise
 TWO_CLASSES = 1.4  # times as much, with normalisation
 MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
 RATE = 0.1  # lr for which these constants were chosen
-WALK = 6.0  # with normalisation: the length of a step, times the root of their number
+WALK = 6.0  # pretrained: the length of a step, times the root of their number
 ADAPTERS = 2.0  # times as far, where matrices start at zero
 SHARE = 0.15  # without normalisation, of the loss: by how much a step lowers it
 MOST = 0.2  # and the largest lr there
@@ -72,8 +74,9 @@ HESS_CHANGE = 0.05  # share of itself by which the Hessian may change in a step
 LEAST_TRAVEL = 0.3  # σ by which the weights must move in 2/(1 − β₂) steps
 EARLY = 100
 BLOCK = 10  # steps whose losses are averaged
-FALLEN, BACK = 0.75, 0.97  # times the loss at the start: it had fallen, and it is back
-FALLEN_EARLY = 0.95  # the same in the first half of a run; later σ has grown, and good runs may come back from there
+FALLEN, BACK = 0.95, 0.97  # times the loss at the start: it had fallen, and it is back
+# The first half of a run needs one block to tell. Later σ has grown, and the loss of good runs may touch its start.
+FALLEN_LATE, BLOCKS_LATE = 0.9, 2
 SEVERAL = 1.0  # the loss at the start of three classes or more; that of two falls little in good runs with wrong labels
 LEARNING = 0.9  # times the loss at the start: below, large steps do no harm
 LOOKS = {1} | {EARLY << i for i in range(40)}  # the steps at which training is looked at
@@ -185,17 +188,23 @@ def measure_gradients(
     return losses, squares
 
 
-def is_normalised(model: nn.Module) -> bool:
-    """Whether it has gains of normalisations, trained or frozen, and more to train than one matrix, a linear model."""
+def choose_rescaling(model: nn.Module) -> bool | str:
+    """What lr means for a network: `rescale_lr`. A pretrained one has gains of normalisations that are not ones."""
+    gains = [p.detach() for p in model.parameters() if is_gain(p.detach())]
     trained = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
-    return len(trained) > 1 and any(is_gain(p.detach()) for p in model.parameters())
+    if not gains or len(trained) < 2:  # a single matrix is a linear model
+        return "current"
+    return "distance" if any(bool((whole(gain) != 1).any()) for gain in gains) else True
 
 
 def choose_lr(
     model: nn.Module, optimizer: Any, batches: Any, loss: Callable[[Tensor, Tensor], Tensor]
 ) -> float:
-    """lr, the largest of the run: a distance for networks with normalisation, for others measured."""
-    if optimizer.param_groups[0]["rescale_lr"] == "distance":
+    """lr, the largest of the run: for new normalisations RATE, for pretrained ones a distance, for others measured."""
+    kind = optimizer.param_groups[0]["rescale_lr"]
+    if kind is True:
+        return RATE
+    if kind == "distance":
         matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
         adapters = measure_matrices(matrices)[1] < len(matrices)  # B starts at zero
         return (ADAPTERS if adapters else 1.0) * WALK / sqrt(optimizer.steps)
@@ -365,7 +374,9 @@ class Course:
         lr, low = self.lr, min(self.means)
         done = BLOCK * len(self.means)
         early = steps is not None and 2 * done <= steps
-        if low < (FALLEN_EARLY if early else FALLEN) * self.start:
+        fallen = FALLEN if early else FALLEN_LATE
+        stays = early or min(self.means[-BLOCKS_LATE:]) >= BACK * self.start
+        if low < fallen * self.start and stays:
             return {
                 "loss": f"the loss had fallen from {self.start:.2f} to {low:.2f} and is back at {self.means[-1]:.2f}: "
                 f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
