@@ -43,10 +43,8 @@ def state_kept_wide(optimizer: Optimizer) -> Iterator[None]:
 
     def widen(_: Optimizer) -> None:
         for group, param, state in _pairs(optimizer, loaded):
-            wide, kept = (
-                torch.promote_types(param.dtype, torch.float32),
-                find_state_dtype(param, group),
-            )
+            wide = torch.promote_types(param.dtype, torch.float32)
+            kept = find_state_dtype(param, group)
             for key, value in state.items():
                 if isinstance(value, Tensor):
                     dtype = kept if key in ("momentum", "hess") else wide

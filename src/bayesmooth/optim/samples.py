@@ -184,9 +184,8 @@ class Samples:
         `found` is GradScaler's verdict.
         """
         self.move("step", "step()")
-        if (
-            self.place is TRAINING
-        ):  # its sample is the last one, and stays in the parameters for the update
+        if self.place is TRAINING:
+            # The last sample stays in the parameters, where the update reads it.
             if replaced := [w for w in self.drawn if w.replaced]:
                 refuse_replaced(replaced[0])
             self.hold()
