@@ -74,9 +74,8 @@ HESS_CHANGE = 0.05  # share of itself by which the Hessian may change in a step
 LEAST_TRAVEL = 0.3  # σ by which the weights must move in 2/(1 − β₂) steps
 EARLY = 100
 BLOCK = 10  # steps whose losses are averaged
-FALLEN, BACK = 0.95, 0.97  # times the loss at the start: it had fallen, and it is back
-# The first half of a run needs one block to tell. Later σ has grown, and the loss of good runs may touch its start.
-FALLEN_LATE, BLOCKS_LATE = 0.9, 2
+# Times the loss at the start: it had fallen, it is back (good runs may touch it for a block), it has not fallen.
+FALLEN, BACK, NOT_FALLEN = 0.93, 0.99, 0.97
 SEVERAL = 1.0  # the loss at the start of three classes or more; that of two falls little in good runs with wrong labels
 LEARNING = 0.9  # times the loss at the start: below, large steps do no harm
 LOOKS = {1} | {EARLY << i for i in range(40)}  # the steps at which training is looked at
@@ -337,7 +336,7 @@ class Watch:
         for setting, problem in found.items():
             if setting not in self.warned:
                 self.warned.add(setting)
-                warnings.warn(problem, stacklevel=5)
+                warnings.warn(problem, stacklevel=8)  # the line that called step
 
 
 class Course:
@@ -369,19 +368,15 @@ class Course:
 
     def _find_problems(self, steps: int | None) -> dict[str, str]:
         """A loss that had fallen and is back where it started, or that has not fallen in half of the run's steps."""
-        if self.start < SEVERAL or self.means[-1] < BACK * self.start:
+        lr, low, done = self.lr, min(self.means), BLOCK * len(self.means)
+        if self.start < SEVERAL:
             return {}
-        lr, low = self.lr, min(self.means)
-        done = BLOCK * len(self.means)
-        early = steps is not None and 2 * done <= steps
-        fallen = FALLEN if early else FALLEN_LATE
-        stays = early or min(self.means[-BLOCKS_LATE:]) >= BACK * self.start
-        if low < fallen * self.start and stays:
+        if low < FALLEN * self.start and min(self.means[-2:]) >= BACK * self.start:
             return {
                 "loss": f"the loss had fallen from {self.start:.2f} to {low:.2f} and is back at {self.means[-1]:.2f}: "
                 f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
             }
-        if not steps or low < BACK * self.start or done < max(steps / 2, 4 * BLOCK):
+        if not steps or low < NOT_FALLEN * self.start or done < max(steps / 2, 4 * BLOCK):
             return {}
         change = f"raise lr from {lr:.3g} to about {3 * lr:.2g}"
         if self.means[-1] > self.start:  # too slow a run is a little below it
