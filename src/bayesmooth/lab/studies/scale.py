@@ -33,6 +33,7 @@ class Scale:
     rhos: tuple[float, ...] = RHOS
     kappas: tuple[float, ...] = KAPPAS
     hessians: tuple[float, ...] = HESSIANS
+    hessian_seeds: tuple[int, ...] = ()  # of the curves over h₀, if they have more than grids
     chosen_hessians: tuple[float, ...] = ()  # that validation chooses from in each comparison
     compared: tuple[str, ...] = ()  # noises of `strategies`; none: one, and one setting per loss
     stages: tuple[str, ...] = ("layer1", "layer2", "layer3")  # where ALASCA listens
@@ -130,6 +131,7 @@ FEATURES = Scale(
     rhos=(0.0, 0.1, 0.2, 0.3, 0.5),
     kappas=(0.4, 0.5),
     hessians=(0.03, 0.1, 0.3, 0.9),
+    hessian_seeds=(0, 1, 2),
     chosen_hessians=(0.03, 0.1, 0.3),
     compared=("symmetric 40 %", "κ = 0.3", "natural noise", "pairflip 20 %", "clean"),
     flops=1.2e10,

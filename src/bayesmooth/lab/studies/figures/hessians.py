@@ -1,5 +1,6 @@
 """IVON over its first Hessian h₀: with Σ learned (fig:cifar100_ivon_hess), and with Σ fixed (fig:cifar100_fix_cov)."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -34,7 +35,7 @@ def list_hessians(scale: Scale, *methods: str) -> list[Cell]:
             ),
         )
         for noise, setting in FLIPS
-        for seed in scale.seeds
+        for seed in scale.hessian_seeds or scale.seeds
         for method in methods
         for h0 in scale.hessians
     ]
@@ -60,7 +61,8 @@ def draw_over_hessians(table: Table, out: Path) -> None:
 
 def list_with_sam(scale: Scale) -> list[Cell]:
     """IVON over h₀; and SAM over ρ, which it is compared with: the runs of `cifar100-noisy`."""
-    others = [cell for cell in CIFAR100_NOISY.cells(scale) if cell.labels["method"] == "SAM"]
+    same = replace(scale, seeds=scale.hessian_seeds or scale.seeds)
+    others = [cell for cell in CIFAR100_NOISY.cells(same) if cell.labels["method"] == "SAM"]
     return [*list_hessians(scale, LEARNED), *others]
 
 
