@@ -34,6 +34,19 @@ def test_every_claim_has_a_line(smoke):
     assert sum(counts) == sum(claims)
 
 
+def test_a_claim_counts_at_the_scale_where_it_does_best(tmp_path):
+    outs = [tmp_path / scale for scale in ("laptop", "features")]
+    verdicts = [("not reproduced", "direction only"), ("reproduced", "not run")]
+    for i, out in enumerate(outs):
+        out.mkdir()
+        claims = [{"paper": f"claim {j}", "verdict": each[i]} for j, each in enumerate(verdicts)]
+        (out / "strategies.json").write_text(json.dumps({"claims": claims[: 2 - i]}))
+    first, *_, second_last, last = format_verdicts(*outs).splitlines()
+    assert first == "2 claims: 1 direction only, 1 reproduced."
+    assert second_last == "| strategies | claim 0 | not reproduced | direction only |"
+    assert last == "| strategies | claim 1 | **reproduced** | – |"
+
+
 def test_only_what_stands_between_the_marks_is_replaced(smoke, tmp_path):
     page, results, scale = tmp_path / "page.md", smoke.out.parent, smoke.out.name
     mark = f"<!-- verdicts: {scale} -->\n"

@@ -6,9 +6,10 @@ python -m bayesmooth.lab.studies.summary results docs/reproduce.md
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, get_args
 
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.figures.comparing import (
@@ -18,7 +19,7 @@ from bayesmooth.lab.studies.figures.comparing import (
     pair_with_ivon,
 )
 from bayesmooth.lab.studies.rows import Table, find_best, read_table
-from bayesmooth.lab.studies.verdict import count_verdicts
+from bayesmooth.lab.studies.verdict import Verdict, count_verdicts
 
 COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise")
 
@@ -88,12 +89,24 @@ def _span(shares: list[float], form: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def format_verdicts(out: Path) -> str:
-    """How many claims have which verdict, and one line per claim, in the order of the studies."""
-    claims = [(name, claim) for name in STUDIES for claim in _read(out, name).get("claims", [])]
-    rows = [[name, claim["paper"], f"**{claim['verdict']}**"] for name, claim in claims]
-    table = format_markdown([["study", "the paper says", "verdict"], *rows])
-    return f"{count_verdicts([claim for _, claim in claims])}.\n\n{table}"
+MARKS = {"reproduced": "**reproduced**"}
+
+
+def format_verdicts(*outs: Path) -> str:
+    """How many claims have which verdict at the scale where they do best; one line per claim, one column per scale."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for name in STUDIES:
+        for out in outs:
+            for claim in _read(out, name).get("claims", []):
+                found.setdefault((name, claim["paper"]), {})[out.name] = claim["verdict"]
+    best = [min(verdicts.values(), key=get_args(Verdict).index) for verdicts in found.values()]
+    head = ["study", "the paper says", *(out.name for out in outs)]
+    rows = [
+        [*claim, *(MARKS.get(v := verdicts.get(out.name, "–"), v) for out in outs)]
+        for claim, verdicts in found.items()
+    ]
+    counts = count_verdicts([{"verdict": verdict} for verdict in best])
+    return f"{counts}.\n\n{format_markdown([head, *rows])}"
 
 
 def _read(out: Path, name: str) -> dict[str, Any]:
@@ -126,7 +139,7 @@ def format_markdown(rows: list[list[str]]) -> str:
     )
 
 
-PARTS = {
+PARTS: dict[str, Callable[..., str]] = {
     "accuracies": format_accuracies,
     "ranges": format_ranges,
     "verdicts": format_verdicts,
@@ -135,13 +148,13 @@ PARTS = {
 
 
 def fill_page(page: Path, results: Path) -> None:
-    """Put each part between its mark, as `<!-- accuracies: laptop -->`, and `<!-- end -->`."""
+    """Put each part between `<!-- accuracies: laptop -->`, its name and scales, and `<!-- end -->`."""
 
     def make(found: re.Match[str]) -> str:
-        mark, part, scale, end = found.groups()
-        return f"{mark}{PARTS[part](results / scale)}\n{end}"
+        mark, part, scales, end = found.groups()
+        return f"{mark}{PARTS[part](*(results / scale for scale in scales.split()))}\n{end}"
 
-    marks = rf"(<!-- ({'|'.join(PARTS)}): (\w+) -->\n).*?(<!-- end -->)"
+    marks = rf"(<!-- ({'|'.join(PARTS)}): ([\w ]+) -->\n).*?(<!-- end -->)"
     page.write_text(re.sub(marks, make, page.read_text(), flags=re.DOTALL))
 
 
