@@ -60,8 +60,7 @@ def main() -> None:
         subprocess.run([*pip, "wheel", "--no-deps", "-w", place, ROOT], check=True)
         (wheel,) = place.glob("*.whl")
         subprocess.run([*pip, "install", wheel, *requirements(oldest)], check=True)
-        for name in ("tests", "benchmarks"):
-            shutil.copytree(ROOT / name, place / name)
+        shutil.copytree(ROOT / "tests", place / "tests")
         shutil.copy(ROOT / "pyproject.toml", place)
         tests = [python, "-m", "pytest", "-q", "-n", "2", "tests"]
         tests += [f"--ignore-glob=tests/{name}*" for name in NOT_THE_LIBRARY]

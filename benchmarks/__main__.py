@@ -14,13 +14,11 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "labelnoise": ("speed: label noise against forward passes", "4 min"),
     "optim": ("speed and memory: IVON against AdamW, SGD and the public package", "~5 min"),
     "structured": ("speed and memory: EVON against IVON, AdamW and SOAP", "~4 min"),
-    "state": ("quality: IVON's state in 16 bits against 32", "~5 min"),
     "audit_speed": ("speed: the audit against cleanlab", "2 min"),
     "audit_million": (
         "speed and memory: a million rows with duplicates, outliers and leaks",
         "~15 min",
     ),
-    "audit_rates": ("quality: estimated error rates against known ones", "1 min"),
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
     "annotators": (
         "quality: consensus of several annotators, against CROWDLAB and crowd-kit",
@@ -28,12 +26,6 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     ),
     "multilabel": ("quality: wrong tags found, against cleanlab", "40 min"),
     "audit_training": ("quality: the same from a network's training", "10 min"),
-    "audit_rounds": ("quality: errors found when decisions are learned from on the way", "5 min"),
-    "prediction": (
-        "quality: at the mean, averaged or scaled; what the loop's lines are worth",
-        "2 min",
-    ),
-    "targets": ("quality: audited labels as targets for SGD and IVON", "8 min"),
     "cleaning": ("quality: classifiers on audited labels, against CleanLearning", "30 min"),
     "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "~20 min"),
     "finetune": ("quality: IVON by one call against AdamW and SAM, pretrained networks", "~9 h"),

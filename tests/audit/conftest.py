@@ -3,8 +3,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from bayesmooth.audit.table import Audit
+from bayesmooth.data import Examples, corrupt
 
 
 def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
@@ -41,3 +43,18 @@ def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
 @pytest.fixture(scope="session")
 def made_up() -> Callable[..., Audit]:
     return make_audit
+
+
+def make_clouds(rate: float, count: int = 2000, apart: float = 3.5) -> Examples:
+    """Five clouds that overlap somewhat (the best classifier errs on about 5 %), and labels moved anywhere."""
+    clean = torch.arange(count) % 5
+    x = torch.randn(count, 8, generator=torch.Generator().manual_seed(1))
+    examples = Examples(
+        apart * torch.eye(8)[clean] + x, clean, tuple("01234"), clean, name="clouds"
+    )
+    return corrupt(examples, "symmetric", rate=rate, seed=1)[0]
+
+
+@pytest.fixture(scope="session")
+def noisy_clouds() -> Callable[..., Examples]:
+    return make_clouds

@@ -1,8 +1,9 @@
 """More rows than are learned from, in several pieces, here or on a cluster."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from benchmarks.audit_rates import noisy_clouds
 
 from bayesmooth.audit import Audit, audit, pieces
 from bayesmooth.data import Examples
@@ -16,28 +17,35 @@ def errors(made: Audit) -> float:
     return average_precision(made.disagreement, torch.from_numpy(made.given != made.clean))
 
 
-def streamed(monkeypatch: pytest.MonkeyPatch) -> Examples:
-    """More rows than are learned from, in several pieces."""
-    monkeypatch.setattr(pieces, "SAMPLE", 300)
-    monkeypatch.setattr(pieces, "ROWS_PER_CLASS", 10)
-    monkeypatch.setattr(pieces, "ROWS_AT_ONCE", 128)
+@pytest.fixture
+def examples(noisy_clouds: Callable[..., Examples]) -> Examples:
     return noisy_clouds(0.1, count=1000, apart=8)
 
 
+def learn_from_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on the examples are more than are learned from, and come in several pieces."""
+    monkeypatch.setattr(pieces, "SAMPLE", 300)
+    monkeypatch.setattr(pieces, "ROWS_PER_CLASS", 10)
+    monkeypatch.setattr(pieces, "ROWS_AT_ONCE", 128)
+
+
 def test_what_is_learned_from_a_sample_finds_the_errors_of_all(
-    monkeypatch: pytest.MonkeyPatch,
+    examples: Examples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = errors(audit(noisy_clouds(0.1, count=1000, apart=8), quiet=True))
-    made = audit(streamed(monkeypatch), quiet=True)
+    whole = errors(audit(examples, quiet=True))
+    learn_from_few(monkeypatch)
+    made = audit(examples, quiet=True)
     assert made.summary["fitted_to"] < 350
     assert len(made) == 1000
     assert errors(made) > whole - 0.02
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_a_ray_cluster_gives_the_same_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_cluster_gives_the_same_ranking(
+    examples: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ray = pytest.importorskip("ray")
-    examples = streamed(monkeypatch)
+    learn_from_few(monkeypatch)
     here = audit(examples, quiet=True)
     ray.init(num_cpus=2, log_to_driver=False, logging_level="error")
     try:

@@ -1,14 +1,18 @@
 """The regression and the neighbours."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from benchmarks.audit_rates import noisy_clouds
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.predictors import assign_folds
+from bayesmooth.data import Examples
 
 
-def test_the_weights_of_the_predictors_are_in_the_summary() -> None:
+def test_the_weights_of_the_predictors_are_in_the_summary(
+    noisy_clouds: Callable[..., Examples],
+) -> None:
     summary = audit(noisy_clouds(0.1, count=300), quiet=True).summary
     weights = summary["weight_of_posterior"], summary["weight_of_neighbours"]
     assert sum(weights) == pytest.approx(1)

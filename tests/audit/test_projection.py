@@ -1,9 +1,10 @@
 """The principal components that the regression sees: found for any finite rows, on any processor."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
-from benchmarks.audit_rates import noisy_clouds
 from torch import Tensor
 
 from bayesmooth.audit import audit
@@ -59,7 +60,7 @@ def test_rows_that_are_all_the_same_are_refused_whatever_their_value() -> None:
             Projection.of(torch.full((90, 3), value))
 
 
-def test_a_turn_of_the_embeddings_changes_nothing() -> None:
+def test_a_turn_of_the_embeddings_changes_nothing(noisy_clouds: Callable[..., Examples]) -> None:
     examples = noisy_clouds(0.1, count=300)
     turn = torch.linalg.qr(torch.randn(8, 8)).Q
     turned = Examples(
@@ -69,7 +70,9 @@ def test_a_turn_of_the_embeddings_changes_nothing() -> None:
     np.testing.assert_allclose(one.disagreement, two.disagreement, atol=2e-3)
 
 
-def test_prepared_features_have_unit_mean_square_norm_and_a_column_of_ones() -> None:
+def test_prepared_features_have_unit_mean_square_norm_and_a_column_of_ones(
+    noisy_clouds: Callable[..., Examples],
+) -> None:
     rows = noisy_clouds(0.1, count=300).batch(torch.arange(300))
     features = Projection.of(rows).features(rows)
     assert features[:, -1].eq(1).all()
