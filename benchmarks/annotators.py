@@ -9,13 +9,13 @@ from those of some fifty people per image. Sixty made workers of known skill vot
 the first are means of `SEEDS` draws.
 """
 
-import os
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import torch
 from cleanlab.multiannotator import get_label_quality_multiannotator
 from crowdkit.aggregation import GLAD, MMSR, DawidSkene
@@ -27,7 +27,7 @@ from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.votes import Votes, from_columns
 from bayesmooth.data import Examples
 from bayesmooth.data.reading import read_npz
-from bayesmooth.optional import require
+from benchmarks.harness import markdown, real_data, time_cpu
 
 SEEDS = 3
 WORKERS = 60
@@ -78,19 +78,17 @@ def compare(rows: Tensor, table: Any, clean: Tensor) -> dict[str, float]:
     first = agree(votes, predict_embedded(examples, left_out).probabilities)
     again = Examples(rows, first.labels, names)
     q = predict_embedded(again, left_out).probabilities
-    start = time.process_time()
-    ours = agree(votes, q)
-    seconds = time.process_time() - start
-    frame = require("pandas", extra="data").DataFrame(np.where(table < 0, np.nan, table))
-    start = time.process_time()
-    crowdlab = get_label_quality_multiannotator(frame, q.numpy(), verbose=False)["label_quality"]
-    theirs = time.process_time() - start
+    ours, seconds = time_cpu(partial(agree, votes, q))
+    frame = pandas.DataFrame(np.where(table < 0, np.nan, table))
+    ask_cleanlab = partial(get_label_quality_multiannotator, frame, q.numpy(), verbose=False)
+    crowdlab, theirs = time_cpu(ask_cleanlab)
+    consensus = crowdlab["label_quality"]["consensus_label"]
     found = {
         "majority": votes.majority(torch.zeros_like(q)),
         "votes alone": agree(votes, torch.full_like(q, 0.1)).labels,
         **ask_crowdkit(table),
         "prediction alone": q.argmax(1),
-        "CROWDLAB": torch.from_numpy(crowdlab["consensus_label"].to_numpy(int, copy=True)),
+        "CROWDLAB": torch.from_numpy(consensus.to_numpy(int, copy=True)),
         "bayesmooth": ours.labels,
     }
     made = {name: float((labels == clean).double().mean()) for name, labels in found.items()}
@@ -100,8 +98,7 @@ def compare(rows: Tensor, table: Any, clean: Tensor) -> dict[str, float]:
 def ask_crowdkit(table: Any) -> dict[str, Tensor]:
     """The consensus of every method of crowd-kit."""
     task, worker = np.nonzero(table >= 0)
-    columns = {"task": task, "worker": worker, "label": table[task, worker]}
-    frame = require("pandas", extra="data").DataFrame(columns)
+    frame = pandas.DataFrame({"task": task, "worker": worker, "label": table[task, worker]})
     return {
         name: torch.from_numpy(method.fit_predict(frame).sort_index().to_numpy(int, copy=True))
         for name, method in ALONE.items()
@@ -109,18 +106,14 @@ def ask_crowdkit(table: Any) -> dict[str, Tensor]:
 
 
 def main(quick: bool = False) -> None:
-    """A line per crowd."""
-    torch.set_num_threads(1)
-    folder = os.environ.get("BAYESMOOTH_AUDIT_DATA")
-    if not folder:
+    """One line per crowd."""
+    if not (folder := real_data()):
         print("no data: BAYESMOOTH_AUDIT_DATA names the folder of CIFAR-10N and CIFAR-10H")
         return
-    results: dict[str, list[dict[str, float]]] = {}
-    for name, rows, votes, clean in crowds(Path(folder)):
-        some = slice(1000 if quick else None)
-        results.setdefault(name, []).append(compare(rows[some], votes[some], clean[some]))
-    head = list(next(iter(results.values()))[0])
-    print("| votes | " + " | ".join(head) + " |\n|" + " --- |" * (len(head) + 1))
-    for name, draws in results.items():
-        cells = [f"{np.mean([draw[key] for draw in draws]):.4f}" for key in head]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    some = slice(1000 if quick else None)
+    draws = [
+        {"votes": name, **compare(rows[some], votes[some], clean[some])}
+        for name, rows, votes, clean in crowds(folder)
+    ]
+    means = pandas.DataFrame(draws).groupby("votes", sort=False).mean().map("{:.4f}".format)
+    print(markdown([["votes", *means], *means.reset_index().to_numpy().tolist()]))

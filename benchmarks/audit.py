@@ -3,25 +3,23 @@
     python -m benchmarks audit                                                digits, noise made here
     BAYESMOOTH_DATA=… BAYESMOOTH_AUDIT_DATA=… python -m benchmarks audit      also MNIST, and files with real errors
 
-The second names a folder of .npz files with `embeddings`, `clean_labels` and the given `labels` (or several columns of
-given labels under names of their own). One JSON line per data set and method goes to results/audit.jsonl
-(BAYESMOOTH_OUT names another file); what it holds already is not measured again. Remove it to begin anew. From it the
-tables in README.md and docs/evidence-audit.md are filled.
+BAYESMOOTH_AUDIT_DATA names a folder of .npz files with `embeddings`, `clean_labels` and the given `labels` (or several
+columns of given labels under names of their own). One JSON line per data set and method goes to results/audit.jsonl
+(BAYESMOOTH_OUT names another folder). What the file holds already is not measured again: remove it to begin anew. The
+tables in README.md and docs/evidence-audit.md are filled from it.
 
 Cleanlab's classifier is the one with the least cross-validated log loss on the given labels (`competitors.candidates`).
 No method sees a clean label.
 """
 
-import json
 import os
 import re
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,10 +28,9 @@ from bayesmooth.audit.scores import MISLABELLED
 from bayesmooth.data import Examples, corrupt, load
 from bayesmooth.data.reading import read_npz
 from bayesmooth.metrics import average_precision, precision_at_k
-from bayesmooth.progress import bar
 from benchmarks.competitors import METHODS, Found, choose_classifier, confident_learning, rows_of
+from benchmarks.harness import Row, markdown, real_data, results_path, run_missing, time_cpu
 
-RESULTS = Path("results/audit.jsonl")
 REAL, MADE, CLEAN = "real errors", "made errors", "nothing wrong"
 OURS, TUNED, LENT = "bayesmooth", "cleanlab, tuned", "cleanlab on our probabilities"
 MADE_FILES = {"banking_similar"}  # whose errors nobody made by mistake
@@ -53,32 +50,26 @@ PAGES = (Path("README.md"), Path("docs/evidence-audit.md"))
 NOT_LABELS = {"embeddings", "clean_labels", "votes", "test_embeddings", "test_labels"}
 MOST_ROWS, PIXEL_ROWS = 5_000, 2_500  # the first of every file
 FIGURES = ("ap", "at_errors", "at_100", "recall", "precision")
-Record = dict[str, Any]
 Job = Callable[[], Found]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A data set of the benchmark, and where its errors come from."""
 
     kind: str
     examples: Examples
 
-    @property
-    def name(self) -> str:
-        return self.examples.name
-
 
 def cases(quick: bool) -> Iterator[Case]:
     """Real errors first, then made ones, then sets without any; whatever is at hand."""
-    folder = os.environ.get("BAYESMOOTH_AUDIT_DATA")
-    files = [] if quick or not folder else sorted(Path(folder).glob("*.npz"))
+    folder = None if quick else real_data()
+    files = sorted(folder.glob("*.npz")) if folder else []
     files.sort(key=lambda path: path.stem in MADE_FILES)
     for path in files:
-        yield from _labelled(path)
+        yield from read_cases(path)
     digits = load("digits", "train")
-    for noise, settings in (("pairflip", {"rate": 0.2}), ("symmetric", {"rate": 0.2})):
-        yield made(digits, noise, **settings)
+    yield made(digits, "pairflip", rate=0.2)
+    yield made(digits, "symmetric", rate=0.2)
     yield Case(CLEAN, replace(digits, clean_labels=digits.labels, name="digits, clean"))
     if quick:
         return
@@ -92,12 +83,32 @@ def cases(quick: bool) -> Iterator[Case]:
         yield imbalanced(mnist, 3, 8)
     for path in files:
         if path.stem == "cifar10n":
-            pictures = _clean(path, "embeddings", "clean_labels", "CIFAR-10 embeddings")
+            pictures = read_examples(path, "clean_labels", "CIFAR-10 embeddings")
             yield long_tail(pictures)
             yield boundary_noise(pictures, "CIFAR-10 embeddings")
             yield Case(CLEAN, replace(pictures, name="CIFAR-10 embeddings, clean"))
         if path.stem == "news_annotators":
-            yield Case(CLEAN, _clean(path, "test_embeddings", "test_labels", "news, clean"))
+            test = {"rows": "test_embeddings", "clean": "test_labels"}
+            yield Case(CLEAN, read_examples(path, "test_labels", "news, clean", **test))
+
+
+def read_cases(path: Path) -> Iterator[Case]:
+    """A case for each column of given labels."""
+    columns = set(read_npz(path))
+    for column in sorted(columns - NOT_LABELS) if "embeddings" in columns else ():
+        name = path.stem if column == "labels" else f"{path.stem} {column}"
+        kind = MADE if path.stem in MADE_FILES else REAL
+        yield Case(kind, read_examples(path, column, name))
+
+
+def read_examples(
+    path: Path, given: str, name: str, rows: str = "embeddings", clean: str = "clean_labels"
+) -> Examples:
+    """The first rows of a file, with the labels that stand in these columns."""
+    arrays = {key: torch.from_numpy(values[:MOST_ROWS]) for key, values in read_npz(path).items()}
+    labels, true = arrays[given].long(), arrays[clean].long()
+    names = tuple(map(str, range(int(max(labels.max(), true.max())) + 1)))
+    return Examples(arrays[rows].float(), labels, names, true, name=name)
 
 
 def made(examples: Examples, noise: str, **settings: float) -> Case:
@@ -171,14 +182,12 @@ def errors(examples: Examples) -> Any:
     return examples.labels != examples.clean_labels
 
 
-def measure(job: Job, examples: Examples) -> Record:
+def measure(job: Job, examples: Examples) -> Row:
     """Time a method and hold what it found against the errors."""
-    cpu = time.process_time()
-    found = job()
-    cpu = time.process_time() - cpu
+    found, cpu = time_cpu(job)
     wrong, count = errors(examples), int(errors(examples).sum())
     flagged = int(found.flagged.sum())
-    record: Record = {"flagged": flagged / len(wrong), "cpu": cpu, **found.facts}
+    record: Row = {"flagged": flagged / len(wrong), "cpu": cpu, **found.facts}
     if count:
         hits = int((found.flagged & wrong).sum())
         record |= {
@@ -191,37 +200,30 @@ def measure(job: Job, examples: Examples) -> Record:
     return {k: _rounded(v) for k, v in record.items()}
 
 
-def run(chosen: Iterable[Case], path: Path, jobs: Callable[[Examples], Mapping[str, Job]]) -> None:
-    """Measure what the file has not yet, a line each."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    done = {(record["data"], record["method"]) for record in read(path)}
-    every = list(chosen)
-    with bar(len(every), description="data sets") as shown:
-        for position, case in enumerate(every):
-            about = {
-                "data": case.name,
-                "kind": case.kind,
-                "examples": len(case.examples),
-                "classes": case.examples.num_classes,
-                "wrong": _rounded(float(errors(case.examples).double().mean())),
-            }
-            for name, job in jobs(case.examples).items():
-                if (case.name, name) in done:
-                    continue
-                record = about | {"method": name} | measure(job, case.examples)
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            shown.update(position + 1, case.name)
+def run(
+    cases: Iterable[Case], path: Path, jobs: Callable[[Examples], Mapping[str, Job]]
+) -> list[Row]:
+    """All rows of the file, after measuring what it did not have: one row per data set and method."""
+
+    def measure_case(case: Case, name: str, job: Job) -> Iterator[Row]:
+        about = {
+            "data": case.examples.name,
+            "kind": case.kind,
+            "examples": len(case.examples),
+            "classes": case.examples.num_classes,
+            "wrong": _rounded(float(errors(case.examples).double().mean())),
+        }
+        yield about | {"method": name} | measure(job, case.examples)
+
+    todo = {
+        (case.examples.name, name): partial(measure_case, case, name, job)
+        for case in cases
+        for name, job in jobs(case.examples).items()
+    }
+    return run_missing(path, ("data", "method"), todo, "data sets × methods")
 
 
-def read(path: Path) -> list[Record]:
-    """The lines of a file of results, none where there is no file."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-def table(records: list[Record], kind: str, figure: str = "ap") -> list[list[str]]:
+def table(records: list[Row], kind: str, figure: str = "ap") -> list[list[str]]:
     """A head and a line per data set with everybody's figure, the best in bold; the mean at the end."""
     rows: dict[str, dict[str, float]] = {}
     shares: dict[str, str] = {}
@@ -237,34 +239,32 @@ def table(records: list[Record], kind: str, figure: str = "ap") -> list[list[str
     lines = [["data", "wrong", *methods]]
     for name, row in [*rows.items(), (f"mean of {len(rows)}", means)]:
         best = max(row.values()) if figure != "flagged" else min(row.values())
-        cells = [f"{row[m]:.3f}".removeprefix("0") for m in methods]
-        bold = [
-            f"**{cell}**" if row[m] == best else cell
-            for m, cell in zip(methods, cells, strict=True)
-        ]
+        cells = {m: f"{row[m]:.3f}".removeprefix("0") for m in methods}
+        bold = [f"**{cell}**" if row[m] == best else cell for m, cell in cells.items()]
         lines.append([name, shares.get(name, ""), *bold])
     return lines
 
 
-def shorten(
-    lines: list[list[str]], columns: Sequence[str], first: Sequence[str]
-) -> list[list[str]]:
-    """Some columns of a table, and its lines that begin so."""
-    chosen = [lines[0].index(name) for name in columns]
-    kept = [line for line in lines if line[0].startswith(("data", *first))]
-    return [[line[column] for column in chosen] for line in kept]
+def shorten(lines: list[list[str]]) -> list[list[str]]:
+    """The columns and lines that README shows."""
+    columns = ("data", "wrong", OURS, TUNED, "AUM", "SimiFeat")
+    first = ("data", "news", "tweets", "CIFAR-10N, a second", "Hausa", "mean")
+    chosen = [lines[0].index(name) for name in columns] if lines else []
+    return [[line[i] for i in chosen] for line in lines if line[0].startswith(first)]
 
 
 def fill(page: Path, tables: Mapping[str, str]) -> None:
     """Put every table between its marks, <!-- name --> and <!-- end -->, where the page has them."""
-    text = page.read_text("utf-8")
-    for name, lines in tables.items():
-        mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text = mark.sub(lambda found, lines=lines: f"{found[1]}{lines}\n{found[2]}", text)  # type: ignore[misc]
-    page.write_text(text, "utf-8")
+
+    def put(found: re.Match[str]) -> str:
+        name = found[1]
+        return f"<!-- {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else found[0]
+
+    parts = re.compile(r"<!-- (audit[^>]*) -->\n.*?<!-- end -->", re.DOTALL)
+    page.write_text(parts.sub(put, page.read_text("utf-8")), "utf-8")
 
 
-def tables_of(records: list[Record]) -> dict[str, str]:
+def tables_of(records: list[Row]) -> dict[str, str]:
     """Every table of the pages, by the name of its mark."""
     every = {
         f"audit {kind} {figure}": table(records, kind, figure)
@@ -273,13 +273,11 @@ def tables_of(records: list[Record]) -> dict[str, str]:
     }
     every[f"audit {CLEAN}"] = table(records, CLEAN, "flagged")
     every["audit rates"] = rates(records)
-    columns = ("data", "wrong", OURS, TUNED, "AUM", "SimiFeat")
-    rows = ("news", "tweets", "CIFAR-10N, a second", "Hausa", "mean")
-    every["audit"] = shorten(every[f"audit {REAL} ap"], columns, rows)
+    every["audit"] = shorten(every[f"audit {REAL} ap"])
     return {name: markdown(lines) for name, lines in every.items() if len(lines) > 2}
 
 
-def rates(records: list[Record]) -> list[list[str]]:
+def rates(records: list[Row]) -> list[list[str]]:
     """What the audit said of how many labels are wrong, and how many are."""
     lines = [["data", "wrong", "at least", "about", "contradicted", "called mislabelled"]]
     for record in records:
@@ -290,48 +288,15 @@ def rates(records: list[Record]) -> list[list[str]]:
     return lines
 
 
-def markdown(lines: list[list[str]]) -> str:
-    """The lines as a Markdown table."""
-    head, *rows = lines
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
-
-
 def main(quick: bool = False) -> None:
     """Measure what is missing and print the tables."""
-    torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of the peers, about iterations and small classes
-    path = Path(os.environ.get("BAYESMOOTH_OUT", RESULTS))
-    run(cases(quick), path, jobs_for)
-    tables = tables_of(read(path))
+    tables = tables_of(run(cases(quick), results_path("audit"), jobs_for))
     for name, lines in tables.items():
         print(f"\n{name}\n{lines}")
-    if path == RESULTS:
+    if "BAYESMOOTH_OUT" not in os.environ:
         for page in filter(Path.exists, PAGES):
             fill(page, tables)
-
-
-def _labelled(path: Path) -> Iterator[Case]:
-    """A case for each column of given labels."""
-    arrays = {name: values[:MOST_ROWS] for name, values in read_npz(path).items()}
-    if "embeddings" not in arrays:
-        return
-    clean = torch.from_numpy(arrays["clean_labels"]).long()
-    rows = torch.from_numpy(arrays["embeddings"]).float()
-    for column in sorted(set(arrays) - NOT_LABELS):
-        given = torch.from_numpy(arrays[column]).long()
-        names = tuple(map(str, range(int(max(given.max(), clean.max())) + 1)))
-        name = path.stem if column == "labels" else f"{path.stem} {column}"
-        yield Case(
-            MADE if path.stem in MADE_FILES else REAL,
-            Examples(rows, given, names, clean, name=name),
-        )
-
-
-def _clean(path: Path, rows: str, labels: str, name: str) -> Examples:
-    arrays = {name: values[:MOST_ROWS] for name, values in read_npz(path).items()}
-    given = torch.from_numpy(arrays[labels]).long()
-    names = tuple(map(str, range(int(given.max()) + 1)))
-    return Examples(torch.from_numpy(arrays[rows]).float(), given, names, given, name=name)
 
 
 def _rounded(value: Any) -> Any:
@@ -339,4 +304,4 @@ def _rounded(value: Any) -> Any:
         return round(value, 4)
     if isinstance(value, dict):
         return {name: _rounded(each) for name, each in value.items()}
-    return [_rounded(each) for each in value] if isinstance(value, list) else value
+    return value

@@ -9,6 +9,7 @@ mapped from there. Prints CPU time, peak memory and what was found.
 import resource
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import torch
 from bayesmooth.audit.api import audit
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Mapped
-from benchmarks.audit_speed import DIM
+from benchmarks.audit_speed import DIM, draw_centres, draw_rows
+from benchmarks.harness import time_cpu
 
 CLASSES, PIECE, NOISE = 10, 50_000, 0.02
 NAMES = tuple(map(str, range(CLASSES)))
@@ -27,12 +29,9 @@ NAMES = tuple(map(str, range(CLASSES)))
 def write_clouds(path: Path, count: int, generator: torch.Generator) -> Any:
     """Unit embeddings around a centre per class in a file, a piece at a time; row i has the class i mod 10."""
     rows = np.lib.format.open_memmap(path, "w+", np.float32, (count, DIM))
-    scale = torch.arange(1, DIM + 1) ** -0.25  # a decaying spectrum
-    centres = scale * torch.randn(CLASSES, DIM, generator=torch.Generator().manual_seed(0))
-    for start in range(0, count, PIECE):
-        labels = torch.arange(start, min(start + PIECE, count)) % CLASSES
-        made = centres[labels] + 2.0 * scale * torch.randn(len(labels), DIM, generator=generator)
-        rows[start : start + PIECE] = torch.nn.functional.normalize(made, dim=1).numpy()
+    centres = draw_centres(CLASSES, torch.Generator().manual_seed(0))
+    for index in torch.split(torch.arange(count), PIECE):
+        rows[index.numpy()] = draw_rows(centres[index % CLASSES], generator).numpy()
     return rows
 
 
@@ -44,7 +43,6 @@ def copy_noisily(rows: Any, index: Any, seed: int) -> Any:
 
 def recall(found: Any, planted: Any) -> str:
     """How many of the planted were found, and how many others."""
-    planted = np.asarray(planted)
     others = int(found.sum()) - int(found[planted].sum())
     return f"{100 * found[planted].mean():.1f} % of {len(planted):,} found, and {others:,} others"
 
@@ -58,26 +56,25 @@ def main(quick: bool = False) -> None:
         rows = write_clouds(Path(folder) / "rows.npy", count, generator)
         other = write_clouds(Path(folder) / "other.npy", other_count, generator)
         order = np.random.default_rng(0).permutation(count)
-        originals, places, outliers, leaks = np.split(
-            order, np.cumsum([copies, copies, strange, leaked])
-        )[:4]
+        ends = np.cumsum([copies, copies, strange, leaked])
+        originals, places, outliers, leaks, _ = np.split(order, ends)
         rows[places] = copy_noisily(rows, originals, 1)
         far = np.random.default_rng(2).standard_normal((strange, DIM), np.float32)
         rows[outliers] = far / np.linalg.norm(far, axis=1, keepdims=True)
         other[: len(leaks)] = copy_noisily(rows, leaks, 3)
-        labels = torch.arange(count) % CLASSES
-        train = Examples(Mapped(rows), labels, NAMES, name="clouds")
-        test = Examples(Mapped(other), torch.arange(other_count) % CLASSES, NAMES, name="test")
-        start, wall = time.process_time(), time.perf_counter()
-        found = audit(train, against=test, quiet=True).findings
-        cpu, wall = time.process_time() - start, time.perf_counter() - wall
+        train, test = (
+            Examples(Mapped(each), torch.arange(len(each)) % CLASSES, NAMES, name=name)
+            for name, each in (("clouds", rows), ("test", other))
+        )
+        start = time.perf_counter()
+        made, cpu = time_cpu(partial(audit, train, against=test, quiet=True))
+        found, wall = made.findings, time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     assert found is not None
     assert found.duplicate_of is not None
     assert found.outlier_score is not None
-    print(
-        f"{count:,} × {DIM} against {other_count:,}: {cpu:.0f} CPU s, {wall:.0f} s, peak {peak:.1f} GiB"
-    )
+    times = f"{cpu:.0f} CPU s, {wall:.0f} s, peak {peak:.1f} GiB"
+    print(f"{count:,} × {DIM} against {other_count:,}: {times}")
     pairs = np.concatenate([originals, places])
     print(f"near duplicates: {recall(found.duplicate_of >= 0, pairs)}")
     print(f"outliers: {recall(found.outlier_score > 1, outliers)}")

@@ -3,16 +3,15 @@
     python -m benchmarks audit_training
     BAYESMOOTH_DATA=… python -m benchmarks audit_training
 
-Also in-sample loss and AUM, both from one SGD run. Digits have the recipes that the package ships; the second adds
-CIFAR-10N with the settings of the laptop studies. All follow a cosine. Lines go to results/audit_training.jsonl as
-those of `benchmarks audit` do.
+In-sample loss and AUM, both from one SGD run, stand beside them. Digits have the recipes that the package ships;
+BAYESMOOTH_DATA adds CIFAR-10N with the settings of the laptop studies. All follow a cosine. Rows go to
+results/audit_training.jsonl as those of `benchmarks audit` do.
 """
 
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import cos, pi
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -23,12 +22,12 @@ from bayesmooth.audit.predictors import assign_folds
 from bayesmooth.data import Examples, batches, load
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
-from benchmarks.audit import MADE, REAL, Case, Job, made, markdown, read, run, table
-from benchmarks.competitors import FOLDS, Found, confident_learning
+from benchmarks.audit import MADE, REAL, Case, Job, made, run, table
+from benchmarks.competitors import FOLDS, Found, confident_learning, margin
+from benchmarks.harness import markdown, results_path, take_step
 
 BATCH = 50
 CIFAR_ROWS = 5_000
-RESULTS = Path("results/audit_training.jsonl")
 Fit = tuple[nn.Module, torch.optim.Optimizer, Tensor]
 Make = Callable[[nn.Module, int], torch.optim.Optimizer]
 
@@ -84,17 +83,12 @@ def train(examples: Examples, make: Make, settings: Settings) -> Fit:
         optimizer.param_groups[0]["lr"] = rate * (1 + cos(pi * epoch / settings.epochs)) / 2
         for index, x, y in batches(examples, BATCH, seed=0, epoch=epoch):
 
-            def closure(index: Tensor = index, x: Tensor = x, y: Tensor = y) -> Tensor:
-                optimizer.zero_grad()
+            def loss(index: Tensor = index, x: Tensor = x, y: Tensor = y) -> Tensor:
                 logits = model(x)
-                seen = logits.detach()
-                own = seen.gather(1, y[:, None]).squeeze(1)
-                margins[index] += own - seen.scatter(1, y[:, None], -torch.inf).amax(1)
-                loss = cross_entropy(logits, y)
-                torch.autograd.backward(loss)
-                return loss
+                margins[index] += margin(logits.detach(), y)
+                return cross_entropy(logits, y)
 
-            optimizer.step(closure)  # type: ignore[arg-type]
+            take_step(optimizer, loss)
     return model.eval(), optimizer, margins / settings.epochs
 
 
@@ -127,22 +121,22 @@ def jobs_for(examples: Examples, quick: bool) -> dict[str, Job]:
         own = probabilities.gather(1, examples.labels[:, None]).squeeze(1)
         return Found(1 - own, probabilities.argmax(1) != examples.labels)
 
-    def margins() -> Found:
-        margin = train(examples, settings.sgd, settings)[2]
-        return Found(-margin, margin < 0)
+    def area() -> Found:
+        margins = train(examples, settings.sgd, settings)[2]
+        return Found(-margins, margins < 0)
 
     return {
         "bayesmooth, one IVON run": ours,
         "cleanlab, 5 SGD runs": cleanlab,
         "in-sample loss, SGD": loss,
-        "AUM, SGD": margins,
+        "AUM, SGD": area,
     }
 
 
 def main(quick: bool = False) -> None:
     """All of it."""
-    torch.set_num_threads(1)
-    run(cases(quick), RESULTS, lambda examples: jobs_for(examples, quick))
+    path = results_path("audit_training")
+    rows = run(cases(quick), path, lambda examples: jobs_for(examples, quick))
     for kind in (MADE, REAL):
-        if lines := table(read(RESULTS), kind):
+        if lines := table(rows, kind):
             print(f"\n{kind}\n{markdown(lines)}")

@@ -5,17 +5,15 @@
 Each estimator is trained on the labels as given, by cleanlab's `CleanLearning`, and by `CleanedClassifier` in its three
 modes, on the same rows. Noise is made in scikit-learn's tables; the folder, if it is there, has .npz files with
 `embeddings`, `clean_labels` and the given `labels` whose errors are people's. One JSON line per fit goes to
-results/cleaning.jsonl (BAYESMOOTH_OUT names another file); what it holds already is not measured again.
+results/cleaning.jsonl (BAYESMOOTH_OUT names another folder). What the file holds already is not measured again.
 
 What `CleanedClassifier` does was chosen among 20 variants by the clean test labels of all sets but `CHOSEN_WITHOUT`, so
 only these compare fairly. CleanLearning runs with its defaults.
 """
 
-import json
-import os
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,13 +29,10 @@ from sklearn.preprocessing import StandardScaler
 
 from bayesmooth.data import Examples, corrupt
 from bayesmooth.data.reading import read_npz
-from bayesmooth.files import append_line, records
 from bayesmooth.integrations.sklearn import CleanedClassifier, IVONClassifier
-from bayesmooth.progress import track
-from benchmarks.harness import accuracy_table
+from benchmarks.harness import Row, accuracy_table, real_data, results_path, run_missing
 
 Array = np.ndarray[Any, Any]
-RESULTS = Path("results/cleaning.jsonl")
 TABLES: tuple[tuple[str, Callable[..., Any], str, float], ...] = (
     ("wine, 20 % symmetric", datasets.load_wine, "symmetric", 0.2),
     ("breast cancer, 20 % symmetric", datasets.load_breast_cancer, "symmetric", 0.2),
@@ -77,9 +72,10 @@ def data_sets(seed: int) -> Iterator[Data]:
         clean = Examples(torch.zeros(len(old), 1), torch.from_numpy(old), names)
         given = corrupt(clean, kind, rate=rate, seed=seed)[0].labels.numpy()
         yield standardized(Data(name, train, given, test, true))
-    folder = os.environ.get("BAYESMOOTH_AUDIT_DATA")
-    for name, column in FILES.items() if folder else ():
-        arrays = read_npz(Path(folder or "") / f"{name}.npz")
+    if not (folder := real_data()):
+        return
+    for name, column in FILES.items():
+        arrays = read_npz(folder / f"{name}.npz")
         some = np.random.default_rng(seed).permutation(len(arrays["clean_labels"]))
         learned, tested = some[:ROWS], some[ROWS : ROWS + TESTED]
         rows = arrays["embeddings"].astype(np.float32)
@@ -114,29 +110,13 @@ def fitted(method: str, estimator: Any, data: Data, seed: int) -> Any:
     return CleanedClassifier(estimator, mode=method).fit(data.train, data.given)
 
 
-def measure(path: Path, seeds: range) -> list[dict[str, Any]]:
-    """Every fit that the file does not hold yet, written as soon as it is there."""
-    done = records(path)
-    known = {(r["data"], r["estimator"], r["method"], r["seed"]) for r in done}
-    for seed in seeds:
-        jobs = [
-            (data, name, method)
-            for data in data_sets(seed)
-            for name in estimators(seed)
-            for method in METHODS
-            if (name, method) != ("IVON", "weight")  # takes no weights
-            and (data.name, name, method, seed) not in known
-        ]
-        for data, name, method in track(jobs, description=f"seed {seed}"):
-            model = fitted(method, estimators(seed)[name], data, seed)
-            accuracy = float((model.predict(data.test) == data.true).mean())
-            row = {"data": data.name, "estimator": name, "method": method, "seed": seed}
-            done.append(row | {"accuracy": accuracy})
-            append_line(path, json.dumps(done[-1]))
-    return done
+def measure(data: Data, estimator: str, method: str, seed: int) -> Iterator[Row]:
+    model = fitted(method, estimators(seed)[estimator], data, seed)
+    row = {"data": data.name, "estimator": estimator, "method": method, "seed": seed}
+    yield row | {"accuracy": float((model.predict(data.test) == data.true).mean())}
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: list[Row]) -> None:
     """One table per estimator, with the means over the data sets."""
     names = list(dict.fromkeys(row["data"] for row in rows))
     fair = [name for name in names if name in CHOSEN_WITHOUT]
@@ -148,7 +128,14 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def main(quick: bool = False) -> None:
     """Measure what is missing, then print all of it."""
-    torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of the peers, about iterations
-    path = Path(os.environ.get("BAYESMOOTH_OUT", RESULTS))
-    show(measure(path, range(1 if quick else 3)))
+    jobs = {
+        (data.name, name, method, seed): partial(measure, data, name, method, seed)
+        for seed in range(1 if quick else 3)
+        for data in data_sets(seed)
+        for name in estimators(seed)
+        for method in METHODS
+        if (name, method) != ("IVON", "weight")  # takes no weights
+    }
+    keys = ("data", "estimator", "method", "seed")
+    show(run_missing(results_path("cleaning"), keys, jobs, "fits"))

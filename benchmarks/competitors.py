@@ -141,10 +141,14 @@ def area_under_margin(examples: Examples, epochs: int = 20, lr: float = 0.1) -> 
             error[torch.arange(len(y)), y] -= 1
             momentum = 0.9 * momentum + x.mT @ error / len(y)
             theta = theta - lr / features.shape[1] ** 0.5 * momentum
-        logits, given = features @ theta, examples.labels[:, None]
-        own = logits.gather(1, given).squeeze(1)
-        total += own - logits.scatter(1, given, -torch.inf).amax(1)
+        total += margin(features @ theta, examples.labels)
     return Found(-total / epochs, total < 0)
+
+
+def margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """z_y − max_{k≠y} z_k."""
+    given = labels[:, None]
+    return logits.gather(1, given).squeeze(1) - logits.scatter(1, given, -torch.inf).amax(1)
 
 
 def neighbour_vote(examples: Examples) -> Found:

@@ -1,16 +1,31 @@
-"""Time named callables in turn, round after round: a busy machine slows all of them alike. And tables of figures."""
+"""What the benchmarks share: timing in turns, training steps, results that are not measured twice, and tables.
 
-from collections.abc import Callable, Mapping, Sequence
+Callables are timed in turn, round after round: a busy machine slows all of them alike.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
-from time import perf_counter
-from typing import Any
+from time import perf_counter, process_time
+from typing import Any, TypeVar
 
 import pandas
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
+from bayesmooth.files import append_line, records
+from bayesmooth.progress import track
+
+T = TypeVar("T")
 Jobs = Mapping[str, Callable[[], object]]
+Row = dict[str, Any]
+Ratios = Mapping[str, float]
 
 
-def measure(jobs: Jobs, *, repeats: int = 15) -> dict[str, float]:
+def measure_seconds(jobs: Jobs, repeats: int) -> dict[str, float]:
     """Median seconds of each job; one round to warm up, then `repeats` rounds over all of them."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for round_ in range(repeats + 1):
@@ -22,24 +37,77 @@ def measure(jobs: Jobs, *, repeats: int = 15) -> dict[str, float]:
     return {name: median(seconds) for name, seconds in times.items()}
 
 
-def compare(jobs: Jobs, *, baseline: str, repeats: int = 15) -> dict[str, float]:
-    """Median time of each job over the median time of the job named `baseline`."""
-    medians = measure(jobs, repeats=repeats)
-    return {name: seconds / medians[baseline] for name, seconds in medians.items()}
+def compare_seconds(
+    title: str, jobs: Jobs, goals: Ratios | None = None, *, repeats: int, baseline: str = ""
+) -> dict[str, float]:
+    """Print and return each job's median time over that of the baseline, which is the first job by default."""
+    seconds = measure_seconds(jobs, repeats)
+    first = seconds[baseline or next(iter(jobs))]
+    ratios = {name: each / first for name, each in seconds.items()}
+    print_ratios(title, ratios, goals)
+    return ratios
 
 
-def table(title: str, ratios: Mapping[str, float], goals: Mapping[str, float] | float = {}) -> None:
-    """Print a row for each ratio, with its goal (one for all, or by name) and whether it holds."""
+def print_ratios(title: str, ratios: Ratios, goals: Ratios | None = None) -> None:
+    """One row per ratio; those that have a goal must not be larger."""
     width = max(len(name) for name in ratios)
     print(f"\n{title}\n{'':{width}}    ratio     goal")
     for name, ratio in ratios.items():
-        goal = goals.get(name) if isinstance(goals, Mapping) else goals
+        goal = (goals or {}).get(name)
         verdict = "" if goal is None else f"  ≤ {goal:5.2f}  {'ok' if ratio <= goal else 'MISSED'}"
-        print(f"{name:{width}}  {ratio:6.2f}×{verdict}")
+        print(f"{name:{width}}  {ratio:6.2f}×{verdict}", flush=True)
+
+
+def time_cpu(job: Callable[[], T]) -> tuple[T, float]:
+    """What the job returns, and its seconds of processor time."""
+    start = process_time()
+    result = job()
+    return result, process_time() - start
+
+
+def take_step(optimizer: Optimizer, loss: Callable[[], Tensor]) -> None:
+    """One step of any optimizer, which calls the loss as often as it needs."""
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = loss()
+        torch.autograd.backward(value)
+        return value
+
+    optimizer.step(closure)  # type: ignore[arg-type]
+
+
+def results_path(name: str) -> Path:
+    """Where the rows of a benchmark are kept: in results/, or in the folder that BAYESMOOTH_OUT names."""
+    return Path(os.environ.get("BAYESMOOTH_OUT", "results")) / f"{name}.jsonl"
+
+
+def real_data() -> Path | None:
+    """The folder of .npz files with people's errors that BAYESMOOTH_AUDIT_DATA names, if it does."""
+    folder = os.environ.get("BAYESMOOTH_AUDIT_DATA")
+    return Path(folder) if folder else None
+
+
+def run_missing(
+    path: Path,
+    keys: Sequence[str],
+    jobs: Mapping[tuple[Any, ...], Callable[[], Iterable[Row]]],
+    description: str,
+) -> list[Row]:
+    """All rows of a file of JSON lines, after running the jobs whose values of `keys` no row has yet.
+
+    A row is written as soon as it is there, so that a run that was stopped goes on where it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = {tuple(row[key] for key in keys) for row in records(path)}
+    for job in track([jobs[key] for key in jobs if key not in done], description=description):
+        for row in job():
+            append_line(path, json.dumps(row, ensure_ascii=False))
+    return records(path)
 
 
 def accuracy_table(
-    rows: Sequence[Mapping[str, Any]], methods: Sequence[str], means: Mapping[str, Sequence[str]]
+    rows: Sequence[Row], methods: Sequence[str], means: Mapping[str, Sequence[str]]
 ) -> str:
     """Accuracy in per cent, mean ± std over seeds: one line per data set, one column per method.
 
@@ -53,9 +121,16 @@ def accuracy_table(
     for title, some in means.items():
         over = centre.reindex(some).mean(skipna=False)
         cells.loc[title] = over.map("{:.1f}".format).where(over.notna(), "")
-    text: str = (
-        cells.reindex(columns=methods, fill_value="")
-        .rename_axis(index=None, columns=None)
-        .to_string()
-    )
-    return text
+    shown = cells.reindex(columns=methods, fill_value="").rename_axis(index=None, columns=None)
+    return str(shown.to_string())
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """The lines as a Markdown table, whose first one is the head."""
+    head, *rows = lines
+    return "\n".join(map(markdown_row, (head, ["---"] * len(head), *rows)))
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    """One line of a Markdown table."""
+    return f"| {' | '.join(cells)} |"

@@ -10,16 +10,14 @@ given tags of the first fold. Both are measured over pairs of example and tag, a
 cleanlab's by its own average of an example's pairs and by the worst of them, as ours are.
 """
 
-import os
-import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
-from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-import torch
 from cleanlab.multilabel_classification.rank import (
     get_label_quality_scores,
     get_label_quality_scores_per_class,
@@ -33,15 +31,16 @@ from sklearn.model_selection import KFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
 
 from bayesmooth.audit.api import audit
 from bayesmooth.data.reading import read_npz
+from benchmarks.audit import MOST_ROWS
+from benchmarks.competitors import EVEN, FOLDS, SCALERS
+from benchmarks.harness import markdown, markdown_row, real_data, time_cpu
 
 Array = np.ndarray[Any, Any]
 Case = tuple[str, Array, Array, Array | None]
-SEEDS, FOLDS, MOST_ROWS = 3, 5, 5_000
-EVEN = 0.01  # of every prediction is spread evenly: a vote of ten neighbours has zeros
+SEEDS = 3
 DIGITS = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9), (0, 3, 6, 9), (1, 4, 7))
 # animals, vehicles, in the air, on roads, mammals, pets, with hooves, in the air or on water
 IMAGES = ((2, 3, 4, 5, 6, 7), (0, 1, 8, 9), (0, 2), (1, 9), (3, 4, 5, 7), (3, 5), (4, 7), (0, 8))
@@ -52,26 +51,17 @@ def cases(quick: bool) -> Iterator[Case]:
     """A name, rows, true tags, and given ones where people gave them."""
     digits = load_digits()
     yield "digits", digits.data, properties(DIGITS)[digits.target], None
-    yield (
-        "made",
-        *make_multilabel_classification(2000, 40, n_classes=10, n_labels=3, random_state=0),
-        None,
-    )
-    folder = os.environ.get("BAYESMOOTH_AUDIT_DATA")
+    rows, tags = make_multilabel_classification(2000, 40, n_classes=10, n_labels=3, random_state=0)
+    yield "made", rows, tags, None
+    folder = real_data()
     if quick or not folder:
         return
-    few = {name: part[:MOST_ROWS] for name, part in read_npz(Path(folder) / "cifar10n.npz").items()}
+    few = {name: part[:MOST_ROWS] for name, part in read_npz(folder / "cifar10n.npz").items()}
     rows, tags = few["embeddings"].astype(np.float32), properties(IMAGES)
-    yield "CIFAR-10", rows, tags[few["clean_labels"]], None
-    yield (
-        "CIFAR-10N, the worst of three people",
-        rows,
-        tags[few["clean_labels"]],
-        tags[few["worse"]],
-    )
-    known, many = (
-        read_npz(Path(folder) / f"{name}.npz") for name in ("cifar_n_labels", "cifar100n")
-    )
+    true = tags[few["clean_labels"]]
+    yield "CIFAR-10", rows, true, None
+    yield "CIFAR-10N, the worst of three people", rows, true, tags[few["worse"]]
+    known, many = (read_npz(folder / f"{name}.npz") for name in ("cifar_n_labels", "cifar100n"))
     coarse = np.zeros((100, 20), int)
     coarse[known["c100_clean"], known["c100_clean_coarse"]] = 1
     both = np.concatenate([np.eye(100, dtype=int), coarse], 1)
@@ -94,19 +84,15 @@ def corrupt(tags: Array, noise: str, seed: int) -> Array:
 def classifiers() -> dict[str, Any]:
     """What cleanlab may choose from: a classifier per tag, or one for all."""
     made: dict[str, Any] = {}
-    for scale, scaler, strengths in (
-        ("unit norm", Normalizer, (1.0, 10.0, 100.0)),
-        ("standardised", StandardScaler, (1e-3, 1e-2)),
-    ):
-        for strength in strengths:
-            one = OneVsRestClassifier(LogisticRegression(C=strength, max_iter=300))
-            made[f"regression, {scale}, C = {strength:g}"] = make_pipeline(scaler(), one)
+    strengths = {"unit norm": (1.0, 10.0, 100.0), "standardised": (1e-3, 1e-2)}
+    for scale, strength in ((scale, each) for scale, some in strengths.items() for each in some):
+        one = OneVsRestClassifier(LogisticRegression(C=strength, max_iter=300))
+        scalers = [scaler() for scaler in SCALERS[scale]]
+        made[f"regression, {scale}, C = {strength:g}"] = make_pipeline(*scalers, one)
     for count in (10, 50):
-        made[f"{count} neighbours"] = KNeighborsClassifier(
-            count, metric="cosine", algorithm="brute"
-        )
-    made["forest"] = RandomForestClassifier(50, min_samples_leaf=3, random_state=0)
-    return made
+        voters = KNeighborsClassifier(count, metric="cosine", algorithm="brute")
+        made[f"{count} neighbours"] = voters
+    return made | {"forest": RandomForestClassifier(50, min_samples_leaf=3, random_state=0)}
 
 
 def out_of_fold(model: Any, rows: Array, given: Array, folds: int = FOLDS) -> Array:
@@ -116,9 +102,9 @@ def out_of_fold(model: Any, rows: Array, given: Array, folds: int = FOLDS) -> Ar
     for train, held in islice(splits, folds):
         fitted = clone(model).fit(rows[train], given[train])
         p = fitted.predict_proba(rows[held])
-        found[held] = (
-            p if isinstance(p, np.ndarray) else np.stack([_positive(each) for each in p], 1)
-        )
+        if not isinstance(p, np.ndarray):  # a forest gives the shares of each tag
+            p = np.stack([_positive(each) for each in p], 1)
+        found[held] = p
     return (1 - EVEN) * found + EVEN / 2
 
 
@@ -147,15 +133,11 @@ def rank_with_cleanlab(given: Array, probabilities: Array) -> tuple[Array, Array
 def compare(rows: Array, true: Array, given: Array) -> dict[str, float]:
     """Average precision of every method over pairs and over examples, and CPU seconds."""
     wrong = given != true
-    start = time.process_time()
-    ours = audit(embeddings=rows, labels=given, quiet=True)
-    seconds = time.process_time() - start
+    ours, seconds = time_cpu(partial(audit, embeddings=rows, labels=given, quiet=True))
     left_out = audit(embeddings=rows, labels=given, out_of_sample="loo", score="margin", quiet=True)
     assert ours.tags is not None
     assert left_out.tags is not None
-    start = time.process_time()
-    name, own = choose_probabilities(rows, given)
-    theirs = time.process_time() - start
+    (name, own), theirs = time_cpu(partial(choose_probabilities, rows, given))
     print(f"  cleanlab chose {name}", flush=True)
     ranked = {
         "bayesmooth": (ours.tags.scores, ours.disagreement),
@@ -172,8 +154,7 @@ def compare(rows: Array, true: Array, given: Array) -> dict[str, float]:
 
 
 def main(quick: bool = False) -> None:
-    """A line per data set and noise."""
-    torch.set_num_threads(1)
+    """One line per data set and noise."""
     warnings.simplefilter("ignore")  # of the peers, about iterations and tags that a fold lacks
     head: list[str] = []
     for name, rows, true, people in cases(quick):
@@ -183,14 +164,14 @@ def main(quick: bool = False) -> None:
             draws = [compare(rows, true, given) for given in tags]
             if not head:
                 head = list(draws[0])
-                print("| data | tags | " + " | ".join(head) + " |\n|" + " --- |" * (len(head) + 2))
-            cells = []
-            for key in head:
-                values = np.array([draw[key] for draw in draws])
-                spread = (
-                    f" ± {values.std(ddof=1):.3f}" if len(values) > 1 and key[-2:] != " s" else ""
-                )
-                cells.append(
-                    f"{values.mean():.1f}" if key[-2:] == " s" else f"{values.mean():.3f}{spread}"
-                )
-            print(f"| {name} | {noise} | " + " | ".join(cells) + " |", flush=True)
+                print(markdown([["data", "tags", *head]]))
+            cells = [format_cell(key, [draw[key] for draw in draws]) for key in head]
+            print(markdown_row([name, noise, *cells]), flush=True)
+
+
+def format_cell(key: str, values: list[float]) -> str:
+    """The mean of seconds, or mean ± standard deviation."""
+    if key.endswith(" s"):
+        return f"{fmean(values):.1f}"
+    spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{fmean(values):.3f}{spread}"

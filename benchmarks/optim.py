@@ -1,8 +1,9 @@
-"""IVON's step against torch's optimizers and the public IVON package; a whole training step against SGD's."""
+"""IVON's step against torch's optimizers and the public IVON package, and a whole training step against SGD's."""
 
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON, SAM, backends
-from benchmarks.harness import Jobs, compare, table
+from benchmarks.harness import Jobs, compare_seconds, take_step
 
 ESS = 50_000.0
 # bytes per weight that a step must move in float32: sample (read m, h; write m, θ), update (read θ, m, g, momentum, h;
@@ -73,12 +74,12 @@ def large(repeats: int) -> None:
     shapes = [p.shape for p in MODELS["resnet34"](num_classes=10).parameters()]
     size = sum(shape.numel() for shape in shapes)
     jobs = steps(shapes)
+    goals = {"IVON step(closure)": 3.0, "IVON context + step": 3.0}
+    goals |= {"IVON compiled": 8.0, "IVON plain torch": 14.0}
     for threads in (2, 1):
         torch.set_num_threads(threads)
-        ratios = compare(jobs, baseline="AdamW fused", repeats=repeats)
-        goals = {"IVON step(closure)": 3.0, "IVON context + step": 3.0}
-        goals |= {"IVON compiled": 8.0, "IVON plain torch": 14.0}
-        table(f"sample + update, {size / 1e6:.1f}M weights, {threads} threads", ratios, goals)
+        title = f"sample + update, {size / 1e6:.1f}M weights, {threads} threads"
+        ratios = compare_seconds(title, jobs, goals, repeats=repeats)
         faster = ratios["public IVON"] / ratios["IVON step(closure)"]
         print(f"{faster:.0f}× faster than the public package (goal ≥ 20×)")
     print("bytes moved per weight:", ", ".join(f"{name} {count}" for name, count in MOVED.items()))
@@ -100,9 +101,9 @@ def small(repeats: int) -> None:
     torch.set_num_threads(2)
     shapes = [torch.Size(s) for s in [(100, 90), (90,), (90, 100), (100,)] * 2 + [(100, 140), (9,)]]
     size = sum(shape.numel() for shape in shapes)
-    ratios = compare(steps(shapes), baseline="AdamW foreach", repeats=repeats)
     goals = {"IVON step(closure)": 1.5, "IVON context + step": 1.5}
-    table(f"sample + update, {len(shapes)} tensors, {size / 1e3:.0f}k weights", ratios, goals)
+    title = f"sample + update, {len(shapes)} tensors, {size / 1e3:.0f}k weights"
+    compare_seconds(title, steps(shapes), goals, repeats=repeats, baseline="AdamW foreach")
 
 
 def whole(repeats: int) -> None:
@@ -110,29 +111,20 @@ def whole(repeats: int) -> None:
     x, y = torch.randn(50, 3, 32, 32), torch.randint(10, (50,))
     makers: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
         "SGD": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
-        "IVON": lambda p: IVON(p, 0.1, ESS, seed=0),
+        "IVON": ours,
         "SAM": lambda p: SAM(p, torch.optim.SGD, lr=0.05, momentum=0.9),
     }
-    jobs = {name: training_step(make, x, y) for name, make in makers.items()}
+    jobs = {}
+    for name, make in makers.items():
+        model = MODELS["resnet18"](num_classes=10)
+        loss = partial(loss_of, model, x, y)
+        jobs[name] = partial(take_step, make(list(model.parameters())), loss)
     goals = {"IVON": 1.05, "SAM": 2.1}
-    table(
-        "training step, ResNet-18, batch 50", compare(jobs, baseline="SGD", repeats=repeats), goals
-    )
+    compare_seconds("training step, ResNet-18, batch 50", jobs, goals, repeats=repeats)
 
 
-def training_step(
-    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], x: Tensor, y: Tensor
-) -> Callable[[], None]:
-    model = MODELS["resnet18"](num_classes=10)
-    optimizer = make(list(model.parameters()))
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        torch.autograd.backward(loss)
-        return loss
-
-    return lambda: optimizer.step(closure)  # type: ignore[arg-type, return-value]
+def loss_of(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(model(inputs), labels)
 
 
 def memory() -> None:

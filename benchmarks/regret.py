@@ -1,34 +1,30 @@
 """One setting for everything: how far each method stays below the best one, over tasks, networks, noises and lengths.
 
     python -m benchmarks regret --quick
-    BAYESMOOTH_DATA=… BAYESMOOTH_REGRET=results/regret.jsonl python -m benchmarks regret
+    BAYESMOOTH_DATA=… python -m benchmarks regret
 
 The regret of a method in a cell is its distance to the best of all methods there, in points of accuracy, means over
 seeds: several where runs are short, as the best of a dozen single runs is the luckiest. --quick has the digits and the
-table; BAYESMOOTH_DATA adds MNIST and CIFAR-10. Runs are stored in the file that BAYESMOOTH_REGRET names (default:
-regret.jsonl), one line per run, with a CSV beside it; what is there is not run again.
+table; BAYESMOOTH_DATA adds MNIST and CIFAR-10. One JSON line per run goes to results/regret.jsonl (BAYESMOOTH_OUT names
+another folder). What the file holds already is not run again.
 """
 
-import csv
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from bayesmooth import progress
-from bayesmooth.files import append_line, records
 from bayesmooth.losses import CrossEntropy, LabelSmoothing, Loss
 from bayesmooth.optim import IVON, SAM
 from bayesmooth.optim.schedule import cosine
 from bayesmooth.posterior import recompute_batchnorm
+from benchmarks.harness import Row, results_path, run_missing, take_step
 from benchmarks.regret_tasks import NETWORKS, PICTURES, Cell, Problem, cells, problem
 
 BATCH, WARMUP = 50, 0.05
@@ -43,8 +39,7 @@ Make = Callable[[nn.Module, Batches, int], Optimizer]
 """From the model, the batches of an epoch and the number of epochs to an optimizer."""
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """A loss × an optimizer."""
 
     optimizer: Make
@@ -89,13 +84,13 @@ METHODS: dict[str, Method] = {
 }
 
 
-def run(cell: Cell, name: str, method: Method, seed: int = 0) -> Iterator[dict[str, Any]]:
+def run(cell: Cell, seed: int, name: str) -> Iterator[Row]:
     """Train and measure; SGD also counts at the epoch that the noisy validation labels would have stopped at."""
-    data = problem(cell.task, cell.noise, seed)
+    data, method = problem(cell.task, cell.noise, seed), METHODS[name]
     wrong = data.labels != data.clean_labels
-    stopped: dict[str, Any] = {"validation": -1.0}
+    stopped: Row = {"validation": -1.0}
 
-    def measure(model: nn.Module) -> dict[str, Any]:
+    def measure(model: nn.Module) -> Row:
         said = logits(model, data.test_inputs)
         return {
             "accuracy": share(said, data.test_labels),
@@ -138,13 +133,7 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = rate * cosine((epoch + done / len(parts)) / epochs, warmup=WARMUP)
 
-            def closure(inputs: Tensor = inputs, labels: Tensor = labels) -> Tensor:
-                optimizer.zero_grad()
-                value: Tensor = loss(model(inputs), labels)
-                torch.autograd.backward(value)
-                return value
-
-            optimizer.step(closure)  # type: ignore[arg-type]
+            take_step(optimizer, lambda x=inputs, y=labels: loss(model(x), y))  # type: ignore[misc]
         yield epoch + 1
 
 
@@ -215,34 +204,16 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def export(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """CSV: one row per run."""
-    columns = list(dict.fromkeys(key for each in runs for key in each))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(runs)
-
-
 def main(quick: bool = False) -> None:
-    """Run what is missing, and print the table."""
-    torch.set_num_threads(1)
+    """Run what is missing, and print the table of all that is stored."""
     pictures = PICTURES if "BAYESMOOTH_DATA" in os.environ else ()
     tasks = ("table", "digits") if quick else ("table", "digits", "text", *pictures)
-    path = Path(os.environ.get("BAYESMOOTH_REGRET", "regret.jsonl"))
-    stored = records(path) if path.exists() else []
-    done = {(each["cell"], each["seed"], each["method"]) for each in stored}
-    jobs = [
-        (cell, seed, name)
+    jobs = {
+        (str(cell), seed, name): partial(run, cell, seed, name)
         for cell in cells(tasks)
         for seed in range(SEEDS.get(cell.task, 1))
         for name in METHODS
-    ]
-    todo = [job for job in jobs if (str(job[0]), *job[1:]) not in done]
-    for cell, seed, name in progress.track(todo, description="regret"):
-        for result in run(cell, name, METHODS[name], seed):
-            append_line(path, json.dumps(result, ensure_ascii=False))
-    wanted = {str(cell) for cell, _, _ in jobs}
-    runs = [each for each in records(path) if each["cell"] in wanted]
-    export(runs, path.with_suffix(".csv"))
-    print(f"\n{report(runs)}\n\nruns: {path}, {path.with_suffix('.csv')}")
+    }
+    path = results_path("regret")
+    runs = run_missing(path, ("cell", "seed", "method"), jobs, "regret")
+    print(f"\n{report(runs)}\n\nruns: {path}")

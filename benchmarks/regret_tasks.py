@@ -24,6 +24,7 @@ PACKAGES = (
     *("asyncio", "email", "http", "importlib", "logging"),
     *("mailbox", "multiprocessing", "unittest", "urllib", "xml"),
 )
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 WIDTHS = (16, 32, 64)
 HELD_BACK = 0.2  # for validation, with its noisy labels
 
@@ -173,17 +174,9 @@ def _pictures(name: str, count: int) -> Halves:
 
 
 def _docstrings(package: str) -> Iterator[str]:
-    for path in sorted(Path(sysconfig.get_path("stdlib")).glob(f"{package}*")):
-        files = (
-            sorted(path.rglob("*.py"))
-            if path.name == package
-            else [path][: path.name == f"{package}.py"]
-        )
-        for file in files:
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(
-                    node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-                ):
-                    words = ast.get_docstring(node) or ""
-                    if len(words) > 30:
-                        yield words
+    """Those longer than 30 characters in a package or module of Python's library."""
+    library = Path(sysconfig.get_path("stdlib"))
+    for file in (*sorted((library / package).rglob("*.py")), *library.glob(f"{package}.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, DOCUMENTED) and len(words := ast.get_docstring(node) or "") > 30:
+                yield words

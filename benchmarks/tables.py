@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn import datasets
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -117,7 +116,6 @@ def show(title: str, chosen: dict[str, Table], splits: int) -> None:
 
 def main(quick: bool = False) -> None:
     """Train all on all tables."""
-    torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of the peers, about iterations
     design, others = tables()
     show("tables that had no say in the rule for few inputs", others, 2 if quick else 3)

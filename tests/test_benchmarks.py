@@ -8,12 +8,14 @@ import torch
 from benchmarks.__main__ import BENCHMARKS
 
 from bayesmooth.data import Examples, corrupt, load
+from bayesmooth.files import records
 
 pytest.importorskip("cleanlab")
 pytest.importorskip("datasets")
 
-from benchmarks.audit import CLEAN, MADE, Case, markdown, measure, read, run, table
+from benchmarks.audit import CLEAN, MADE, Case, measure, run, table
 from benchmarks.competitors import METHODS, NEAR, choose_classifier, confident_learning, consensus
+from benchmarks.harness import markdown
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +61,12 @@ def test_what_is_measured_is_kept_and_not_measured_again(digits: Examples, tmp_p
         "20 neighbours",
         "AUM",
     ]
-    head, row, mean = table(read(path), MADE)
+    head, row, mean = table(records(path), MADE)
     assert head == ["data", "wrong", "20 neighbours", "AUM"]
     assert row[0] == "digits/train (300)"
     assert sum(cell.startswith("**") for cell in row) == 1
     assert mean[2:] == row[2:]
-    assert "ap" not in read(path)[2]  # nothing to find among clean labels
+    assert "ap" not in records(path)[2]  # nothing to find among clean labels
     assert markdown([["a", "b"], ["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
 
 

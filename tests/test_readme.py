@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bayesmooth.files import records
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 DEMO = ROOT / "results" / "demo" / "demo.json"
@@ -50,9 +52,9 @@ def test_the_table_of_the_demo_is_what_the_demo_gave():
 def test_the_audits_tables_are_what_the_benchmark_gave():
     """`python -m benchmarks audit` fills them, here and on the page, from the lines it wrote."""
     pytest.importorskip("cleanlab")
-    from benchmarks.audit import RESULTS, read, tables_of
+    from benchmarks.audit import tables_of
 
-    tables = tables_of(read(ROOT / RESULTS))
+    tables = tables_of(records(ROOT / "results" / "audit.jsonl"))
     page = (ROOT / "docs" / "evidence-audit.md").read_text("utf-8")
     assert f"<!-- audit -->\n{tables.pop('audit')}\n<!-- end -->" in README
     marks = re.findall(r"<!-- (audit .*?) -->", page)

@@ -1,4 +1,3 @@
-import csv
 from pathlib import Path
 from statistics import fmean
 
@@ -74,7 +73,7 @@ def test_the_noise_is_in_the_labels_that_are_trained_and_chosen_by_and_not_in_th
 
 def test_what_is_stored_is_not_run_again(tmp_path, monkeypatch, capsys):
     path = tmp_path / "regret.jsonl"
-    monkeypatch.setenv("BAYESMOOTH_REGRET", str(path))
+    monkeypatch.setenv("BAYESMOOTH_OUT", str(tmp_path))
     few = {
         name: regret.METHODS[name]
         for name in ("SGD", "LS α=0.5", "SAM ρ=0.1", "IVON h₀=1", "IVON auto")
@@ -88,18 +87,12 @@ def test_what_is_stored_is_not_run_again(tmp_path, monkeypatch, capsys):
     assert "over 1 cells" in capsys.readouterr().out
     regret.main(quick=True)
     assert path.read_bytes() == first
-    rows = list(csv.DictReader((tmp_path / "regret.csv").read_text().splitlines()))
-    assert len(rows) == 6
-    assert float(rows[-1]["h0"]) > 0
+    assert records(path)[-1]["h0"] > 0
 
 
 def test_the_evidence_of_the_settings_shows_the_stored_results():
     root = Path(__file__).parents[1]
-    with (root / "results" / "regret.csv").open() as file:
-        runs = [
-            {**row, "accuracy": float(row["accuracy"]), "validation": float(row["validation"])}
-            for row in csv.DictReader(file)
-        ]
+    runs = records(root / "results" / "regret.jsonl")
     assert regret.report(runs) + "\n" == (root / "results" / "regret.txt").read_text("utf-8")
     page = (root / "docs" / "evidence-settings.md").read_text("utf-8")
     found = regret.regrets(regret.complete(runs))
