@@ -38,7 +38,7 @@ NEWER_TORCH = (
 
 
 def requirements(oldest: bool) -> list[str]:
-    """What the library and its extras need, and what its tests do."""
+    """What the library, its extras and its tests need."""
     extras = [r for name in ("train", "data") for r in EXTRAS[name]]
     needed = PROJECT["dependencies"] + [r for r in extras if not r.startswith("bayesmooth")]
     return [*TESTING, *(r.replace(">=", "==") if oldest else r for r in needed)]
@@ -47,11 +47,8 @@ def requirements(oldest: bool) -> list[str]:
 def main() -> None:
     """Work in a temporary folder, so that nothing but the wheel can be imported."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--oldest", action="store_true", help="the oldest packages that are admitted"
-    )
+    parser.add_argument("--oldest", action="store_true", help="the oldest packages admitted")
     arguments, for_pytest = parser.parse_known_args()
-    oldest = arguments.oldest
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         venv.create(place / "env", with_pip=True)
@@ -59,19 +56,15 @@ def main() -> None:
         pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
         subprocess.run([*pip, "wheel", "--no-deps", "-w", place, ROOT], check=True)
         (wheel,) = place.glob("*.whl")
-        subprocess.run([*pip, "install", wheel, *requirements(oldest)], check=True)
+        subprocess.run([*pip, "install", wheel, *requirements(arguments.oldest)], check=True)
         shutil.copytree(ROOT / "tests", place / "tests")
         shutil.copy(ROOT / "pyproject.toml", place)
         tests = [python, "-m", "pytest", "-q", "-n", "2", "tests"]
         tests += [f"--ignore-glob=tests/{name}*" for name in NOT_THE_LIBRARY]
-        if oldest:  # old packages warn of their own age
-            tests += [
-                "-o",
-                "filterwarnings=default",
-                *(f"--deselect={test}" for test in NEWER_TORCH),
-            ]
-        tests += for_pytest
-        sys.exit(subprocess.call(tests, cwd=place, env=os.environ | {"OMP_NUM_THREADS": "1"}))
+        if arguments.oldest:  # old packages warn of their own age
+            tests += ["-o", "filterwarnings=default", *(f"--deselect={t}" for t in NEWER_TORCH)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        sys.exit(subprocess.call([*tests, *for_pytest], cwd=place, env=environment))
 
 
 if __name__ == "__main__":
