@@ -30,7 +30,7 @@ from bayesmooth.posterior import Posterior
 from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import effective_labels, expected_noise
-from benchmarks.harness import compare_seconds, measure_seconds, print_ratios, time_cpu
+from benchmarks.harness import Jobs, compare_seconds, measure_seconds, print_ratios, time_cpu
 
 EXAMPLES, BATCH, CLASSES = 2_048, 512, 1_000  # of the losses
 NODES = 32  # of the expected noise
@@ -43,7 +43,7 @@ TRAINED = {  # shape, model, augmentation
 
 
 def compare_losses(repeats: int) -> None:
-    """Forward and backward. ALASCA classifies four times, so it stands against four cross-entropies."""
+    """Forward and backward of every loss."""
     logits = 3 * torch.randn(BATCH, CLASSES)
     labels = logits.argmax(1)
     labels[: BATCH // 3] = torch.randint(CLASSES, (BATCH // 3,))  # two thirds are predicted right
@@ -68,27 +68,29 @@ def compare_losses(repeats: int) -> None:
         if make is not ALASCA:
             loss = partial(make(**options.get(name, {})), labels=labels, **extra)
             jobs[name] = partial(backward, loss, logits)
-    size = f"batch {BATCH}, {CLASSES:,} classes"
-    goals = dict.fromkeys(LOSSES, 3.0)
-    compare_seconds(f"losses, forward + backward, {size}", jobs, goals, repeats=repeats)
+    title = f"losses, forward + backward, batch {BATCH}, {CLASSES:,} classes"
+    compare_seconds(title, jobs, dict.fromkeys(LOSSES, 3.0), repeats=repeats)
+    compare_alasca(logits, labels, extra, repeats)
 
-    many = ALASCA(**sizes)
+
+def compare_alasca(logits: Tensor, labels: Tensor, extra: dict[str, Any], repeats: int) -> None:
+    """Without its convolutions. It classifies four times, so it stands against four cross-entropies."""
+    loss = ALASCA(EXAMPLES, CLASSES)
 
     def heads() -> list[Tensor]:
         return [logits.detach().requires_grad_() for _ in range(4)]
 
+    def plain() -> None:
+        torch.autograd.backward([cross_entropy(z, labels) for z in heads()])
+
     def alasca() -> None:
         first, *others = heads()
-        many._head_outputs = lambda features, batch: others  # type: ignore[method-assign]
-        torch.autograd.backward(many(first, labels, **extra))
+        loss._head_outputs = lambda features, batch: others  # type: ignore[method-assign]
+        torch.autograd.backward(loss(first, labels, **extra))
 
-    jobs = {
-        "4 × F.cross_entropy": lambda: torch.autograd.backward(
-            [cross_entropy(z, labels) for z in heads()]
-        ),
-        "alasca": alasca,
-    }
-    compare_seconds(f"ALASCA without its convolutions, {size}", jobs, goals, repeats=repeats)
+    title = f"ALASCA without its convolutions, batch {BATCH}, {CLASSES:,} classes"
+    jobs: Jobs = {"4 × F.cross_entropy": plain, "alasca": alasca}
+    compare_seconds(title, jobs, {"alasca": 3.0}, repeats=repeats)
 
 
 def backward(loss: Callable[[Tensor], Tensor], logits: Tensor) -> None:
@@ -104,7 +106,7 @@ def compare_expected_noise(size: int, repeats: int) -> None:
         for _ in range(NODES):
             torch.sigmoid(mean, out=out)
 
-    jobs = {
+    jobs: Jobs = {
         f"{NODES} sigmoids": sigmoids,
         "expected_noise": lambda: expected_noise(mean, var, Bernoulli(), nodes=NODES),
     }
@@ -117,7 +119,7 @@ def compare_effective_labels(repeats: int) -> None:
     logits, labels = 3 * torch.randn(512, 1_000), torch.randint(1_000, (512,))
     for name, smoothing in {"cross-entropy": 0.0, "label smoothing": 0.1}.items():
         loss = nn.CrossEntropyLoss(label_smoothing=smoothing)
-        jobs = {
+        jobs: Jobs = {
             "forward + backward": partial(backward, partial(loss, target=labels), logits),
             "effective_labels": partial(effective_labels, loss, logits, labels),
         }
@@ -134,7 +136,7 @@ def compare_fits(examples: int, dim: int, repeats: int, classes: int = 10) -> No
     logits = 2 * features @ torch.randn(dim, classes)
     labels = torch.multinomial(torch.softmax(logits, 1), 1).squeeze(1)
     lbfgs, fit = LogisticRegression(max_iter=1_000), partial(fit_glm, features, labels)
-    jobs = {
+    jobs: Jobs = {
         "scikit-learn lbfgs, a point": lambda: lbfgs.fit(features.numpy(), labels.numpy()),
         "newton, a point and Laplace": partial(fit, method="newton"),
         "VON, a Gaussian": fit,
@@ -162,7 +164,7 @@ def compare_training(repeats: int) -> None:
         inputs = torch.randint(256, (2000, *shape), dtype=torch.uint8, generator=rng)
         labels = torch.randint(10, (2000,), generator=rng)
         examples = Examples(inputs, labels, tuple("0123456789"), mean=(0.5,), std=(0.25,))
-        jobs = {
+        jobs: Jobs = {
             "bare": partial(step_bare, make_loop(model, "none", examples), ready(examples)),
             "loop": partial(step_by_loop, make_loop(model, augment, examples)),
         }
@@ -210,7 +212,7 @@ def compare_label_noise(name: str, shape: tuple[int, ...], count: int, repeats: 
     model = MODELS[name](num_classes=10, input_shape=shape).eval()
     inputs = torch.randn(count, *shape)
     noise = noise_job(model, inputs, batch_size=FORWARD_BATCH)
-    jobs = {
+    jobs: Jobs = {
         "forward": partial(forward, model, inputs),
         "noise": noise,
         "linearised": partial(noise, linearised=DRAWS),
@@ -230,7 +232,10 @@ def compare_statistics(batches: int, repeats: int, count: int = 1024) -> None:
     model = MODELS["cnn_batchnorm"](num_classes=10, input_shape=(3, 32, 32)).eval()
     inputs = torch.randn(count, 3, 32, 32)
     noise, own = noise_job(model, inputs), torch.split(inputs, FORWARD_BATCH)[:batches]
-    jobs = {"running statistics": noise, "statistics of each draw": partial(noise, batchnorm=own)}
+    jobs: Jobs = {
+        "running statistics": noise,
+        "statistics of each draw": partial(noise, batchnorm=own),
+    }
     shown = f"{batches * FORWARD_BATCH:,} images for the statistics of {count:,}"
     title = f"label noise, cnn_batchnorm, {SAMPLES} samples, {shown}"
     compare_seconds(title, jobs, repeats=repeats)
