@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import torch
 from PIL import Image
 from sklearn.datasets import load_sample_image, load_wine
+from torch.nn.functional import interpolate
 
 import bayesmooth
 from bayesmooth.data import load
@@ -67,12 +67,16 @@ def photographs(top: Path) -> dict[str, object]:
         for number in range(48):
             row = y + draw.randrange(max(height - SIDE, 1))
             column = x + draw.randrange(max(width - SIDE, 1))
-            given = draw.choice([n for n in PLACES if n != name]) if draw.random() < WRONG else name
-            place = top / "photos" / given
+            place = top / "photos" / mislabel(draw, PLACES, name)
             place.mkdir(parents=True, exist_ok=True)
             piece = picture[row : row + SIDE, column : column + SIDE]
             Image.fromarray(piece).save(place / f"{row:03d}-{column:03d}-{number}.jpg", quality=80)
     return {"source": top / "photos"}
+
+
+def mislabel(draw: random.Random, names: Iterable[str], own: str) -> str:
+    """Now and then another of the names."""
+    return draw.choice([n for n in names if n != own]) if draw.random() < WRONG else own
 
 
 def texts(top: Path) -> dict[str, object]:
@@ -89,19 +93,18 @@ def tickets() -> Iterator[list[str]]:
     draw = random.Random(0)
     for number in range(320):
         team = draw.choice(list(PHRASES))
-        words = (draw.choice(PHRASES[team]), draw.choice(THINGS), draw.choice(ENDS))
-        given = draw.choice([t for t in PHRASES if t != team]) if draw.random() < WRONG else team
-        yield [f"T{number:04d}", f"{words[0]} {words[1]}. {words[2]}".strip(" ."), given]
+        words = f"{draw.choice(PHRASES[team])} {draw.choice(THINGS)}. {draw.choice(ENDS)}"
+        yield [f"T{number:04d}", words.strip(" ."), mislabel(draw, PHRASES, team)]
 
 
 def table(top: Path) -> dict[str, object]:
     """Wines, by what a laboratory measured."""
     wine, draw = load_wine(), random.Random(0)
     names = ["Barolo", "Grignolino", "Barbera"]
-    rows = []
-    for number, (values, kind) in enumerate(zip(wine.data, wine.target, strict=True)):
-        given = draw.choice([k for k in range(3) if k != kind]) if draw.random() < WRONG else kind
-        rows.append([f"wine {number}", *map(str, values), names[given]])
+    rows = [
+        [f"wine {number}", *map(str, values), mislabel(draw, names, names[kind])]
+        for number, (values, kind) in enumerate(zip(wine.data, wine.target, strict=True))
+    ]
     return {
         "source": write(top / "wines.csv", ["id", *wine.feature_names, "cultivar"], rows),
         "label": "cultivar",
@@ -110,30 +113,20 @@ def table(top: Path) -> dict[str, object]:
 
 def leak(top: Path) -> dict[str, object]:
     """Digits of which the test set has copies, two per cent darker."""
-    train, test = (
-        load("digits", "train").subset(range(400)),
-        load("digits", "test").subset(range(150)),
-    )
+    train, test = load("digits", "train"), load("digits", "test")
     draw = np.random.default_rng(0)
-    copies = {
-        int(i): int(j)
-        for i, j in zip(draw.choice(150, 12, False), draw.choice(400, 12, False), strict=True)
-    }
-    for split, digits in (("train", train), ("test", test)):
-        for number in range(len(digits)):
-            source, place = (
-                (train, copies[number])
-                if split == "test" and number in copies
-                else (digits, number)
-            )
-            pixels = source.inputs[place, 0] * (0.98 if source is not digits else 1.0)
-            name = source.class_names[source.labels[place]]
-            folder = top / split / name
-            folder.mkdir(parents=True, exist_ok=True)
-            large = torch.nn.functional.interpolate(
-                pixels[None, None], size=64, mode="bicubic"
-            ).clamp(0, 1)
-            Image.fromarray((255 * large[0, 0]).byte().numpy()).save(folder / f"{number:04d}.png")
+    copied = dict(zip(draw.choice(150, 12, False), draw.choice(400, 12, False), strict=True))
+    files = [("train", number, train, number, 1.0) for number in range(400)]
+    for number in range(150):
+        leaked = number in copied
+        source, place = (train, int(copied[number])) if leaked else (test, number)
+        files.append(("test", number, source, place, 0.98 if leaked else 1.0))
+    for split, number, source, place, brightness in files:
+        folder = top / split / source.class_names[source.labels[place]]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = (source.inputs[place, 0] * brightness)[None, None]
+        large = interpolate(pixels, size=64, mode="bicubic").clamp(0, 1)
+        Image.fromarray((255 * large[0, 0]).byte().numpy()).save(folder / f"{number:04d}.png")
     return {"source": top / "train", "against": top / "test"}
 
 
