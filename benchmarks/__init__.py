@@ -1,1 +1,1 @@
-"""Speed against the peers, as ratios measured interleaved: `python -m benchmarks [name …]`."""
+"""Comparisons with the peers at their best, one command each: `python -m benchmarks [name …]`."""

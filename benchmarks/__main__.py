@@ -38,7 +38,7 @@ def main() -> None:
         prog="python -m benchmarks",
         description=__doc__,
         epilog="\n".join(
-            f"{name:15} {time:>6}  {about}" for name, (about, time) in BENCHMARKS.items()
+            f"{name:15} {time:>7}  {about}" for name, (about, time) in BENCHMARKS.items()
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

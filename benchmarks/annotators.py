@@ -36,7 +36,7 @@ ALONE = {"Dawid–Skene": DawidSkene(n_iter=100), "MMSR": MMSR(), "GLAD": GLAD()
 Crowd = tuple[str, Tensor, Any, Tensor]
 
 
-def crowds(folder: Path) -> Iterator[Crowd]:
+def read_crowds(folder: Path) -> Iterator[Crowd]:
     """A name, embeddings, votes N × A with −1 for none, and true classes."""
     people, pictures = read_npz(folder / "cifar_n_labels.npz"), read_npz(folder / "cifar10n.npz")
     clean = torch.from_numpy(pictures["clean_labels"]).long()
@@ -55,10 +55,10 @@ def crowds(folder: Path) -> Iterator[Crowd]:
         yield "CIFAR-10N, two of three", rows, two, clean
         drawn = (shares.cumsum(1)[:, :, None] > generator.random((len(shares), 1, 3))).argmax(1)
         yield "CIFAR-10H, three votes", embedded, drawn, known
-        yield f"{WORKERS} made workers", embedded, made_votes(known.numpy(), generator), known
+        yield f"{WORKERS} made workers", embedded, draw_votes(known.numpy(), generator), known
 
 
-def made_votes(clean: Any, generator: np.random.Generator) -> Any:
+def draw_votes(clean: Any, generator: np.random.Generator) -> Any:
     """Three votes per example of workers who are right 40 to 98 % of the time."""
     skill = generator.uniform(0.4, 0.98, WORKERS)
     votes = np.full((len(clean), WORKERS), -1)
@@ -113,7 +113,7 @@ def main(quick: bool = False) -> None:
     some = slice(1000 if quick else None)
     draws = [
         {"votes": name, **compare(rows[some], votes[some], clean[some])}
-        for name, rows, votes, clean in crowds(folder)
+        for name, rows, votes, clean in read_crowds(folder)
     ]
     means = pandas.DataFrame(draws).groupby("votes", sort=False).mean().map("{:.4f}".format)
     print(markdown([["votes", *means], *means.reset_index().to_numpy().tolist()]))

@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Real errors first, then made ones, then sets without any; whatever is at hand."""
+    """Those whose data are at hand: real errors first, then made ones, then sets without any."""
     folder = None if quick else real_data()
     files = sorted(folder.glob("*.npz")) if folder else []
     files.sort(key=lambda path: path.stem in MADE_FILES)
@@ -137,8 +137,7 @@ def long_tail(examples: Examples, least: int = 20) -> Case:
 
 
 def boundary_noise(examples: Examples, name: str, rate: float = 0.2) -> Case:
-    """Noise that depends on the example: those nearest to another class, as a model of the clean labels has it, have
-    that class's label."""
+    """Examples nearest to another class, by a model of the clean labels, have the label of that class."""
     kept = replace(examples, clean_labels=examples.labels)
     left_out = torch.from_numpy(audit(kept, out_of_sample="loo", quiet=True).probabilities)
     own = left_out.gather(1, kept.labels[:, None]).squeeze(1)
@@ -183,7 +182,7 @@ def errors(examples: Examples) -> Any:
 
 
 def measure(job: Job, examples: Examples) -> Row:
-    """Time a method and hold what it found against the errors."""
+    """Time a method and compare what it found with the errors."""
     found, cpu = time_cpu(job)
     wrong, count = errors(examples), int(errors(examples).sum())
     flagged = int(found.flagged.sum())
@@ -224,7 +223,7 @@ def run(
 
 
 def table(records: list[Row], kind: str, figure: str = "ap") -> list[list[str]]:
-    """A head and a line per data set with everybody's figure, the best in bold; the mean at the end."""
+    """A head, one line per data set with the figure of each method, the best in bold, and the mean at the end."""
     rows: dict[str, dict[str, float]] = {}
     shares: dict[str, str] = {}
     for record in records:
@@ -278,7 +277,7 @@ def tables_of(records: list[Row]) -> dict[str, str]:
 
 
 def rates(records: list[Row]) -> list[list[str]]:
-    """What the audit said of how many labels are wrong, and how many are."""
+    """How many labels are wrong, and how many the audit said."""
     lines = [["data", "wrong", "at least", "about", "contradicted", "called mislabelled"]]
     for record in records:
         if record["method"] == OURS:

@@ -64,7 +64,7 @@ CIFAR = Settings(epochs=20, ivon_lr=0.05, hess_init=0.9, sgd_lr=0.0125)
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Whatever is at hand."""
+    """Those whose data are at hand."""
     digits = load("digits", "train")
     yield made(digits, "symmetric", rate=0.2)
     yield made(digits, "pairflip", rate=0.2)
@@ -93,7 +93,7 @@ def train(examples: Examples, make: Make, settings: Settings) -> Fit:
 
 
 @torch.no_grad()
-def predicted(model: nn.Module, examples: Examples) -> Tensor:
+def predict(model: nn.Module, examples: Examples) -> Tensor:
     out: Tensor = model(examples.batch(torch.arange(len(examples)))).softmax(-1)
     return out
 
@@ -113,11 +113,11 @@ def jobs_for(examples: Examples, quick: bool) -> dict[str, Job]:
         out = torch.empty(len(examples), examples.num_classes)
         for fold in range(FOLDS):
             model, _, _ = train(examples.subset(member != fold), settings.sgd, settings)
-            out[member == fold] = predicted(model, examples.subset(member == fold))
+            out[member == fold] = predict(model, examples.subset(member == fold))
         return confident_learning(examples, out.numpy())
 
     def loss() -> Found:
-        probabilities = predicted(train(examples, settings.sgd, settings)[0], examples)
+        probabilities = predict(train(examples, settings.sgd, settings)[0], examples)
         own = probabilities.gather(1, examples.labels[:, None]).squeeze(1)
         return Found(1 - own, probabilities.argmax(1) != examples.labels)
 

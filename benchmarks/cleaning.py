@@ -71,7 +71,7 @@ def data_sets(seed: int) -> Iterator[Data]:
         names = tuple(map(str, range(labels.max() + 1)))
         clean = Examples(torch.zeros(len(old), 1), torch.from_numpy(old), names)
         given = corrupt(clean, kind, rate=rate, seed=seed)[0].labels.numpy()
-        yield standardized(Data(name, train, given, test, true))
+        yield standardize(Data(name, train, given, test, true))
     if not (folder := real_data()):
         return
     for name, column in FILES.items():
@@ -82,10 +82,10 @@ def data_sets(seed: int) -> Iterator[Data]:
         reduce = PCA(COMPONENTS, random_state=0).fit(rows[learned])
         train, test = reduce.transform(rows[learned]), reduce.transform(rows[tested])
         true = arrays["clean_labels"][tested]
-        yield standardized(Data(name, train, arrays[column][learned], test, true))
+        yield standardize(Data(name, train, arrays[column][learned], test, true))
 
 
-def standardized(data: Data) -> Data:
+def standardize(data: Data) -> Data:
     scaler = StandardScaler().fit(data.train)
     return data._replace(train=scaler.transform(data.train), test=scaler.transform(data.test))
 
@@ -102,7 +102,7 @@ def estimators(seed: int) -> dict[str, Any]:
     }
 
 
-def fitted(method: str, estimator: Any, data: Data, seed: int) -> Any:
+def fit_by(method: str, estimator: Any, data: Data, seed: int) -> Any:
     if method == "as given":
         return estimator.fit(data.train, data.given)
     if method == "CleanLearning":
@@ -111,7 +111,7 @@ def fitted(method: str, estimator: Any, data: Data, seed: int) -> Any:
 
 
 def measure(data: Data, estimator: str, method: str, seed: int) -> Iterator[Row]:
-    model = fitted(method, estimators(seed)[estimator], data, seed)
+    model = fit_by(method, estimators(seed)[estimator], data, seed)
     row = {"data": data.name, "estimator": estimator, "method": method, "seed": seed}
     yield row | {"accuracy": float((model.predict(data.test) == data.true).mean())}
 

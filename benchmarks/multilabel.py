@@ -50,14 +50,14 @@ NOISES = ("5 % flipped", "20 % dropped", "10 % dropped, 2 % added")
 def cases(quick: bool) -> Iterator[Case]:
     """A name, rows, true tags, and given ones where people gave them."""
     digits = load_digits()
-    yield "digits", digits.data, properties(DIGITS)[digits.target], None
+    yield "digits", digits.data, tabulate(DIGITS)[digits.target], None
     rows, tags = make_multilabel_classification(2000, 40, n_classes=10, n_labels=3, random_state=0)
     yield "made", rows, tags, None
     folder = real_data()
     if quick or not folder:
         return
     few = {name: part[:MOST_ROWS] for name, part in read_npz(folder / "cifar10n.npz").items()}
-    rows, tags = few["embeddings"].astype(np.float32), properties(IMAGES)
+    rows, tags = few["embeddings"].astype(np.float32), tabulate(IMAGES)
     true = tags[few["clean_labels"]]
     yield "CIFAR-10", rows, true, None
     yield "CIFAR-10N, the worst of three people", rows, true, tags[few["worse"]]
@@ -69,7 +69,7 @@ def cases(quick: bool) -> Iterator[Case]:
     yield "CIFAR-100N, single people", rows, both[many["clean_labels"]], both[many["labels"]]
 
 
-def properties(members: tuple[tuple[int, ...], ...]) -> Array:
+def tabulate(members: tuple[tuple[int, ...], ...]) -> Array:
     """Classes × tags, 1 where the class has the tag."""
     return np.array([[int(k in some) for some in members] for k in range(10)])
 

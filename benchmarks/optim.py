@@ -70,7 +70,7 @@ def steps(shapes: list[torch.Size]) -> Jobs:
     return {name: make(parameters(shapes)) for name, make in STEPS.items()}
 
 
-def large(repeats: int) -> None:
+def compare_large(repeats: int) -> None:
     shapes = [p.shape for p in MODELS["resnet34"](num_classes=10).parameters()]
     size = sum(shape.numel() for shape in shapes)
     jobs = steps(shapes)
@@ -97,7 +97,7 @@ def operator_calls(step: Callable[[], object]) -> int:
     return sum(e.cpu_parent is None or not e.cpu_parent.name.startswith("aten::") for e in calls)
 
 
-def small(repeats: int) -> None:
+def compare_small(repeats: int) -> None:
     torch.set_num_threads(2)
     shapes = [torch.Size(s) for s in [(100, 90), (90,), (90, 100), (100,)] * 2 + [(100, 140), (9,)]]
     size = sum(shape.numel() for shape in shapes)
@@ -106,7 +106,7 @@ def small(repeats: int) -> None:
     compare_seconds(title, steps(shapes), goals, repeats=repeats, baseline="AdamW foreach")
 
 
-def whole(repeats: int) -> None:
+def compare_training_steps(repeats: int) -> None:
     torch.set_num_threads(2)
     x, y = torch.randn(50, 3, 32, 32), torch.randint(10, (50,))
     makers: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
@@ -127,30 +127,30 @@ def loss_of(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.cross_entropy(model(inputs), labels)
 
 
-def memory() -> None:
+def print_memory() -> None:
     """Peak resident memory over that of weights and gradients, in a process of its own."""
-    print(
-        "\npeak memory beyond weights and gradients, in sizes of the weights (goal ≤ 3 for IVON, 2 in 16 bits)"
-    )
+    goal = "goal ≤ 3 for IVON, 2 in 16 bits"
+    print(f"\npeak memory beyond weights and gradients, in sizes of the weights ({goal})")
     for name in STEPS:
         if name not in ("AdamW foreach", "IVON compiled", "IVON plain torch"):
-            command = [sys.executable, "-c", f"from benchmarks.optim import peak; peak({name!r})"]
-            print(f"{name:20} {subprocess.check_output(command, text=True).strip()}", flush=True)
+            code = f"from benchmarks.optim import print_peak; print_peak({name!r})"
+            printed = subprocess.check_output([sys.executable, "-c", code], text=True)
+            print(f"{name:20} {printed.strip()}", flush=True)
 
 
-def peak(name: str) -> None:
-    """Prints the growth of the peak over four steps at 40M weights."""
+def print_peak(name: str) -> None:
+    """Print the growth of the peak over four steps at 40M weights."""
     shapes = [torch.Size([1_000_000])] * 40
     STEPS[name](parameters([torch.Size([1000])]))()  # what loads once is not the step's
     made = parameters(shapes)  # the baseline: weights and gradients
-    before = high_water()
+    before = read_peak()
     job = STEPS[name](made)
     for _ in range(4):
         job()
-    print(f"{(high_water() - before) * 1024 / (4 * 40_000_000):.2f}")
+    print(f"{(read_peak() - before) * 1024 / (4 * 40_000_000):.2f}")
 
 
-def high_water() -> int:
+def read_peak() -> int:
     """Kilobytes at the peak (Linux); `getrusage` would hand a child the peak of its parent."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0])
@@ -158,7 +158,7 @@ def high_water() -> int:
 
 def main(quick: bool = False) -> None:
     """All of it."""
-    large(repeats=3 if quick else 11)
-    small(repeats=50 if quick else 500)
-    memory()
-    whole(repeats=1 if quick else 7)
+    compare_large(repeats=3 if quick else 11)
+    compare_small(repeats=50 if quick else 500)
+    print_memory()
+    compare_training_steps(repeats=1 if quick else 7)

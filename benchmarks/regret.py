@@ -70,7 +70,7 @@ def ivon(hess_init: Any) -> Make:
 
 
 def ivon_by_one_call(model: nn.Module, batches: Batches, epochs: int) -> Optimizer:
-    """lr too is chosen."""
+    """IVON chooses lr too."""
     return IVON.auto(model, batches, epochs, seed=0, quiet=True)
 
 

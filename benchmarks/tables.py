@@ -30,16 +30,15 @@ Table = tuple[Array, Array]
 NOISE = (0.0, 0.3)
 
 
-def columns(table: Table, which: Any) -> Table:
+def take_columns(table: Table, which: Any) -> Table:
     features, labels = table
     return features[:, which], labels
 
 
-def components(table: Table, count: int) -> Table:
+def project(table: Table, count: int) -> Table:
     features, labels = table
-    return PCA(count, random_state=0).fit_transform(
-        StandardScaler().fit_transform(features)
-    ), labels
+    scaled = StandardScaler().fit_transform(features)
+    return PCA(count, random_state=0).fit_transform(scaled), labels
 
 
 def tables() -> tuple[dict[str, Table], dict[str, Table]]:
@@ -50,20 +49,20 @@ def tables() -> tuple[dict[str, Table], dict[str, Table]]:
     design = {
         "iris": iris,
         "wine": wine,
-        "digits, 4 components": components(digits, 4),
-        "digits, 8 components": components(digits, 8),
+        "digits, 4 components": project(digits, 4),
+        "digits, 8 components": project(digits, 8),
         "moons": datasets.make_moons(1500, noise=0.2, random_state=0),
     }
     others = {
         "breast cancer": cancer,
-        "breast cancer, 10 columns": columns(cancer, slice(10)),
-        "breast cancer, 5 columns": columns(cancer, slice(5)),
+        "breast cancer, 10 columns": take_columns(cancer, slice(10)),
+        "breast cancer, 5 columns": take_columns(cancer, slice(5)),
         "digits": digits,
-        "digits, 12 components": components(digits, 12),
-        "digits, 6 components": components(digits, 6),
-        "wine, 6 columns": columns(wine, slice(6)),
-        "wine, 3 columns": columns(wine, [0, 6, 9]),
-        "iris, 2 columns": columns(iris, [2, 3]),
+        "digits, 12 components": project(digits, 12),
+        "digits, 6 components": project(digits, 6),
+        "wine, 6 columns": take_columns(wine, slice(6)),
+        "wine, 3 columns": take_columns(wine, [0, 6, 9]),
+        "iris, 2 columns": take_columns(iris, [2, 3]),
         "circles": datasets.make_circles(400, noise=0.1, factor=0.6, random_state=0),
         "5 inputs, 3 classes": datasets.make_classification(
             1000, 5, n_informative=5, n_redundant=0, n_classes=3, random_state=3
@@ -87,7 +86,7 @@ def classifiers(seed: int) -> dict[str, Any]:
     }
 
 
-def accuracies(name: str, table: Table, noise: float, splits: int) -> Iterator[dict[str, Any]]:
+def measure(name: str, table: Table, noise: float, splits: int) -> Iterator[dict[str, Any]]:
     features, labels = table
     cut = StratifiedShuffleSplit(splits, test_size=0.3, random_state=0).split(features, labels)
     for seed, (train, test) in enumerate(cut):
@@ -104,7 +103,7 @@ def show(title: str, chosen: dict[str, Table], splits: int) -> None:
     rows = [
         row
         for label, (name, noise) in progress.track(cases.items(), description="tables")
-        for row in accuracies(label, chosen[name], noise, splits)
+        for row in measure(label, chosen[name], noise, splits)
     ]
     means = {
         f"mean, {noise:.0%} wrong": [label for label, case in cases.items() if case[1] == noise]
@@ -115,7 +114,7 @@ def show(title: str, chosen: dict[str, Table], splits: int) -> None:
 
 
 def main(quick: bool = False) -> None:
-    """Train all on all tables."""
+    """Train every classifier on every table."""
     warnings.simplefilter("ignore")  # of the peers, about iterations
     design, others = tables()
     show("tables that had no say in the rule for few inputs", others, 2 if quick else 3)
