@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,3 +94,15 @@ def test_every_benchmark_is_listed_with_what_it_compares_and_its_time() -> None:
     with_main = {p.stem for p in folder.glob("*.py") if "def main(quick" in p.read_text("utf-8")}
     assert with_main == set(BENCHMARKS)
     assert all(about and time for about, time in BENCHMARKS.values())
+
+
+def test_every_command_and_file_of_results_that_the_pages_name_is_there() -> None:
+    root = Path(__file__).parents[1]
+    pages = [root / "README.md", root / "results" / "README.md", *(root / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    named = set(re.findall(r"python -m benchmarks (\w+)", text))
+    assert len(named) > 8
+    assert named <= set(BENCHMARKS)
+    files = set(re.findall(r"`(results/[\w/]+\.\w+)`", text))
+    assert len(files) > 15
+    assert [file for file in files if not (root / file).exists()] == []
