@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.data.reading import decode_text
+from bayesmooth.data.reading import decode_text, name_errors
 from bayesmooth.errors import InputError
 
 
@@ -15,10 +15,8 @@ class CsvText:
 
     def __init__(self, path: Path, encoding: str | None = None) -> None:
         self.path = path
-        try:
+        with name_errors(path, "file"):
             data = path.read_bytes()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         self.text, self.encoding, self.notes = decode_text(data, str(path), encoding)
         self.exact = self.text.encode(self.encoding) == data
         start = 1 if self.text.startswith("\ufeff") else 0

@@ -1,6 +1,5 @@
 """Your own rows: a CSV, TSV or Parquet table, or a data frame."""
 
-import csv
 import io
 import warnings
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from bayesmooth.data.labels import (
     read_labels,
 )
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
-from bayesmooth.data.reading import MissingError, split_path
+from bayesmooth.data.reading import MissingError, name_errors, split_path
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -149,22 +148,17 @@ def read_frame(
         return frame_from_arrow(read_parquet(file), str(file), label, clean_label, id)
     pandas, text = require("pandas", extra="data"), CsvText(file, encoding)
     known = text.columns(_taken(text.header, label, clean_label, id))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a row longer than the header only gets a warning
-            frame = pandas.read_csv(
-                io.StringIO(text.text.removeprefix("\ufeff")),
-                sep=text.mark,
-                index_col=False,
-                dtype=dict.fromkeys(known, str),
-                na_values=MISSING,
-                keep_default_na=False,
-                low_memory=False,
-            )
-    except (
-        ValueError, OSError, OverflowError, MemoryError, LookupError, TypeError, Warning, csv.Error,
-    ) as error:  # fmt: skip
-        raise InputError(f"{file}: not a table that can be read ({str(error)[:200]})") from None
+    with name_errors(file, "table"), warnings.catch_warnings():
+        warnings.simplefilter("error")  # a row longer than the header only gets a warning
+        frame = pandas.read_csv(
+            io.StringIO(text.text.removeprefix("\ufeff")),
+            sep=text.mark,
+            index_col=False,
+            dtype=dict.fromkeys(known, str),
+            na_values=MISSING,
+            keep_default_na=False,
+            low_memory=False,
+        )
     if len(frame) != len(text):
         raise InputError(
             f"{file}: has {len(text)} rows by its quotation marks, and {len(frame)} as a table; look for stray marks"
