@@ -60,20 +60,12 @@ class Corruption:
 
     def save(self, path: str | Path) -> None:
         """Write the noise file, as JSON."""
-        content = {
-            "format": "bayesmooth noise 1",
-            "kind": self.kind,
-            "seed": self.seed,
-            "rate": self.rate,
-            "count": self.count,
-            "hash": self.hash,
-            "matrix": self.matrix.tolist(),
-            "index": self.index.tolist(),
-            "old": self.old.tolist(),
-            "new": self.new.tolist(),
-        }
-        lines = ",\n".join(f' "{key}": {json.dumps(value)}' for key, value in content.items())
-        write_atomically(Path(path), "{\n" + lines + "\n}\n")
+        keys = ("kind", "seed", "rate", "count", "hash", "matrix", "index", "old", "new")
+        content = {"format": "bayesmooth noise 1"} | {key: getattr(self, key) for key in keys}
+        lines = (
+            f' "{key}": {json.dumps(v, default=np.ndarray.tolist)}' for key, v in content.items()
+        )
+        write_atomically(Path(path), "{\n" + ",\n".join(lines) + "\n}\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Corruption":
@@ -96,8 +88,8 @@ class Corruption:
         for key, values in numbers.items():
             end = count if key == "index" else len(matrix)
             as_class_numbers(values, len(numbers["index"]), end, f"{path}: {key}")
-        index, old, new = (values.numpy() for values in numbers.values())
-        return cls(kind, matrix, seed, index, old, new, count, digest)
+        arrays = (values.numpy() for values in numbers.values())
+        return cls(kind, matrix, seed, *arrays, count, digest)
 
     def __repr__(self) -> str:
         share = f"{len(self.index)} of {self.count} labels, {self.rate:.2%}"
@@ -110,20 +102,17 @@ def symmetric(num_classes: int, rate: float) -> Matrix:
     >>> symmetric(3, 0.5)
     array([[0.5 , 0.25, 0.25], [0.25, 0.5 , 0.25], [0.25, 0.25, 0.5 ]])
     """
-    _check_classes(num_classes)
     return _uniform(np.full(num_classes, _rate(rate)))
 
 
 def pairflip(num_classes: int, rate: float) -> Matrix:
     """P_ii = 1 − n, P_i,(i+1) mod K = n, in the order of the class numbers."""
-    _check_classes(num_classes)
     identity = np.eye(num_classes)
     return (1 - _rate(rate)) * identity + rate * np.roll(identity, 1, axis=1)
 
 
 def data_dependent(num_classes: int, kappa: float, beta: float = 0.05, offset: int = 1) -> Matrix:
     """P_ii = 1 − n_i, P_ij = n_i / (K − 1), n_i = κ + βi from i = `offset` (sec: data dependent noise)."""
-    _check_classes(num_classes)
     rates = kappa + beta * (offset + np.arange(num_classes))
     if not (rates.min() >= 0 and rates.max() <= 1 + 1e-9):
         raise InputError(
@@ -171,6 +160,8 @@ def corrupt(
     """
     if kind not in KINDS:
         raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
+    if examples.num_classes < 2:
+        raise InputError(f"{examples.num_classes} classes: label noise needs at least two")
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: must be from 0 to 2³²−1")
     try:
@@ -223,11 +214,6 @@ def _uniform(rates: np.ndarray[Any, np.dtype[np.float64]]) -> Matrix:
     P = np.repeat(rates[:, None] / (K - 1), K, axis=1)
     np.fill_diagonal(P, 1 - rates)
     return P
-
-
-def _check_classes(count: int) -> None:
-    if count < 2:
-        raise InputError(f"{count} classes: label noise needs at least two")
 
 
 def _rate(rate: float) -> float:
