@@ -168,7 +168,7 @@ def describe_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]
 
 
 def check(name: str, data_dir: str | Path | None = None, **options: Any) -> list[dict[str, Any]]:
-    """Load every split, checksums and the first input included: what it holds, or its problem."""
+    """Load every split with its checksums and its first input: what the split holds, or its problem."""
     rows: list[dict[str, Any]] = []
     for split in _named(name).splits:
         try:

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bayesmooth.data.examples import Examples, as_class_numbers
-from bayesmooth.data.reading import read_bytes
+from bayesmooth.data.reading import name_errors, read_bytes
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 
@@ -61,35 +60,31 @@ class Corruption:
     def save(self, path: str | Path) -> None:
         """Write the noise file, as JSON."""
         keys = ("kind", "seed", "rate", "count", "hash", "matrix", "index", "old", "new")
-        content = {"format": "bayesmooth noise 1"} | {key: getattr(self, key) for key in keys}
-        lines = (
-            f' "{key}": {json.dumps(v, default=np.ndarray.tolist)}' for key, v in content.items()
-        )
+        data = {"format": "bayesmooth noise 1"} | {key: getattr(self, key) for key in keys}
+        lines = (f' "{key}": {json.dumps(v, default=np.ndarray.tolist)}' for key, v in data.items())
         write_atomically(Path(path), "{\n" + ",\n".join(lines) + "\n}\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Corruption":
         """Read a noise file."""
-        try:
-            content = json.loads(read_bytes(Path(path)))
+        data = read_bytes(Path(path))
+        with name_errors(path, "noise file"):
+            content = json.loads(data)
             matrix = np.array(content["matrix"], dtype=np.float64)
-            numbers = {key: _integers(content[key]) for key in ("index", "old", "new")}
             kind, seed, count, digest = (content[key] for key in ("kind", "seed", "count", "hash"))
-        except InputError:
-            raise
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise InputError(
-                f"{path}: not a noise file ({type(error).__name__}: {error})"
-            ) from None
-        if not (type(seed) is type(count) is int and type(kind) is type(digest) is str):
-            raise InputError(f"{path}: seed and count must be whole numbers, kind and hash strings")
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise InputError(f"{path}: matrix of shape {matrix.shape}: must be K × K")
-        for key, values in numbers.items():
-            end = count if key == "index" else len(matrix)
-            as_class_numbers(values, len(numbers["index"]), end, f"{path}: {key}")
-        arrays = (values.numpy() for values in numbers.values())
-        return cls(kind, matrix, seed, *arrays, count, digest)
+            if not (type(seed) is type(count) is int and type(kind) is type(digest) is str):
+                raise InputError("seed and count must be whole numbers, kind and hash strings")
+            if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+                raise InputError(f"matrix of shape {matrix.shape}: must be K × K")
+            arrays = []
+            for key in ("index", "old", "new"):
+                if any(type(value) is not int for value in content[key]):
+                    raise InputError(f"{key} must be a list of whole numbers")
+                values = torch.tensor(content[key], dtype=torch.int64, device="cpu")
+                end = count if key == "index" else len(matrix)
+                arrays.append(as_class_numbers(values, len(content["index"]), end, key).numpy())
+        index, old, new = arrays
+        return cls(kind, matrix, seed, index, old, new, count, digest)
 
     def __repr__(self) -> str:
         share = f"{len(self.index)} of {self.count} labels, {self.rate:.2%}"
@@ -226,9 +221,3 @@ def label_hash(examples: Examples) -> str:
     """SHA-256 of the labels and the number of classes."""
     labels = examples.labels.numpy().astype("<i8").tobytes()
     return hashlib.sha256(labels + str(examples.num_classes).encode()).hexdigest()
-
-
-def _integers(values: Any) -> Tensor:
-    if not isinstance(values, list) or any(type(value) is not int for value in values):
-        raise TypeError("index, old and new are lists of whole numbers")
-    return torch.from_numpy(np.array(values, dtype=np.int64))

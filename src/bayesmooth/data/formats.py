@@ -8,7 +8,7 @@ below the folder of the classes. What is not changed is written as it was.
 import io
 import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ class Labels:
     numbered = False  # whether the labels are positions in the class names
 
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
-        """Write these rows, with what the labels of some are `changed` to."""
+        """Write these rows; `changed` has the new labels of some of them."""
         raise NotImplementedError
 
 
@@ -92,11 +92,7 @@ def find_id(where: Path | str, columns: Sequence[str], id: str | None) -> str | 
 
 
 def find_name(
-    where: Path | str,
-    known: Iterable[str],
-    wanted: Sequence[str],
-    way_out: str,
-    kind: str = "column",
+    where: object, known: Iterable[str], wanted: Sequence[str], way_out: str, kind: str = "column"
 ) -> str:
     """The first of the wanted names that is known."""
     known = list(known)
@@ -108,7 +104,7 @@ def find_name(
 
 
 def _find_rows(labels: Sequence[str], changed: Mapping[int, str]) -> tuple[list[str], Array]:
-    """The labels that no row has yet, to be put after the last row; and for every row, one that has its new label."""
+    """The new labels that no row has yet, to go after the last row, and for every row one that has its new label."""
     source = {text: row for row, text in enumerate(labels)}
     new = [text for text in dict.fromkeys(changed.values()) if text not in source]
     source |= {text: len(labels) + k for k, text in enumerate(new)}
@@ -270,7 +266,7 @@ class Parquet(Labels):
 
 
 def open_parquet(path: Path) -> Any:
-    """A Parquet file whose schema is known, and its rows are not read yet."""
+    """A Parquet file: its schema is known, and its rows are not read yet."""
     with name_errors(path, "table"):
         file = require("pyarrow.parquet", "data").ParquetFile(path)
     check_columns(path, file.schema_arrow.names)
@@ -311,7 +307,7 @@ class ParquetFolder(Labels):
                 part.write(beside / part.path.name, own, within.tolist())
                 start = end
 
-        make_folder(check_new(out, self.path), fill)
+        _write_folder(out, self.path, fill)
 
 
 class HuggingFace(Parquet):
@@ -327,21 +323,18 @@ class HuggingFace(Parquet):
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
         """A folder of the same layout, with one Arrow file for the split that changed."""
         made, name = self.change(changed, rows), "data-00000-of-00001.arrow"
-        inside = self.split.relative_to(self.path)
-
-        def place(file: Path) -> Path | None:
-            return None if file.parent == inside and file.suffix == ".arrow" else file
 
         def fill(beside: Path) -> None:
-            copy_files(self.path, beside, place)
-            split = beside / inside
+            old = {file.relative_to(self.path) for file in self.split.glob("*.arrow")}
+            copy_files(self.path, beside, lambda file: None if file in old else file)
+            split = beside / self.split.relative_to(self.path)
             with require("pyarrow.ipc", "data").new_stream(split / name, made.schema) as stream:
                 stream.write_table(made)
             state = read_json(split / "state.json")
             files = {"_data_files": [{"filename": name}], "_fingerprint": "cleaned"}
             write_json(split / "state.json", state | files)
 
-        make_folder(check_new(out, self.path), fill)
+        _write_folder(out, self.path, fill)
 
 
 def split_folder(path: Path) -> tuple[Path, list[str]]:
@@ -405,7 +398,7 @@ class PictureFolder(Labels):
         def fill(beside: Path) -> None:
             copy_files(self.path, beside, lambda file: places.get(file, file))
 
-        make_folder(check_new(out, self.path), fill)
+        _write_folder(out, self.path, fill)
 
 
 def _free(place: Path, old: str, taken: set[str]) -> Path:
@@ -417,11 +410,11 @@ def _free(place: Path, old: str, taken: set[str]) -> Path:
     return free
 
 
-def check_new(out: Path, source: Path) -> Path:
-    """Where a folder is to be made: a place that is free, and not inside of what is read."""
-    place, inside = Path(os.path.realpath(out)), source.resolve()
-    if place.is_relative_to(inside):
+def _write_folder(out: Path, source: Path, fill: Callable[[Path], object]) -> None:
+    """Make a folder in a place that is free, and not inside of the `source` that is read."""
+    place = Path(os.path.realpath(out))
+    if place.is_relative_to(source.resolve()):
         raise InputError(f"{out}: lies in the folder that is read; name one outside of it")
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InputError(f"{out}: is there already; name a new folder")
-    return place
+    make_folder(place, fill)

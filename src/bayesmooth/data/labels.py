@@ -104,7 +104,7 @@ def class_numbers(
 def encode(
     labels: Sequence[str], names: Sequence[str], where: str, numbered: bool = False
 ) -> Tensor:
-    """Class numbers.
+    """Labels as class numbers.
 
     >>> encode(["b", "a"], ("a", "b"), "labels"), encode(["1", "0"], ("cat", "dog"), "labels")
     (tensor([1, 0]), tensor([1, 0]))

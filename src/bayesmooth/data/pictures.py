@@ -1,4 +1,4 @@
-"""Pictures on disk: decoded in threads when a batch asks for them, never all in memory; a folder per class.
+"""Pictures on disk: decoded in threads when a batch asks for them, never all in memory; one folder per class.
 
 Layouts: `PATH/train/<class>/*.jpg` and `PATH/test/<class>/*.jpg`, or `PATH/<class>/*.jpg`.
 """
@@ -25,7 +25,7 @@ from bayesmooth.optional import require
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 SHOWN_SIZE = 96  # pixels of the pictures that are only shown
-# Those of SUFFIXES, as Pillow calls them.
+# The formats of SUFFIXES, as Pillow calls them.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 
 
@@ -136,7 +136,7 @@ def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None =
 
 
 def open_folder(top: Path, split: str, size: int = 64, crop: int | None = None) -> Examples:
-    """The pictures of a folder per class, in a fixed order; whether each can be read is seen when it is opened.
+    """The pictures of one folder per class, in a fixed order; whether one can be read is seen when it is opened.
 
     The id of a picture is its path below the folder of the classes, which are the folders that hold a picture.
     """

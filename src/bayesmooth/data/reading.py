@@ -8,7 +8,6 @@ import math
 import os
 import pickle
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +42,7 @@ def name_errors(name: Path | str, what: str, way_out: str = "") -> Iterator[None
     except InputError as error:
         raise InputError(f"{name}: {error}{way_out}") from None
     except Exception as error:
-        reason = str(error)[:200] or type(error).__name__
+        reason = f"{type(error).__name__}: {error}"[:200]
         problem = f"not a {what} that can be read ({reason})"
         if isinstance(error, OSError) and error.strerror:
             problem = f"cannot be read ({error.strerror})"
@@ -58,8 +57,9 @@ def find_file(root: Path, candidates: Sequence[str]) -> Path:
     raise MissingError(f"not found in {root}: {' or '.join(candidates)}")
 
 
-def locate(path: str, root: Path) -> Path:
-    """A path of the user: as it stands, else below the data directory."""
+def locate(path: str, root: Path, split: str = "") -> Path:
+    """A path of the user, with {split} filled in if one is given: as it stands, else below the data directory."""
+    path = path.replace("{split}", split) if split else path
     given = Path(path).expanduser()
     place = given if given.exists() else root / given
     if not place.exists():
@@ -67,23 +67,12 @@ def locate(path: str, root: Path) -> Path:
     return place
 
 
-def split_path(path: str, split: str, root: Path) -> Path:
-    """The file of a split: `path` with {split} filled in, or `path` itself."""
-    return locate(path.replace("{split}", split), root)
-
-
 def read_bytes(path: Path, md5: str | None = None) -> bytes:
     """The content of a file, unpacked if it is gzip; `md5` is what the unpacked content must have."""
-    try:
-        with path.open("rb") as file:
-            packed = file.peek(2)[:2] == b"\x1f\x8b"
-            data = (gzip.GzipFile(fileobj=file) if packed else file).read(LIMIT + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(
-            f"{path}: damaged or cut short ({error}); download it again, or copy it again"
-        ) from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    way_out = "; if it was cut short, download it again, or copy it again"
+    with name_errors(path, "whole file", way_out), path.open("rb") as file:
+        packed = file.peek(2)[:2] == b"\x1f\x8b"
+        data = (gzip.GzipFile(fileobj=file) if packed else file).read(LIMIT + 1)
     if len(data) > LIMIT:
         raise InputError(f"{path}: more than {LIMIT >> 20} MB unpacked; not the file it should be")
     if md5 is not None and hashlib.md5(data, usedforsecurity=False).hexdigest() != md5:
@@ -362,8 +351,6 @@ def as_finite(array: Array, where: str, what: str) -> torch.Tensor:
         numbers = array.astype(np.float32, copy=False)
     broken = np.argwhere(~np.isfinite(numbers))
     if len(broken):
-        row, column = broken[0]
-        raise InputError(
-            f"{where}: {what}[{row}, {column}] is {array[row, column]}; must be finite"
-        )
+        i, j = broken[0]
+        raise InputError(f"{where}: {what}[{i}, {j}] is {array[i, j]}; must be finite")
     return torch.from_numpy(numbers)

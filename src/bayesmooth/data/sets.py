@@ -126,37 +126,40 @@ def parse_idx(data: bytes, name: str, ndim: int) -> np.ndarray[tuple[int, ...], 
 
 def cifar10(split: str, root: Path, verify: bool = True) -> Examples:
     """Photographs, 50,000 and 10,000 of 32 × 32, 10 classes."""
-    names = parse_names(*_read(root, CIFAR10_FOLDERS, "batches.meta", verify), "label_names")
     files = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
-    contents = [_read(root, CIFAR10_FOLDERS, file, verify) for file in files]
-    parts = [parse_batch(*content, "labels", len(names)) for content in contents]
-    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    return _join_cifar(parts, names, f"cifar10/{split}", mean, std)
+    name, files = f"cifar10/{split}", ["batches.meta", *files]
+    made = _read_cifar(name, root, CIFAR10_FOLDERS, files, "", verify)
+    return replace(made, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 
 
 def cifar100(split: str, root: Path, verify: bool = True) -> Examples:
     """Photographs, 50,000 and 10,000 of 32 × 32, 100 fine classes."""
-    names = parse_names(*_read(root, CIFAR100_FOLDERS, "meta", verify), "fine_label_names")
-    content = _read(root, CIFAR100_FOLDERS, split, verify)
-    parts = [parse_batch(*content, "fine_labels", len(names))]
-    mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-    return _join_cifar(parts, names, f"cifar100/{split}", mean, std)
+    name, files = f"cifar100/{split}", ["meta", split]
+    made = _read_cifar(name, root, CIFAR100_FOLDERS, files, "fine_", verify)
+    return replace(made, mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
 
 
-HUMAN_LABELS = {
-    "aggre": "aggre_label",
-    "random1": "random_label1",
-    "random2": "random_label2",
-    "random3": "random_label3",
-    "worse": "worse_label",
-}
+def _read_cifar(
+    name: str, root: Path, folders: tuple[str, ...], files: list[str], kind: str, verify: bool
+) -> Examples:
+    """The class names in the first of the files, and the pictures in the others."""
+    meta, *batches = [_read(root, folders, file, verify) for file in files]
+    names = parse_names(*meta, f"{kind}label_names")
+    parts = [parse_batch(*batch, f"{kind}labels", len(names)) for batch in batches]
+    inputs, labels, ids = zip(*parts, strict=True)
+    every = tuple(chain.from_iterable(ids))
+    return Examples(torch.cat(inputs), torch.cat(labels), names, None, every, name)
+
+
+HUMAN_LABELS = ("aggre", "random1", "random2", "random3", "worse")
 
 
 def cifar10n(split: str, root: Path, labels: str = "aggre", verify: bool = True) -> Examples:
     """CIFAR-10 under the labels that people gave it: aggre, random1, random2, random3 or worse."""
     if labels not in HUMAN_LABELS:
         raise InputError(f"labels={labels!r}: must be one of {', '.join(HUMAN_LABELS)}")
-    clean, key = cifar10(split, root, verify), HUMAN_LABELS[labels]
+    key = f"random_label{labels[-1]}" if labels.startswith("random") else f"{labels}_label"
+    clean = cifar10(split, root, verify)
     return clean if split == "test" else _human(clean, root, "CIFAR-10_human.pt", key)
 
 
@@ -166,18 +169,11 @@ def cifar100n(split: str, root: Path, verify: bool = True) -> Examples:
     return clean if split == "test" else _human(clean, root, "CIFAR-100_human.pt", "noisy_label")
 
 
-Pictures = tuple[Tensor, Tensor, list[str]]
-
-
-def parse_batch(data: bytes, name: str, key: str, classes: int) -> Pictures:
+def parse_batch(data: bytes, name: str, key: str, classes: int) -> tuple[Tensor, Tensor, list[str]]:
     """Pictures (N, 3, 32, 32), labels and file names of one CIFAR file."""
     content = load_pickle(data, name)
-    pixels = content.get("data")
-    if (
-        not isinstance(pixels, np.ndarray)
-        or pixels.dtype != np.uint8
-        or pixels.shape[1:] != (3072,)
-    ):
+    pixels: Any = content.get("data")
+    if getattr(pixels, "dtype", None) != np.uint8 or pixels.shape[1:] != (3072,):
         raise InputError(f"{name}: `data` is not an array of N × 3072 bytes")
     labels = _label_tensor(content.get(key), name, key, len(pixels), classes)
     files = content.get("filenames")
@@ -208,14 +204,6 @@ def _text(value: Any, name: str, key: str) -> str:
         return value if isinstance(value, str) else bytes.decode(value)
     except (TypeError, UnicodeDecodeError):
         raise InputError(f"{name}: `{key}` holds something that is not UTF-8 text") from None
-
-
-def _join_cifar(
-    parts: list[Pictures], names: tuple[str, ...], name: str, mean: Any, std: Any
-) -> Examples:
-    inputs, labels, ids = zip(*parts, strict=True)
-    every = tuple(chain.from_iterable(ids))
-    return Examples(torch.cat(inputs), torch.cat(labels), names, None, every, name, mean, std)
 
 
 def _human(clean: Examples, root: Path, file: str, key: str) -> Examples:
