@@ -72,28 +72,21 @@ def open_package() -> None:
 def overview() -> argparse.ArgumentParser:
     """The parser that explains what there is; it has no other use."""
     lines = {name: line for module in {*COMMANDS.values()} for name, line in first_lines(module)}
+    listed = "\n".join(f"  {command:10} {lines[command]}" for command in COMMANDS)
     parser = argparse.ArgumentParser(
         prog="bayesmooth",
         usage="bayesmooth COMMAND …",
         description="Train with labels that are partly wrong, and find the wrong ones.",
-        epilog="\n".join(
-            [
-                "commands:",
-                *(f"  {command:10} {lines[command]}" for command in COMMANDS),
-                "",
-                "`bayesmooth COMMAND --help` has an example of each.",
-            ]
-        ),
+        epilog=f"commands:\n{listed}\n\n`bayesmooth COMMAND --help` has an example of each.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--version", action="version", version=f"bayesmooth {version('bayesmooth')}"
-    )
+    shown = f"bayesmooth {version('bayesmooth')}"
+    parser.add_argument("--version", action="version", version=shown)
     return parser
 
 
 def first_lines(module: str) -> list[tuple[str, str]]:
-    """What each function of a module of `bayesmooth.cli` does, in a line, read and not loaded."""
+    """What each function of a module of `bayesmooth.cli` does, in one line; the module is read and not loaded."""
     file = Path(__file__).parent / "bayesmooth" / "cli" / f"{module}.py"
     functions = [n for n in ast.parse(file.read_bytes()).body if isinstance(n, ast.FunctionDef)]
     return [(f.name, (ast.get_docstring(f) or "").partition("\n")[0]) for f in functions]

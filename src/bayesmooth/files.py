@@ -111,7 +111,7 @@ def copy_files(source: Path, out: Path, place: Callable[[Path], Path | None]) ->
 
 
 def _walk(top: Path, inside: Path = Path(), follow: int = 2) -> Iterator[Path]:
-    """All files below a folder; links to folders are followed as deep as classes are, but for those that lead up."""
+    """All files below a folder. Links to folders are followed as deep as classes lie, unless they lead up."""
     for name in sorted(os.listdir(top / inside)):
         path, file = inside / name, top / inside / name
         link = file.is_symlink() and (len(path.parts) > follow or leads_up(file))
@@ -208,26 +208,19 @@ def read_json(path: Path) -> dict[str, Any]:
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for this process alone. The lock dies with its process, however that ends."""
     with open(directory / "lock", "a+") as file:
-        if not _lock(file):
-            file.seek(0)
-            raise LockedError(
-                f"{directory}: another process is at work in it ({file.read().strip()}); "
-                "wait for it, stop it, or choose another directory"
-            )
+        end = time.monotonic() + PATIENCE
+        while not _try_lock(file):
+            if time.monotonic() > end:
+                file.seek(0)
+                raise LockedError(
+                    f"{directory}: another process is at work in it ({file.read().strip()}); "
+                    "wait for it, stop it, or choose another directory"
+                )
+            time.sleep(0.02)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
-
-
-def _lock(file: IO[str]) -> bool:
-    """Take the lock, or find it held for the whole of `PATIENCE`."""
-    end = time.monotonic() + PATIENCE
-    while not _try_lock(file):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def _try_lock(file: IO[str], shared: bool = False) -> bool:

@@ -147,15 +147,10 @@ def ood_auroc(inside: Any, outside: Any) -> float:
     >>> ood_auroc(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([[0.5, 0.5]]))
     1.0
     """
-    familiar, foreign = (_familiarity(side) for side in (inside, outside))
+    sides = [_numbers(side, "scores") for side in (inside, outside)]
+    familiar, foreign = (_rows_that_sum_to_one(s).amax(1) if s.ndim == 2 else s for s in sides)
     positives = torch.arange(len(familiar) + len(foreign), device="cpu") < len(familiar)
     return auroc(torch.cat([familiar, foreign]), positives)
-
-
-def _familiarity(values: Any) -> Tensor:
-    """The largest probability of every row; scores stay as they are."""
-    scores = _numbers(values, "scores")
-    return _rows_that_sum_to_one(scores).amax(1) if scores.ndim == 2 else scores
 
 
 def _by_score(scores: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
@@ -209,9 +204,7 @@ def _ranking(scores: Any, positives: Any) -> tuple[Tensor, Tensor]:
             f"{positives.dtype}: must be N scores and N booleans"
         )
     if not positives.any():
-        raise InputError(
-            f"no positive among {len(scores)}: there is nothing to rank above the rest"
-        )
+        raise InputError(f"no positive among {len(scores)}: nothing to rank above the rest")
     return scores, positives
 
 
@@ -220,10 +213,8 @@ def _numbers(values: Any, name: str) -> Tensor:
     numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
     if not numbers.numel():
         raise InputError(f"{name} of shape {tuple(numbers.shape)}: is empty; give at least one row")
-    if numbers.isnan().any():
-        raise InputError(
-            f"{name}: {int(numbers.isnan().sum())} of {numbers.numel()} values are NaN"
-        )
+    if missing := int(numbers.isnan().sum()):
+        raise InputError(f"{name}: {missing} of {numbers.numel()} values are NaN")
     return numbers
 
 

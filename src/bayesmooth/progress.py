@@ -15,7 +15,7 @@ Numbers = Callable[[], Mapping[str, str]]
 
 
 class Bar:
-    """What `bar` gives: move it, and print lines above it. This one is silent."""
+    """A bar to move, and to print lines above. This one is silent."""
 
     def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
         """Show that `done` of the items are behind us."""
@@ -24,17 +24,14 @@ class Bar:
         """Print a line that stays."""
 
 
-def track(
-    items: Iterable[T], *, description: str, total: int | None = None, quiet: bool = False
-) -> Iterator[T]:
+def track(items: Iterable[T], *, description: str, quiet: bool = False) -> Iterator[T]:
     """Pass `items` on, and show how many are done and how long the rest will take.
 
     >>> sum(track([1, 2, 3], description="adding", quiet=True))
     6
     """
-    if total is None and isinstance(items, Sized):
-        total = len(items)
-    with bar(total or 0, description=description, quiet=quiet) as shown_bar:
+    total = len(items) if isinstance(items, Sized) else 0
+    with bar(total, description=description, quiet=quiet) as shown_bar:
         for done, item in enumerate(items, start=1):
             yield item
             shown_bar.update(done)
@@ -100,7 +97,7 @@ class _InPlace(_Plain):
         super().line(text)
 
     def end(self) -> None:
-        """Leave nothing of it."""
+        """Delete the line."""
         print(f"\r{'':<{self.shown}}\r", end="", file=self.stream, flush=True)
         self.shown = 0
 

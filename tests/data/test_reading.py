@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesmooth.data.reading import load_pickle, load_torch
+from bayesmooth.data.reading import load_pickle, load_torch, name_errors
 from bayesmooth.errors import InputError
 
 CONTENT = {
@@ -179,3 +179,21 @@ def test_any_damage_to_a_zip_is_a_dict_or_an_input_error(result_or_input_error, 
     good = ZIPPED.getvalue()
     broken = good[:at] + damage + good[at + len(damage) :]
     result_or_input_error("file", load_torch, broken, "file")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KeyError("kind"), r"^f\.json: not a noise file that can be read \(KeyError: 'kind'\)"),
+        (OSError(13, "Permission denied"), r"^f\.json: cannot be read \(Permission denied\)"),
+        (InputError("has no rows"), r"^f\.json: has no rows"),
+    ],
+)
+def test_whatever_goes_wrong_inside_names_the_file_and_the_way_out(error, message):
+    with (
+        pytest.raises(InputError, match=message + "; copy it again$"),
+        name_errors("f.json", "noise file", "; copy it again"),
+    ):
+        raise error
+    with pytest.raises(KeyboardInterrupt), name_errors("f.json", "noise file"):
+        raise KeyboardInterrupt

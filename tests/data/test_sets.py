@@ -205,7 +205,7 @@ def test_other_content_than_the_public_mnist_is_refused_unless_told(mnist_dir):
 
 
 def test_a_bomb_is_not_unpacked(mnist_dir, monkeypatch):
-    monkeypatch.setattr("bayesmooth.data.reading.read_bytes.__defaults__", (None, 1 << 20))
+    monkeypatch.setattr("bayesmooth.data.reading.LIMIT", 1 << 20)
     path = mnist_dir / "mnist" / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(bytes(10 << 20)))
     with pytest.raises(InputError, match="more than 1 MB unpacked"):

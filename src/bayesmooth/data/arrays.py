@@ -12,7 +12,7 @@ from bayesmooth.data.examples import Examples, Inputs
 from bayesmooth.data.formats import KEYS, find_array, find_name
 from bayesmooth.data.labels import as_text, encode, name_classes, read_labels
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
-from bayesmooth.data.reading import Array, MissingError, as_finite, read_npy, read_npz, split_path
+from bayesmooth.data.reading import Array, MissingError, as_finite, locate, read_npy, read_npz
 from bayesmooth.errors import InputError
 
 WAYS_OUT = {
@@ -37,19 +37,17 @@ def embeddings(
     beside them, or beside images or texts, the inputs have no columns.
     """
     if split != "train" and "{split}" not in path:
-        raise MissingError(
-            f"path={path!r}: put {{split}} in it, to read {split!r} from another file"
-        )
+        raise MissingError(f"path={path!r}: put {{split}} in it, to read {split!r} from its file")
 
     def content(split: str) -> dict[str, Array]:
-        apart = None if labels is None else read_npy(split_path(labels, split, root))
-        return read_arrays(split_path(path, split, root), apart, probabilities)
+        apart = None if labels is None else read_npy(locate(labels, root, split))
+        return read_arrays(locate(path, root, split), apart, probabilities)
 
-    file = split_path(path, split, root)
+    file = locate(path, root, split)
     names = tuple(class_names or ())
     if not names and split != "train":
         # The train file numbers the classes of the others, which may lack one.
-        names = _npz_names(content("train"), split_path(path, "train", root))
+        names = _npz_names(content("train"), locate(path, root, "train"))
     made = arrays_as_examples(content(split), file, names)
     return replace(made, name=f"{file.stem}/{split}")
 
@@ -94,7 +92,10 @@ def arrays_as_examples(content: dict[str, Array], file: Path, names: Sequence[st
         key: encode(labels, names, f"{file}: {key}")
         for key, labels in _npz_labels(content, file, names).items()
     }
-    predicted = content.get("predicted")
+    predicted, images = content.get("predicted"), content.get("images")
+    shown = {"text": content.get("texts")}
+    if images is not None and images.dtype.kind == "U":
+        shown["path"] = images
     return Examples(
         as_finite(content["embeddings"], str(file), "embeddings"),
         numbers["labels"],
@@ -102,8 +103,8 @@ def arrays_as_examples(content: dict[str, Array], file: Path, names: Sequence[st
         numbers.get("clean_labels"),
         tuple(map(as_text, content["ids"].tolist())) if "ids" in content else None,
         file.stem,
-        meta=_meta(content, file),
-        pictures=_pictures(content.get("images"), file),
+        meta={key: _strings(a, file, key) for key, a in shown.items() if a is not None},
+        pictures=_pictures(images, file),
         predicted=None if predicted is None else as_finite(predicted, str(file), "probabilities"),
     )
 
@@ -125,22 +126,10 @@ def _npz_labels(
     return {key: read_labels(content[key].tolist(), f"{file}: {key}", names) for key in present}
 
 
-def _strings(array: Array, file: Path, key: str) -> list[str]:
-    if array.ndim != 1 or array.dtype.kind != "U":
-        raise InputError(
-            f"{file}: {key} are {array.dtype} of shape {array.shape}; must be N strings"
-        )
-    return [str(value) for value in array]
-
-
-def _meta(content: dict[str, Array], file: Path) -> dict[str, list[str]]:
-    """Texts, and images where they are paths."""
-    shown = {"text": content.get("texts"), "path": content.get("images")}
-    return {
-        name: _strings(array, file, name)
-        for name, array in shown.items()
-        if array is not None and (name == "text" or array.dtype.kind == "U")
-    }
+def _strings(rows: Array, file: Path, key: str) -> list[str]:
+    if rows.ndim != 1 or rows.dtype.kind != "U":
+        raise InputError(f"{file}: {key} are {rows.dtype} of shape {rows.shape}; must be N strings")
+    return [str(value) for value in rows]
 
 
 def _pictures(array: Array | None, file: Path) -> Inputs | None:
@@ -149,11 +138,10 @@ def _pictures(array: Array | None, file: Path) -> Inputs | None:
         return None
     if array.dtype.kind == "U" and array.ndim == 1:
         return ImageFiles(file.parent, array.tolist(), SHOWN_SIZE)
-    flat = array.ndim == 3
-    if array.dtype != np.uint8 or not (flat or (array.ndim == 4 and array.shape[3] in (1, 3))):
+    pictures = array[..., None] if array.ndim == 3 else array
+    if array.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] not in (1, 3):
         raise InputError(
             f"{file}: images are {array.dtype} of shape {array.shape}; must be paths, or bytes (uint8) "
             "of shape N × H × W or N × H × W × 3"
         )
-    pictures = torch.from_numpy(array)
-    return pictures.unsqueeze(1) if flat else pictures.permute(0, 3, 1, 2)
+    return torch.from_numpy(pictures).permute(0, 3, 1, 2)

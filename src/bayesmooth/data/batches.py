@@ -45,9 +45,8 @@ class Augment:
     def apply(self, pictures: Tensor, draw: Tensor) -> Tensor:
         """The pictures (B, C, H, W), each cut and flipped as its row of `draw` says."""
         if pictures.ndim != 4:
-            shape = tuple(pictures.shape)
             raise InputError(
-                f"inputs of shape {shape}: only pictures (B, C, H, W) can be augmented"
+                f"inputs of shape {tuple(pictures.shape)}: only pictures (B, C, H, W) can be augmented"
             )
         height, width = (self.size,) * 2 if self.size else pictures.shape[2:]
         padded = F.pad(pictures, (self.pad,) * 4)

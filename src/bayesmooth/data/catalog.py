@@ -6,28 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from bayesmooth.data import sets
 from bayesmooth.data.arrays import embeddings
 from bayesmooth.data.examples import Examples
 from bayesmooth.data.pictures import folder
 from bayesmooth.data.reading import MissingError, data_root
-from bayesmooth.data.sets import (
-    CIFAR10,
-    CIFAR100,
-    CLOTHING_FOLDERS,
-    CLOTHING_LISTS,
-    FASHION_FOLDERS,
-    MNIST_FOLDERS,
-    cifar10,
-    cifar10n,
-    cifar100,
-    cifar100n,
-    clothing1m,
-    digits,
-    fashion_mnist,
-    mnist,
-)
 from bayesmooth.data.tabular import table
 from bayesmooth.errors import InputError
 from bayesmooth.words import did_you_mean
@@ -43,7 +26,7 @@ class Dataset:
     load: Callable[..., Examples]
     about: str
     files: str
-    bring: str
+    bring: str = "give its path with path="
     places: tuple[str, ...] = ()
     splits: tuple[str, ...] = ("train", "test")
 
@@ -51,6 +34,10 @@ class Dataset:
     def options(self) -> tuple[str, ...]:
         """What may be given beside the split."""
         return tuple(inspect.signature(self.load).parameters)[2:]
+
+    def say_how(self, root: Path) -> str:
+        """How to bring the files to `root`."""
+        return self.bring.replace("DIR", str(root))
 
 
 IDX = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz"
@@ -61,80 +48,77 @@ GET_CIFAR100 = f"curl -L {CIFAR}/cifar-100-python.tar.gz | tar xz -C DIR"
 
 DATASETS: dict[str, Dataset] = {
     "digits": Dataset(
-        digits,
+        sets.digits,
         "1,797 handwritten digits of 8 × 8, 10 classes",
         "none: part of scikit-learn",
         "pip install 'bayesmooth[data]'",
     ),
     "mnist": Dataset(
-        mnist,
+        sets.mnist,
         "70,000 handwritten digits of 28 × 28, 10 classes",
         f"mnist/{IDX} (or in MNIST/raw; packed or not)",
         f"curl -L --create-dirs --output-dir DIR/mnist --remote-name-all "
         f"'https://ossci-datasets.s3.amazonaws.com/mnist/{IDX}'",
-        MNIST_FOLDERS,
+        sets.MNIST_FOLDERS,
     ),
     "fashion_mnist": Dataset(
-        fashion_mnist,
+        sets.fashion_mnist,
         "70,000 pieces of clothing of 28 × 28, 10 classes",
         f"fashion-mnist/{IDX} (or in FashionMNIST/raw; packed or not)",
         f"curl -L --create-dirs --output-dir DIR/fashion-mnist --remote-name-all "
         f"'http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{IDX}'",
-        FASHION_FOLDERS,
+        sets.FASHION_FOLDERS,
     ),
     "cifar10": Dataset(
-        cifar10,
+        sets.cifar10,
         "60,000 photographs of 32 × 32, 10 classes",
         "cifar-10-batches-py/{data_batch_1 … 5,test_batch,batches.meta}",
         GET_CIFAR10,
-        (CIFAR10,),
+        sets.CIFAR10_FOLDERS,
     ),
     "cifar100": Dataset(
-        cifar100,
+        sets.cifar100,
         "60,000 photographs of 32 × 32, 100 classes",
         "cifar-100-python/{train,test,meta}",
         GET_CIFAR100,
-        (CIFAR100,),
+        sets.CIFAR100_FOLDERS,
     ),
     "cifar10n": Dataset(
-        cifar10n,
+        sets.cifar10n,
         "CIFAR-10 with people's labels: aggre (9 % wrong), random1 … 3 (17–18 %), worse (40 %)",
         "CIFAR-10_human.pt beside cifar-10-batches-py",
         f"{GET_CIFAR10}\n  curl -L {HUMAN}/CIFAR-10_human.pt -o DIR/CIFAR-10_human.pt",
         ("CIFAR-10_human.pt",),
     ),
     "cifar100n": Dataset(
-        cifar100n,
+        sets.cifar100n,
         "CIFAR-100 with people's labels, 40 % wrong",
         "CIFAR-100_human.pt beside cifar-100-python",
         f"{GET_CIFAR100}\n  curl -L {HUMAN}/CIFAR-100_human.pt -o DIR/CIFAR-100_human.pt",
         ("CIFAR-100_human.pt",),
     ),
     "clothing1m": Dataset(
-        clothing1m,
+        sets.clothing1m,
         "1,000,000 pictures from shops, 14 classes, labels from the text around them",
         "clothing1m/{images/…,noisy_label_kv.txt,clean_label_kv.txt,*_key_list.txt,category_names_eng.txt}",
         "ask its authors (https://github.com/Cysu/noisy_label), and unpack it into DIR/clothing1m",
-        CLOTHING_FOLDERS,
-        tuple(CLOTHING_LISTS),
+        sets.CLOTHING_FOLDERS,
+        tuple(sets.CLOTHING_LISTS),
     ),
     "folder": Dataset(
         folder,
         "your pictures, one folder per class",
         "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg",
-        "give its path with path=",
     ),
     "table": Dataset(
         table,
         "your CSV or parquet: a column of labels; columns of numbers and categories, or of paths of pictures",
         "PATH.csv or PATH.parquet, with a column `split` or one file per split: PATH-{split}.csv",
-        "give its path with path=",
     ),
     "embeddings": Dataset(
         embeddings,
         "your .npz or .npy of embeddings with labels",
         "PATH.npz with embeddings and labels, one file per split: PATH-{split}.npz",
-        "give its path with path=",
     ),
 }
 
@@ -161,7 +145,7 @@ def load(
             raise InputError(f"{name}: {missing}\n  files: {dataset.files}") from None
         raise InputError(
             f"{name}: {missing}\n  files: {dataset.files}\n"
-            f"  to get them: {_command(dataset, root)}\n"
+            f"  to get them: {dataset.say_how(root)}\n"
             "  if you have them elsewhere: --data-dir, or the variable BAYESMOOTH_DATA"
         ) from None
 
@@ -176,7 +160,7 @@ def describe_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]
             "splits": list(dataset.splits),
             "options": list(dataset.options),
             "files": dataset.files,
-            "bring": _command(dataset, root),
+            "bring": dataset.say_how(root),
             "found": not dataset.places or any((root / place).exists() for place in dataset.places),
         }
         for name, dataset in DATASETS.items()
@@ -184,25 +168,19 @@ def describe_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]
 
 
 def check(name: str, data_dir: str | Path | None = None, **options: Any) -> list[dict[str, Any]]:
-    """Load every split, checksums and the first input included: what it holds, or its problem."""
-    return [_check_split(name, split, data_dir, options) for split in _named(name).splits]
-
-
-def _check_split(name: str, split: str, data_dir: Any, options: dict[str, Any]) -> dict[str, Any]:
-    try:
-        examples = load(name, split, data_dir, **options)
-        shape = list(examples.batch(torch.tensor([0], dtype=torch.int64, device="cpu")).shape[1:])
-    except InputError as error:
-        return {"split": split, "ok": False, "problem": str(error)}
-    return {
-        "split": split,
-        "ok": True,
-        "examples": len(examples),
-        "classes": examples.num_classes,
-        "shape": shape,
-        "summary": repr(examples),
-        "notes": list(examples.notes),
-    }
+    """Load every split with its checksums and its first input: what the split holds, or its problem."""
+    rows: list[dict[str, Any]] = []
+    for split in _named(name).splits:
+        try:
+            examples = load(name, split, data_dir, **options)
+            shape = list(examples.input_shape)
+        except InputError as error:
+            rows.append({"split": split, "ok": False, "problem": str(error)})
+            continue
+        row = {"split": split, "ok": True, "examples": len(examples), "shape": shape}
+        row |= {"classes": examples.num_classes, "summary": repr(examples)}
+        rows.append(row | {"notes": list(examples.notes)})
+    return rows
 
 
 def _named(name: str) -> Dataset:
@@ -213,7 +191,3 @@ def _named(name: str) -> Dataset:
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InputError(f"{what} {value!r} is not known; {did_you_mean(value, choices)}")
-
-
-def _command(dataset: Dataset, root: Path) -> str:
-    return dataset.bring.replace("DIR", str(root))

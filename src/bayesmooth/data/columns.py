@@ -31,7 +31,7 @@ def as_values(column: Any) -> list[Any]:
 
 
 def is_text(column: Any) -> bool:
-    """Whether it holds something to read: no numbers, no vectors, no bytes."""
+    """Whether a column holds texts to read: no numbers, no vectors, no bytes."""
     if require("pandas", extra="data").api.types.is_numeric_dtype(column):
         return False
     return not any(isinstance(v, bytes | dict | list | tuple | np.ndarray) for v in column[:100])
@@ -41,12 +41,10 @@ def is_text(column: Any) -> bool:
 class Reading:
     """How the inputs of training were read, so that new ones are read alike; plain data, as JSON keeps it."""
 
-    label: str | None = None
-    """The columns of the labels, of the texts and of the pictures."""
+    label: str | None = None  # the columns of the labels, of the texts and of the pictures
     text: str | None = None
     image: str | None = None
-    encoder: str | None = None
-    """What made rows of numbers of texts or pictures."""
+    encoder: str | None = None  # what made rows of numbers of texts or pictures
     numbers: dict[str, float] = field(default_factory=dict)
     """By column, its mean over the training rows, which a missing number counts as."""
     categories: dict[str, list[str]] = field(default_factory=dict)
@@ -62,7 +60,7 @@ class Reading:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The columns of the table that they come from."""
+        """The columns of the table that the inputs come from."""
         return (*self.vectors, *self.numbers, *self.categories)
 
     def read(self, frame: Any, where: str, fill: bool = True) -> tuple[Tensor, list[str]]:
@@ -72,16 +70,22 @@ class Reading:
             find_name(where, columns, (name,), "the columns must be those of the training rows")
         frame = frame[[columns[name] for name in self.sources]].set_axis(list(self.sources), axis=1)
         gaps = {name: int(frame[name].isna().sum()) for name in (*self.vectors, *self.numbers)}
-        said = _say_filled(gaps, "vectors" if self.vectors else "numbers")
+        filled = ", ".join(f"{count} in {name!r}" for name, count in gaps.items() if count)
+        what, notes = "vectors" if self.vectors else "numbers", list[str]()
+        if filled:
+            notes.append(f"missing {what} count as the mean of their column: {filled}")
         if self.vectors:
             parts = [_stack(frame[c], where, mean, fill) for c, mean in self.vectors.items()]
-            return torch.cat(parts, 1), said
-        levels = {name: _levels(frame[name]) for name in self.categories}
+            return torch.cat(parts, 1), notes
+        levels = {name: np.array(as_texts(frame[name]), object) for name in self.categories}
         onehot = [np.equal.outer(levels[name], known) for name, known in self.categories.items()]
-        unknown = {c: sorted({*levels[c]} - {*known}) for c, known in self.categories.items()}
+        new = {c: sorted({*levels[c]} - {*known}) for c, known in self.categories.items()}
+        unknown = ", ".join(f"{texts[0]!r} in {c!r}" for c, texts in new.items() if texts)
+        if unknown:
+            notes.append(f"not in the training rows, and counted as no category: {unknown}")
         numbers = _numbers(frame, self.numbers, where, fill)
         rows = np.concatenate([numbers, *onehot], axis=1, dtype=np.float64)
-        return torch.from_numpy(rows), [*said, *_say_unknown(unknown)]
+        return torch.from_numpy(rows), notes
 
 
 @dataclass(frozen=True)
@@ -115,74 +119,49 @@ def choose_features(
     as the mean of its column in `train`; without `fill` it is an error.
     """
     train = frame if train is None else train
-    reading, notes = learn_reading(train, where, features, taken, class_names)
-    rows, said = reading.read(frame, where, fill)
-    notes = (*notes, *said)
+    if unknown := [column for column in features or () if column not in train]:
+        raise InputError(f"{where}: no column {unknown[0]!r} among the features")
+    columns = features or [c for c in train if c not in {*taken, "id", "split", *PICTURES}]
+    reading, left = learn_reading(train, where, columns, bool(features), class_names)
+    rows, notes = reading.read(frame, where, fill)
+    if left:
+        said = ", ".join(f"{str(column)!r} ({why})" for column, why in left.items())
+        way_out = "names the columns to learn from, `text` (--text) one of texts"
+        notes.insert(0, f"not learned from: {said}; `features` (--features) {way_out}")
     if reading.vectors:
-        return Features(reading, rows, None, None, notes)
+        return Features(reading, rows, None, None, tuple(notes))
     known = rows if train is frame else reading.read(train, where, fill)[0]
-    numeric = len(reading.numbers)
-    spread, rest = known[:, :numeric].numpy().std(0), rows.shape[1] - numeric
-    return Features(
-        reading,
-        rows,
-        (*known[:, :numeric].numpy().mean(0).tolist(), *[0.0] * rest),
-        (*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest),
-        notes,
-    )
+    numbers = known[:, : len(reading.numbers)].numpy()
+    spread, rest = numbers.std(0), rows.shape[1] - numbers.shape[1]
+    mean = (*numbers.mean(0).tolist(), *[0.0] * rest)
+    std = (*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest)
+    return Features(reading, rows, mean, std, tuple(notes))
 
 
 def learn_reading(
-    train: Any,
-    where: str,
-    features: Sequence[str] | None,
-    taken: Iterable[str | None],
-    class_names: Sequence[str],
-) -> tuple[Reading, tuple[str, ...]]:
-    """Which columns are learned from and how, and a note on those that are not."""
-    unknown = [column for column in features or () if column not in train]
-    if unknown:
-        raise InputError(f"{where}: no column {unknown[0]!r} among the features")
-    free = [c for c in train if c not in {*taken, "id", "split", *PICTURES}]
-    columns = list(features or free)
+    train: Any, where: str, columns: Sequence[Any], named: bool, class_names: Sequence[str]
+) -> tuple[Reading, dict[Any, str]]:
+    """How these columns are learned from, and why some are not: an error where the user `named` them."""
     vectors = [c for c in columns if _is_vector(train[c])]
     if vectors:
         beside = {c: "beside vectors" for c in columns if c not in vectors}
         centres = {str(c): _known_vectors(train[c], where).mean(0).tolist() for c in vectors}
-        return Reading(vectors=centres), (*_say_left_out(beside),)
-    numeric = [c for c in columns if _is_numeric(train[c], named=bool(features))]
-    left = {c: why for c in numeric if not features and (why := _identifies(str(c), train[c]))}
+        return Reading(vectors=centres), beside
+    numeric = [c for c in columns if _is_numeric(train[c], named)]
+    left = {c: why for c in numeric if not named and (why := _identifies(str(c), train[c]))}
     numeric = [c for c in numeric if c not in left]
     if {str(c) for c in numeric} == set(class_names):  # probabilities, in the order of the classes
         numeric.sort(key=lambda column: list(class_names).index(str(column)))
     kinds = {c: _categories(train[c]) for c in columns if c not in {*numeric, *left}}
     left |= {c: _describe(train[c]) for c, levels in kinds.items() if not levels}
     kinds = {str(c): levels for c, levels in kinds.items() if levels}
-    refused = [c for c in features or () if c not in numeric and str(c) not in kinds]
-    if refused:
+    refused = [c for c in columns if c not in numeric and str(c) not in kinds]
+    if named and refused:
         raise InputError(
             f"{where}: column {refused[0]!r} holds neither numbers nor a few categories; leave it out of the features"
         )
     means = {str(c): _known_mean(_as_numbers(train[c])) for c in numeric}
-    return Reading(numbers=means, categories=kinds), (*_say_left_out(left),)
-
-
-def _say_left_out(left: dict[Any, str]) -> list[str]:
-    said = ", ".join(f"{str(c)!r} ({why})" for c, why in left.items())
-    way_out = (
-        "; `features` (--features) names the columns to learn from, `text` (--text) one of texts"
-    )
-    return [f"not learned from: {said}{way_out}"] if left else []
-
-
-def _say_filled(gaps: dict[Any, int], what: str) -> list[str]:
-    said = ", ".join(f"{count} in {str(c)!r}" for c, count in gaps.items() if count)
-    return [f"missing {what} count as the mean of their column: {said}"] if said else []
-
-
-def _say_unknown(unknown: dict[str, list[str]]) -> list[str]:
-    said = ", ".join(f"{levels[0]!r} in {c!r}" for c, levels in unknown.items() if levels)
-    return [f"not in the training rows, and counted as no category: {said}"] if said else []
+    return Reading(numbers=means, categories=kinds), left
 
 
 def _is_vector(column: Any) -> bool:
@@ -204,10 +183,8 @@ def _known_vectors(column: Any, where: str) -> Tensor:
 def _stack(column: Any, where: str, mean: Sequence[float], fill: bool) -> Tensor:
     known = column.notna().to_numpy()
     if not (known.all() or fill):
-        row = int(known.argmin()) + 1
-        raise InputError(
-            f"{where}, row {row}, column {column.name!r}: no vector; leave the row out"
-        )
+        at = f"row {int(known.argmin()) + 1}, column {column.name!r}"
+        raise InputError(f"{where}, {at}: no vector; leave the row out")
     if not known.any():
         raise InputError(f"{where}: column {column.name!r}: no row has a vector")
     rows = _known_vectors(column, where)
@@ -220,14 +197,12 @@ def _stack(column: Any, where: str, mean: Sequence[float], fill: bool) -> Tensor
     return filled
 
 
-def _as_numbers(column: Any) -> Any:
-    """A column as floats, NaN where it is none; a comma is a decimal point unless it may mean thousands, 12% is 12."""
+def _as_numbers(column: Any) -> Array:
+    """Floats, NaN for what is no number. A comma is a decimal point unless it may mean thousands, and 12% is 12."""
     pandas = require("pandas", extra="data")
     numbers = pandas.to_numeric(column, errors="coerce")
     if pandas.api.types.is_complex_dtype(numbers):
-        raise InputError(
-            f"column {column.name!r}: holds complex numbers; split them in two columns"
-        )
+        raise InputError(f"column {column.name!r}: complex numbers; split them in two columns")
     if not pandas.api.types.is_numeric_dtype(column):
         texts = pandas.Series(as_texts(column), column.index, object).str.strip()
         if 2 * texts.str.endswith("%").sum() > column.notna().sum():
@@ -241,14 +216,14 @@ def _as_numbers(column: Any) -> Any:
             )
         if len(commas):
             numbers = pandas.to_numeric(texts.str.replace(",", "."), errors="coerce")
-    return numbers
+    return np.asarray(numbers.to_numpy("float64", na_value=np.nan))
 
 
 def _is_numeric(column: Any, named: bool) -> bool:
     """A stray word in a column of numbers is an error to report, not a reason to leave the column out."""
     if require("pandas", extra="data").api.types.is_numeric_dtype(column):
         return True
-    return bool(_as_numbers(column).notna().mean() > (0.0 if named else 0.5))
+    return bool((~np.isnan(_as_numbers(column))).mean() > (0.0 if named else 0.5))
 
 
 def _identifies(name: str, column: Any) -> str:
@@ -260,15 +235,11 @@ def _identifies(name: str, column: Any) -> str:
         return "an id"
     if column.isna().all():
         return "empty"
-    values = _as_numbers(column).to_numpy("float64", na_value=np.nan)
+    values = _as_numbers(column)
     if len(values) < 10 or not (np.isfinite(values) & (values == np.round(values))).all():
         return ""
     counts = (np.diff(values) > 0).all() or (np.diff(np.sort(values)) == 1).all()
     return "row numbers" if counts else ""
-
-
-def _levels(column: Any) -> Array:
-    return np.array(as_texts(column), object)
 
 
 def _categories(column: Any) -> list[str]:
@@ -286,18 +257,16 @@ def _describe(column: Any) -> str:
     return "texts" if is_text(column) and column.nunique() > 1 else "neither numbers nor categories"
 
 
-def _known_mean(numbers: Any) -> float:
-    """Of those that are finite; 0 where none is."""
-    values = numbers.to_numpy("float64", na_value=np.nan)
+def _known_mean(values: Array) -> float:
+    """The mean of the finite values; 0 where there is none."""
     known = np.isfinite(values)
     return float(np.where(known, values, 0).sum() / max(known.sum(), 1))
 
 
 def _numbers(frame: Any, means: dict[str, float], where: str, fill: bool) -> Array:
-    numbers = [_as_numbers(frame[column]) for column in means]
-    if not numbers:
+    if not means:
         return np.empty((len(frame), 0))
-    values = np.column_stack([n.to_numpy("float64", na_value=np.nan) for n in numbers])
+    values = np.column_stack([_as_numbers(frame[column]) for column in means])
     if fill:
         gaps = np.column_stack([frame[column].isna() for column in means])
         values = np.where(gaps, list(means.values()), values)

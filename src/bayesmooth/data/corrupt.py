@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bayesmooth.data.examples import Examples, as_class_numbers
-from bayesmooth.data.reading import read_bytes
+from bayesmooth.data.reading import name_errors, read_bytes
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 
@@ -60,43 +59,31 @@ class Corruption:
 
     def save(self, path: str | Path) -> None:
         """Write the noise file, as JSON."""
-        content = {
-            "format": "bayesmooth noise 1",
-            "kind": self.kind,
-            "seed": self.seed,
-            "rate": self.rate,
-            "count": self.count,
-            "hash": self.hash,
-            "matrix": self.matrix.tolist(),
-            "index": self.index.tolist(),
-            "old": self.old.tolist(),
-            "new": self.new.tolist(),
-        }
-        lines = ",\n".join(f' "{key}": {json.dumps(value)}' for key, value in content.items())
-        write_atomically(Path(path), "{\n" + lines + "\n}\n")
+        keys = ("kind", "seed", "rate", "count", "hash", "matrix", "index", "old", "new")
+        data = {"format": "bayesmooth noise 1"} | {key: getattr(self, key) for key in keys}
+        lines = (f' "{key}": {json.dumps(v, default=np.ndarray.tolist)}' for key, v in data.items())
+        write_atomically(Path(path), "{\n" + ",\n".join(lines) + "\n}\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Corruption":
         """Read a noise file."""
-        try:
-            content = json.loads(read_bytes(Path(path)))
+        data = read_bytes(Path(path))
+        with name_errors(path, "noise file"):
+            content = json.loads(data)
             matrix = np.array(content["matrix"], dtype=np.float64)
-            numbers = {key: _integers(content[key]) for key in ("index", "old", "new")}
             kind, seed, count, digest = (content[key] for key in ("kind", "seed", "count", "hash"))
-        except InputError:
-            raise
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise InputError(
-                f"{path}: not a noise file ({type(error).__name__}: {error})"
-            ) from None
-        if not (type(seed) is type(count) is int and type(kind) is type(digest) is str):
-            raise InputError(f"{path}: seed and count must be whole numbers, kind and hash strings")
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise InputError(f"{path}: matrix of shape {matrix.shape}: must be K × K")
-        for key, values in numbers.items():
-            end = count if key == "index" else len(matrix)
-            as_class_numbers(values, len(numbers["index"]), end, f"{path}: {key}")
-        index, old, new = (values.numpy() for values in numbers.values())
+            if not (type(seed) is type(count) is int and type(kind) is type(digest) is str):
+                raise InputError("seed and count must be whole numbers, kind and hash strings")
+            if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+                raise InputError(f"matrix of shape {matrix.shape}: must be K × K")
+            arrays = []
+            for key in ("index", "old", "new"):
+                if any(type(value) is not int for value in content[key]):
+                    raise InputError(f"{key} must be a list of whole numbers")
+                values = torch.tensor(content[key], dtype=torch.int64, device="cpu")
+                end = count if key == "index" else len(matrix)
+                arrays.append(as_class_numbers(values, len(content["index"]), end, key).numpy())
+        index, old, new = arrays
         return cls(kind, matrix, seed, index, old, new, count, digest)
 
     def __repr__(self) -> str:
@@ -110,20 +97,17 @@ def symmetric(num_classes: int, rate: float) -> Matrix:
     >>> symmetric(3, 0.5)
     array([[0.5 , 0.25, 0.25], [0.25, 0.5 , 0.25], [0.25, 0.25, 0.5 ]])
     """
-    _check_classes(num_classes)
     return _uniform(np.full(num_classes, _rate(rate)))
 
 
 def pairflip(num_classes: int, rate: float) -> Matrix:
     """P_ii = 1 − n, P_i,(i+1) mod K = n, in the order of the class numbers."""
-    _check_classes(num_classes)
     identity = np.eye(num_classes)
     return (1 - _rate(rate)) * identity + rate * np.roll(identity, 1, axis=1)
 
 
 def data_dependent(num_classes: int, kappa: float, beta: float = 0.05, offset: int = 1) -> Matrix:
     """P_ii = 1 − n_i, P_ij = n_i / (K − 1), n_i = κ + βi from i = `offset` (sec: data dependent noise)."""
-    _check_classes(num_classes)
     rates = kappa + beta * (offset + np.arange(num_classes))
     if not (rates.min() >= 0 and rates.max() <= 1 + 1e-9):
         raise InputError(
@@ -171,6 +155,8 @@ def corrupt(
     """
     if kind not in KINDS:
         raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
+    if examples.num_classes < 2:
+        raise InputError(f"{examples.num_classes} classes: label noise needs at least two")
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: must be from 0 to 2³²−1")
     try:
@@ -225,11 +211,6 @@ def _uniform(rates: np.ndarray[Any, np.dtype[np.float64]]) -> Matrix:
     return P
 
 
-def _check_classes(count: int) -> None:
-    if count < 2:
-        raise InputError(f"{count} classes: label noise needs at least two")
-
-
 def _rate(rate: float) -> float:
     if not 0 <= rate <= 1:
         raise InputError(f"rate={rate}: must be from 0 to 1")
@@ -240,9 +221,3 @@ def label_hash(examples: Examples) -> str:
     """SHA-256 of the labels and the number of classes."""
     labels = examples.labels.numpy().astype("<i8").tobytes()
     return hashlib.sha256(labels + str(examples.num_classes).encode()).hexdigest()
-
-
-def _integers(values: Any) -> Tensor:
-    if not isinstance(values, list) or any(type(value) is not int for value in values):
-        raise TypeError("index, old and new are lists of whole numbers")
-    return torch.from_numpy(np.array(values, dtype=np.int64))

@@ -6,19 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.data.reading import decode_text
+from bayesmooth.data.reading import decode_text, name_errors
 from bayesmooth.errors import InputError
 
 
 class CsvText:
-    """A CSV as its text and the places of its rows: what is not changed stays as it was, to the byte."""
+    """The text of a CSV and the places of its rows; what is not changed is written again to the byte."""
 
     def __init__(self, path: Path, encoding: str | None = None) -> None:
         self.path = path
-        try:
+        with name_errors(path, "file"):
             data = path.read_bytes()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         self.text, self.encoding, self.notes = decode_text(data, str(path), encoding)
         self.exact = self.text.encode(self.encoding) == data
         start = 1 if self.text.startswith("\ufeff") else 0
@@ -54,7 +52,8 @@ class CsvText:
         text = self.text[slice(*line)]
         if '"' not in text:
             return text.split(self.mark)
-        return [_unquote(text[start:end]) for start, end in self._places(text)]
+        fields = (text[start:end] for start, end in self._places(text))
+        return [f[1:-1].replace('""', '"') if f.startswith('"') else f for f in fields]
 
     def _places(self, line: str) -> list[tuple[int, int]]:
         """The (start, end) of every field of a row."""
@@ -66,7 +65,7 @@ class CsvText:
         return places
 
     def rows(self) -> Iterator[list[str]]:
-        """The values of all rows; where the end of one is missing it is filled up with empty ones."""
+        """The values of all rows; a row that is too short is filled up with empty values."""
         width = len(self.header)
         for number, line in enumerate(self.lines, start=1):
             values = self._values(line)
@@ -78,7 +77,7 @@ class CsvText:
             yield values + [""] * (width - len(values))
 
     def columns(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """The values of those of the columns that are there."""
+        """The values of the named columns that the file has, by name."""
         found: dict[str, list[str]] = {name: [] for name in names if name in self.header}
         places = [(self.header.index(name), values) for name, values in found.items()]
         for row in self.rows():
@@ -87,7 +86,7 @@ class CsvText:
         return found
 
     def replace(self, column: str, changed: Mapping[int, str], rows: Sequence[int]) -> bytes:
-        """The file with these rows, and other values in a column of some."""
+        """The content of the file with these rows alone, and with the `changed` values in one column."""
         at, text = self.header.index(column), self.text
         starts = [start for start, _ in self.lines] + [len(text)]
         parts = [text[: starts[0]]]
@@ -108,10 +107,6 @@ class CsvText:
     def _quote(self, value: str, before: str) -> str:
         needed = before.startswith('"') or any(sign in value for sign in (self.mark, *'"\n\r'))
         return '"' + value.replace('"', '""') + '"' if needed else value
-
-
-def _unquote(field: str) -> str:
-    return field[1:-1].replace('""', '"') if field.startswith('"') else field
 
 
 def find_separator(text: str, start: int = 0) -> str:

@@ -100,8 +100,7 @@ class Examples:
             clean = as_class_numbers(self.clean_labels, count, classes, "clean_labels")
             object.__setattr__(self, "clean_labels", clean)
         extra = {"ids": self.ids, "pictures": self.pictures, "predicted": self.predicted}
-        columns = {**extra, **self.meta}
-        for name, column in columns.items():
+        for name, column in {**extra, **self.meta}.items():
             if column is not None and len(column) != count:
                 raise InputError(
                     f"{self.name}: {len(column)} {name} for {count} inputs; give one per input"
@@ -118,11 +117,7 @@ class Examples:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input, as a model wants to know it."""
-        first = (
-            self.inputs[:1]
-            if isinstance(self.inputs, Tensor)
-            else self.inputs[torch.tensor([0], dtype=torch.int64, device="cpu")]
-        )
+        first = self.inputs[torch.arange(min(len(self), 1), device="cpu")]
         return tuple(first.shape[1:])
 
     def as_float(self, inputs: Tensor) -> Tensor:
@@ -165,7 +160,10 @@ class Examples:
         )
 
     def __repr__(self) -> str:
-        parts = [f"{len(self):,} × {_kind(self.inputs)}", f"{self.num_classes} classes"]
+        kind = "streamed inputs"
+        if isinstance(self.inputs, Tensor):
+            kind = f"{str(self.inputs.dtype).removeprefix('torch.')}{list(self.input_shape)}"
+        parts = [f"{len(self):,} × {kind}", f"{self.num_classes} classes"]
         if self.clean_labels is not None and len(self):
             wrong = (self.labels != self.clean_labels).double().mean()
             parts.append(f"{wrong:.2%} of the labels wrong")
@@ -188,9 +186,3 @@ def as_class_numbers(labels: Tensor, count: int, classes: int, what: str) -> Ten
 
 def _take(inputs: Inputs, index: Tensor) -> Inputs:
     return inputs[index] if isinstance(inputs, Tensor) else Part(inputs, index)
-
-
-def _kind(inputs: Inputs) -> str:
-    if isinstance(inputs, Tensor):
-        return f"{str(inputs.dtype).removeprefix('torch.')}{list(inputs.shape[1:])}"
-    return "streamed inputs"

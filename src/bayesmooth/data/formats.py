@@ -1,15 +1,15 @@
 """The labels and ids of a data set in the format it is kept in: audits read them, and `clean` writes them again.
 
-The id of a row is the text in its column `id`, or in the one that is named. Without such a column it is the position
-of the row, from 0, in the file, or in all files in the order of their names. The id of a picture is its path below the
-folder of the classes. What is not changed is written as it was.
+The id of a row is the text in its column `id`, or in the one that is named. Without such a column the id is the
+position of the row, from 0, in the file, or in all files in the order of their names. The id of a picture is its path
+below the folder of the classes. What is not changed is written as it was.
 """
 
 import io
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from bayesmooth.data.csvtext import CsvText, check_columns, guard, unguard
 from bayesmooth.data.labels import LABELS, as_text
 from bayesmooth.data.pictures import open_folder, picture_base
-from bayesmooth.data.reading import Array, read_npy, read_npz
+from bayesmooth.data.reading import Array, name_errors, read_npy, read_npz
 from bayesmooth.errors import InputError
 from bayesmooth.files import (
     copy_files,
@@ -54,7 +54,7 @@ class Labels:
     numbered = False  # whether the labels are positions in the class names
 
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
-        """Write these rows, with what the labels of some are `changed` to."""
+        """Write these rows; `changed` has the new labels of some of them."""
         raise NotImplementedError
 
 
@@ -92,11 +92,7 @@ def find_id(where: Path | str, columns: Sequence[str], id: str | None) -> str | 
 
 
 def find_name(
-    where: Path | str,
-    known: Iterable[str],
-    wanted: Sequence[str],
-    way_out: str,
-    kind: str = "column",
+    where: object, known: Iterable[str], wanted: Sequence[str], way_out: str, kind: str = "column"
 ) -> str:
     """The first of the wanted names that is known."""
     known = list(known)
@@ -107,12 +103,8 @@ def find_name(
     raise InputError(f"{where}: no {kind} {asked}, only {there}; {way_out}")
 
 
-def _positions(count: int) -> list[str]:
-    return [*map(str, range(count))]
-
-
 def _find_rows(labels: Sequence[str], changed: Mapping[int, str]) -> tuple[list[str], Array]:
-    """The labels that no row has yet, to be put after the last row; and for every row, one that has its new label."""
+    """The new labels that no row has yet, to go after the last row, and for every row one that has its new label."""
     source = {text: row for row, text in enumerate(labels)}
     new = [text for text in dict.fromkeys(changed.values()) if text not in source]
     source |= {text: len(labels) + k for k, text in enumerate(new)}
@@ -136,10 +128,10 @@ class Csv(Labels):
         self.guarded = table.header[:3] == AUDIT
         self.label = find_label(path, table.header, label, (*LABELS, "given"))
         key = find_id(path, table.header, id)
-        found = table.columns([self.label, *([key] if key else [])])
+        found = table.columns([name for name in (self.label, key) if name])
         read = unguard if self.guarded else str
-        self.labels = [read(value) for value in found[self.label]]
-        self.ids = [read(value) for value in found[key]] if key else _positions(len(table))
+        self.labels = [*map(read, found[self.label])]
+        self.ids = [*map(read, found[key])] if key else [*map(str, range(len(table)))]
 
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
         """The text as it was, but for the labels that changed and the lines that are left out."""
@@ -160,9 +152,8 @@ class Arrays(Labels):
             raise InputError(f"{path}: {self.key} of shape {self.given.shape}: must be N labels")
         self.labels = [*map(as_text, self.given.tolist())]
         self.id = id or ("ids" if "ids" in arrays else None)
-        self.ids = _positions(len(self.labels))
-        if self.id is not None:
-            self.ids = [*map(as_text, arrays[find_array(path, arrays, id, "ids")].tolist())]
+        ids = arrays[find_array(path, arrays, id, "ids")] if self.id else np.arange(len(self.given))
+        self.ids = [*map(as_text, ids.tolist())]
         if len(self.ids) != len(self.labels):
             raise InputError(
                 f"{path}: {len(self.ids)} ids for {len(self.labels)} labels; must be one each"
@@ -171,9 +162,14 @@ class Arrays(Labels):
         self.class_names = None if names is None else [*map(as_text, names.tolist())]
 
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
-        """All that is in the file; of the arrays with one entry per example, these rows."""
-        made = {self.key: self._change(changed)}
-        if len(rows) < len(self.ids):
+        """Write all that is in the file, with these rows of the arrays that have one entry per example.
+
+        Labels keep their type: a changed one is copied from a row that has it, or made.
+        """
+        new, index = _find_rows(self.labels, changed)
+        values = np.concatenate([self.given, *map(self._make, new)]) if new else self.given
+        made = {self.key: values[index]}
+        if len(rows) < len(index):
             made = {k: (self.arrays | made)[k][list(rows)] for k in self._per_example()}
         if self.alone:
             write_atomically(out, _npy(made[self.key]))
@@ -181,21 +177,15 @@ class Arrays(Labels):
             replace_with(out, lambda beside: self._copy_archive(beside, made))
 
     def _copy_archive(self, out: Path, made: Mapping[str, Array]) -> None:
-        with zipfile.ZipFile(self.path) as old, zipfile.ZipFile(out, "w", allowZip64=True) as new:
+        changed = {f"{name}.npy": array for name, array in made.items()}
+        with zipfile.ZipFile(self.path) as old, zipfile.ZipFile(out, "w") as new:
             for entry in old.infolist():
-                name = entry.filename.removesuffix(".npy")
-                changed = name in made and entry.filename != name
-                new.writestr(
-                    entry, _npy(made[name]) if changed else old.read(entry), entry.compress_type
-                )
-
-    def _change(self, changed: Mapping[int, str]) -> Array:
-        """The labels in the type they had: a changed one is copied from a row that has it, or made."""
-        new, index = _find_rows(self.labels, changed)
-        values = np.concatenate([self.given, *map(self._make, new)]) if new else self.given
-        return values[index]
+                array = changed.get(entry.filename)
+                content = old.read(entry) if array is None else _npy(array)
+                new.writestr(entry, content, entry.compress_type)
 
     def _make(self, text: str) -> Array:
+        """A label that no row has yet, in the type of the others."""
         kind = self.given.dtype.kind
         try:
             if kind in "SU":
@@ -209,14 +199,14 @@ class Arrays(Labels):
 
     def _per_example(self) -> list[str]:
         """The arrays that have one entry per example, by their names; nothing is cut if one is in doubt."""
-        count = len(self.ids)
+        examples = len(self.ids)
         usual = {self.key, self.id, *(name for names in KEYS.values() for name in names)}
-        long = [name for name, array in self.arrays.items() if array.shape[:1] == (count,)]
+        long = [name for name, array in self.arrays.items() if array.shape[:1] == (examples,)]
         unsure = [name for name in long if name not in {*usual, "class_names"}]
         if unsure:
             raise InputError(
-                f"{self.path}: {unsure[0]} has as many rows as there are examples ({count}), and may belong to "
-                "them or not; take it out of the file, or clean without --drop-ambiguous"
+                f"{self.path}: {unsure[0]} has as many rows as there are examples ({examples}), and may belong "
+                "to them or not; take it out of the file, or clean without --drop-ambiguous"
             )
         return [name for name in long if name in usual]
 
@@ -235,18 +225,14 @@ def _npy(array: Array) -> bytes:
 class Parquet(Labels):
     """A Parquet file."""
 
-    def __init__(self, path: Path, label: str | None, id: str | None) -> None:
-        self.path, self.table = path, self.read(path)
+    def __init__(self, path: Path, label: str | None, id: str | None, table: Any = None) -> None:
+        self.path, self.table = path, read_parquet(path) if table is None else table
         columns = self.table.column_names
         self.label, self.key = find_label(path, columns, label), find_id(path, columns, id)
         self.labels = [*map(as_text, self.table[self.label].to_pylist())]
-        self.ids = _positions(len(self.labels))
-        if self.key is not None:
-            self.ids = [*map(as_text, self.table[self.key].to_pylist())]
-
-    def read(self, path: Path) -> Any:
-        """The table."""
-        return read_parquet(path)
+        named = self.key is not None
+        ids = self.table[self.key].to_pylist() if named else range(len(self.labels))
+        self.ids = [*map(as_text, ids)]
 
     def change(self, changed: Mapping[int, str], rows: Sequence[int]) -> Any:
         """The table with other labels, in the type they had: copied from a row that has them, or made."""
@@ -279,19 +265,9 @@ class Parquet(Labels):
         replace_with(out, lambda beside: parquet.write_table(made, beside))
 
 
-@contextmanager
-def _read_arrow_file(path: Path, what: str) -> Iterator[None]:
-    """Whatever Arrow raises inside is an error that names the file."""
-    broken = require("pyarrow", "data").ArrowException
-    try:
-        yield
-    except (OSError, ValueError, TypeError, LookupError, broken) as error:
-        raise InputError(f"{path}: not a {what} that can be read ({str(error)[:200]})") from None
-
-
 def open_parquet(path: Path) -> Any:
-    """A Parquet file whose schema is known, and its rows are not read yet."""
-    with _read_arrow_file(path, "table"):
+    """A Parquet file: its schema is known, and its rows are not read yet."""
+    with name_errors(path, "table"):
         file = require("pyarrow.parquet", "data").ParquetFile(path)
     check_columns(path, file.schema_arrow.names)
     return file
@@ -301,7 +277,7 @@ def read_parquet(path: Path, without: Sequence[str] = ()) -> Any:
     """The table in a Parquet file, as Arrow has it: nothing that pandas kept beside it counts."""
     file = open_parquet(path)
     names = [name for name in file.schema_arrow.names if name not in without]
-    with _read_arrow_file(path, "table"):
+    with name_errors(path, "table"):
         return file.read(columns=names if without else None)
 
 
@@ -314,7 +290,7 @@ class ParquetFolder(Labels):
         self.ids = [name for part in parts for name in part.ids]
         keyed = [part.key is not None for part in parts]
         if not any(keyed):
-            self.ids = _positions(len(self.labels))
+            self.ids = [*map(str, range(len(self.labels)))]
         elif not all(keyed):
             odd = parts[keyed.index(False)].path
             raise InputError(f"{odd}: has no column of ids, and others beside it have; add one")
@@ -331,41 +307,34 @@ class ParquetFolder(Labels):
                 part.write(beside / part.path.name, own, within.tolist())
                 start = end
 
-        make_folder(check_new(out, self.path), fill)
+        _write_folder(out, self.path, fill)
 
 
 class HuggingFace(Parquet):
     """What `datasets` writes with `save_to_disk`; of several splits, the one that is audited."""
 
     def __init__(self, path: Path, label: str | None, id: str | None) -> None:
-        super().__init__(path, label, id)
+        self.split, _ = split_folder(path)
+        super().__init__(path, label, id, read_arrow(self.split))
         features = read_json(self.split / HUGGING_FACE[1]).get("features")
         self.class_names = find_class_names(features, self.label)
         self.numbered = self.class_names is not None
 
-    def read(self, path: Path) -> Any:
-        """The table of the split."""
-        self.split, _ = split_folder(path)
-        return read_arrow(self.split)
-
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
         """A folder of the same layout, with one Arrow file for the split that changed."""
         made, name = self.change(changed, rows), "data-00000-of-00001.arrow"
-        inside = self.split.relative_to(self.path)
-
-        def place(file: Path) -> Path | None:
-            return None if file.parent == inside and file.suffix == ".arrow" else file
 
         def fill(beside: Path) -> None:
-            copy_files(self.path, beside, place)
-            split = beside / inside
+            old = {file.relative_to(self.path) for file in self.split.glob("*.arrow")}
+            copy_files(self.path, beside, lambda file: None if file in old else file)
+            split = beside / self.split.relative_to(self.path)
             with require("pyarrow.ipc", "data").new_stream(split / name, made.schema) as stream:
                 stream.write_table(made)
             state = read_json(split / "state.json")
             files = {"_data_files": [{"filename": name}], "_fingerprint": "cleaned"}
             write_json(split / "state.json", state | files)
 
-        make_folder(check_new(out, self.path), fill)
+        _write_folder(out, self.path, fill)
 
 
 def split_folder(path: Path) -> tuple[Path, list[str]]:
@@ -382,12 +351,10 @@ def split_folder(path: Path) -> tuple[Path, list[str]]:
 def read_arrow(path: Path) -> Any:
     """The table in the Arrow files of a Hugging Face data set."""
     arrow, ipc = require("pyarrow", extra="data"), require("pyarrow.ipc", extra="data")
-    with _read_arrow_file(path, "data set"):
-        names = [
-            Path(part["filename"]).name for part in read_json(path / "state.json")["_data_files"]
-        ]
-        parts = [ipc.open_stream((path / name).read_bytes()).read_all() for name in names]
-        table = arrow.concat_tables(parts)
+    state = read_json(path / "state.json")
+    with name_errors(path, "data set"):
+        files = [path / Path(part["filename"]).name for part in state["_data_files"]]
+        table = arrow.concat_tables([ipc.open_stream(f.read_bytes()).read_all() for f in files])
     check_columns(path, table.column_names)
     return table
 
@@ -418,39 +385,36 @@ class PictureFolder(Labels):
             if not is_file_name(name):
                 raise InputError(f"class {name!r}: cannot be a folder's name; rename the class")
         kept = set(rows)
-        places: dict[str, Path | None] = {}
+        places: dict[Path, Path | None] = {}
         taken = {name.casefold() for name in self.ids}  # some disks know no capitals
         for row, name in enumerate(self.ids):
             if row not in kept:
-                places[name] = None
+                places[self.inside / name] = None
             elif row in changed:
                 old = self.labels[row]
-                places[name] = _free(Path(changed[row]) / Path(name).relative_to(old), old, taken)
+                new = Path(changed[row]) / Path(name).relative_to(old)
+                places[self.inside / name] = self.inside / _free(new, old, taken)
 
-        def place(file: Path) -> Path | None:
-            inside = file.is_relative_to(self.inside)
-            name = file.relative_to(self.inside).as_posix() if inside else ""
-            to = places.get(name, Path(name))
-            return (to and self.inside / to) if inside else file
+        def fill(beside: Path) -> None:
+            copy_files(self.path, beside, lambda file: places.get(file, file))
 
-        make_folder(check_new(out, self.path), lambda beside: copy_files(self.path, beside, place))
+        _write_folder(out, self.path, fill)
 
 
 def _free(place: Path, old: str, taken: set[str]) -> Path:
     """A name that no picture has, or had; the class it came from tells it apart."""
-    free, number = place, 1
-    while free.as_posix().casefold() in taken:
-        again = "" if number == 1 else f"{number}-"
-        free, number = place.with_name(f"{old}-{again}{place.name}"), number + 1
+    prefixes = chain(("", f"{old}-"), (f"{old}-{number}-" for number in count(2)))
+    names = (place.with_name(prefix + place.name) for prefix in prefixes)
+    free = next(path for path in names if path.as_posix().casefold() not in taken)
     taken.add(free.as_posix().casefold())
     return free
 
 
-def check_new(out: Path, source: Path) -> Path:
-    """Where a folder is to be made: a place that is free, and not inside of what is read."""
-    place, inside = Path(os.path.realpath(out)), source.resolve()
-    if place.is_relative_to(inside):
+def _write_folder(out: Path, source: Path, fill: Callable[[Path], object]) -> None:
+    """Make a folder in a place that is free, and not inside of the `source` that is read."""
+    place = Path(os.path.realpath(out))
+    if place.is_relative_to(source.resolve()):
         raise InputError(f"{out}: lies in the folder that is read; name one outside of it")
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InputError(f"{out}: is there already; name a new folder")
-    return place
+    make_folder(place, fill)

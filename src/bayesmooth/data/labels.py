@@ -82,7 +82,7 @@ def name_classes(labels: Iterable[str]) -> tuple[str, ...]:
     (('9', '10'), ('cat', 'dog'))
     """
     kinds = sorted(set(labels))
-    return tuple(sorted(kinds, key=int) if all(map(_is_number, kinds)) else kinds)
+    return tuple(sorted(kinds, key=int) if all(map(is_number, kinds)) else kinds)
 
 
 def class_numbers(
@@ -97,14 +97,14 @@ def class_numbers(
     """
     if len(set(names)) < len(names):
         raise InputError(f"a class name appears twice in {', '.join(names)[:200]}; rename one")
-    numbered = numbered or (all(map(_is_number, labels)) and not any(map(_is_number, names)))
+    numbered = numbered or (all(map(is_number, labels)) and not any(map(is_number, names)))
     return {str(k) if numbered else name: k for k, name in enumerate(names)}
 
 
 def encode(
     labels: Sequence[str], names: Sequence[str], where: str, numbered: bool = False
 ) -> Tensor:
-    """Class numbers.
+    """Labels as class numbers.
 
     >>> encode(["b", "a"], ("a", "b"), "labels"), encode(["1", "0"], ("cat", "dog"), "labels")
     (tensor([1, 0]), tensor([1, 0]))
@@ -119,5 +119,6 @@ def encode(
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number as one writes class numbers: digits alone, and not too many."""
     return text.isascii() and text.isdigit() and len(text) < 16

@@ -1,4 +1,4 @@
-"""Pictures on disk: decoded in threads when a batch asks for them, never all in memory; a folder per class.
+"""Pictures on disk: decoded in threads when a batch asks for them, never all in memory; one folder per class.
 
 Layouts: `PATH/train/<class>/*.jpg` and `PATH/test/<class>/*.jpg`, or `PATH/<class>/*.jpg`.
 """
@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.examples import Examples
-from bayesmooth.data.reading import MissingError, locate, utf8_name
+from bayesmooth.data.reading import MissingError, locate, name_errors, utf8_name
 from bayesmooth.errors import InputError
 from bayesmooth.files import leads_up
 from bayesmooth.optional import require
@@ -25,7 +25,7 @@ from bayesmooth.optional import require
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 SHOWN_SIZE = 96  # pixels of the pictures that are only shown
-# Those of SUFFIXES, as Pillow calls them.
+# The formats of SUFFIXES, as Pillow calls them.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 
 
@@ -62,44 +62,40 @@ class ImageFiles:
         """One picture as (crop, crop, 3), turned as its camera meant it."""
         with self.open(number) as picture:
             picture.draft("RGB", (size, size))  # a JPEG is decoded at a fraction of its size
-            return np.array(_fit(as_rgb(picture), size, crop), dtype=np.uint8)
+            # Scale and cut in one go: the square in the middle becomes crop × crop.
+            whole = as_rgb(picture)
+            side = min(whole.size) * crop / size
+            left, top = (whole.width - side) / 2, (whole.height - side) / 2
+            bilinear = require("PIL.Image", extra="data").Resampling.BILINEAR
+            box = (left, top, left + side, top + side)
+            return np.array(whole.resize((crop, crop), bilinear, box), dtype=np.uint8)
 
-    @contextmanager
-    def open(self, number: int) -> Iterator[Any]:
+    def open(self, number: int) -> AbstractContextManager[Any]:
         """One picture as Pillow opens it: its size is known, its pixels are not read yet."""
         item = self.items[number]
         if isinstance(item, bytes):
-            opened = open_picture(io.BytesIO(item), f"picture {number}", len(item))
-        else:
-            opened = open_picture(self.root / item)
-        with opened as picture:
-            yield picture
+            return open_picture(item, f"picture {number}")
+        return open_picture(self.root / item)
 
 
 @contextmanager
-def open_picture(source: Path | io.BytesIO, name: str = "", size: int = -1) -> Iterator[Any]:
+def open_picture(source: Path | bytes, name: str = "") -> Iterator[Any]:
     """A picture as Pillow opens it, of `FORMATS` only: others start programs, as EPS does Ghostscript.
 
     Whatever is wrong with it, also while the body reads its pixels, is an error that names it.
     """
-    name = name or str(source)
-    try:
-        if not (source.stat().st_size if isinstance(source, Path) else size):
+    with name_errors(name or str(source), "picture", "; replace it, or take it off the list"):
+        if isinstance(source, Path) and not source.exists():
+            raise InputError("no such picture; is the set complete?")
+        if not (source.stat().st_size if isinstance(source, Path) else len(source)):
             raise InputError("is empty (0 bytes)")
-        with require("PIL.Image", extra="data").open(source, formats=FORMATS) as picture:
+        file = source if isinstance(source, Path) else io.BytesIO(source)
+        with require("PIL.Image", extra="data").open(file, formats=FORMATS) as picture:
             if picture.width * picture.height > MAX_PIXELS:
                 raise InputError(
                     f"has {picture.width} × {picture.height} pixels, more than {MAX_PIXELS:,}"
                 )
             yield picture
-    except FileNotFoundError:
-        raise InputError(f"{name}: no such picture; is the set complete?") from None
-    except InputError as error:
-        raise InputError(f"{name}: {error}; replace it, or take it off the list") from None
-    except Exception as error:  # decoders of damaged files raise anything
-        raise InputError(
-            f"{name}: not a picture that can be read ({error}); replace it, or take it off the list"
-        ) from None
 
 
 def as_rgb(picture: Any) -> Any:
@@ -130,14 +126,6 @@ def as_bytes(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8
     return np.nan_to_num(scaled, nan=0.0).clip(0, 255).round().astype(np.uint8)
 
 
-def _fit(picture: Any, size: int, crop: int) -> Any:
-    """Scale and cut in one go: the square in the middle that becomes crop × crop."""
-    side = min(picture.size) * crop / size
-    left, top = (picture.width - side) / 2, (picture.height - side) / 2
-    resampling = require("PIL.Image", extra="data").Resampling.BILINEAR
-    return picture.resize((crop, crop), resampling, box=(left, top, left + side, top + side))
-
-
 def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None = None) -> Examples:
     """`path/train/<class>/*.jpg`, `path/test/<class>/*.jpg`; or `path/<class>/*.jpg`, all for training."""
     examples = open_folder(locate(path, root), split, size, crop)
@@ -148,7 +136,7 @@ def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None =
 
 
 def open_folder(top: Path, split: str, size: int = 64, crop: int | None = None) -> Examples:
-    """The pictures of a folder per class, in a fixed order; whether each can be read is seen when it is opened.
+    """The pictures of one folder per class, in a fixed order; whether one can be read is seen when it is opened.
 
     The id of a picture is its path below the folder of the classes, which are the folders that hold a picture.
     """

@@ -1,20 +1,17 @@
-"""Files from outside: found, read within limits, checked; nothing in them is run, and errors name the file."""
+"""Files from outside: found, read within limits, checked. Nothing in them is run, and errors name the file."""
 
 import codecs
 import gzip
 import hashlib
 import io
-import lzma
 import math
 import os
 import pickle
-import re
-import struct
 import zipfile
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal
+from typing import IO, Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,13 +25,6 @@ NUMBERS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"}
 MAX_RATIO = 100  # unpacked to packed: numbers that carry information stay far below
 
 
-ZIP_ERRORS = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
-    EOFError, OSError, RuntimeError, ValueError, OverflowError, MemoryError,
-)  # fmt: skip
-"""All that reading a damaged zip can raise."""
-
-
 class MissingError(InputError):
     """Files that are not where they should be; `load` adds how to bring them."""
 
@@ -44,17 +34,32 @@ def data_root(data_dir: str | Path | None) -> Path:
     return Path(data_dir or os.environ.get("BAYESMOOTH_DATA") or "data").expanduser()
 
 
-def find_file(root: Path, candidates: Iterable[str]) -> Path:
+@contextmanager
+def name_errors(name: Path | str, what: str, way_out: str = "") -> Iterator[None]:
+    """Whatever goes wrong inside is an InputError that names the file: a damaged one makes decoders raise anything."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{name}: {error}{way_out}") from None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"[:200]
+        problem = f"not a {what} that can be read ({reason})"
+        if isinstance(error, OSError) and error.strerror:
+            problem = f"cannot be read ({error.strerror})"
+        raise InputError(f"{name}: {problem}{way_out}") from None
+
+
+def find_file(root: Path, candidates: Sequence[str]) -> Path:
     """The first of the candidates that exists under `root`."""
-    candidates = list(candidates)
     for candidate in candidates:
         if (root / candidate).exists():
             return root / candidate
     raise MissingError(f"not found in {root}: {' or '.join(candidates)}")
 
 
-def locate(path: str, root: Path) -> Path:
-    """A path of the user: as it stands, else below the data directory."""
+def locate(path: str, root: Path, split: str = "") -> Path:
+    """A path of the user, with {split} filled in if one is given: as it stands, else below the data directory."""
+    path = path.replace("{split}", split) if split else path
     given = Path(path).expanduser()
     place = given if given.exists() else root / given
     if not place.exists():
@@ -62,25 +67,14 @@ def locate(path: str, root: Path) -> Path:
     return place
 
 
-def split_path(path: str, split: str, root: Path) -> Path:
-    """The file of a split: `path` with {split} filled in, or `path` itself."""
-    return locate(path.replace("{split}", split), root)
-
-
-def read_bytes(path: Path, md5: str | None = None, limit: int = LIMIT) -> bytes:
-    """The content of a file, unpacked if it is gzip; with `md5`, that of the unpacked content."""
-    try:
-        with path.open("rb") as file:
-            packed = file.peek(2)[:2] == b"\x1f\x8b"
-            data = (gzip.GzipFile(fileobj=file) if packed else file).read(limit + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(
-            f"{path}: damaged or cut short ({error}); download it again, or copy it again"
-        ) from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    if len(data) > limit:
-        raise InputError(f"{path}: more than {limit >> 20} MB unpacked; not the file it should be")
+def read_bytes(path: Path, md5: str | None = None) -> bytes:
+    """The content of a file, unpacked if it is gzip; `md5` is what the unpacked content must have."""
+    way_out = "; if it was cut short, download it again, or copy it again"
+    with name_errors(path, "whole file", way_out), path.open("rb") as file:
+        packed = file.peek(2)[:2] == b"\x1f\x8b"
+        data = (gzip.GzipFile(fileobj=file) if packed else file).read(LIMIT + 1)
+    if len(data) > LIMIT:
+        raise InputError(f"{path}: more than {LIMIT >> 20} MB unpacked; not the file it should be")
     if md5 is not None and hashlib.md5(data, usedforsecurity=False).hexdigest() != md5:
         raise InputError(
             f"{path}: its md5 is not the public file's, {md5}; "
@@ -106,18 +100,19 @@ def decode_text(
 
     Without `encoding` it is UTF-8 or UTF-16, else cp1252, in which Excel saves a CSV.
     """
-    codec = encoding or _guess_codec(data)
-    if codec.lower().replace("_", "-") in ("utf-16", "utf16"):
-        codec = "utf-16-be" if data.startswith(codecs.BOM_UTF16_BE) else "utf-16-le"
+    asked = encoding or _guess_codec(data)
     try:
-        text = data.decode("utf-8" if codec.lower() == "utf-8-sig" else codec)
+        codec = codecs.lookup(asked).name
+        if codec == "utf-16":
+            codec = "utf-16-be" if data.startswith(codecs.BOM_UTF16_BE) else "utf-16-le"
+        codec = codec.removesuffix("-sig")
+        text = data.decode(codec)
     except (LookupError, ValueError) as error:
         raise InputError(
-            f"{name}: cannot be read as {codec} ({error}); name its encoding with encoding (--encoding)"
+            f"{name}: cannot be read as {asked} ({error}); name its encoding with encoding (--encoding)"
         ) from None
-    guessed = encoding is None and codec == "cp1252"
-    said = f"{name} is not UTF-8 and was read as cp1252; `encoding` (--encoding) names another"
-    return text, "utf-8" if codec.lower() == "utf-8-sig" else codec, (said,) * guessed
+    guessed = f"{name} is not UTF-8 and was read as cp1252; `encoding` (--encoding) names another"
+    return text, codec, (guessed,) if asked == "cp1252" and encoding is None else ()
 
 
 def _guess_codec(data: bytes) -> str:
@@ -146,30 +141,21 @@ def utf8_name(name: str, folder: Path) -> str:
 
 def load_pickle(data: bytes, name: str) -> dict[str, Any]:
     """The dict that a pickle holds: numbers, strings, containers of these, and numpy arrays."""
-    try:
+    with name_errors(name, "pickle", "; download it again, or copy it again"):
         return _as_dict(_Unpickler(io.BytesIO(data), encoding="latin1").load())
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
-    except Exception as error:  # a damaged pickle can raise anything
-        kind = type(error).__name__
-        raise InputError(
-            f"{name}: not a pickle that can be read ({kind}); download it again, or copy it again"
-        ) from None
 
 
 def load_torch(data: bytes, name: str) -> dict[str, Any]:
     """The dict in a file of torch.save, with the same contents allowed."""
-    try:
+    with name_errors(name, "file of torch.save"):
         if data[:2] == b"PK":
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 _within_limit(sum(entry.file_size for entry in archive.infolist()))
-        with torch.serialization.safe_globals(TORCH_GLOBALS):
-            return _as_dict(torch.load(io.BytesIO(data), weights_only=True))
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
-    except Exception as error:  # as above
-        kind = type(error).__name__
-        raise InputError(f"{name}: not a file of torch.save that can be read ({kind})") from None
+        try:
+            with torch.serialization.safe_globals(TORCH_GLOBALS):
+                return _as_dict(torch.load(io.BytesIO(data), weights_only=True))
+        except pickle.UnpicklingError:  # which explains at length how to run the file all the same
+            raise TypeError("damaged, or more than arrays and plain containers") from None
 
 
 RECONSTRUCT = np.empty(0).__reduce__()[0]  # how numpy makes an array before it is filled
@@ -289,121 +275,72 @@ def _as_dict(content: object) -> dict[str, Any]:
 
 def read_npz(file: Path, raw: bool = False) -> dict[str, Array]:
     """All arrays of a .npz; bytes become text, unless they are to stay `raw`."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
-            _check_unpacked(file, sum(entry.file_size for entry in entries))
-            arrays = {}
-            for entry in entries:
-                with archive.open(entry) as stream:
-                    name = entry.filename.removesuffix(".npy")
-                    arrays[name] = _array(stream, entry.file_size, f"{file}: {name}", raw)
-            return arrays
-    except InputError:
-        raise
-    except ZIP_ERRORS as error:
-        raise InputError(f"{file}: not a .npz that can be read ({error})") from None
+    with name_errors(file, ".npz"), zipfile.ZipFile(file) as archive:
+        entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+        _check_unpacked(file.stat().st_size, sum(entry.file_size for entry in entries))
+        arrays = {}
+        for entry in entries:
+            name = entry.filename.removesuffix(".npy")
+            with name_errors(name, "array"), archive.open(entry) as stream:
+                arrays[name] = _read_array(stream, entry.file_size, raw)
+        return arrays
 
 
-def _check_unpacked(file: Path, unpacked: int) -> None:
-    packed = file.stat().st_size
+def _check_unpacked(packed: int, unpacked: int) -> None:
     if unpacked > MAX_BYTES:
-        raise InputError(f"{file}: more than {MAX_BYTES >> 30} GB unpacked; read it in parts")
+        raise InputError(f"more than {MAX_BYTES >> 30} GB unpacked; read it in parts")
     if unpacked > max(LIMIT, MAX_RATIO * packed):
         raise InputError(
-            f"{file}: {packed:,} bytes that unpack to {unpacked:,}, more than {MAX_RATIO} times as many; "
+            f"{packed:,} bytes that unpack to {unpacked:,}, more than {MAX_RATIO} times as many; "
             "if that is right, save it unpacked with numpy.savez"
         )
 
 
 def read_npy(file: Path, raw: bool = False) -> Array:
     """The array of a .npy; bytes become text, unless they are to stay `raw`."""
-    try:
-        with file.open("rb") as stream:
-            return _array(stream, file.stat().st_size, str(file), raw)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+    with name_errors(file, "array"), file.open("rb") as stream:
+        return _read_array(stream, file.stat().st_size, raw)
 
 
 def map_npy(file: Path) -> Array:
     """The array of a .npy, left on the disk: rows are read when they are asked for."""
-    try:
-        with file.open("rb") as stream:
-            dtype, shape, order = _header(stream, file.stat().st_size, str(file))
-            start = stream.tell()
-        if start + math.prod(shape) * dtype.itemsize > file.stat().st_size:
-            raise InputError(f"{file}: ends too early; download it again, or copy it again")
-        return np.memmap(file, dtype, "r", start, shape, order)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+    with name_errors(file, "array"), file.open("rb") as stream:
+        _check_header(stream, file.stat().st_size)
+        return np.lib.format.open_memmap(file, mode="r")
 
 
-HEADER = re.compile(
-    rb"\{\s*'descr':\s*'([<>|=]?)([biufUS])([1-9]\d{0,8})',\s*'fortran_order':\s*(True|False),"
-    rb"\s*'shape':\s*\(([\d,\s]{0,80})\)\s*,?\s*\}\s*"
-)
-
-
-def _header(
-    stream: IO[bytes], size: int, name: str
-) -> tuple[np.dtype[Any], tuple[int, ...], Literal["C", "F"]]:
-    """Type, shape and order of an array, held against the size of its file."""
-    start = stream.read(8)
-    if start[:6] != b"\x93NUMPY" or start[6:7] not in (b"\1", b"\2", b"\3"):
-        raise InputError(f"{name}: not in numpy's format")
-    width = 2 if start[6] == 1 else 4
-    length = int.from_bytes(stream.read(width), "little")
-    header = HEADER.fullmatch(stream.read(length)) if length < 10_000 else None
-    if header is None:
-        raise InputError(f"{name}: not an array of numbers or strings (objects are not read)")
-    order, kind, wide, fortran, sizes = (part.decode("ascii") for part in header.groups())
-    shape = tuple(int(n) for n in sizes.replace(",", " ").split())
-    try:
-        dtype = np.dtype(order + kind + wide)
-    except TypeError:
-        raise InputError(f"{name}: {kind}{wide} is not a type of numbers") from None
-    count = math.prod(shape) * dtype.itemsize
-    if not 0 < count <= size or len(shape) > 4:
-        raise InputError(f"{name}: the shape {shape} of {dtype} does not go with {size} bytes")
-    return dtype, shape, "F" if fortran == "True" else "C"
-
-
-def _array(stream: IO[bytes], size: int, name: str, raw: bool = False) -> Array:
-    """One array; no memory is taken before its header is known to be true."""
-    dtype, shape, order = _header(stream, size, name)
-    array = np.frombuffer(_exactly(stream, math.prod(shape) * dtype.itemsize, name), dtype)
-    if dtype.kind == "S" and not raw:
-        array = _decode(array, name)
-    elif dtype.kind == "U":
-        _check_text(array, name)
-    return array.reshape(shape, order=order)
-
-
-def _exactly(stream: IO[bytes], count: int, name: str) -> bytearray:
-    """Into one buffer, so that a large array is in memory once."""
-    buffer = bytearray(count)
-    view, done = memoryview(buffer), 0
-    while done < count:
-        got = stream.readinto(view[done:])  # type: ignore[attr-defined]
-        if not got:
-            raise InputError(f"{name}: ends too early; download it again, or copy it again")
-        done += got
-    return buffer
-
-
-def _decode(array: Array, name: str) -> Array:
-    """Bytes as the text they stand for."""
-    try:
+def _read_array(stream: IO[bytes], size: int, raw: bool) -> Array:
+    _check_header(stream, size)
+    stream.seek(0)
+    array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+    if array.dtype.kind == "S" and not raw:
         return np.char.decode(array, "utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{name}: holds bytes that are not UTF-8 text") from None
+    if array.dtype.kind == "U":  # what Python cannot write down would fail later, far from the file
+        points = array.ravel("K").view(array.dtype.str[0] + "u4")
+        if ((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))).any():
+            raise InputError("holds invalid characters")
+    return array
 
 
-def _check_text(array: Array, name: str) -> None:
-    """Code points that Python cannot write down would fail later, far from the file."""
-    points = array.view(array.dtype.str[0].replace("|", "=") + "u4")
-    if ((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))).any():
-        raise InputError(f"{name}: holds invalid characters")
+def _check_header(stream: IO[bytes], size: int) -> None:
+    """Refuse an array that `size` bytes cannot hold, before any memory is taken, and one of objects."""
+    if stream.read(6) != b"\x93NUMPY":
+        raise InputError("not in numpy's format")
+    stream.seek(0)
+    try:
+        first = np.lib.format.read_magic(stream) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    except Exception as error:  # it is parsed as Python
+        raise InputError(f"not an array with a shape, or not a type of numbers ({error})") from None
+    if dtype.kind not in "biufUS":
+        raise InputError("not an array of numbers or strings (objects are not read)")
+    count = math.prod(shape) * dtype.itemsize
+    if not 0 < count <= size - stream.tell():
+        raise InputError(
+            f"the shape {shape} of {dtype} does not go with {size} bytes; if it ends too early, download it again, or "
+            "copy it again"
+        )
 
 
 def as_finite(array: Array, where: str, what: str) -> torch.Tensor:
@@ -414,8 +351,6 @@ def as_finite(array: Array, where: str, what: str) -> torch.Tensor:
         numbers = array.astype(np.float32, copy=False)
     broken = np.argwhere(~np.isfinite(numbers))
     if len(broken):
-        row, column = broken[0]
-        raise InputError(
-            f"{where}: {what}[{row}, {column}] is {array[row, column]}; must be finite"
-        )
+        i, j = broken[0]
+        raise InputError(f"{where}: {what}[{i}, {j}] is {array[i, j]}; must be finite")
     return torch.from_numpy(numbers)

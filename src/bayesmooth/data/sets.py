@@ -4,6 +4,7 @@ Each loader takes (split, root) and the options that a recipe may set; its signa
 """
 
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.examples import Examples, as_class_numbers
+from bayesmooth.data.labels import is_number
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.data.reading import (
     LIMIT,
@@ -42,56 +44,67 @@ def digits(split: str, root: Path) -> Examples:
     )
 
 
-# md5 of the unpacked files, so that it does not matter who packed them.
-MNIST_MD5 = {
-    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+MNIST_FOLDERS = ("mnist", "MNIST/raw")
+FASHION_FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
+CIFAR10_FOLDERS = ("cifar-10-batches-py",)
+CIFAR100_FOLDERS = ("cifar-100-python",)
+# By the first of these folders; of the unpacked files, so that it does not matter who packed them.
+MD5 = {
+    "mnist/train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "mnist/train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "mnist/t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "mnist/t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    "fashion-mnist/train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+    "fashion-mnist/train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+    "fashion-mnist/t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+    "fashion-mnist/t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+    "cifar-10-batches-py/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+    "cifar-10-batches-py/data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "cifar-10-batches-py/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "cifar-10-batches-py/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "cifar-10-batches-py/data_batch_4": "634d18415352ddfa80567beed471001a",
+    "cifar-10-batches-py/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
+    "cifar-100-python/meta": "7973b15100ade9c7d40fb424638fde48",
+    "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
+    "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
 }
-FASHION_MD5 = {
-    "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-    "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
-    "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
-    "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
-}
+
+
+def _read(root: Path, folders: tuple[str, ...], file: str, verify: bool) -> tuple[bytes, str]:
+    """The content of a public file, packed or not, and its path."""
+    path = find_file(root, [f"{folder}/{file}{end}" for folder in folders for end in ("", ".gz")])
+    return read_bytes(path, MD5[f"{folders[0]}/{file}"] if verify else None), str(path)
+
+
 FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
     "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
-MNIST_FOLDERS = ("mnist", "MNIST/raw")
-FASHION_FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
 
 
 def mnist(split: str, root: Path, verify: bool = True) -> Examples:
     """Handwritten digits, 60,000 and 10,000 of 28 × 28."""
-    inputs, labels = _idx_pair(split, root, MNIST_FOLDERS, MNIST_MD5 if verify else {})
+    inputs, labels = _read_mnist(split, root, MNIST_FOLDERS, verify)
     names = tuple("0123456789")
     return Examples(inputs, labels, names, name=f"mnist/{split}", mean=(0.1307,), std=(0.3081,))
 
 
 def fashion_mnist(split: str, root: Path, verify: bool = True) -> Examples:
     """Pieces of clothing, 60,000 and 10,000 of 28 × 28."""
-    inputs, labels = _idx_pair(split, root, FASHION_FOLDERS, FASHION_MD5 if verify else {})
+    inputs, labels = _read_mnist(split, root, FASHION_FOLDERS, verify)
     name = f"fashion_mnist/{split}"
     return Examples(inputs, labels, FASHION_NAMES, name=name, mean=(0.2860,), std=(0.3530,))
 
 
-def _idx_pair(
-    split: str, root: Path, folders: tuple[str, ...], md5: dict[str, str]
+def _read_mnist(
+    split: str, root: Path, folders: tuple[str, ...], verify: bool
 ) -> tuple[Tensor, Tensor]:
     prefix = {"train": "train", "test": "t10k"}[split]
-    images, _ = _read_idx(f"{prefix}-images-idx3-ubyte", root, folders, md5, 3)
-    labels, label_path = _read_idx(f"{prefix}-labels-idx1-ubyte", root, folders, md5, 1)
-    numbers = _label_tensor(labels, str(label_path), "labels", len(images), 10)
-    return torch.from_numpy(images).unsqueeze(1), numbers
-
-
-def _read_idx(
-    stem: str, root: Path, folders: tuple[str, ...], md5: dict[str, str], ndim: int
-) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], Path]:
-    path = find_file(root, [f"{folder}/{stem}{end}" for folder in folders for end in (".gz", "")])
-    return parse_idx(read_bytes(path, md5.get(stem)), str(path), ndim), path
+    images = parse_idx(*_read(root, folders, f"{prefix}-images-idx3-ubyte", verify), 3)
+    content, path = _read(root, folders, f"{prefix}-labels-idx1-ubyte", verify)
+    labels = _label_tensor(parse_idx(content, path, 1), path, "labels", len(images), 10)
+    return torch.from_numpy(images).unsqueeze(1), labels
 
 
 def parse_idx(data: bytes, name: str, ndim: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -111,45 +124,40 @@ def parse_idx(data: bytes, name: str, ndim: int) -> np.ndarray[tuple[int, ...], 
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()
 
 
-CIFAR10, CIFAR100 = "cifar-10-batches-py", "cifar-100-python"
-CIFAR10_FILES = {"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)}
-MD5 = {
-    f"{CIFAR10}/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
-    f"{CIFAR10}/data_batch_1": "c99cafc152244af753f735de768cd75f",
-    f"{CIFAR10}/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    f"{CIFAR10}/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-    f"{CIFAR10}/data_batch_4": "634d18415352ddfa80567beed471001a",
-    f"{CIFAR10}/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-    f"{CIFAR10}/test_batch": "40351d587109b95175f43aff81a1287e",
-    f"{CIFAR100}/meta": "7973b15100ade9c7d40fb424638fde48",
-    f"{CIFAR100}/train": "16019d7e3df5f24257cddd939b257f8d",
-    f"{CIFAR100}/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
-}
-HUMAN10 = ("aggre", "random1", "random2", "random3", "worse")
-
-
 def cifar10(split: str, root: Path, verify: bool = True) -> Examples:
     """Photographs, 50,000 and 10,000 of 32 × 32, 10 classes."""
-    names = parse_names(*_read_cifar(root, f"{CIFAR10}/batches.meta", verify), "label_names")
-    files = [_read_cifar(root, f"{CIFAR10}/{file}", verify) for file in CIFAR10_FILES[split]]
-    parts = [parse_batch(*file, "labels", len(names)) for file in files]
-    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    return _join_cifar(parts, names, f"cifar10/{split}", mean, std)
+    files = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
+    name, files = f"cifar10/{split}", ["batches.meta", *files]
+    made = _read_cifar(name, root, CIFAR10_FOLDERS, files, "", verify)
+    return replace(made, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 
 
 def cifar100(split: str, root: Path, verify: bool = True) -> Examples:
     """Photographs, 50,000 and 10,000 of 32 × 32, 100 fine classes."""
-    names = parse_names(*_read_cifar(root, f"{CIFAR100}/meta", verify), "fine_label_names")
-    file = _read_cifar(root, f"{CIFAR100}/{split}", verify)
-    parts = [parse_batch(*file, "fine_labels", len(names))]
-    mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-    return _join_cifar(parts, names, f"cifar100/{split}", mean, std)
+    name, files = f"cifar100/{split}", ["meta", split]
+    made = _read_cifar(name, root, CIFAR100_FOLDERS, files, "fine_", verify)
+    return replace(made, mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
+
+
+def _read_cifar(
+    name: str, root: Path, folders: tuple[str, ...], files: list[str], kind: str, verify: bool
+) -> Examples:
+    """The class names in the first of the files, and the pictures in the others."""
+    meta, *batches = [_read(root, folders, file, verify) for file in files]
+    names = parse_names(*meta, f"{kind}label_names")
+    parts = [parse_batch(*batch, f"{kind}labels", len(names)) for batch in batches]
+    inputs, labels, ids = zip(*parts, strict=True)
+    every = tuple(chain.from_iterable(ids))
+    return Examples(torch.cat(inputs), torch.cat(labels), names, None, every, name)
+
+
+HUMAN_LABELS = ("aggre", "random1", "random2", "random3", "worse")
 
 
 def cifar10n(split: str, root: Path, labels: str = "aggre", verify: bool = True) -> Examples:
     """CIFAR-10 under the labels that people gave it: aggre, random1, random2, random3 or worse."""
-    if labels not in HUMAN10:
-        raise InputError(f"labels={labels!r}: must be one of {', '.join(HUMAN10)}")
+    if labels not in HUMAN_LABELS:
+        raise InputError(f"labels={labels!r}: must be one of {', '.join(HUMAN_LABELS)}")
     key = f"random_label{labels[-1]}" if labels.startswith("random") else f"{labels}_label"
     clean = cifar10(split, root, verify)
     return clean if split == "test" else _human(clean, root, "CIFAR-10_human.pt", key)
@@ -161,23 +169,11 @@ def cifar100n(split: str, root: Path, verify: bool = True) -> Examples:
     return clean if split == "test" else _human(clean, root, "CIFAR-100_human.pt", "noisy_label")
 
 
-Pictures = tuple[Tensor, Tensor, list[str]]
-
-
-def _read_cifar(root: Path, file: str, verify: bool) -> tuple[bytes, str]:
-    path = find_file(root, [file])
-    return read_bytes(path, MD5[file] if verify else None), str(path)
-
-
-def parse_batch(data: bytes, name: str, key: str, classes: int) -> Pictures:
+def parse_batch(data: bytes, name: str, key: str, classes: int) -> tuple[Tensor, Tensor, list[str]]:
     """Pictures (N, 3, 32, 32), labels and file names of one CIFAR file."""
     content = load_pickle(data, name)
-    pixels = content.get("data")
-    if (
-        not isinstance(pixels, np.ndarray)
-        or pixels.dtype != np.uint8
-        or pixels.shape[1:] != (3072,)
-    ):
+    pixels: Any = content.get("data")
+    if getattr(pixels, "dtype", None) != np.uint8 or pixels.shape[1:] != (3072,):
         raise InputError(f"{name}: `data` is not an array of N × 3072 bytes")
     labels = _label_tensor(content.get(key), name, key, len(pixels), classes)
     files = content.get("filenames")
@@ -210,14 +206,6 @@ def _text(value: Any, name: str, key: str) -> str:
         raise InputError(f"{name}: `{key}` holds something that is not UTF-8 text") from None
 
 
-def _join_cifar(
-    parts: list[Pictures], names: tuple[str, ...], name: str, mean: Any, std: Any
-) -> Examples:
-    inputs, labels, ids = zip(*parts, strict=True)
-    flat = tuple(each for part in ids for each in part)
-    return Examples(torch.cat(inputs), torch.cat(labels), names, None, flat, name, mean, std)
-
-
 def _human(clean: Examples, root: Path, file: str, key: str) -> Examples:
     path = find_file(root, [file, f"{clean.name.split('/')[0]}n/{file}"])
     human, true = parse_human(read_bytes(path), str(path), key, len(clean), clean.num_classes)
@@ -247,7 +235,6 @@ CLOTHING_LISTS = {
     "valid": ("clean_val_key_list.txt", "clean_label_kv.txt"),
     "test": ("clean_test_key_list.txt", "clean_label_kv.txt"),
 }
-CLOTHING_NAMES = "category_names_eng.txt"
 
 
 def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None) -> Examples:
@@ -256,35 +243,30 @@ def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None)
     The train splits come as size × size, for augmentation to cut 224 out of 256; the others as
     their middle 7/8.
     """
+
+    def read(file: str) -> tuple[list[str], str]:
+        places = [f"{top}/{sub}{file}" for top in CLOTHING_FOLDERS for sub in ("", "annotations/")]
+        path = find_file(root, places)
+        return read_lines(path), str(path)
+
     keys_file, labels_file = CLOTHING_LISTS[split]
-    names = tuple(
-        line.strip() for line in read_lines(_find_clothing(root, CLOTHING_NAMES)) if line.strip()
-    )
-    path = _find_clothing(root, labels_file)
-    labels = parse_labels(read_lines(path), str(path), len(names))
-    path = _find_clothing(root, keys_file)
-    keys = parse_keys(read_lines(path), str(path))
-    chosen = []
+    names = tuple(filter(None, map(str.strip, read("category_names_eng.txt")[0])))
+    labels = parse_labels(*read(labels_file), len(names))
+    lines, path = read(keys_file)
+    keys = parse_keys(lines, path)
     for line, key in keys:
         if key not in labels:
             raise InputError(f"{path}, line {line}: {key!r} has no label in {labels_file}")
-        chosen.append(labels[key])
     files = tuple(key for _, key in keys)
     crop = crop or (size if split.endswith("train") else size * 7 // 8)
     return Examples(
         ImageFiles(find_file(root, CLOTHING_FOLDERS), files, size, crop),
-        torch.tensor(chosen, dtype=torch.int64, device="cpu"),
+        torch.tensor([labels[key] for key in files], dtype=torch.int64, device="cpu"),
         names,
         ids=files,
         name=f"clothing1m/{split}",
         mean=(0.6959, 0.6537, 0.6371),
         std=(0.3113, 0.3192, 0.3214),
-    )
-
-
-def _find_clothing(root: Path, file: str) -> Path:
-    return find_file(
-        root, [f"{top}/{sub}{file}" for top in CLOTHING_FOLDERS for sub in ("", "annotations/")]
     )
 
 
@@ -315,9 +297,7 @@ def parse_labels(lines: list[str], name: str, classes: int) -> dict[str, int]:
         key, _, label = line.strip().rpartition(" ")
         if not key and not label:
             continue
-        if not (
-            label.isascii() and label.isdigit() and len(label) < 9 and int(label) < classes and key
-        ):
+        if not (key and is_number(label) and int(label) < classes):
             raise InputError(
                 f"{name}, line {number}: {line[:80]!r}: must be `path label`, "
                 f"the label from 0 to {classes - 1}"

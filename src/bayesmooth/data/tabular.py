@@ -1,6 +1,5 @@
 """Your own rows: a CSV, TSV or Parquet table, or a data frame."""
 
-import csv
 import io
 import warnings
 from collections.abc import Sequence
@@ -10,27 +9,13 @@ from typing import Any
 
 import torch
 
-from bayesmooth.data.columns import (
-    PICTURES,
-    Reading,
-    as_texts,
-    as_values,
-    choose_features,
-    is_text,
-)
+from bayesmooth.data.columns import PICTURES, as_texts, as_values, choose_features, is_text
 from bayesmooth.data.csvtext import CsvText, check_columns
 from bayesmooth.data.examples import Examples, Inputs
 from bayesmooth.data.formats import PARQUET, find_id, find_name, read_parquet
-from bayesmooth.data.labels import (
-    LABELS,
-    MISSING,
-    encode,
-    find_missing,
-    name_classes,
-    read_labels,
-)
+from bayesmooth.data.labels import LABELS, MISSING, encode, find_missing, name_classes, read_labels
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
-from bayesmooth.data.reading import MissingError, split_path
+from bayesmooth.data.reading import MissingError, locate, name_errors
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -56,58 +41,40 @@ def table(
     rows, unless `standardize` is false, and a missing one counts as that mean; a category becomes columns of 0 and 1.
     Columns of text become `meta`, the column `id` the ids, the column `clean_label` (if there is one) the clean labels.
     """
-    labels = (label, clean_label or CLEAN)
-    file = split_path(path, split, root)
+    file = locate(path, root, split)
+    name, where = f"{file.stem}/{split}", str(file)
     frame = read_frame(file, label, clean_label)
     # The training rows number the classes and categories of the others, which may lack one, and standardise them.
     if "{split}" in path:
-        rows, train = frame, read_frame(split_path(path, "train", root), label, clean_label)
+        rows, train = frame, read_frame(locate(path, root, "train"), label, clean_label)
     else:
         rows, train = _rows(frame, split, file), _rows(frame, "train", file, default=frame)
-    known = from_frame(
-        rows,
-        f"{file.stem}/{split}",
-        str(file),
-        label=label,
-        clean_label=clean_label,
-        class_names=class_names,
-        train=train,
-    )
-    learned = choose_features(rows, str(file), features, labels, known.class_names, train)
+    known = from_frame(rows, name, where, label, clean_label, class_names, train=train)
+    taken = (label, clean_label or CLEAN)
+    learned = choose_features(rows, where, features, taken, known.class_names, train)
     pictures = open_pictures(rows, file.parent, SHOWN_SIZE if learned.names else size)
+    known = replace(known, notes=learned.notes, reading=replace(learned.reading, label=label))
     if learned.names:
-        mean, std = (learned.mean, learned.std) if standardize else (None, None)
-        known = replace(
-            known,
-            inputs=learned.rows,
-            mean=mean,
-            std=std,
-            pictures=pictures,
-            columns=learned.names,
-            reading=replace(learned.reading, label=label),
-        )
-    elif pictures is not None:
-        known = replace(known, inputs=pictures, reading=Reading(label=label))
-    else:
-        raise InputError(
-            f"{file}: no column of numbers and no column `path`: nothing to learn from"
-        )
-    return replace(known, notes=learned.notes)
+        known = replace(known, inputs=learned.rows, columns=learned.names, pictures=pictures)
+        return replace(known, mean=learned.mean, std=learned.std) if standardize else known
+    if pictures is None:
+        raise InputError(f"{where}: no column of numbers, no column `path`: nothing to learn from")
+    return replace(known, inputs=pictures)
 
 
 def from_frame(
     frame: Any,
     name: str,
     where: str,
+    label: str,
+    clean_label: str | None,
+    class_names: Sequence[str] | None,
     *,
-    label: str = "label",
-    clean_label: str | None = None,
-    class_names: Sequence[str] | None = None,
     id: str | None = None,
     train: Any = None,
     numbered: bool = False,
 ) -> Examples:
-    """Labels, clean labels, ids and texts of a pandas frame; the inputs, which have no columns yet, are to be put in.
+    """Labels, clean labels, ids and texts of a pandas frame, as examples whose inputs have no columns yet.
 
     The classes are numbered as in `train` (default: the frame itself); labels that are `numbered` are positions in
     `class_names`. The frame, or what it is a part of, comes from `number_rows`.
@@ -149,22 +116,17 @@ def read_frame(
         return frame_from_arrow(read_parquet(file), str(file), label, clean_label, id)
     pandas, text = require("pandas", extra="data"), CsvText(file, encoding)
     known = text.columns(_taken(text.header, label, clean_label, id))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a row longer than the header only gets a warning
-            frame = pandas.read_csv(
-                io.StringIO(text.text.removeprefix("\ufeff")),
-                sep=text.mark,
-                index_col=False,
-                dtype=dict.fromkeys(known, str),
-                na_values=MISSING,
-                keep_default_na=False,
-                low_memory=False,
-            )
-    except (
-        ValueError, OSError, OverflowError, MemoryError, LookupError, TypeError, Warning, csv.Error,
-    ) as error:  # fmt: skip
-        raise InputError(f"{file}: not a table that can be read ({str(error)[:200]})") from None
+    with name_errors(file, "table"), warnings.catch_warnings():
+        warnings.simplefilter("error")  # a row longer than the header only gets a warning
+        frame = pandas.read_csv(
+            io.StringIO(text.text.removeprefix("\ufeff")),
+            sep=text.mark,
+            index_col=False,
+            dtype=dict.fromkeys(known, str),
+            na_values=MISSING,
+            keep_default_na=False,
+            low_memory=False,
+        )
     if len(frame) != len(text):
         raise InputError(
             f"{file}: has {len(text)} rows by its quotation marks, and {len(frame)} as a table; look for stray marks"
@@ -182,7 +144,7 @@ def frame_from_arrow(
     clean_label: str | None = None,
     id: str | None = None,
 ) -> Any:
-    """The same from an Arrow table: pandas would make reals of whole numbers with gaps."""
+    """The same from an Arrow table; pandas alone would make reals of labels that are whole numbers with gaps."""
     pandas, frame = require("pandas", extra="data"), table.to_pandas(ignore_metadata=True)
     for name in _taken(table.column_names, label, clean_label, id):
         frame[name] = pandas.Series(table[name].to_pylist(), dtype=object)
@@ -199,7 +161,7 @@ def _taken(
 
 
 def number_rows(frame: Any, where: str) -> Any:
-    """The frame with its rows numbered from 0, which is what names a row without an id; a named index is a column."""
+    """The frame with its rows numbered from 0, as ids of rows that have no others. A named index becomes a column."""
     named = any(name is not None for name in frame.index.names)
     frame = frame.reset_index(drop=not named)
     check_columns(where, [str(column) for column in frame.columns])
@@ -225,10 +187,8 @@ def _rows(frame: Any, split: str, file: Path, default: Any = None) -> Any:
 def drop_missing(
     frame: Any, label: str, class_names: Sequence[str] | None, numbered: bool = False
 ) -> Any:
-    """The rows whose label is there."""
-    if label not in frame:
-        return frame
-    missing = find_missing(as_texts(frame[label]), class_names or (), numbered)
+    """The rows that have a label."""
+    missing = find_missing(as_values(frame[label]), class_names or (), numbered)
     return frame[[not gone for gone in missing]]
 
 

@@ -1,1 +1,1 @@
-"""At home in other frameworks: one file each, imported by nobody here, each with its extra (docs/integrations.md)."""
+"""Integrations with other frameworks: one file each, which nothing else here imports, each with its own extra."""

@@ -51,7 +51,7 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
 
     def __init__(self, samples: int = 16, auto: bool | dict[str, Any] = False) -> None:
         self.samples, self.auto = samples, auto
-        self._context, self._warned = ExitStack(), set[str]()
+        self._context, self._warned = ExitStack(), False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Refuse another optimizer, and one that wants several samples of a batch that comes once."""
@@ -61,10 +61,17 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
             raise InputError(
                 f"mc_samples={samples}: must be 1, as Trainer calls the model once per batch; use accumulation"
             )
-        if not self.auto:
-            _check_length(optimizer, state.max_steps)
-        elif not optimizer.state:  # else it is resumed
-            _set(optimizer, state, given, self.auto if isinstance(self.auto, dict) else {})
+        if self.auto:
+            if not optimizer.state:  # else it is resumed
+                _set_auto(optimizer, state, given, self.auto if isinstance(self.auto, dict) else {})
+            return
+        told, steps = optimizer.steps, state.max_steps
+        if told and not steps / 1.5 <= told <= steps * 1.5:  # β₂ = 1 − 2/steps is far off
+            warnings.warn(
+                f"IVON was told steps={told}, and this run has {steps}: give steps={steps}, or set "
+                "IVONCallback(auto=True)",
+                stacklevel=2,
+            )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """The weights become a sample."""
@@ -87,8 +94,8 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
         accuracy = measures.accuracy(_predict(point, model, loader, 1)[0], labels)
         chance = 1 / averaged.shape[-1]
         enough = len(labels) >= ENOUGH and state.global_step
-        if enough and accuracy <= chance and "chance" not in self._warned:
-            self._warned.add("chance")
+        if enough and accuracy <= chance and not self._warned:
+            self._warned = True
             lr = _unwrapped(optimizer).param_groups[0].get("initial_lr", 0.0)
             warnings.warn(
                 f"accuracy at the mean is {accuracy:.1%}, no more than chance ({chance:.1%}): "
@@ -121,29 +128,13 @@ def _unwrapped(optimizer: Any) -> IVON:
     return inner
 
 
-def _check_length(optimizer: IVON, steps: int) -> None:
-    """β₂ = 1 − 2/steps forgets too much or too little in a run of another length."""
-    if optimizer.steps and not steps / 1.5 <= optimizer.steps <= steps * 1.5:
-        warnings.warn(
-            f"IVON was told steps={optimizer.steps}, and this run has {steps}: give steps={steps}, or set "
-            "IVONCallback(auto=True)",
-            stacklevel=2,
-        )
-
-
-def _set(optimizer: IVON, state: Any, given: dict[str, Any], settings: dict[str, Any]) -> None:
-    """What `IVON.auto` chooses into an optimizer that has not stepped yet, and the rate into its scheduler."""
+def _set_auto(optimizer: IVON, state: Any, given: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Put what `IVON.auto` chooses into an optimizer that has not stepped yet, and the rate into its scheduler."""
     first = optimizer.param_groups[0]
     schedule = getattr(given["lr_scheduler"], "scheduler", given["lr_scheduler"])
-    chosen = IVON.auto(
-        given["model"],
-        given["train_dataloader"],
-        state.num_train_epochs,
-        steps=state.max_steps,
-        ess=first["ess"],
-        seed=first["seed"],
-        **settings,
-    ).param_groups[0]
+    own = {"ess": first["ess"], "seed": first["seed"], "steps": state.max_steps}
+    model, loader, epochs = given["model"], given["train_dataloader"], state.num_train_epochs
+    chosen = IVON.auto(model, loader, epochs, **own, **settings).param_groups[0]
     for group in optimizer.param_groups:
         group |= {name: chosen[name] for name in ("hess_init", "beta2", "rescale_lr")}
         factor = chosen["lr"] / group["initial_lr"] if group["initial_lr"] else 0.0

@@ -7,7 +7,6 @@ All work in `Pipeline`, `cross_val_score` and `GridSearchCV`, and pass `check_es
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import ceil
 from typing import Any, Literal, Self
 
@@ -31,26 +30,21 @@ validation = require("sklearn.utils.validation", "data")
 AT_ONCE = 4096  # rows of a prediction
 HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
 FLOATS = [np.float64, np.float32]
-MODES = ("drop", "weight", "relabel")
-SOURCES = ("features", "predictions")
+CHOICES = {"mode": ("drop", "weight", "relabel"), "by": ("features", "predictions")}
 
 Array = np.ndarray[Any, Any]
 Module = nn.Module | Callable[[int, int], nn.Module] | None
 
 
 class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
-    """What both estimators share: checked inputs, labels as numbers, the most probable class."""
+    """What all estimators share: checked inputs, labels as numbers, the most probable class of `predict_proba`."""
 
     classes_: Array
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
-        best = self.predict_proba(X).argmax(1)
+        best = self.predict_proba(X).argmax(1)  # first, as it knows whether there was a fit
         return np.asarray(self.classes_[best])
-
-    def predict_proba(self, X: Any) -> Array:
-        """Class probabilities averaged over the posterior, a column per class of `classes_`."""
-        raise NotImplementedError
 
     def _begin(self, X: Any, y: Any, classes: Any = None) -> tuple[Array, Tensor]:
         """Finite rows, and labels as positions in `classes_`, which this sets."""
@@ -58,9 +52,7 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
         require("sklearn.utils.multiclass", "data").check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
         if len(self.classes_) < 2:
-            raise InputError(
-                f"y has only one class, {self.classes_.tolist()[0]!r}: must be two at least"
-            )
+            raise InputError(f"y has only one class, {self.classes_[0]}: must be two at least")
         return X, self._numbers(y)
 
     def _rows(self, X: Any) -> Array:
@@ -123,17 +115,9 @@ class VariationalLogisticRegression(_Classifier):
         if sample_weight is not None:
             weights = validation._check_sample_weight(sample_weight, X, ensure_non_negative=True)
             X, numbers, weights = X[weights > 0], numbers[weights > 0], weights[weights > 0]
-        self.fit_ = fit_glm(
-            X,
-            numbers,
-            classes=len(self.classes_),
-            covariance=self.covariance,
-            prior_precision=self.prior_precision,
-            bias=self.fit_intercept,
-            weights=weights,
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
+        names = ("prior_precision", "covariance", "tol", "max_iter")
+        how = {name: getattr(self, name) for name in names} | {"classes": len(self.classes_)}
+        self.fit_ = fit_glm(X, numbers, bias=self.fit_intercept, weights=weights, **how)
         if not self.fit_.converged:
             warning = require("sklearn.exceptions", "data").ConvergenceWarning
             warnings.warn(f"{self.fit_.message}; raise max_iter or tol", warning, stacklevel=2)
@@ -145,12 +129,12 @@ class VariationalLogisticRegression(_Classifier):
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """E_q[softmax(f)] by integration, a column per class of `classes_`."""
+        """E_q[softmax(f)] by integration, one column per class of `classes_`."""
         rows = self._rows(X)
         return self.fit_.predict(rows).numpy()
 
     def decision_function(self, X: Any) -> Array:
-        """f(m), the logits at the mean: a column per class, for two classes the second minus the first."""
+        """f(m), the logits at the mean: one column per class, and for two classes the second minus the first."""
         rows = self._rows(X)
         logits = self.fit_.logits(rows)[0].numpy()
         return np.asarray(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
@@ -182,7 +166,7 @@ class IVONClassifier(_Classifier):
             falls to zero on a cosine.
         epochs, batch_size: how long, and how many rows per step.
         samples: draws that a prediction averages.
-        standardize: whether to.
+        standardize: whether to standardise the features.
         random_state: of the weights, the noise and the order of the rows.
 
     Attributes:
@@ -225,9 +209,13 @@ class IVONClassifier(_Classifier):
     def fit(self, X: Any, y: Any) -> Self:
         """Train from scratch."""
         X, numbers = self._begin(X, y)
-        steps = self.epochs * self._batches(len(X))
+        steps = self.epochs * ceil(len(X) / self.batch_size)
         self._start(X, steps)
-        schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer_, partial(_pace, steps=steps))
+
+        def pace(step: int) -> float:
+            return min((step + 1) / (0.1 * steps), cosine(step / steps))
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer_, pace)
         for _ in range(self.epochs):
             self._epoch(X, numbers, schedule.step)
         self.posterior_ = self.optimizer_.posterior(self.module_)
@@ -252,7 +240,7 @@ class IVONClassifier(_Classifier):
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """The average of softmax(f(θ)) over `samples` draws, a column per class of `classes_`."""
+        """The average of softmax(f(θ)) over `samples` draws, one column per class of `classes_`."""
         inputs = self._inputs(self._rows(X)).double()
         # One row alone is to give what it gives among others.
         module = copy.deepcopy(self.module_).double()
@@ -273,17 +261,9 @@ class IVONClassifier(_Classifier):
             scale = X.std(0)
             self.location_, self.scale_ = X.mean(0), np.where(scale > 0, scale, 1.0)
         self.module_ = self._make(X.shape[1], len(self.classes_))
-        self.optimizer_ = IVON(
-            self.module_.parameters(),
-            lr=self.lr,
-            ess=len(X),
-            hess_init=self.hess_init,
-            beta2=self.beta2,
-            weight_decay=self.weight_decay,
-            epochs=self.epochs,
-            steps=steps,
-            seed=self._seed,
-        )
+        names = ("lr", "hess_init", "beta2", "weight_decay", "epochs")
+        how = {name: getattr(self, name) for name in names} | {"steps": steps, "seed": self._seed}
+        self.optimizer_ = IVON(self.module_.parameters(), ess=len(X), **how)
 
     def _make(self, features: int, classes: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
@@ -293,18 +273,14 @@ class IVONClassifier(_Classifier):
                 return self.module(features, classes)
         return mlp(classes, input_shape=(features,), hidden=tuple(self.hidden), seed=self._seed)
 
-    def _batches(self, rows: int) -> int:
-        return ceil(rows / self.batch_size)
-
     def _epoch(self, X: Array, numbers: Tensor, after: Callable[[], None] = lambda: None) -> None:
-        """A step per batch, all of them of the same size, give or take a row."""
+        """One step per batch; the batches have the same size, give or take one row."""
         inputs = self._inputs(X)
         order = torch.Generator().manual_seed(self._seed + self._epochs)
         self._epochs += 1
         self.module_.train()
-        for index in torch.randperm(len(X), generator=order, device="cpu").tensor_split(
-            self._batches(len(X))
-        ):
+        rows = torch.randperm(len(X), generator=order, device="cpu")
+        for index in rows.tensor_split(ceil(len(X) / self.batch_size)):
             with self.optimizer_.sampled_params(train=True):
                 self.optimizer_.zero_grad()
                 logits = take_logits(self.module_(inputs[index]))
@@ -315,11 +291,6 @@ class IVONClassifier(_Classifier):
 
     def _inputs(self, X: Array) -> Tensor:
         return torch.from_numpy((X - self.location_) / self.scale_).float()
-
-
-def _pace(step: int, steps: int) -> float:
-    """What multiplies lr."""
-    return min((step + 1) / (0.1 * steps), cosine(step / steps))
 
 
 class CleanedClassifier(_Classifier):
@@ -369,16 +340,20 @@ class CleanedClassifier(_Classifier):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Audit the labels, then fit the estimator on what is left."""
-        for name, value, known in (("mode", self.mode, MODES), ("by", self.by, SOURCES)):
-            if value not in known:
+        for name, known in CHOICES.items():
+            if (value := getattr(self, name)) not in known:
                 raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
         inputs, labels = self._check(X, y)
-        estimator = self._make_estimator()
+        default = require("sklearn.linear_model", "data").LogisticRegression(max_iter=1000)
+        estimator = base.clone(default if self.estimator is None else self.estimator)
         self.audit_ = self._audit(estimator, inputs, labels)
-        worst = _find_worst(self.audit_)
+        # The contradicted labels, worst first, as many as are estimated to be wrong.
+        count = round(self.audit_.summary["noise_rate"] * len(labels))
+        worst = self.audit_.contradicted.copy()
+        worst[self.audit_.order[count:]] = False
         given = self.classes_[labels]
         options = {}
-        self.weights_ = np.ones(len(labels))
+        self.weights_: Array = np.ones(len(labels))
         if self.mode == "weight":
             self.weights_ = self.audit_.weights()
             options = _route_weights(estimator, self.weights_)
@@ -386,7 +361,8 @@ class CleanedClassifier(_Classifier):
             given = self.classes_[np.where(worst, self.audit_.suggested, labels)]
         elif len(np.unique(labels[~worst])) == len(self.classes_):  # a class is never lost
             self.weights_ = 1.0 - worst
-            inputs, given = _take_rows(inputs, ~worst), given[~worst]
+            take = require("sklearn.utils", "data")._safe_indexing  # of whatever holds the rows
+            inputs, given = take(inputs, np.flatnonzero(~worst)), given[~worst]
         self.estimator_ = estimator.fit(inputs, given, **options)
         return self
 
@@ -396,7 +372,7 @@ class CleanedClassifier(_Classifier):
         return np.asarray(self.estimator_.predict(rows))
 
     def predict_proba(self, X: Any) -> Array:
-        """The estimator's probabilities, a column per class of `classes_`."""
+        """The estimator's probabilities, one column per class of `classes_`."""
         rows = self._seen(X)
         return np.asarray(self.estimator_.predict_proba(rows))
 
@@ -404,40 +380,29 @@ class CleanedClassifier(_Classifier):
         """The inputs as they are, or as finite rows where these are audited, and the labels as positions."""
         if self.by == "features":
             X, numbers = self._begin(X, y)
-            return X, numbers.numpy()
-        y = validation.column_or_1d(y)
-        self.classes_ = np.unique(y)
-        return X, self._numbers(y).numpy()
+        else:
+            self.classes_ = np.unique(validation.column_or_1d(y))
+            numbers = self._numbers(y)
+        return X, numbers.numpy()
 
     def _seen(self, X: Any) -> Any:
         validation.check_is_fitted(self)
         return self._rows(X) if self.by == "features" else X
 
-    def _make_estimator(self) -> Any:
-        if self.estimator is not None:
-            return base.clone(self.estimator)
-        linear = require("sklearn.linear_model", "data")
-        return linear.LogisticRegression(max_iter=1000)
-
     def _audit(self, estimator: Any, X: Any, labels: Array) -> Audit:
-        names = [str(name) for name in self.classes_]
+        evidence: dict[str, Any]
         if self.by == "features":
             spread = X.std(0)
-            rows = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
-            return audit(embeddings=rows, labels=labels, class_names=names, quiet=True)
-        selection = require("sklearn.model_selection", "data")
-        cut = selection.StratifiedKFold(self.folds, shuffle=True, random_state=self.random_state)
-        predicted = selection.cross_val_predict(
-            estimator, X, labels, cv=cut, method="predict_proba"
-        )
-        return audit(probabilities=predicted, labels=labels, class_names=names, quiet=True)
-
-
-def _find_worst(made: Audit) -> Array:
-    """The contradicted labels, worst first, as many as are estimated to be wrong."""
-    worst = np.zeros(len(made), bool)
-    worst[made.order[: round(made.summary["noise_rate"] * len(made))]] = True
-    return worst & made.contradicted
+            evidence = {"embeddings": (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)}
+        else:
+            selection = require("sklearn.model_selection", "data")
+            seed = self.random_state
+            folds = selection.StratifiedKFold(self.folds, shuffle=True, random_state=seed)
+            predict = selection.cross_val_predict
+            rows = predict(estimator, X, labels, cv=folds, method="predict_proba")
+            evidence = {"probabilities": rows}
+        names = [str(name) for name in self.classes_]
+        return audit(**evidence, labels=labels, class_names=names, quiet=True)
 
 
 def _route_weights(estimator: Any, weights: Array) -> dict[str, Array]:
@@ -448,8 +413,3 @@ def _route_weights(estimator: Any, weights: Array) -> dict[str, Array]:
             f"{type(last[1]).__name__} takes no sample_weight; use mode='drop' or mode='relabel'"
         )
     return {f"{last[0]}__sample_weight" if last[0] else "sample_weight": weights}
-
-
-def _take_rows(X: Any, kept: Array) -> Any:
-    """Some rows of whatever holds them."""
-    return require("sklearn.utils", "data")._safe_indexing(X, np.flatnonzero(kept))

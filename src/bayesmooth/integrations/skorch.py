@@ -41,19 +41,18 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
         self.samples = samples
 
     def get_params_for_optimizer(self, prefix: str, named_parameters: Any) -> Any:
-        """skorch's, and what `fit` knows of the data and the length of training."""
+        """What skorch gives, and what `fit` knows of the data and the length of training."""
         args, given = super().get_params_for_optimizer(prefix, named_parameters)
         return args, {**self._known, **given}
 
     def get_split_datasets(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """skorch's; an optimizer that has made no step takes its settings from the training part."""
+        """What skorch gives; an optimizer that has made no step takes its settings from the training part."""
         train, valid = super().get_split_datasets(X, y, **fit_params)
         if not self.optimizer_.state:
             steps = self.max_epochs * len(self.get_iterator(train, training=True))
             self._known = {"ess": float(len(train)), "epochs": self.max_epochs, "steps": steps}
-            args, settings = self.get_params_for_optimizer(
-                "optimizer", self.get_all_learnable_params()
-            )
+            learned = self.get_all_learnable_params()
+            args, settings = self.get_params_for_optimizer("optimizer", learned)
             fresh = self.optimizer(*args, **settings)
             # The old one stays, because schedulers hold it.
             for group, new in zip(self.optimizer_.param_groups, fresh.param_groups, strict=True):

@@ -4,20 +4,13 @@ from collections.abc import Callable
 
 from torch import nn
 
-from bayesmooth.models.cnn import cnn, cnn_batchnorm
 from bayesmooth.models.initial import load_weights, name_head, weights_from
-from bayesmooth.models.mlp import linear, mlp
+from bayesmooth.models.plain import cnn, cnn_batchnorm, linear, mlp
 from bayesmooth.models.resnet import resnet18, resnet34, resnet50, resnet_small
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    "linear": linear,
-    "mlp": mlp,
-    "cnn": cnn,
-    "cnn_batchnorm": cnn_batchnorm,
-    "resnet_small": resnet_small,
-    "resnet18": resnet18,
-    "resnet34": resnet34,
-    "resnet50": resnet50,
+    make.__name__: make
+    for make in (linear, mlp, cnn, cnn_batchnorm, resnet_small, resnet18, resnet34, resnet50)
 }
 
 __all__ = [

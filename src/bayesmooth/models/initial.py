@@ -1,8 +1,8 @@
 """First weights: drawn from a seed, or read from a file."""
 
-import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +43,20 @@ def name_head(model: nn.Module) -> str:
     >>> name_head(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
     '2'
     """
-    linear: list[str] = [
-        name for name, part in model.named_modules() if isinstance(part, nn.Linear)
-    ]
+    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
     if not linear:
         raise InputError(f"{type(model).__name__} has no linear layer that could be the head")
-    return linear[-1]
+    return str(linear[-1])
 
 
 def load_weights(model: nn.Module, path: str | Path, new_head: bool = False) -> None:
     """Read a state dict (.pt, .pth, .safetensors) into `model`; with `new_head` all but the last layer."""
+    read: Callable[..., Any] = partial(torch.load, map_location="cpu", weights_only=True)
+    if Path(path).suffix == ".safetensors":
+        read = require("safetensors.torch", extra="train").load_file
     try:
-        found = _read(Path(path))
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+        found = read(path)
+    except Exception as error:  # a damaged file makes readers raise anything
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise InputError(f"{path}: cannot be read as a state dict ({reason})") from None
     if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
@@ -72,17 +73,5 @@ def load_weights(model: nn.Module, path: str | Path, new_head: bool = False) -> 
     try:
         model.load_state_dict(found)
     except RuntimeError as error:
-        problems = "; ".join(line.strip() for line in str(error).splitlines()[1:])
-        raise InputError(
-            f"{path}: the weights are those of another network: {problems[:400]}"
-        ) from None
-
-
-def _read(path: Path) -> Any:
-    if path.suffix != ".safetensors":
-        return torch.load(path, map_location="cpu", weights_only=True)
-    broken = require("safetensors", extra="train").SafetensorError
-    try:
-        return require("safetensors.torch", extra="train").load_file(path)
-    except broken as error:
-        raise ValueError(str(error)) from None
+        why = "; ".join(line.strip() for line in str(error).splitlines()[1:])
+        raise InputError(f"{path}: the weights are those of another network: {why[:400]}") from None

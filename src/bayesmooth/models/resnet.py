@@ -4,7 +4,8 @@ Stages are `layer1`, `layer2`, …; the head is `fc`. Networks for CIFAR open wi
 and no pooling, so that pictures of 32 × 32 keep their size in the first stage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 
 from torch import Tensor, nn
 
@@ -17,57 +18,39 @@ def conv(n_in: int, n_out: int, size: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(n_in, n_out, size, stride, padding=size // 2, bias=False)
 
 
-class Residual(nn.Module):
-    """x + f(x), with a projection of x where the shape changes; a subclass gives f as `body`."""
+class Block(nn.Module):
+    """relu(x + f(x)): f is `layers` of (width, size, stride), x is projected where the shape changes."""
 
-    expansion = 1
-
-    def __init__(self, n_in: int, n_out: int, stride: int) -> None:
+    def __init__(self, n_in: int, *layers: tuple[int, int, int]) -> None:
         super().__init__()
+        self.n_out, stride = layers[-1][0], prod(stride for _, _, stride in layers)
         self.downsample: nn.Module | None = None
-        if stride != 1 or n_in != n_out:
-            self.downsample = nn.Sequential(conv(n_in, n_out, 1, stride), nn.BatchNorm2d(n_out))
-        self.relu = nn.ReLU(inplace=True)
-
-    def body(self, x: Tensor) -> Tensor:
-        """f."""
-        raise NotImplementedError
+        if stride != 1 or n_in != self.n_out:
+            projection = conv(n_in, self.n_out, 1, stride)
+            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(self.n_out))
+        self.relu, self.depth = nn.ReLU(inplace=True), len(layers)
+        for k, (width, size, stride) in enumerate(layers, 1):
+            self.add_module(f"conv{k}", conv(n_in, width, size, stride))
+            self.add_module(f"bn{k}", nn.BatchNorm2d(width))
+            n_in = width
 
     def forward(self, x: Tensor) -> Tensor:
         """relu(x + f(x))."""
-        shortcut = x if self.downsample is None else self.downsample(x)
-        return self.relu(self.body(x) + shortcut)  # type: ignore[no-any-return]
+        out = x
+        for k in range(1, self.depth + 1):
+            out = self.get_submodule(f"bn{k}")(self.get_submodule(f"conv{k}")(out))
+            out = self.relu(out) if k < self.depth else out
+        return self.relu(out + (x if self.downsample is None else self.downsample(x)))  # type: ignore[no-any-return]
 
 
-class Basic(Residual):
+def basic(n_in: int, width: int, stride: int) -> Block:
     """Two 3 × 3 convolutions."""
-
-    def __init__(self, n_in: int, width: int, stride: int) -> None:
-        super().__init__(n_in, width, stride)
-        self.conv1, self.bn1 = conv(n_in, width, 3, stride), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = conv(width, width, 3), nn.BatchNorm2d(width)
-
-    def body(self, x: Tensor) -> Tensor:
-        """f."""
-        return self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))  # type: ignore[no-any-return]
+    return Block(n_in, (width, 3, stride), (width, 3, 1))
 
 
-class Bottleneck(Residual):
+def bottleneck(n_in: int, width: int, stride: int) -> Block:
     """1 × 1, 3 × 3 (with the stride), 1 × 1 to four times the width."""
-
-    expansion = 4
-
-    def __init__(self, n_in: int, width: int, stride: int) -> None:
-        super().__init__(n_in, 4 * width, stride)
-        self.conv1, self.bn1 = conv(n_in, width, 1), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = conv(width, width, 3, stride), nn.BatchNorm2d(width)
-        self.conv3, self.bn3 = conv(width, 4 * width, 1), nn.BatchNorm2d(4 * width)
-
-    def body(self, x: Tensor) -> Tensor:
-        """f."""
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.relu(self.bn2(self.conv2(x)))
-        return self.bn3(self.conv3(x))  # type: ignore[no-any-return]
+    return Block(n_in, (width, 1, 1), (width, 3, stride), (4 * width, 1, 1))
 
 
 class ResNet(nn.Module):
@@ -75,7 +58,7 @@ class ResNet(nn.Module):
 
     def __init__(
         self,
-        block: type[Basic] | type[Bottleneck],
+        block: Callable[[int, int, int], Block],
         blocks: Sequence[int],
         widths: Sequence[int],
         num_classes: int,
@@ -89,11 +72,10 @@ class ResNet(nn.Module):
         self.stages = [f"layer{i}" for i in range(1, len(widths) + 1)]
         n_in = widths[0]
         for i, (stage, count, width) in enumerate(zip(self.stages, blocks, widths, strict=True)):
-            n_out = width * block.expansion
             first = block(n_in, width, 2 if i else 1)
-            rest = [block(n_out, width, 1) for _ in range(count - 1)]
+            n_in = first.n_out
+            rest = [block(n_in, width, 1) for _ in range(count - 1)]
             self.add_module(stage, nn.Sequential(first, *rest))
-            n_in = n_out
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(n_in, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -121,7 +103,7 @@ def resnet_small(
             f"widths={list(widths)}, blocks={list(blocks)}: give one of each per stage, all ≥ 1"
         )
     with weights_from(seed):
-        return ResNet(Basic, blocks, widths, num_classes, input_shape[0])
+        return ResNet(basic, blocks, widths, num_classes, input_shape[0])
 
 
 def resnet18(
@@ -129,7 +111,7 @@ def resnet18(
 ) -> nn.Module:
     """ResNet-18 for CIFAR."""
     with weights_from(seed):
-        return ResNet(Basic, (2, 2, 2, 2), (64, 128, 256, 512), num_classes, input_shape[0])
+        return ResNet(basic, (2, 2, 2, 2), (64, 128, 256, 512), num_classes, input_shape[0])
 
 
 def resnet34(
@@ -137,7 +119,7 @@ def resnet34(
 ) -> nn.Module:
     """ResNet-34 for CIFAR: 21.28M parameters with 10 classes."""
     with weights_from(seed):
-        return ResNet(Basic, (3, 4, 6, 3), (64, 128, 256, 512), num_classes, input_shape[0])
+        return ResNet(basic, (3, 4, 6, 3), (64, 128, 256, 512), num_classes, input_shape[0])
 
 
 def resnet50(
@@ -146,4 +128,4 @@ def resnet50(
     """ResNet-50 for pictures of 224 × 224."""
     widths = (64, 128, 256, 512)
     with weights_from(seed):
-        return ResNet(Bottleneck, (3, 4, 6, 3), widths, num_classes, input_shape[0], large=True)
+        return ResNet(bottleneck, (3, 4, 6, 3), widths, num_classes, input_shape[0], large=True)

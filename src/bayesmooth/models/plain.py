@@ -1,11 +1,47 @@
-"""Small convolutional networks: a plain one of three layers, and one with batch norm."""
+"""Plain networks: a linear classifier, multi-layer perceptrons, and small convolutional networks."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
 
 from torch import nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.models.initial import weights_from
+
+
+def linear(
+    num_classes: int = 10, *, input_shape: Sequence[int] = (1, 28, 28), seed: int = 0
+) -> nn.Module:
+    """z = Wx + b."""
+    return mlp(num_classes, input_shape=input_shape, hidden=(), seed=seed)
+
+
+def mlp(
+    num_classes: int = 10,
+    *,
+    input_shape: Sequence[int] = (1, 28, 28),
+    hidden: Sequence[int] = (128, 128),
+    batchnorm: bool = False,
+    seed: int = 0,
+) -> nn.Module:
+    """Linear layers of the widths `hidden` with ReLU between them, after a batch norm if `batchnorm`.
+
+    Pictures are flattened.
+
+    >>> mlp(2, input_shape=(3,), hidden=(4,))
+    Sequential(
+      (0): Flatten(start_dim=1, end_dim=-1)
+      (1): Linear(in_features=3, out_features=4, bias=True)
+      (2): ReLU()
+      (3): Linear(in_features=4, out_features=2, bias=True)
+    )
+    """
+    layers: list[nn.Module] = [nn.Flatten()]
+    with weights_from(seed):
+        for n_in, n_out in pairwise((prod(input_shape), *hidden, num_classes)):
+            layers += [nn.Linear(n_in, n_out), *([nn.BatchNorm1d(n_out)] * batchnorm), nn.ReLU()]
+    return nn.Sequential(*layers[: -2 if batchnorm else -1])
 
 
 def cnn(
@@ -24,7 +60,7 @@ def cnn(
     _check_size(input_shape, widths, shrunk)
     layers: list[nn.Module] = []
     with weights_from(seed):
-        for n_in, n_out in zip((channels, *widths), widths, strict=False):
+        for n_in, n_out in pairwise((channels, *widths)):
             layers += [nn.Conv2d(n_in, n_out, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         features = widths[-1] * (height // shrunk) * (width // shrunk)
         head = nn.Linear(features, num_classes)
@@ -47,7 +83,7 @@ def cnn_batchnorm(
     _check_size(input_shape, widths, stride * 2 ** len(widths))
     layers: list[nn.Module] = []
     with weights_from(seed):
-        for n_in, n_out in zip((channels, *widths), widths, strict=False):
+        for n_in, n_out in pairwise((channels, *widths)):
             step = 1 if layers else stride
             height, width = (-(-side // step) // 2 for side in (height, width))
             layers += [
