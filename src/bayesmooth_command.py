@@ -71,7 +71,8 @@ def open_package() -> None:
 
 def overview() -> argparse.ArgumentParser:
     """The parser that explains what there is; it has no other use."""
-    lines = {name: line for module in {*COMMANDS.values()} for name, line in first_lines(module)}
+    known = {module: read_docstrings(module) for module in {*COMMANDS.values()}}
+    lines = {name: known[module][name].partition("\n")[0] for name, module in COMMANDS.items()}
     parser = argparse.ArgumentParser(
         prog="bayesmooth",
         usage="bayesmooth COMMAND …",
@@ -79,7 +80,7 @@ def overview() -> argparse.ArgumentParser:
         epilog="\n".join(
             [
                 "commands:",
-                *(f"  {command:10} {lines[command]}" for command in COMMANDS),
+                *(f"  {command:10} {line}" for command, line in lines.items()),
                 "",
                 "`bayesmooth COMMAND --help` has an example of each.",
             ]
@@ -92,11 +93,11 @@ def overview() -> argparse.ArgumentParser:
     return parser
 
 
-def first_lines(module: str) -> list[tuple[str, str]]:
-    """What each function of a module of `bayesmooth.cli` does, in a line, read and not loaded."""
+def read_docstrings(module: str) -> dict[str, str]:
+    """What each function of a module of `bayesmooth.cli` does, read and not loaded."""
     file = Path(__file__).parent / "bayesmooth" / "cli" / f"{module}.py"
     functions = [n for n in ast.parse(file.read_bytes()).body if isinstance(n, ast.FunctionDef)]
-    return [(f.name, (ast.get_docstring(f) or "").partition("\n")[0]) for f in functions]
+    return {function.name: ast.get_docstring(function) or "" for function in functions}
 
 
 def leave(number: int, frame: FrameType | None) -> None:

@@ -205,7 +205,7 @@ def test_every_family_says_what_it_is_and_a_member_is_a_plain_recipe_with_its_co
     assert "[noise" not in text
     assert "[method" not in text
     assert [line for line in text.splitlines() if line.startswith("[")] == [
-        "[data]", "[corruption]", "[model]", "[train]", "[evaluate]", "[loss]", "[optimizer]", "[schedule]",
+        "[data]", "[corruption]", "[model]", "[loss]", "[schedule]", "[train]", "[evaluate]", "[optimizer]",
     ]  # fmt: skip
     assert "lr = 0.05\n" in text
     assert "# airplane → automobile" in text

@@ -17,7 +17,6 @@ from bayesmooth.lab import Run
 from bayesmooth.lab.executors import Processes
 from bayesmooth.lab.sweep import (
     Board,
-    LiveBoard,
     SweepJob,
     export_csv,
     grid,
@@ -320,15 +319,15 @@ def test_a_broken_run_does_not_hide_the_others(running):
     (runs["garbage"].path / "metrics.jsonl").write_text("garbage\n")
     (runs["no status"].path / "run.json").write_text("{}")
     tables = []
-    live = LiveBoard({run.path: (name, run) for name, run in runs.items()}, 0, SimpleNamespace())
-    live.live.update = tables.append
-    live.elsewhere(runs["whole"].path)
+    live = SimpleNamespace(update=tables.append)
+    board = Board({run.path: (name, run) for name, run in runs.items()}, 0, print, live)
+    board.elsewhere(runs["whole"].path)
     with (
         files.locked(runs["no recipe"].path),
         files.locked(runs["garbage"].path),
         files.locked(runs["whole"].path),
     ):
-        live.refresh()
+        board.refresh()
     names, epochs, figures = (list(column.cells) for column in tables[0].columns)
     assert names == ["no recipe", "garbage", "whole (running elsewhere)"]
     assert epochs == ["1/2", "0/2", "1/2"]

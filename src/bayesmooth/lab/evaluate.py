@@ -88,39 +88,6 @@ def statistics_batches(
 
 
 def evaluate(
-    model: nn.Module,
-    test: Examples | None = None,
-    validation: Examples | None = None,
-    wrong: Examples | None = None,
-    ood: Examples | None = None,
-    name: str = "test",
-    **how: Any,
-) -> dict[str, float]:
-    """Figures on whatever is given; `how` goes to `probabilities`.
-
-    `name` starts the figures on the test set, and all where it is not "test". `validation` is scored against its
-    noisy labels. `wrong` are known to be mislabelled: `memorised` is the share on which the model repeats the
-    wrong label. `ood` is distinguished from `test` by the largest probability.
-    """
-    record: dict[str, float] = {}
-    whose = "" if name == "test" else f"{name}."
-    if test is not None:
-        probs = probabilities(model, test, **how)
-        record = {f"{name}.{key}": score(probs, test.labels) for key, score in MEASURES.items()}
-        if ood is not None:
-            outside = probabilities(model, ood, **how)
-            record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, outside)
-    if validation is not None:
-        probs = probabilities(model, validation, **how)
-        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, validation.labels)
-        record[f"{whose}validation.nll"] = metrics.nll(probs, validation.labels)
-    if wrong is not None:
-        probs = probabilities(model, wrong, **how)
-        record[f"{whose}memorised"] = metrics.accuracy(probs, wrong.labels)
-    return record
-
-
-def measure_recipe(
     recipe: Recipe,
     splits: Splits,
     model: nn.Module,
@@ -132,11 +99,28 @@ def measure_recipe(
 ) -> dict[str, float]:
     """The figures that a recipe asks for: at the weights as they stand, or averaged over the posterior.
 
-    `samples` replaces the recipe's number, `ood` adds its other data set, and `how` goes to `probabilities`.
+    The validation split is scored against its noisy labels. `memorised` is the share of the examples known to be
+    mislabelled on which the model repeats the wrong label. `ood_auroc` tells how well the largest probability
+    distinguishes another data set from the test set. `samples` replaces the recipe's number, `how` goes to
+    `probabilities`.
     """
-    how = {"batch_size": recipe.evaluate.batch_size, "ood": splits.ood if ood else None, **how}
-    if posterior is None:
-        return evaluate(model, splits.test, splits.validation, splits.wrong, **how)
+    name, whose = ("test", "") if posterior is None else ("averaged", "averaged.")
     how |= {"posterior": posterior, "samples": samples or recipe.evaluate.samples}
-    how |= {"name": "averaged", "seed": recipe.train.seed}
-    return evaluate(model, splits.test, splits.validation, **how)
+    how |= {"seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
+    record: dict[str, float] = {}
+
+    def predict(examples: Examples) -> Tensor:
+        return probabilities(model, examples, **how)
+
+    if (test := splits.test) is not None:
+        probs = predict(test)
+        record = {f"{name}.{key}": score(probs, test.labels) for key, score in MEASURES.items()}
+        if ood and splits.ood is not None:
+            record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, predict(splits.ood))
+    if (validation := splits.validation) is not None:
+        probs = predict(validation)
+        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, validation.labels)
+        record[f"{whose}validation.nll"] = metrics.nll(probs, validation.labels)
+    if splits.wrong is not None and posterior is None:
+        record["memorised"] = metrics.accuracy(predict(splits.wrong), splits.wrong.labels)
+    return record

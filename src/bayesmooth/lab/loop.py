@@ -18,14 +18,14 @@ from torch.optim import Optimizer
 
 from bayesmooth.data import AUGMENTATIONS, batches, count_batches, mixup
 from bayesmooth.errors import InputError
-from bayesmooth.lab.build import check_past, make, make_model, name_section
 from bayesmooth.lab.distributed import ALONE, Team
-from bayesmooth.lab.evaluate import measure_recipe, statistics_batches
-from bayesmooth.lab.options import BASE
-from bayesmooth.lab.pretrained import check_logits, evaluate_frozen
+from bayesmooth.lab.evaluate import evaluate, statistics_batches
+from bayesmooth.lab.options import BASE, make, name_errors
+from bayesmooth.lab.pretrained import check_logits, evaluate_frozen, freeze
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.splits import Splits
 from bayesmooth.losses import Loss
+from bayesmooth.models import load_weights, weights_from
 from bayesmooth.optim.schedule import scheduler
 from bayesmooth.posterior import Posterior, recompute_batchnorm
 
@@ -40,10 +40,6 @@ Record = dict[str, Any]
 
 PROGRESS = ("epoch", "batch", "best", "best_epoch")
 EXPLODED = 1e6  # no classification loss that can still learn is larger
-
-
-def nothing() -> None:
-    """The default of callbacks between steps and batches."""
 
 
 class Meter:
@@ -94,7 +90,6 @@ class Loop:
         self.epoch = self.batch = self.best_epoch = 0
         self.best = -1.0
         self._build()
-        self.weights = [*self.model.parameters(), *self.loss.parameters()]
         self.forward: Callable[[Tensor], Tensor] = (
             torch.compile(self.model) if recipe.train.compile else self.model
         )
@@ -108,13 +103,9 @@ class Loop:
     def _build(self) -> None:
         """Make the network, the loss, the optimizer and its schedule."""
         recipe, train, corruption = self.recipe, self.splits.train, self.splits.corruption
-        seed, epochs = recipe.train.seed, recipe.train.epochs
-        facts: dict[str, Any] = {
-            "num_classes": train.num_classes,
-            "num_examples": len(train),
-            "seed": seed,
-        }
-        self.model = make_model(recipe, input_shape=train.input_shape, **facts).to(self.device)
+        facts: dict[str, Any] = {"num_classes": train.num_classes, "num_examples": len(train)}
+        facts |= {"input_shape": train.input_shape, "seed": recipe.train.seed}
+        self.model = make_model(recipe, **facts).to(self.device)
         if recipe.train.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if corruption is not None:
@@ -124,27 +115,20 @@ class Loop:
             check_past(recipe)
         first = train.batch(torch.arange(1, device="cpu")).to(self.device)
         if ":" in recipe.model.name:
-            with name_section(recipe, "model"):
+            with name_errors(f"[model] {recipe.model.name}"):
                 check_logits(self.model, first, train.num_classes)
         self.loss.attach(self.model, first)
-        learned = [*self.model.parameters(), *self.loss.parameters()]
-        steps = epochs * self.batches
-        self.optimizer: Optimizer = make(
-            recipe,
-            "optimizer",
-            params=[weight for weight in learned if weight.requires_grad],
-            base_optimizer=BASE,
-            seed=seed,
-            epochs=float(epochs),
-            steps=steps,
-            ess=float(len(train)),
-        )
-        self.schedule = scheduler(
-            self.optimizer, recipe.schedule.name, steps, **recipe.schedule.options
-        )
+        self.weights = [*self.model.parameters(), *self.loss.parameters()]
+        steps = recipe.train.epochs * self.batches
+        facts |= {"params": [weight for weight in self.weights if weight.requires_grad]}
+        facts |= {"base_optimizer": BASE, "ess": float(len(train))}
+        facts |= {"epochs": float(recipe.train.epochs), "steps": steps}
+        self.optimizer: Optimizer = make(recipe, "optimizer", **facts)
+        schedule = recipe.schedule
+        self.schedule = scheduler(self.optimizer, schedule.name, steps, **schedule.options)
 
     def epochs(
-        self, after_step: Callable[[], None] = nothing, after_batch: Callable[[], None] = nothing
+        self, after_step: Callable[[], None], after_batch: Callable[[], None]
     ) -> Iterator[tuple[Record, dict[str, float], bool]]:
         """Train to the end; yield the figures of every epoch, its seconds, and whether it is the best so far.
 
@@ -199,7 +183,10 @@ class Loop:
             world_size=self.team.size,
             start=self.batch,
         ):
-            self.step(self._to_device(batch))
+            index, inputs, labels = (tensor.to(self.device) for tensor in batch)
+            if settings.channels_last and inputs.ndim == 4:
+                inputs = inputs.contiguous(memory_format=torch.channels_last)
+            self.step((index, inputs, labels))
             self.batch += 1
             yield
 
@@ -242,15 +229,11 @@ class Loop:
                 if (alpha := self.recipe.data.mixup) is not None:
                     draw = (settings.seed, self.epoch, self.batch)
                     inputs, extras["partner"], extras["share"] = mixup(inputs, alpha, *draw)
-                extras["past"] = self._ask_past(inputs)
+                extras["past"] = None  # what the best past self predicts, once there is one
+                if self.past is not None:
+                    with torch.no_grad():
+                        extras["past"] = self._logits(self.past, inputs).float().softmax(-1)
                 yield (index, inputs, labels), len(index) / whole, extras
-
-    def _ask_past(self, inputs: Tensor) -> Tensor | None:
-        """What the best past self predicts; None before there is one."""
-        if self.past is None:
-            return None
-        with torch.no_grad():
-            return self._logits(self.past, inputs).float().softmax(-1)
 
     def _logits(self, forward: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         """A forward pass, in the precision of the recipe."""
@@ -259,37 +242,20 @@ class Loop:
         with torch.autocast(self.device.type, torch.bfloat16):
             return forward(inputs)
 
-    def _to_device(self, batch: Batch) -> Batch:
-        """The batch where the model is, in its memory format."""
-        index, inputs, labels = (tensor.to(self.device) for tensor in batch)
-        if self.recipe.train.channels_last and inputs.ndim == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return index, inputs, labels
-
-    def measure(self, tick: Callable[[], None] = nothing) -> Record:
+    def measure(self, tick: Callable[[], None]) -> Record:
         """The record of an epoch whose steps are done. Nothing of the loop changes here."""
         settings, epoch = self.recipe.evaluate, self.epoch + 1
-        record = {
-            "epoch": epoch,
-            "step": self.schedule.last_epoch,
-            "lr": self.schedule.get_last_lr()[0],
-        }
+        record: Record = {"epoch": epoch, "step": self.schedule.last_epoch}
+        record["lr"] = self.schedule.get_last_lr()[0]
         record |= {f"train.{name}": value for name, value in self.meter.numbers().items()}
-        measure = partial(
-            measure_recipe,
-            self.recipe,
-            self.splits,
-            self.model,
-            ood=self.is_last,
-            batchnorm=self.statistics,
-            team=self.team,
-            tick=tick,
-        )
+        how: dict[str, Any] = {"ood": self.is_last, "batchnorm": self.statistics}
+        how |= {"team": self.team, "tick": tick}
+        measure = partial(evaluate, self.recipe, self.splits, self.model, **how)
         if self.is_last or epoch % settings.every == 0:
             record |= measure()
         averaged = settings.averaged_every and epoch % settings.averaged_every == 0
         if (self.is_last or averaged) and (posterior := self.posterior()) is not None:
-            record |= measure(posterior)
+            record |= measure(posterior=posterior)
         return record
 
     def posterior(self) -> Posterior | None:
@@ -351,6 +317,36 @@ class Loop:
         return (
             f"diverged in epoch {self.epoch + 1}, batch {self.batch + 1}: {what}; gradient norm {norm:.3g}, "
             f"mean loss of the epoch {before:.3g}; the last good checkpoint is kept; try {', '.join(tries)}"
+        )
+
+
+def make_model(recipe: Recipe, *, pretrained: bool = True, **facts: Any) -> nn.Module:
+    """The network that a run starts with; `pretrained=False` where its weights are about to be replaced."""
+    section = recipe.model
+    with weights_from(recipe.train.seed):
+        model: nn.Module = make(recipe, "model", pretrained=pretrained, **facts)
+    with name_errors(f"[model] {section.name}"):
+        if not isinstance(model, nn.Module):
+            raise InputError(f"it gives a {type(model).__name__}; it must give a torch.nn.Module")
+        if section.weights is not None and pretrained:
+            load_weights(model, section.weights, bool(section.new_head))
+        if section.freeze is not None:
+            freeze(model, section.freeze)
+    return model
+
+
+def check_past(recipe: Recipe) -> None:
+    """Refuse a recipe in which a loss that learns from its best past self could not know which one that is."""
+    name, every, epochs = recipe.loss.name, recipe.evaluate.every, recipe.train.epochs
+    if not recipe.data.validation:
+        raise InputError(
+            f"[loss] {name} learns from its best past self, and only a validation split tells which that is; "
+            "set data.validation = 0.1"
+        )
+    if 1 < epochs <= every:
+        raise InputError(
+            f"[evaluate] every = {every} of {epochs} epochs: {name} learns from its best past self, and none is known "
+            "before the end; set evaluate.every = 1"
         )
 
 

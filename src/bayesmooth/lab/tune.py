@@ -19,6 +19,7 @@ from bayesmooth.lab.sweep import Outcome, sweep
 AXES = ("optimizer.noise=0.5,0.7,1.0,1.4,2.0",)
 AUTO = ("optimizer.hess_init=auto", "optimizer.beta2=auto")
 """What `AXES` needs."""
+WORST = {"validation.accuracy": -1.0, "validation.nll": float("inf")}  # of what did not finish
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Trial:
 
     recipe: Recipe  # of the whole run
     outcome: Outcome  # of the run that was measured, short or whole
-    accuracy: float = -1.0
-    nll: float = float("inf")
+    accuracy: float
+    nll: float
 
 
 def tune(
@@ -61,15 +62,12 @@ def shortened(recipe: Recipe, factor: int) -> Recipe:
 
 def _ranked(recipes: Iterable[Recipe], outcomes: Iterable[Outcome]) -> list[Trial]:
     """Best first: by accuracy, then NLL; what did not finish comes last."""
-    trials = [_trial(*pair) for pair in zip(recipes, outcomes, strict=True)]
+    trials = []
+    for recipe, outcome in zip(recipes, outcomes, strict=True):
+        report = Run.open(outcome.path).report() if outcome.status == "finished" else WORST
+        figures = report["validation.accuracy"], report["validation.nll"]
+        trials.append(Trial(recipe, outcome, *figures))
     return sorted(trials, key=lambda trial: (-trial.accuracy, trial.nll))
-
-
-def _trial(recipe: Recipe, outcome: Outcome) -> Trial:
-    if outcome.status != "finished":
-        return Trial(recipe, outcome)
-    report = Run.open(outcome.path).report()
-    return Trial(recipe, outcome, report["validation.accuracy"], report["validation.nll"])
 
 
 def _check(recipes: Sequence[Recipe], shorten: int, keep: int) -> None:
