@@ -35,7 +35,7 @@ def test_every_loss_trains_with_every_optimizer(loss, optimizer, tiny, loop):
     trained = loop(recipe)
     before = weights_after(trained, 0)
     assert far_apart(before, weights_after(trained, 2)) > 0
-    assert trained.meter.numbers().keys() == {"loss", "accuracy"}
+    assert trained.figures().keys() == {"loss", "accuracy"}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -7,7 +7,6 @@ before the checkpoint is overwritten.
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -42,38 +41,12 @@ PROGRESS = ("epoch", "batch", "best", "best_epoch")
 EXPLODED = 1e6  # no classification loss that can still learn is larger
 
 
-class Meter:
-    """Sums of loss and hits over the examples of an epoch, kept on the device until they are read."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
-
-    @torch.no_grad()
-    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """Count a batch whose mean loss is `loss`."""
-        hits = (logits.argmax(-1) == labels).sum()
-        self.sums += torch.stack(
-            [loss.detach().double() * len(labels), hits, hits.new_tensor(len(labels))]
-        )
-
-    def join(self, team: Team) -> None:
-        """Bring the counts of all processes together in the first one."""
-        team.sum_([self.sums])
-        if not team.writes:
-            self.sums.zero_()
-
-    def numbers(self) -> dict[str, float]:
-        """Mean loss and accuracy; empty before the first batch."""
-        loss, hits, count = self.sums.tolist()
-        return {"loss": loss / count, "accuracy": hits / count} if count else {}
-
-
 class Loop:
     """A recipe at work on its data: the learner, how far it has come, and the steps that it takes.
 
     Attributes:
         model, loss, optimizer, schedule: as the recipe names them.
-        meter: the figures of the epoch so far.
+        sums: of the loss, the hits and the examples of the epoch so far; on the device until they are read.
         past: the best self so far, for losses that need it.
         epoch: how many are complete.
         batch: how many batches of the next epoch are done.
@@ -85,7 +58,7 @@ class Loop:
     ) -> None:
         self.recipe, self.splits, self.device, self.team = recipe, splits, device, team
         self.batches = count_batches(len(splits.train), recipe.train.batch_size)
-        self.meter = Meter(device)
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
         self.past: nn.Module | None = None
         self.epoch = self.batch = self.best_epoch = 0
         self.best = -1.0
@@ -145,7 +118,15 @@ class Loop:
                 # A finished model predicts at the mean, so BatchNorm's statistics become those of the mean.
                 recompute_batchnorm(self.model, self.statistics)
             measured = time.monotonic()
-            improved = self._close_epoch(record)
+            self.loss.end_epoch()
+            self.epoch, self.batch = self.epoch + 1, 0
+            self.sums.zero_()
+            accuracy = record.get("validation.accuracy", -1.0)
+            improved: bool = accuracy > self.best
+            if improved:
+                self.best, self.best_epoch = accuracy, self.epoch
+                if "past" in self.loss.needs:
+                    self._remember()
             seconds = {"train_seconds": trained - start, "evaluate_seconds": measured - trained}
             yield record, seconds, improved
 
@@ -153,19 +134,6 @@ class Loop:
     def is_last(self) -> bool:
         """Whether the current epoch is the last one."""
         return self.epoch + 1 == self.recipe.train.epochs
-
-    def _close_epoch(self, record: Record) -> bool:
-        """Count the epoch as done; true if it is the best so far."""
-        self.loss.end_epoch()
-        accuracy = record.get("validation.accuracy", -1.0)
-        improved: bool = accuracy > self.best
-        self.epoch, self.batch = record["epoch"], 0
-        if improved:
-            self.best, self.best_epoch = accuracy, self.epoch
-            if "past" in self.loss.needs:
-                self._remember()
-        self.meter.sums.zero_()
-        return improved
 
     def steps(self) -> Iterator[None]:
         """The rest of an epoch, one step at a time."""
@@ -215,7 +183,15 @@ class Loop:
             raise DivergedError(self._explain(f"the loss is {float(loss):.3g}"))
         if parts:
             # The first of several calls counts: SAM makes it at the weights themselves.
-            self.meter.add(loss, torch.cat(logits[: len(parts)]), batch[2])
+            labels, found = batch[2], torch.cat(logits[: len(parts)]).argmax(-1)
+            hits, count = (found == labels).sum(), len(labels)
+            total = loss.detach().double() * count
+            self.sums += torch.stack([total, hits, hits.new_tensor(count)])
+
+    def figures(self) -> dict[str, float]:
+        """Mean loss and accuracy of the epoch so far; empty before the first batch."""
+        loss, hits, count = self.sums.tolist()
+        return {"loss": loss / count, "accuracy": hits / count} if count else {}
 
     def _split(self, batch: Batch) -> Iterator[tuple[Batch, float, dict[str, Any]]]:
         """The batch in `accumulate` pieces: each with its share of the whole batch, and what the loss needs to know."""
@@ -247,7 +223,7 @@ class Loop:
         settings, epoch = self.recipe.evaluate, self.epoch + 1
         record: Record = {"epoch": epoch, "step": self.schedule.last_epoch}
         record["lr"] = self.schedule.get_last_lr()[0]
-        record |= {f"train.{name}": value for name, value in self.meter.numbers().items()}
+        record |= {f"train.{name}": value for name, value in self.figures().items()}
         how: dict[str, Any] = {"ood": self.is_last, "batchnorm": self.statistics}
         how |= {"team": self.team, "tick": tick}
         measure = partial(evaluate, self.recipe, self.splits, self.model, **how)
@@ -268,7 +244,9 @@ class Loop:
         for name, weight in self.model.named_parameters():
             if not bool(torch.isfinite(weight).all()):
                 raise DivergedError(self._explain(f"the weight {name} is not finite"))
-        self.meter.join(self.team)
+        self.team.sum_([self.sums])
+        if not self.team.writes:
+            self.sums.zero_()
         self.team.average_(self.model.buffers())
 
     def capture(self) -> Checkpoint:
@@ -280,7 +258,7 @@ class Loop:
             "loss": self.loss.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
-            "meter": self.meter.sums,
+            "meter": self.sums,
             "past": None if self.past is None else self.past.state_dict(),
             "random": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
         }
@@ -291,7 +269,7 @@ class Loop:
             setattr(self, name, checkpoint["progress"][name])
         for name in ("model", "loss", "optimizer", "schedule"):
             getattr(self, name).load_state_dict(checkpoint[name])
-        self.meter.sums.copy_(checkpoint["meter"])
+        self.sums.copy_(checkpoint["meter"])
         if checkpoint["past"] is not None:
             self._remember().load_state_dict(checkpoint["past"])
         cpu, *gpus = checkpoint["random"]
@@ -308,7 +286,7 @@ class Loop:
         """What happened, when, the figures that explain it, and what to try."""
         group = self.optimizer.param_groups[0]
         norm = nn.utils.get_total_norm([p.grad for p in self.weights if p.grad is not None])
-        before = self.meter.numbers().get("loss", math.nan)
+        before = self.figures().get("loss", math.nan)
         tries = [f"a smaller optimizer.lr (now {group['lr']:.3g})", "train.clip_norm = 1"]
         if "hess_init" in group:
             tries.append(f"a larger optimizer.hess_init (now {group['hess_init']:.3g})")
@@ -352,11 +330,3 @@ def check_past(recipe: Recipe) -> None:
 
 class DivergedError(InputError):
     """The loss or the weights are not finite, or the loss has exploded."""
-
-
-@contextmanager
-def seed_torch(seed: int) -> Iterator[None]:
-    """Inside, torch's global generators (dropout draws from them) start at `seed`; afterwards they are as before."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield

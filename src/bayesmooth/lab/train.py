@@ -14,11 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 from bayesmooth import files, progress
 from bayesmooth.errors import InputError
 from bayesmooth.lab.compare import format_epoch
 from bayesmooth.lab.distributed import Team, find_device, join_team
-from bayesmooth.lab.loop import DivergedError, Loop, Record, seed_torch
+from bayesmooth.lab.loop import DivergedError, Loop, Record
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.run import (
     BEST,
@@ -72,7 +74,8 @@ def train(
         if run.status == "finished" and not run.damaged():
             return run
         run.check_repairable()
-        scope.enter_context(seed_torch(recipe.train.seed))
+        scope.enter_context(torch.random.fork_rng())  # dropout draws there; restored at the end
+        torch.manual_seed(recipe.train.seed)
         saving = Saving(run, save_steps, save_seconds)
         scope.enter_context(handle_signals(saving.ask_to_stop, signal.SIGINT, signal.SIGTERM))
         scope.enter_context(keep_status(run, team))
@@ -185,11 +188,11 @@ def train_epochs(loop: Loop, saving: Saving, listeners: Sequence[Listener], quie
     epochs, done = loop.recipe.train.epochs, loop.schedule.last_epoch
 
     def after_step() -> None:
-        bar.update(loop.schedule.last_epoch, f"epoch {loop.epoch + 1}/{epochs}", show_meter)
+        bar.update(loop.schedule.last_epoch, f"epoch {loop.epoch + 1}/{epochs}", show_figures)
         saving.after_step(loop)
 
-    def show_meter() -> dict[str, str]:
-        return {name: format_figure(name, x) for name, x in loop.meter.numbers().items()}
+    def show_figures() -> dict[str, str]:
+        return {name: format_figure(name, x) for name, x in loop.figures().items()}
 
     with (
         progress.bar(epochs * loop.batches, description="train", done=done, quiet=quiet) as bar,
