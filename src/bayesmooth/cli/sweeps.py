@@ -74,9 +74,8 @@ def tune(arguments: Namespace) -> int:
 
 
 def _read_grid(arguments: Namespace, settings: Sequence[str], axes: Sequence[str]) -> list[Recipe]:
-    return grid(
-        override(read_recipe(arguments.recipe), settings), axes, Path(arguments.recipe).name
-    )
+    tree = override(read_recipe(arguments.recipe), settings)
+    return grid(tree, axes, Path(arguments.recipe).name)
 
 
 def _row(trial: Trial, names: dict[str, str]) -> dict[str, Any]:

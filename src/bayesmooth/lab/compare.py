@@ -43,7 +43,7 @@ PANELS = {
     "memorised": "wrong labels memorised ↓",
 }
 PICTURES = (".png", ".svg", ".pdf")
-OKABE_ITO = {
+OKABE_ITO = {  # colours that the colour-blind can distinguish
     "blue": "#0072B2",
     "vermilion": "#D55E00",
     "green": "#009E73",
@@ -53,7 +53,6 @@ OKABE_ITO = {
     "black": "#000000",
     "yellow": "#F0E442",
 }
-"""Colours that the colour-blind can distinguish."""
 
 
 def format_epoch(record: Mapping[str, Any], epochs: int, notes: Sequence[str] = ()) -> str:
@@ -134,12 +133,10 @@ def format_table(rows: Sequence[dict[str, Any]]) -> str:
     """
     columns = list(rows[0])
     cells = [columns] + [[_cell(name, row[name]) for name in columns] for row in rows]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    lines = []
-    for first, *rest in cells:
-        aligned = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *aligned]))
-    return "\n".join(lines)
+    first, *others = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join([name.ljust(first), *map(str.rjust, rest, others)]) for name, *rest in cells
+    )
 
 
 def format_csv(rows: Sequence[Mapping[str, Any]]) -> str:

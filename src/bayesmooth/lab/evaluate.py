@@ -1,6 +1,10 @@
-"""How good the model is: at the mean of its weights, and averaged over samples of the posterior."""
+"""What a model predicts, and how good it is: at the mean of its weights, and averaged over samples of the posterior."""
 
+import csv
+import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import metrics
 from bayesmooth.data import Examples, batches
+from bayesmooth.data.csvtext import guard
+from bayesmooth.files import write_atomically
 from bayesmooth.lab.distributed import ALONE, Team
 from bayesmooth.lab.options import find_builder
 from bayesmooth.lab.pretrained import is_frozen
@@ -17,13 +23,7 @@ from bayesmooth.lab.splits import Splits
 from bayesmooth.posterior import Posterior, recompute_batchnorm, statistics_kept
 from bayesmooth.posterior.calling import read_chunks
 
-MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "accuracy": metrics.accuracy,
-    "nll": metrics.nll,
-    "brier": metrics.brier,
-    "ece": metrics.ece,
-    "adaptive_ece": metrics.adaptive_ece,
-}
+MEASURES = ("accuracy", "nll", "brier", "ece", "adaptive_ece")  # of the test set, in `metrics`
 
 
 @torch.no_grad()
@@ -67,6 +67,38 @@ def probabilities(
             found[index] = averaged.float()
     team.sum_([found])
     return found.cpu()
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The class probabilities (N, K) of new examples: at the mean of the weights, and averaged over the posterior."""
+
+    examples: Examples
+    at_mean: Tensor
+    averaged: Tensor | None
+
+    def columns(self) -> dict[str, list[Any]]:
+        """One row per example: the likeliest class and its probability, then those of all classes."""
+        names, count = self.examples.class_names, len(self.examples)
+        columns: dict[str, list[Any]] = {"id": list(self.examples.ids or map(str, range(count)))}
+        kinds = {"at_mean": self.at_mean, "averaged": self.averaged}
+        known = {how: rows for how, rows in kinds.items() if rows is not None}
+        for how, rows in known.items():
+            best, place = rows.max(1)
+            columns[how] = [names[k] for k in place.tolist()]
+            columns[f"{how}_probability"] = best.tolist()
+        for how, rows in known.items():
+            columns |= {f"{how}_{name}": rows[:, k].tolist() for k, name in enumerate(names)}
+        return columns
+
+    def save(self, path: str | Path) -> None:
+        """Write them as CSV."""
+        columns, text = self.columns(), io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(guard, columns))
+        for row in zip(*columns.values(), strict=True):
+            writer.writerow([guard(v) if isinstance(v, str) else f"{v:.6g}" for v in row])
+        write_atomically(Path(path), text.getvalue())
 
 
 def statistics_batches(
@@ -114,7 +146,7 @@ def evaluate(
 
     if (test := splits.test) is not None:
         probs = predict(test)
-        record = {f"{name}.{key}": score(probs, test.labels) for key, score in MEASURES.items()}
+        record = {f"{name}.{key}": getattr(metrics, key)(probs, test.labels) for key in MEASURES}
         if ood and splits.ood is not None:
             record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, predict(splits.ood))
     if (validation := splits.validation) is not None:

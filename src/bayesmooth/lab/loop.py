@@ -28,14 +28,9 @@ from bayesmooth.models import load_weights, weights_from
 from bayesmooth.optim.schedule import scheduler
 from bayesmooth.posterior import Posterior, recompute_batchnorm
 
-Batch = tuple[Tensor, Tensor, Tensor]
-"""Positions in the training set, inputs, labels."""
-
-Checkpoint = dict[str, Any]
-"""A loop as plain containers and tensors."""
-
-Record = dict[str, Any]
-"""The figures of an epoch."""
+Batch = tuple[Tensor, Tensor, Tensor]  # positions in the training set, inputs, labels
+Checkpoint = dict[str, Any]  # a loop as plain containers and tensors
+Record = dict[str, Any]  # the figures of an epoch
 
 PROGRESS = ("epoch", "batch", "best", "best_epoch")
 EXPLODED = 1e6  # no classification loss that can still learn is larger

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Builders = Mapping[str, Callable[..., Any]]
-Value = Any
-"""What TOML can write: a bool, int, float, str, or a list of those."""
-
+Value = Any  # what TOML can write: one of these, or a list of them
 SCALARS = (bool, int, float, str)
 NONE, FILE = "none", "file"  # corruptions that draw nothing: there is none, or that of a noise.json
 
@@ -48,9 +46,7 @@ CHOICES: dict[str, tuple[str, Builders]] = {
     "schedule": ("constant", SCHEDULES),
 }
 
-BASE = SGD
-"""What SAM wraps; an optimizer's `**` arguments are those of this class."""
-
+BASE = SGD  # what SAM wraps; an optimizer's `**` arguments are those of this class
 FILLED = frozenset({"ess", "transition"})
 """May be left out of a recipe although the signature has no default: the number of training examples, and the
 matrix that the corruption drew from."""

@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
-from importlib.resources import files
 from inspect import Parameter
 from itertools import product
 from math import inf
@@ -31,8 +30,7 @@ from bayesmooth.lab.options import (
 )
 from bayesmooth.words import did_you_mean
 
-Tree = dict[str, dict[str, Any]]
-"""Sections by name, each with its keys and values."""
+Tree = dict[str, dict[str, Any]]  # sections by name, each with its keys and values
 
 
 def setting(
@@ -362,8 +360,8 @@ class Family:
 @cache
 def families() -> list[Family]:
     """What is shipped."""
-    directory = Path(str(files("bayesmooth.lab") / "recipes"))
-    return [Family(path.stem, path.read_text("utf-8")) for path in sorted(directory.glob("*.toml"))]
+    shipped = sorted((Path(__file__).parent / "recipes").glob("*.toml"))
+    return [Family(path.stem, path.read_text("utf-8")) for path in shipped]
 
 
 @cache

@@ -24,10 +24,10 @@ from bayesmooth import files
 from bayesmooth.audit import Audit, audit
 from bayesmooth.data import Corruption, Examples
 from bayesmooth.errors import InputError
-from bayesmooth.lab.evaluate import evaluate, probabilities, statistics_batches
+from bayesmooth.lab.evaluate import Forecast, evaluate, probabilities, statistics_batches
 from bayesmooth.lab.loop import Checkpoint, make_model
-from bayesmooth.lab.predict import Forecast, open_new
 from bayesmooth.lab.recipe import Recipe, recipe_text
+from bayesmooth.lab.source import open_new
 from bayesmooth.lab.splits import Splits, prepare
 from bayesmooth.posterior import Posterior
 
@@ -43,6 +43,7 @@ FOR_GOOD = (METRICS, TIMING, BEST)  # only training from the start would make th
 PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
 
 Which = Literal["last", "best"]
+Split = Literal["train", "validation", "test"]
 
 
 class Run:
@@ -215,11 +216,7 @@ class Run:
         """The data as the run saw it."""
         return prepare(self.recipe, data_dir)
 
-    def examples(
-        self,
-        split: Literal["train", "validation", "test"] = "train",
-        data_dir: str | Path | None = None,
-    ) -> Examples:
+    def examples(self, split: Split = "train", data_dir: str | Path | None = None) -> Examples:
         """One split of it; `train` and `validation` have the noisy labels, and the clean ones beside them."""
         found: Examples | None = getattr(self.splits(data_dir), split)
         if found is None:

@@ -30,15 +30,13 @@ from bayesmooth.lab.train import StoppedError, handle_signals, train
 from bayesmooth.optional import require
 from bayesmooth.words import format_duration
 
-OVER = ("finished", "diverged")
-"""How a run can end for good: run again, it would end the same way."""
+OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
 
 POLL = 1.0  # seconds between two looks at what runs
 SHOWN = ("test.accuracy", "averaged.accuracy", "memorised")
 ELSEWHERE = "running elsewhere"
 
-Named = Mapping[Path, tuple[str, Run]]
-"""The runs that a sweep has to do, by directory, and what each is called."""
+Named = Mapping[Path, tuple[str, Run]]  # by directory, a run that a sweep has to do and its name
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,8 @@ class SweepJob:
 
     def failed(self, error: BaseException) -> Outcome:
         """The end of this job in an error."""
-        return self.outcome(
-            "failed", f"{str(error).strip() or type(error).__name__} (see {self.log})"
-        )
+        words = str(error).strip() or type(error).__name__
+        return self.outcome("failed", f"{words} (see {self.log})")
 
     def checkpoint(self) -> Any:
         """Submitit asks for this when Slurm takes the node away: queue the same job again, it resumes."""

@@ -37,8 +37,7 @@ from bayesmooth.words import format_figure, format_percent
 
 LONG_ENOUGH = 100  # steps, after which a model should know more than the most frequent label
 
-Listener = Callable[[Mapping[str, Any]], None]
-"""Called with every epoch's record, once it is on the disk."""
+Listener = Callable[[Mapping[str, Any]], None]  # gets every epoch's record, once it is on the disk
 
 
 def train(

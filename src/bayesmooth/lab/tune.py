@@ -17,8 +17,7 @@ from bayesmooth.lab.run import Run
 from bayesmooth.lab.sweep import Outcome, sweep
 
 AXES = ("optimizer.noise=0.5,0.7,1.0,1.4,2.0",)
-AUTO = ("optimizer.hess_init=auto", "optimizer.beta2=auto")
-"""What `AXES` needs."""
+AUTO = ("optimizer.hess_init=auto", "optimizer.beta2=auto")  # what `AXES` needs
 WORST = {"validation.accuracy": -1.0, "validation.nll": float("inf")}  # of what did not finish
 
 
@@ -47,7 +46,14 @@ def tune(
     epochs; else there are no short trials. `how` goes to `sweep`. That skips runs which are finished, so the same call
     resumes.
     """
-    _check(recipes, shorten, keep)
+    if shorten < 1 or keep < 1:
+        raise InputError(f"shorten={shorten}, keep={keep}: must be ≥ 1")
+    if len({recipe.hash for recipe in recipes}) < len(recipes):
+        raise InputError("two recipes are the same: give each setting once")
+    if not all(recipe.data.validation for recipe in recipes):
+        raise InputError(
+            "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
+        )
     short = [shortened(recipe, shorten) for recipe in recipes] if shorten > 1 else []
     tried = _ranked(recipes, sweep(short, out, executor, **how)) if short else []
     best = [trial.recipe for trial in tried[:keep]] or recipes
@@ -68,15 +74,3 @@ def _ranked(recipes: Iterable[Recipe], outcomes: Iterable[Outcome]) -> list[Tria
         figures = report["validation.accuracy"], report["validation.nll"]
         trials.append(Trial(recipe, outcome, *figures))
     return sorted(trials, key=lambda trial: (-trial.accuracy, trial.nll))
-
-
-def _check(recipes: Sequence[Recipe], shorten: int, keep: int) -> None:
-    if shorten < 1 or keep < 1:
-        raise InputError(f"shorten={shorten}, keep={keep}: must be ≥ 1")
-    if len({recipe.hash for recipe in recipes}) < len(recipes):
-        raise InputError("two recipes are the same: give each setting once")
-    for recipe in recipes:
-        if not recipe.data.validation:
-            raise InputError(
-                "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
-            )
