@@ -3,8 +3,8 @@
 The same functions open, mend and embed the files; `Reading`, in `data.json`, says how the training data were read.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,21 +99,19 @@ def open_new(given: Any, recipe: "Recipe", facts: dict[str, Any]) -> Examples:
 
     No labels are needed and none are read: all have that of the first class.
     """
-    options = dict(recipe.data.options)
     if recipe.data.name not in READABLE:
         raise InputError(
             f"a run on {recipe.data.name}, which is no file of yours; in Python Run.open(path).model() predicts"
         )
-    names, shape = tuple(facts["class_names"]), tuple(facts["input_shape"])
-    reading = Reading(**facts.get("reading", {}))
+    reading, shape = Reading(**facts.get("reading", {})), tuple(facts["input_shape"])
+    options = recipe.data.options
+    opener = _Opener(reading, tuple(facts["class_names"]), options)
     if isinstance(given, Examples):
         examples = given
     elif isinstance(given, str | Path):
-        examples = _open_path(Path(given), reading, names, options)
+        examples = opener.open_path(Path(given))
     elif is_frame(given):
-        examples = _open_frame(
-            number_rows(given, "table"), "table", Path(), reading, names, options
-        )
+        examples = opener.open_frame(number_rows(given, "table"), "table", Path())
     else:
         raise InputError(f"a {type(given).__name__}: give a path, a data frame or an Examples")
     if len(shape) == 3 and isinstance(examples.pictures, ImageFiles):
@@ -129,62 +127,60 @@ def open_new(given: Any, recipe: "Recipe", facts: dict[str, Any]) -> Examples:
     return replace(examples, mean=mean, std=std)
 
 
-def _open_path(
-    path: Path, reading: Reading, names: tuple[str, ...], options: dict[str, Any]
-) -> Examples:
-    kind = path.suffix.lower()
-    if path.is_dir() and any((path / name).is_file() for name in HUGGING_FACE):
-        split, _ = split_folder(path)
-        frame = frame_from_arrow(read_arrow(split), str(path))
-        return _open_frame(frame, str(path), split, reading, names, options)
-    tables = sorted(path.glob("*.parquet")) if path.is_dir() else [path] * (kind in TABLES)
-    if tables:
-        parts = [read_frame(file, encoding=options.get("encoding")) for file in tables]
-        frame = require("pandas", extra="data").concat(parts, ignore_index=True)
-        place = path if path.is_dir() else path.parent
-        return _open_frame(frame, str(path), place, reading, names, options)
-    if path.is_dir():
-        files = find_pictures(path)
-        empty = torch.empty(len(files), 0, dtype=torch.float32, device="cpu")
-        pictures = ImageFiles(path.absolute(), files, SHOWN_SIZE)
-        return _unlabelled(path.name, empty, names, ids=files, pictures=pictures)
-    if not path.is_file() or kind not in ARRAYS:
-        raise InputError(
-            f"{path}: no such data; give one of {', '.join(ARRAYS + TABLES)}, or a folder"
-        )
-    if kind == ".npy":
-        return _unlabelled(path.stem, Mapped(map_npy(path)), names)
-    arrays = read_npz(path)
-    rows = arrays[find_name(path, sorted(arrays), KEYS["embeddings"], "rename one", "array")]
-    ids = tuple(map(as_text, arrays["ids"].tolist())) if "ids" in arrays else None
-    return _unlabelled(path.stem, as_finite(rows, str(path), "embeddings"), names, ids=ids)
+@dataclass(frozen=True)
+class _Opener:
+    """Opens new inputs: `reading` and `options` say how those of the training were read."""
 
+    reading: Reading
+    class_names: tuple[str, ...]
+    options: Mapping[str, Any]
 
-def _open_frame(
-    frame: Any,
-    where: str,
-    place: Path,
-    reading: Reading,
-    names: tuple[str, ...],
-    options: dict[str, Any],
-) -> Examples:
-    key = next((name for name in (options.get("id"), "id") if name in frame), None)
-    ids = tuple(map(str, frame.index) if key is None else as_texts(frame[key]))
-    rows, notes = torch.empty(len(frame), 0, dtype=torch.float32, device="cpu"), list[str]()
-    meta, pictures = {}, None
-    if reading.sources:
-        rows, notes = reading.read(frame, where)
-    elif reading.text is not None:
-        find_name(where, frame.columns, (reading.text,), "the run was trained on its texts")
-        meta = {"text": as_texts(frame[reading.text])}
-    else:
-        pictures = open_pictures(frame, place, SHOWN_SIZE, reading.image)
-        if pictures is None:
-            find_name(where, frame.columns, PICTURES, "the run was trained on pictures")
-    how = {"ids": ids, "meta": meta, "pictures": pictures, "notes": tuple(notes)}
-    return _unlabelled(Path(where).stem, rows, names, **how)
+    def open_path(self, path: Path) -> Examples:
+        kind = path.suffix.lower()
+        if path.is_dir() and any((path / name).is_file() for name in HUGGING_FACE):
+            split, _ = split_folder(path)
+            frame = frame_from_arrow(read_arrow(split), str(path))
+            return self.open_frame(frame, str(path), split)
+        tables = sorted(path.glob("*.parquet")) if path.is_dir() else [path] * (kind in TABLES)
+        if tables:
+            parts = [read_frame(file, encoding=self.options.get("encoding")) for file in tables]
+            frame = require("pandas", extra="data").concat(parts, ignore_index=True)
+            place = path if path.is_dir() else path.parent
+            return self.open_frame(frame, str(path), place)
+        if path.is_dir():
+            files = find_pictures(path)
+            empty = torch.empty(len(files), 0, dtype=torch.float32, device="cpu")
+            pictures = ImageFiles(path.absolute(), files, SHOWN_SIZE)
+            return self.unlabelled(path.name, empty, ids=files, pictures=pictures)
+        if not path.is_file() or kind not in ARRAYS:
+            raise InputError(
+                f"{path}: no such data; give one of {', '.join(ARRAYS + TABLES)}, or a folder"
+            )
+        if kind == ".npy":
+            return self.unlabelled(path.stem, Mapped(map_npy(path)))
+        arrays = read_npz(path)
+        rows = arrays[find_name(path, sorted(arrays), KEYS["embeddings"], "rename one", "array")]
+        ids = tuple(map(as_text, arrays["ids"].tolist())) if "ids" in arrays else None
+        return self.unlabelled(path.stem, as_finite(rows, str(path), "embeddings"), ids=ids)
 
+    def open_frame(self, frame: Any, where: str, place: Path) -> Examples:
+        reading, options = self.reading, self.options
+        key = next((name for name in (options.get("id"), "id") if name in frame), None)
+        ids = tuple(map(str, frame.index) if key is None else as_texts(frame[key]))
+        rows, notes = torch.empty(len(frame), 0, dtype=torch.float32, device="cpu"), list[str]()
+        meta, pictures = {}, None
+        if reading.sources:
+            rows, notes = reading.read(frame, where)
+        elif reading.text is not None:
+            find_name(where, frame.columns, (reading.text,), "the run was trained on its texts")
+            meta = {"text": as_texts(frame[reading.text])}
+        else:
+            pictures = open_pictures(frame, place, SHOWN_SIZE, reading.image)
+            if pictures is None:
+                find_name(where, frame.columns, PICTURES, "the run was trained on pictures")
+        how = {"ids": ids, "meta": meta, "pictures": pictures, "notes": tuple(notes)}
+        return self.unlabelled(Path(where).stem, rows, **how)
 
-def _unlabelled(name: str, inputs: Any, class_names: tuple[str, ...], **how: Any) -> Examples:
-    labels = torch.zeros(len(inputs), dtype=torch.int64, device="cpu")
-    return Examples(inputs, labels, class_names, name=name, **how)
+    def unlabelled(self, name: str, inputs: Any, **how: Any) -> Examples:
+        labels = torch.zeros(len(inputs), dtype=torch.int64, device="cpu")
+        return Examples(inputs, labels, self.class_names, name=name, **how)
