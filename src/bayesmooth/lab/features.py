@@ -32,7 +32,7 @@ def embed_data(
     """Write the features of a picture set beside it, one file per split, with its labels and their names.
 
     What the encoder gives is reduced to its first principal components on the training pictures, and has mean square 1.
-    With a `limit` they are those of the first so many training pictures, and of half as many test pictures.
+    With a `limit` only that many training pictures are embedded, and half as many test pictures.
     """
     splits, rows, paths = {}, {}, []
     for split, count in (("train", limit), ("test", limit // 2)):

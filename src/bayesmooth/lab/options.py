@@ -172,10 +172,8 @@ def build(builder: Callable[..., T], options: Mapping[str, Value], **supplied: A
     """
     known = parameters(builder)
     given = {name: value for name, value in supplied.items() if name in known} | dict(options)
-    for name, parameter in known.items():
-        needed = (
-            parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
-        )
+    for name, p in known.items():
+        needed = p.default is p.empty and p.kind is not p.VAR_KEYWORD
         if needed and name not in given:
             raise InputError(f"needs '{name}', which nothing here supplies; set it")
     return builder(**given)

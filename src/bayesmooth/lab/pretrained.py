@@ -111,7 +111,7 @@ def evaluate_frozen(model: nn.Module) -> None:
 
 
 def check_logits(model: nn.Module, inputs: Tensor, num_classes: int) -> None:
-    """Try a model of the user's on one example: a wrong shape is refused here, before it puzzles in the loss."""
+    """Try a model of the user's on one example: a wrong shape is refused here, where it can be named."""
     with evaluating(model), torch.no_grad():
         logits = model(inputs)
     if not isinstance(logits, Tensor) or logits.shape != (len(inputs), num_classes):

@@ -203,9 +203,9 @@ def sweep(
 ) -> list[Outcome]:
     """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
 
-    A run that another process is at work on is waited for, and taken over should that one stop. Ctrl-C stops what runs,
-    saved, and the same call goes on from there. `names` (by hash) are for the display; by default a run is called by
-    the settings in which it differs from the others.
+    Where another process is at work on a run, this one waits, and takes over if the other stops. Ctrl-C saves and stops
+    what runs, and the same call goes on from there. `names` (by hash) are for the display; by default a run is called
+    by the settings in which it differs from the others.
     """
     where = data_root(data_dir).absolute()  # here: a worker has its own directory and variables
     jobs = [

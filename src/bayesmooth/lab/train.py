@@ -138,9 +138,7 @@ class Saving:
     run: Run
     steps: int
     seconds: float
-    stop: bool = (
-        False  # looked at between two steps, never inside one, so what is saved is consistent
-    )
+    stop: bool = False  # looked at between two steps, so that what is saved is consistent
     last: float = field(default_factory=time.monotonic)
 
     def ask_to_stop(self, number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
 """Try settings, and let the noisy labels of the validation split choose.
 
-Whole runs choose well (`results/choices/tuning.txt`). Short runs cost less, and are worth trying only for settings
-that know the length of training, as `optimizer.noise` does, the factor on the noise of `hess_init = "auto"`. For
+Whole runs choose well (`results/choices/tuning.txt`). Short runs cost less, but choose well only among settings that
+adapt to the length of training, such as `optimizer.noise`, the factor on the noise of `hess_init = "auto"`. For
 `hess_init` as a number they mislead: a short run has not yet memorised anything, and prefers too little noise.
 """
 
@@ -43,8 +43,7 @@ def tune(
     """Short trials and whole ones, each best first.
 
     With `shorten` above 1 all recipes are tried over that part of their epochs, and the best `keep` of them over all
-    epochs; else there are no short trials. `how` goes to `sweep`. That skips runs which are finished, so the same call
-    resumes.
+    epochs; else there are no short trials. `how` goes to `sweep`, which skips finished runs, so the same call resumes.
     """
     if shorten < 1 or keep < 1:
         raise InputError(f"shorten={shorten}, keep={keep}: must be ≥ 1")
