@@ -71,8 +71,9 @@ def open_package() -> None:
 
 def overview() -> argparse.ArgumentParser:
     """The parser that explains what there is; it has no other use."""
-    lines = {name: line for module in {*COMMANDS.values()} for name, line in first_lines(module)}
-    listed = "\n".join(f"  {command:10} {lines[command]}" for command in COMMANDS)
+    known = {module: read_docstrings(module) for module in {*COMMANDS.values()}}
+    lines = {name: known[module][name].partition("\n")[0] for name, module in COMMANDS.items()}
+    listed = "\n".join(f"  {command:10} {line}" for command, line in lines.items())
     parser = argparse.ArgumentParser(
         prog="bayesmooth",
         usage="bayesmooth COMMAND …",
@@ -85,11 +86,11 @@ def overview() -> argparse.ArgumentParser:
     return parser
 
 
-def first_lines(module: str) -> list[tuple[str, str]]:
-    """What each function of a module of `bayesmooth.cli` does, in one line; the module is read and not loaded."""
+def read_docstrings(module: str) -> dict[str, str]:
+    """What each function of a module of `bayesmooth.cli` does, read and not loaded."""
     file = Path(__file__).parent / "bayesmooth" / "cli" / f"{module}.py"
     functions = [n for n in ast.parse(file.read_bytes()).body if isinstance(n, ast.FunctionDef)]
-    return [(f.name, (ast.get_docstring(f) or "").partition("\n")[0]) for f in functions]
+    return {function.name: ast.get_docstring(function) or "" for function in functions}
 
 
 def leave(number: int, frame: FrameType | None) -> None:

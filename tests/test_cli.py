@@ -199,7 +199,7 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_2(line, message, run):
 
 
 def test_a_bug_shows_its_traceback(monkeypatch):
-    monkeypatch.setattr("bayesmooth.lab.recipe.families", lambda: 1 / 0)
+    monkeypatch.setattr("bayesmooth.cli.runs.families", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["recipes"])
 

@@ -11,7 +11,7 @@ import torch
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.settings import Settings
-from bayesmooth.cli.audit import audit_arguments
+from bayesmooth.cli.arguments import add_audit
 from bayesmooth.errors import InputError
 
 INNER = {"tags", "labels_file", "predicted"}  # known once the source is opened
@@ -50,7 +50,7 @@ def test_the_signature_of_audit_has_the_defaults_of_the_settings() -> None:
 
 def test_the_command_line_offers_every_setting_and_gives_none_a_default_of_its_own() -> None:
     parser = ArgumentParser()
-    audit_arguments(parser)
+    add_audit(parser)
     offered = {action.dest for action in parser._actions}
     settings = {field.name for field in fields(Settings)} - INNER
     assert settings - offered == {"batch_size"}

@@ -7,7 +7,7 @@ from torch import nn
 from bayesmooth.cli import main
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
-from bayesmooth.lab import Recipe, prepare, train
+from bayesmooth.lab import Recipe, Splits, prepare, train
 from bayesmooth.lab.evaluate import evaluate, probabilities
 from bayesmooth.posterior import Posterior, recompute_batchnorm
 
@@ -49,13 +49,9 @@ def test_figures_of_a_model_that_is_always_right_and_sure(examples):
     )
     model = nn.Linear(3, 3, bias=False)
     nn.init.eye_(model.weight)
-    record = evaluate(
-        model,
-        sure,
-        validation=wrong,
-        wrong=wrong,
-        ood=Examples(0 * inputs, examples.labels, ("a", "b", "c")),
-    )
+    other = Examples(0 * inputs, examples.labels, examples.class_names)
+    splits = Splits(wrong, validation=wrong, test=sure, corruption=None, ood=other)
+    record = evaluate(Recipe.from_dict({}), splits, model, ood=True)
     assert record == pytest.approx(
         {
             "test.accuracy": 1, "test.nll": 0, "test.brier": 0, "test.ece": 0, "test.adaptive_ece": 0,

@@ -10,7 +10,7 @@ from torch import nn
 from bayesmooth.cli import main
 from bayesmooth.errors import InputError
 from bayesmooth.lab import Recipe, Run, train
-from bayesmooth.lab.build import make_model
+from bayesmooth.lab.loop import make_model
 from bayesmooth.lab.pretrained import freeze
 
 MODULE = """

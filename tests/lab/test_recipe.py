@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from bayesmooth.errors import InputError
 from bayesmooth.lab import Recipe, train
-from bayesmooth.lab.recipe import families, read_recipe, recipe_text, shipped_recipes, write_toml
+from bayesmooth.lab.recipe import (
+    Family,
+    families,
+    read_recipe,
+    recipe_text,
+    shipped_recipes,
+    write_toml,
+)
 
 IVON = "[optimizer]\nname = 'ivon'\nlr = 0.2\n"
 
@@ -205,10 +212,18 @@ def test_every_family_says_what_it_is_and_a_member_is_a_plain_recipe_with_its_co
     assert "[noise" not in text
     assert "[method" not in text
     assert [line for line in text.splitlines() if line.startswith("[")] == [
-        "[data]", "[corruption]", "[model]", "[train]", "[evaluate]", "[loss]", "[optimizer]", "[schedule]",
+        "[data]", "[corruption]", "[model]", "[loss]", "[schedule]", "[train]", "[evaluate]", "[optimizer]",
     ]  # fmt: skip
     assert "lr = 0.05\n" in text
     assert "# airplane → automobile" in text
+
+
+def test_a_member_of_a_family_has_the_shared_lines_and_its_own_in_their_place():
+    text = "# about\n\n[a]\nx = 1 # one\ny = 2\n\n[method.m.a]\nx = 3\n\n[method.n.a]\nz = 4\n"
+    assert Family("f", text).recipes() == {
+        "f-m": "# about\n\n[a]\nx = 3\ny = 2\n",
+        "f-n": "# about\n\n[a]\nx = 1 # one\ny = 2\nz = 4\n",
+    }
 
 
 @pytest.mark.parametrize("name", ON_A_LAPTOP)

@@ -326,7 +326,7 @@ def test_the_best_checkpoint_is_the_first_with_the_best_validation_accuracy(
 ):
     accuracies = iter([0.5, 0.7, 0.7, 0.6])
     monkeypatch.setattr(
-        "bayesmooth.lab.loop.measure_recipe",
+        "bayesmooth.lab.loop.evaluate",
         lambda *known, **how: {"validation.accuracy": next(accuracies)},
     )
     run = train(tiny(train={"epochs": 4}), tmp_path / "run", quiet=True)

@@ -17,7 +17,6 @@ from bayesmooth.lab import Run
 from bayesmooth.lab.executors import Processes
 from bayesmooth.lab.sweep import (
     Board,
-    LiveBoard,
     SweepJob,
     export_csv,
     grid,
@@ -255,16 +254,28 @@ def test_a_job_goes_on_where_it_was_killed(tmp_path):
     assert [record["epoch"] for record in Run.open(path).metrics()] == list(range(1, 151))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_path):
+@pytest.fixture
+def two_of_three(tmp_path):
+    """The process of a sweep of three runs, two of which are under way; and the same command again, to its end."""
     command = [sys.executable, "-c", MAIN, "sweep", "digits.toml", "--jobs", "2"]
     command += ["--grid", "train.seed=0:3", "--set", "train.epochs=80", "--out", "runs"]
     (tmp_path / "digits.toml").write_text(grid(TREE, [])[0].to_toml())
     here = {"cwd": tmp_path, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=env, **here)
-    runs = tmp_path / "runs"
+    here["env"] = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process, runs = subprocess.Popen(command, **here), tmp_path / "runs"
     wait_for(process, lambda: len([p for p in runs.glob("*/metrics.jsonl") if lines(p)]) >= 2)
+
+    def again():
+        done = subprocess.run(command, **here, check=False)
+        assert done.returncode == 0, done.stderr
+
+    return process, again
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_path, two_of_three):
+    process, again = two_of_three
+    runs = tmp_path / "runs"
     process.send_signal(number)
     _, text = process.communicate(timeout=60)
     assert process.returncode == 130, text
@@ -275,25 +286,17 @@ def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_p
     assert "interrupted" in states
     assert len(states) < 3  # the one that waited has not been started
     saved = max(len(Run.open(path).metrics()) for path in runs.glob("*/"))
-    again = subprocess.run(command, env=env, **here, check=False)
-    assert again.returncode == 0, again.stderr
+    again()
     assert [Run.open(path).status for path in runs.glob("*/")] == ["finished"] * 3
     assert saved > 0
 
 
-def test_a_sweep_that_is_killed_leaves_runs_that_the_same_command_ends(tmp_path):
-    command = [sys.executable, "-c", MAIN, "sweep", "digits.toml", "--jobs", "2"]
-    command += ["--grid", "train.seed=0:3", "--set", "train.epochs=80", "--out", "runs"]
-    (tmp_path / "digits.toml").write_text(grid(TREE, [])[0].to_toml())
-    here = {"cwd": tmp_path, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=env, **here)
+def test_a_sweep_that_is_killed_leaves_runs_that_the_same_command_ends(tmp_path, two_of_three):
+    process, again = two_of_three
     runs = tmp_path / "runs"
-    wait_for(process, lambda: len([p for p in runs.glob("*/metrics.jsonl") if lines(p)]) >= 2)
     process.kill()  # its children train on: the second sweep waits for them
     process.communicate()
-    again = subprocess.run(command, env=env, **here, check=False)
-    assert again.returncode == 0, again.stderr
+    again()
     found = [Run.open(path) for path in runs.glob("*/")]
     assert [run.status for run in found] == ["finished"] * 3
     for run in found:
@@ -320,15 +323,15 @@ def test_a_broken_run_does_not_hide_the_others(running):
     (runs["garbage"].path / "metrics.jsonl").write_text("garbage\n")
     (runs["no status"].path / "run.json").write_text("{}")
     tables = []
-    live = LiveBoard({run.path: (name, run) for name, run in runs.items()}, 0, SimpleNamespace())
-    live.live.update = tables.append
-    live.elsewhere(runs["whole"].path)
+    live = SimpleNamespace(update=tables.append)
+    board = Board({run.path: (name, run) for name, run in runs.items()}, 0, print, live)
+    board.elsewhere(runs["whole"].path)
     with (
         files.locked(runs["no recipe"].path),
         files.locked(runs["garbage"].path),
         files.locked(runs["whole"].path),
     ):
-        live.refresh()
+        board.refresh()
     names, epochs, figures = (list(column.cells) for column in tables[0].columns)
     assert names == ["no recipe", "garbage", "whole (running elsewhere)"]
     assert epochs == ["1/2", "0/2", "1/2"]

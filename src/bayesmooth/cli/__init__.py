@@ -1,22 +1,22 @@
 """The command `bayesmooth`: a table from command to plain function, parsed, called, printed.
 
-A command `name` is a function `name(arguments) -> exit code` in a module of this package, with a function
-`name_arguments(parser)` beside it; its docstring is the help, and ends with an example.
+A command `name` is a function `name(arguments) -> exit code` in the module of this package that `COMMANDS` says; its
+docstring is the help, and ends with an example. `arguments.py` has its options. A command's module loads all that the
+command needs, so it is loaded only to run it, and never to explain it.
 """
 
 import argparse
-import inspect
 import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 
+from bayesmooth.cli import arguments
 from bayesmooth.errors import InputError
 from bayesmooth.words import did_you_mean
-from bayesmooth_command import COMMANDS, overview
+from bayesmooth_command import COMMANDS, overview, read_docstrings
 
 WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 
@@ -29,10 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.path.append("")
     show_anything()
     try:
-        command, parser = parser_for(given)
+        parsed = parser_for(given).parse_args(given[1:])
+        command = getattr(import_module(f"{__name__}.{COMMANDS[given[0]]}"), given[0])
         with warnings.catch_warnings():
             warnings.showwarning = show_warning  # type: ignore[assignment]
-            return command(parser.parse_args(given[1:]))
+            code: int = command(parsed)
+            return code
     except InputError as error:
         print(f"bayesmooth: {error}", file=sys.stderr)
         return WRONG_INPUT
@@ -57,73 +59,17 @@ def show_warning(message: Warning | str, *where: object) -> None:
     print(f"bayesmooth: warning: {message}", file=sys.stderr)
 
 
-def parser_for(
-    given: Sequence[str],
-) -> tuple[Callable[[argparse.Namespace], int], argparse.ArgumentParser]:
-    """The function of the command that the line begins with, and the parser of the rest."""
+def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of the command that the line begins with."""
     name = given[0] if given else "--help"
     if name in ("--help", "-h", "--version"):
         overview().parse_args([name])
     if name not in COMMANDS:
         raise InputError(f"unknown command '{name}'; {did_you_mean(name, COMMANDS)}")
-    module = import_module(f"{__name__}.{COMMANDS[name]}")
-    command: Callable[[argparse.Namespace], int] = getattr(module, name)
     parser = argparse.ArgumentParser(
         prog=f"bayesmooth {name}",
-        description=inspect.getdoc(command),
+        description=read_docstrings(COMMANDS[name])[name],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    getattr(module, f"{name}_arguments")(parser)
-    return command, parser
-
-
-def add_settings(
-    parser: argparse.ArgumentParser, explanation: str, metavar: str = "SECTION.KEY=VALUE"
-) -> None:
-    """`--set`, as often as the user likes."""
-    parser.add_argument(
-        "--set", dest="settings", metavar=metavar, action="append", default=[], help=explanation
-    )
-
-
-def add_data_dir(parser: argparse.ArgumentParser) -> None:
-    """`--data-dir`."""
-    parser.add_argument(
-        "--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)"
-    )
-
-
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """What every command that trains has."""
-    add_data_dir(parser)
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-
-
-LABELS_FILE = "a .npy of labels, beside a .npy of embeddings"
-
-
-def add_columns(parser: argparse.ArgumentParser, labels: str = LABELS_FILE) -> None:
-    """How a data set of the user's is read, as `audit` and `train` have in common; `labels` says what --labels is."""
-    add = parser.add_argument
-    add("--label", metavar="COLUMN", help="column of labels (default: label)")
-    add("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)")
-    add("--text", metavar="COLUMN", help="column of texts to learn from")
-    add("--image", metavar="COLUMN", help="column of pictures (default: path, or image)")
-    add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
-    features = "columns to learn from (default: numbers and categories)"
-    add("--features", metavar="COLUMN,…", type=split_names, help=features)
-    add(
-        "--class-names",
-        metavar="NAME,…",
-        type=split_names,
-        help="classes in the order of their numbers",
-    )
-    add("--labels", metavar="FILE", default=None, help=labels)
-    add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")
-    add("--encoder", help="plain, or a model's name or path (default: the best)")
-
-
-def split_names(text: str) -> list[str]:
-    """Names between commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+    getattr(arguments, f"add_{name}")(parser)
+    return parser

@@ -1,19 +1,20 @@
 """`audit` and `clean`."""
 
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryFile
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bayesmooth.cli import LABELS_FILE, add_columns, split_names
+from bayesmooth.audit import Audit
+from bayesmooth.audit import audit as make_audit
+from bayesmooth.audit.decisions import clean as apply_decisions
+from bayesmooth.audit.opening import RUN
+from bayesmooth.audit.outputs import check_source_stays
+from bayesmooth.audit.settings import Settings
+from bayesmooth.cli.arguments import split_names
 from bayesmooth.errors import InputError
-
-if TYPE_CHECKING:
-    from bayesmooth.audit import Audit
-
-LOADED = ("bayesmooth.audit",)
 
 
 def audit(arguments: Namespace) -> int:
@@ -32,81 +33,23 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit runs/first --out runs/first/audit
       bayesmooth audit photos/ --decisions decisions.csv    another round, after a review
     """
-    from bayesmooth.audit import audit as make_audit
-    from bayesmooth.audit.opening import RUN
-    from bayesmooth.audit.outputs import check_source_stays
-
-    settings = _read_settings(arguments)
+    settings = {"decisions": arguments.decisions, **_read_settings(arguments)}
     _check_folder(arguments.out)
     check_source_stays(arguments.out, arguments.source)
     if (arguments.source / RUN).is_file():
         from bayesmooth.lab import Run  # here: whoever audits a table never loads the lab
 
-        made = Run.open(arguments.source).audit(
-            arguments.data_dir, decisions=arguments.decisions, **settings
-        )
+        made = Run.open(arguments.source).audit(arguments.data_dir, **settings)
     else:
-        source = {"probabilities" if arguments.probabilities else "source": arguments.source}
-        made = make_audit(
-            **source,
-            labels=_read_labels(arguments),
-            against=arguments.against,
-            decisions=arguments.decisions,
-            **settings,
-        )
+        settings |= {"labels": arguments.labels, "against": arguments.against}
+        if arguments.labels is not None and arguments.source.suffix != ".npy":
+            settings["labels"] = split_names(arguments.labels)  # columns of tags, not a file
+        settings["probabilities" if arguments.probabilities else "source"] = arguments.source
+        made = make_audit(**settings)
     saved = made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title)
     _print(made, arguments.top)
     print(saved)
     return 0
-
-
-def audit_arguments(parser: ArgumentParser) -> None:
-    """The options of `audit`."""
-    parser.usage = f"{parser.prog} SOURCE [option …]"
-    parser.argument_default = SUPPRESS  # the defaults of the settings stand in `Settings`
-    add = parser.add_argument
-    kinds = "a .csv, .tsv, .parquet, .npz or .npy with labels, a folder of pictures or of Parquet files, a Hugging "
-    add("source", type=Path, help=kinds + "Face data set on disk, or a run")
-    add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
-    further = "what a report exported: decided labels are learned from and not asked again"
-    add("--decisions", metavar="FILE", type=Path, default=None, help=further)
-    add("--title", default="", help="title of the report")
-    add_columns(parser, f"columns of 0 and 1, one per tag; or {LABELS_FILE}")
-    people = "column that says who gave the label: one row per vote, --id names the example"
-    add("--annotator", metavar="COLUMN", help=people)
-    add("--separator", metavar="TEXT", help="between several labels in the column of labels")
-    predicted = "the numbers are predicted probabilities"
-    add("--probabilities", action="store_true", default=False, help=predicted)
-    add(
-        "--cache",
-        metavar="DIR",
-        type=Path,
-        help="where embeddings are kept (default: $BAYESMOOTH_CACHE)",
-    )
-    split = "another split; reports examples found in both"
-    add("--against", metavar="FILE", type=Path, default=None, help=split)
-    add("--out-of-sample", metavar="WAY", help="none (default), loo or folds")
-    add("--folds", type=int, help="cross-fit with this many folds instead")
-    scores = "margin, log_odds, self_confidence, normalised_margin or noise_of_label"
-    add("--score", metavar="NAME", help=f"root_margin (default), {scores}")
-    add("--samples", type=int, help="drawn from a run's posterior (default: 16)")
-    add("--cluster", choices=("ray",), help="score the examples as tasks of a cluster")
-    add("--seed", type=int, help="(default: 0)")
-    add("--top", type=int, default=10, help="how many to print (default: 10)")
-    add("--thumbnails", type=int, default=500, help="pictures in the report (default: 500)")
-    add(
-        "--data-dir",
-        type=Path,
-        default=None,
-        help="where a run's data set is (default: $BAYESMOOTH_DATA)",
-    )
-    add("--quiet", action="store_true", help="no progress")
-
-
-def _read_labels(arguments: Namespace) -> str | list[str] | None:
-    """The file of labels beside a .npy, else the columns of tags."""
-    labels: str | None = arguments.labels
-    return labels if labels is None or arguments.source.suffix == ".npy" else split_names(labels)
 
 
 def _check_folder(out: Path) -> None:
@@ -131,51 +74,15 @@ def clean(arguments: Namespace) -> int:
       bayesmooth clean audit/audit.csv decisions.csv --out labels.csv
       bayesmooth clean photos.csv decisions.csv --labels beach,dog,night --out corrected.csv
     """
-    from bayesmooth.audit.decisions import clean as apply_decisions
-
-    result = apply_decisions(
-        arguments.labels,
-        arguments.decisions,
-        arguments.out,
-        class_names=arguments.class_names,
-        drop_ambiguous=arguments.drop_ambiguous,
-        label=arguments.label,
-        id=arguments.id,
-        encoding=arguments.encoding,
-        tags=arguments.tags,
-        separator=arguments.separator,
-    )
+    result = apply_decisions(**vars(arguments))
     dropped = f", {len(result.ambiguous)} dropped" if arguments.drop_ambiguous else ""
     print(f"{len(result.relabelled)} of {len(result.labels)} labels changed{dropped}")
     print(arguments.out)
     return 0
 
 
-def clean_arguments(parser: ArgumentParser) -> None:
-    """The options of `clean`."""
-    add = parser.add_argument
-    add("labels", type=Path, help="what was audited, or its audit.csv")
-    add("decisions", type=Path, help="the CSV that the report exported")
-    add("--out", type=Path, required=True, help="the file or folder to write")
-    add("--label", metavar="COLUMN", help="column of labels (default: label, or given)")
-    columns = "columns of 0 and 1, one per tag"
-    add("--labels", dest="tags", metavar="COLUMN,…", type=split_names, help=columns)
-    add("--separator", metavar="TEXT", help="between several labels in the column of labels")
-    add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
-    add(
-        "--class-names",
-        metavar="NAME,…",
-        type=split_names,
-        help="classes in the order of their numbers",
-    )
-    add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")
-    add("--drop-ambiguous", action="store_true", help="leave out what was judged ambiguous")
-
-
 def _read_settings(arguments: Namespace) -> dict[str, Any]:
     """The settings that were given; those that were not keep the defaults of `Settings`."""
-    from bayesmooth.audit.settings import Settings
-
     given = {f.name: getattr(arguments, f.name) for f in fields(Settings) if f.name in arguments}
     if "folds" in given:
         if given.get("out_of_sample") == "loo":
@@ -184,7 +91,7 @@ def _read_settings(arguments: Namespace) -> dict[str, Any]:
     return given
 
 
-def _print(made: "Audit", count: int) -> None:
+def _print(made: Audit, count: int) -> None:
     """What was learned from, the headline and the worst labels."""
     for note in made.summary["notes"]:
         print(f"note: {note}")

@@ -1,23 +1,31 @@
 """`train` and `resume`, `evaluate`, `predict` and `compare`, `recipes`."""
 
-import csv
 import json
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from bayesmooth.cli import add_columns, add_data_dir, add_run_options, add_settings
+from bayesmooth import lab
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
+from bayesmooth.lab import Recipe, Run
+from bayesmooth.lab.compare import (
+    PICTURES,
+    compare_runs,
+    draw_curves,
+    format_csv,
+    format_report,
+    format_table,
+)
+from bayesmooth.lab.distributed import writes_here
+from bayesmooth.lab.executors import keep_freed_memory
+from bayesmooth.lab.options import parameters
+from bayesmooth.lab.recipe import families, recipe_text
+from bayesmooth.lab.run import RECIPE
+from bayesmooth.lab.source import SOURCE, is_source, source
+from bayesmooth.lab.train import StoppedError
 
-if TYPE_CHECKING:
-    from bayesmooth.lab import Recipe
-
-LOADED = ("bayesmooth.lab", "bayesmooth.lab.compare")
-"""What the commands need; not loaded to explain them, and loaded before they start, as Ctrl-C must not hit a module."""
 TEMPLATE = "own"  # the shipped recipe to start one's own from
 SHOWN = 10  # classes of predictions that are counted in the terminal
 
@@ -35,16 +43,8 @@ def train(arguments: Namespace) -> int:
       bayesmooth train reviews.csv --text review --label stars
       bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
     """
-    from bayesmooth.lab import Recipe
-    from bayesmooth.lab.options import parameters
-    from bayesmooth.lab.run import RECIPE
-    from bayesmooth.lab.source import SOURCE, is_source, source
-
-    columns = {
-        key: value
-        for key in parameters(source)
-        if (value := getattr(arguments, key, None)) is not None
-    }
+    asked = {key: getattr(arguments, key, None) for key in parameters(source)}
+    columns = {key: value for key, value in asked.items() if value is not None}
     place = Path(arguments.recipe)
     if is_source(place):
         given = [f"data.{key}={json.dumps(value)}" for key, value in columns.items()]
@@ -61,77 +61,22 @@ def train(arguments: Namespace) -> int:
     return _go(recipe, arguments.out or Path("runs") / recipe.title, arguments)
 
 
-def train_arguments(parser: ArgumentParser) -> None:
-    """The options of `train`."""
-    known = "your data (what `audit` takes), a TOML file, or a name that `bayesmooth recipes` lists"
-    parser.add_argument("recipe", metavar="data|recipe", help=known)
-    add_columns(parser)
-    add_settings(parser, "change a key of the recipe; may be repeated")
-    parser.add_argument(
-        "--out", type=Path, help="the run's directory (default: runs/ and its title)"
-    )
-    _add_training_options(parser)
-
-
 def resume(arguments: Namespace) -> int:
     """Go on with an interrupted run; the result is the same to the bit.
 
     example:
       bayesmooth resume runs/first
     """
-    from bayesmooth.lab import Run
-
     return _go(Run.open(arguments.run).recipe, arguments.run, arguments)
 
 
-def resume_arguments(parser: ArgumentParser) -> None:
-    """The options of `resume`."""
-    parser.add_argument("run", type=Path, help="the run's directory")
-    _add_training_options(parser)
-
-
-def _add_training_options(parser: ArgumentParser) -> None:
-    add_run_options(parser)
-    parser.add_argument(
-        "--tensorboard", action="store_true", help="also write the figures for TensorBoard"
-    )
-    parser.add_argument(
-        "--save-steps", type=int, default=0, metavar="N", help="also save every N steps"
-    )
-    parser.add_argument(
-        "--save-seconds",
-        type=float,
-        default=300,
-        metavar="S",
-        help="also save every S seconds (default: 300)",
-    )
-
-
-def _go(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
-    from bayesmooth.lab import train as train_recipe
-    from bayesmooth.lab.compare import format_report
-    from bayesmooth.lab.distributed import writes_here
-    from bayesmooth.lab.executors import keep_freed_memory
-    from bayesmooth.lab.train import StoppedError, tensorboard
-
+def _go(recipe: Recipe, out: Path, arguments: Namespace) -> int:
     keep_freed_memory()
-    with ExitStack() as scope:
-        listeners = []
-        if arguments.tensorboard:
-            listeners.append(scope.enter_context(tensorboard(out / "tensorboard")))
-        try:
-            run = train_recipe(
-                recipe,
-                out,
-                data_dir=arguments.data_dir,
-                device=arguments.device,
-                quiet=arguments.quiet,
-                listeners=listeners,
-                save_steps=arguments.save_steps,
-                save_seconds=arguments.save_seconds,
-            )
-        except StoppedError:
-            raise KeyboardInterrupt(f" and saved; `bayesmooth resume {out}` goes on") from None
+    asked = ("data_dir", "device", "quiet", "save_steps", "save_seconds", "tensorboard")
+    try:
+        run = lab.train(recipe, out, **{name: getattr(arguments, name) for name in asked})
+    except StoppedError:
+        raise KeyboardInterrupt(f" and saved; `bayesmooth resume {out}` goes on") from None
     if writes_here():
         for note in run.data().get("notes", ()):
             print(f"note: {note}")
@@ -145,11 +90,6 @@ def evaluate(arguments: Namespace) -> int:
     example:
       bayesmooth evaluate runs/first --samples 64
     """
-    from bayesmooth.lab import Run
-    from bayesmooth.lab.compare import format_report
-    from bayesmooth.lab.evaluate import measure_recipe
-    from bayesmooth.lab.run import POSTERIOR
-
     if arguments.checkpoint == "best" and arguments.samples:
         raise InputError(
             f"--samples {arguments.samples} with --checkpoint best: the posterior is that of the last; leave one out"
@@ -161,25 +101,10 @@ def evaluate(arguments: Namespace) -> int:
             f"{run.path}: not finished ({status} after {done} of {epochs} epochs); these are its figures so far",
             file=sys.stderr,
         )
-    model, splits = run.model(arguments.checkpoint), run.splits(arguments.data_dir)
-    how: dict[str, Any] = {"batchnorm": run.statistics(splits, model), "ood": True}
-    record = measure_recipe(run.recipe, splits, model, **how)
-    if arguments.checkpoint == "last" and (run.path / POSTERIOR).exists():
-        how["samples"] = arguments.samples
-        record |= measure_recipe(run.recipe, splits, model, run.posterior(), **how)
+    how = {"samples": arguments.samples, "data_dir": arguments.data_dir}
+    record = run.evaluate(arguments.checkpoint, **how)
     print(json.dumps(record, indent=2) if arguments.json else format_report(record, run.path))
     return 0
-
-
-def evaluate_arguments(parser: ArgumentParser) -> None:
-    """The options of `evaluate`."""
-    parser.add_argument("run", type=Path, help="the run's directory")
-    parser.add_argument(
-        "--checkpoint", choices=("last", "best"), default="last", help="default: last"
-    )
-    add_samples(parser)
-    add_data_dir(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def predict(arguments: Namespace) -> int:
@@ -193,8 +118,6 @@ def predict(arguments: Namespace) -> int:
       bayesmooth predict runs/penguins new.csv
       bayesmooth predict runs/photos unsorted/ --out predictions.csv
     """
-    from bayesmooth.lab import Run
-
     check_output(arguments.out, (".csv",))
     found = Run.open(arguments.run).predict(
         arguments.data, samples=arguments.samples, data_dir=arguments.data_dir
@@ -208,43 +131,19 @@ def predict(arguments: Namespace) -> int:
     return 0
 
 
-def predict_arguments(parser: ArgumentParser) -> None:
-    """The options of `predict`."""
-    parser.add_argument("run", type=Path, help="the run's directory")
-    parser.add_argument("data", type=Path, help="a file or folder like the one it was trained on")
-    out = Path("predictions.csv")
-    parser.add_argument("--out", type=Path, default=out, help=f"a .csv (default: {out})")
-    add_samples(parser)
-    add_data_dir(parser)
-
-
-def add_samples(parser: ArgumentParser) -> None:
-    """`--samples`."""
-    usual = "drawn from the posterior (default: the recipe's)"
-    parser.add_argument("--samples", type=int, default=0, help=usual)
-
-
 def compare(arguments: Namespace) -> int:
     """Put runs side by side: a table, and a plot of accuracy, calibration and memorisation by epoch.
 
     example:
       bayesmooth compare runs/* --plot compare.png
     """
-    from bayesmooth.lab import Run
-    from bayesmooth.lab.compare import PICTURES, compare_runs, draw_curves, format_table
-
     check_output(arguments.plot, PICTURES)
     places = [path for path in arguments.runs if not path.is_file()]  # `runs/*` also matches logs
     if not places:
         raise InputError(f"{arguments.runs[0]}: a file; name the directories of runs")
     runs = [Run.open(path) for path in places]
     rows = compare_runs(runs)
-    if arguments.csv:
-        writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    else:
-        print(format_table(rows))
+    print(format_csv(rows) if arguments.csv else format_table(rows) + "\n", end="")
     for row, run in zip(rows, runs, strict=True):
         if row["status"] == "damaged":
             print(
@@ -257,15 +156,6 @@ def compare(arguments: Namespace) -> int:
     return 0
 
 
-def compare_arguments(parser: ArgumentParser) -> None:
-    """The options of `compare`."""
-    parser.add_argument("runs", nargs="+", type=Path, help="directories of runs")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the curves: .png, .svg or .pdf"
-    )
-    parser.add_argument("--csv", action="store_true", help="print the table as CSV")
-
-
 def recipes(arguments: Namespace) -> int:
     """List the recipes that come with the package, or print one to start your own from.
 
@@ -273,8 +163,6 @@ def recipes(arguments: Namespace) -> int:
       bayesmooth recipes digits-ivon > mine.toml
       bayesmooth recipes --own > mine.toml            for your own pictures, table or network
     """
-    from bayesmooth.lab.recipe import families, recipe_text
-
     if name := TEMPLATE if arguments.own else arguments.name:
         print(recipe_text(name), end="")
         return 0
@@ -286,9 +174,3 @@ def recipes(arguments: Namespace) -> int:
     for names, about in rows.items():
         print(f"{names:{width}}  {about}")
     return 0
-
-
-def recipes_arguments(parser: ArgumentParser) -> None:
-    """The options of `recipes`."""
-    parser.add_argument("name", nargs="?", help="print this recipe")
-    parser.add_argument("--own", action="store_true", help="print the template for your own data")

@@ -1,21 +1,24 @@
 """`sweep` and `tune`, and the options that they share with `reproduce`."""
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bayesmooth.cli import add_run_options, add_settings
+import torch
+
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
+from bayesmooth.lab.compare import format_table
+from bayesmooth.lab.executors import Processes, RayTasks, Submitit
+from bayesmooth.lab.recipe import Recipe, override, read_recipe
+from bayesmooth.lab.sweep import OVER, Outcome, export_csv, grid, name_recipes, sweep_rows
+from bayesmooth.lab.sweep import sweep as run_all
+from bayesmooth.lab.tune import AUTO, AXES, Trial
+from bayesmooth.lab.tune import tune as choose
 
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from bayesmooth.lab.sweep import Outcome
-    from bayesmooth.lab.tune import Trial
-
-LOADED = ("bayesmooth.lab.tune",)
 FAILED = 1
 CLUSTERS = {
     "ray": ("address", "cpus", "gpus"),
@@ -31,42 +34,17 @@ def sweep(arguments: Namespace) -> int:
       bayesmooth sweep digits-ls --grid loss.alpha=0,.1,.3 --grid train.seed=0:5 --jobs 2
       bayesmooth sweep mine.toml --grid optimizer.lr=.1,.2 --cluster ray --address auto --csv grid.csv
     """
-    from bayesmooth.lab.compare import format_table
-    from bayesmooth.lab.recipe import override, read_recipe
-    from bayesmooth.lab.sweep import OVER, export_csv, grid, sweep_rows
-    from bayesmooth.lab.sweep import sweep as run_all
-
     check_output(arguments.csv)
-    tree = override(read_recipe(arguments.recipe), arguments.settings)
-    recipes = grid(tree, arguments.grid, Path(arguments.recipe).name)
+    recipes = _read_grid(arguments, arguments.settings, arguments.grid)
     with make_executor(arguments) as where:
-        outcomes = run_all(
-            recipes, arguments.out, where, data_dir=arguments.data_dir, **sweep_options(arguments)
-        )
-    ended = [outcome for outcome in outcomes if outcome.status in OVER]
-    if ended:
+        how = {"data_dir": arguments.data_dir, **sweep_options(arguments)}
+        outcomes = run_all(recipes, arguments.out, where, **how)
+    if ended := [outcome for outcome in outcomes if outcome.status in OVER]:
         print(format_table(sweep_rows(ended)))
     if arguments.csv:
         export_csv(outcomes, arguments.csv)
         print(f"table: {arguments.csv}", file=sys.stderr)
     return report_failures(outcomes)
-
-
-def sweep_arguments(parser: ArgumentParser) -> None:
-    """The options of `sweep`."""
-    parser.add_argument("recipe", help="a TOML file, or a name that `bayesmooth recipes` lists")
-    parser.add_argument(
-        "--grid",
-        metavar="SECTION.KEY=VALUES",
-        action="append",
-        default=[],
-        help="an axis of the grid: values with commas between, or 0:5 for 0 … 4; as often as you like",
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"
-    )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write settings and figures there")
-    shared_arguments(parser)
 
 
 def tune(arguments: Namespace) -> int:
@@ -76,27 +54,14 @@ def tune(arguments: Namespace) -> int:
       bayesmooth tune digits-ivon --write mine.toml
       bayesmooth tune mine.toml --grid optimizer.noise=.7,1,1.4 --grid optimizer.lr=.1,.2 --jobs 2
     """
-    from bayesmooth.lab.compare import format_table
-    from bayesmooth.lab.recipe import override, read_recipe
-    from bayesmooth.lab.sweep import grid, name_recipes
-    from bayesmooth.lab.tune import AUTO, AXES
-    from bayesmooth.lab.tune import tune as choose
-
     check_output(arguments.write)
     settings = [*arguments.settings, *(() if arguments.grid else AUTO)]
-    tree = override(read_recipe(arguments.recipe), settings)
-    recipes = grid(tree, arguments.grid or AXES, Path(arguments.recipe).name)
+    recipes = _read_grid(arguments, settings, arguments.grid or AXES)
     names = name_recipes(recipes)
     with make_executor(arguments) as where:
-        short, whole = choose(
-            recipes,
-            arguments.out,
-            where,
-            shorten=arguments.shorten,
-            keep=arguments.keep,
-            data_dir=arguments.data_dir,
-            **sweep_options(arguments),
-        )
+        how = {"data_dir": arguments.data_dir, **sweep_options(arguments)}
+        how |= {"shorten": arguments.shorten, "keep": arguments.keep}
+        short, whole = choose(recipes, arguments.out, where, **how)
     trials = [*whole, *short]
     print(format_table([_row(trial, names) for trial in trials]))
     best = whole[0]
@@ -108,32 +73,12 @@ def tune(arguments: Namespace) -> int:
     return report_failures([trial.outcome for trial in trials])
 
 
-def tune_arguments(parser: ArgumentParser) -> None:
-    """The options of `tune`."""
-    parser.add_argument("recipe", help="a TOML file, or a name that `bayesmooth recipes` lists")
-    parser.add_argument(
-        "--grid",
-        metavar="SECTION.KEY=VALUES",
-        action="append",
-        default=[],
-        help="settings to try, as in `sweep` (default: optimizer.noise=0.5,0.7,1.0,1.4,2.0)",
-    )
-    parser.add_argument(
-        "--shorten", type=int, default=1, metavar="N", help="try over 1/N of the epochs first"
-    )
-    parser.add_argument(
-        "--keep", type=int, default=2, help="how many of those to run whole (default: 2)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"
-    )
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the chosen recipe there, as TOML"
-    )
-    shared_arguments(parser)
+def _read_grid(arguments: Namespace, settings: Sequence[str], axes: Sequence[str]) -> list[Recipe]:
+    tree = override(read_recipe(arguments.recipe), settings)
+    return grid(tree, axes, Path(arguments.recipe).name)
 
 
-def _row(trial: "Trial", names: dict[str, str]) -> dict[str, Any]:
+def _row(trial: Trial, names: dict[str, str]) -> dict[str, Any]:
     finished = trial.outcome.status == "finished"
     return {
         "setting": names[trial.recipe.hash],
@@ -144,25 +89,8 @@ def _row(trial: "Trial", names: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def shared_arguments(parser: ArgumentParser) -> None:
-    """Where runs go, and how many at a time."""
-    add_settings(parser, "change a key in every recipe; may be repeated")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time here (default: 1)")
-    parser.add_argument(
-        "--cluster", choices=("ray", "slurm"), help="run on a cluster instead of here"
-    )
-    parser.add_argument("--address", help="Ray cluster to use; auto finds one (default: start one)")
-    parser.add_argument("--cpus", type=int, help="CPUs per run on a cluster (default: 1)")
-    parser.add_argument("--gpus", type=float, help="GPUs per run on a cluster (default: 0)")
-    parser.add_argument("--partition", help="Slurm partition")
-    parser.add_argument("--hours", type=float, help="time limit of a Slurm job (default: 24)")
-    add_run_options(parser)
-
-
-def make_executor(arguments: Namespace) -> "Executor":
+def make_executor(arguments: Namespace) -> Executor:
     """Where the runs go."""
-    from bayesmooth.lab.executors import Processes, RayTasks, Submitit
-
     check_place(arguments)
     cpus, gpus = arguments.cpus or 1, arguments.gpus or 0
     if arguments.cluster == "ray":
@@ -197,17 +125,13 @@ def check_place(arguments: Namespace) -> None:
 
 def sweep_options(arguments: Namespace) -> dict[str, Any]:
     """The other options of `sweep`; torch's threads (see OMP_NUM_THREADS) are divided among the jobs."""
-    import torch
-
     local = max(1, torch.get_num_threads() // arguments.jobs)
     threads = (arguments.cpus or 1) if arguments.cluster else local
     return {"device": arguments.device, "threads": threads, "quiet": arguments.quiet}
 
 
-def report_failures(outcomes: "list[Outcome]") -> int:
+def report_failures(outcomes: Sequence[Outcome]) -> int:
     """Say what did not end well; the exit code."""
-    from bayesmooth.lab.sweep import OVER
-
     bad = [outcome for outcome in outcomes if outcome.status not in OVER]
     for outcome in bad:
         path, message = str(outcome.path), outcome.message

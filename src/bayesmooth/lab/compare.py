@@ -1,7 +1,9 @@
 """Figures as people read them: one epoch in a line, a run in a table, runs side by side, curves by epoch."""
 
+import csv
+import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -41,7 +43,7 @@ PANELS = {
     "memorised": "wrong labels memorised ↓",
 }
 PICTURES = (".png", ".svg", ".pdf")
-OKABE_ITO = {
+OKABE_ITO = {  # colours that the colour-blind can distinguish
     "blue": "#0072B2",
     "vermilion": "#D55E00",
     "green": "#009E73",
@@ -51,7 +53,6 @@ OKABE_ITO = {
     "black": "#000000",
     "yellow": "#F0E442",
 }
-"""Colours that the colour-blind can distinguish."""
 
 
 def format_epoch(record: Mapping[str, Any], epochs: int, notes: Sequence[str] = ()) -> str:
@@ -60,16 +61,16 @@ def format_epoch(record: Mapping[str, Any], epochs: int, notes: Sequence[str] = 
     >>> format_epoch({"epoch": 3, "train.loss": 0.5, "test.accuracy": 0.931}, epochs=20)
     'epoch  3/20  loss 0.500  test 93.1 %'
     """
-    words = [format_named(LINE[key], key, record[key]) for key in LINE if key in record]
+    words = name_figures(record, LINE)
     start = f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}"
     while len("  ".join([start, *words])) > WIDTH:
         words.pop(0)
     return "\n".join(["  ".join([start, *words]), *(f"  warning: {note}" for note in notes)])
 
 
-def format_named(name: str, key: str, value: float) -> str:
-    """A figure behind its name."""
-    return f"{name} {format_figure(key, value)}"
+def name_figures(record: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
+    """Those of the figures that a record has, each behind its name."""
+    return [f"{LINE[key]} {format_figure(key, record[key])}" for key in keys if key in record]
 
 
 def format_report(record: Mapping[str, Any], path: Path) -> str:
@@ -89,17 +90,11 @@ def format_report(record: Mapping[str, Any], path: Path) -> str:
     tested = [key.removeprefix("test.") for key in record if key.startswith("test.")]
     rows = {name: (f"test.{name}", f"averaged.{name}") for name in tested}
     rows |= {name: (name, f"averaged.{name}") for name in OTHERS if name in record}
-    lines = [str(path), _row("test", "mean", *["averaged"] * averaged)]
-    lines += [_row(name, *(_figure(record, key) for key in keys)) for name, keys in rows.items()]
-    return "\n".join(lines)
-
-
-def _figure(record: Mapping[str, Any], key: str) -> str:
-    return format_figure(key, record[key]) if key in record else ""
-
-
-def _row(name: str, *cells: str) -> str:
-    return f"  {name:20}" + "".join(f"{cell:>10}" for cell in cells).rstrip()
+    cells = {"test": ["mean", *["averaged"] * averaged]}
+    for name, keys in rows.items():
+        cells[name] = [format_figure(key, record[key]) for key in keys if key in record]
+    lines = [f"  {name:20}" + "".join(f"{x:>10}" for x in row) for name, row in cells.items()]
+    return "\n".join([str(path), *lines])
 
 
 def compare_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -107,23 +102,18 @@ def compare_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     A damaged run has no figures: those that are left could be of any epoch.
     """
-    states = [run.status for run in runs]
-    last = [
-        {} if state == "damaged" else latest_figures(run)
-        for run, state in zip(runs, states, strict=True)
-    ]
-    present = {
-        key: title for key, title in FIGURES.items() if any(key in figures for figures in last)
-    }
+    rows = []
+    for name, run in zip(name_runs(runs), runs, strict=True):
+        damaged = (status := run.status) == "damaged"
+        records = [] if damaged else run.metrics()
+        figures = {key: value for record in records for key, value in record.items()}
+        rows.append((name, status, figures, None if damaged else format_duration(run.seconds())))
+    shown = [key for key in FIGURES if any(key in figures for _, _, figures, _ in rows)]
     return [
-        {
-            "run": name,
-            "status": state,
-            "epoch": figures.get("epoch"),
-            **{title: figures.get(key) for key, title in present.items()},
-            "time": None if state == "damaged" else format_duration(run.seconds()),
-        }
-        for name, run, state, figures in zip(name_runs(runs), runs, states, last, strict=True)
+        {"run": name, "status": status, "epoch": figures.get("epoch")}
+        | {FIGURES[key]: figures.get(key) for key in shown}
+        | {"time": time}
+        for name, status, figures, time in rows
     ]
 
 
@@ -131,14 +121,6 @@ def name_runs(runs: Sequence[Run]) -> list[str]:
     """What each run is called: its directory's name, or the whole path where another has the same name."""
     count = Counter(run.path.name for run in runs)
     return [run.path.name if count[run.path.name] == 1 else str(run.path) for run in runs]
-
-
-def latest_figures(run: Run) -> dict[str, Any]:
-    """The most recent value of every figure of a run."""
-    figures: dict[str, Any] = {}
-    for record in run.metrics():
-        figures |= record
-    return figures
 
 
 def format_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -151,12 +133,20 @@ def format_table(rows: Sequence[dict[str, Any]]) -> str:
     """
     columns = list(rows[0])
     cells = [columns] + [[_cell(name, row[name]) for name in columns] for row in rows]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    lines = []
-    for first, *rest in cells:
-        aligned = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *aligned]))
-    return "\n".join(lines)
+    first, *others = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join([name.ljust(first), *map(str.rjust, rest, others)]) for name, *rest in cells
+    )
+
+
+def format_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV; what a row does not have is empty."""
+    text = io.StringIO()
+    columns = dict.fromkeys(key for row in rows for key in row)
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _cell(name: str, value: Any) -> str:
@@ -177,20 +167,14 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
     figure = matplotlib.Figure(figsize=(4.2 * len(panels), 3.6), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, key in zip(axes, panels, strict=True):
-        _panel(axis, key, records)
+        for (name, history), colour in zip(records.items(), cycle(OKABE_ITO.values())):
+            points = {record["epoch"]: record[key] for record in history if key in record}
+            how = {"color": colour, "marker": "o" if len(points) < 3 else None}
+            axis.plot(list(points), list(points.values()), label=name, **how)
+        axis.set(title=PANELS[key], xlabel="epoch")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
     handles, labels = axes[0].get_legend_handles_labels()
     columns = max(1, min(len(labels), 120 // (max(map(len, labels)) + 6)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     replace_with(path, partial(figure.savefig, format=path.suffix[1:].lower(), dpi=150))
-
-
-def _panel(axis: Any, key: str, records: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    for (name, history), colour in zip(records.items(), cycle(OKABE_ITO.values())):
-        points = [(record["epoch"], record[key]) for record in history if key in record]
-        marker = "o" if len(points) < 3 else None
-        axis.plot(
-            [x for x, _ in points], [y for _, y in points], label=name, color=colour, marker=marker
-        )
-    axis.set(title=PANELS[key], xlabel="epoch")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(alpha=0.25)

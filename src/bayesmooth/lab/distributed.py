@@ -30,9 +30,8 @@ class Team:
             return
         joined = torch.cat([tensor.flatten() for tensor in tensors])
         dist.all_reduce(joined)
-        for tensor, total in zip(
-            tensors, torch.split(joined, [t.numel() for t in tensors]), strict=True
-        ):
+        totals = torch.split(joined, [tensor.numel() for tensor in tensors])
+        for tensor, total in zip(tensors, totals, strict=True):
             tensor.copy_(total.view_as(tensor))
 
     def sum_gradients(self, weights: Iterable[nn.Parameter], loss: Tensor) -> None:

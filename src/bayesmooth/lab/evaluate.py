@@ -1,6 +1,10 @@
-"""How good the model is: at the mean of its weights, and averaged over samples of the posterior."""
+"""What a model predicts, and how good it is: at the mean of its weights, and averaged over samples of the posterior."""
 
+import csv
+import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import metrics
 from bayesmooth.data import Examples, batches
+from bayesmooth.data.csvtext import guard
+from bayesmooth.files import write_atomically
 from bayesmooth.lab.distributed import ALONE, Team
 from bayesmooth.lab.options import find_builder
 from bayesmooth.lab.pretrained import is_frozen
@@ -17,13 +23,7 @@ from bayesmooth.lab.splits import Splits
 from bayesmooth.posterior import Posterior, recompute_batchnorm, statistics_kept
 from bayesmooth.posterior.calling import read_chunks
 
-MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "accuracy": metrics.accuracy,
-    "nll": metrics.nll,
-    "brier": metrics.brier,
-    "ece": metrics.ece,
-    "adaptive_ece": metrics.adaptive_ece,
-}
+MEASURES = ("accuracy", "nll", "brier", "ece", "adaptive_ece")  # of the test set, in `metrics`
 
 
 @torch.no_grad()
@@ -69,6 +69,38 @@ def probabilities(
     return found.cpu()
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """The class probabilities (N, K) of new examples: at the mean of the weights, and averaged over the posterior."""
+
+    examples: Examples
+    at_mean: Tensor
+    averaged: Tensor | None
+
+    def columns(self) -> dict[str, list[Any]]:
+        """One row per example: the likeliest class and its probability, then those of all classes."""
+        names, count = self.examples.class_names, len(self.examples)
+        columns: dict[str, list[Any]] = {"id": list(self.examples.ids or map(str, range(count)))}
+        kinds = {"at_mean": self.at_mean, "averaged": self.averaged}
+        known = {how: rows for how, rows in kinds.items() if rows is not None}
+        for how, rows in known.items():
+            best, place = rows.max(1)
+            columns[how] = [names[k] for k in place.tolist()]
+            columns[f"{how}_probability"] = best.tolist()
+        for how, rows in known.items():
+            columns |= {f"{how}_{name}": rows[:, k].tolist() for k, name in enumerate(names)}
+        return columns
+
+    def save(self, path: str | Path) -> None:
+        """Write them as CSV."""
+        columns, text = self.columns(), io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(guard, columns))
+        for row in zip(*columns.values(), strict=True):
+            writer.writerow([guard(v) if isinstance(v, str) else f"{v:.6g}" for v in row])
+        write_atomically(Path(path), text.getvalue())
+
+
 def statistics_batches(
     recipe: Recipe, splits: Splits, model: nn.Module, device: torch.device
 ) -> list[Tensor] | None:
@@ -88,39 +120,6 @@ def statistics_batches(
 
 
 def evaluate(
-    model: nn.Module,
-    test: Examples | None = None,
-    validation: Examples | None = None,
-    wrong: Examples | None = None,
-    ood: Examples | None = None,
-    name: str = "test",
-    **how: Any,
-) -> dict[str, float]:
-    """Figures on whatever is given; `how` goes to `probabilities`.
-
-    `name` starts the figures on the test set, and all where it is not "test". `validation` is scored against its
-    noisy labels. `wrong` are known to be mislabelled: `memorised` is the share on which the model repeats the
-    wrong label. `ood` is distinguished from `test` by the largest probability.
-    """
-    record: dict[str, float] = {}
-    whose = "" if name == "test" else f"{name}."
-    if test is not None:
-        probs = probabilities(model, test, **how)
-        record = {f"{name}.{key}": score(probs, test.labels) for key, score in MEASURES.items()}
-        if ood is not None:
-            outside = probabilities(model, ood, **how)
-            record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, outside)
-    if validation is not None:
-        probs = probabilities(model, validation, **how)
-        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, validation.labels)
-        record[f"{whose}validation.nll"] = metrics.nll(probs, validation.labels)
-    if wrong is not None:
-        probs = probabilities(model, wrong, **how)
-        record[f"{whose}memorised"] = metrics.accuracy(probs, wrong.labels)
-    return record
-
-
-def measure_recipe(
     recipe: Recipe,
     splits: Splits,
     model: nn.Module,
@@ -132,11 +131,28 @@ def measure_recipe(
 ) -> dict[str, float]:
     """The figures that a recipe asks for: at the weights as they stand, or averaged over the posterior.
 
-    `samples` replaces the recipe's number, `ood` adds its other data set, and `how` goes to `probabilities`.
+    The validation split is scored against its noisy labels. `memorised` is the share of the examples known to be
+    mislabelled on which the model repeats the wrong label. `ood_auroc` tells how well the largest probability
+    distinguishes another data set from the test set. `samples` replaces the recipe's number, `how` goes to
+    `probabilities`.
     """
-    how = {"batch_size": recipe.evaluate.batch_size, "ood": splits.ood if ood else None, **how}
-    if posterior is None:
-        return evaluate(model, splits.test, splits.validation, splits.wrong, **how)
+    name, whose = ("test", "") if posterior is None else ("averaged", "averaged.")
     how |= {"posterior": posterior, "samples": samples or recipe.evaluate.samples}
-    how |= {"name": "averaged", "seed": recipe.train.seed}
-    return evaluate(model, splits.test, splits.validation, **how)
+    how |= {"seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
+    record: dict[str, float] = {}
+
+    def predict(examples: Examples) -> Tensor:
+        return probabilities(model, examples, **how)
+
+    if (test := splits.test) is not None:
+        probs = predict(test)
+        record = {f"{name}.{key}": getattr(metrics, key)(probs, test.labels) for key in MEASURES}
+        if ood and splits.ood is not None:
+            record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, predict(splits.ood))
+    if (validation := splits.validation) is not None:
+        probs = predict(validation)
+        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, validation.labels)
+        record[f"{whose}validation.nll"] = metrics.nll(probs, validation.labels)
+    if splits.wrong is not None and posterior is None:
+        record["memorised"] = metrics.accuracy(predict(splits.wrong), splits.wrong.labels)
+    return record

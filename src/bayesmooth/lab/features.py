@@ -32,31 +32,23 @@ def embed_data(
     """Write the features of a picture set beside it, one file per split, with its labels and their names.
 
     What the encoder gives is reduced to its first principal components on the training pictures, and has mean square 1.
-    With a `limit` they are those of the first so many training pictures, and of half as many test pictures.
+    With a `limit` only that many training pictures are embedded, and half as many test pictures.
     """
-    splits = {
-        split: _first(load(name, split, data_dir, **options), count)
-        for split, count in (("train", limit), ("test", limit // 2))
-    }
-    rows = {
-        split: embed_pictures(examples.inputs, encoder, quiet=quiet)[0].double()
-        for split, examples in splits.items()
-    }
+    splits, rows, paths = {}, {}, []
+    for split, count in (("train", limit), ("test", limit // 2)):
+        examples = load(name, split, data_dir, **options)
+        splits[split] = examples.subset(torch.arange(count, device="cpu")) if count else examples
+        rows[split] = embed_pictures(splits[split].inputs, encoder, quiet=quiet)[0].double()
     centre = rows["train"].mean(0)
     axes = principal_axes(rows["train"] - centre, COMPONENTS)
     size = ((rows["train"] - centre) @ axes).square().mean().sqrt()
-    paths = []
+    folder = data_root(data_dir) / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
     for split, examples in splits.items():
         stem = "-".join([name, *map(str, options.values()), str(limit or "all"), split])
-        path = data_root(data_dir) / FOLDER / f"{stem}.npz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _save((rows[split] - centre) @ axes / size, examples, path)
-        paths.append(path)
+        paths.append(folder / f"{stem}.npz")
+        _save((rows[split] - centre) @ axes / size, examples, paths[-1])
     return paths
-
-
-def _first(examples: Examples, count: int) -> Examples:
-    return examples.subset(torch.arange(count, device="cpu")) if count else examples
 
 
 def principal_axes(centred: Tensor, count: int) -> Tensor:

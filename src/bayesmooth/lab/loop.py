@@ -7,7 +7,6 @@ before the checkpoint is overwritten.
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -18,58 +17,23 @@ from torch.optim import Optimizer
 
 from bayesmooth.data import AUGMENTATIONS, batches, count_batches, mixup
 from bayesmooth.errors import InputError
-from bayesmooth.lab.build import check_past, make, make_model, name_section
 from bayesmooth.lab.distributed import ALONE, Team
-from bayesmooth.lab.evaluate import measure_recipe, statistics_batches
-from bayesmooth.lab.options import BASE
-from bayesmooth.lab.pretrained import check_logits, evaluate_frozen
+from bayesmooth.lab.evaluate import evaluate, statistics_batches
+from bayesmooth.lab.options import BASE, make, name_errors
+from bayesmooth.lab.pretrained import check_logits, evaluate_frozen, freeze
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.splits import Splits
 from bayesmooth.losses import Loss
+from bayesmooth.models import load_weights, weights_from
 from bayesmooth.optim.schedule import scheduler
 from bayesmooth.posterior import Posterior, recompute_batchnorm
 
-Batch = tuple[Tensor, Tensor, Tensor]
-"""Positions in the training set, inputs, labels."""
-
-Checkpoint = dict[str, Any]
-"""A loop as plain containers and tensors."""
-
-Record = dict[str, Any]
-"""The figures of an epoch."""
+Batch = tuple[Tensor, Tensor, Tensor]  # positions in the training set, inputs, labels
+Checkpoint = dict[str, Any]  # a loop as plain containers and tensors
+Record = dict[str, Any]  # the figures of an epoch
 
 PROGRESS = ("epoch", "batch", "best", "best_epoch")
 EXPLODED = 1e6  # no classification loss that can still learn is larger
-
-
-def nothing() -> None:
-    """The default of callbacks between steps and batches."""
-
-
-class Meter:
-    """Sums of loss and hits over the examples of an epoch, kept on the device until they are read."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
-
-    @torch.no_grad()
-    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """Count a batch whose mean loss is `loss`."""
-        hits = (logits.argmax(-1) == labels).sum()
-        self.sums += torch.stack(
-            [loss.detach().double() * len(labels), hits, hits.new_tensor(len(labels))]
-        )
-
-    def join(self, team: Team) -> None:
-        """Bring the counts of all processes together in the first one."""
-        team.sum_([self.sums])
-        if not team.writes:
-            self.sums.zero_()
-
-    def numbers(self) -> dict[str, float]:
-        """Mean loss and accuracy; empty before the first batch."""
-        loss, hits, count = self.sums.tolist()
-        return {"loss": loss / count, "accuracy": hits / count} if count else {}
 
 
 class Loop:
@@ -77,7 +41,7 @@ class Loop:
 
     Attributes:
         model, loss, optimizer, schedule: as the recipe names them.
-        meter: the figures of the epoch so far.
+        sums: of the loss, the hits and the examples of the epoch so far; on the device until they are read.
         past: the best self so far, for losses that need it.
         epoch: how many are complete.
         batch: how many batches of the next epoch are done.
@@ -89,12 +53,11 @@ class Loop:
     ) -> None:
         self.recipe, self.splits, self.device, self.team = recipe, splits, device, team
         self.batches = count_batches(len(splits.train), recipe.train.batch_size)
-        self.meter = Meter(device)
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
         self.past: nn.Module | None = None
         self.epoch = self.batch = self.best_epoch = 0
         self.best = -1.0
         self._build()
-        self.weights = [*self.model.parameters(), *self.loss.parameters()]
         self.forward: Callable[[Tensor], Tensor] = (
             torch.compile(self.model) if recipe.train.compile else self.model
         )
@@ -108,13 +71,9 @@ class Loop:
     def _build(self) -> None:
         """Make the network, the loss, the optimizer and its schedule."""
         recipe, train, corruption = self.recipe, self.splits.train, self.splits.corruption
-        seed, epochs = recipe.train.seed, recipe.train.epochs
-        facts: dict[str, Any] = {
-            "num_classes": train.num_classes,
-            "num_examples": len(train),
-            "seed": seed,
-        }
-        self.model = make_model(recipe, input_shape=train.input_shape, **facts).to(self.device)
+        facts: dict[str, Any] = {"num_classes": train.num_classes, "num_examples": len(train)}
+        facts |= {"input_shape": train.input_shape, "seed": recipe.train.seed}
+        self.model = make_model(recipe, **facts).to(self.device)
         if recipe.train.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if corruption is not None:
@@ -124,27 +83,20 @@ class Loop:
             check_past(recipe)
         first = train.batch(torch.arange(1, device="cpu")).to(self.device)
         if ":" in recipe.model.name:
-            with name_section(recipe, "model"):
+            with name_errors(f"[model] {recipe.model.name}"):
                 check_logits(self.model, first, train.num_classes)
         self.loss.attach(self.model, first)
-        learned = [*self.model.parameters(), *self.loss.parameters()]
-        steps = epochs * self.batches
-        self.optimizer: Optimizer = make(
-            recipe,
-            "optimizer",
-            params=[weight for weight in learned if weight.requires_grad],
-            base_optimizer=BASE,
-            seed=seed,
-            epochs=float(epochs),
-            steps=steps,
-            ess=float(len(train)),
-        )
-        self.schedule = scheduler(
-            self.optimizer, recipe.schedule.name, steps, **recipe.schedule.options
-        )
+        self.weights = [*self.model.parameters(), *self.loss.parameters()]
+        steps = recipe.train.epochs * self.batches
+        facts |= {"params": [weight for weight in self.weights if weight.requires_grad]}
+        facts |= {"base_optimizer": BASE, "ess": float(len(train))}
+        facts |= {"epochs": float(recipe.train.epochs), "steps": steps}
+        self.optimizer: Optimizer = make(recipe, "optimizer", **facts)
+        schedule = recipe.schedule
+        self.schedule = scheduler(self.optimizer, schedule.name, steps, **schedule.options)
 
     def epochs(
-        self, after_step: Callable[[], None] = nothing, after_batch: Callable[[], None] = nothing
+        self, after_step: Callable[[], None], after_batch: Callable[[], None]
     ) -> Iterator[tuple[Record, dict[str, float], bool]]:
         """Train to the end; yield the figures of every epoch, its seconds, and whether it is the best so far.
 
@@ -161,7 +113,15 @@ class Loop:
                 # A finished model predicts at the mean, so BatchNorm's statistics become those of the mean.
                 recompute_batchnorm(self.model, self.statistics)
             measured = time.monotonic()
-            improved = self._close_epoch(record)
+            self.loss.end_epoch()
+            self.epoch, self.batch = self.epoch + 1, 0
+            self.sums.zero_()
+            accuracy = record.get("validation.accuracy", -1.0)
+            improved: bool = accuracy > self.best
+            if improved:
+                self.best, self.best_epoch = accuracy, self.epoch
+                if "past" in self.loss.needs:
+                    self._remember()
             seconds = {"train_seconds": trained - start, "evaluate_seconds": measured - trained}
             yield record, seconds, improved
 
@@ -169,19 +129,6 @@ class Loop:
     def is_last(self) -> bool:
         """Whether the current epoch is the last one."""
         return self.epoch + 1 == self.recipe.train.epochs
-
-    def _close_epoch(self, record: Record) -> bool:
-        """Count the epoch as done; true if it is the best so far."""
-        self.loss.end_epoch()
-        accuracy = record.get("validation.accuracy", -1.0)
-        improved: bool = accuracy > self.best
-        self.epoch, self.batch = record["epoch"], 0
-        if improved:
-            self.best, self.best_epoch = accuracy, self.epoch
-            if "past" in self.loss.needs:
-                self._remember()
-        self.meter.sums.zero_()
-        return improved
 
     def steps(self) -> Iterator[None]:
         """The rest of an epoch, one step at a time."""
@@ -199,7 +146,10 @@ class Loop:
             world_size=self.team.size,
             start=self.batch,
         ):
-            self.step(self._to_device(batch))
+            index, inputs, labels = (tensor.to(self.device) for tensor in batch)
+            if settings.channels_last and inputs.ndim == 4:
+                inputs = inputs.contiguous(memory_format=torch.channels_last)
+            self.step((index, inputs, labels))
             self.batch += 1
             yield
 
@@ -228,7 +178,15 @@ class Loop:
             raise DivergedError(self._explain(f"the loss is {float(loss):.3g}"))
         if parts:
             # The first of several calls counts: SAM makes it at the weights themselves.
-            self.meter.add(loss, torch.cat(logits[: len(parts)]), batch[2])
+            labels, found = batch[2], torch.cat(logits[: len(parts)]).argmax(-1)
+            hits, count = (found == labels).sum(), len(labels)
+            total = loss.detach().double() * count
+            self.sums += torch.stack([total, hits, hits.new_tensor(count)])
+
+    def figures(self) -> dict[str, float]:
+        """Mean loss and accuracy of the epoch so far; empty before the first batch."""
+        loss, hits, count = self.sums.tolist()
+        return {"loss": loss / count, "accuracy": hits / count} if count else {}
 
     def _split(self, batch: Batch) -> Iterator[tuple[Batch, float, dict[str, Any]]]:
         """The batch in `accumulate` pieces: each with its share of the whole batch, and what the loss needs to know."""
@@ -242,15 +200,11 @@ class Loop:
                 if (alpha := self.recipe.data.mixup) is not None:
                     draw = (settings.seed, self.epoch, self.batch)
                     inputs, extras["partner"], extras["share"] = mixup(inputs, alpha, *draw)
-                extras["past"] = self._ask_past(inputs)
+                extras["past"] = None  # what the best past self predicts, once there is one
+                if self.past is not None:
+                    with torch.no_grad():
+                        extras["past"] = self._logits(self.past, inputs).float().softmax(-1)
                 yield (index, inputs, labels), len(index) / whole, extras
-
-    def _ask_past(self, inputs: Tensor) -> Tensor | None:
-        """What the best past self predicts; None before there is one."""
-        if self.past is None:
-            return None
-        with torch.no_grad():
-            return self._logits(self.past, inputs).float().softmax(-1)
 
     def _logits(self, forward: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         """A forward pass, in the precision of the recipe."""
@@ -259,37 +213,20 @@ class Loop:
         with torch.autocast(self.device.type, torch.bfloat16):
             return forward(inputs)
 
-    def _to_device(self, batch: Batch) -> Batch:
-        """The batch where the model is, in its memory format."""
-        index, inputs, labels = (tensor.to(self.device) for tensor in batch)
-        if self.recipe.train.channels_last and inputs.ndim == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return index, inputs, labels
-
-    def measure(self, tick: Callable[[], None] = nothing) -> Record:
+    def measure(self, tick: Callable[[], None]) -> Record:
         """The record of an epoch whose steps are done. Nothing of the loop changes here."""
         settings, epoch = self.recipe.evaluate, self.epoch + 1
-        record = {
-            "epoch": epoch,
-            "step": self.schedule.last_epoch,
-            "lr": self.schedule.get_last_lr()[0],
-        }
-        record |= {f"train.{name}": value for name, value in self.meter.numbers().items()}
-        measure = partial(
-            measure_recipe,
-            self.recipe,
-            self.splits,
-            self.model,
-            ood=self.is_last,
-            batchnorm=self.statistics,
-            team=self.team,
-            tick=tick,
-        )
+        record: Record = {"epoch": epoch, "step": self.schedule.last_epoch}
+        record["lr"] = self.schedule.get_last_lr()[0]
+        record |= {f"train.{name}": value for name, value in self.figures().items()}
+        how: dict[str, Any] = {"ood": self.is_last, "batchnorm": self.statistics}
+        how |= {"team": self.team, "tick": tick}
+        measure = partial(evaluate, self.recipe, self.splits, self.model, **how)
         if self.is_last or epoch % settings.every == 0:
             record |= measure()
         averaged = settings.averaged_every and epoch % settings.averaged_every == 0
         if (self.is_last or averaged) and (posterior := self.posterior()) is not None:
-            record |= measure(posterior)
+            record |= measure(posterior=posterior)
         return record
 
     def posterior(self) -> Posterior | None:
@@ -302,7 +239,9 @@ class Loop:
         for name, weight in self.model.named_parameters():
             if not bool(torch.isfinite(weight).all()):
                 raise DivergedError(self._explain(f"the weight {name} is not finite"))
-        self.meter.join(self.team)
+        self.team.sum_([self.sums])
+        if not self.team.writes:
+            self.sums.zero_()
         self.team.average_(self.model.buffers())
 
     def capture(self) -> Checkpoint:
@@ -314,7 +253,7 @@ class Loop:
             "loss": self.loss.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
-            "meter": self.meter.sums,
+            "meter": self.sums,
             "past": None if self.past is None else self.past.state_dict(),
             "random": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
         }
@@ -325,7 +264,7 @@ class Loop:
             setattr(self, name, checkpoint["progress"][name])
         for name in ("model", "loss", "optimizer", "schedule"):
             getattr(self, name).load_state_dict(checkpoint[name])
-        self.meter.sums.copy_(checkpoint["meter"])
+        self.sums.copy_(checkpoint["meter"])
         if checkpoint["past"] is not None:
             self._remember().load_state_dict(checkpoint["past"])
         cpu, *gpus = checkpoint["random"]
@@ -342,7 +281,7 @@ class Loop:
         """What happened, when, the figures that explain it, and what to try."""
         group = self.optimizer.param_groups[0]
         norm = nn.utils.get_total_norm([p.grad for p in self.weights if p.grad is not None])
-        before = self.meter.numbers().get("loss", math.nan)
+        before = self.figures().get("loss", math.nan)
         tries = [f"a smaller optimizer.lr (now {group['lr']:.3g})", "train.clip_norm = 1"]
         if "hess_init" in group:
             tries.append(f"a larger optimizer.hess_init (now {group['hess_init']:.3g})")
@@ -354,13 +293,35 @@ class Loop:
         )
 
 
+def make_model(recipe: Recipe, *, pretrained: bool = True, **facts: Any) -> nn.Module:
+    """The network that a run starts with; `pretrained=False` where its weights are about to be replaced."""
+    section = recipe.model
+    with weights_from(recipe.train.seed):
+        model: nn.Module = make(recipe, "model", pretrained=pretrained, **facts)
+    with name_errors(f"[model] {section.name}"):
+        if not isinstance(model, nn.Module):
+            raise InputError(f"it gives a {type(model).__name__}; it must give a torch.nn.Module")
+        if section.weights is not None and pretrained:
+            load_weights(model, section.weights, bool(section.new_head))
+        if section.freeze is not None:
+            freeze(model, section.freeze)
+    return model
+
+
+def check_past(recipe: Recipe) -> None:
+    """Refuse a recipe in which a loss that learns from its best past self could not know which one that is."""
+    name, every, epochs = recipe.loss.name, recipe.evaluate.every, recipe.train.epochs
+    if not recipe.data.validation:
+        raise InputError(
+            f"[loss] {name} learns from its best past self, and only a validation split tells which that is; "
+            "set data.validation = 0.1"
+        )
+    if 1 < epochs <= every:
+        raise InputError(
+            f"[evaluate] every = {every} of {epochs} epochs: {name} learns from its best past self, and none is known "
+            "before the end; set evaluate.every = 1"
+        )
+
+
 class DivergedError(InputError):
     """The loss or the weights are not finite, or the loss has exploded."""
-
-
-@contextmanager
-def seed_torch(seed: int) -> Iterator[None]:
-    """Inside, torch's global generators (dropout draws from them) start at `seed`; afterwards they are as before."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield

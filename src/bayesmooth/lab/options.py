@@ -6,11 +6,12 @@ checked against that, and what only the run knows (the parameters, the number of
 
 import inspect
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from math import isnan
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from torch.optim import SGD
 
@@ -25,46 +26,34 @@ from bayesmooth.optim import OPTIMIZERS
 from bayesmooth.optim.schedule import SCHEDULES
 from bayesmooth.words import did_you_mean
 
+if TYPE_CHECKING:
+    from bayesmooth.lab.recipe import Recipe
+
 T = TypeVar("T")
 Builders = Mapping[str, Callable[..., Any]]
-Value = Any
-"""What TOML can write: a bool, int, float, str, or a list of those."""
-
+Value = Any  # what TOML can write: one of these, or a list of them
 SCALARS = (bool, int, float, str)
-NONE, FILE = "none", "file"  # corruptions that draw nothing
-
-
-def leave_labels() -> None:
-    """The labels stay as they are."""
-
-
-def noise_file(path: str) -> Corruption:
-    """The noise of another run, from its `noise.json`."""
-    return Corruption.load(path)
+NONE, FILE = "none", "file"  # corruptions that draw nothing: there is none, or that of a noise.json
 
 
 # section → (what is meant when it names nothing, the table)
 CHOICES: dict[str, tuple[str, Builders]] = {
     "data": ("digits", {name: data.load for name, data in DATASETS.items()} | {SOURCE: source}),
-    "corruption": (NONE, {NONE: leave_labels, **KINDS, FILE: noise_file}),
+    "corruption": (NONE, {NONE: lambda: None, **KINDS, FILE: Corruption.load}),
     "model": ("cnn", ChainMap(MODELS, {"transformers": transformers_classifier})),
     "loss": ("ce", LOSSES),
     "optimizer": ("sgd", OPTIMIZERS),
     "schedule": ("constant", SCHEDULES),
 }
 
-BASE = SGD
-"""What SAM wraps; an optimizer's `**` arguments are those of this class."""
-
+BASE = SGD  # what SAM wraps; an optimizer's `**` arguments are those of this class
 FILLED = frozenset({"ess", "transition"})
 """May be left out of a recipe although the signature has no default: the number of training examples, and the
 matrix that the corruption drew from."""
 
-OF_TRAINING = {"params", "base_optimizer", "num_examples", "generator", "seed", "reduction"}
-OF_TRAINING |= {"epochs", "steps"}
-OF_MODELS = {"num_classes", "in_channels", "input_shape", "pretrained"}
-OF_DATA = {"split", "root", "progress"}
-SUPPLIED = OF_TRAINING | OF_MODELS | OF_DATA
+SUPPLIED = {"params", "base_optimizer", "num_examples", "generator", "seed", "reduction", "epochs"}
+SUPPLIED |= {"steps", "num_classes", "in_channels", "input_shape", "pretrained"}
+SUPPLIED |= {"split", "root", "progress"}
 """Arguments that a recipe does not set: the run knows them."""
 
 
@@ -134,9 +123,7 @@ def name_type(kind: Any) -> str:
 
 def is_writable(kind: Any) -> bool:
     """Whether TOML can write a value of this type (a tensor, a function or a generator it cannot)."""
-    if kind is Any or kind in SCALARS:
-        return True
-    if get_origin(kind) is Literal:
+    if kind is Any or kind in SCALARS or get_origin(kind) is Literal:
         return True
     if get_origin(kind) in (Union, UnionType):
         return any(map(is_writable, get_args(kind)))
@@ -162,20 +149,17 @@ def parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def settable(
-    builder: Callable[..., Any], supplied: Collection[str], base: Callable[..., Any] | None
+    section: str, builder: Callable[..., Any], own: Collection[str]
 ) -> dict[str, inspect.Parameter]:
-    """The arguments that a recipe may set: not those which are tensors, functions, or the run's own.
-
-    A builder that takes `**` arguments hands them on to `base`, where there is one.
-    """
+    """The arguments that a recipe may set: no tensors and functions, and nothing that the run or the section sets."""
     found = dict(parameters(builder))
-    if base and any(parameter.kind is parameter.VAR_KEYWORD for parameter in found.values()):
-        found = {**parameters(base), **found}
+    if section == "optimizer" and any(p.kind is p.VAR_KEYWORD for p in found.values()):
+        found = {**parameters(BASE), **found}
     return {
         name: parameter
         for name, parameter in found.items()
         if parameter.kind is not parameter.VAR_KEYWORD
-        and name not in supplied
+        and name not in SUPPLIED.union(own)
         and is_writable(parameter.annotation)
     }
 
@@ -186,14 +170,26 @@ def build(builder: Callable[..., T], options: Mapping[str, Value], **supplied: A
     >>> build(lambda rate, seed=0: (rate, seed), {"rate": 0.5}, seed=3, num_classes=10)
     (0.5, 3)
     """
-    given = dict(options)
-    for name, parameter in parameters(builder).items():
-        if name in supplied and name not in given:
-            given[name] = supplied[name]
-        elif (
-            parameter.default is parameter.empty
-            and name not in given
-            and parameter.kind is not parameter.VAR_KEYWORD
-        ):
+    known = parameters(builder)
+    given = {name: value for name, value in supplied.items() if name in known} | dict(options)
+    for name, p in known.items():
+        needed = p.default is p.empty and p.kind is not p.VAR_KEYWORD
+        if needed and name not in given:
             raise InputError(f"needs '{name}', which nothing here supplies; set it")
     return builder(**given)
+
+
+def make(recipe: "Recipe", section: str, **supplied: Any) -> Any:
+    """What a section of the recipe names."""
+    choice = getattr(recipe, section)
+    with name_errors(f"[{section}] {choice.name}"):
+        return build(find_builder(section, choice.name), choice.options, **supplied)
+
+
+@contextmanager
+def name_errors(place: str) -> Iterator[None]:
+    """An error inside says which place it is about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None

@@ -1,7 +1,7 @@
 """Models from elsewhere: the user's own factory, a network of `transformers`, frozen parts."""
 
 from collections.abc import Callable, Iterable
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -19,19 +19,17 @@ def import_factory(name: str) -> Callable[..., Any]:
     >>> import_factory("torch.nn:Identity")
     <class 'torch.nn.modules.linear.Identity'>
     """
-    module, _, path = name.partition(":")
     try:
-        found: Any = import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        factory: Callable[..., Any] = resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"name '{name}': cannot be imported: {error}; start the command in the directory that has {module!r}, "
-            "or put that directory on PYTHONPATH"
+            f"name '{name}': cannot be imported: {error}; start the command in the directory that has "
+            f"{name.partition(':')[0]!r}, or put that directory on PYTHONPATH"
         ) from None
-    if not callable(found):
-        raise InputError(f"name '{name}': is a {type(found).__name__}; name a function or a class")
-    factory: Callable[..., Any] = found
+    if not callable(factory):
+        raise InputError(
+            f"name '{name}': is a {type(factory).__name__}; name a function or a class"
+        )
     return factory
 
 
@@ -82,18 +80,17 @@ def _check_size(path: str, config: Any, shape: tuple[int, ...]) -> None:
 
 def freeze(model: nn.Module, parts: bool | Iterable[str]) -> None:
     """Keep parameters as they are: all but the head, or those whose names begin with one of `parts`."""
-    if isinstance(parts, bool):
-        head = name_head(model) if parts else ""
-        chosen = {n for n, _ in model.named_parameters() if parts and not n.startswith(f"{head}.")}
+    names = [name for name, _ in model.named_parameters()]
+    if parts is True:
+        head = f"{name_head(model)}."
+        chosen = {name for name in names if not name.startswith(head)}
     else:
         chosen = set()
-        for part in parts:
-            found = {n for n, _ in model.named_parameters() if f"{n}.".startswith(f"{part}.")}
+        for part in parts or ():
+            found = {name for name in names if f"{name}.".startswith(f"{part}.")}
             if not found:
-                names = dict.fromkeys(n.partition(".")[0] for n, _ in model.named_parameters())
-                raise InputError(
-                    f"freeze: no parameter under '{part}'; there are {', '.join(names)}"
-                )
+                there = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+                raise InputError(f"freeze: no parameter under '{part}'; there are {there}")
             chosen |= found
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in chosen)
@@ -114,7 +111,7 @@ def evaluate_frozen(model: nn.Module) -> None:
 
 
 def check_logits(model: nn.Module, inputs: Tensor, num_classes: int) -> None:
-    """Try a model of the user's on one example: a wrong shape is refused here, before it puzzles in the loss."""
+    """Try a model of the user's on one example: a wrong shape is refused here, where it can be named."""
     with evaluating(model), torch.no_grad():
         logits = model(inputs)
     if not isinstance(logits, Tensor) or logits.shape != (len(inputs), num_classes):

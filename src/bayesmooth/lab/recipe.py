@@ -1,7 +1,7 @@
 """The recipe: everything that decides a run, in one frozen object that a TOML file writes and a hash names.
 
-`tomllib` reads recipes, this file writes them, and `--set section.key=value` changes them. Those that come with the
-package are families: one file holds the recipes that differ in the noise or the method only.
+One walk: `recipe_text` finds the file, `read_recipe` parses it, `override` puts `--set section.key=value` in, and
+`Recipe.from_dict` checks every key. The files that come with the package are families of recipes.
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
-from importlib.resources import files
 from inspect import Parameter
 from itertools import product
 from math import inf
@@ -20,20 +19,18 @@ from typing import Any, Literal, Self, get_type_hints
 from bayesmooth.data import AUGMENTATIONS
 from bayesmooth.errors import InputError
 from bayesmooth.lab.options import (
-    BASE,
     CHOICES,
     FILLED,
-    SUPPLIED,
     MisfitError,
     Value,
     find_builder,
     fit,
+    name_errors,
     settable,
 )
 from bayesmooth.words import did_you_mean
 
-Tree = dict[str, dict[str, Any]]
-"""Sections by name, each with its keys and values."""
+Tree = dict[str, dict[str, Any]]  # sections by name, each with its keys and values
 
 
 def setting(
@@ -135,16 +132,18 @@ class Recipe:
         for name in tree:
             if name not in kinds:
                 raise InputError(f"{source}: unknown section [{name}]; {did_you_mean(name, kinds)}")
-        return cls(
-            **{
-                name: _section(kind, name, tree.get(name, {}), source)
-                for name, kind in kinds.items()
-            }
-        )
+        made = {name: _section(kinds[name], name, tree.get(name, {}), source) for name in kinds}
+        return cls(**made)
 
     def to_dict(self) -> Tree:
         """Every key with its value, defaults too; what has no value is left out."""
-        return {part.name: _flat(getattr(self, part.name)) for part in fields(self)}
+        tree: Tree = {}
+        for part in fields(self):
+            own = dict(vars(getattr(self, part.name)))
+            options = own.pop("options", {})
+            tree[part.name] = {key: value for key, value in own.items() if value is not None}
+            tree[part.name] |= options
+        return tree
 
     def to_toml(self) -> str:
         """The text that `load` reads back to an equal recipe."""
@@ -172,51 +171,35 @@ class Recipe:
 
 
 def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: str) -> Any:
-    """Build one section: its own fields, and the options of the choice it makes."""
+    """Build one section: its own fields, and the options of what it names, with their defaults."""
     own = {part.name: part for part in fields(kind) if part.name != "options"}
-    hints = get_type_hints(kind)
+    hints, where = get_type_hints(kind), f"{source}: [{section}]"
     values = {
-        name: _checked(given[name], hints[name], part.metadata, f"{source}: [{section}] {name}")
-        for name, part in own.items()
-        if name in given
+        key: _check(given[key], hints[key], part.metadata, f"{where} {key}")
+        for key, part in own.items()
+        if key in given
     }
-    rest = {name: value for name, value in given.items() if name not in own}
-    if section not in CHOICES:
-        for name in rest:
-            raise _unknown_key(name, own, section, source)
-        return kind(**values)
-    name = values.setdefault("name", CHOICES[section][0])
-    try:
-        builder = find_builder(section, name)
-    except InputError as error:
-        raise InputError(f"{source}: [{section}]: {error}") from None
-    return kind(**values, options=_options(builder, rest, own, section, source))
+    known: Mapping[str, Parameter] = {}
+    if section in CHOICES:
+        name = values.setdefault("name", CHOICES[section][0])
+        with name_errors(where):
+            known = settable(section, find_builder(section, name), own)
+    for key in given:
+        if key not in own and key not in known:
+            hint = did_you_mean(key, [*own, *known])
+            raise InputError(f"{source}: unknown key '{key}' in [{section}]; {hint}")
+    options = {}
+    for key, option in known.items():
+        value = given.get(key, option.default)
+        if value is Parameter.empty and key not in FILLED:
+            raise InputError(f"{where} needs '{key}'; it has no default")
+        if value is not None and value is not Parameter.empty:  # what TOML can write
+            options[key] = _check(value, option.annotation, {}, f"{where} {key}")
+    return kind(**values, options=options) if section in CHOICES else kind(**values)
 
 
-def _options(
-    builder: Any, given: Mapping[str, Value], own: Iterable[str], section: str, source: str
-) -> dict[str, Value]:
-    """The keyword arguments for a choice: what the recipe gives, else the defaults that TOML can write."""
-    base = BASE if section == "optimizer" else None
-    known = settable(builder, SUPPLIED.union(own), base)
-    for name in given:
-        if name not in known:
-            raise _unknown_key(name, [*own, *known], section, source)
-    values = {name: option.default for name, option in known.items()} | dict(given)
-    missing = [
-        name for name, value in values.items() if value is Parameter.empty and name not in FILLED
-    ]
-    if missing:
-        raise InputError(f"{source}: [{section}] needs '{missing[0]}'; it has no default")
-    return {
-        name: _checked(value, known[name].annotation, {}, f"{source}: [{section}] {name}")
-        for name, value in values.items()
-        if value is not None and value is not Parameter.empty
-    }
-
-
-def _checked(value: Value, kind: Any, rule: Mapping[str, Any], where: str) -> Value:
-    """The value in its type, within its range; `where` starts the error otherwise."""
+def _check(value: Value, kind: Any, rule: Mapping[str, Any], where: str) -> Value:
+    """The value in its type, if it obeys the rule; `where` starts the error otherwise."""
     try:
         value = fit(value, kind)
     except MisfitError as wanted:
@@ -229,18 +212,6 @@ def _checked(value: Value, kind: Any, rule: Mapping[str, Any], where: str) -> Va
     elif rule and not (value < rule["below"] or rule["below"] == inf):
         raise InputError(f"{where} = {value!r}: must be < {rule['below']}")
     return value
-
-
-def _unknown_key(name: str, known: Iterable[str], section: str, source: str) -> InputError:
-    hint = did_you_mean(name, known)
-    return InputError(f"{source}: unknown key '{name}' in [{section}]; {hint}")
-
-
-def _flat(section: Any) -> dict[str, Value]:
-    """A section as the one level of keys that TOML shows."""
-    own = {part.name: getattr(section, part.name) for part in fields(section)}
-    options = own.pop("options", {})
-    return {key: value for key, value in own.items() if value is not None} | dict(options)
 
 
 def flat_keys(recipe: Recipe) -> dict[str, Value]:
@@ -259,8 +230,7 @@ def read_recipe(name: str | Path) -> Tree:
         tree = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{name}: not valid TOML: {error}") from None
-    loose = [key for key, section in tree.items() if not isinstance(section, dict)]
-    if loose:
+    if loose := [key for key, section in tree.items() if not isinstance(section, dict)]:
         raise InputError(f"{name}: '{loose[0]}' stands outside of a section; put it under one")
     return tree
 
@@ -301,13 +271,11 @@ def write_toml(tree: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _write_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_write_value, value))}]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
+    if isinstance(value, float):
+        return repr(value)  # JSON has another word for inf
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def override(tree: Tree, settings: Iterable[str]) -> Tree:
@@ -349,7 +317,8 @@ def parse_value(text: str) -> Any:
 
 
 AXES = ("scale", "noise", "method")
-"""A shipped file is a family of recipes. `[method.ivon.optimizer]` is a section of those members that use IVON."""
+"""A shipped file is a family of recipes: `[optimizer]` is for all of them, `[method.ivon.optimizer]` for those that use
+IVON, and the later of two lines with the same key counts."""
 
 
 @dataclass(frozen=True)
@@ -375,22 +344,24 @@ class Family:
         return {"-".join((self.name, *member)): self._select(member) for member in members}
 
     def _select(self, member: Collection[str]) -> str:
-        """The sections of one member under their plain names; comments stay where they are."""
-        kept, keep = [], True
-        for line in self.text.splitlines(keepends=True):
+        """The sections of one member under their plain names; a later line replaces an earlier one of the same key."""
+        sections: dict[str, dict[str, str]] = {"": {}}
+        lines = sections[""]
+        for line in filter(None, self.text.splitlines()):
             if line.startswith("["):
-                *path, section = line.strip().strip("[]").split(".")
-                keep = set(path) <= {*AXES, *member}
-                line = f"[{section}]\n"
-            kept += [line] * keep
-        return "".join(kept)
+                *path, section = line.strip("[]").split(".")
+                mine = set(path) <= {*AXES, *member}
+                lines = sections.setdefault(section, {}) if mine else {}
+                line = f"[{section}]"
+            lines[line.partition("=")[0]] = line
+        return "\n\n".join("\n".join(lines.values()) for lines in sections.values()) + "\n"
 
 
 @cache
 def families() -> list[Family]:
     """What is shipped."""
-    directory = Path(str(files("bayesmooth.lab") / "recipes"))
-    return [Family(path.stem, path.read_text("utf-8")) for path in sorted(directory.glob("*.toml"))]
+    shipped = sorted((Path(__file__).parent / "recipes").glob("*.toml"))
+    return [Family(path.stem, path.read_text("utf-8")) for path in shipped]
 
 
 @cache

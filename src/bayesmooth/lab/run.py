@@ -6,12 +6,13 @@ that covers all the others, in the format of `sha256sum`; whoever reads a file o
 
 import hashlib
 import io
+import json
 import os
 import pickle
 import platform
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -19,15 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from bayesmooth import files
 from bayesmooth.audit import Audit, audit
 from bayesmooth.data import Corruption, Examples
 from bayesmooth.errors import InputError
-from bayesmooth.files import is_locked, read_json, records, write_atomically, write_json
-from bayesmooth.lab.build import make_model
-from bayesmooth.lab.evaluate import probabilities, statistics_batches
-from bayesmooth.lab.loop import Checkpoint
-from bayesmooth.lab.predict import Forecast, open_new
+from bayesmooth.lab.evaluate import Forecast, evaluate, probabilities, statistics_batches
+from bayesmooth.lab.loop import Checkpoint, make_model
 from bayesmooth.lab.recipe import Recipe, recipe_text
+from bayesmooth.lab.source import open_new
 from bayesmooth.lab.splits import Splits, prepare
 from bayesmooth.posterior import Posterior
 
@@ -43,6 +43,7 @@ FOR_GOOD = (METRICS, TIMING, BEST)  # only training from the start would make th
 PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
 
 Which = Literal["last", "best"]
+Split = Literal["train", "validation", "test"]
 
 
 class Run:
@@ -80,7 +81,7 @@ class Run:
                 run.must_be(recipe)
                 return run
         # It is new, or was refused before it began.
-        write_atomically(path / RECIPE, recipe.to_toml())
+        files.write_atomically(path / RECIPE, recipe.to_toml())
         return cls(path, recipe)
 
     def must_be(self, recipe: Recipe, whose: str = "the run's") -> None:
@@ -99,20 +100,20 @@ class Run:
         if not (self.path / STATUS).exists():
             return "new"
         try:
-            status: str = read_json(self.path / STATUS)["status"]
+            status: str = files.read_json(self.path / STATUS)["status"]
             if status == "finished":
-                read_json(self.path / REPORT)
+                files.read_json(self.path / REPORT)
                 small = {name for name in self.checksums() if not name.endswith(BIG)}
                 if self.damaged(*small - {RECIPE}):  # `open` has compared what the recipe says
                     return "damaged"
         except (InputError, KeyError, TypeError):
             return "damaged"
-        return "killed" if status == "running" and not is_locked(self.path) else status
+        return "killed" if status == "running" and not files.is_locked(self.path) else status
 
     def set_status(self, status: str, message: str = "") -> None:
         """Write `run.json`."""
         content = {"status": status, "hash": self.recipe.hash, "seed": self.recipe.train.seed}
-        write_json(self.path / STATUS, content | ({"message": message} if message else {}))
+        files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
 
     def checksums(self) -> dict[str, str]:
         """The SHA-256 of every file, as the finished run wrote them down; empty before."""
@@ -128,7 +129,7 @@ class Run:
     def write_checksums(self) -> None:
         """Write down what every file of the run holds; `sha256sum -c SHA256SUMS` in its directory agrees."""
         lines = [f"{digest}  {name}\n" for name in FILES if (digest := digest_of(self.path / name))]
-        write_atomically(self.path / CHECKSUMS, "".join(lines))
+        files.write_atomically(self.path / CHECKSUMS, "".join(lines))
 
     def damaged(self, *names: str) -> list[str]:
         """Those of the files (default: of all) that are not what the finished run wrote."""
@@ -149,6 +150,41 @@ class Run:
         for name in FOR_GOOD:
             self.checked(name)
 
+    def record_origin(self, splits: Splits, device: torch.device) -> None:
+        """Write what the run is made of, and where; a run that goes on must find the same data."""
+        here, facts = environment(device), splits.facts()
+        before = _read_again(self.path / DATA, facts)
+        if changed := [key for key in facts if before.get(key) != facts[key]]:
+            differences = "; ".join(f"{key}: {before.get(key)} → {facts[key]}" for key in changed)
+            raise InputError(
+                f"{self.path}: its data have changed: {differences}; bring back what it began with"
+            )
+        if splits.corruption is not None:
+            files.replace_with(self.path / NOISE, splits.corruption.save)
+        before = _read_again(self.path / ENVIRONMENT, here)
+        for key in ("packages", "device", "threads", "processes"):
+            if (then := before.get(key)) != (now := here[key]):
+                print(f"{key}: {then} before, {now} now; the last bits may differ", file=sys.stderr)
+
+    def add_epoch(self, record: dict[str, Any], seconds: dict[str, float]) -> None:
+        """Add the figures of an epoch, and how long it took."""
+        files.append_line(self.path / METRICS, json.dumps(record))
+        files.append_line(self.path / TIMING, json.dumps({"epoch": record["epoch"], **seconds}))
+
+    def cut_back(self, epoch: int) -> None:
+        """Take back the figures after an epoch, and an earlier end of the run: no one may take it for the new one."""
+        files.keep_lines(self.path / METRICS, epoch)
+        for name in (CHECKSUMS, REPORT, POSTERIOR):
+            (self.path / name).unlink(missing_ok=True)
+        self.metrics()  # the report will need them: damage is an error now, not after the training
+
+    def write_end(self, posterior: Posterior | None, best_epoch: int) -> None:
+        """Write the posterior and the report; written again, they are the same."""
+        if posterior is not None:
+            files.replace_with(self.path / POSTERIOR, posterior.save)
+        report = {"title": self.recipe.title, **self.metrics()[-1], "best_epoch": best_epoch}
+        files.write_json(self.path / REPORT, report)
+
     def _way_out(self, name: str) -> str:
         if name in FOR_GOOD:
             return "put it back, or delete the run and train it again"
@@ -156,7 +192,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per epoch."""
-        return records(self.checked(METRICS))
+        return files.records(self.checked(METRICS))
 
     def report(self) -> dict[str, Any]:
         """The final figures."""
@@ -166,28 +202,21 @@ class Run:
             )
         path = self.checked(REPORT)
         try:
-            report: dict[str, Any] = read_json(path)
+            return files.read_json(path)
         except InputError as error:
             raise InputError(f"{error}; `bayesmooth resume {self.path}` writes it again") from None
-        return report
 
     def seconds(self) -> float:
         """Time spent in training steps, interrupted epochs left out."""
-        # An epoch that a crash took back has two lines.
-        epochs = {
-            record["epoch"]: record["train_seconds"] for record in records(self.checked(TIMING))
-        }
+        lines = files.records(self.checked(TIMING))
+        epochs = {line["epoch"]: line["train_seconds"] for line in lines}  # a crash may repeat one
         return sum(map(float, epochs.values()))
 
     def splits(self, data_dir: str | Path | None = None) -> Splits:
         """The data as the run saw it."""
         return prepare(self.recipe, data_dir)
 
-    def examples(
-        self,
-        split: Literal["train", "validation", "test"] = "train",
-        data_dir: str | Path | None = None,
-    ) -> Examples:
+    def examples(self, split: Split = "train", data_dir: str | Path | None = None) -> Examples:
         """One split of it; `train` and `validation` have the noisy labels, and the clean ones beside them."""
         found: Examples | None = getattr(self.splits(data_dir), split)
         if found is None:
@@ -196,7 +225,7 @@ class Run:
 
     def data(self) -> dict[str, Any]:
         """What the run wrote down about its data: the names of the classes, the shape of an input."""
-        facts = read_json(self.checked(DATA))
+        facts = files.read_json(self.checked(DATA))
         if not {"class_names", "input_shape"} <= facts.keys():
             raise InputError(
                 f"{self.path / DATA}: has no class_names and input_shape; {self._way_out(DATA)}"
@@ -220,6 +249,18 @@ class Run:
         """Training inputs for BatchNorm's statistics, as the run used them; see `statistics_batches`."""
         return statistics_batches(self.recipe, splits, model, torch.device("cpu"))
 
+    def evaluate(
+        self, which: Which = "last", *, samples: int = 0, data_dir: str | Path | None = None
+    ) -> dict[str, float]:
+        """The figures of a checkpoint, measured again; those of the last one also averaged over the posterior."""
+        model, splits = self.model(which), self.splits(data_dir)
+        how: dict[str, Any] = {"batchnorm": self.statistics(splits, model), "ood": True}
+        record = evaluate(self.recipe, splits, model, **how)
+        if which == "last" and (self.path / POSTERIOR).exists():
+            how |= {"posterior": self.posterior(), "samples": samples}
+            record |= evaluate(self.recipe, splits, model, **how)
+        return record
+
     def audit(self, data_dir: str | Path | None = None, **how: Any) -> Audit:
         """The audit of its training labels; `how` goes to `bayesmooth.audit`."""
         examples = self.examples("train", data_dir)
@@ -235,9 +276,8 @@ class Run:
         """
         examples = open_new(given, self.recipe, self.data())
         model, settings = self.model(), self.recipe.evaluate
-        normed = any(isinstance(part, _BatchNorm) for part in model.modules())
         how: dict[str, Any] = {"batch_size": settings.batch_size}
-        if normed:
+        if any(isinstance(part, _BatchNorm) for part in model.modules()):
             how["batchnorm"] = self.statistics(self.splits(data_dir), model)
         mean, averaged = probabilities(model, examples, **how), None
         if (self.path / POSTERIOR).exists():
@@ -269,6 +309,17 @@ class Run:
                 f"({self.recipe.optimizer.name}) has none; ivon and bsam have one"
             )
         return Posterior.load(path)
+
+
+def _read_again(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """What the file said before; where there is nothing, or nothing that can be read, `content` is written."""
+    if path.exists():
+        try:
+            return files.read_json(path)
+        except InputError:
+            print(f"{path}: was damaged, and is written again", file=sys.stderr)
+    files.write_json(path, content)
+    return content
 
 
 def make_directory(path: Path) -> None:
@@ -306,7 +357,7 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     buffer.write(hashlib.sha256(buffer.getbuffer()).digest())
-    write_atomically(path, buffer.getvalue())
+    files.write_atomically(path, buffer.getvalue())
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -350,13 +401,13 @@ def load_last(directory: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, wrong
 
 
-def environment(device: torch.device) -> dict[str, object]:
+def environment(device: torch.device) -> dict[str, Any]:
     """Where a run happens: what another person needs to know to get the same bits."""
     cpu = platform.processor() or "cpu"
     return {
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {p: found[0].version for p in PACKAGES if (found := [*distributions(name=p)])},
         "torch_build": torch.__config__.show().strip().splitlines(),
         "git": _git_commit(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
@@ -364,13 +415,6 @@ def environment(device: torch.device) -> dict[str, object]:
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "command": sys.argv,
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _git_commit() -> str | None:

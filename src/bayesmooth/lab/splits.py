@@ -10,7 +10,7 @@ import torch
 from bayesmooth.data import Corruption, Examples, corrupt, label_hash, load, split
 from bayesmooth.data.reading import data_root
 from bayesmooth.errors import InputError
-from bayesmooth.lab.options import FILE, NONE, build, noise_file
+from bayesmooth.lab.options import FILE, NONE, build
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.source import SOURCE, source
 
@@ -54,17 +54,21 @@ class Splits:
 
 def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
     """The recipe decides everything: `data.seed` draws the part and what is held back, `corruption.seed` the flips."""
-    data = recipe.data
+    data, noise, settings = recipe.data, recipe.corruption, recipe.evaluate
     examples = _take(_load(recipe, "train", data_dir), data.limit, "[data] limit", data.seed)
-    examples, corruption = _corrupt(recipe, examples)
-    validation = None
+    corruption = validation = test = None
+    if noise.name == FILE:
+        corruption = Corruption.load(**noise.options)
+        examples = corruption.apply(examples)
+    elif noise.name != NONE:
+        seed = recipe.train.seed if noise.seed == "run" else noise.seed
+        examples, corruption = corrupt(examples, noise.name, seed=seed, **noise.options)
     if data.validation:
         examples, validation = split(examples, data.validation, data.seed)
-    test = None
-    if recipe.evaluate.test:
-        limit = recipe.evaluate.test_limit
-        test = _take(_load(recipe, "test", data_dir), limit, "[evaluate] test_limit")
-    ood = load(recipe.evaluate.ood, "test", data_dir) if recipe.evaluate.ood else None
+    if settings.test:
+        test = _load(recipe, "test", data_dir)
+        test = _take(test, settings.test_limit, "[evaluate] test_limit")
+    ood = load(settings.ood, "test", data_dir) if settings.ood else None
     return Splits(examples, validation, test, corruption, ood)
 
 
@@ -84,14 +88,3 @@ def _take(examples: Examples, count: int, setting: str, seed: int | None = None)
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(examples), generator=generator, device="cpu")
     return examples.subset(order[:count].sort().values) if count else examples
-
-
-def _corrupt(recipe: Recipe, examples: Examples) -> tuple[Examples, Corruption | None]:
-    section = recipe.corruption
-    if section.name == NONE:
-        return examples, None
-    if section.name == FILE:
-        corruption = build(noise_file, section.options)
-        return corruption.apply(examples), corruption
-    seed = recipe.train.seed if section.seed == "run" else section.seed
-    return corrupt(examples, section.name, seed=seed, **section.options)

@@ -3,15 +3,13 @@
 While it runs a terminal shows a live table, and a log gets one line per finished run.
 """
 
-import csv
-import io
 import signal
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, wait
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +22,7 @@ import torch
 from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.files import LockedError, is_locked, write_atomically
-from bayesmooth.lab.compare import LINE, compare_runs, format_named
+from bayesmooth.lab.compare import compare_runs, format_csv, name_figures
 from bayesmooth.lab.loop import DivergedError
 from bayesmooth.lab.recipe import Recipe, Tree, flat_keys, override
 from bayesmooth.lab.run import Run
@@ -32,15 +30,13 @@ from bayesmooth.lab.train import StoppedError, handle_signals, train
 from bayesmooth.optional import require
 from bayesmooth.words import format_duration
 
-OVER = ("finished", "diverged")
-"""How a run can end for good: run again, it would end the same way."""
+OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
 
 POLL = 1.0  # seconds between two looks at what runs
 SHOWN = ("test.accuracy", "averaged.accuracy", "memorised")
 ELSEWHERE = "running elsewhere"
 
-Named = Mapping[Path, tuple[str, Run]]
-"""The runs that a sweep has to do, by directory, and what each is called."""
+Named = Mapping[Path, tuple[str, Run]]  # by directory, a run that a sweep has to do and its name
 
 
 @dataclass(frozen=True)
@@ -96,9 +92,8 @@ class SweepJob:
 
     def failed(self, error: BaseException) -> Outcome:
         """The end of this job in an error."""
-        return self.outcome(
-            "failed", f"{str(error).strip() or type(error).__name__} (see {self.log})"
-        )
+        words = str(error).strip() or type(error).__name__
+        return self.outcome("failed", f"{words} (see {self.log})")
 
     def checkpoint(self) -> Any:
         """Submitit asks for this when Slurm takes the node away: queue the same job again, it resumes."""
@@ -106,27 +101,50 @@ class SweepJob:
 
 
 class Board:
-    """Counts what is done, estimates how long the rest will take, and says one line per run."""
+    """Counts what is done, estimates how long the rest will take, and says one line per run.
 
-    def __init__(self, runs: Named, skipped: int, say: Callable[[str], None]) -> None:
-        self.runs, self.skipped, self.say, self.start = runs, skipped, say, time.monotonic()
-        self.total = skipped + len(runs)
+    With a `live` display of rich it shows what runs now as a table, and says only what has failed.
+    """
+
+    def __init__(
+        self, runs: Named, skipped: int, say: Callable[[str], object], live: Any = None
+    ) -> None:
+        self.runs, self.skipped, self.say, self.live = runs, skipped, say, live
+        self.start, self.total = time.monotonic(), skipped + len(runs)
         self.ends: dict[Path, str] = {}
         self.others: set[Path] = set()
 
     def elsewhere(self, path: Path) -> None:
         """Another process is at work on the run, and this one waits for it."""
-        if path not in self.others:
+        if path not in self.others and self.live is None:
             self.say(f"{ELSEWHERE}  {self.runs[path][0]}")
         self.others.add(path)
 
     def done(self, path: Path, status: str, message: str = "") -> None:
         """A run has ended."""
         self.ends[path] = status
-        self.say(self.line(path, message))
+        count = f"[{self.skipped + len(self.ends)}/{self.total}]"
+        name, run = self.runs[path]
+        words = [count, f"{status:11}", name, message or format_figures(run), self.left()]
+        if self.live is None or status != "finished":
+            self.say("  ".join(filter(None, words)))
 
     def refresh(self) -> None:
-        """Look again at what is under way."""
+        """Read how far the runs under way have come."""
+        if self.live is None:
+            return
+        from rich.table import Table
+
+        counts = Counter(self.ends.values()) + Counter(finished=self.skipped)
+        summary = [f"{count} {status}" for status, count in counts.items()]
+        table = Table("run", "epoch", "figures")
+        table.title = "  ".join([*summary, f"of {self.total}", self.left()])
+        for path, (name, run) in self.runs.items():
+            if path not in self.ends and run.status == "running":
+                where = f" ({ELSEWHERE})" if path in self.others else ""
+                epochs = f"{len(_metrics(run))}/{run.recipe.train.epochs}"
+                table.add_row(name + where, epochs, format_figures(run))
+        self.live.update(table)
 
     def left(self) -> str:
         """The time that the rest will take at the pace so far."""
@@ -134,43 +152,6 @@ class Board:
         if not rest or not self.ends:
             return ""
         return f"{format_duration((time.monotonic() - self.start) / len(self.ends) * rest)} left"
-
-    def line(self, path: Path, message: str = "") -> str:
-        """A finished run in one line."""
-        count = f"[{self.skipped + len(self.ends)}/{self.total}]"
-        name, run = self.runs[path]
-        words = [count, f"{self.ends[path]:11}", name, message or format_figures(run), self.left()]
-        return "  ".join(word for word in words if word)
-
-
-class LiveBoard(Board):
-    """What runs now as a table that rich redraws, below the lines of what has failed."""
-
-    def __init__(self, runs: Named, skipped: int, live: Any) -> None:
-        super().__init__(runs, skipped, lambda text: None)
-        self.live = live
-
-    def done(self, path: Path, status: str, message: str = "") -> None:
-        """A run has ended."""
-        super().done(path, status, message)
-        if status != "finished":
-            self.live.console.print(self.line(path, message), highlight=False, markup=False)
-
-    def refresh(self) -> None:
-        """Read how far the runs under way have come."""
-        from rich.table import Table
-
-        counts = Counter(self.ends.values()) + Counter(finished=self.skipped)
-        summary = [f"{count} {status}" for status, count in counts.items()]
-        table = Table(title="  ".join([*summary, f"of {self.total}", self.left()]))
-        for column in ("run", "epoch", "figures"):
-            table.add_column(column)
-        for path, (name, run) in self.runs.items():
-            if path not in self.ends and run.status == "running":
-                where = f" ({ELSEWHERE})" if path in self.others else ""
-                epochs = f"{len(_metrics(run))}/{run.recipe.train.epochs}"
-                table.add_row(name + where, epochs, format_figures(run))
-        self.live.update(table)
 
 
 @contextmanager
@@ -180,7 +161,8 @@ def show_board(runs: Named, *, skipped: int = 0, quiet: bool = False) -> Iterato
         yield Board(runs, skipped, lambda text: None)
     elif sys.stderr.isatty() and (live := _live()):
         with live:
-            yield LiveBoard(runs, skipped, live)
+            say = partial(live.console.print, highlight=False, markup=False)
+            yield Board(runs, skipped, say, live)
     else:
         # A job in a thread of this process redirects stderr while it runs.
         board = Board(runs, skipped, partial(print, file=sys.stderr, flush=True))
@@ -190,8 +172,7 @@ def show_board(runs: Named, *, skipped: int = 0, quiet: bool = False) -> Iterato
 
 def format_figures(run: Run) -> str:
     """The last figures of a run."""
-    last = (_metrics(run) or [{}])[-1]
-    return "  ".join(format_named(LINE[key], key, last[key]) for key in SHOWN if key in last)
+    return "  ".join(name_figures((_metrics(run) or [{}])[-1], SHOWN))
 
 
 def _metrics(run: Run) -> list[dict[str, Any]]:
@@ -222,16 +203,16 @@ def sweep(
 ) -> list[Outcome]:
     """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
 
-    A run that another process is at work on is waited for, and taken over should that one stop. Ctrl-C stops what runs,
-    saved, and the same call goes on from there. `names` (by hash) are for the display; by default a run is called by
-    the settings in which it differs from the others.
+    Where another process is at work on a run, this one waits, and takes over if the other stops. Ctrl-C saves and stops
+    what runs, and the same call goes on from there. `names` (by hash) are for the display; by default a run is called
+    by the settings in which it differs from the others.
     """
     where = data_root(data_dir).absolute()  # here: a worker has its own directory and variables
     jobs = [
         SweepJob(recipe, Path(out).absolute() / recipe.title, where, device, threads)
         for recipe in {recipe.hash: recipe for recipe in recipes}.values()
     ]
-    outcomes = {job.recipe.hash: job.outcome(*end) for job in jobs if (end := read_end(job.path))}
+    outcomes = {job.recipe.hash: job.outcome(end) for job in jobs if (end := read_end(job.path))}
     todo = [job for job in jobs if job.recipe.hash not in outcomes]
     called = names or name_recipes([job.recipe for job in jobs])
     runs = {job.path: (called[job.recipe.hash], Run(job.path, job.recipe)) for job in todo}
@@ -251,7 +232,11 @@ def _results(todo: Sequence[SweepJob], executor: Executor, board: Board) -> Iter
     futures = {executor.submit(job): job for job in todo}
     elsewhere: list[SweepJob] = []
     while futures or elsewhere:
-        for outcome, job in _next(futures):
+        if not futures:
+            time.sleep(POLL)
+        for future in wait(futures, timeout=POLL, return_when=FIRST_COMPLETED).done:
+            job, error = futures.pop(future), future.exception()
+            outcome = future.result() if error is None else job.failed(error)
             if outcome.status == ELSEWHERE:
                 elsewhere.append(job)
                 board.elsewhere(job.path)
@@ -260,21 +245,10 @@ def _results(todo: Sequence[SweepJob], executor: Executor, board: Board) -> Iter
         for job in [job for job in elsewhere if not is_locked(job.path)]:
             elsewhere.remove(job)
             if end := read_end(job.path):
-                yield job.outcome(*end)
+                yield job.outcome(end)
             else:
                 futures[executor.submit(job)] = job
         board.refresh()
-
-
-def _next(futures: dict[Future[Outcome], SweepJob]) -> list[tuple[Outcome, SweepJob]]:
-    """Take out what is done, after a second at most."""
-    if not futures:
-        time.sleep(POLL)
-    found = []
-    for future in wait(futures, timeout=POLL, return_when=FIRST_COMPLETED).done:
-        job, error = futures.pop(future), future.exception()
-        found.append((future.result() if error is None else job.failed(error), job))
-    return found
 
 
 @contextmanager
@@ -286,15 +260,12 @@ def stopped_by_signals() -> Iterator[None]:
         yield
 
 
-def read_end(path: Path) -> tuple[str, ...]:
-    """(status,) of a run that is over, else ()."""
-    if not path.exists():
-        return ()
-    try:
-        status = Run.open(path).status
-    except InputError:
-        return ()  # killed before its recipe was written: the job itself says what is wrong, if anything
-    return (status,) if status in OVER else ()
+def read_end(path: Path) -> str:
+    """How a run ended for good, else nothing."""
+    with suppress(InputError):  # no recipe yet: the job itself says what is wrong, if anything
+        if (status := Run.open(path).status) in OVER:
+            return status
+    return ""
 
 
 def grid(tree: Tree, axes: Sequence[str], source: str = "recipe") -> list[Recipe]:
@@ -379,9 +350,4 @@ def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
         figures = Run.open(outcome.path).report() if outcome.status == "finished" else {}
         ended = {"run": outcome.path.name, "status": outcome.status}
         rows.append({**settings, **ended, **figures})
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue())
+    write_atomically(path, format_csv(rows))

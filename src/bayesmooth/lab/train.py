@@ -1,38 +1,31 @@
 """`train` and `resume`: from a recipe to a finished run, however often the process is stopped on the way."""
 
-import json
 import re
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import torch
 
 from bayesmooth import files, progress
 from bayesmooth.errors import InputError
 from bayesmooth.lab.compare import format_epoch
 from bayesmooth.lab.distributed import Team, find_device, join_team
-from bayesmooth.lab.loop import DivergedError, Loop, Record, seed_torch
+from bayesmooth.lab.loop import DivergedError, Loop, Record
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.run import (
     BEST,
     CHECKPOINTS,
-    CHECKSUMS,
-    DATA,
-    ENVIRONMENT,
-    METRICS,
-    NOISE,
-    POSTERIOR,
-    REPORT,
-    TIMING,
     Run,
-    environment,
     load_last,
     make_directory,
     save_checkpoint,
@@ -44,8 +37,7 @@ from bayesmooth.words import format_figure, format_percent
 
 LONG_ENOUGH = 100  # steps, after which a model should know more than the most frequent label
 
-Listener = Callable[[Mapping[str, Any]], None]
-"""Called with every epoch's record, once it is on the disk."""
+Listener = Callable[[Mapping[str, Any]], None]  # gets every epoch's record, once it is on the disk
 
 
 def train(
@@ -58,13 +50,15 @@ def train(
     listeners: Iterable[Listener] = (),
     save_steps: int = 0,
     save_seconds: float = 300.0,
+    tensorboard: bool = False,
 ) -> Run:
     """Train a recipe in the directory `out`, or go on where a run of the same recipe stopped there.
 
     The run is a function of the recipe: stopped and resumed, at whatever moment, it ends with the same bits. Without
     `out` the directory is `runs/` and the recipe's title. A finished run is returned as it is, once its checksums are
     found right. It is saved after every epoch, and within one after `save_steps` steps (0: not) and when the last time
-    is `save_seconds` ago.
+    is `save_seconds` ago. `listeners` are called with every epoch's record; `tensorboard` adds one that writes all
+    figures to a folder of the run.
     """
     where = find_device(device)
     with ExitStack() as scope:
@@ -79,16 +73,22 @@ def train(
         if run.status == "finished" and not run.damaged():
             return run
         run.check_repairable()
-        scope.enter_context(seed_torch(recipe.train.seed))
-        interrupt = Interrupt()
-        scope.enter_context(handle_signals(interrupt, signal.SIGINT, signal.SIGTERM))
+        scope.enter_context(torch.random.fork_rng())  # dropout draws there; restored at the end
+        torch.manual_seed(recipe.train.seed)
+        saving = Saving(run, save_steps, save_seconds)
+        scope.enter_context(handle_signals(saving.ask_to_stop, signal.SIGINT, signal.SIGTERM))
         scope.enter_context(keep_status(run, team))
+        listening = list(listeners) if team.writes else []
+        if tensorboard and team.writes:
+            listening.append(scope.enter_context(open_tensorboard(path / "tensorboard")))
         loop = Loop(recipe, prepare(recipe, data_dir), where, team)
         restore_checkpoint(run, loop)
-        record_origin(run, loop)
-        saving = Saving(run, loop, interrupt, save_steps, save_seconds)
-        train_epochs(loop, saving, tuple(listeners), quiet or not team.writes)
-        finish(run, loop)
+        if team.writes:
+            run.record_origin(loop.splits, where)
+        train_epochs(loop, saving, listening, quiet or not team.writes)
+        if team.writes:
+            run.write_end(loop.posterior(), loop.best_epoch)
+        team.wait()
         return run
 
 
@@ -119,22 +119,6 @@ class StoppedError(KeyboardInterrupt):
     """Somebody asked the run to stop; it is saved."""
 
 
-class Interrupt:
-    """Remembers that somebody asked to stop. The second time it is a plain KeyboardInterrupt.
-
-    `asked` is looked at between two steps, never inside one, so what is saved is consistent.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle the signal."""
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-
 @contextmanager
 def handle_signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
     """Within the context `handler` gets these signals, if this is the main thread: Python gives them to no other."""
@@ -149,72 +133,74 @@ def handle_signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
 
 @dataclass
 class Saving:
-    """When to save a loop to its run: after every epoch, every so many steps or seconds (0: never), and to stop."""
+    """When a run is saved: after every epoch, every so many steps or seconds (0: never), and when asked to stop."""
 
     run: Run
-    loop: Loop
-    interrupt: Interrupt
-    steps: int = 0
-    seconds: float = 300.0
+    steps: int
+    seconds: float
+    stop: bool = False  # looked at between two steps, so that what is saved is consistent
     last: float = field(default_factory=time.monotonic)
 
-    def after_step(self) -> None:
+    def ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal. The second time it is a plain KeyboardInterrupt."""
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+
+    def after_step(self, loop: Loop) -> None:
         """Save where it is time to, and stop where somebody asked."""
         late = self.seconds and time.monotonic() - self.last > self.seconds
-        due = bool(late or (self.steps and self.loop.batch % self.steps == 0))
-        team, device = self.loop.team, self.loop.device
-        stop, save = team.any([self.interrupt.asked, due], device)
+        due = bool(late or (self.steps and loop.batch % self.steps == 0))
+        stop, save = loop.team.any([self.stop, due], loop.device)
         if stop or save:
-            self.loop.settle()
-            self.save()
+            loop.settle()
+            self.save(loop)
         if stop:
             raise StoppedError
 
-    def after_batch(self) -> None:
+    def after_batch(self, loop: Loop) -> None:
         """In an evaluation: stop where somebody asked. A team cannot, its members would wait for each other."""
-        if self.interrupt.asked and self.loop.team.size == 1:
-            self.save()
+        if self.stop and loop.team.size == 1:
+            self.save(loop)
             raise StoppedError
 
-    def after_epoch(self, record: Record, seconds: dict[str, float], improved: bool) -> None:
+    def after_epoch(self, loop: Loop, record: Record, seconds: Record, improved: bool) -> None:
         """The lines go first: a crash before the checkpoint leaves one too many, and that is cut."""
-        if self.loop.team.writes:
-            path, epoch = self.run.path, record["epoch"]
+        if loop.team.writes:
             if improved:
-                weights = self.loop.model.state_dict()
-                best = {"epoch": epoch, "accuracy": self.loop.best, "model": weights}
-                save_checkpoint(path / BEST, best)
-            files.append_line(path / METRICS, json.dumps(record))
-            files.append_line(path / TIMING, json.dumps({"epoch": epoch, **seconds}))
-        self.save()
+                best = {"epoch": record["epoch"], "accuracy": loop.best}
+                save_checkpoint(self.run.path / BEST, {**best, "model": loop.model.state_dict()})
+            self.run.add_epoch(record, seconds)
+        self.save(loop)
 
-    def save(self) -> None:
+    def save(self, loop: Loop) -> None:
         """Make this the last checkpoint."""
-        if self.loop.team.writes:
-            save_last(self.run.path / CHECKPOINTS, self.loop.capture())
+        if loop.team.writes:
+            save_last(self.run.path / CHECKPOINTS, loop.capture())
         self.last = time.monotonic()
 
 
-def train_epochs(loop: Loop, saving: Saving, listeners: tuple[Listener, ...], quiet: bool) -> None:
+def train_epochs(loop: Loop, saving: Saving, listeners: Sequence[Listener], quiet: bool) -> None:
     """Train to the end, save, and show how it goes."""
     epochs, done = loop.recipe.train.epochs, loop.schedule.last_epoch
 
     def after_step() -> None:
-        bar.update(loop.schedule.last_epoch, f"epoch {loop.epoch + 1}/{epochs}", show_meter)
-        saving.after_step()
+        bar.update(loop.schedule.last_epoch, f"epoch {loop.epoch + 1}/{epochs}", show_figures)
+        saving.after_step(loop)
 
-    def show_meter() -> dict[str, str]:
-        return {name: format_figure(name, x) for name, x in loop.meter.numbers().items()}
+    def show_figures() -> dict[str, str]:
+        return {name: format_figure(name, x) for name, x in loop.figures().items()}
 
     with (
         progress.bar(epochs * loop.batches, description="train", done=done, quiet=quiet) as bar,
         hear_warnings() as warned,
     ):
-        for record, seconds, improved in loop.epochs(after_step, saving.after_batch):
-            saving.after_epoch(record, seconds, improved)
+        after_batch = partial(saving.after_batch, loop)
+        for record, seconds, improved in loop.epochs(after_step, after_batch):
+            saving.after_epoch(loop, record, seconds, improved)
             bar.line(format_epoch(record, epochs, find_worries(loop, record, warned)))
             warned.clear()
-            for listener in listeners if loop.team.writes else ():
+            for listener in listeners:
                 listener(record)
 
 
@@ -244,86 +230,30 @@ def find_worries(loop: Loop, record: Record, warned: Iterable[str]) -> list[str]
     return list(dict.fromkeys(worries))
 
 
-def finish(run: Run, loop: Loop) -> None:
-    """Write the posterior and the report; written again, they are the same."""
-    if loop.team.writes:
-        if (posterior := loop.posterior()) is not None:
-            files.replace_with(run.path / POSTERIOR, posterior.save)
-        record = run.metrics()[-1]
-        report = {"title": run.recipe.title, **record, "best_epoch": loop.best_epoch}
-        files.write_json(run.path / REPORT, report)
-    loop.team.wait()
-
-
 def restore_checkpoint(run: Run, loop: Loop) -> None:
     """Go on from the last checkpoint in the run's directory, if there is one."""
-    path = run.path
-    saved, damaged = load_last(path / CHECKPOINTS)
+    saved, damaged = load_last(run.path / CHECKPOINTS)
     if saved is not None:
         run.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
         loop.restore(saved)
     if loop.team.writes:
         for damage in damaged:
             print(f"{damage}; going on from epoch {loop.epoch}", file=sys.stderr)
-        files.keep_lines(path / METRICS, loop.epoch)
-        # The end of a run is made anew; until then nothing of an earlier end is left to be mistaken for it.
-        for name in (CHECKSUMS, REPORT, POSTERIOR):
-            (path / name).unlink(missing_ok=True)
-        run.metrics()  # the report will need them: damage is an error now, not after the training
+        run.cut_back(loop.epoch)
     loop.team.wait()
 
 
-def record_origin(run: Run, loop: Loop) -> None:
-    """Write what the run is made of, and where; a run that goes on must find the same data."""
-    if not loop.team.writes:
-        return
-    path, splits = run.path, loop.splits
-    here, facts = environment(loop.device), splits.facts()
-    before = _read_again(path / DATA, facts)
-    if changed := [key for key in facts if before.get(key) != facts[key]]:
-        differences = "; ".join(f"{key}: {before.get(key)} → {facts[key]}" for key in changed)
-        raise InputError(
-            f"{path}: its data have changed: {differences}; bring back what it began with"
-        )
-    if splits.corruption is not None:
-        files.replace_with(path / NOISE, splits.corruption.save)
-    before = _read_again(path / ENVIRONMENT, here)
-    for key in ("packages", "device", "threads", "processes"):
-        if before.get(key) != here[key]:
-            print(
-                f"{key}: {before.get(key)} before, {here[key]} now; the last bits may differ",
-                file=sys.stderr,
-            )
-
-
-def _read_again(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier session wrote; where there is nothing, or nothing that can be read, `content` is written."""
-    if path.exists():
-        try:
-            return files.read_json(path)
-        except InputError:
-            print(f"{path}: was damaged, and is written again", file=sys.stderr)
-    files.write_json(path, content)
-    return content
-
-
 @contextmanager
-def tensorboard(directory: Path) -> Iterator[Listener]:
-    """A listener for `train` that writes every figure of every epoch; `tensorboard --logdir runs` shows them."""
+def open_tensorboard(directory: Path) -> Iterator[Listener]:
+    """A listener that writes every figure of every epoch; `tensorboard --logdir runs` shows them."""
     require("tensorboard", extra="tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
-    writer: list[Any] = []  # made with the first figure: a run begins in an empty directory
+    with SummaryWriter(str(directory)) as writer:
 
-    def listen(record: Mapping[str, Any]) -> None:
-        if not writer:
-            writer.append(SummaryWriter(str(directory)))
-        for name, value in record.items():
-            if name != "epoch":
-                writer[0].add_scalar(name.replace(".", "/"), value, record["epoch"])
+        def listen(record: Mapping[str, Any]) -> None:
+            for name, value in record.items():
+                if name != "epoch":
+                    writer.add_scalar(name.replace(".", "/"), value, record["epoch"])
 
-    try:
         yield listen
-    finally:
-        for open_one in writer:
-            open_one.close()

@@ -1,7 +1,7 @@
 """Try settings, and let the noisy labels of the validation split choose.
 
-Whole runs choose well (`results/choices/tuning.txt`). Short runs cost less, and are worth trying only for settings
-that know the length of training, as `optimizer.noise` does, the factor on the noise of `hess_init = "auto"`. For
+Whole runs choose well (`results/choices/tuning.txt`). Short runs cost less, but choose well only among settings that
+adapt to the length of training, such as `optimizer.noise`, the factor on the noise of `hess_init = "auto"`. For
 `hess_init` as a number they mislead: a short run has not yet memorised anything, and prefers too little noise.
 """
 
@@ -17,8 +17,8 @@ from bayesmooth.lab.run import Run
 from bayesmooth.lab.sweep import Outcome, sweep
 
 AXES = ("optimizer.noise=0.5,0.7,1.0,1.4,2.0",)
-AUTO = ("optimizer.hess_init=auto", "optimizer.beta2=auto")
-"""What `AXES` needs."""
+AUTO = ("optimizer.hess_init=auto", "optimizer.beta2=auto")  # what `AXES` needs
+WORST = {"validation.accuracy": -1.0, "validation.nll": float("inf")}  # of what did not finish
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Trial:
 
     recipe: Recipe  # of the whole run
     outcome: Outcome  # of the run that was measured, short or whole
-    accuracy: float = -1.0
-    nll: float = float("inf")
+    accuracy: float
+    nll: float
 
 
 def tune(
@@ -43,10 +43,16 @@ def tune(
     """Short trials and whole ones, each best first.
 
     With `shorten` above 1 all recipes are tried over that part of their epochs, and the best `keep` of them over all
-    epochs; else there are no short trials. `how` goes to `sweep`. That skips runs which are finished, so the same call
-    resumes.
+    epochs; else there are no short trials. `how` goes to `sweep`, which skips finished runs, so the same call resumes.
     """
-    _check(recipes, shorten, keep)
+    if shorten < 1 or keep < 1:
+        raise InputError(f"shorten={shorten}, keep={keep}: must be ≥ 1")
+    if len({recipe.hash for recipe in recipes}) < len(recipes):
+        raise InputError("two recipes are the same: give each setting once")
+    if not all(recipe.data.validation for recipe in recipes):
+        raise InputError(
+            "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
+        )
     short = [shortened(recipe, shorten) for recipe in recipes] if shorten > 1 else []
     tried = _ranked(recipes, sweep(short, out, executor, **how)) if short else []
     best = [trial.recipe for trial in tried[:keep]] or recipes
@@ -61,24 +67,9 @@ def shortened(recipe: Recipe, factor: int) -> Recipe:
 
 def _ranked(recipes: Iterable[Recipe], outcomes: Iterable[Outcome]) -> list[Trial]:
     """Best first: by accuracy, then NLL; what did not finish comes last."""
-    trials = [_trial(*pair) for pair in zip(recipes, outcomes, strict=True)]
+    trials = []
+    for recipe, outcome in zip(recipes, outcomes, strict=True):
+        report = Run.open(outcome.path).report() if outcome.status == "finished" else WORST
+        figures = report["validation.accuracy"], report["validation.nll"]
+        trials.append(Trial(recipe, outcome, *figures))
     return sorted(trials, key=lambda trial: (-trial.accuracy, trial.nll))
-
-
-def _trial(recipe: Recipe, outcome: Outcome) -> Trial:
-    if outcome.status != "finished":
-        return Trial(recipe, outcome)
-    report = Run.open(outcome.path).report()
-    return Trial(recipe, outcome, report["validation.accuracy"], report["validation.nll"])
-
-
-def _check(recipes: Sequence[Recipe], shorten: int, keep: int) -> None:
-    if shorten < 1 or keep < 1:
-        raise InputError(f"shorten={shorten}, keep={keep}: must be ≥ 1")
-    if len({recipe.hash for recipe in recipes}) < len(recipes):
-        raise InputError("two recipes are the same: give each setting once")
-    for recipe in recipes:
-        if not recipe.data.validation:
-            raise InputError(
-                "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
-            )

@@ -16,8 +16,8 @@ from bayesmooth.lab.studies.scale import DEMO, SMOKE
 @pytest.fixture
 def call(smoke, monkeypatch, capsys):
     """The command in this process at smoke scale, with the runs that are there already; what it prints."""
-    monkeypatch.setattr("bayesmooth.lab.executors.Processes", lambda jobs: ThreadPoolExecutor(1))
-    monkeypatch.setattr("bayesmooth.lab.studies.scale.DEMO", replace(SMOKE, studies=DEMO.studies))
+    monkeypatch.setattr("bayesmooth.cli.studies.Processes", lambda jobs: ThreadPoolExecutor(1))
+    monkeypatch.setattr("bayesmooth.cli.studies.DEMO", replace(SMOKE, studies=DEMO.studies))
 
     def run(out, *options):
         assert cli.main(["demo", "--out", str(out), "--quiet", *options]) == 0
