@@ -4,7 +4,7 @@ import pytest
 import torch
 from benchmarks.audit_rates import noisy_clouds
 
-from bayesmooth.audit import Audit, audit, pieces
+from bayesmooth.audit import Audit, audit, embedded
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.metrics import average_precision
@@ -18,9 +18,9 @@ def errors(made: Audit) -> float:
 
 def streamed(monkeypatch: pytest.MonkeyPatch) -> Examples:
     """More rows than are learned from, in several pieces."""
-    monkeypatch.setattr(pieces, "SAMPLE", 300)
-    monkeypatch.setattr(pieces, "ROWS_PER_CLASS", 10)
-    monkeypatch.setattr(pieces, "ROWS_AT_ONCE", 128)
+    monkeypatch.setattr(embedded, "SAMPLE", 300)
+    monkeypatch.setattr(embedded, "ROWS_PER_CLASS", 10)
+    monkeypatch.setattr(embedded, "ROWS_AT_ONCE", 128)
     return noisy_clouds(0.1, count=1000, apart=8)
 
 
@@ -50,10 +50,10 @@ def test_a_ray_cluster_gives_the_same_ranking(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_sample_holds_every_class_and_each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "SAMPLE", 100)
-    monkeypatch.setattr(pieces, "ROWS_PER_CLASS", 7)
+    monkeypatch.setattr(embedded, "SAMPLE", 100)
+    monkeypatch.setattr(embedded, "ROWS_PER_CLASS", 7)
     labels = torch.cat([torch.zeros(5000), torch.ones(9), torch.full((3,), 2.0)]).long()
-    chosen = pieces.choose_rows(labels)
+    chosen = embedded.choose_rows(labels)
     assert chosen.equal(chosen.unique())
     assert torch.bincount(labels[chosen])[1:].tolist() in ([7, 3], [8, 3], [9, 3])
     assert 100 <= len(chosen) <= 110
