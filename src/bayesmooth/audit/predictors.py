@@ -41,8 +41,8 @@ WEIGHED_ON = 1_000  # rows on which the weight w is chosen
 class Projection(NamedTuple):
     """Centred, turned to principal components, scaled to unit mean square norm, and a column of ones.
 
-    The prior is isotropic, so turning changes nothing but what is cut off; and a diagonal covariance keeps what
-    matters, as principal components are nearly uncorrelated in every class.
+    The prior is isotropic, so turning changes nothing but what is cut off. A diagonal covariance keeps what matters, as
+    principal components are nearly uncorrelated in every class.
     """
 
     mean: Tensor
@@ -111,16 +111,21 @@ class Predictors:
 
     @classmethod
     def of(cls, rows: Tensor, labels: Tensor, examples: Examples, quiet: bool) -> "Predictors":
-        """Those that learned from these rows, weighed on some of them."""
+        """Those that learned from these rows, weighed by how likely they find the labels of some, each left out."""
         affordable = int(WORK / (len(rows) * examples.num_classes))
         dims = min(max(affordable, MIN_DIMS), MAX_DIMS)
         projection = Projection.of(rows, examples.name, dims)
         fit = fit_softmax(projection.features(rows), labels, examples.num_classes, quiet=quiet)
         keys = Keys(unit_rows(examples.name, rows), exact=len(rows) <= EXACT_ROWS)
-        some = torch.linspace(
-            0, len(rows) - 1, min(WEIGHED_ON, len(rows)), dtype=torch.float32, device="cpu"
-        ).long()
-        return cls(projection, fit, keys, labels).weigh(rows[some], labels[some], some)
+        made = cls(projection, fit, keys, labels)
+        count, last = min(WEIGHED_ON, len(rows)), len(rows) - 1
+        some = torch.linspace(0, last, count, dtype=torch.float32, device="cpu").long()
+        given = labels[some][:, None]
+        posterior = made._ask_posterior(rows[some], labels[some])[2].gather(1, given)
+        found = made._find_neighbours(rows[some], some)
+        votes = {t: made._count_votes(found, t).gather(1, given) for t in TEMPERATURES}
+        temperature, weight = choose_weight(posterior, votes)
+        return replace(made, temperature=temperature, weight=weight)
 
     def predict(self, piece: Piece, leave_out: bool, with_neighbours: bool) -> RowPredictions:
         """What posterior and neighbours say together."""
@@ -129,20 +134,12 @@ class Predictors:
         index, similarity = found = self._find_neighbours(rows, own)
         votes = self._count_votes(found, self.temperature)
         left_out = torch.lerp(votes, left_out, self.weight)
-        seen = left_out[:0]
+        seen = left_out[:0].clone()  # a view would keep all rows in memory
         if not leave_out:
             seen = torch.lerp(votes, averaged if held is None else held, self.weight)
-        kept = None if with_neighbours else 0
-        return RowPredictions(seen, noise, left_out, index[:kept], similarity[:kept])
-
-    def weigh(self, rows: Tensor, labels: Tensor, own: Tensor) -> "Predictors":
-        """With the temperature and the w under which these labels, each left out, are likeliest."""
-        given = labels[:, None]
-        posterior = self._ask_posterior(rows, labels)[2].gather(1, given)
-        found = self._find_neighbours(rows, own)
-        votes = {t: self._count_votes(found, t).gather(1, given) for t in TEMPERATURES}
-        temperature, weight = choose_weight(posterior, votes)
-        return replace(self, temperature=temperature, weight=weight)
+        if not with_neighbours:
+            index, similarity = index[:0].clone(), similarity[:0].clone()
+        return RowPredictions(seen, noise, left_out, index, similarity)
 
     def _ask_posterior(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The averaged prediction, its noise ε, and the prediction with each example left out."""

@@ -75,9 +75,9 @@ def estimate_reviewed_rate(disagreement: Any, wrong: Any) -> ReviewedRate:
 
     Along the ranking every 20 decisions stand for the examples between them: of N_h with n_h judged, w_h of them wrong,
     w_h + (N_h − n_h) p_h are wrong, p_h = (w_h + ½)/(n_h + 1). What lies below the last decision counts as the last
-    stretch if it is no longer than that; else it is unknown: none of it is wrong at least, and at most as many as the
-    last 20 decisions allow, for wrong labels become rarer down the ranking. Whoever reviews from the top gets a wide
-    interval, who takes some of all ranks a narrow one.
+    stretch if it is no longer than that. Else it is unknown: from none of it may be wrong up to as many as the last 20
+    decisions allow, for wrong labels become rarer down the ranking. A review from the top gives a wide interval, a
+    review of some examples of all ranks a narrow one.
 
     >>> score = np.linspace(1, 0, 1000)
     >>> judged = np.where(np.arange(1000) % 10 == 0, score > 0.9, np.nan)

@@ -91,10 +91,10 @@ def suggest(disagreement: Tensor, cut: float, predictions: Predictions) -> Tenso
 
 
 def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -> float:
-    """Above it a label counts as contradicted: as many labels as the averaged prediction prefers another class for.
+    """The score above which a label counts as contradicted.
 
-    For the margins of the prediction and the log-odds that is 0 by definition. Other scores have no such point: theirs
-    leaves the same number of examples above, and with the last of them all that tie with it.
+    As many labels lie above it as there are for which the averaged prediction prefers another class. For
+    the margins of the prediction and the log-odds that is 0 by definition. For other scores `leave_above` finds it.
     """
     weighed = predictions.transitions is not None
     if score in ("margin", "log_odds") or (score == "root_margin" and not weighed):
@@ -103,7 +103,7 @@ def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -
 
 
 def leave_above(disagreement: Tensor, count: int) -> float:
-    """The threshold that so many scores exceed, and with the last of them all that tie with it."""
+    """The threshold that `count` scores exceed, and all that tie with the last of them."""
     last = float(disagreement.topk(count).values[-1]) if count else float("inf")
     below = disagreement[disagreement < last]
     return float(below.max()) if len(below) else last - 1.0

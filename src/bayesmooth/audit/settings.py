@@ -71,21 +71,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what no audit can be made with, before anything is read."""
-        for name, choices in {
-            "out_of_sample": WAYS,
-            "score": tuple(SCORES),
-            "cluster": CLUSTERS,
-        }.items():
+        known = {"out_of_sample": WAYS, "score": tuple(SCORES), "cluster": CLUSTERS}
+        for name, choices in known.items():
             if getattr(self, name) not in choices:
-                known = ", ".join(map(str, choices))
-                raise InputError(f"{name}={getattr(self, name)!r}: must be one of {known}")
-        for name, low, high in (
-            ("folds", 2, None),
-            ("samples", 1, None),
-            ("batch_size", 1, None),
-            ("seed", 0, LARGEST_SEED),
-        ):
-            value = getattr(self, name)
+                shown = ", ".join(map(str, choices))
+                raise InputError(f"{name}={getattr(self, name)!r}: must be one of {shown}")
+        for name, low in {"folds": 2, "samples": 1, "batch_size": 1, "seed": 0}.items():
+            value, high = getattr(self, name), LARGEST_SEED if name == "seed" else None
             whole = isinstance(value, Integral) and not isinstance(value, bool)
             if not whole or not low <= value <= (high or value):
                 bounds = f"from {low}" if high is None else f"from {low} to {high}"

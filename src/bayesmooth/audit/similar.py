@@ -17,7 +17,7 @@ EACH = 3  # neighbours with each label
 FENCE = 1.5  # interquartile ranges beyond the quartiles: Tukey's rule
 SELDOM = 0.02  # of a class: categories with less are unusual
 MOST_CATEGORIES = 50  # of a column: more are names
-FEWEST = 8  # values of a class from which is said what is usual
+FEWEST = 8  # values of a class that it takes to say what is usual
 
 
 class Similar(NamedTuple):

@@ -121,7 +121,7 @@ def from_arrays(rows: Any, labels: Any, settings: Settings) -> Examples:
 
 
 def choose_to_embed(examples: Examples, settings: Settings) -> str:
-    """What is to be embedded: pictures or texts, where there is nothing else to learn from; or nothing."""
+    """What is to be embedded: "pictures" or "texts" where there is nothing else to learn from, else ""."""
     if examples.input_shape != (0,) or examples.predicted is not None:
         return ""
     if examples.pictures is not None and settings.text is None:
@@ -132,7 +132,7 @@ def choose_to_embed(examples: Examples, settings: Settings) -> str:
 
 
 def embed(examples: Examples, settings: Settings) -> Examples:
-    """With embeddings of the pictures or texts, without the pictures that cannot be read."""
+    """The examples with embeddings of their pictures or texts, without those whose picture cannot be read."""
     what = choose_to_embed(examples, settings)
     if not what:
         return examples
@@ -149,7 +149,7 @@ def embed(examples: Examples, settings: Settings) -> Examples:
     if not bool(unreadable.any()) or not isinstance(pictures, ImageFiles):
         return embedded
     count, first = int(unreadable.sum()), int(unreadable.nonzero()[0])
-    # Where the data lie is nobody's business who reads the report.
+    # Where the data lie is private, and the report may be passed on.
     reason = explain_unreadable(pictures, first).replace(f"{pictures.root}{os.sep}", "")
     text = (
         f"{count} of {len(rows)} pictures cannot be read or are tiny, and are left out ({reason})"
@@ -159,7 +159,7 @@ def embed(examples: Examples, settings: Settings) -> Examples:
 
 
 def _can_be_opened(source: Any) -> bool:
-    """Whether a table may hold its own labels."""
+    """Whether it is something that may hold its own labels."""
     kinds = (str, Path, Examples)
     return isinstance(source, kinds) or is_frame(source) or hasattr(source, "to_pandas")
 

@@ -77,7 +77,7 @@ class Network:
         return [self.examples.batch(part).to(device) for part in torch.split(some, batch_size)]
 
     def rows(self) -> None:
-        """A network's inputs are not what neighbours are looked for in."""
+        """None: neighbours are not looked for among the inputs of a network."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Predicted:
-    """Probabilities that someone else's model predicted, out of sample one hopes."""
+    """Probabilities that someone else's model predicted, which should be out of sample."""
 
     examples: Examples
 
