@@ -210,13 +210,14 @@ def _build(
         columns = _judge_tags(predictions, names, score)
         problems = (*found.problems, *predictions.problems)
         found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
-    disagreement, unclear = columns["disagreement"], columns["ambiguity"]
-    cut = columns["disagreement_threshold"]
+    scores = ("disagreement", "ambiguity", "disagreement_threshold")
     columns |= {
         "given": predictions.labels,
-        "quadrant": assign_quadrants(disagreement, unclear, cut),
+        "quadrant": assign_quadrants(*(columns[name] for name in scores)),
         "clean": None if examples is None else examples.clean_labels,
     }
+    for name, column in columns.items():
+        columns[name] = column.numpy() if isinstance(column, Tensor) else column
     ids = None if examples is None else examples.ids
     if ids is None:
         index = getattr(predictions, "index", None)
@@ -227,7 +228,7 @@ def _build(
         summary=_summarise(predictions, examples, score, seconds),
         examples=examples,
         findings=found,
-        **{name: v.numpy() if isinstance(v, Tensor) else v for name, v in columns.items()},
+        **columns,
     )
 
 

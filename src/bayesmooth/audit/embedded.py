@@ -77,7 +77,7 @@ def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
         },
         without_label=LeftOut.of(without, labels, transitions),
         transitions=transitions,
-        neighbours=(made.index, made.similarity) if whole else None,
+        neighbours=(made.nearest, made.similarity) if whole else None,
     )
 
 

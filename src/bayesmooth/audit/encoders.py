@@ -380,7 +380,8 @@ def scale_pictures(pictures: Tensor, side: int | None = None) -> Tensor:
     side = side or (SMALL_SIDE if min(rows.shape[2:]) < SMALL_SIDE else None)
     if side and rows.shape[2:] != (side, side):
         rows = F.interpolate(rows, size=(side, side), mode="bicubic", antialias=True).clamp(0, 1)
-    mean, std = torch.tensor((MEAN, STD), dtype=torch.float32, device="cpu").view(2, 3, 1, 1)
+    moments = torch.tensor((MEAN, STD), dtype=torch.float32, device="cpu")
+    mean, std = moments.view(2, 3, 1, 1).unbind()
     return (rows - mean) / std
 
 

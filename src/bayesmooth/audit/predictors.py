@@ -92,8 +92,8 @@ class RowPredictions(NamedTuple):
     noise: Tensor
     left_out: Tensor
     """With the pull of every label on the posterior taken back."""
-    index: Tensor
-    """The nearest keys; empty where they are not wanted."""
+    nearest: Tensor
+    """Positions of the nearest keys; empty where they are not wanted."""
     similarity: Tensor
 
 
@@ -131,15 +131,15 @@ class Predictors:
         """What posterior and neighbours say together."""
         rows, labels, own, held = piece
         averaged, noise, left_out = self._ask_posterior(rows, labels)
-        index, similarity = found = self._find_neighbours(rows, own)
+        nearest, similarity = found = self._find_neighbours(rows, own)
         votes = self._count_votes(found, self.temperature)
         left_out = torch.lerp(votes, left_out, self.weight)
         seen = left_out[:0].clone()  # a view would keep all rows in memory
         if not leave_out:
             seen = torch.lerp(votes, averaged if held is None else held, self.weight)
         if not with_neighbours:
-            index, similarity = index[:0].clone(), similarity[:0].clone()
-        return RowPredictions(seen, noise, left_out, index, similarity)
+            nearest, similarity = nearest[:0].clone(), similarity[:0].clone()
+        return RowPredictions(seen, noise, left_out, nearest, similarity)
 
     def _ask_posterior(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The averaged prediction, its noise ε, and the prediction with each example left out."""

@@ -165,15 +165,14 @@ def _can_be_opened(source: Any) -> bool:
 
 
 def _tensor(values: Any, what: str) -> Tensor:
-    if not isinstance(values, Tensor):
-        array = _array(values, what)
-        try:
-            values = torch.as_tensor(array, device="cpu")
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{what}: not an array of numbers ({error})") from None
-    if values.is_complex():
+    array = values if isinstance(values, Tensor) else _array(values, what)
+    try:
+        tensor = array if isinstance(array, Tensor) else torch.as_tensor(array, device="cpu")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what}: not an array of numbers ({error})") from None
+    if tensor.is_complex():
         raise InputError(f"{what}: complex numbers; must be real: give real and imaginary parts")
-    return values.detach()
+    return tensor.detach()
 
 
 def _array(values: Any, what: str) -> np.ndarray[Any, Any]:
