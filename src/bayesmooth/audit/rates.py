@@ -48,18 +48,13 @@ def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> NoiseRate:
     typical[counts == 0] = 1.0
     confident = left_out.best >= typical[left_out.best_class]
     estimate = float((against[confident] if bool(confident.any()) else against).mean())
+    sure = select_confident(left_out.best, left_out.best_class, CONFIDENT)
+    of, every = left_out.best_class[sure], torch.bincount(left_out.best_class)
+    shares = torch.bincount(of, against[sure], len(every)) / torch.bincount(of).clamp_min(1)
+    share = float((shares * every).sum() / every.sum())
     wrong = wilson(float(left_out.wrong.double().mean()), len(labels))[0]
-    least = max(min(wrong, wilson(*_ask_the_confident(left_out, against))[0]), 0.0)
+    least = max(min(wrong, wilson(share, int(sure.sum()))[0]), 0.0)
     return NoiseRate(max(estimate, least), least)
-
-
-def _ask_the_confident(left_out: LeftOut, against: Tensor) -> tuple[float, int]:
-    """How often labels contradict the most confident tenth of each class's predictions, and how many these are."""
-    chosen = select_confident(left_out.best, left_out.best_class, CONFIDENT)
-    of, counts = left_out.best_class[chosen], torch.bincount(left_out.best_class)
-    wrong = torch.bincount(of, against[chosen], len(counts))
-    kept = torch.bincount(of, minlength=len(counts)).clamp_min(1)
-    return float((wrong / kept * counts).sum() / counts.sum()), int(chosen.sum())
 
 
 class ReviewedRate(NamedTuple):
