@@ -32,7 +32,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         seen.append(texts)
         return np.array([[len(text), text.count("1")] for text in texts], np.float32)
 
-    monkeypatch.setattr(encoders, "_text_model", lambda name, known: encode)
+    monkeypatch.setattr(encoders, "_load_text_model", lambda name, known: encode)
     monkeypatch.setattr(encoders, "EXAMPLES_AT_ONCE", 10)
     return seen
 
@@ -61,7 +61,9 @@ def test_a_model_in_a_folder_is_known_by_its_content(
     model.mkdir(parents=True)
     before = encoders._text_model
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "_text_model", lambda *name: (loaded.add(name), before(*name))[1])
+        patch.setattr(
+            encoders, "_load_text_model", lambda *name: (loaded.add(name), before(*name))[1]
+        )
         for content in ("old", "old", "new"):
             (model / "weights").write_text(content)
             embed_texts(TEXTS, str(model.parent), cache=tmp_path / "cache", quiet=True)
@@ -77,7 +79,7 @@ def test_an_interrupted_job_goes_on_where_it_was(calls: list[list[str]], tmp_pat
         return broken(texts)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "_text_model", lambda name, known: stop)
+        patch.setattr(encoders, "_load_text_model", lambda name, known: stop)
         with pytest.raises(KeyboardInterrupt):
             embed_texts(TEXTS, "a model", cache=tmp_path, quiet=True)
     assert len(calls) == 2

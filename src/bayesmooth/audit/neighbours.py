@@ -73,8 +73,8 @@ class Keys:
         cells = min(4 * int(len(rows) ** 0.5), len(rows) // SMALLEST)
         if cells <= PROBED:
             return
-        self.centres = _centres(rows, cells)
-        cell = _nearest_cells(rows, self.centres, 1).flatten()
+        self.centres = _find_centres(rows, cells)
+        cell = _find_cells(rows, self.centres, 1).flatten()
         sorted_by_cell = cell.argsort(stable=True)
         self.order, self.rows = self.order[sorted_by_cell], rows[sorted_by_cell]
         counts = torch.bincount(cell, minlength=cells)
@@ -111,7 +111,7 @@ class Keys:
                 for first in range(0, len(self.rows), COLUMNS):
                     yield rows, slice(first, first + COLUMNS), int(rows[-1]) + 1
             return
-        probed, done = _nearest_cells(queries, self.centres, PROBED).flatten(), 0
+        probed, done = _find_cells(queries, self.centres, PROBED).flatten(), 0
         sizes = torch.bincount(probed, minlength=len(self.centres)).tolist()
         by_cell = torch.split(probed.argsort(stable=True) // PROBED, sizes)
         for asked, (start, end) in zip(by_cell, pairwise(self.bounds), strict=True):
@@ -161,18 +161,18 @@ def rank_copies(rows: Tensor) -> Tensor:
     return torch.from_numpy(rank)
 
 
-def _centres(rows: Tensor, cells: int) -> Tensor:
+def _find_centres(rows: Tensor, cells: int) -> Tensor:
     """Unit centres of k-means on a sample."""
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0), device="cpu")
     sample = rows[order[: cells * LEARNT_FROM]]
     centres = sample[:cells]
     for _ in range(ROUNDS):
-        cell = _nearest_cells(sample, centres, 1).flatten()
+        cell = _find_cells(sample, centres, 1).flatten()
         sums = torch.zeros_like(centres).index_add_(0, cell, sample)
         centres = torch.where(sums.any(1, keepdim=True), normalize(sums, dim=1), centres)
     return centres
 
 
-def _nearest_cells(rows: Tensor, centres: Tensor, count: int) -> Tensor:
+def _find_cells(rows: Tensor, centres: Tensor, count: int) -> Tensor:
     parts = torch.split(rows, COLUMNS)
     return torch.cat([(part @ centres.mT).topk(count, sorted=False).indices for part in parts])

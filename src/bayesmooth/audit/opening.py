@@ -56,7 +56,6 @@ PIECE = 8192  # rows of a Parquet file that are copied at once
 SPREADSHEETS = (".csv", ".tsv")
 MOST_NUMBERS = 60  # columns of numbers that are shown
 RUN = "recipe.toml"
-UNEQUAL = "{}: column {!r}: its vectors must all have the same length"
 NO_TABLE = (
     "tags are read from tables; for arrays use Python, with embeddings= and labels= (N × T, or a list of sets), for "
     "pictures a table with a column of their paths"
@@ -241,12 +240,11 @@ def _copy_vectors(place: Path, files: Sequence[Path], column: str, count: int, q
             for batch in parquet.ParquetFile(file).iter_batches(PIECE, columns=[column]):
                 there = batch[0].is_valid().to_numpy(zero_copy_only=False)
                 if there.any():
-                    rows = _as_rows(batch[0].drop_null(), file, column)
+                    width = None if array is None else array.shape[1]
+                    rows = _as_rows(batch[0].drop_null(), width, f"{file}: column {column!r}")
                     if array is None:
                         shape = (count, rows.shape[1])
                         array = np.lib.format.open_memmap(place, "w+", np.float32, shape)
-                    if rows.shape[1] != array.shape[1]:
-                        raise InputError(UNEQUAL.format(file, column))
                     array[at + np.flatnonzero(there)] = rows
                 missing += (at + np.flatnonzero(~there)).tolist()
                 at += len(batch)
@@ -257,16 +255,16 @@ def _copy_vectors(place: Path, files: Sequence[Path], column: str, count: int, q
     array.flush()
 
 
-def _as_rows(vectors: Any, file: Path, column: str) -> np.ndarray[Any, Any]:
-    """Lists of numbers, all of one length, as an array."""
-    lengths = require("pyarrow.compute", "data").list_value_length(vectors).unique()
-    if len(lengths) != 1:
-        raise InputError(UNEQUAL.format(file, column))
+def _as_rows(vectors: Any, width: int | None, where: str) -> np.ndarray[Any, Any]:
+    """Lists of numbers as an array; all have the same length, `width` if that is known."""
+    lengths = require("pyarrow.compute", "data").list_value_length(vectors).unique().to_pylist()
+    if len(lengths) != 1 or lengths[0] != (width or lengths[0]):
+        raise InputError(f"{where}: its vectors must all have the same length")
     try:
         return np.asarray(vectors.flatten(), np.float32).reshape(len(vectors), -1)
     except (TypeError, ValueError):
         raise InputError(
-            f"{file}: column {column!r}: its vectors must be numbers; name other columns with features"
+            f"{where}: its vectors must be numbers; name other columns with features"
         ) from None
 
 

@@ -94,10 +94,10 @@ def from_arrays(rows: Any, labels: Any, settings: Settings) -> Examples:
     """Rows of numbers and labels, in memory, as `Examples`."""
     if labels is None:
         raise InputError("labels=: missing; they are what is audited")
-    inputs, class_names = _tensor(rows, "the rows"), settings.class_names
+    inputs, class_names = _as_tensor(rows, "the rows"), settings.class_names
     if inputs.ndim != 2 or not len(inputs):
         raise InputError(f"rows of shape {tuple(inputs.shape)}: must be N × D, N ≥ 1")
-    given = _array(labels, "labels")
+    given = _as_array(labels, "labels")
     if given.ndim != 1:
         raise InputError(f"labels of shape {given.shape}: must be one per row, ({len(inputs)},)")
     whole = given.dtype.kind in "iu"
@@ -164,8 +164,8 @@ def _can_be_opened(source: Any) -> bool:
     return isinstance(source, kinds) or is_frame(source) or hasattr(source, "to_pandas")
 
 
-def _tensor(values: Any, what: str) -> Tensor:
-    array = values if isinstance(values, Tensor) else _array(values, what)
+def _as_tensor(values: Any, what: str) -> Tensor:
+    array = values if isinstance(values, Tensor) else _as_array(values, what)
     try:
         tensor = array if isinstance(array, Tensor) else torch.as_tensor(array, device="cpu")
     except (TypeError, ValueError) as error:
@@ -175,7 +175,7 @@ def _tensor(values: Any, what: str) -> Tensor:
     return tensor.detach()
 
 
-def _array(values: Any, what: str) -> np.ndarray[Any, Any]:
+def _as_array(values: Any, what: str) -> np.ndarray[Any, Any]:
     """An array that owns its numbers; a mask would be lost, so it is refused."""
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{what}: a masked array; fill it in, or leave the masked rows out")

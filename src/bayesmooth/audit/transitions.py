@@ -61,12 +61,12 @@ def learn_transitions(predicted: Tensor, labels: Tensor) -> Tensor:
     wrong = counts.clone().fill_diagonal_(0)
     seen, slipped = counts.sum(1), wrong.sum(1)
     rate = (slipped + PRIOR_ROWS * slipped.sum() / seen.sum().clamp_min(1e-9)) / (seen + PRIOR_ROWS)
-    even = _concentration(wrong)
+    even = _choose_concentration(wrong)
     where = (wrong + even / (classes - 1)) / (slipped + even)[:, None]
     return (rate[:, None] * where).fill_diagonal_(0) + torch.diag(1 - rate)
 
 
-def _concentration(wrong: Tensor) -> Tensor:
+def _choose_concentration(wrong: Tensor) -> Tensor:
     """α under which counts from Dirichlet(α/(K − 1), …) in each row are likeliest; the diagonal is empty."""
     total, others = wrong.sum(1), len(wrong) - 1
     many = wrong[wrong > 0]  # zeros add nothing
