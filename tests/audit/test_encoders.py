@@ -59,7 +59,7 @@ def test_a_model_in_a_folder_is_known_by_its_content(
 ) -> None:
     model, loaded = tmp_path / "model" / "layer", set()
     model.mkdir(parents=True)
-    before = encoders._text_model
+    before = encoders._load_text_model
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             encoders, "_load_text_model", lambda *name: (loaded.add(name), before(*name))[1]
@@ -71,7 +71,7 @@ def test_a_model_in_a_folder_is_known_by_its_content(
 
 
 def test_an_interrupted_job_goes_on_where_it_was(calls: list[list[str]], tmp_path: Path) -> None:
-    broken = encoders._text_model("a model", b"")
+    broken = encoders._load_text_model("a model", b"")
 
     def stop(texts: list[str]) -> Any:
         if texts[0] == TEXTS[20]:
