@@ -118,7 +118,7 @@ def map_pieces(
     ray = require("ray", extra="cluster")
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level="error")
-    task, shared = ray.remote(lambda work, piece: work(piece)), ray.put(work)
+    task, shared = ray.remote(_apply), ray.put(work)
     limit = 2 * int(ray.cluster_resources().get("CPU", 1))
     waiting: deque[Any] = deque()
     for piece in pieces:
@@ -126,3 +126,7 @@ def map_pieces(
             yield ray.get(waiting.popleft())
         waiting.append(task.remote(shared, piece))
     yield from map(ray.get, waiting)
+
+
+def _apply(work: Callable[[Piece], Result], piece: Piece) -> Result:
+    return work(piece)
