@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from bayesmooth.audit import Audit, audit, outputs
+from bayesmooth.audit.decisions import clean
 from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.scores import HARD, MISLABELLED, root_margin
 from bayesmooth.audit.sources import open_source
@@ -26,6 +27,7 @@ from bayesmooth.lab import Recipe, train
 from bayesmooth.metrics import average_precision
 
 NAMES = ("ant", "bee", "<script>")
+PETS = ("cat", "dog", "cow")
 
 
 def clouds(count: int = 90, wrong: int = 6) -> Examples:
@@ -366,3 +368,82 @@ def test_importing_the_audit_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def make_data() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
+    """Three clusters that touch, a fifth of the labels moved; the true labels last."""
+    rng = np.random.default_rng(0)
+    true = np.arange(300) % 3
+    centres = np.array([[0, 0], [3, 0], [0, 3]])
+    rows = centres[true] + rng.normal(size=(300, 2))
+    given = np.where(rng.random(300) < 0.2, (true + 1) % 3, true)
+    return torch.from_numpy(rows), given, true
+
+
+def decide(path: Path, made: Audit, true: np.ndarray, count: int) -> None:
+    """A reviewer who knows: the first `count` of the ranking."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "given", "decision", "new_label"])
+        for i in made.order[:count]:
+            wrong = made.given[i] != true[i]
+            decision = ("relabel", PETS[true[i]]) if wrong else ("keep", "")
+            writer.writerow([made.ids[i], PETS[made.given[i]], *decision])
+
+
+def test_decided_labels_are_trusted_and_not_asked_again(tmp_path: Path) -> None:
+    rows, given, true = make_data()
+    first = audit(embeddings=rows, labels=given, class_names=PETS, quiet=True)
+    decide(tmp_path / "decisions.csv", first, true, 40)
+    decided = first.order[:40]
+    further = audit(
+        embeddings=rows,
+        labels=given,
+        class_names=PETS,
+        decisions=tmp_path / "decisions.csv",
+        quiet=True,
+    )
+    assert (further.given[decided] == true[decided]).all()
+    assert not further.contradicted[decided].any()
+    assert (further.disagreement[decided] == further.disagreement.min()).all()
+    rest = np.setdiff1d(np.arange(300), decided)
+    assert (further.given[rest] == given[rest]).all()
+    corrected = given.copy()
+    corrected[decided] = true[decided]
+    anew = audit(embeddings=rows, labels=corrected, class_names=PETS, quiet=True)
+    np.testing.assert_allclose(further.disagreement[rest], anew.disagreement[rest])
+    assert "40 labels are decided" in further.summary["notes"][-1]
+
+
+def test_decisions_of_a_second_round_apply_to_the_data_as_it_was(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="needs pandas, the extra data")
+    rows, given, true = make_data()
+    with (tmp_path / "data.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [
+                ["x", "y", "label"],
+                *[[*row, PETS[k]] for row, k in zip(rows.tolist(), given, strict=True)],
+            ]
+        )
+    names = {"class_names": PETS, "quiet": True}
+    decide(tmp_path / "one.csv", audit(tmp_path / "data.csv", **names), true, 30)
+    second = audit(tmp_path / "data.csv", decisions=tmp_path / "one.csv", **names)
+    decide(tmp_path / "two.csv", second, true, 30)
+    clean(tmp_path / "data.csv", tmp_path / "two.csv", tmp_path / "corrected.csv")
+    with (tmp_path / "corrected.csv").open(newline="") as file:
+        made = np.array([PETS.index(row["label"]) for row in csv.DictReader(file)])
+    asked = second.order[:30]
+    np.testing.assert_array_equal(made[asked], true[asked])
+    rest = np.setdiff1d(np.arange(300), asked)
+    np.testing.assert_array_equal(made[rest], given[rest])
+
+
+def test_what_was_skipped_is_asked_again_and_a_stranger_is_refused(tmp_path: Path) -> None:
+    rows, given, _ = make_data()
+    path = tmp_path / "decisions.csv"
+    path.write_text(f"id,given,decision,new_label\n7,{PETS[given[7]]},skip,\n")
+    how = {"embeddings": rows, "labels": given, "class_names": PETS, "quiet": True}
+    np.testing.assert_array_equal(audit(**how, decisions=path).order, audit(**how).order)
+    path.write_text("id,given,decision,new_label\n999,cat,keep,\n")
+    with pytest.raises(InputError, match="999"):
+        audit(**how, decisions=path)

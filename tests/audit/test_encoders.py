@@ -32,7 +32,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         seen.append(texts)
         return np.array([[len(text), text.count("1")] for text in texts], np.float32)
 
-    monkeypatch.setattr(encoders, "_text_model", lambda name, known: encode)
+    monkeypatch.setattr(encoders, "_load_text_model", lambda name, known: encode)
     monkeypatch.setattr(encoders, "EXAMPLES_AT_ONCE", 10)
     return seen
 
@@ -59,9 +59,11 @@ def test_a_model_in_a_folder_is_known_by_its_content(
 ) -> None:
     model, loaded = tmp_path / "model" / "layer", set()
     model.mkdir(parents=True)
-    before = encoders._text_model
+    before = encoders._load_text_model
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "_text_model", lambda *name: (loaded.add(name), before(*name))[1])
+        patch.setattr(
+            encoders, "_load_text_model", lambda *name: (loaded.add(name), before(*name))[1]
+        )
         for content in ("old", "old", "new"):
             (model / "weights").write_text(content)
             embed_texts(TEXTS, str(model.parent), cache=tmp_path / "cache", quiet=True)
@@ -69,7 +71,7 @@ def test_a_model_in_a_folder_is_known_by_its_content(
 
 
 def test_an_interrupted_job_goes_on_where_it_was(calls: list[list[str]], tmp_path: Path) -> None:
-    broken = encoders._text_model("a model", b"")
+    broken = encoders._load_text_model("a model", b"")
 
     def stop(texts: list[str]) -> Any:
         if texts[0] == TEXTS[20]:
@@ -77,7 +79,7 @@ def test_an_interrupted_job_goes_on_where_it_was(calls: list[list[str]], tmp_pat
         return broken(texts)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "_text_model", lambda name, known: stop)
+        patch.setattr(encoders, "_load_text_model", lambda name, known: stop)
         with pytest.raises(KeyboardInterrupt):
             embed_texts(TEXTS, "a model", cache=tmp_path, quiet=True)
     assert len(calls) == 2

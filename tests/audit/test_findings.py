@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth import audit
-from bayesmooth.audit import findings, neighbours, pieces, sources
+from bayesmooth.audit import embedded, findings, neighbours, subjects
 from bayesmooth.audit.findings import Findings, find, find_rare_classes
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
@@ -180,7 +180,7 @@ def many(monkeypatch: pytest.MonkeyPatch, exact: int) -> tuple[Examples, Example
     whole = find(these.labels, 10, rows, other, quiet=True)
     for name, value in (("MOST_ROWS", 100), ("QUERIES", 300)):
         monkeypatch.setattr(findings, name, value)
-    monkeypatch.setattr(sources, "MOST_ROWS", 100)
+    monkeypatch.setattr(subjects, "MOST_ROWS", 100)
     monkeypatch.setattr(neighbours, "EXACT_PAIRS", exact)
     return these, other, whole
 
@@ -206,7 +206,9 @@ def test_rows_that_are_read_in_pieces_have_the_findings_of_all_at_once(
 def test_a_ray_cluster_has_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
     these, other, whole = many(monkeypatch, 10**10)
-    monkeypatch.setattr(pieces, "SAMPLE", 300)  # so that the predictors do not know all neighbours
+    monkeypatch.setattr(
+        embedded, "SAMPLE", 300
+    )  # so that the predictors do not know all neighbours
     ray.init(num_cpus=2, log_to_driver=False, logging_level="error")
     try:
         made = audit(these, against=other, cluster="ray", quiet=True)

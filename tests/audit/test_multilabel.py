@@ -13,7 +13,7 @@ from bayesmooth import audit, cli
 from bayesmooth.audit.decisions import clean
 from bayesmooth.audit.multilabel import ask, fit_tag
 from bayesmooth.audit.neighbours import nearest
-from bayesmooth.audit.projection import Projection
+from bayesmooth.audit.predictors import Projection
 from bayesmooth.errors import InputError
 from bayesmooth.theory.moments import sigmoid_moments
 

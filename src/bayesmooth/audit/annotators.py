@@ -23,7 +23,7 @@ from bayesmooth.audit.embedded import predict_embedded
 from bayesmooth.audit.predictions import LeftOut, Predictions
 from bayesmooth.audit.rates import wilson
 from bayesmooth.audit.settings import Settings
-from bayesmooth.audit.sources import Embedded, Subject
+from bayesmooth.audit.subjects import Embedded, Subject
 from bayesmooth.audit.votes import Ballots, Votes
 from bayesmooth.errors import InputError
 from bayesmooth.words import format_percent

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from bayesmooth.audit.annotators import Consensus, predict_consensus
-from bayesmooth.audit.checks import check_labels
+from bayesmooth.audit.decisions import Decision, apply_decisions, read_decisions, rewrite_sets
 from bayesmooth.audit.encoders import WEAK
 from bayesmooth.audit.findings import Findings, check_other_split, find
 from bayesmooth.audit.multilabel import (
@@ -20,9 +22,8 @@ from bayesmooth.audit.multilabel import (
     predict_tags,
     suggest_sets,
 )
-from bayesmooth.audit.predictions import Predictions
-from bayesmooth.audit.rates import NoiseRate, estimate_noise_rate
-from bayesmooth.audit.rounds import rank_last, use_decisions
+from bayesmooth.audit.predictions import Predictions, check_labels
+from bayesmooth.audit.rates import estimate_noise_rate
 from bayesmooth.audit.scores import (
     AMBIGUOUS_FROM,
     SCORES,
@@ -34,13 +35,16 @@ from bayesmooth.audit.scores import (
 )
 from bayesmooth.audit.settings import Encoder, Settings
 from bayesmooth.audit.similar import SHOWN, find_similar
-from bayesmooth.audit.sources import Subject, open_other_split, open_source
+from bayesmooth.audit.sources import open_other_split, open_source
+from bayesmooth.audit.subjects import Subject
 from bayesmooth.audit.table import Audit
-from bayesmooth.audit.tags import read_tag_labels
-from bayesmooth.audit.votes import Ballots, from_columns, read_ballots
+from bayesmooth.audit.tags import Vocabulary, read_tag_labels
+from bayesmooth.audit.votes import from_columns, read_ballots
 from bayesmooth.data import Examples
+from bayesmooth.data.labels import encode
 from bayesmooth.errors import InputError
 
+Array = NDArray[Any]
 WEAK_WARNING = (
     "The encoder is weak: many of the contradicted labels are its own mistakes, and it cannot tell how many labels are "
     "wrong. pip install 'bayesmooth[audit]' brings a better one."
@@ -84,21 +88,23 @@ def audit(
 ) -> Audit:
     """Which labels are wrong, which examples ambiguous.
 
-    Give one of: a network, its posterior (or the optimizer that learned it) and the data (an `Examples` or a
-    loader in a fixed order); a data set (a folder of pictures, a .npz, .csv or .parquet, a data frame, a Hugging Face
-    data set on disk, an `Examples`, or `embeddings=` and `labels=`); `probabilities=` (out of sample) and `labels=`, or
-    a file with both.
+    Give one of three:
+
+    - a network, its posterior (or the optimizer that learned it) and the data: an `Examples`, or batches in fixed order
+    - a data set: a folder of pictures, a .npz, .csv or .parquet, a data frame, a Hugging Face data set on disk, an
+      `Examples`, or `embeddings=` and `labels=`
+    - `probabilities=` (out of sample) and `labels=`, or a file with both
 
     In a table `label`, `clean_label`, `text`, `image`, `id` and `features` name columns. Texts and pictures are
     embedded by `encoder`: the best that is installed, "plain", the name or path of a model, or a function from a
-    batch to rows of numbers; `cache` is the folder where embeddings are kept.
+    batch to rows of numbers. `cache` is the folder where embeddings are kept.
 
     Several annotators: `annotator` names their column in a table with one row per vote, in which `id` names the
-    example; or `votes` is an array N × A beside `embeddings`, with gaps (−1, NaN, None). What most said is audited, the
-    consensus is suggested, and `Audit.consensus` says how good everybody is.
+    example. Or `votes` is an array N × A beside `embeddings`, with gaps (−1, NaN, None). The label that most gave is
+    audited, the consensus is suggested, and `Audit.consensus` says how good everybody is.
 
-    Several labels per example: `labels` names the columns of 0 and 1 of a table, one per tag; or `separator` is what
-    stands between the tags in its column `label`; or `labels` is an array N × T of 0 and 1, or a list of sets, beside
+    Several labels per example: `labels` names the columns of 0 and 1 of a table, one per tag. Or `separator` is what
+    stands between the tags in its column `label`. Or `labels` is an array N × T of 0 and 1, or a list of sets, beside
     `embeddings` (or `probabilities` N × T). Every tag is judged, and tags to add and to remove are suggested.
 
     `against` is another split, such as the test set, given as `source` is: the audit reports examples found in both.
@@ -139,41 +145,56 @@ def audit(
     )
     decided = None
     if decisions is not None:
-        subject, decided = use_decisions(subject, decisions, settings)
+        subject, decided = _use_decisions(subject, decisions, settings)
     other = None
     if against is not None:
         other = check_other_split(open_other_split(against, settings), subject.examples)
-    predictions, consensus = _predict(subject, ballots, settings)
-    if subject.examples is not None:
-        names = subject.examples.class_names
+    predictions: Predictions | TagPredictions
+    consensus = None
+    if ballots is not None:
+        predictions, consensus = predict_consensus(subject, ballots, settings)
+    elif settings.tagged:
+        predictions = predict_tags(subject, settings)
+    else:
+        predictions = subject.predict(settings)
+    rows, examples = subject.rows(), subject.examples
+    if examples is not None:
+        names, problems = examples.class_names, examples.problems
     else:
         assert isinstance(predictions, Predictions)
-        names = tuple(class_names or map(str, range(predictions.probabilities.shape[1])))
+        classes = predictions.probabilities.shape[1]
+        names, problems = tuple(class_names or map(str, range(classes))), ()
         check_labels(predictions.labels, names)
-    rows, neighbours = subject.rows(), predictions.neighbours
+    neighbours = predictions.neighbours
     found = find(predictions.labels, len(names), rows, other, neighbours, quiet, cluster)
-    if subject.examples is not None:
-        found = replace(found, problems=subject.examples.problems)
+    found = replace(found, problems=problems)
     seconds = time.perf_counter() - start
-    made = _build(predictions, names, subject.examples, score, seconds, found)
+    made = _build(predictions, names, examples, score, seconds, found)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
     if consensus is not None:
         made = _add_consensus(made, consensus)
     if decided is not None:
-        made = rank_last(made, decided)
-    return _add_similar(made, rows) if isinstance(rows, torch.Tensor) else made
+        made = _rank_last(made, decided)
+    return _add_similar(made, rows) if isinstance(rows, Tensor) else made
 
 
-def _predict(
-    subject: Subject, ballots: Ballots | None, settings: Settings
-) -> tuple[Predictions | TagPredictions, Consensus | None]:
-    """What the data say of each label: one class, the consensus of several people, or tags."""
-    if ballots is not None:
-        return predict_consensus(subject, ballots, settings)
+def _use_decisions(subject: Subject, path: str | Path, settings: Settings) -> tuple[Subject, Array]:
+    """The subject with its corrected labels, and which of its examples were decided on; `skip` is no decision."""
+    examples = subject.examples
+    if examples is None:
+        raise InputError("decisions: batches have no ids; give the data as an Examples")
+    names: Sequence[str] = examples.class_names
+    ids = examples.ids or tuple(map(str, range(len(examples))))
+    given = [names[label] for label in examples.labels.tolist()]
+    decisions: Sequence[Decision] = read_decisions(path)
     if settings.tagged:
-        return predict_tags(subject, settings), None
-    return subject.predict(settings), None
+        decisions, names = rewrite_sets(decisions, Vocabulary.of(names, settings), names)
+    corrected = apply_decisions(ids, given, decisions, names)
+    labels = encode(corrected.labels, names, str(path))
+    decided = {row.id for row in decisions if row.decision != "skip"}
+    examples = replace(examples, labels=labels, class_names=tuple(names))
+    return replace(subject, examples=examples), np.array([id in decided for id in ids])
 
 
 def _build(
@@ -184,112 +205,75 @@ def _build(
     seconds: float,
     found: Findings,
 ) -> Audit:
-    """The ranked table of classes or of tags; sets of tags are no classes, so none of them is rare."""
+    """The ranked table."""
     if isinstance(predictions, Predictions):
-        return build_table(predictions, names, examples, score, seconds, found)
-    problems = (*found.problems, *predictions.problems)
-    found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
-    return build_tag_table(predictions, names, examples, score, seconds, found)
-
-
-def _add_consensus(made: Audit, consensus: Consensus) -> Audit:
-    """The table with everybody's votes."""
-    if made.examples is None:
-        return made
-    names = made.class_names
-    votes = {"votes": consensus.votes.texts(names)}
-    shown = replace(made.examples, meta={**made.examples.meta, **votes})
-    summary = {**made.summary, "annotators": consensus.describe(names)}
-    return replace(made, consensus=consensus, examples=shown, summary=summary)
-
-
-def _add_similar(made: Audit, rows: torch.Tensor) -> Audit:
-    """The table with the nearest neighbours of the most suspicious examples."""
-    worst = made.order[:SHOWN]
-    if made.tags is not None:
-        return replace(made, similar=find_similar_pairs(rows, made.tags, worst))
-    return replace(made, similar=find_similar(rows, made.given, made.suggested, worst))
-
-
-def build_table(
-    predictions: Predictions,
-    class_names: tuple[str, ...],
-    examples: Examples | None,
-    score: str,
-    seconds: float,
-    findings: Findings | None = None,
-) -> Audit:
-    """The predictions as a ranked table."""
-    if predictions.probabilities.shape[1] != len(class_names):
-        raise InputError(
-            f"{len(class_names)} class names for a model of {predictions.probabilities.shape[1]} classes"
-        )
-    disagreement, unclear = SCORES[score](predictions), ambiguity(predictions)
-    cut = find_threshold(score, disagreement, predictions)
-    suggested = suggest(disagreement, cut, predictions)
-    best = predictions.probabilities.gather(1, suggested[:, None]).squeeze(1)
-    own = predictions.probabilities.gather(1, predictions.labels[:, None]).squeeze(1)
-    rate = estimate_noise_rate(predictions.left_out, predictions.labels)
-    contradicted = float((predictions.left_out.best_class != predictions.labels).double().mean())
-    clean = examples.clean_labels if examples is not None else None
-    summary = _summarise(predictions, examples, score, seconds, rate, contradicted)
+        columns = _judge_classes(predictions, names, score)
+    else:  # sets of tags are no classes, so none of them is rare
+        columns = _judge_tags(predictions, names, score)
+        problems = (*found.problems, *predictions.problems)
+        found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
+    scores = ("disagreement", "ambiguity", "disagreement_threshold")
+    columns |= {
+        "given": predictions.labels,
+        "quadrant": assign_quadrants(*(columns[name] for name in scores)),
+        "clean": None if examples is None else examples.clean_labels,
+    }
+    for name, column in columns.items():
+        columns[name] = column.numpy() if isinstance(column, Tensor) else column
+    ids = None if examples is None else examples.ids
+    if ids is None:
+        index = getattr(predictions, "index", None)
+        ids = tuple(map(str, range(len(predictions.labels)) if index is None else index.tolist()))
     return Audit(
-        class_names=class_names,
-        ids=_name_examples(predictions, examples),
-        given=predictions.labels.numpy(),
-        suggested=suggested.numpy(),
-        given_probability=own.numpy(),
-        suggested_probability=best.numpy(),
-        disagreement=disagreement.numpy(),
-        ambiguity=unclear.numpy(),
-        noise=None if predictions.noise is None else (predictions.noise.abs().sum(1) / 2).numpy(),
-        quadrant=assign_quadrants(disagreement, unclear, cut).numpy(),
-        disagreement_threshold=cut,
+        ids=ids,
         ambiguity_threshold=AMBIGUOUS_FROM,
-        clean=None if clean is None else clean.numpy(),
-        summary=summary,
-        probabilities=predictions.probabilities.numpy(),
+        summary=_summarise(predictions, examples, score, seconds),
         examples=examples,
-        findings=findings,
+        findings=found,
+        **columns,
     )
 
 
-def build_tag_table(
-    predictions: TagPredictions,
-    class_names: tuple[str, ...],
-    examples: Examples | None,
-    score: str,
-    seconds: float,
-    findings: Findings,
-) -> Audit:
+def _judge_classes(predictions: Predictions, names: tuple[str, ...], score: str) -> dict[str, Any]:
+    """The columns of the table that follow from the predictions of one class per example."""
+    probabilities, labels, noise = predictions.probabilities, predictions.labels, predictions.noise
+    if probabilities.shape[1] != len(names):
+        raise InputError(
+            f"{len(names)} class names for a model of {probabilities.shape[1]} classes"
+        )
+    disagreement = SCORES[score](predictions)
+    cut = find_threshold(score, disagreement, predictions)
+    suggested = suggest(disagreement, cut, predictions)
+    return {
+        "class_names": names,
+        "suggested": suggested,
+        "given_probability": probabilities.gather(1, labels[:, None]).squeeze(1),
+        "suggested_probability": probabilities.gather(1, suggested[:, None]).squeeze(1),
+        "disagreement": disagreement,
+        "ambiguity": ambiguity(predictions),
+        "disagreement_threshold": cut,
+        "noise": None if noise is None else noise.abs().sum(1) / 2,
+        "probabilities": probabilities,
+    }
+
+
+def _judge_tags(predictions: TagPredictions, names: tuple[str, ...], score: str) -> dict[str, Any]:
     """The same where an example has several labels: its row is that of the pair most likely wrong."""
     tags, cut, unclear = predictions.score(score)
-    names, suggested = suggest_sets(tags, cut, class_names, predictions.labels)
+    names, suggested = suggest_sets(tags, cut, names, predictions.labels)
     every = np.arange(len(suggested))
     own = np.where(tags.given == 1, tags.probabilities, 1 - tags.probabilities)[every, tags.worst]
     disagreement = torch.from_numpy(tags.scores[every, tags.worst])
-    left_out, pairs = predictions.pool()
-    rate = estimate_noise_rate(left_out, pairs)._replace(of="tags")
-    contradicted = float((left_out.best_class != pairs).double().mean())
-    clean = examples.clean_labels if examples is not None else None
-    return Audit(
-        class_names=names,
-        ids=_name_examples(predictions, examples),
-        given=predictions.labels.numpy(),
-        suggested=suggested,
-        given_probability=own,
-        suggested_probability=np.where(disagreement > cut, 1 - own, own),
-        disagreement=disagreement.numpy(),
-        ambiguity=unclear.numpy(),
-        quadrant=assign_quadrants(disagreement, unclear, cut).numpy(),
-        disagreement_threshold=cut,
-        ambiguity_threshold=AMBIGUOUS_FROM,
-        clean=None if clean is None else clean.numpy(),
-        summary=_summarise(predictions, examples, score, seconds, rate, contradicted),
-        examples=examples,
-        findings=findings,
-        tags=tags,
-    )
+    return {
+        "class_names": names,
+        "suggested": suggested,
+        "given_probability": own,
+        "suggested_probability": np.where(disagreement > cut, 1 - own, own),
+        "disagreement": disagreement,
+        "ambiguity": unclear,
+        "disagreement_threshold": cut,
+        "tags": tags,
+    }
 
 
 def _summarise(
@@ -297,13 +281,18 @@ def _summarise(
     examples: Examples | None,
     score: str,
     seconds: float,
-    rate: NoiseRate,
-    contradicted: float,
 ) -> dict[str, Any]:
-    """What an audit says of itself."""
-    weak = any(WEAK in note for note in (() if examples is None else examples.notes))
+    """The figures and notes of the whole audit."""
+    if isinstance(predictions, Predictions):
+        left_out, labels, of = predictions.left_out, predictions.labels, "labels"
+    else:
+        (left_out, labels), of = predictions.pool(), "tags"
+    rate = estimate_noise_rate(left_out, labels)._replace(of=of)
+    contradicted = float((left_out.best_class != labels).double().mean())
+    source, notes = ("batches", ()) if examples is None else (examples.name, examples.notes)
+    weak = any(WEAK in note for note in notes)
     return {
-        "source": examples.name if examples is not None else "batches",
+        "source": source,
         "method": predictions.method,
         "score": score,
         "warning": warn_if_mostly_contradicted(contradicted) or (WEAK_WARNING if weak else None),
@@ -312,16 +301,40 @@ def _summarise(
         "noise_rate_words": None if weak else str(rate),
         "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
-        "notes": [*(examples.notes if examples is not None else ())],
+        "notes": list(notes),
         **predictions.facts,
     }
 
 
-def _name_examples(
-    predictions: Predictions | TagPredictions, examples: Examples | None
-) -> tuple[str, ...]:
-    if examples is not None and examples.ids is not None:
-        return examples.ids
-    index = getattr(predictions, "index", None)
-    places = range(len(predictions.labels)) if index is None else index.tolist()
-    return tuple(map(str, places))
+def _add_consensus(made: Audit, consensus: Consensus) -> Audit:
+    """The table with everybody's votes."""
+    assert made.examples is not None  # what people voted on has ids
+    names = made.class_names
+    votes = {"votes": consensus.votes.texts(names)}
+    shown = replace(made.examples, meta={**made.examples.meta, **votes})
+    summary = {**made.summary, "annotators": consensus.describe(names)}
+    return replace(made, consensus=consensus, examples=shown, summary=summary)
+
+
+def _rank_last(made: Audit, decided: Array) -> Audit:
+    """The table with the decided labels at the end: none of them is contradicted any more."""
+    lowest = min(float(made.disagreement.min()), made.disagreement_threshold)
+    unclear = (made.ambiguity >= made.ambiguity_threshold).astype(made.quadrant.dtype)
+    own = made.given_probability
+    note = f"{int(decided.sum()):,} labels are decided and not asked again"
+    return replace(
+        made,
+        disagreement=np.where(decided, lowest, made.disagreement),
+        suggested=np.where(decided, made.given, made.suggested),
+        suggested_probability=np.where(decided, own, made.suggested_probability),
+        quadrant=np.where(decided, unclear, made.quadrant),  # clear or ambiguous
+        summary={**made.summary, "notes": [*made.summary["notes"], note]},
+    )
+
+
+def _add_similar(made: Audit, rows: Tensor) -> Audit:
+    """The table with the nearest neighbours of the most suspicious examples."""
+    worst = made.order[:SHOWN]
+    if made.tags is not None:
+        return replace(made, similar=find_similar_pairs(rows, made.tags, worst))
+    return replace(made, similar=find_similar(rows, made.given, made.suggested, worst))

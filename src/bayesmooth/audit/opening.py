@@ -20,13 +20,14 @@ from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.tags import join_tags
 from bayesmooth.data import Examples
 from bayesmooth.data.arrays import arrays_as_examples, read_arrays, read_names
-from bayesmooth.data.columns import PICTURES, Reading, as_texts, choose_features
+from bayesmooth.data.columns import PICTURES, Features, Reading, as_texts, choose_features
 from bayesmooth.data.examples import Mapped, Part, Problem
 from bayesmooth.data.formats import (
     HUGGING_FACE,
     PARQUET,
     find_class_names,
     find_label,
+    find_name,
     open_parquet,
     read_arrow,
     read_parquet,
@@ -55,7 +56,6 @@ PIECE = 8192  # rows of a Parquet file that are copied at once
 SPREADSHEETS = (".csv", ".tsv")
 MOST_NUMBERS = 60  # columns of numbers that are shown
 RUN = "recipe.toml"
-UNEQUAL = "{}: column {!r}: its vectors must all have the same length"
 NO_TABLE = (
     "tags are read from tables; for arrays use Python, with embeddings= and labels= (N × T, or a list of sets), for "
     "pictures a table with a column of their paths"
@@ -63,22 +63,24 @@ NO_TABLE = (
 
 
 def open_data(source: Any, settings: Settings) -> Examples:
-    """A path or a data frame as `Examples`; these as they are."""
+    """A path or a data frame as `Examples`; an `Examples` as it is."""
     if isinstance(source, Examples):
         return source
     if isinstance(source, str | Path):
         return replace(_open_path(Path(source), settings), source=Path(source))
+    names = None
     if hasattr(source, "to_pandas"):  # an Arrow table, a polars frame, a data set of Hugging Face
         names = find_class_names(getattr(source, "features", None), settings.label)
-        arrow = type(source).__module__.split(".")[0] == "pyarrow"
-        frame = _from_arrow(source, "table", settings) if arrow else source.to_pandas()
-        return _from_frame(number_rows(frame, "table"), "table", Path(), settings, names)
-    if is_frame(source):
-        return _from_frame(number_rows(source, "table"), "table", Path(), settings)
-    raise InputError(
-        f"a {type(source).__name__}: no source for an audit; give a model, an Examples, "
-        "a path, embeddings= or probabilities="
-    )
+        if type(source).__module__.split(".")[0] == "pyarrow":
+            source = frame_from_arrow(source, "table", *settings.exact_columns)
+        else:
+            source = source.to_pandas()
+    elif not is_frame(source):
+        raise InputError(
+            f"a {type(source).__name__}: no source for an audit; give a model, an Examples, "
+            "a path, embeddings= or probabilities="
+        )
+    return _from_frame(number_rows(source, "table"), "table", Path(), settings, names)
 
 
 def is_frame(source: Any) -> bool:
@@ -107,13 +109,8 @@ def _open_path(path: Path, settings: Settings) -> Examples:
     if kind not in TABLES:
         known = ", ".join(ARRAYS + TABLES)
         raise InputError(f"{path}: unknown kind of file; must be one of {known}, or a folder")
-    columns = (settings.label, settings.clean_label, settings.id)
-    frame = read_frame(path, *columns, encoding=settings.encoding)
+    frame = read_frame(path, *settings.exact_columns, encoding=settings.encoding)
     return _from_frame(frame, str(path), path.parent, settings)
-
-
-def _from_arrow(table: Any, where: str, settings: Settings) -> Any:
-    return frame_from_arrow(table, where, settings.label, settings.clean_label, settings.id)
 
 
 def _open_folder(path: Path, settings: Settings) -> Examples:
@@ -127,17 +124,18 @@ def _open_folder(path: Path, settings: Settings) -> Examples:
     if settings.tagged:
         raise InputError(f"{path}: {NO_TABLE}")
     pictures = open_folder(path.absolute(), "train", SHOWN_SIZE)
-    # An id is the path below the folder; the rest of it is nobody else's business.
+    # The id of a picture is its path below the folder: where the folder lies is private.
     shown = replace(
         pictures,
         inputs=torch.empty(len(pictures), 0, dtype=torch.float32, device="cpu"),
         pictures=pictures.inputs,
         meta={},
+        name=path.name,
     )
     if (path / "test").is_dir() and (path / "train").is_dir():
         note = "these are the pictures in train; test can be audited by itself"
-        shown = replace(shown, notes=(note,))
-    return replace(shown, name=path.name)
+        return replace(shown, notes=(note,))
+    return shown
 
 
 def _open_array(path: Path, settings: Settings) -> Examples:
@@ -176,7 +174,7 @@ def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Exa
         table = read_parquet(file, () if whole else vectors(file))
         if settings.tags is None:
             find_label(file, table.column_names, settings.label)
-        parts.append(_from_arrow(table, str(file), settings))
+        parts.append(frame_from_arrow(table, str(file), *settings.exact_columns))
     frame = pandas.concat(parts, ignore_index=True)
     if whole:
         return _from_frame(frame, str(path), path, settings)
@@ -198,12 +196,8 @@ def _open_parquets(path: Path, files: Sequence[Path], settings: Settings) -> Exa
         return replace(known, inputs=rows, reading=reading, notes=(note,))
 
     labels = frame[label].astype(object).to_numpy()
-    return _leave_out_missing_vectors(leave_out_missing(labels, make, settings.class_names), rows)
-
-
-def _leave_out_missing_vectors(examples: Examples, rows: Mapped) -> Examples:
-    """Without the examples whose vector is missing, which is a row of NaN."""
-    empty = np.isnan(rows.array[:, 0])
+    examples = leave_out_missing(labels, make, settings.class_names)
+    empty = np.isnan(rows.array[:, 0])  # the row of a missing vector is NaN
     empty[empty] = np.isnan(rows.array[empty]).all(1)
     index = examples.inputs.index if isinstance(examples.inputs, Part) else slice(None)
     gone = torch.from_numpy(empty)[index]
@@ -225,21 +219,18 @@ def _map_vectors(files: Sequence[Path], column: str, count: int, settings: Setti
         rows = map_npy(place)
         if rows.ndim == 2 and len(rows) == count:
             return rows
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError:  # a cache that cannot be written costs time and nothing else
-        with TemporaryDirectory(ignore_cleanup_errors=True) as folder_name:
-            place = Path(folder_name) / place.name
-            _copy_vectors(place, files, column, count, settings.quiet)
-            return map_npy(place)  # what is mapped stays, though its name goes
-    replace_with(place, lambda beside: _copy_vectors(beside, files, column, count, settings.quiet))
-    return map_npy(place)
+    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=folder).close()
+        except OSError:  # a cache that cannot be written costs time and nothing else
+            place = Path(spare) / place.name
+        replace_with(place, lambda at: _copy_vectors(at, files, column, count, settings.quiet))
+        return map_npy(place)  # what is mapped stays, though its name may go
 
 
 def _copy_vectors(place: Path, files: Sequence[Path], column: str, count: int, quiet: bool) -> None:
-    """Copy them piece by piece."""
+    """Copy the vectors of all files to one array, piece by piece."""
     parquet = require("pyarrow.parquet", "data")
     array, at, missing = None, 0, list[int]()
     with bar(count, description="reading", quiet=quiet) as shown:
@@ -249,12 +240,11 @@ def _copy_vectors(place: Path, files: Sequence[Path], column: str, count: int, q
             for batch in parquet.ParquetFile(file).iter_batches(PIECE, columns=[column]):
                 there = batch[0].is_valid().to_numpy(zero_copy_only=False)
                 if there.any():
-                    rows = _as_rows(batch[0].drop_null(), file, column)
+                    width = None if array is None else array.shape[1]
+                    rows = _as_rows(batch[0].drop_null(), width, f"{file}: column {column!r}")
                     if array is None:
                         shape = (count, rows.shape[1])
                         array = np.lib.format.open_memmap(place, "w+", np.float32, shape)
-                    if rows.shape[1] != array.shape[1]:
-                        raise InputError(UNEQUAL.format(file, column))
                     array[at + np.flatnonzero(there)] = rows
                 missing += (at + np.flatnonzero(~there)).tolist()
                 at += len(batch)
@@ -265,29 +255,27 @@ def _copy_vectors(place: Path, files: Sequence[Path], column: str, count: int, q
     array.flush()
 
 
-def _as_rows(vectors: Any, file: Path, column: str) -> np.ndarray[Any, Any]:
-    """Lists of numbers, all of one length, as an array."""
-    lengths = require("pyarrow.compute", "data").list_value_length(vectors).unique()
-    if len(lengths) != 1:
-        raise InputError(UNEQUAL.format(file, column))
+def _as_rows(vectors: Any, width: int | None, where: str) -> np.ndarray[Any, Any]:
+    """Lists of numbers as an array; all have the same length, `width` if that is known."""
+    lengths = require("pyarrow.compute", "data").list_value_length(vectors).unique().to_pylist()
+    if len(lengths) != 1 or lengths[0] != (width or lengths[0]):
+        raise InputError(f"{where}: its vectors must all have the same length")
     try:
         return np.asarray(vectors.flatten(), np.float32).reshape(len(vectors), -1)
     except (TypeError, ValueError):
         raise InputError(
-            f"{file}: column {column!r}: its vectors must be numbers; name other columns with features"
+            f"{where}: its vectors must be numbers; name other columns with features"
         ) from None
 
 
 def _open_hugging_face(path: Path, settings: Settings) -> Examples:
     """What `datasets` writes with `save_to_disk`: Arrow files, and JSON that says what the columns are."""
     split, splits = split_folder(path)
-    features = read_json(split / HUGGING_FACE[1]).get("features")
-    frame = _from_arrow(read_arrow(split), str(path), settings)
-    made = _from_frame(
-        frame, str(path), split, settings, find_class_names(features, settings.label)
-    )
-    note = f"this is the split {split.name!r}, of {', '.join(splits)}"
-    return replace(made, notes=(note, *made.notes)) if len(splits) > 1 else made
+    names = find_class_names(read_json(split / HUGGING_FACE[1]).get("features"), settings.label)
+    frame = frame_from_arrow(read_arrow(split), str(path), *settings.exact_columns)
+    if len(splits) > 1:
+        frame.attrs["notes"] = [f"this is the split {split.name!r}, of {', '.join(splits)}"]
+    return _from_frame(frame, str(path), split, settings, names)
 
 
 def _from_frame(
@@ -297,69 +285,83 @@ def _from_frame(
     settings: Settings,
     class_names: Sequence[str] | None = None,
 ) -> Examples:
-    """The rows that have a label; their inputs are numbers, or none yet where texts or pictures are to be embedded."""
+    """The rows that have a label. Their inputs are numbers, or empty where texts or pictures are to be embedded."""
     if settings.tagged:
         frame, settings = join_tags(frame, where, settings)
         class_names = None
     label = find_label(where, list(frame.columns), settings.label)
     names, numbered = settings.class_names or class_names, class_names is not None
     for column in filter(None, (settings.text, settings.image)):
-        if column not in frame:
-            present = ", ".join(map(str, frame.columns))[:200]
-            raise InputError(f"{where}: no column {column!r}, only {present}; name another")
+        find_name(where, frame.columns, (column,), "name another")
     kept = drop_missing(frame, label, names, numbered)
-    notes = list(frame.attrs.get("notes", ()))
     if not len(kept):
         raise InputError(f"{where}: no row has a label in column {label!r}")
-    clean, key = settings.clean_label, settings.id
+    taken = (label, settings.clean_label or CLEAN, settings.id)
     known = from_frame(
         kept,
         Path(where).stem,
         where,
         label=label,
-        clean_label=clean,
+        clean_label=settings.clean_label,
         class_names=names,
-        id=key,
+        id=settings.id,
         numbered=numbered,
     )
     if len(kept) < len(frame):
-        known = replace(known, problems=(_report_missing(frame, kept, key),))
+        known = replace(known, problems=(_report_missing(frame, kept, settings.id),))
     pictures = open_pictures(kept, place, SHOWN_SIZE, settings.image)
-    texts = {} if settings.text is None else {"text": as_texts(kept[settings.text])}
-    known = replace(known, pictures=pictures, meta=texts or known.meta)
+    known = replace(known, pictures=pictures, notes=tuple(frame.attrs.get("notes", ())))
+    if settings.text is not None:
+        known = replace(known, meta={"text": as_texts(kept[settings.text])})
     if settings.predicted:
-        rows, said = _probabilities(kept, known, settings, where, (label, clean or CLEAN, key))
-        return replace(known, inputs=rows, notes=(*notes, *said))
-    if settings.text is None and settings.image is None:
-        reading, taken = Reading(), (label, clean or CLEAN, key)
-        learned = choose_features(kept, where, settings.features, taken, known.class_names)
-        if learned.names:
-            reading = learned.reading
-            sources = ", ".join(map(repr, reading.sources))[:300]
-            notes += [f"learned from {sources}", *learned.notes]
-            known = replace(
-                known,
-                inputs=learned.rows,
-                mean=learned.mean,
-                std=learned.std,
-                columns=learned.names,
-            )
-            known = replace(known, meta=_all_columns(kept, known, (*taken, *PICTURES, "id")))
-        elif pictures is None:
-            known, column = _longest_text(known, where)
-            reading = Reading(text=column)
-            notes.append(f"learned from the texts in column {column!r} alone")
+        chosen = settings.features or _find_probabilities(kept, known.class_names)
+        learned = choose_features(kept, where, chosen, taken, known.class_names, fill=False)
+        return replace(known, inputs=learned.rows, notes=(*known.notes, *learned.notes))
+    if settings.text is not None or settings.image is not None:
+        reading = Reading(label, settings.text, settings.image)
+        note = f"learned from column {settings.text or settings.image!r} alone"
+        known = replace(known, reading=reading, notes=(*known.notes, note))
     else:
-        reading = Reading(text=settings.text, image=settings.image)
-        notes.append(f"learned from column {settings.text or settings.image!r} alone")
+        learned = choose_features(kept, where, settings.features, taken, known.class_names)
+        known = _choose_inputs(known, kept, where, learned, taken)
     if Path(where).suffix.lower() in SPREADSHEETS:
         rows = [str(number + 2) for number in kept.index]  # the first is the header
         known = replace(known, meta={SHEET_ROW: rows} | known.meta)
-    return replace(known, reading=replace(reading, label=label), notes=tuple(notes))
+    return known
+
+
+def _choose_inputs(
+    known: Examples, frame: Any, where: str, learned: Features, taken: Sequence[str | None]
+) -> Examples:
+    """What is learned from if nobody named it: numbers and categories, else pictures, else the longest texts."""
+    if learned.names:
+        sources = ", ".join(map(repr, learned.reading.sources))[:300]
+        return replace(
+            known,
+            inputs=learned.rows,
+            mean=learned.mean,
+            std=learned.std,
+            columns=learned.names,
+            meta=_all_columns(frame, known, (*taken, *PICTURES, "id")),
+            reading=replace(learned.reading, label=taken[0]),
+            notes=(*known.notes, f"learned from {sources}", *learned.notes),
+        )
+    if known.pictures is not None:
+        return replace(known, reading=Reading(taken[0]))
+    lengths = {name: sum(map(len, texts)) for name, texts in known.meta.items() if name != "id"}
+    if not lengths:
+        raise InputError(f"{where}: no column of numbers, texts or pictures: nothing to learn from")
+    column = max(lengths, key=lambda name: lengths[name])
+    return replace(
+        known,
+        meta={"text": known.meta[column]},
+        reading=Reading(taken[0], text=column),
+        notes=(*known.notes, f"learned from the texts in column {column!r} alone"),
+    )
 
 
 def _all_columns(frame: Any, examples: Examples, taken: Sequence[str | None]) -> dict[str, Any]:
-    """Texts and numbers of a table, to show beside its labels; numbers only if someone could read so many."""
+    """Texts and numbers of a table, to show beside its labels; numbers only if they are few enough to read."""
     numbers = [column for column in frame.select_dtypes("number") if column not in taken]
     shown = {*examples.meta, *map(str, numbers if len(numbers) <= MOST_NUMBERS else ())}
     return {
@@ -377,24 +379,12 @@ def _report_missing(frame: Any, kept: Any, id: str | None) -> Problem:
     return Problem("missing_label", text, tuple(ids))
 
 
-def _longest_text(examples: Examples, where: str) -> tuple[Examples, str]:
-    lengths = {name: sum(map(len, texts)) for name, texts in examples.meta.items() if name != "id"}
-    if not lengths:
-        raise InputError(f"{where}: no column of numbers, texts or pictures: nothing to learn from")
-    column = max(lengths, key=lambda name: lengths[name])
-    return replace(examples, meta={"text": examples.meta[column]}), column
-
-
-def _probabilities(
-    frame: Any, examples: Examples, settings: Settings, where: str, taken: Sequence[str | None]
-) -> tuple[Any, tuple[str, ...]]:
-    """Columns that are called as the classes, in the order of these; else all columns of numbers as they come."""
-    names, present = examples.class_names, {str(column): column for column in frame}
-    chosen = settings.features
-    for column in present if chosen is None else ():
+def _find_probabilities(frame: Any, names: Sequence[str]) -> list[Any] | None:
+    """The columns that are called as the classes, in the order of these; None if there are no such columns."""
+    present = {str(column): column for column in frame}
+    for column in present:
         before, found, after = column.partition(names[0])
-        if found and all(f"{before}{name}{after}" in present for name in names):
-            chosen = [present[f"{before}{name}{after}"] for name in names]
-            break
-    learned = choose_features(frame, where, chosen, taken, names, fill=False)
-    return learned.rows, learned.notes
+        wanted = [f"{before}{name}{after}" for name in names]
+        if found and present.keys() >= {*wanted}:
+            return [present[name] for name in wanted]
+    return None

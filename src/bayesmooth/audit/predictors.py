@@ -1,8 +1,8 @@
 """The two predictors of a label from embeddings: a Bayesian softmax regression and the nearest neighbours.
 
-The regression predicts what its posterior does on average, p̄, and with which label noise ε. The neighbours vote, none
-for itself. Together they predict p = w·p̄ + (1 − w)·p_knn, with the w under which the given labels, each left out, are
-likeliest: no clean label is needed.
+The regression sees principal components. It predicts what its posterior does on average, p̄, and with which label noise
+ε. The neighbours vote, none for itself. Together they predict p = w·p̄ + (1 − w)·p_knn, with the w under which the given
+labels, each left out, are likeliest: no clean label is needed.
 """
 
 from collections.abc import Mapping
@@ -13,16 +13,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.left_out import predict_left_out
 from bayesmooth.audit.neighbours import Keys, unit_rows, without_self
-from bayesmooth.audit.projection import MAX_DIMS, Projection
+from bayesmooth.audit.predictions import predict_left_out
+from bayesmooth.audit.settings import Settings
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.progress import bar, track
+from bayesmooth.theory.eigen import decompose
 from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.moments import likely_softmax_mean
 
-MIN_DIMS = 128  # principal components that are kept however many rows and classes there are
+ROWS_AT_ONCE = 1 << 13
+MAX_DIMS = 384  # principal components that are kept at most
+MIN_DIMS = 128  # and that are kept however many rows and classes there are
+NEGLIGIBLE = 1e-6  # of the largest variance: less is lost in products of float32
 WORK = 1.2e8  # examples × classes × components from which on fewer of these are kept
 TOLERANCE = 0.1  # posterior standard deviations: finer steps do not change the ranking
 DRAWS = 8  # of every example's logits, while fitting
@@ -34,13 +38,63 @@ BACKGROUND = 0.02  # of every vote is spread evenly, so that no class has probab
 WEIGHED_ON = 1_000  # rows on which the weight w is chosen
 
 
-class RowPredictions(NamedTuple):
-    """Of the given labels of some rows, with these seen and left out."""
+class Projection(NamedTuple):
+    """Centred, turned to principal components, scaled to unit mean square norm, and a column of ones.
 
-    probabilities: Tensor
+    The prior is isotropic, so turning changes nothing but what is cut off. A diagonal covariance keeps what matters, as
+    principal components are nearly uncorrelated in every class.
+    """
+
+    mean: Tensor
+    axes: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, name: str = "embeddings", max_dims: int = MAX_DIMS) -> "Projection":
+        """The projection that suits these rows.
+
+        An axis is kept where the rows spread along it by more than float32 can tell from rounding.
+        """
+        low, high = rows.amin(0), rows.amax(0)
+        varies = high > low
+        if not bool(varies.any()):
+            raise InputError(f"{name}: all embeddings are the same; nothing to learn from")
+        mean, columns = rows.mean(0), int(varies.sum())
+        # Scaled first, so that no square is lost below float32's smallest number.
+        scale = (high - low).max()
+        gram = torch.zeros(columns, columns, dtype=torch.float64, device="cpu")
+        for piece in torch.split(rows, ROWS_AT_ONCE):
+            moved = (piece - mean)[:, varies] / scale
+            gram += (moved.mT @ moved).double()
+        power, turned = decompose(gram / len(rows))
+        rounding = torch.finfo(torch.float32).eps * float(rows.abs().max() / scale)
+        least = max(NEGLIGIBLE * float(power[-1]), columns * rounding**2)
+        useful = max(int((power > least).sum()), 1)
+        kept = turned[:, -min(max_dims, useful) :].flip(1)
+        total = float(power.clamp_min(0).sum()) ** 0.5
+        axes = rows.new_zeros(rows.shape[1], kept.shape[1])
+        axes[varies] = (kept / (total * float(scale))).to(axes.dtype)
+        return cls(mean, axes)
+
+    def features(self, rows: Tensor) -> Tensor:
+        """What the regression sees of these rows."""
+        return torch.cat([(rows - self.mean) @ self.axes, rows.new_ones(len(rows), 1)], 1)
+
+
+Piece = tuple[Tensor, Tensor, Tensor, Tensor | None]
+"""Rows, their labels, their positions among the keys (−1: none), and the predictions of fits without them, if any."""
+
+
+class RowPredictions(NamedTuple):
+    """Of the given labels of some rows."""
+
+    seen: Tensor
+    """By a posterior that has seen them, or by the fits without them; empty where only `left_out` is wanted."""
     noise: Tensor
     left_out: Tensor
-    neighbours: tuple[Tensor, Tensor]
+    """With the pull of every label on the posterior taken back."""
+    nearest: Tensor
+    """Positions of the nearest keys; empty where they are not wanted."""
+    similarity: Tensor
 
 
 @dataclass(frozen=True)
@@ -57,42 +111,35 @@ class Predictors:
 
     @classmethod
     def of(cls, rows: Tensor, labels: Tensor, examples: Examples, quiet: bool) -> "Predictors":
-        """Those that learned from these rows, weighed on some of them."""
+        """Those that learned from these rows, weighed by how likely they find the labels of some, each left out."""
         affordable = int(WORK / (len(rows) * examples.num_classes))
         dims = min(max(affordable, MIN_DIMS), MAX_DIMS)
         projection = Projection.of(rows, examples.name, dims)
         fit = fit_softmax(projection.features(rows), labels, examples.num_classes, quiet=quiet)
         keys = Keys(unit_rows(examples.name, rows), exact=len(rows) <= EXACT_ROWS)
-        some = torch.linspace(
-            0, len(rows) - 1, min(WEIGHED_ON, len(rows)), dtype=torch.float32, device="cpu"
-        ).long()
-        return cls(projection, fit, keys, labels).weigh(rows[some], labels[some], some)
+        made = cls(projection, fit, keys, labels)
+        count, last = min(WEIGHED_ON, len(rows)), len(rows) - 1
+        some = torch.linspace(0, last, count, dtype=torch.float32, device="cpu").long()
+        given = labels[some][:, None]
+        posterior = made._ask_posterior(rows[some], labels[some])[2].gather(1, given)
+        found = made._find_neighbours(rows[some], some)
+        votes = {t: made._count_votes(found, t).gather(1, given) for t in TEMPERATURES}
+        temperature, weight = choose_weight(posterior, votes)
+        return replace(made, temperature=temperature, weight=weight)
 
-    def predict(
-        self, rows: Tensor, labels: Tensor, own: Tensor, held: Tensor | None, leave_out: bool
-    ) -> RowPredictions:
-        """Of rows whose positions among the keys are `own`, −1 where they are none of them.
-
-        The posterior has seen the labels. `leave_out` takes their pull back; `held` are the posterior's predictions
-        from fits without them, to use instead.
-        """
+    def predict(self, piece: Piece, leave_out: bool, with_neighbours: bool) -> RowPredictions:
+        """What posterior and neighbours say together."""
+        rows, labels, own, held = piece
         averaged, noise, left_out = self._ask_posterior(rows, labels)
-        found = self._find_neighbours(rows, own)
+        nearest, similarity = found = self._find_neighbours(rows, own)
         votes = self._count_votes(found, self.temperature)
         left_out = torch.lerp(votes, left_out, self.weight)
-        if leave_out:
-            return RowPredictions(left_out, noise, left_out, found)
-        seen = torch.lerp(votes, averaged if held is None else held, self.weight)
-        return RowPredictions(seen, noise, left_out, found)
-
-    def weigh(self, rows: Tensor, labels: Tensor, own: Tensor) -> "Predictors":
-        """With the temperature and the w under which these labels, each left out, are likeliest."""
-        given = labels[:, None]
-        posterior = self._ask_posterior(rows, labels)[2].gather(1, given)
-        found = self._find_neighbours(rows, own)
-        votes = {t: self._count_votes(found, t).gather(1, given) for t in TEMPERATURES}
-        temperature, weight = choose_weight(posterior, votes)
-        return replace(self, temperature=temperature, weight=weight)
+        seen = left_out[:0].clone()  # a view would keep all rows in memory
+        if not leave_out:
+            seen = torch.lerp(votes, averaged if held is None else held, self.weight)
+        if not with_neighbours:
+            nearest, similarity = nearest[:0].clone(), similarity[:0].clone()
+        return RowPredictions(seen, noise, left_out, nearest, similarity)
 
     def _ask_posterior(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The averaged prediction, its noise ε, and the prediction with each example left out."""
@@ -155,13 +202,11 @@ def fit_softmax(features: Tensor, labels: Tensor, classes: int, *, quiet: bool) 
         )
 
 
-def cross_fit(
-    features: Tensor, labels: Tensor, classes: int, folds: int, *, seed: int, quiet: bool
-) -> Tensor:
+def cross_fit(features: Tensor, labels: Tensor, classes: int, settings: Settings) -> Tensor:
     """Averaged probabilities of every example from the fit to the folds it is not in."""
-    member = assign_folds(labels, folds, seed)
+    member = assign_folds(labels, settings.folds, settings.seed)
     out = features.new_empty(len(features), classes)
-    for fold in track(range(folds), description="cross-fit", quiet=quiet):
+    for fold in track(range(settings.folds), description="cross-fit", quiet=settings.quiet):
         held = member == fold
         fit = fit_softmax(features[~held], labels[~held], classes, quiet=True)
         out[held] = likely_softmax_mean(*fit.logits(features[held]), LIKELY)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.checks import check_labels
+from bayesmooth.audit.predictions import check_labels
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
 from bayesmooth.data.labels import find_missing

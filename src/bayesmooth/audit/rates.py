@@ -48,18 +48,13 @@ def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> NoiseRate:
     typical[counts == 0] = 1.0
     confident = left_out.best >= typical[left_out.best_class]
     estimate = float((against[confident] if bool(confident.any()) else against).mean())
+    sure = select_confident(left_out.best, left_out.best_class, CONFIDENT)
+    of, every = left_out.best_class[sure], torch.bincount(left_out.best_class)
+    shares = torch.bincount(of, against[sure], len(every)) / torch.bincount(of).clamp_min(1)
+    share = float((shares * every).sum() / every.sum())
     wrong = wilson(float(left_out.wrong.double().mean()), len(labels))[0]
-    least = max(min(wrong, wilson(*_ask_the_confident(left_out, against))[0]), 0.0)
+    least = max(min(wrong, wilson(share, int(sure.sum()))[0]), 0.0)
     return NoiseRate(max(estimate, least), least)
-
-
-def _ask_the_confident(left_out: LeftOut, against: Tensor) -> tuple[float, int]:
-    """How often labels contradict the most confident tenth of each class's predictions, and how many these are."""
-    chosen = select_confident(left_out.best, left_out.best_class, CONFIDENT)
-    of, counts = left_out.best_class[chosen], torch.bincount(left_out.best_class)
-    wrong = torch.bincount(of, against[chosen], len(counts))
-    kept = torch.bincount(of, minlength=len(counts)).clamp_min(1)
-    return float((wrong / kept * counts).sum() / counts.sum()), int(chosen.sum())
 
 
 class ReviewedRate(NamedTuple):
@@ -75,9 +70,9 @@ def estimate_reviewed_rate(disagreement: Any, wrong: Any) -> ReviewedRate:
 
     Along the ranking every 20 decisions stand for the examples between them: of N_h with n_h judged, w_h of them wrong,
     w_h + (N_h − n_h) p_h are wrong, p_h = (w_h + ½)/(n_h + 1). What lies below the last decision counts as the last
-    stretch if it is no longer than that; else it is unknown: none of it is wrong at least, and at most as many as the
-    last 20 decisions allow, for wrong labels become rarer down the ranking. Whoever reviews from the top gets a wide
-    interval, who takes some of all ranks a narrow one.
+    stretch if it is no longer than that. Else it is unknown: from none of it may be wrong up to as many as the last 20
+    decisions allow, for wrong labels become rarer down the ranking. A review from the top gives a wide interval, a
+    review of some examples of all ranks a narrow one.
 
     >>> score = np.linspace(1, 0, 1000)
     >>> judged = np.where(np.arange(1000) % 10 == 0, score > 0.9, np.nan)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.transitions import weigh_by_label
+from bayesmooth.errors import InputError
 
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
@@ -20,30 +21,30 @@ WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is
 
 def margin(predictions: Predictions) -> Tensor:
     """max_{k≠y} p_k − p_y of the averaged prediction, −1 … 1: above 0 it prefers another class."""
-    return _rival(predictions.probabilities, predictions.labels) - _own(predictions)
+    own, rival = _split(predictions.probabilities, predictions.labels)
+    return rival - own
 
 
 def self_confidence(predictions: Predictions) -> Tensor:
     """1 − p_y, 0 … 1: the averaged probability that the label is wrong."""
-    return 1 - _own(predictions)
+    return 1 - _split(predictions.probabilities, predictions.labels)[0]
 
 
 def log_odds(predictions: Predictions) -> Tensor:
-    """log max_{k≠y} p_k − log p_y: above 0 another class is preferred; still tells the very certain apart."""
+    """log max_{k≠y} p_k − log p_y: above 0 another class is preferred. It still tells the very certain apart."""
     tiny = torch.finfo(torch.float32).tiny
-    rival = _rival(predictions.probabilities, predictions.labels)
-    return rival.clamp_min(tiny).log() - _own(predictions).clamp_min(tiny).log()
+    own, rival = _split(predictions.probabilities, predictions.labels)
+    return rival.clamp_min(tiny).log() - own.clamp_min(tiny).log()
 
 
 def root_margin(predictions: Predictions) -> Tensor:
     """√max_{k≠y} r_k − √r_y, −1 … 1, half-way between margin and log-odds.
 
-    r is the prediction after the given label was weighed as evidence (`transitions.weigh_by_label`), or the prediction
-    itself where no T was learned. The default: it finds the most (docs/evidence-audit.md).
+    r is the prediction with the given label as evidence (`weigh_label`). The default: it finds the most
+    (docs/evidence-audit.md).
     """
-    weighed, labels = weigh_label(predictions), predictions.labels
-    own = weighed.gather(1, labels[:, None]).squeeze(1)
-    return _rival(weighed, labels).clamp_min(0).sqrt() - own.clamp_min(0).sqrt()
+    own, rival = _split(weigh_label(predictions), predictions.labels)
+    return rival.clamp_min(0).sqrt() - own.clamp_min(0).sqrt()
 
 
 def normalised_margin(predictions: Predictions) -> Tensor:
@@ -56,21 +57,27 @@ def normalised_margin(predictions: Predictions) -> Tensor:
 
 def noise_of_label(predictions: Predictions) -> Tensor:
     """−ε_y: averaging takes certainty from what the mean prefers, so it is positive for other labels."""
-    return -predictions.signed_noise().gather(1, predictions.labels[:, None]).squeeze(1)
+    if predictions.noise is None:
+        raise InputError(
+            "score='noise_of_label' needs a posterior; with probabilities alone use 'root_margin'"
+        )
+    return -_split(predictions.noise, predictions.labels)[0]
+
+
+def _split(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """What each row has for its label, and the most that it has for another class."""
+    at = labels[:, None]
+    return rows.gather(1, at).squeeze(1), rows.scatter(1, at, -1.0).amax(1)
 
 
 SCORES: dict[str, Callable[[Predictions], Tensor]] = {
-    "root_margin": root_margin,
-    "margin": margin,
-    "log_odds": log_odds,
-    "self_confidence": self_confidence,
-    "normalised_margin": normalised_margin,
-    "noise_of_label": noise_of_label,
+    score.__name__: score
+    for score in (root_margin, margin, log_odds, self_confidence, normalised_margin, noise_of_label)
 }
 
 
 def weigh_label(predictions: Predictions) -> Tensor:
-    """r (N, K): the prediction with the given label as evidence, where T says how much that is worth."""
+    """r (N, K): the prediction with the given label as evidence, or the prediction itself where no T was learned."""
     if predictions.transitions is None:
         return predictions.probabilities
     return weigh_by_label(predictions.probabilities, predictions.transitions, predictions.labels)
@@ -84,23 +91,19 @@ def suggest(disagreement: Tensor, cut: float, predictions: Predictions) -> Tenso
 
 
 def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -> float:
-    """Above it a label counts as contradicted: as many labels as the averaged prediction prefers another class for.
+    """The score above which a label counts as contradicted.
 
-    For the margins of the prediction and the log-odds that is 0 by definition. Other scores have no such point: theirs
-    leaves the same number of examples above, and with the last of them all that tie with it.
+    As many labels lie above it as there are for which the averaged prediction prefers another class. For
+    the margins of the prediction and the log-odds that is 0 by definition. For other scores `leave_above` finds it.
     """
-    at_zero = (
-        ("margin", "log_odds")
-        if predictions.transitions is not None
-        else ("root_margin", "margin", "log_odds")
-    )
-    if score in at_zero:
+    weighed = predictions.transitions is not None
+    if score in ("margin", "log_odds") or (score == "root_margin" and not weighed):
         return 0.0
     return leave_above(disagreement, int((margin(predictions) > 0).sum()))
 
 
 def leave_above(disagreement: Tensor, count: int) -> float:
-    """The threshold that so many scores exceed, and with the last of them all that tie with it."""
+    """The threshold that `count` scores exceed, and all that tie with the last of them."""
     last = float(disagreement.topk(count).values[-1]) if count else float("inf")
     below = disagreement[disagreement < last]
     return float(below.max()) if len(below) else last - 1.0
@@ -135,12 +138,3 @@ def warn_if_mostly_contradicted(rate: float) -> str | None:
         "labels in the same order, the columns of probabilities in that of the classes, and do the embeddings fit "
         "the task?"
     )
-
-
-def _own(predictions: Predictions) -> Tensor:
-    return predictions.probabilities.gather(1, predictions.labels[:, None]).squeeze(1)
-
-
-def _rival(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """The largest probability of a class other than the label's."""
-    return probabilities.scatter(1, labels[:, None], -1.0).amax(1)

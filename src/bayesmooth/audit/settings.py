@@ -71,52 +71,44 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what no audit can be made with, before anything is read."""
-        for name, choices in {
-            "out_of_sample": WAYS,
-            "score": tuple(SCORES),
-            "cluster": CLUSTERS,
-        }.items():
+        known = {"out_of_sample": WAYS, "score": tuple(SCORES), "cluster": CLUSTERS}
+        for name, choices in known.items():
             if getattr(self, name) not in choices:
-                known = ", ".join(map(str, choices))
-                raise InputError(f"{name}={getattr(self, name)!r}: must be one of {known}")
-        for name, low, high in (
-            ("folds", 2, None),
-            ("samples", 1, None),
-            ("batch_size", 1, None),
-            ("seed", 0, LARGEST_SEED),
-        ):
-            number = _check_whole(name, getattr(self, name), low, high)
-            object.__setattr__(self, name, number)
+                shown = ", ".join(map(str, choices))
+                raise InputError(f"{name}={getattr(self, name)!r}: must be one of {shown}")
+        for name, low in {"folds": 2, "samples": 1, "batch_size": 1, "seed": 0}.items():
+            value, high = getattr(self, name), LARGEST_SEED if name == "seed" else None
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not whole or not low <= value <= (high or value):
+                bounds = f"from {low}" if high is None else f"from {low} to {high}"
+                raise InputError(f"{name}={value!r}: must be a whole number {bounds}")
+            object.__setattr__(self, name, int(value))
         for name in ("features", "class_names", "tags"):
             if isinstance(getattr(self, name), str):
                 raise InputError(f"{name}={getattr(self, name)!r}: must be a list of names")
         if self.separator == "":
             raise InputError("separator='': must be what stands between two tags, such as ';'")
-        if self.tagged:
-            self._check_tagged()
+        if self.tags is not None and not len(self.tags):
+            raise InputError("labels=[]: must name at least one column of 0 and 1")
+        for name, wanted, way_out in (
+            ("annotator", self.annotator, "votes are on one label: audit one tag at a time"),
+            ("cluster", self.cluster, "tags are judged on one machine: leave it out"),
+            ("folds", self.out_of_sample == "folds", "use 'none' or 'loo', which need no refit"),
+        ):
+            if self.tagged and wanted:
+                raise InputError(f"{name} with several labels per example: {way_out}")
 
     @property
     def tagged(self) -> bool:
         """Whether an example has several labels, its tags."""
         return self.tags is not None or self.separator is not None
 
-    def _check_tagged(self) -> None:
-        """Refuse what tags cannot be judged with."""
-        refused = {
-            "annotator": (self.annotator, "votes are on one label: audit one tag at a time"),
-            "cluster": (self.cluster, "tags are judged on one machine: leave it out"),
-            "folds": (self.out_of_sample == "folds", "use 'none' or 'loo', which need no refit"),
-        }
-        for name, (wanted, way_out) in refused.items():
-            if wanted:
-                raise InputError(f"{name} with several labels per example: {way_out}")
-        if self.tags is not None and not len(self.tags):
-            raise InputError("labels=[]: must name at least one column of 0 and 1")
+    @property
+    def exact_columns(self) -> tuple[str | None, str | None, str | None]:
+        """The columns that are read as they stand in a file: labels, clean labels, ids."""
+        return self.label, self.clean_label, self.id
 
-
-def _check_whole(name: str, value: Any, low: int, high: int | None) -> int:
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):
-        bounds = f"from {low}" if high is None else f"from {low} to {high}"
-        raise InputError(f"{name}={value!r}: must be a whole number {bounds}")
-    return int(value)
+    def describe_way(self) -> str:
+        """How an example is kept from supporting its own label, in words."""
+        folds = f"{self.folds}-fold cross-fit"
+        return {"none": "in-sample", "loo": "leave-one-out", "folds": folds}[self.out_of_sample]

@@ -17,7 +17,7 @@ EACH = 3  # neighbours with each label
 FENCE = 1.5  # interquartile ranges beyond the quartiles: Tukey's rule
 SELDOM = 0.02  # of a class: categories with less are unusual
 MOST_CATEGORIES = 50  # of a column: more are names
-FEWEST = 8  # values of a class from which is said what is usual
+FEWEST = 8  # values of a class that it takes to say what is usual
 
 
 class Similar(NamedTuple):
@@ -37,11 +37,11 @@ def find_similar(embeddings: Tensor, labels: Array, suggested: Array, index: Arr
     [[1, 0, -1]]
     """
     rows = unit_rows("embeddings", embeddings)
-    found = [_nearest_with(rows, labels, wanted, index) for wanted in (labels, suggested)]
+    found = [_find_nearest(rows, labels, wanted, index) for wanted in (labels, suggested)]
     return Similar(index, *found)
 
 
-def _nearest_with(rows: Tensor, labels: Array, wanted: Array, index: Array) -> Array:
+def _find_nearest(rows: Tensor, labels: Array, wanted: Array, index: Array) -> Array:
     """For each example of `index`, the nearest others that carry its wanted label."""
     found = np.full((len(index), EACH), -1)
     for label in np.unique(wanted[index]):
@@ -71,19 +71,19 @@ def find_usual(
     >>> find_usual({"age": list(range(40))}, np.zeros(40, int), 1)
     [[(0.0, 39.0)]]
     """
-    by_column = [_usual_in(values, labels, classes) for values in columns.values()]
+    by_column = [_find_usual_in(values, labels, classes) for values in columns.values()]
     return [list(row) for row in zip(*by_column, strict=True)]
 
 
-def _usual_in(values: Sequence[Any], labels: Array, classes: int) -> list[Usual]:
+def _find_usual_in(values: Sequence[Any], labels: Array, classes: int) -> list[Usual]:
     numbers = as_numbers(values)
     members = [np.flatnonzero(labels == label) for label in range(classes)]
     if numbers is not None:
-        return [_fence(numbers[some], numbers) for some in members]
+        return [_find_fence(numbers[some], numbers) for some in members]
     words = np.array([str(value) for value in values], object)
     if len(set(words)) > min(MOST_CATEGORIES, len(words) // 2):
         return [None] * classes
-    return [_frequent(words[some]) for some in members]
+    return [_find_frequent(words[some]) for some in members]
 
 
 def as_numbers(values: Sequence[Any]) -> Array | None:
@@ -94,7 +94,7 @@ def as_numbers(values: Sequence[Any]) -> Array | None:
         return None
 
 
-def _fence(some: Array, everything: Array) -> Usual:
+def _find_fence(some: Array, everything: Array) -> Usual:
     some = some[np.isfinite(some)]
     if len(some) < FEWEST:
         return None
@@ -104,7 +104,7 @@ def _fence(some: Array, everything: Array) -> Usual:
     return float(max(low - spread, lowest)), float(min(high + spread, highest))
 
 
-def _frequent(some: Array) -> Usual:
+def _find_frequent(some: Array) -> Usual:
     if len(some) < FEWEST:
         return None
     words, counts = np.unique(some.astype(str), return_counts=True)

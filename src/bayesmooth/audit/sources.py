@@ -4,7 +4,8 @@ Every check comes before the first long computation.
 """
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.audit.checks import check_order, check_probabilities
-from bayesmooth.audit.embedded import predict_embedded
 from bayesmooth.audit.encoders import (
     embed_pictures,
     embed_texts,
     explain_unreadable,
     name_encoder,
 )
-from bayesmooth.audit.findings import MOST_ROWS, read_rows
-from bayesmooth.audit.network import as_posterior, predict_with_network
 from bayesmooth.audit.opening import is_frame, open_data
-from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.problems import (
     check_share,
     find_missing_pictures,
@@ -33,82 +29,16 @@ from bayesmooth.audit.problems import (
     settle_classes,
 )
 from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.subjects import Embedded, Network, Predicted, Subject, as_posterior
 from bayesmooth.data import Examples
 from bayesmooth.data.columns import Reading
 from bayesmooth.data.examples import Problem
 from bayesmooth.data.labels import encode, name_classes, read_labels
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
-from bayesmooth.posterior import Posterior
 
 DEFAULT = Settings()
 UNREADABLE = "unreadable_picture"
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network, its posterior and the data: an `Examples`, or batches in a fixed order."""
-
-    model: nn.Module
-    posterior: Posterior
-    data: Any
-    examples: Examples | None
-
-    def predict(self, settings: Settings) -> Predictions:
-        """From posterior samples."""
-        return predict_with_network(self.model, self.posterior, self.data, settings)
-
-    def rows(self) -> None:
-        """A network's inputs are not what neighbours are looked for in."""
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """A table of embeddings."""
-
-    examples: Examples
-
-    def predict(self, settings: Settings) -> Predictions:
-        """From a variational softmax regression and the nearest neighbours."""
-        if self.examples.predicted is not None and self.examples.input_shape == (0,):
-            raise InputError(
-                f"{self.examples.name}: has predicted probabilities and no embeddings; audit them with "
-                "--probabilities, in Python with probabilities=path"
-            )
-        return predict_embedded(self.examples, settings)
-
-    def rows(self) -> Tensor | Examples:
-        """The rows in which neighbours are looked for."""
-        return _rows(self.examples)
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """Probabilities that someone else's model predicted, out of sample one hopes."""
-
-    examples: Examples
-
-    def predict(self, settings: Settings) -> Predictions:
-        """As they are."""
-        rows = self.examples.predicted
-        if rows is None:
-            rows = self.examples.batch(torch.arange(len(self.examples), device="cpu"))
-        values = check_probabilities(rows, len(self.examples), self.examples.num_classes)
-        check_order(values, self.examples.labels, self.examples.class_names)
-        return Predictions(self.examples.labels, values, None, "probabilities as given")
-
-    def rows(self) -> Tensor | Examples | None:
-        """The rows in which neighbours are looked for, where there are embeddings beside the predictions."""
-        alone = self.examples.predicted is None or self.examples.input_shape == (0,)
-        return None if alone else _rows(self.examples)
-
-
-def _rows(examples: Examples) -> Tensor | Examples:
-    """In memory, or as they are where they may not fit."""
-    return read_rows(examples) if len(examples) <= MOST_ROWS else examples
-
-
-Subject = Network | Embedded | Predicted
 
 
 def open_source(
@@ -128,8 +58,10 @@ def open_source(
     if isinstance(source, nn.Module):
         if posterior is None or data is None:
             raise InputError("a model: give its posterior (or optimizer) and its data too")
-        examples = settle(data) if isinstance(data, Examples) else None
-        return Network(source, as_posterior(posterior, source), examples or data, examples)
+        learned = as_posterior(posterior, source)
+        if isinstance(data, Examples):
+            return Network(source, learned, settle(data))
+        return Network(source, learned, None, data)
     file = Path(labels) if isinstance(labels, str | Path) else None
     settings = replace(settings, labels_file=file, predicted=probabilities is not None)
     arrays = source is None and (labels is not None or not _can_be_opened(given[0]))
@@ -137,16 +69,15 @@ def open_source(
         examples = from_arrays(given[0], labels, settings)
     else:
         examples = open_data(given[0], settings)
-    learned, named = not settings.predicted, settings.class_names is not None
-    tagged = settings.tagged
+    how = {"learned": not settings.predicted, "named": settings.class_names is not None}
     what = choose_to_embed(examples, settings)
     if what != "pictures":
         missing = find_missing_pictures(examples)
         examples = replace(examples, problems=(*examples.problems, *missing))
-    examples = settle(examples, texts=what == "texts", learned=learned, named=named, tagged=tagged)
-    before, examples = examples, embed(examples, settings)
-    if len(examples) < len(before) and not tagged:
-        examples = settle_classes(examples, before, learned=learned, named=named)
+    before = settle(examples, texts=what == "texts", tagged=settings.tagged, **how)
+    examples = embed(before, settings)
+    if len(examples) < len(before) and not settings.tagged:
+        examples = settle_classes(examples, before, **how)
     return Predicted(examples) if settings.predicted else Embedded(examples)
 
 
@@ -163,34 +94,34 @@ def from_arrays(rows: Any, labels: Any, settings: Settings) -> Examples:
     """Rows of numbers and labels, in memory, as `Examples`."""
     if labels is None:
         raise InputError("labels=: missing; they are what is audited")
-    inputs, class_names = _tensor(rows, "the rows"), settings.class_names
+    inputs, class_names = _as_tensor(rows, "the rows"), settings.class_names
     if inputs.ndim != 2 or not len(inputs):
         raise InputError(f"rows of shape {tuple(inputs.shape)}: must be N × D, N ≥ 1")
-    given = _array(labels, "labels")
+    given = _as_array(labels, "labels")
     if given.ndim != 1:
         raise InputError(f"labels of shape {given.shape}: must be one per row, ({len(inputs)},)")
     whole = given.dtype.kind in "iu"
-    positions = whole and settings.predicted
 
     def make(given: np.ndarray[Any, Any]) -> Examples:
-        if whole and (class_names or settings.predicted):
-            names = tuple(class_names or map(str, range(inputs.shape[1])))
-            return Examples(inputs, torch.as_tensor(given, device="cpu"), names, name="arrays")
-        if whole:  # the classes are the numbers that occur
-            present, numbers = np.unique(given, return_inverse=True)
-            return Examples(
-                inputs, torch.from_numpy(numbers), tuple(map(str, present)), name="arrays"
-            )
-        words = read_labels(given.tolist(), "labels", class_names or ())
-        columns = [str(column) for column in getattr(rows, "columns", ()) if settings.predicted]
-        names = tuple(class_names or (columns if {*words} <= {*columns} else name_classes(words)))
-        return Examples(inputs, encode(words, names, "labels"), names, name="arrays")
+        names: Sequence[str]
+        if not whole:
+            words = read_labels(given.tolist(), "labels", class_names or ())
+            columns = [str(column) for column in getattr(rows, "columns", ()) if settings.predicted]
+            names = class_names or (columns if {*words} <= {*columns} else name_classes(words))
+            numbers = encode(words, names, "labels")
+        elif class_names or settings.predicted:
+            names = class_names or [str(k) for k in range(inputs.shape[1])]
+            numbers = torch.as_tensor(given, device="cpu")
+        else:  # the classes are the numbers that occur
+            present, places = np.unique(given, return_inverse=True)
+            names, numbers = [str(k) for k in present], torch.from_numpy(places)
+        return Examples(inputs, numbers, tuple(names), name="arrays")
 
-    return leave_out_missing(given, make, class_names, positions)
+    return leave_out_missing(given, make, class_names, numbered=whole and settings.predicted)
 
 
 def choose_to_embed(examples: Examples, settings: Settings) -> str:
-    """What is to be embedded: pictures or texts, where there is nothing else to learn from; or nothing."""
+    """What is to be embedded: "pictures" or "texts" where there is nothing else to learn from, else ""."""
     if examples.input_shape != (0,) or examples.predicted is not None:
         return ""
     if examples.pictures is not None and settings.text is None:
@@ -201,25 +132,24 @@ def choose_to_embed(examples: Examples, settings: Settings) -> str:
 
 
 def embed(examples: Examples, settings: Settings) -> Examples:
-    """With embeddings of the pictures or texts, without the pictures that cannot be read."""
+    """The examples with embeddings of their pictures or texts, without those whose picture cannot be read."""
     what = choose_to_embed(examples, settings)
-    how: dict[str, Any] = {"cache": settings.cache, "quiet": settings.quiet}
-    if what == "texts":
-        rows, note = embed_texts(examples.meta["text"], settings.encoder, **how)
-        reading = _remember(examples, name_encoder(settings.encoder))
-        return replace(examples, inputs=rows, reading=reading, notes=(*examples.notes, note))
-    if what != "pictures":
+    if not what:
         return examples
-    pictures = examples.pictures
-    assert pictures is not None
-    rows, note = embed_pictures(pictures, settings.encoder, skip_unreadable=True, **how)
-    reading = _remember(examples, name_encoder(settings.encoder, pictures))
+    pictures = examples.pictures if what == "pictures" else None
+    how: dict[str, Any] = {"cache": settings.cache, "quiet": settings.quiet}
+    if pictures is None:
+        rows, note = embed_texts(examples.meta["text"], settings.encoder, **how)
+    else:
+        rows, note = embed_pictures(pictures, settings.encoder, skip_unreadable=True, **how)
+    encoder = name_encoder(settings.encoder, pictures)
+    reading = replace(examples.reading or Reading(), encoder=encoder)
     embedded = replace(examples, inputs=rows, reading=reading, notes=(*examples.notes, note))
     unreadable = rows.isnan().all(1)
     if not bool(unreadable.any()) or not isinstance(pictures, ImageFiles):
         return embedded
     count, first = int(unreadable.sum()), int(unreadable.nonzero()[0])
-    # Where the data lie is nobody's business who reads the report.
+    # Where the data lie is private, and the report may be passed on.
     reason = explain_unreadable(pictures, first).replace(f"{pictures.root}{os.sep}", "")
     text = (
         f"{count} of {len(rows)} pictures cannot be read or are tiny, and are left out ({reason})"
@@ -228,18 +158,14 @@ def embed(examples: Examples, settings: Settings) -> Examples:
     return leave_out(embedded, unreadable, UNREADABLE, text)
 
 
-def _remember(examples: Examples, encoder: str | None) -> Reading:
-    return replace(examples.reading or Reading(), encoder=encoder)
-
-
 def _can_be_opened(source: Any) -> bool:
-    """Whether a table may hold its own labels."""
+    """Whether it is something that may hold its own labels."""
     kinds = (str, Path, Examples)
     return isinstance(source, kinds) or is_frame(source) or hasattr(source, "to_pandas")
 
 
-def _tensor(values: Any, what: str) -> Tensor:
-    array = values if isinstance(values, Tensor) else _array(values, what)
+def _as_tensor(values: Any, what: str) -> Tensor:
+    array = values if isinstance(values, Tensor) else _as_array(values, what)
     try:
         tensor = array if isinstance(array, Tensor) else torch.as_tensor(array, device="cpu")
     except (TypeError, ValueError) as error:
@@ -249,7 +175,7 @@ def _tensor(values: Any, what: str) -> Tensor:
     return tensor.detach()
 
 
-def _array(values: Any, what: str) -> np.ndarray[Any, Any]:
+def _as_array(values: Any, what: str) -> np.ndarray[Any, Any]:
     """An array that owns its numbers; a mask would be lost, so it is refused."""
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{what}: a masked array; fill it in, or leave the masked rows out")

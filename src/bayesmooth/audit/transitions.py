@@ -9,13 +9,26 @@ not seen them; then q follows from p, and the label itself is held against q.
 import torch
 from torch import Tensor
 
-# Share of the predictions of each class, the most confident ones, that T is learned from.
-CONFIDENT_SHARE = 0.3
+CONFIDENT_SHARE = 0.3  # of the predictions of each class: T is learned from the most confident ones
 PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
 CONCENTRATIONS = torch.logspace(-1, 4, 26, dtype=torch.float32, device="cpu")
 LABEL_POWER = 1 / 4  # of T in what the given label says of the true class
 SMALLEST = 1e-9  # probability of a transition that was never seen
-PROBABILITIES_AT_ONCE = 1 << 20  # probabilities at a time
+PROBABILITIES_AT_ONCE = 1 << 20
+
+
+def rank_in_class(order: Tensor, classes: Tensor) -> Tensor:
+    """The place of each example among those of its class, from 0, where all stand in this order.
+
+    >>> rank_in_class(torch.tensor([3, 2, 1, 0]), torch.tensor([0, 0, 1, 0]))
+    tensor([2, 1, 0, 0])
+    """
+    by_class = order[classes[order].argsort(stable=True)]
+    counts = torch.bincount(classes)
+    first = (counts.cumsum(0) - counts)[classes[by_class]]
+    rank = torch.empty_like(order)
+    rank[by_class] = torch.arange(len(order), device="cpu") - first
+    return rank
 
 
 def select_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
@@ -24,13 +37,8 @@ def select_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
     >>> select_confident(torch.tensor([0.9, 0.8, 0.6, 0.5]), torch.tensor([0, 0, 1, 1]), 0.5)
     tensor([ True, False,  True, False])
     """
-    order = best.argsort(descending=True, stable=True)
-    order = order[best_class[order].argsort(stable=True)]
-    of, counts = best_class[order], torch.bincount(best_class)
-    rank = torch.arange(len(order), device="cpu") - (counts.cumsum(0) - counts)[of]
-    chosen = torch.empty(len(best), dtype=torch.bool, device="cpu")
-    chosen[order] = rank < (share * counts).ceil()[of]
-    return chosen
+    rank = rank_in_class(best.argsort(descending=True, stable=True), best_class)
+    return rank < (share * torch.bincount(best_class)).ceil()[best_class]
 
 
 def learn_transitions(predicted: Tensor, labels: Tensor) -> Tensor:
@@ -53,12 +61,12 @@ def learn_transitions(predicted: Tensor, labels: Tensor) -> Tensor:
     wrong = counts.clone().fill_diagonal_(0)
     seen, slipped = counts.sum(1), wrong.sum(1)
     rate = (slipped + PRIOR_ROWS * slipped.sum() / seen.sum().clamp_min(1e-9)) / (seen + PRIOR_ROWS)
-    even = _concentration(wrong)
+    even = _choose_concentration(wrong)
     where = (wrong + even / (classes - 1)) / (slipped + even)[:, None]
     return (rate[:, None] * where).fill_diagonal_(0) + torch.diag(1 - rate)
 
 
-def _concentration(wrong: Tensor) -> Tensor:
+def _choose_concentration(wrong: Tensor) -> Tensor:
     """α under which counts from Dirichlet(α/(K − 1), …) in each row are likeliest; the diagonal is empty."""
     total, others = wrong.sum(1), len(wrong) - 1
     many = wrong[wrong > 0]  # zeros add nothing

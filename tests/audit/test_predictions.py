@@ -1,4 +1,4 @@
-"""Leave-one-out from one fit, held against real refits without the example."""
+"""Leave-one-out from one fit, held against real refits without the example; and what is refused."""
 
 from typing import Any
 
@@ -6,11 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.left_out import leave_one_out, predict_left_out
+from bayesmooth.audit.predictions import (
+    check_labels,
+    check_order,
+    check_probabilities,
+    leave_one_out,
+    predict_left_out,
+)
+from bayesmooth.errors import InputError
 from bayesmooth.theory.glm import fit_glm
 
 N, D, K, PRIOR = 60, 2, 3, 1.0
 SETTINGS: dict[str, Any] = {"prior_precision": PRIOR, "classes": K, "tol": 1e-3}
+NAMES = ("a", "b", "c")
+LABELS = torch.arange(30) % 3
+RIGHT = torch.nn.functional.one_hot(LABELS, 3).float()
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +40,14 @@ def test_the_logits_without_an_example_are_near_those_of_a_refit_without_it(
     x, y = problem
     fit = fit_glm(x, y, **SETTINGS)
     mean, var = fit.logits(x)
-    left = leave_one_out(mean, var, fit.predict(x), y)
+    left, _ = leave_one_out(mean, var, fit.predict(x), y)
     chosen = [0, 1, 10, 20, 30, 40]
     refits = []
     for i in chosen:
         keep = torch.arange(N) != i
         refits.append(fit_glm(x[keep], y[keep], **SETTINGS).logits(x[i : i + 1])[0])
     moved = torch.cat(refits) - mean[chosen]
-    error = left.mean[chosen] - torch.cat(refits)
+    error = left[chosen] - torch.cat(refits)
     # logits are known up to a constant per example
     moved, error = (v - v.mean(1, keepdim=True) for v in (moved, error))
     assert float(moved.norm()) > 0.5
@@ -63,19 +73,39 @@ def test_held_out_labels_are_as_likely_as_labels_left_out(problem: tuple[Tensor,
 
 def test_without_variance_nothing_depends_on_one_example() -> None:
     logits = torch.randn(5, K)
-    left = leave_one_out(logits, torch.zeros(5, K), logits.softmax(-1), torch.zeros(5).long())
-    assert left.mean.equal(logits)
+    left, _ = leave_one_out(logits, torch.zeros(5, K), logits.softmax(-1), torch.zeros(5).long())
+    assert left.equal(logits)
 
 
 def test_however_wide_the_posterior_an_example_has_a_leverage_below_one() -> None:
     p = torch.full((1, 2), 0.5)
-    left = leave_one_out(torch.zeros(1, 2), torch.full((1, 2), 1e6), p, torch.tensor([0]))
-    assert float(left.var.max()) * 0.25 < 1
-    assert left.mean.abs().max() < 4
+    mean, var = leave_one_out(torch.zeros(1, 2), torch.full((1, 2), 1e6), p, torch.tensor([0]))
+    assert float(var.max()) * 0.25 < 1
+    assert mean.abs().max() < 4
 
 
 def test_the_label_speaks_less_for_itself_once_it_is_left_out() -> None:
     logits, y = torch.randn(50, K), torch.arange(50) % K
-    left = leave_one_out(logits, torch.full((50, K), 0.5), logits.softmax(-1), y)
+    left, _ = leave_one_out(logits, torch.full((50, K), 0.5), logits.softmax(-1), y)
     before = logits.softmax(-1).gather(1, y[:, None])
-    assert (left.mean.softmax(-1).gather(1, y[:, None]) < before).all()
+    assert (left.softmax(-1).gather(1, y[:, None]) < before).all()
+
+
+def test_a_rounding_error_is_taken_out_of_probabilities_and_no_more() -> None:
+    torch.testing.assert_close(check_probabilities(1.005 * RIGHT, 30, 3), RIGHT)
+    for broken in (1.02 * RIGHT, RIGHT - 0.001, RIGHT / 0):
+        with pytest.raises(InputError, match=r"probabilities\[0\] = .*sum to one"):
+            check_probabilities(broken, 30, 3)
+
+
+def test_columns_in_another_order_are_refused_with_the_order_that_fits() -> None:
+    check_order(RIGHT, LABELS, NAMES)
+    with pytest.raises(InputError, match=r"agree with 0 of 30 labels .* 30 in the order c, a, b"):
+        check_order(RIGHT.roll(1, 1), LABELS, NAMES)
+    check_order(RIGHT.mean(0).expand(30, 3), LABELS, NAMES)  # no order fits
+
+
+def test_one_class_is_no_audit() -> None:
+    check_labels(LABELS, NAMES)
+    with pytest.raises(InputError, match="all 30 labels are 'b'"):
+        check_labels(torch.ones_like(LABELS), NAMES)

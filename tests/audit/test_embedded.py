@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from bayesmooth.audit import Audit, audit, pieces
+from bayesmooth.audit import Audit, audit, embedded
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.metrics import average_precision
@@ -24,9 +24,9 @@ def examples(noisy_clouds: Callable[..., Examples]) -> Examples:
 
 def learn_from_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on the examples are more than are learned from, and come in several pieces."""
-    monkeypatch.setattr(pieces, "SAMPLE", 300)
-    monkeypatch.setattr(pieces, "ROWS_PER_CLASS", 10)
-    monkeypatch.setattr(pieces, "ROWS_AT_ONCE", 128)
+    monkeypatch.setattr(embedded, "SAMPLE", 300)
+    monkeypatch.setattr(embedded, "ROWS_PER_CLASS", 10)
+    monkeypatch.setattr(embedded, "ROWS_AT_ONCE", 128)
 
 
 def test_what_is_learned_from_a_sample_finds_the_errors_of_all(
@@ -58,10 +58,10 @@ def test_a_ray_cluster_gives_the_same_ranking(
 
 
 def test_a_sample_holds_every_class_and_each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "SAMPLE", 100)
-    monkeypatch.setattr(pieces, "ROWS_PER_CLASS", 7)
+    monkeypatch.setattr(embedded, "SAMPLE", 100)
+    monkeypatch.setattr(embedded, "ROWS_PER_CLASS", 7)
     labels = torch.cat([torch.zeros(5000), torch.ones(9), torch.full((3,), 2.0)]).long()
-    chosen = pieces.choose_rows(labels)
+    chosen = embedded.choose_rows(labels)
     assert chosen.equal(chosen.unique())
     assert torch.bincount(labels[chosen])[1:].tolist() in ([7, 3], [8, 3], [9, 3])
     assert 100 <= len(chosen) <= 110
