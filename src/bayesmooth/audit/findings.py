@@ -14,13 +14,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesmooth.audit.neighbours import Keys, choose_exact, nearest, unit_rows, without_self
+from bayesmooth.audit.neighbours import Keys, choose_exact, unit_rows, without_self
 from bayesmooth.audit.pieces import map_pieces, read_pieces
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
 from bayesmooth.errors import InputError
 
 Array = NDArray[Any]
+
+FINDINGS = {
+    "duplicates": "near_duplicates",
+    "conflicts": "near_duplicates_with_different_labels",
+    "outliers": "outliers",
+    "rare": "in_rare_classes",
+    "leaks": "in_other_split",
+}
+"""The kinds of findings, named as the report's chips are, and the names of their counts in `audit.json`."""
 
 NEAREST = 10  # as many as cleanlab's Datalab takes
 CLOSE = 0.25  # of the usual distance to the nearest neighbour: closer are near duplicates
@@ -52,18 +61,20 @@ class Findings:
     problems: tuple[Problem, ...] = ()
     """What is wrong with examples that were left out, or with how labels are written."""
 
+    def masks(self) -> dict[str, Array]:
+        """Which examples each kind of finding concerns; only the kinds that could be computed."""
+        masks = {
+            "duplicates": None if self.duplicate_of is None else self.duplicate_of >= 0,
+            "conflicts": self.conflicting,
+            "outliers": None if self.outlier_score is None else self.outlier_score > 1,
+            "rare": self.rare_class,
+            "leaks": None if self.in_other_split is None else self.in_other_split != "",
+        }
+        return {kind: mask for kind, mask in masks.items() if mask is not None}
+
     def counts(self) -> dict[str, int]:
         """How many examples each finding concerns, for `audit.json`."""
-        found: dict[str, int] = {}
-        if self.duplicate_of is not None and self.conflicting is not None:
-            found["near_duplicates"] = int((self.duplicate_of >= 0).sum())
-            found["near_duplicates_with_different_labels"] = int(self.conflicting.sum())
-        if self.outlier_score is not None:
-            found["outliers"] = int((self.outlier_score > 1).sum())
-        found["in_rare_classes"] = int(self.rare_class.sum())
-        if self.in_other_split is not None:
-            found["in_other_split"] = int((self.in_other_split != "").sum())
-        return found
+        return {FINDINGS[kind]: int(mask.sum()) for kind, mask in self.masks().items()}
 
     def list_problems(self) -> list[dict[str, Any]]:
         """The problems as plain values, for `audit.json` and the report."""
@@ -84,18 +95,12 @@ class Findings:
 
     def positions(self) -> list[int]:
         """The examples with findings, those with different labels first; rare classes do not count here."""
-        if self.duplicate_of is None or self.conflicting is None or self.outlier_score is None:
-            return []
-        leaked = np.zeros(0, int)
-        if self.in_other_split is not None:
-            leaked = np.flatnonzero(self.in_other_split != "")
-        copies, conflicting = (
-            np.flatnonzero(self.duplicate_of >= 0),
-            np.flatnonzero(self.conflicting),
-        )
-        outliers = np.argsort(-self.outlier_score, kind="stable")[: (self.outlier_score > 1).sum()]
-        found = np.concatenate([conflicting, leaked, copies, outliers])
-        return list(dict.fromkeys(found.tolist()))
+        masks = self.masks()
+        found = [np.flatnonzero(masks.get(k, ())) for k in ("conflicts", "leaks", "duplicates")]
+        if self.outlier_score is not None:
+            outliers = np.argsort(-self.outlier_score, kind="stable")
+            found.append(outliers[: masks["outliers"].sum()])
+        return list(dict.fromkeys(np.concatenate(found).tolist()))
 
     def columns(self, ids: Sequence[str]) -> dict[str, list[Any]]:
         """The findings as columns of the table, with ids for positions."""
@@ -156,61 +161,54 @@ def find(
 
 
 class Rows:
-    """Embeddings in memory, or as `Examples` that are read piece by piece: their lengths and nearest neighbours."""
+    """Embeddings in memory, or `Examples` that are read piece by piece: their lengths and nearest neighbours."""
 
     def __init__(
         self, source: Tensor | Examples, quiet: bool = False, cluster: str | None = None
     ) -> None:
-        self.source, self.quiet, self.cluster = source, quiet, cluster
-        self.lengths = np.concatenate(
-            [_measure_lengths(rows) for _, rows in self.pieces("lengths")]
-        )
+        self.source, self.quiet = source, quiet
+        self.in_memory = isinstance(source, Tensor)
+        self.cluster = None if self.in_memory else cluster
+        norms = [torch.linalg.vector_norm(x.float(), dim=1) for _, x in self.pieces("lengths")]
+        self.lengths: Array = torch.cat(norms).numpy()
 
     def pieces(self, description: str) -> Iterable[tuple[Tensor, Tensor]]:
         """Positions and rows."""
-        if isinstance(self.source, Tensor):
-            return [(torch.arange(len(self.source), device="cpu"), self.source)]
         index = torch.arange(len(self.source), device="cpu")
+        if isinstance(self.source, Tensor):
+            return [(index, self.source)]
         return read_pieces(self.source, index, description, self.quiet, QUERIES)
 
     def nearest(self, k: int, against: "Rows | None" = None) -> tuple[Tensor, Tensor]:
         """Positions and similarities (N, k) as `neighbours.nearest` gives them."""
-        if isinstance(self.source, Tensor) and (
-            against is None or isinstance(against.source, Tensor)
-        ):
-            theirs = None if against is None else against.source
-            assert theirs is None or isinstance(theirs, Tensor)
-            return nearest(self.source, k, theirs, quiet=self.quiet)
-        keys = (self if against is None else against).index(len(self.lengths))
-        work = partial(_search_piece, keys, k, against is None)
+        keys = (against or self).index(len(self.lengths))
+        quiet = self.quiet or not self.in_memory  # pieces have a bar of their own
+        work = partial(_search_piece, keys, k, against is None, quiet)
         found = map_pieces(work, self.pieces("neighbours"), self.cluster)
         index, similarity = zip(*found, strict=True)
         return torch.cat(index), torch.cat(similarity)
 
     def index(self, queries: int) -> Keys:
-        """Cells of these rows that so many queries are put to."""
-        made: Tensor | None = None
+        """These rows as the keys of so many queries; they are copied into place, as they may fill half the memory."""
+        keys = torch.empty(0, dtype=torch.float32, device="cpu")
         for at, rows in self.pieces("indexing"):
-            unit = unit_rows("embeddings", rows)
-            if made is None:
-                made = unit.new_empty(len(self.lengths), unit.shape[1])
-            made[at] = unit
-        assert made is not None
-        return Keys(made, choose_exact(queries, len(made)))
+            if not len(keys):
+                keys = keys.new_empty(len(self.lengths), rows.shape[1])
+            keys[at] = unit_rows("embeddings", rows)
+        return Keys(keys, choose_exact(queries, len(keys)))
 
 
 def _search_piece(
-    keys: Keys, k: int, alone: bool, piece: tuple[Tensor, Tensor]
+    keys: Keys, k: int, alone: bool, quiet: bool, piece: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
     at, rows = piece
-    found = keys.search(unit_rows("embeddings", rows), k + alone, quiet=True)
+    found = keys.search(unit_rows("embeddings", rows), k + alone, quiet=quiet)
     return without_self(*found, at) if alone else found
 
 
 def find_leaks(rows: Rows, other: Examples, closest: float) -> tuple[Array, Array]:
     """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
-    few = isinstance(rows.source, Tensor) and len(other) <= MOST_ROWS
-    theirs = Rows(read_rows(other) if few else other, rows.quiet, rows.cluster)
+    theirs = Rows(other, rows.quiet, rows.cluster)
     there, similarity = (part[:, 0].numpy() for part in rows.nearest(1, theirs))
     leaked = measure_distances(similarity) < closest
     leaked &= _are_as_long(rows.lengths, theirs.lengths[there], closest)
@@ -333,11 +331,6 @@ def find_rare_classes(labels: Array, classes: int) -> Array:
     """
     counts = np.bincount(labels, minlength=classes)
     return (counts > 0) & (counts < RARE_SHARE * len(labels) / max(int((counts > 0).sum()), 1))
-
-
-def _measure_lengths(embeddings: Tensor) -> Array:
-    lengths: Array = torch.linalg.vector_norm(embeddings.float(), dim=1).numpy()
-    return lengths
 
 
 def _are_as_long(one: Array, other: Array, closest: float) -> Array:

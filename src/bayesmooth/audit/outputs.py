@@ -3,7 +3,6 @@
 import datetime
 import io
 import json
-from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.report import render
-from bayesmooth.audit.table import Audit
-from bayesmooth.audit.thumbnails import BUDGET, SIZE, SMALL, Thumbnails, make_thumbnails, top
+from bayesmooth.audit.table import Audit, write_csv
+from bayesmooth.audit.thumbnails import BUDGET, SIZE, SMALL, Thumbnails, make_thumbnails
 from bayesmooth.data.pictures import ImageFiles, as_rgb
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
@@ -38,13 +38,25 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
         files["audit.parquet"] = to_parquet(audit)
     files["audit.json"] = json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
     if audit.consensus is not None:
-        files["annotators.csv"] = audit.consensus.to_csv(audit.class_names)
-        files["label_again.csv"] = audit.consensus.list_again(audit.ids, audit.class_names)
+        files |= _write_annotators(audit, audit.consensus)
     files["audit.html"] = to_html(audit, thumbnails=thumbnails, title=title)
     check_directory(directory)
     for name, content in files.items():
         write_atomically(directory / name, content)
     return directory / "audit.html"
+
+
+def _write_annotators(audit: Audit, consensus: Consensus) -> dict[str, str]:
+    """How good everybody is, and the examples that are least certain, with the person to ask."""
+    names, people = audit.class_names, consensus.describe(audit.class_names)
+    again = [
+        (audit.ids[i], names[k], f"{share:.4f}", who) for i, k, share, who in consensus.list_again()
+    ]
+    columns = ("id", "consensus", "probability", "annotator")
+    return {
+        "annotators.csv": write_csv({key: [one[key] for one in people] for key in people[0]}),
+        "label_again.csv": write_csv(dict(zip(columns, zip(*again, strict=True), strict=True))),
+    }
 
 
 def check_source_stays(directory: Path, source: Path | None) -> None:
@@ -131,16 +143,13 @@ class _OneByOne:
 
     def __getitem__(self, number: int) -> Any:
         try:
-            return self._read(number)
+            if not isinstance(self.inputs, ImageFiles):
+                return self.inputs[torch.tensor([number], dtype=torch.int64, device="cpu")][0]
+            with self.inputs.open(number) as picture:
+                picture.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
+                return as_rgb(picture)
         except InputError:  # a picture that cannot be read is among the problems, and blank here
             return np.zeros((BLANK, BLANK), np.uint8)
-
-    def _read(self, number: int) -> Any:
-        if not isinstance(self.inputs, ImageFiles):
-            return self.inputs[torch.tensor([number], dtype=torch.int64, device="cpu")][0]
-        with self.inputs.open(number) as picture:
-            picture.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
-            return as_rgb(picture)
 
 
 def report_texts(audit: Audit) -> list[Any] | None:
@@ -151,18 +160,15 @@ def report_texts(audit: Audit) -> list[Any] | None:
         meta.pop("votes", None)  # every card shows them by itself
     if not meta:
         return None
-    rows: list[Any] = meta["text"] if set(meta) == {"text"} else _records(meta)
-    sizes = [len(str(row)) for row in rows]
-    if sum(sizes) <= TEXTS:
-        return rows
-    ranked = top(audit.disagreement, len(rows))
-    fits = np.cumsum(np.array(sizes)[ranked]) <= TEXTS
-    kept = set(ranked[fits].tolist())
+    rows: list[Any] = [
+        dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)
+    ]
+    if set(meta) == {"text"}:
+        rows = list(meta["text"])
+    sizes = np.array([len(str(row)) for row in rows])
+    fits = audit.order[np.cumsum(sizes[audit.order]) <= TEXTS]
+    kept = set(fits.tolist())
     return [row if number in kept else None for number, row in enumerate(rows)]
-
-
-def _records(meta: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
 
 
 def open_pictures(audit: Audit) -> _OneByOne | None:
@@ -185,20 +191,17 @@ def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thum
     if pictures is None or count < 1:
         return None, None
     found = [] if audit.findings is None else audit.findings.positions()[: count // 2]
-    index = list(dict.fromkeys([*top(audit.disagreement, count).tolist(), *found]))
+    index = list(dict.fromkeys([*audit.order[:count].tolist(), *found]))
     large = make_thumbnails(pictures, index)
-    beside = _beside(audit, large.index)
-    if not len(beside):
-        return large, None
-    return large, make_thumbnails(pictures, beside, SMALL, BUDGET // 4)
+    beside = _list_beside(audit, large.index)
+    return large, make_thumbnails(pictures, beside, SMALL, BUDGET // 4) if beside else None
 
 
-def _beside(audit: Audit, shown: NDArray[np.int64]) -> NDArray[np.int64]:
+def _list_beside(audit: Audit, shown: NDArray[np.int64]) -> list[int]:
     """The examples that stand beside those that are shown, and are not among them."""
     if audit.similar is None:
-        return np.zeros(0, np.int64)
+        return []
     rows = np.isin(audit.similar.examples, shown)
     near = np.concatenate([audit.similar.given[rows], audit.similar.suggested[rows]], axis=1)
-    wanted = list(dict.fromkeys(near[near >= 0].tolist()))
-    taken = set(shown.tolist())
-    return np.array([i for i in wanted if i not in taken], np.int64)
+    near = near[(near >= 0) & ~np.isin(near, shown)]
+    return list(dict.fromkeys(near.tolist()))

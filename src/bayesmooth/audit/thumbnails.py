@@ -35,11 +35,6 @@ class Thumbnails:
     sizes: NDArray[np.int64]
     """Width and height of each picture in the middle of its tile."""
 
-    @property
-    def nbytes(self) -> int:
-        """Size of all sheets before base64."""
-        return sum(map(len, self.sheets))
-
     def payload(self) -> dict[str, Any]:
         """What the page reads."""
         return {
@@ -51,15 +46,6 @@ class Thumbnails:
             "sizes": None if (self.sizes == self.tile).all() else self.sizes.tolist(),
             "sheets": [base64.b64encode(sheet).decode() for sheet in self.sheets],
         }
-
-
-def top(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Positions of the `count` highest scores, highest first.
-
-    >>> top(np.array([0.1, 0.9, 0.5]), 2).tolist()
-    [1, 2]
-    """
-    return np.argsort(-np.asarray(scores), kind="stable")[:count].astype(np.int64)
 
 
 def make_thumbnails(
