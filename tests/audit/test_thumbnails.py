@@ -95,15 +95,6 @@ def test_large_images_shrink_with_their_proportions_and_small_ones_stay() -> Non
     assert make_thumbnails(flat_images(3, side=8), range(3), size=96).tile == 8
 
 
-def test_files_are_read_and_a_broken_one_is_named(tmp_path: Path) -> None:
-    good, bad = tmp_path / "good.png", tmp_path / "bad.png"
-    Image.fromarray(np.full((20, 20), 200, np.uint8)).save(good)
-    bad.write_bytes(b"not an image")
-    assert abs(tile(make_thumbnails([good], [0]), 0) - 200).max() <= 3
-    with pytest.raises(InputError, match=r"bad\.png: not a picture that can be read"):
-        make_thumbnails([good, bad], [0, 1])
-
-
 def test_pictures_named_by_their_paths_are_drawn_in_the_report(
     made_up: Callable[..., Audit], tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ first). Distances are those between embeddings of length one: 0 for the same dir
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
 class Findings:
     """One entry per example; a column is None where there was nothing to compute it from."""
 
-    rare_class: Array
+    rare_class: Array | None = None
     """Whether the example's class has less than a tenth of an even share."""
     duplicate_of: Array | None = None
     """Position of the first of its near duplicates, its own if it comes first itself; −1 where it has none."""
@@ -109,7 +109,8 @@ class Findings:
             table["duplicate_of"] = ["" if i < 0 else ids[i] for i in self.duplicate_of]
         if self.outlier_score is not None:
             table["outlier_score"] = self.outlier_score.tolist()
-        table["rare_class"] = self.rare_class.tolist()
+        if self.rare_class is not None:
+            table["rare_class"] = self.rare_class.tolist()
         if self.in_other_split is not None:
             table["in_other_split"] = self.in_other_split.tolist()
         concerned = {id: p.kind for p in self.problems for id in p.ids}
@@ -230,7 +231,7 @@ def check_other_split(other: Examples, examples: Examples | None) -> Examples:
         )
     tables = bool(examples.mean and other.mean and examples.columns and other.columns)
     if tables and other.columns != examples.columns:
-        _refuse_columns(other, examples)
+        raise InputError(f"against: {other.name}: {_compare_columns(examples, other)}")
     if other.input_shape != examples.input_shape:
         raise InputError(
             f"against: {other.name} has rows of shape {list(other.input_shape)}, {examples.name} of "
@@ -244,16 +245,18 @@ def check_other_split(other: Examples, examples: Examples | None) -> Examples:
     return replace(other, mean=examples.mean, std=examples.std)
 
 
-def _refuse_columns(other: Examples, examples: Examples) -> NoReturn:
-    """Say which columns, or categories in them, only one of two tables has."""
-    here, there = examples.columns, other.columns
-    only = {
-        "what is audited": [column for column in here if column not in there],
-        "the other": [column for column in there if column not in here],
-    }
-    parts = [f"only {table} has {', '.join(map(repr, c))}" for table, c in only.items() if c]
-    raise InputError(
-        f"against: {other.name}: its columns (column=category for a category) differ: "
+def _compare_columns(examples: Examples, other: Examples) -> str:
+    """Which columns, or categories in them, only one of two tables has."""
+    sides = (
+        ("what is audited", examples.columns, other.columns),
+        ("the other", other.columns, examples.columns),
+    )
+    only = [(side, [c for c in own if c not in rest]) for side, own, rest in sides]
+    parts = [
+        f"only {side} has {', '.join(map(repr, columns))}" for side, columns in only if columns
+    ]
+    return (
+        "its columns (column=category for a category) differ: "
         f"{'; '.join(parts) or 'they stand in another order'}; name those that are alike with features (--features)"
     )
 

@@ -2,7 +2,6 @@
 
 import base64
 import html
-import io
 import sys
 import tempfile
 import webbrowser
@@ -13,7 +12,7 @@ import numpy as np
 
 from bayesmooth.audit.outputs import open_pictures, to_html
 from bayesmooth.audit.scores import QUADRANTS
-from bayesmooth.audit.thumbnails import SMALL, as_picture
+from bayesmooth.audit.thumbnails import SMALL, as_picture, encode
 from bayesmooth.optional import require
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def to_short_html(audit: "Audit") -> str:
 def show_inline(audit: "Audit") -> None:
     """The report below the cell of a notebook; elsewhere in the browser."""
     page = to_html(audit, thumbnails=500)
-    if running_in_notebook():
+    if "ipykernel" in sys.modules:  # a kernel of Jupyter or Colab runs this
         inline = f'<iframe srcdoc="{html.escape(page)}" width="100%" height="{HEIGHT}"></iframe>'
         display = sys.modules["IPython"].display  # loaded, as a notebook is running
         display.display(display.HTML(inline))
@@ -48,11 +47,6 @@ def show_inline(audit: "Audit") -> None:
         file = Path(tempfile.mkdtemp(prefix="audit-")) / "audit.html"
         file.write_text(page, encoding="utf-8")
         webbrowser.open(file.as_uri())
-
-
-def running_in_notebook() -> bool:
-    """Whether a kernel of Jupyter or Colab runs this."""
-    return "ipykernel" in sys.modules
 
 
 def plot_audit(audit: "Audit") -> Any:
@@ -104,7 +98,7 @@ def _contents(audit: "Audit") -> list[str]:
     pictures = open_pictures(audit)
     if pictures is not None:
         return [_to_image(pictures[i]) for i in worst]
-    meta = {} if audit.examples is None else audit.examples.meta
+    meta = audit.meta
     texts = [
         meta["text"][i] if "text" in meta else ", ".join(f"{k} {v[i]}" for k, v in meta.items())
         for i in worst
@@ -113,8 +107,5 @@ def _contents(audit: "Audit") -> list[str]:
 
 
 def _to_image(image: Any) -> str:
-    file = io.BytesIO()
-    picture = as_picture(image, SMALL)
-    picture.save(file, format="PNG")
-    data = base64.b64encode(file.getvalue()).decode()
+    data = base64.b64encode(encode(as_picture(image, SMALL), "image/png")).decode()
     return f'<img alt="" src="data:image/png;base64,{data}" height="{SMALL}">'

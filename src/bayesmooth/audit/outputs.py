@@ -84,8 +84,8 @@ def summary(audit: Audit) -> dict[str, Any]:
         "disagreement_threshold": audit.disagreement_threshold,
         "ambiguity_threshold": audit.ambiguity_threshold,
         **audit.summary,
-        **({} if audit.findings is None else audit.findings.counts()),
-        "problems": [] if audit.findings is None else audit.findings.list_problems(),
+        **audit.findings.counts(),
+        "problems": audit.findings.list_problems(),
         **(_describe_classes(audit) if audit.tags is None else _describe_tags(audit, audit.tags)),
         "top": [row["id"] for row in audit.top(100)],
     }
@@ -154,10 +154,11 @@ class _OneByOne:
 
 def report_texts(audit: Audit) -> list[Any] | None:
     """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
-    meta = {} if audit.examples is None else {**audit.examples.meta}
-    meta.pop(SHEET_ROW, None)
-    if audit.consensus is not None:
-        meta.pop("votes", None)  # every card shows them by itself
+    hidden = {
+        SHEET_ROW,
+        "votes" if audit.consensus is not None else "",
+    }  # cards show votes by themselves
+    meta = {name: column for name, column in audit.meta.items() if name not in hidden}
     if not meta:
         return None
     rows: list[Any] = [
@@ -190,7 +191,7 @@ def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thum
     pictures = open_pictures(audit)
     if pictures is None or count < 1:
         return None, None
-    found = [] if audit.findings is None else audit.findings.positions()[: count // 2]
+    found = audit.findings.positions()[: count // 2]
     index = list(dict.fromkeys([*audit.order[:count].tolist(), *found]))
     large = make_thumbnails(pictures, index)
     beside = _list_beside(audit, large.index)

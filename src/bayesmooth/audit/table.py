@@ -91,7 +91,7 @@ class Audit:
     axis_names: tuple[str, str] = AXES
     examples: Examples | None = None
     """What the report shows beside the numbers."""
-    findings: Findings | None = None
+    findings: Findings = field(default_factory=Findings)
     """What else was found: near duplicates, outliers, rare classes, leaks."""
     similar: Similar | None = None
     """The nearest examples with the given and with the suggested label, of the labels most likely wrong."""
@@ -219,10 +219,13 @@ class Audit:
             if column is not None:
                 named = np.array(words[name], object)[column] if name in words else column
                 table[name] = named.tolist()
-        if self.findings is not None:
-            table |= self.findings.columns(self.ids)
-        meta = {} if self.examples is None else self.examples.meta
-        return table | {name: meta[name] for name in (SHEET_ROW, "text") if name in meta}
+        shown = {name: self.meta[name] for name in (SHEET_ROW, "text") if name in self.meta}
+        return table | self.findings.columns(self.ids) | shown
+
+    @property
+    def meta(self) -> Mapping[str, Sequence[Any]]:
+        """The columns of the data that nothing was learned from by themselves, such as texts; empty without data."""
+        return {} if self.examples is None else self.examples.meta
 
     def weights(self) -> Array:
         """The probability that each given label is right: what its loss counts for in training."""
@@ -244,9 +247,7 @@ class Audit:
     def to_frame(self) -> Any:
         """The table as a pandas frame: one row per example, with names for labels and the columns of the data."""
         columns = self.columns()
-        meta = {} if self.examples is None else self.examples.meta
-        columns |= {name: column for name, column in meta.items() if name not in columns}
-        return require("pandas", extra="data").DataFrame(columns)
+        return require("pandas", extra="data").DataFrame({**columns, **self.meta, **columns})
 
     @property
     def mislabelled(self) -> Any:
@@ -259,7 +260,7 @@ class Audit:
             raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
         masks = {"contradicted": self.contradicted}
         masks |= {name: self.quadrant == k for k, name in enumerate(QUADRANTS)}
-        masks |= {} if self.findings is None else self.findings.masks()
+        masks |= self.findings.masks()
         chosen = masks.get(kind, np.zeros(len(self), bool))
         return self.to_frame().iloc[self.order[chosen[self.order]]]
 

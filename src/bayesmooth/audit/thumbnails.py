@@ -4,13 +4,12 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmooth.data.pictures import as_bytes, as_rgb, open_picture
+from bayesmooth.data.pictures import as_bytes, as_rgb
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -53,7 +52,7 @@ def make_thumbnails(
 ) -> Thumbnails:
     """Thumbnails of `images[i]` for each i in `index`, at most `size` pixels wide and high.
 
-    `images` holds arrays or tensors, (H, W), (H, W, C) or (C, H, W), or paths, or PIL images. Numbers
+    `images` holds arrays or tensors, (H, W), (H, W, C) or (C, H, W), or PIL images. Numbers
     are brought to 0 … 255 as `as_bytes` does. Nothing is enlarged. The smallest of PNG, WebP and JPEG is kept, one
     format for all sheets. Sheets are made until the next one would exceed `budget` bytes, so `index` of the result may
     be shorter; there is always one sheet.
@@ -76,7 +75,7 @@ def make_thumbnails(
         part = chosen[start : start + per_sheet]
         pictures = first[start:] if start + len(part) <= len(first) else load(part, tile)
         pictures = pictures[: len(part)]
-        sheet = _encode(_fill_sheet(pictures, tile, columns), media_type)
+        sheet = encode(_fill_sheet(pictures, tile, columns), media_type)
         if sheets and sum(map(len, sheets)) + len(sheet) > budget:
             break
         sheets.append(sheet)
@@ -96,10 +95,11 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 def _choose_format(sheet: Any) -> str:
     """The format in which a sheet takes the fewest bytes."""
-    return min(FORMATS, key=lambda name: len(_encode(sheet, name)))
+    return min(FORMATS, key=lambda name: len(encode(sheet, name)))
 
 
-def _encode(sheet: Any, media_type: str) -> bytes:
+def encode(sheet: Any, media_type: str) -> bytes:
+    """A PIL image as the file of one of `FORMATS`."""
     file = io.BytesIO()
     sheet.save(file, **FORMATS[media_type])
     return file.getvalue()
@@ -130,9 +130,6 @@ def as_picture(image: Any, size: int) -> Any:
 def _to_picture(image: Any) -> Any:
     """Anything that is an image, as a PIL image in grey or RGB."""
     module = require("PIL.Image", extra="data")
-    if isinstance(image, str | Path):
-        with open_picture(Path(image)) as file:
-            return as_rgb(file)
     if not isinstance(image, module.Image):
         array = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
         image = module.fromarray(_to_pixels(array))

@@ -108,7 +108,7 @@ def _payload(
         "classes": list(audit.class_names),
         "tags": None if tags is None else tags.vocabulary.describe(),
         "ids": None if positions else list(audit.ids),
-        "rows": None if audit.examples is None else audit.examples.meta.get(SHEET_ROW),
+        "rows": audit.meta.get(SHEET_ROW),
         "columns": columns,
         "thresholds": [float(audit.ambiguity_threshold), float(audit.disagreement_threshold)],
         "texts": None if texts is None else _texts(texts),
@@ -164,8 +164,6 @@ def _findings(audit: Audit) -> dict[str, Any]:
     """Only the examples that are concerned; null where there was nothing to look at."""
     found = audit.findings
     shown: dict[str, Any] = dict.fromkeys(("duplicates", "outliers", "rare", "leaks"))
-    if found is None:
-        return {**shown, "problems": []}
     columns = {
         "duplicates": {"first": found.duplicate_of},
         "outliers": {"score": found.outlier_score},
@@ -176,7 +174,8 @@ def _findings(audit: Audit) -> dict[str, Any]:
             index = np.flatnonzero(mask)
             values = {name: np.asarray(all)[index].tolist() for name, all in columns[kind].items()}
             shown[kind] = {"index": index.tolist(), **values}
-    shown["rare"] = np.unique(audit.given[found.rare_class]).tolist()
+        if kind == "rare":
+            shown[kind] = np.unique(audit.given[mask]).tolist()
     return {**shown, "problems": found.list_problems()}
 
 
