@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from bayesmooth.audit import outputs
 from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.sources import open_source
 from bayesmooth.audit.table import Audit
-from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails
+from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, report_thumbnails
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 
@@ -108,7 +107,7 @@ def test_pictures_named_by_their_paths_are_drawn_in_the_report(
         images=np.array([f"{i}.png" for i in range(40)]),
     )
     audit = made_up(40, examples=open_source(tmp_path / "pets.npz").examples)
-    drawn, _ = outputs.report_thumbnails(audit, 10)
+    drawn, _ = report_thumbnails(audit, 10)
     assert drawn is not None
     assert drawn.index.tolist() == audit.order[:10].tolist()
     for place, example in enumerate(drawn.index):
@@ -127,7 +126,7 @@ def test_findings_have_pictures_too(made_up: Callable[..., Audit]) -> None:
     images = torch.from_numpy(flat_images(40))[:, None]
     data = Examples(torch.zeros(40, 1), torch.arange(40) % 4, tuple("abcd"), pictures=images)
     audit = made_up(40, examples=data, findings=found)
-    drawn, _ = outputs.report_thumbnails(audit, 10)
+    drawn, _ = report_thumbnails(audit, 10)
     assert drawn is not None
     assert drawn.index.tolist() == [*audit.order[:10], 38, 39]
 

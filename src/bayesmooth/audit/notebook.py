@@ -6,18 +6,16 @@ import sys
 import tempfile
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from bayesmooth.audit.outputs import open_pictures, to_html
-from bayesmooth.audit.scores import QUADRANTS
-from bayesmooth.audit.thumbnails import SMALL, as_picture, encode
+from bayesmooth.audit.multilabel import Tags
+from bayesmooth.audit.outputs import to_html
+from bayesmooth.audit.scores import AXES, QUADRANTS
+from bayesmooth.audit.table import Audit
+from bayesmooth.audit.thumbnails import SMALL, as_picture, encode, open_pictures
 from bayesmooth.optional import require
-
-if TYPE_CHECKING:
-    from bayesmooth.audit.multilabel import Tags
-    from bayesmooth.audit.table import Audit
 
 WORST = 10
 MOST_TAGS = 20  # in the figure
@@ -26,7 +24,7 @@ HEIGHT = 900  # pixels of the report inline
 COLOURS = ("#7b848f", "#0072b2", "#d55e00", "#b8578c")  # of the quadrants, as in the report
 
 
-def to_short_html(audit: "Audit") -> str:
+def to_short_html(audit: Audit) -> str:
     """The headline, the notes and the ten worst labels with their pictures or texts."""
     notes = [audit.summary.get("warning"), *audit.summary.get("notes", ())]
     said = "".join(f"<p>{html.escape(str(note))}</p>" for note in notes if note)
@@ -36,7 +34,7 @@ def to_short_html(audit: "Audit") -> str:
     return f"<div>{title}{said}<table><tr>{head}</tr>{rows}</table></div>"
 
 
-def show_inline(audit: "Audit") -> None:
+def show_inline(audit: Audit) -> None:
     """The report below the cell of a notebook; elsewhere in the browser."""
     page = to_html(audit, thumbnails=500)
     if "ipykernel" in sys.modules:  # a kernel of Jupyter or Colab runs this
@@ -49,7 +47,7 @@ def show_inline(audit: "Audit") -> None:
         webbrowser.open(file.as_uri())
 
 
-def plot_audit(audit: "Audit") -> Any:
+def plot_audit(audit: Audit) -> Any:
     """A matplotlib figure: every label by ambiguity and disagreement, and the labels that get confused."""
     figure = require("matplotlib.figure", extra="audit").Figure(
         figsize=(10, 4.2), layout="constrained"
@@ -61,7 +59,7 @@ def plot_audit(audit: "Audit") -> Any:
         scatter.scatter(*points, s=8, color=colour, label=f"{name} ({some.sum():,})", alpha=0.7)
     scatter.axhline(audit.disagreement_threshold, color="0.7", lw=0.8)
     scatter.axvline(audit.ambiguity_threshold, color="0.7", lw=0.8)
-    scatter.set(xlabel=audit.axis_names[0], ylabel=audit.axis_names[1])
+    scatter.set(xlabel=AXES[0], ylabel=AXES[1])
     scatter.legend(frameon=False, fontsize=8)
     if audit.tags is not None:
         _plot_tags(matrix, audit, audit.tags)
@@ -76,7 +74,7 @@ def plot_audit(audit: "Audit") -> Any:
     return figure
 
 
-def _plot_tags(axes: Any, audit: "Audit", tags: "Tags") -> None:
+def _plot_tags(axes: Any, audit: Audit, tags: Tags) -> None:
     """How many examples each tag should be added to and removed from, of those that change most."""
     added, removed = audit.tag_changes()
     most = (added + removed).argsort(kind="stable")[-MOST_TAGS:]
@@ -92,7 +90,7 @@ def _to_row(row: dict[str, Any], content: str) -> str:
     return f'<tr>{cells}<td style="text-align:left">{content}</td></tr>'
 
 
-def _contents(audit: "Audit") -> list[str]:
+def _contents(audit: Audit) -> list[str]:
     """What each of the worst looks like, as HTML."""
     worst = audit.order[:WORST].tolist()
     pictures = open_pictures(audit)

@@ -8,21 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.report import render
 from bayesmooth.audit.table import Audit, write_csv
-from bayesmooth.audit.thumbnails import BUDGET, SIZE, SMALL, Thumbnails, make_thumbnails
-from bayesmooth.data.pictures import ImageFiles, as_rgb
+from bayesmooth.audit.thumbnails import report_thumbnails
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.optional import require
 
-BLANK = 8  # pixels
 MATRIX_CLASSES = 500  # up to which audit.json holds the matrices of pairs of classes
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
 
@@ -135,23 +132,6 @@ def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
     )
 
 
-class _OneByOne:
-    """Inputs that are indexed by tensors, as pictures by number; those in files whole, not cut to a square."""
-
-    def __init__(self, inputs: Any) -> None:
-        self.inputs = inputs
-
-    def __getitem__(self, number: int) -> Any:
-        try:
-            if not isinstance(self.inputs, ImageFiles):
-                return self.inputs[torch.tensor([number], dtype=torch.int64, device="cpu")][0]
-            with self.inputs.open(number) as picture:
-                picture.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
-                return as_rgb(picture)
-        except InputError:  # a picture that cannot be read is among the problems, and blank here
-            return np.zeros((BLANK, BLANK), np.uint8)
-
-
 def report_texts(audit: Audit) -> list[Any] | None:
     """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
     hidden = {
@@ -170,39 +150,3 @@ def report_texts(audit: Audit) -> list[Any] | None:
     fits = audit.order[np.cumsum(sizes[audit.order]) <= TEXTS]
     kept = set(fits.tolist())
     return [row if number in kept else None for number, row in enumerate(rows)]
-
-
-def open_pictures(audit: Audit) -> _OneByOne | None:
-    """The pictures of the examples by number, where the data has any and Pillow is there to open them."""
-    examples = audit.examples
-    if examples is None or not find_spec("PIL"):
-        return None
-    pictures = examples.pictures
-    if pictures is None and len(examples.input_shape) == 3 and examples.input_shape[0] in (1, 3):
-        pictures = examples.inputs
-    return None if pictures is None else _OneByOne(pictures)
-
-
-def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thumbnails | None]:
-    """Pictures of the worst labels and of what was found, and small ones of the examples shown beside them.
-
-    None where the data has no pictures, or Pillow is not there to make them.
-    """
-    pictures = open_pictures(audit)
-    if pictures is None or count < 1:
-        return None, None
-    found = audit.findings.positions()[: count // 2]
-    index = list(dict.fromkeys([*audit.order[:count].tolist(), *found]))
-    large = make_thumbnails(pictures, index)
-    beside = _list_beside(audit, large.index)
-    return large, make_thumbnails(pictures, beside, SMALL, BUDGET // 4) if beside else None
-
-
-def _list_beside(audit: Audit, shown: NDArray[np.int64]) -> list[int]:
-    """The examples that stand beside those that are shown, and are not among them."""
-    if audit.similar is None:
-        return []
-    rows = np.isin(audit.similar.examples, shown)
-    near = np.concatenate([audit.similar.given[rows], audit.similar.suggested[rows]], axis=1)
-    near = near[(near >= 0) & ~np.isin(near, shown)]
-    return list(dict.fromkeys(near.tolist()))

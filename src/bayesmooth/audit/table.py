@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.findings import FINDINGS, Findings
 from bayesmooth.audit.multilabel import Tags
-from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
+from bayesmooth.audit.scores import HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.data import Examples
 from bayesmooth.data.csvtext import guard
@@ -24,24 +24,6 @@ from bayesmooth.files import check_output, write_atomically
 from bayesmooth.optional import require
 
 Array = NDArray[Any]
-COLUMNS = (
-    "id",
-    "rank",
-    "given",
-    "suggested",
-    "tags_to_add",
-    "tags_to_remove",
-    "given_probability",
-    "suggested_probability",
-    "disagreement",
-    "ambiguity",
-    "quadrant",
-    "noise",
-    "clean",
-)
-"""Of the table, in this order; all but the id are attributes of `Audit`, and some are not always known."""
-
-
 KINDS = ("contradicted", *QUADRANTS, *FINDINGS)
 """What `Audit.select` selects, named as the report's chips are: conflicts are copies with different labels, rare those
 of rare classes, leaks those that the other split holds too."""
@@ -88,7 +70,6 @@ class Audit:
     probabilities: Array | None = None
     """N×K: what is predicted of every example; the columns of the table are its largest and the label's."""
     summary: Mapping[str, Any] = field(default_factory=dict)
-    axis_names: tuple[str, str] = AXES
     examples: Examples | None = None
     """What the report shows beside the numbers."""
     findings: Findings = field(default_factory=Findings)
@@ -106,20 +87,19 @@ class Audit:
         if "" in self.class_names:
             raise InputError("class_names: one is empty; name it, for no one could relabel to it")
         _check_names("ids", self.ids)
-        labels = dict.fromkeys(("given", "suggested", "clean"), len(self.class_names))
-        ends = {**labels, "quadrant": len(QUADRANTS)}
-        for name in ("ids", *ends, *BOUNDS):
+        last = dict.fromkeys(("given", "suggested", "clean"), len(self.class_names) - 1)
+        positions = {name: (0, k) for name, k in {**last, "quadrant": len(QUADRANTS) - 1}.items()}
+        bounds: dict[str, tuple[float, float]] = {**positions, **BOUNDS}
+        for name in ("ids", *bounds):
             column = getattr(self, name)
-            if column is None:
-                continue
-            if len(column) != len(self):
+            if column is not None and len(column) != len(self):
                 raise InputError(
                     f"{name}: has {len(column)} entries, must have one for each of {len(self)} examples"
                 )
-            if name in ends:
-                _check_positions(name, column, ends[name])
-            if name in BOUNDS:
-                _check_numbers(name, column, *BOUNDS[name])
+            if name in positions and not (column is None or column.dtype.kind in "iu"):
+                raise InputError(f"{name}: dtype {column.dtype}; must hold integers")
+            if name in bounds and column is not None:
+                _check_range(name, column, *bounds[name])
 
     def __len__(self) -> int:
         return len(self.given)
@@ -211,14 +191,23 @@ class Audit:
 
     def columns(self) -> dict[str, list[Any]]:
         """The table as plain lists, with names for labels, in the order of the data."""
-        labels = dict.fromkeys(("given", "suggested", "clean"), self.class_names)
-        words: dict[str, Sequence[str]] = {**labels, "quadrant": QUADRANTS}
+        labels, quadrants = np.array(self.class_names, object), np.array(QUADRANTS, object)
+        columns = {
+            "rank": self.rank,
+            "given": labels[self.given],
+            "suggested": labels[self.suggested],
+            "tags_to_add": self.tags_to_add,
+            "tags_to_remove": self.tags_to_remove,
+            "given_probability": self.given_probability,
+            "suggested_probability": self.suggested_probability,
+            "disagreement": self.disagreement,
+            "ambiguity": self.ambiguity,
+            "quadrant": quadrants[self.quadrant],
+            "noise": self.noise,
+            "clean": None if self.clean is None else labels[self.clean],
+        }
         table: dict[str, list[Any]] = {"id": list(self.ids)}
-        for name in COLUMNS[1:]:
-            column: Array | None = getattr(self, name)
-            if column is not None:
-                named = np.array(words[name], object)[column] if name in words else column
-                table[name] = named.tolist()
+        table |= {name: column.tolist() for name, column in columns.items() if column is not None}
         shown = {name: self.meta[name] for name in (SHEET_ROW, "text") if name in self.meta}
         return table | self.findings.columns(self.ids) | shown
 
@@ -331,15 +320,7 @@ def _check_names(name: str, values: Sequence[str]) -> None:
         raise InputError(f"{name}: empty; an audit needs at least one")
 
 
-def _check_positions(name: str, values: Array, end: int) -> None:
-    if not np.issubdtype(values.dtype, np.integer):
-        raise InputError(f"{name}: dtype {values.dtype}; must hold integers")
-    outside = values[(values < 0) | (values >= end)]
-    if len(outside):
-        raise InputError(f"{name}: {outside[0]} is outside 0 … {end - 1}")
-
-
-def _check_numbers(name: str, values: Array, low: float, high: float) -> None:
+def _check_range(name: str, values: Array, low: float, high: float) -> None:
     outside = values[~(np.isfinite(values) & (values >= low) & (values <= high))]
     if len(outside):
-        raise InputError(f"{name}: {outside[0]} must be finite and within [{low:g}, {high:g}]")
+        raise InputError(f"{name}: {outside[0]} is outside {low:g} … {high:g}; must be finite")

@@ -4,12 +4,15 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from bayesmooth.data.pictures import as_bytes, as_rgb
+from bayesmooth.audit.table import Audit
+from bayesmooth.data.pictures import ImageFiles, as_bytes, as_rgb
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -17,6 +20,7 @@ SIZE, SMALL = 320, 112  # pixels of a picture to judge, and of one beside it
 BUDGET = 8_000_000  # bytes of pictures in a report: it can still be mailed
 SHEET = 4_000_000  # pixels, so that a sheet decodes at once
 TILES_PER_SHEET = 256  # at most: one encoder header for 256 images
+BLANK = 8  # pixels of the square that stands for a picture that cannot be read
 TRIED = 9  # pictures from which the format is chosen
 QUALITY = 82
 
@@ -145,3 +149,56 @@ def _to_pixels(array: NDArray[Any]) -> NDArray[np.uint8]:
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
         raise InputError(f"image of shape {array.shape}: must be (H, W), (H, W, C) or (C, H, W)")
     return np.ascontiguousarray(as_bytes(array))
+
+
+class _OneByOne:
+    """Inputs that are indexed by tensors, as pictures by number; those in files whole, not cut to a square."""
+
+    def __init__(self, inputs: Any) -> None:
+        self.inputs = inputs
+
+    def __getitem__(self, number: int) -> Any:
+        try:
+            if not isinstance(self.inputs, ImageFiles):
+                return self.inputs[torch.tensor([number], dtype=torch.int64, device="cpu")][0]
+            with self.inputs.open(number) as picture:
+                picture.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
+                return as_rgb(picture)
+        except InputError:  # a picture that cannot be read is among the problems, and blank here
+            return np.zeros((BLANK, BLANK), np.uint8)
+
+
+def open_pictures(audit: Audit) -> _OneByOne | None:
+    """The pictures of the examples by number, where the data has any and Pillow is there to open them."""
+    examples = audit.examples
+    if examples is None or not find_spec("PIL"):
+        return None
+    pictures = examples.pictures
+    if pictures is None and len(examples.input_shape) == 3 and examples.input_shape[0] in (1, 3):
+        pictures = examples.inputs
+    return None if pictures is None else _OneByOne(pictures)
+
+
+def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thumbnails | None]:
+    """Pictures of the worst labels and of what was found, and small ones of the examples shown beside them.
+
+    None where the data has no pictures, or Pillow is not there to make them.
+    """
+    pictures = open_pictures(audit)
+    if pictures is None or count < 1:
+        return None, None
+    found = audit.findings.positions()[: count // 2]
+    index = list(dict.fromkeys([*audit.order[:count].tolist(), *found]))
+    large = make_thumbnails(pictures, index)
+    beside = _list_beside(audit, large.index)
+    return large, make_thumbnails(pictures, beside, SMALL, BUDGET // 4) if beside else None
+
+
+def _list_beside(audit: Audit, shown: NDArray[np.int64]) -> list[int]:
+    """The examples that stand beside those that are shown, and are not among them."""
+    if audit.similar is None:
+        return []
+    rows = np.isin(audit.similar.examples, shown)
+    near = np.concatenate([audit.similar.given[rows], audit.similar.suggested[rows]], axis=1)
+    near = near[(near >= 0) & ~np.isin(near, shown)]
+    return list(dict.fromkeys(near.tolist()))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from bayesmooth.audit.scores import QUADRANTS
+from bayesmooth.audit.scores import AXES, QUADRANTS
 from bayesmooth.audit.similar import Usual, find_usual
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails
@@ -117,7 +117,7 @@ def _payload(
         "key": hashlib.sha256(_to_json(content).encode()).hexdigest()[:16],
         **content,
         "created": created,
-        "axes": list(audit.axis_names),
+        "axes": list(AXES),
         "quadrants": list(QUADRANTS),
         "findings": _findings(audit),
         "precision": _precision(audit),
