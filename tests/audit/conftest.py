@@ -3,8 +3,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from bayesmooth.audit.table import Audit
+from bayesmooth.data import Examples
 
 
 def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
@@ -41,3 +43,17 @@ def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
 @pytest.fixture(scope="session")
 def made_up() -> Callable[..., Audit]:
     return make_audit
+
+
+def make_audit_of_texts(**changes: Any) -> Audit:
+    """The made-up audit of texts, in a table that has a column named as one of the audit's own."""
+    texts = [f"text {i} <b>" for i in range(300)]
+    names = tuple(f"class {k}" for k in range(4))
+    meta = {"row": [str(i + 2) for i in range(300)], "text": texts, "given": ["theirs"] * 300}
+    data = Examples(torch.zeros(300, 1), torch.arange(300) % 4, names, meta=meta)
+    return make_audit(examples=data, **changes)
+
+
+@pytest.fixture(scope="session")
+def of_texts() -> Callable[..., Audit]:
+    return make_audit_of_texts

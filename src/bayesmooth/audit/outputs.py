@@ -1,8 +1,16 @@
-"""The files of an audit: all are made in memory first, then each is written whole."""
+"""What an audit becomes: its files, and in a notebook the ten worst labels, the report inline and the map as a figure.
 
+All files are made in memory first, then each is written whole.
+"""
+
+import base64
 import datetime
+import html
 import io
 import json
+import sys
+import tempfile
+import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,8 +21,9 @@ from numpy.typing import NDArray
 from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.report import render
+from bayesmooth.audit.scores import AXES, QUADRANTS
 from bayesmooth.audit.table import Audit, write_csv
-from bayesmooth.audit.thumbnails import report_thumbnails
+from bayesmooth.audit.thumbnails import SMALL, as_picture, encode, open_pictures, report_thumbnails
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_atomically
@@ -22,6 +31,11 @@ from bayesmooth.optional import require
 
 MATRIX_CLASSES = 500  # up to which audit.json holds the matrices of pairs of classes
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
+WORST = 10  # labels that a notebook shows by themselves
+LONGEST = 160  # characters of their texts
+HEIGHT = 900  # pixels of the report inline
+MOST_TAGS = 20  # in the figure
+COLOURS = ("#7b848f", "#0072b2", "#d55e00", "#b8578c")  # of the quadrants, as in the report
 
 
 def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
@@ -134,19 +148,92 @@ def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
 
 def report_texts(audit: Audit) -> list[Any] | None:
     """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
-    hidden = {
-        SHEET_ROW,
-        "votes" if audit.consensus is not None else "",
-    }  # cards show votes by themselves
+    hidden = {SHEET_ROW} if audit.consensus is None else {SHEET_ROW, "votes"}  # on every card
     meta = {name: column for name, column in audit.meta.items() if name not in hidden}
     if not meta:
         return None
-    rows: list[Any] = [
-        dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)
-    ]
-    if set(meta) == {"text"}:
-        rows = list(meta["text"])
+    rows: list[Any] = list(meta.get("text", ()))
+    if set(meta) != {"text"}:
+        rows = [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
     sizes = np.array([len(str(row)) for row in rows])
     fits = audit.order[np.cumsum(sizes[audit.order]) <= TEXTS]
     kept = set(fits.tolist())
     return [row if number in kept else None for number, row in enumerate(rows)]
+
+
+def to_short_html(audit: Audit) -> str:
+    """The headline, the notes and the ten worst labels with their pictures or texts."""
+    notes = [audit.summary.get("warning"), *audit.summary.get("notes", ())]
+    said = "".join(f"<p>{html.escape(str(note))}</p>" for note in notes if note)
+    rows = ""
+    for row, content in zip(audit.top(WORST), _show_worst(audit), strict=True):
+        names = (row["id"], row["given"], row["suggested"], f"{row['suggested_probability']:.0%}")
+        cells = "".join(f"<td>{html.escape(name)}</td>" for name in names)
+        rows += f'<tr>{cells}<td style="text-align:left">{content}</td></tr>'
+    head = "".join(f"<th>{name}</th>" for name in ("id", "label", "looks like", "", "example"))
+    title = f"<p><b>{html.escape(audit.headline)}</b></p>"
+    return f"<div>{title}{said}<table><tr>{head}</tr>{rows}</table></div>"
+
+
+def show_inline(audit: Audit) -> None:
+    """The report below the cell of a notebook; elsewhere in the browser."""
+    page = to_html(audit, thumbnails=500)
+    if "ipykernel" in sys.modules:  # a kernel of Jupyter or Colab runs this
+        inline = f'<iframe srcdoc="{html.escape(page)}" width="100%" height="{HEIGHT}"></iframe>'
+        display = sys.modules["IPython"].display  # loaded, as a notebook is running
+        display.display(display.HTML(inline))
+    else:
+        file = Path(tempfile.mkdtemp(prefix="audit-")) / "audit.html"
+        file.write_text(page, encoding="utf-8")
+        webbrowser.open(file.as_uri())
+
+
+def plot_audit(audit: Audit) -> Any:
+    """A matplotlib figure: every label by ambiguity and disagreement, and the labels that get confused."""
+    figures = require("matplotlib.figure", extra="audit")
+    figure = figures.Figure(figsize=(10, 4.2), layout="constrained")
+    scatter, matrix = figure.subplots(1, 2)
+    for number, (name, colour) in enumerate(zip(QUADRANTS, COLOURS, strict=True)):
+        some = audit.quadrant == number
+        points = audit.ambiguity[some], audit.disagreement[some]
+        scatter.scatter(*points, s=8, color=colour, label=f"{name} ({some.sum():,})", alpha=0.7)
+    scatter.axhline(audit.disagreement_threshold, color="0.7", lw=0.8)
+    scatter.axvline(audit.ambiguity_threshold, color="0.7", lw=0.8)
+    scatter.set(xlabel=AXES[0], ylabel=AXES[1])
+    scatter.legend(frameon=False, fontsize=8)
+    if audit.tags is not None:
+        _plot_tags(matrix, audit, audit.tags)
+        return figure
+    confused = audit.matrix * (1 - np.eye(len(audit.class_names), dtype=np.int64))
+    matrix.imshow(confused, cmap="Oranges")
+    matrix.set(xlabel="looks like", ylabel="label")
+    if len(audit.class_names) <= 20:
+        ticks = range(len(audit.class_names))
+        matrix.set_xticks(ticks, audit.class_names, rotation=90, fontsize=8)
+        matrix.set_yticks(ticks, audit.class_names, fontsize=8)
+    return figure
+
+
+def _plot_tags(axes: Any, audit: Audit, tags: Tags) -> None:
+    """How many examples each tag should be added to and removed from, of those that change most."""
+    added, removed = audit.tag_changes()
+    most = (added + removed).argsort(kind="stable")[-MOST_TAGS:]
+    names = [tags.vocabulary.names[t] for t in most]
+    axes.barh(names, added[most], color=COLOURS[1], label="to add")
+    axes.barh(names, -removed[most], color=COLOURS[2], label="to remove")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _show_worst(audit: Audit) -> list[str]:
+    """What each of the worst looks like, as HTML."""
+    worst = audit.order[:WORST].tolist()
+    pictures = open_pictures(audit)
+    if pictures is not None:
+        files = [encode(as_picture(pictures[i], SMALL), "image/png") for i in worst]
+        data = [base64.b64encode(file).decode() for file in files]
+        return [f'<img alt="" src="data:image/png;base64,{d}" height="{SMALL}">' for d in data]
+    meta = audit.meta
+    texts = [", ".join(f"{name} {column[i]}" for name, column in meta.items()) for i in worst]
+    if "text" in meta:
+        texts = [meta["text"][i] for i in worst]
+    return [html.escape(text if len(text) <= LONGEST else text[:LONGEST] + " …") for text in texts]

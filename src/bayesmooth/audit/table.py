@@ -272,18 +272,18 @@ class Audit:
 
     def show(self) -> None:
         """The report below the cell of a notebook; elsewhere in the browser."""
-        from bayesmooth.audit.notebook import show_inline
+        from bayesmooth.audit.outputs import show_inline
 
         show_inline(self)
 
     def plot(self) -> Any:
         """A matplotlib figure: every label on the map, and which labels get confused."""
-        from bayesmooth.audit.notebook import plot_audit
+        from bayesmooth.audit.outputs import plot_audit
 
         return plot_audit(self)
 
     def _repr_html_(self) -> str:
-        from bayesmooth.audit.notebook import to_short_html
+        from bayesmooth.audit.outputs import to_short_html
 
         return to_short_html(self)
 

@@ -72,13 +72,14 @@ def make_thumbnails(
     tile = max(max(picture.size) for picture in first)
     per_sheet = max(1, min(SHEET // tile**2, TILES_PER_SHEET))
     columns = int(np.ceil(np.sqrt(min(len(chosen), per_sheet))))
-    media_type = _choose_format(_fill_sheet(first[:TRIED], tile, min(columns, 3)))
+    tried = _fill_sheet(first[:TRIED], tile, min(columns, 3))
+    media_type = min(FORMATS, key=lambda name: len(encode(tried, name)))
     sheets: list[bytes] = []
     sizes: list[tuple[int, int]] = []
     for start in range(0, len(chosen), per_sheet):
         part = chosen[start : start + per_sheet]
-        pictures = first[start:] if start + len(part) <= len(first) else load(part, tile)
-        pictures = pictures[: len(part)]
+        end = start + len(part)
+        pictures = first[start:end] if end <= len(first) else load(part, tile)
         sheet = encode(_fill_sheet(pictures, tile, columns), media_type)
         if sheets and sum(map(len, sheets)) + len(sheet) > budget:
             break
@@ -95,11 +96,6 @@ FORMATS: dict[str, dict[str, Any]] = {
     "image/webp": {"format": "WEBP", "quality": QUALITY},
     "image/jpeg": {"format": "JPEG", "quality": QUALITY, "optimize": True},
 }
-
-
-def _choose_format(sheet: Any) -> str:
-    """The format in which a sheet takes the fewest bytes."""
-    return min(FORMATS, key=lambda name: len(encode(sheet, name)))
 
 
 def encode(sheet: Any, media_type: str) -> bytes:
@@ -122,22 +118,14 @@ def _fill_sheet(pictures: list[Any], tile: int, columns: int) -> Any:
 
 
 def as_picture(image: Any, size: int) -> Any:
-    """A PIL image of at most `size` pixels wide and high; only this much of each image stays in memory."""
-    picture = _to_picture(image)
-    if max(picture.size) <= size:
-        return picture
-    small = picture.copy()
-    small.thumbnail((size, size))
-    return small
-
-
-def _to_picture(image: Any) -> Any:
-    """Anything that is an image, as a PIL image in grey or RGB."""
+    """Any image as a PIL image in grey or RGB of at most `size` pixels wide and high; the rest leaves the memory."""
     module = require("PIL.Image", extra="data")
     if not isinstance(image, module.Image):
         array = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
         image = module.fromarray(_to_pixels(array))
-    return image if image.mode in ("L", "RGB") else as_rgb(image)
+    picture = image.copy() if image.mode in ("L", "RGB") else as_rgb(image)
+    picture.thumbnail((size, size))
+    return picture
 
 
 def _to_pixels(array: NDArray[Any]) -> NDArray[np.uint8]:
