@@ -1,7 +1,7 @@
-"""More than labels: near duplicates, outliers, rare classes, examples found in another split too, and problems.
+"""What else is odd: near duplicates, outliers, rare classes, examples that another split holds too, and problems.
 
-All but the problems follows from the labels and the nearest neighbours (positions and cosine similarities, nearest
-first). Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
+All of these except the problems follow from the labels and the nearest neighbours (positions and cosine similarities,
+nearest first). Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,8 +32,8 @@ FINDINGS = {
 """The kinds of findings, named as the report's chips are, and the names of their counts in `audit.json`."""
 
 NEAREST = 10  # as many as cleanlab's Datalab takes
-CLOSE = 0.25  # of the usual distance to the nearest neighbour: closer are near duplicates
-CHANCE = 0.001  # of the examples may be that close by chance, which in few dimensions asks for less than CLOSE
+CLOSE = 0.25  # share of the usual distance to the nearest neighbour below which examples are near duplicates
+CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE
 ROUNDING = 1e-3  # what float32 makes of the distance 0
 FENCE = 2.0  # interquartile ranges above the upper quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
 MOST_ROWS = 100_000  # examples that are compared in one piece
@@ -107,12 +107,10 @@ class Findings:
         table: dict[str, list[Any]] = {}
         if self.duplicate_of is not None:
             table["duplicate_of"] = ["" if i < 0 else ids[i] for i in self.duplicate_of]
-        if self.outlier_score is not None:
-            table["outlier_score"] = self.outlier_score.tolist()
-        if self.rare_class is not None:
-            table["rare_class"] = self.rare_class.tolist()
-        if self.in_other_split is not None:
-            table["in_other_split"] = self.in_other_split.tolist()
+        for name in ("outlier_score", "rare_class", "in_other_split"):
+            column: Array | None = getattr(self, name)
+            if column is not None:
+                table[name] = column.tolist()
         concerned = {id: p.kind for p in self.problems for id in p.ids}
         if concerned.keys() & set(ids):
             table["problem"] = [concerned.get(id, "") for id in ids]

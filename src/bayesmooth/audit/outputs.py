@@ -95,8 +95,8 @@ def summary(audit: Audit) -> dict[str, Any]:
         "disagreement_threshold": audit.disagreement_threshold,
         "ambiguity_threshold": audit.ambiguity_threshold,
         **audit.summary,
-        **audit.findings.counts(),
-        "problems": audit.findings.list_problems(),
+        **audit.found.counts(),
+        "problems": audit.found.list_problems(),
         **(_describe_classes(audit) if audit.tags is None else _describe_tags(audit, audit.tags)),
         "top": [row["id"] for row in audit.top(100)],
     }

@@ -60,20 +60,15 @@ def settle(
 
 
 def settle_classes(examples: Examples, before: Examples, *, learned: bool, named: bool) -> Examples:
-    """Without classes that have one example, where labels are learned, and that have none of those `before`.
-
-    Two classes must be left.
-    """
+    """The examples without classes that have only one, where labels are learned; those classes that had examples
+    `before` and have none now are no longer classes. Two classes must be left."""
     names, counts = examples.class_names, _count_labels(examples)
     alone = [names[k] for k in (counts == 1).nonzero().flatten().tolist()]
-    if alone:
-        have, are = ("class has", "is") if len(alone) == 1 else ("classes have", "are")
-        what = f"{have} one example and {are} left out" if learned else f"{have} one example"
-        text, concerned = f"{len(alone)} {what}: {list_names(alone)}", counts[examples.labels] == 1
-        if learned:
-            examples = leave_out(examples, concerned, "single_example", text)
-        else:
-            examples = _add_problem(examples, concerned, "single_example", text)
+    have, are = ("class has", "is") if len(alone) == 1 else ("classes have", "are")
+    what = f"{have} one example and {are} left out" if learned else f"{have} one example"
+    settle_them = leave_out if learned else _add_problem
+    text, concerned = f"{len(alone)} {what}: {list_names(alone)}", counts[examples.labels] == 1
+    examples = settle_them(examples, concerned, "single_example", text)
     if learned and not named:
         examples = _drop_classes(examples, _count_labels(before) > 0)
     check_labels(examples.labels, examples.class_names)
@@ -94,6 +89,9 @@ def leave_out(examples: Examples, concerned: Tensor, kind: str, text: str) -> Ex
 
 
 def _add_problem(examples: Examples, concerned: Tensor, kind: str, text: str) -> Examples:
+    """The same examples; those that are concerned, if any, become a problem."""
+    if not bool(concerned.any()):
+        return examples
     problem = Problem(kind, text, pick_ids(examples, concerned))
     return replace(examples, problems=(*examples.problems, problem))
 

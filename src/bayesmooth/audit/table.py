@@ -72,7 +72,7 @@ class Audit:
     summary: Mapping[str, Any] = field(default_factory=dict)
     examples: Examples | None = None
     """What the report shows beside the numbers."""
-    findings: Findings = field(default_factory=Findings)
+    findings: Findings | None = None
     """What else was found: near duplicates, outliers, rare classes, leaks."""
     similar: Similar | None = None
     """The nearest examples with the given and with the suggested label, of the labels most likely wrong."""
@@ -92,13 +92,15 @@ class Audit:
         bounds: dict[str, tuple[float, float]] = {**positions, **BOUNDS}
         for name in ("ids", *bounds):
             column = getattr(self, name)
-            if column is not None and len(column) != len(self):
+            if column is None:
+                continue
+            if len(column) != len(self):
                 raise InputError(
                     f"{name}: has {len(column)} entries, must have one for each of {len(self)} examples"
                 )
-            if name in positions and not (column is None or column.dtype.kind in "iu"):
+            if name in positions and column.dtype.kind not in "iu":
                 raise InputError(f"{name}: dtype {column.dtype}; must hold integers")
-            if name in bounds and column is not None:
+            if name in bounds:
                 _check_range(name, column, *bounds[name])
 
     def __len__(self) -> int:
@@ -206,14 +208,19 @@ class Audit:
             "noise": self.noise,
             "clean": None if self.clean is None else labels[self.clean],
         }
-        table: dict[str, list[Any]] = {"id": list(self.ids)}
+        table: dict[str, Any] = {"id": list(self.ids)}
         table |= {name: column.tolist() for name, column in columns.items() if column is not None}
         shown = {name: self.meta[name] for name in (SHEET_ROW, "text") if name in self.meta}
-        return table | self.findings.columns(self.ids) | shown
+        return table | self.found.columns(self.ids) | shown
+
+    @property
+    def found(self) -> Findings:
+        """The findings; empty ones where nobody looked for any."""
+        return self.findings or Findings()
 
     @property
     def meta(self) -> Mapping[str, Sequence[Any]]:
-        """The columns of the data that nothing was learned from by themselves, such as texts; empty without data."""
+        """What the data say of their examples beside the labels, such as texts; empty where there are no data."""
         return {} if self.examples is None else self.examples.meta
 
     def weights(self) -> Array:
@@ -249,7 +256,7 @@ class Audit:
             raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
         masks = {"contradicted": self.contradicted}
         masks |= {name: self.quadrant == k for k, name in enumerate(QUADRANTS)}
-        masks |= self.findings.masks()
+        masks |= self.found.masks()
         chosen = masks.get(kind, np.zeros(len(self), bool))
         return self.to_frame().iloc[self.order[chosen[self.order]]]
 

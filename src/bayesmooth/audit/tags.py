@@ -127,7 +127,7 @@ def read_tag_labels(source: Any, labels: Any, settings: Settings) -> tuple[Any, 
     separator, named = settings.separator or SEPARATOR, settings.class_names
     if np.ndim(labels) == 2 and not isinstance(labels, list | tuple):
         table = np.asarray(labels)
-        columns = named or getattr(labels, "columns", range(table.shape[1]))
+        columns: Any = named or getattr(labels, "columns", range(table.shape[1]))
         if len(columns) != table.shape[1]:
             raise InputError(f"{len(columns)} class names for {table.shape[1]} columns of labels")
         words = Vocabulary(tuple(map(str, columns)), separator)

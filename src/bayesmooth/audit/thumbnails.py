@@ -175,7 +175,7 @@ def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thum
     pictures = open_pictures(audit)
     if pictures is None or count < 1:
         return None, None
-    found = audit.findings.positions()[: count // 2]
+    found = audit.found.positions()[: count // 2]
     index = list(dict.fromkeys([*audit.order[:count].tolist(), *found]))
     large = make_thumbnails(pictures, index)
     beside = _list_beside(audit, large.index)

@@ -162,7 +162,7 @@ def _usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | No
 
 def _findings(audit: Audit) -> dict[str, Any]:
     """Only the examples that are concerned; null where there was nothing to look at."""
-    found = audit.findings
+    found = audit.found
     shown: dict[str, Any] = dict.fromkeys(("duplicates", "outliers", "rare", "leaks"))
     columns = {
         "duplicates": {"first": found.duplicate_of},
