@@ -30,8 +30,8 @@ PERSON = 10.0  # votes for which the matrix of all annotators counts in each row
 EVERYONE = 1.0  # votes for which "anywhere" counts in each row of the matrix of all annotators
 STEPS, TOLERANCE = 100, 1e-2  # of EM: until no probability moves by more
 AGAIN = 100  # examples that are listed to be labelled again
-CERTAIN = 0.99  # probability of the consensus from which on the report asks nobody again
-CONFUSED = 0.05  # share of a class's examples from which a confusion is worth telling
+CERTAIN = 0.99  # probability of the consensus above which the report asks nobody again
+CONFUSED = 0.05  # a confusion is reported if it affects at least this share of a class's examples
 
 
 @dataclass(frozen=True)

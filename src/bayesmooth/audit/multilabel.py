@@ -41,9 +41,9 @@ from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.moments import sigmoid_moments
 
 Array = NDArray[Any]
-FEWEST = 2  # examples that have a tag, and that lack it, from which on it is judged
+FEWEST = 2  # examples that must have a tag, and that must lack it, for the tag to be judged
 TWICE = 1 / 3  # margin of a value that is twice as likely as the other
-PAIRS_WEIGHED = 500_000  # on which the weight of the posteriors is chosen
+PAIRS_WEIGHED = 500_000  # pairs on which the weight of the posteriors is chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Tags:
     given: Array
     """1 where the example has the tag."""
     probabilities: Array
-    """That it should have it; of a tag that is not judged, what is given."""
+    """The probability that the example should have the tag; for a tag that is not judged, what is given."""
     scores: Array
     """Higher: the tag is more likely wrongly there, or wrongly not there."""
     worst: Array
@@ -85,10 +85,10 @@ class TagPredictions:
         return LeftOut(*map(torch.cat, zip(*parts, strict=True))), labels
 
     def score(self, name: str) -> tuple[Tags, float, Tensor]:
-        """Every pair's score, above which one counts as contradicted, and the ambiguity of the worst pairs.
+        """Every pair's score, the score above which a pair is contradicted, and the ambiguity of the worst pairs.
 
-        As many pairs are contradicted as the prediction finds the other value twice as likely for: if "likelier" were
-        enough, so would be nearly every tag that few examples have and nobody can predict.
+        As many pairs are contradicted as have another value that is twice as likely as the given one. If "likelier"
+        were enough, nearly every tag that few examples have and nobody can predict would be contradicted.
         """
         found = [SCORES[name](tag) for tag in self.tags]
         contradicted = sum(int((margin(tag) > TWICE).sum()) for tag in self.tags)
@@ -110,7 +110,7 @@ class TagPredictions:
 
 
 def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
-    """Of every tag that enough examples have, and lack."""
+    """Predictions of every tag that enough examples have and enough lack."""
     if not isinstance(subject, Embedded | Predicted):
         raise InputError(
             "several labels per example: give embeddings, texts, pictures, columns or probabilities to judge them by"

@@ -27,7 +27,7 @@ class Ballots(NamedTuple):
     labels: list[str]
 
     def majority(self) -> dict[str, str]:
-        """What most said, by id; of equals what was said first."""
+        """What most people said, by id; where two labels tie, the one that was said first."""
         said: dict[str, Counter[str]] = {}
         for id, label in zip(self.ids, self.labels, strict=True):
             said.setdefault(id, Counter())[label] += 1
@@ -37,7 +37,7 @@ class Ballots(NamedTuple):
 def read_ballots(source: Any, settings: Settings) -> tuple[Any, Ballots]:
     """A table of votes (a path or a frame) as a frame with one row per example, and the votes.
 
-    The row of an example is its first one, under the label that most gave it.
+    Of the rows of an example the first is kept, with the label that most people gave.
     """
     frame, where = source, "table"
     if isinstance(source, str | Path):
@@ -77,7 +77,7 @@ def read_ballots(source: Any, settings: Settings) -> tuple[Any, Ballots]:
 
 
 def from_columns(votes: Any, class_names: Sequence[str] | None) -> tuple[list[str], Ballots]:
-    """The majority of each row, and the votes, of an array or a frame N × A; gaps are negative, NaN or None."""
+    """The majority of each row, and the votes, of an array or a frame N × A; gaps are −1, NaN or None."""
     table = np.asarray(votes, dtype=object)
     if table.ndim != 2:
         raise InputError(f"votes of shape {table.shape}: must be examples × annotators")
@@ -95,7 +95,7 @@ def from_columns(votes: Any, class_names: Sequence[str] | None) -> tuple[list[st
 
 @dataclass(frozen=True)
 class Votes:
-    """The same as numbers, of the examples that are audited."""
+    """Votes as numbers, of the examples that are audited."""
 
     example: Tensor
     annotator: Tensor
@@ -106,7 +106,7 @@ class Votes:
 
     @classmethod
     def of(cls, ballots: Ballots, examples: Examples) -> "Votes":
-        """Those on examples and classes that are left; a class that is nobody's majority is none."""
+        """The votes on examples and classes that are left; a label that is no example's majority is no class."""
         ids = examples.ids or tuple(map(str, range(len(examples))))
         place = {id: i for i, id in enumerate(ids)}
         number = class_numbers(set(ballots.labels), examples.class_names)
@@ -129,7 +129,7 @@ class Votes:
         return flat.view(self.examples, self.classes)
 
     def majority(self, prior: Tensor) -> Tensor:
-        """The class that most chose (N,); of equals the one that the prior prefers."""
+        """The class that most people chose (N,); where classes tie, the one that the prior prefers."""
         return (self.counts() + 0.5 * prior).argmax(1)
 
     def by_example(self) -> list[list[tuple[int, int]]]:
