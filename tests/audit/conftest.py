@@ -58,3 +58,17 @@ def make_clouds(rate: float, count: int = 2000, apart: float = 3.5) -> Examples:
 @pytest.fixture(scope="session")
 def noisy_clouds() -> Callable[..., Examples]:
     return make_clouds
+
+
+def make_audit_of_texts(**changes: Any) -> Audit:
+    """The made-up audit of texts, in a table that has a column named as one of the audit's own."""
+    texts = [f"text {i} <b>" for i in range(300)]
+    names = tuple(f"class {k}" for k in range(4))
+    meta = {"row": [str(i + 2) for i in range(300)], "text": texts, "given": ["theirs"] * 300}
+    data = Examples(torch.zeros(300, 1), torch.arange(300) % 4, names, meta=meta)
+    return make_audit(examples=data, **changes)
+
+
+@pytest.fixture(scope="session")
+def of_texts() -> Callable[..., Audit]:
+    return make_audit_of_texts

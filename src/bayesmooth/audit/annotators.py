@@ -11,9 +11,6 @@ one person. λ is the one under which the votes are likeliest, so that a predict
 hardly counts; with λ = 0 there are only the votes.
 """
 
-import csv
-import io
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,8 +30,8 @@ PERSON = 10.0  # votes for which the matrix of all annotators counts in each row
 EVERYONE = 1.0  # votes for which "anywhere" counts in each row of the matrix of all annotators
 STEPS, TOLERANCE = 100, 1e-2  # of EM: until no probability moves by more
 AGAIN = 100  # examples that are listed to be labelled again
-CERTAIN = 0.99  # probability of the consensus from which on the report asks nobody again
-CONFUSED = 0.05  # share of a class's examples from which a confusion is worth telling
+CERTAIN = 0.99  # probability of the consensus above which the report asks nobody again
+CONFUSED = 0.05  # a confusion is reported if it affects at least this share of a class's examples
 
 
 @dataclass(frozen=True)
@@ -69,20 +66,16 @@ class Consensus:
 
     def annotators(self) -> list[Annotator]:
         """Everybody, the best first."""
-        votes = self.votes
-        own = self.posterior[votes.example, votes.label]
-        count = torch.bincount(votes.annotator, minlength=len(votes.annotators))
-        right = torch.bincount(votes.annotator, own.double(), len(votes.annotators))
-        prior = self.posterior.mean(0)
+        votes, prior = self.votes, self.posterior.mean(0)
+        own = self.posterior[votes.example, votes.label].double()
+        counts = torch.bincount(votes.annotator, minlength=len(votes.annotators))
+        shares = torch.bincount(votes.annotator, own, len(counts)) / counts.clamp_min(1)
         made = []
-        for a, name in enumerate(votes.annotators):
-            share = float(right[a] / count[a].clamp_min(1))
-            low, high = wilson(share, int(count[a])) if int(count[a]) else (0.0, 1.0)
-            made.append(
-                Annotator(
-                    name, int(count[a]), share, low, high, _confusions(self.matrices[a], prior)
-                )
-            )
+        for a, (name, count) in enumerate(zip(votes.annotators, counts.tolist(), strict=True)):
+            share = float(shares[a])
+            low, high = wilson(share, count) if count else (0.0, 1.0)
+            confusions = _confusions(self.matrices[a], prior)
+            made.append(Annotator(name, count, share, low, high, confusions))
         return sorted(made, key=lambda one: -one.quality)
 
     def __str__(self) -> str:
@@ -95,7 +88,7 @@ class Consensus:
         )
 
     def describe(self, names: tuple[str, ...]) -> list[dict[str, object]]:
-        """A record for each annotator, the best first."""
+        """One record per annotator, the best first."""
         return [
             {
                 "annotator": one.name,
@@ -113,31 +106,22 @@ class Consensus:
 
     def to_payload(self) -> dict[str, object]:
         """What the report shows: everybody, the votes on every example, and what to label again and by whom."""
-        votes, best = self.votes, self.posterior.amax(1)
-        said: list[list[tuple[int, int]]] = [[] for _ in range(votes.examples)]
-        for i, a, k in torch.stack([votes.example, votes.annotator, votes.label], 1).tolist():
-            said[i].append((a, k))
         again = [
-            (i, int(self.labels[i]), round(float(best[i]), 4), who)
-            for i, who in self.ask_again(AGAIN)
-            if best[i] < CERTAIN
+            (*row[:2], round(row[2], 4), row[3]) for row in self.list_again() if row[2] < CERTAIN
         ]
         people = [vars(one) for one in self.annotators()]
-        return {"names": votes.annotators, "people": people, "votes": said, "again": again}
+        votes = self.votes
+        return {
+            "names": votes.annotators,
+            "people": people,
+            "votes": votes.by_example(),
+            "again": again,
+        }
 
-    def to_csv(self, names: tuple[str, ...]) -> str:
-        """The annotators as a table."""
-        records = self.describe(names)
-        return _write([list(records[0]), *(list(record.values()) for record in records)])
-
-    def list_again(self, ids: tuple[str, ...], names: tuple[str, ...]) -> str:
-        """The least certain examples as a table: what they probably are, and who should label them."""
+    def list_again(self) -> list[tuple[int, int, float, str]]:
+        """The least certain examples: position, most probable class, its probability, who should label it."""
         best = self.posterior.amax(1)
-        rows = [
-            [ids[i], names[int(self.labels[i])], f"{float(best[i]):.4f}", who]
-            for i, who in self.ask_again(AGAIN)
-        ]
-        return _write([["id", "consensus", "probability", "annotator"], *rows])
+        return [(i, int(self.labels[i]), float(best[i]), who) for i, who in self.ask_again(AGAIN)]
 
     def ask_again(self, count: int) -> list[tuple[int, str]]:
         """The examples that are least certain, and who should label each: whoever is likeliest to decide it.
@@ -236,14 +220,6 @@ def _matrices(votes: Votes, z: Tensor) -> Tensor:
 def _confusions(matrix: Tensor, prior: Tensor) -> tuple[tuple[int, int, float], ...]:
     """What is confused in at least `CONFUSED` of a class's examples, the most frequent in all first."""
     off = matrix.clone().fill_diagonal_(0)
-    order = (
-        (off * prior[:, None]).flatten().argsort(descending=True, stable=True)[: 2 * len(matrix)]
-    )
-    pairs = [(int(at) // len(matrix), int(at) % len(matrix)) for at in order]
+    order = (off * prior[:, None]).flatten().argsort(descending=True, stable=True)
+    pairs = [divmod(at, len(matrix)) for at in order[: 2 * len(matrix)].tolist()]
     return tuple((k, v, float(off[k, v])) for k, v in pairs if off[k, v] >= CONFUSED)
-
-
-def _write(rows: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()

@@ -1,13 +1,13 @@
-"""More than labels: near duplicates, outliers, rare classes, examples found in another split too, and problems.
+"""What else is odd: near duplicates, outliers, rare classes, examples that another split holds too, and problems.
 
-All but the problems follows from the labels and the nearest neighbours (positions and cosine similarities, nearest
-first). Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
+All of these except the problems follow from the labels and the nearest neighbours (positions and cosine similarities,
+nearest first). Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +15,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesmooth.audit.embedded import map_pieces, read_pieces
-from bayesmooth.audit.neighbours import Keys, choose_exact, nearest, unit_rows, without_self
+from bayesmooth.audit.neighbours import Keys, choose_exact, unit_rows, without_self
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
 from bayesmooth.errors import InputError
 
 Array = NDArray[Any]
 
+FINDINGS = {
+    "duplicates": "near_duplicates",
+    "conflicts": "near_duplicates_with_different_labels",
+    "outliers": "outliers",
+    "rare": "in_rare_classes",
+    "leaks": "in_other_split",
+}
+"""The kinds of findings, named as the report's chips are, and the names of their counts in `audit.json`."""
+
 NEAREST = 10  # as many as cleanlab's Datalab takes
-CLOSE = 0.25  # of the usual distance to the nearest neighbour: closer are near duplicates
-CHANCE = 0.001  # of the examples may be that close by chance, which in few dimensions asks for less than CLOSE
+CLOSE = 0.25  # share of the usual distance to the nearest neighbour below which examples are near duplicates
+CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE
 ROUNDING = 1e-3  # what float32 makes of the distance 0
 FENCE = 2.0  # interquartile ranges above the upper quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
 MOST_ROWS = 100_000  # examples that are compared in one piece
@@ -37,7 +46,7 @@ RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
 class Findings:
     """One entry per example; a column is None where there was nothing to compute it from."""
 
-    rare_class: Array
+    rare_class: Array | None = None
     """Whether the example's class has less than a tenth of an even share."""
     duplicate_of: Array | None = None
     """Position of the first of its near duplicates, its own if it comes first itself; −1 where it has none."""
@@ -52,18 +61,20 @@ class Findings:
     problems: tuple[Problem, ...] = ()
     """What is wrong with examples that were left out, or with how labels are written."""
 
+    def masks(self) -> dict[str, Array]:
+        """Which examples each kind of finding concerns; only the kinds that could be computed."""
+        masks = {
+            "duplicates": None if self.duplicate_of is None else self.duplicate_of >= 0,
+            "conflicts": self.conflicting,
+            "outliers": None if self.outlier_score is None else self.outlier_score > 1,
+            "rare": self.rare_class,
+            "leaks": None if self.in_other_split is None else self.in_other_split != "",
+        }
+        return {kind: mask for kind, mask in masks.items() if mask is not None}
+
     def counts(self) -> dict[str, int]:
         """How many examples each finding concerns, for `audit.json`."""
-        found: dict[str, int] = {}
-        if self.duplicate_of is not None and self.conflicting is not None:
-            found["near_duplicates"] = int((self.duplicate_of >= 0).sum())
-            found["near_duplicates_with_different_labels"] = int(self.conflicting.sum())
-        if self.outlier_score is not None:
-            found["outliers"] = int((self.outlier_score > 1).sum())
-        found["in_rare_classes"] = int(self.rare_class.sum())
-        if self.in_other_split is not None:
-            found["in_other_split"] = int((self.in_other_split != "").sum())
-        return found
+        return {FINDINGS[kind]: int(mask.sum()) for kind, mask in self.masks().items()}
 
     def list_problems(self) -> list[dict[str, Any]]:
         """The problems as plain values, for `audit.json` and the report."""
@@ -84,29 +95,22 @@ class Findings:
 
     def positions(self) -> list[int]:
         """The examples with findings, those with different labels first; rare classes do not count here."""
-        if self.duplicate_of is None or self.conflicting is None or self.outlier_score is None:
-            return []
-        leaked = np.zeros(0, int)
-        if self.in_other_split is not None:
-            leaked = np.flatnonzero(self.in_other_split != "")
-        copies, conflicting = (
-            np.flatnonzero(self.duplicate_of >= 0),
-            np.flatnonzero(self.conflicting),
-        )
-        outliers = np.argsort(-self.outlier_score, kind="stable")[: (self.outlier_score > 1).sum()]
-        found = np.concatenate([conflicting, leaked, copies, outliers])
-        return list(dict.fromkeys(found.tolist()))
+        masks = self.masks()
+        found = [np.flatnonzero(masks.get(k, ())) for k in ("conflicts", "leaks", "duplicates")]
+        if self.outlier_score is not None:
+            outliers = np.argsort(-self.outlier_score, kind="stable")
+            found.append(outliers[: masks["outliers"].sum()])
+        return list(dict.fromkeys(np.concatenate(found).tolist()))
 
     def columns(self, ids: Sequence[str]) -> dict[str, list[Any]]:
         """The findings as columns of the table, with ids for positions."""
         table: dict[str, list[Any]] = {}
         if self.duplicate_of is not None:
             table["duplicate_of"] = ["" if i < 0 else ids[i] for i in self.duplicate_of]
-        if self.outlier_score is not None:
-            table["outlier_score"] = self.outlier_score.tolist()
-        table["rare_class"] = self.rare_class.tolist()
-        if self.in_other_split is not None:
-            table["in_other_split"] = self.in_other_split.tolist()
+        for name in ("outlier_score", "rare_class", "in_other_split"):
+            column: Array | None = getattr(self, name)
+            if column is not None:
+                table[name] = column.tolist()
         concerned = {id: p.kind for p in self.problems for id in p.ids}
         if concerned.keys() & set(ids):
             table["problem"] = [concerned.get(id, "") for id in ids]
@@ -156,61 +160,54 @@ def find(
 
 
 class Rows:
-    """Embeddings in memory, or as `Examples` that are read piece by piece: their lengths and nearest neighbours."""
+    """Embeddings in memory, or `Examples` that are read piece by piece: their lengths and nearest neighbours."""
 
     def __init__(
         self, source: Tensor | Examples, quiet: bool = False, cluster: str | None = None
     ) -> None:
-        self.source, self.quiet, self.cluster = source, quiet, cluster
-        self.lengths = np.concatenate(
-            [_measure_lengths(rows) for _, rows in self.pieces("lengths")]
-        )
+        self.source, self.quiet = source, quiet
+        self.in_memory = isinstance(source, Tensor)
+        self.cluster = None if self.in_memory else cluster
+        norms = [torch.linalg.vector_norm(x.float(), dim=1) for _, x in self.pieces("lengths")]
+        self.lengths: Array = torch.cat(norms).numpy()
 
     def pieces(self, description: str) -> Iterable[tuple[Tensor, Tensor]]:
         """Positions and rows."""
-        if isinstance(self.source, Tensor):
-            return [(torch.arange(len(self.source), device="cpu"), self.source)]
         index = torch.arange(len(self.source), device="cpu")
+        if isinstance(self.source, Tensor):
+            return [(index, self.source)]
         return read_pieces(self.source, index, description, self.quiet, QUERIES)
 
     def nearest(self, k: int, against: "Rows | None" = None) -> tuple[Tensor, Tensor]:
         """Positions and similarities (N, k) as `neighbours.nearest` gives them."""
-        if isinstance(self.source, Tensor) and (
-            against is None or isinstance(against.source, Tensor)
-        ):
-            theirs = None if against is None else against.source
-            assert theirs is None or isinstance(theirs, Tensor)
-            return nearest(self.source, k, theirs, quiet=self.quiet)
-        keys = (self if against is None else against).index(len(self.lengths))
-        work = partial(_search_piece, keys, k, against is None)
+        keys = (against or self).index(len(self.lengths))
+        quiet = self.quiet or not self.in_memory  # pieces have a bar of their own
+        work = partial(_search_piece, keys, k, against is None, quiet)
         found = map_pieces(work, self.pieces("neighbours"), self.cluster)
         index, similarity = zip(*found, strict=True)
         return torch.cat(index), torch.cat(similarity)
 
     def index(self, queries: int) -> Keys:
-        """Cells of these rows that so many queries are put to."""
-        made: Tensor | None = None
+        """These rows as the keys of so many queries; they are copied into place, as they may fill half the memory."""
+        keys = torch.empty(0, dtype=torch.float32, device="cpu")
         for at, rows in self.pieces("indexing"):
-            unit = unit_rows("embeddings", rows)
-            if made is None:
-                made = unit.new_empty(len(self.lengths), unit.shape[1])
-            made[at] = unit
-        assert made is not None
-        return Keys(made, choose_exact(queries, len(made)))
+            if not len(keys):
+                keys = keys.new_empty(len(self.lengths), rows.shape[1])
+            keys[at] = unit_rows("embeddings", rows)
+        return Keys(keys, choose_exact(queries, len(keys)))
 
 
 def _search_piece(
-    keys: Keys, k: int, alone: bool, piece: tuple[Tensor, Tensor]
+    keys: Keys, k: int, alone: bool, quiet: bool, piece: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
     at, rows = piece
-    found = keys.search(unit_rows("embeddings", rows), k + alone, quiet=True)
+    found = keys.search(unit_rows("embeddings", rows), k + alone, quiet=quiet)
     return without_self(*found, at) if alone else found
 
 
 def find_leaks(rows: Rows, other: Examples, closest: float) -> tuple[Array, Array]:
     """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
-    few = isinstance(rows.source, Tensor) and len(other) <= MOST_ROWS
-    theirs = Rows(read_rows(other) if few else other, rows.quiet, rows.cluster)
+    theirs = Rows(other, rows.quiet, rows.cluster)
     there, similarity = (part[:, 0].numpy() for part in rows.nearest(1, theirs))
     leaked = measure_distances(similarity) < closest
     leaked &= _are_as_long(rows.lengths, theirs.lengths[there], closest)
@@ -232,7 +229,7 @@ def check_other_split(other: Examples, examples: Examples | None) -> Examples:
         )
     tables = bool(examples.mean and other.mean and examples.columns and other.columns)
     if tables and other.columns != examples.columns:
-        _refuse_columns(other, examples)
+        raise InputError(f"against: {other.name}: {_compare_columns(examples, other)}")
     if other.input_shape != examples.input_shape:
         raise InputError(
             f"against: {other.name} has rows of shape {list(other.input_shape)}, {examples.name} of "
@@ -246,16 +243,18 @@ def check_other_split(other: Examples, examples: Examples | None) -> Examples:
     return replace(other, mean=examples.mean, std=examples.std)
 
 
-def _refuse_columns(other: Examples, examples: Examples) -> NoReturn:
-    """Say which columns, or categories in them, only one of two tables has."""
-    here, there = examples.columns, other.columns
-    only = {
-        "what is audited": [column for column in here if column not in there],
-        "the other": [column for column in there if column not in here],
-    }
-    parts = [f"only {table} has {', '.join(map(repr, c))}" for table, c in only.items() if c]
-    raise InputError(
-        f"against: {other.name}: its columns (column=category for a category) differ: "
+def _compare_columns(examples: Examples, other: Examples) -> str:
+    """Which columns, or categories in them, only one of two tables has."""
+    sides = (
+        ("what is audited", examples.columns, other.columns),
+        ("the other", other.columns, examples.columns),
+    )
+    only = [(side, [c for c in own if c not in rest]) for side, own, rest in sides]
+    parts = [
+        f"only {side} has {', '.join(map(repr, columns))}" for side, columns in only if columns
+    ]
+    return (
+        "its columns (column=category for a category) differ: "
         f"{'; '.join(parts) or 'they stand in another order'}; name those that are alike with features (--features)"
     )
 
@@ -333,11 +332,6 @@ def find_rare_classes(labels: Array, classes: int) -> Array:
     """
     counts = np.bincount(labels, minlength=classes)
     return (counts > 0) & (counts < RARE_SHARE * len(labels) / max(int((counts > 0).sum()), 1))
-
-
-def _measure_lengths(embeddings: Tensor) -> Array:
-    lengths: Array = torch.linalg.vector_norm(embeddings.float(), dim=1).numpy()
-    return lengths
 
 
 def _are_as_long(one: Array, other: Array, closest: float) -> Array:

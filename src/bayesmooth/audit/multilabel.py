@@ -6,7 +6,7 @@ transitions, scores, ambiguity and rates are those of `scores`, `transitions` an
 
 from dataclasses import dataclass, field
 from math import pi
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,9 +41,9 @@ from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.moments import sigmoid_moments
 
 Array = NDArray[Any]
-FEWEST = 2  # examples that have a tag, and that lack it, from which on it is judged
+FEWEST = 2  # examples that must have a tag, and that must lack it, for the tag to be judged
 TWICE = 1 / 3  # margin of a value that is twice as likely as the other
-PAIRS_WEIGHED = 500_000  # on which the weight of the posteriors is chosen
+PAIRS_WEIGHED = 500_000  # pairs on which the weight of the posteriors is chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Tags:
     given: Array
     """1 where the example has the tag."""
     probabilities: Array
-    """That it should have it; of a tag that is not judged, what is given."""
+    """The probability that the example should have the tag; for a tag that is not judged, what is given."""
     scores: Array
     """Higher: the tag is more likely wrongly there, or wrongly not there."""
     worst: Array
@@ -68,8 +68,8 @@ class TagPredictions:
     labels: Tensor
     """The set of every example, a position in the class names."""
     tags: tuple[Predictions, ...]
-    judged: tuple[int, ...]
-    """Their positions in the vocabulary."""
+    judged: Tensor
+    """Which tags of the vocabulary these are, (T,)."""
     vocabulary: Vocabulary
     given: Tensor
     method: str
@@ -79,53 +79,54 @@ class TagPredictions:
 
     def pool(self) -> tuple[LeftOut, Tensor]:
         """All pairs as examples of 2T classes, each tag its own two: what rates are estimated from."""
-        parts = [replace_class(tag.left_out, 2 * t) for t, tag in enumerate(self.tags)]
-        labels = torch.cat([tag.labels + 2 * t for t, tag in enumerate(self.tags)])
+        numbered = [(2 * t, tag.labels, tag.left_out) for t, tag in enumerate(self.tags)]
+        parts = [left._replace(best_class=left.best_class + first) for first, _, left in numbered]
+        labels = torch.cat([own + first for first, own, _ in numbered])
         return LeftOut(*map(torch.cat, zip(*parts, strict=True))), labels
 
     def score(self, name: str) -> tuple[Tags, float, Tensor]:
-        """Every pair's score, above which one counts as contradicted, and the ambiguity of the worst pairs.
+        """Every pair's score, the score above which a pair is contradicted, and the ambiguity of the worst pairs.
 
-        As many pairs are contradicted as the prediction finds the other value twice as likely for: if "likelier" were
-        enough, so would be nearly every tag that few examples have and nobody can predict.
+        As many pairs are contradicted as have another value that is twice as likely as the given one. If "likelier"
+        were enough, nearly every tag that few examples have and nobody can predict would be contradicted.
         """
-        found = torch.stack([SCORES[name](tag) for tag in self.tags], 1)
+        found = [SCORES[name](tag) for tag in self.tags]
         contradicted = sum(int((margin(tag) > TWICE).sum()) for tag in self.tags)
-        cut = leave_above(found.flatten(), contradicted)
-        scores = torch.full(self.given.shape, float(found.min()), dtype=found.dtype, device="cpu")
-        scores[:, list(self.judged)] = found
-        shares, unclear = self.given.float(), torch.zeros_like(scores)
-        shares[:, list(self.judged)] = torch.stack(
-            [tag.probabilities[:, 1] for tag in self.tags], 1
-        )
-        unclear[:, list(self.judged)] = torch.stack([ambiguity(tag) for tag in self.tags], 1)
+        pairs = torch.stack(found, 1)
+        cut = leave_above(pairs.flatten(), contradicted)
+        given = self.given.float()
+        scores = self._spread(found, torch.full_like(given, float(pairs.min()), dtype=pairs.dtype))
+        shares = self._spread([tag.probabilities[:, 1] for tag in self.tags], given)
+        unclear = self._spread([ambiguity(tag) for tag in self.tags], torch.zeros_like(scores))
         worst = scores.argmax(1)
         parts = (self.given, shares, scores, worst)
         tags = Tags(self.vocabulary, *(part.numpy() for part in parts))
         return tags, cut, unclear.gather(1, worst[:, None]).squeeze(1)
 
-
-def replace_class(left_out: LeftOut, first: int) -> LeftOut:
-    """With classes that are numbered from `first`."""
-    return left_out._replace(best_class=left_out.best_class + first)
+    def _spread(self, columns: list[Tensor], table: Tensor) -> Tensor:
+        """The table (N, T) with these columns for the judged tags."""
+        table[:, self.judged] = torch.stack(columns, 1)
+        return table
 
 
 def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
-    """Of every tag that enough examples have, and lack."""
+    """Predictions of every tag that enough examples have and enough lack."""
     if not isinstance(subject, Embedded | Predicted):
         raise InputError(
             "several labels per example: give embeddings, texts, pictures, columns or probabilities to judge them by"
         )
     examples = subject.examples
-    words, given = read_given(examples, settings)
+    words = Vocabulary.of(examples.class_names, settings)
+    given = words.table(examples.class_names)[examples.labels]
     if isinstance(subject, Predicted):
         return _take_probabilities(examples, words, given)
     if len(examples) > SAMPLE:
         raise InputError(
             f"{len(examples):,} examples with several labels each: at most {SAMPLE:,}; audit them in parts"
         )
-    judged = tuple(can_be_judged(given).nonzero().flatten().tolist())
-    if not judged:
+    counts = given.sum(0)
+    judged = torch.minimum(counts, len(given) - counts) >= FEWEST
+    if not judged.any():
         raise InputError(
             f"{examples.name}: none of the tags {list_names(words.names)} is on {FEWEST} examples and missing on "
             f"{FEWEST}: nothing can be learned"
@@ -134,40 +135,34 @@ def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
     features = Projection.of(rows, examples.name).features(rows)
     voters = min(VOTERS, len(rows) - 1)
     found = nearest(rows, voters, exact=len(rows) <= EXACT_ROWS, quiet=settings.quiet)
+    columns = given[:, judged].unbind(1)
     asked = [
-        ask(features, given[:, t], found)
-        for t in track(judged, description="tags", quiet=settings.quiet)
+        ask(features, column, found)
+        for column in track(columns, description="tags", quiet=settings.quiet)
     ]
     temperature, weight = _weigh(asked)
     leave_out = settings.out_of_sample == "loo"
     made = tuple(_combine(each, temperature, weight, leave_out) for each in asked)
     way = "leave-one-out" if leave_out else "in-sample"
-    method = f"a variational logistic regression for each of {len(judged)} tags, and {voters} neighbours, {way}"
+    method = f"a variational logistic regression for each of {len(made)} tags, and {voters} neighbours, {way}"
     facts: dict[str, object] = {
         "components": features.shape[1] - 1,
         "weight_of_posterior": round(weight, 3),
         "weight_of_neighbours": round(1 - weight, 3),
     }
+    problems = find_problems(words, counts, judged)
     return TagPredictions(
-        examples.labels,
-        made,
-        judged,
-        words,
-        given,
-        method,
-        facts,
-        found,
-        find_problems(words, given),
+        examples.labels, made, judged, words, given, method, facts, found, problems
     )
 
 
-def find_problems(words: Vocabulary, given: Tensor) -> tuple[Problem, ...]:
-    """Tags that cannot be judged, and those that differ only in case or blanks."""
-    odd = [words.names[t] for t in (~can_be_judged(given)).nonzero().flatten().tolist()]
+def find_problems(words: Vocabulary, counts: Tensor, judged: Tensor) -> tuple[Problem, ...]:
+    """Tags that differ only in case or blanks, and those that are not judged."""
     found = [
         Problem("tag_spelling", text.replace("labels", "tags"), ())
-        for _, text in group_spellings(words.names, given.sum(0))
+        for _, text in group_spellings(words.names, counts)
     ]
+    odd = [words.names[t] for t in (~judged).nonzero().flatten().tolist()]
     if odd:
         tags = "1 tag is" if len(odd) == 1 else f"{len(odd)} tags are"
         text = f"{tags} not judged, as fewer than {FEWEST} examples have or lack them: {list_names(odd)}"
@@ -175,20 +170,7 @@ def find_problems(words: Vocabulary, given: Tensor) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def read_given(examples: Examples, settings: Settings) -> tuple[Vocabulary, Tensor]:
-    """All tags, and 0 and 1 (N, T): who has them."""
-    words = Vocabulary.of(examples.class_names, settings)
-    return words, words.table(examples.class_names)[examples.labels]
-
-
-def can_be_judged(given: Tensor) -> Tensor:
-    """Which tags enough examples have, and lack, to learn from."""
-    counts = given.sum(0)
-    return torch.minimum(counts, len(given) - counts) >= FEWEST
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
+class Asked(NamedTuple):
     """What the posterior and the neighbours say of one tag, as P(tag) of every example."""
 
     labels: Tensor
@@ -262,7 +244,8 @@ def _take_probabilities(examples: Examples, words: Vocabulary, given: Tensor) ->
     columns = zip(given.unbind(1), rows.unbind(1), strict=True)
     made = tuple(Predictions(labels, _two(p), None, "") for labels, p in columns)
     method = f"probabilities of {len(made)} tags as given"
-    return TagPredictions(examples.labels, made, tuple(range(len(made))), words, given, method)
+    judged = torch.ones(len(made), dtype=torch.bool, device="cpu")
+    return TagPredictions(examples.labels, made, judged, words, given, method)
 
 
 def _two(p: Tensor) -> Tensor:

@@ -1,30 +1,41 @@
-"""The files of an audit: all are made in memory first, then each is written whole."""
+"""What an audit becomes: its files, and in a notebook the ten worst labels, the report inline and the map as a figure.
 
+All files are made in memory first, then each is written whole.
+"""
+
+import base64
 import datetime
+import html
 import io
 import json
-from collections.abc import Mapping, Sequence
+import sys
+import tempfile
+import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.report import render
-from bayesmooth.audit.table import Audit
-from bayesmooth.audit.thumbnails import BUDGET, SIZE, SMALL, Thumbnails, make_thumbnails, top
-from bayesmooth.data.pictures import ImageFiles, as_rgb
+from bayesmooth.audit.scores import AXES, QUADRANTS
+from bayesmooth.audit.table import Audit, write_csv
+from bayesmooth.audit.thumbnails import SMALL, as_picture, encode, open_pictures, report_thumbnails
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.optional import require
 
-BLANK = 8  # pixels
 MATRIX_CLASSES = 500  # up to which audit.json holds the matrices of pairs of classes
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
+WORST = 10  # labels that a notebook shows by themselves
+LONGEST = 160  # characters of their texts
+HEIGHT = 900  # pixels of the report inline
+MOST_TAGS = 20  # in the figure
+COLOURS = ("#7b848f", "#0072b2", "#d55e00", "#b8578c")  # of the quadrants, as in the report
 
 
 def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
@@ -38,13 +49,25 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
         files["audit.parquet"] = to_parquet(audit)
     files["audit.json"] = json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
     if audit.consensus is not None:
-        files["annotators.csv"] = audit.consensus.to_csv(audit.class_names)
-        files["label_again.csv"] = audit.consensus.list_again(audit.ids, audit.class_names)
+        files |= _write_annotators(audit, audit.consensus)
     files["audit.html"] = to_html(audit, thumbnails=thumbnails, title=title)
     check_directory(directory)
     for name, content in files.items():
         write_atomically(directory / name, content)
     return directory / "audit.html"
+
+
+def _write_annotators(audit: Audit, consensus: Consensus) -> dict[str, str]:
+    """How good everybody is, and the examples that are least certain, with the person to ask."""
+    names, people = audit.class_names, consensus.describe(audit.class_names)
+    again = [
+        (audit.ids[i], names[k], f"{share:.4f}", who) for i, k, share, who in consensus.list_again()
+    ]
+    columns = ("id", "consensus", "probability", "annotator")
+    return {
+        "annotators.csv": write_csv({key: [one[key] for one in people] for key in people[0]}),
+        "label_again.csv": write_csv(dict(zip(columns, zip(*again, strict=True), strict=True))),
+    }
 
 
 def check_source_stays(directory: Path, source: Path | None) -> None:
@@ -72,8 +95,8 @@ def summary(audit: Audit) -> dict[str, Any]:
         "disagreement_threshold": audit.disagreement_threshold,
         "ambiguity_threshold": audit.ambiguity_threshold,
         **audit.summary,
-        **({} if audit.findings is None else audit.findings.counts()),
-        "problems": [] if audit.findings is None else audit.findings.list_problems(),
+        **audit.found.counts(),
+        "problems": audit.found.list_problems(),
         **(_describe_classes(audit) if audit.tags is None else _describe_tags(audit, audit.tags)),
         "top": [row["id"] for row in audit.top(100)],
     }
@@ -123,82 +146,94 @@ def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
     )
 
 
-class _OneByOne:
-    """Inputs that are indexed by tensors, as pictures by number; those in files whole, not cut to a square."""
-
-    def __init__(self, inputs: Any) -> None:
-        self.inputs = inputs
-
-    def __getitem__(self, number: int) -> Any:
-        try:
-            return self._read(number)
-        except InputError:  # a picture that cannot be read is among the problems, and blank here
-            return np.zeros((BLANK, BLANK), np.uint8)
-
-    def _read(self, number: int) -> Any:
-        if not isinstance(self.inputs, ImageFiles):
-            return self.inputs[torch.tensor([number], dtype=torch.int64, device="cpu")][0]
-        with self.inputs.open(number) as picture:
-            picture.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
-            return as_rgb(picture)
-
-
 def report_texts(audit: Audit) -> list[Any] | None:
     """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
-    meta = {} if audit.examples is None else {**audit.examples.meta}
-    meta.pop(SHEET_ROW, None)
-    if audit.consensus is not None:
-        meta.pop("votes", None)  # every card shows them by itself
+    hidden = {SHEET_ROW} if audit.consensus is None else {SHEET_ROW, "votes"}  # on every card
+    meta = {name: column for name, column in audit.meta.items() if name not in hidden}
     if not meta:
         return None
-    rows: list[Any] = meta["text"] if set(meta) == {"text"} else _records(meta)
-    sizes = [len(str(row)) for row in rows]
-    if sum(sizes) <= TEXTS:
-        return rows
-    ranked = top(audit.disagreement, len(rows))
-    fits = np.cumsum(np.array(sizes)[ranked]) <= TEXTS
-    kept = set(ranked[fits].tolist())
+    rows: list[Any] = list(meta.get("text", ()))
+    if set(meta) != {"text"}:
+        rows = [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
+    sizes = np.array([len(str(row)) for row in rows])
+    fits = audit.order[np.cumsum(sizes[audit.order]) <= TEXTS]
+    kept = set(fits.tolist())
     return [row if number in kept else None for number, row in enumerate(rows)]
 
 
-def _records(meta: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(meta, row, strict=True)) for row in zip(*meta.values(), strict=True)]
+def to_short_html(audit: Audit) -> str:
+    """The headline, the notes and the ten worst labels with their pictures or texts."""
+    notes = [audit.summary.get("warning"), *audit.summary.get("notes", ())]
+    said = "".join(f"<p>{html.escape(str(note))}</p>" for note in notes if note)
+    rows = ""
+    for row, content in zip(audit.top(WORST), _show_worst(audit), strict=True):
+        names = (row["id"], row["given"], row["suggested"], f"{row['suggested_probability']:.0%}")
+        cells = "".join(f"<td>{html.escape(name)}</td>" for name in names)
+        rows += f'<tr>{cells}<td style="text-align:left">{content}</td></tr>'
+    head = "".join(f"<th>{name}</th>" for name in ("id", "label", "looks like", "", "example"))
+    title = f"<p><b>{html.escape(audit.headline)}</b></p>"
+    return f"<div>{title}{said}<table><tr>{head}</tr>{rows}</table></div>"
 
 
-def open_pictures(audit: Audit) -> _OneByOne | None:
-    """The pictures of the examples by number, where the data has any and Pillow is there to open them."""
-    examples = audit.examples
-    if examples is None or not find_spec("PIL"):
-        return None
-    pictures = examples.pictures
-    if pictures is None and len(examples.input_shape) == 3 and examples.input_shape[0] in (1, 3):
-        pictures = examples.inputs
-    return None if pictures is None else _OneByOne(pictures)
+def show_inline(audit: Audit) -> None:
+    """The report below the cell of a notebook; elsewhere in the browser."""
+    page = to_html(audit, thumbnails=500)
+    if "ipykernel" in sys.modules:  # a kernel of Jupyter or Colab runs this
+        inline = f'<iframe srcdoc="{html.escape(page)}" width="100%" height="{HEIGHT}"></iframe>'
+        display = sys.modules["IPython"].display  # loaded, as a notebook is running
+        display.display(display.HTML(inline))
+    else:
+        file = Path(tempfile.mkdtemp(prefix="audit-")) / "audit.html"
+        file.write_text(page, encoding="utf-8")
+        webbrowser.open(file.as_uri())
 
 
-def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thumbnails | None]:
-    """Pictures of the worst labels and of what was found, and small ones of the examples shown beside them.
+def plot_audit(audit: Audit) -> Any:
+    """A matplotlib figure: every label by ambiguity and disagreement, and the labels that get confused."""
+    figures = require("matplotlib.figure", extra="audit")
+    figure = figures.Figure(figsize=(10, 4.2), layout="constrained")
+    scatter, matrix = figure.subplots(1, 2)
+    for number, (name, colour) in enumerate(zip(QUADRANTS, COLOURS, strict=True)):
+        some = audit.quadrant == number
+        points = audit.ambiguity[some], audit.disagreement[some]
+        scatter.scatter(*points, s=8, color=colour, label=f"{name} ({some.sum():,})", alpha=0.7)
+    scatter.axhline(audit.disagreement_threshold, color="0.7", lw=0.8)
+    scatter.axvline(audit.ambiguity_threshold, color="0.7", lw=0.8)
+    scatter.set(xlabel=AXES[0], ylabel=AXES[1])
+    scatter.legend(frameon=False, fontsize=8)
+    if audit.tags is not None:
+        _plot_tags(matrix, audit, audit.tags)
+        return figure
+    confused = audit.matrix * (1 - np.eye(len(audit.class_names), dtype=np.int64))
+    matrix.imshow(confused, cmap="Oranges")
+    matrix.set(xlabel="looks like", ylabel="label")
+    if len(audit.class_names) <= 20:
+        ticks = range(len(audit.class_names))
+        matrix.set_xticks(ticks, audit.class_names, rotation=90, fontsize=8)
+        matrix.set_yticks(ticks, audit.class_names, fontsize=8)
+    return figure
 
-    None where the data has no pictures, or Pillow is not there to make them.
-    """
+
+def _plot_tags(axes: Any, audit: Audit, tags: Tags) -> None:
+    """How many examples each tag should be added to and removed from, of those that change most."""
+    added, removed = audit.tag_changes()
+    most = (added + removed).argsort(kind="stable")[-MOST_TAGS:]
+    names = [tags.vocabulary.names[t] for t in most]
+    axes.barh(names, added[most], color=COLOURS[1], label="to add")
+    axes.barh(names, -removed[most], color=COLOURS[2], label="to remove")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _show_worst(audit: Audit) -> list[str]:
+    """What each of the worst looks like, as HTML."""
+    worst = audit.order[:WORST].tolist()
     pictures = open_pictures(audit)
-    if pictures is None or count < 1:
-        return None, None
-    found = [] if audit.findings is None else audit.findings.positions()[: count // 2]
-    index = list(dict.fromkeys([*top(audit.disagreement, count).tolist(), *found]))
-    large = make_thumbnails(pictures, index)
-    beside = _beside(audit, large.index)
-    if not len(beside):
-        return large, None
-    return large, make_thumbnails(pictures, beside, SMALL, BUDGET // 4)
-
-
-def _beside(audit: Audit, shown: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The examples that stand beside those that are shown, and are not among them."""
-    if audit.similar is None:
-        return np.zeros(0, np.int64)
-    rows = np.isin(audit.similar.examples, shown)
-    near = np.concatenate([audit.similar.given[rows], audit.similar.suggested[rows]], axis=1)
-    wanted = list(dict.fromkeys(near[near >= 0].tolist()))
-    taken = set(shown.tolist())
-    return np.array([i for i in wanted if i not in taken], np.int64)
+    if pictures is not None:
+        files = [encode(as_picture(pictures[i], SMALL), "image/png") for i in worst]
+        data = [base64.b64encode(file).decode() for file in files]
+        return [f'<img alt="" src="data:image/png;base64,{d}" height="{SMALL}">' for d in data]
+    meta = audit.meta
+    texts = [", ".join(f"{name} {column[i]}" for name, column in meta.items()) for i in worst]
+    if "text" in meta:
+        texts = [meta["text"][i] for i in worst]
+    return [html.escape(text if len(text) <= LONGEST else text[:LONGEST] + " …") for text in texts]

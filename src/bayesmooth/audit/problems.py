@@ -60,23 +60,15 @@ def settle(
 
 
 def settle_classes(examples: Examples, before: Examples, *, learned: bool, named: bool) -> Examples:
-    """Without classes that have one example, where labels are learned, and that have none of those `before`.
-
-    Two classes must be left.
-    """
+    """The examples without classes that have only one, where labels are learned; those classes that had examples
+    `before` and have none now are no longer classes. Two classes must be left."""
     names, counts = examples.class_names, _count_labels(examples)
     alone = [names[k] for k in (counts == 1).nonzero().flatten().tolist()]
-    if alone:
-        one = len(alone) == 1
-        text = f"{len(alone)} {'class has' if one else 'classes have'} one example"
-        text += (" and is left out" if one else " and are left out") if learned else ""
-        text = f"{text}: {list_names(alone)}"
-        concerned = counts[examples.labels] == 1
-        if learned:
-            examples = leave_out(examples, concerned, "single_example", text)
-        else:
-            problem = Problem("single_example", text, pick_ids(examples, concerned))
-            examples = replace(examples, problems=(*examples.problems, problem))
+    have, are = ("class has", "is") if len(alone) == 1 else ("classes have", "are")
+    what = f"{have} one example and {are} left out" if learned else f"{have} one example"
+    settle_them = leave_out if learned else _add_problem
+    text, concerned = f"{len(alone)} {what}: {list_names(alone)}", counts[examples.labels] == 1
+    examples = settle_them(examples, concerned, "single_example", text)
     if learned and not named:
         examples = _drop_classes(examples, _count_labels(before) > 0)
     check_labels(examples.labels, examples.class_names)
@@ -84,15 +76,24 @@ def settle_classes(examples: Examples, before: Examples, *, learned: bool, named
 
 
 def leave_out(examples: Examples, concerned: Tensor, kind: str, text: str) -> Examples:
-    """The other examples; those that are left out become a problem."""
-    problem = Problem(kind, text, pick_ids(examples, concerned))
+    """The other examples; those that are left out, if any, become a problem."""
+    if not bool(concerned.any()):
+        return examples
     if bool(concerned.all()):
         raise InputError(f"{examples.name}: {text}; no example is left to audit")
-    rest = replace(examples.subset(~concerned), problems=(*examples.problems, problem))
+    rest = _add_problem(examples, concerned, kind, text).subset(~concerned)
     if isinstance(examples.pictures, ImageFiles):  # so that each can still be opened by itself
         items = [v for v, out in zip(examples.pictures.items, concerned, strict=True) if not out]
         rest = replace(rest, pictures=replace(examples.pictures, items=items))
     return rest
+
+
+def _add_problem(examples: Examples, concerned: Tensor, kind: str, text: str) -> Examples:
+    """The same examples; those that are concerned, if any, become a problem."""
+    if not bool(concerned.any()):
+        return examples
+    problem = Problem(kind, text, pick_ids(examples, concerned))
+    return replace(examples, problems=(*examples.problems, problem))
 
 
 def leave_out_missing(
@@ -153,11 +154,7 @@ def find_missing_pictures(examples: Examples) -> list[Problem]:
     pictures = examples.pictures
     if not isinstance(pictures, ImageFiles):
         return []
-    gone = torch.tensor(
-        [_is_missing(pictures.root, item) for item in pictures.items],
-        dtype=torch.bool,
-        device="cpu",
-    )
+    gone = _as_mask(_is_missing(pictures.root, item) for item in pictures.items)
     if not bool(gone.any()):
         return []
     text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing or empty"
@@ -173,27 +170,25 @@ def _is_missing(root: Path, item: str | bytes) -> bool:
 
 def _leave_out_duplicate_ids(examples: Examples) -> Examples:
     """No decision could be applied with certainty to an id that several examples have."""
-    times = Counter(examples.ids or ())
-    twice = [name for name, count in times.items() if count > 1]
-    if not twice:
-        return examples
-    concerned = torch.tensor(
-        [times[name] > 1 for name in examples.ids or ()], dtype=torch.bool, device="cpu"
+    ids = examples.ids or tuple(map(str, range(len(examples))))
+    times = Counter(ids)
+    concerned = _as_mask(times[name] > 1 for name in ids)
+    text = (
+        f"{int(concerned.sum())} examples share their id with another and are left out: "
+        f"{list_names([name for name in times if times[name] > 1])}; id (--id) names another column"
     )
-    text = f"{int(concerned.sum())} examples share their id with another and are left out: {list_names(twice)}"
-    way_out = "; id (--id) names another column"
-    return leave_out(examples, concerned, "duplicate_id", text + way_out)
+    return leave_out(examples, concerned, "duplicate_id", text)
 
 
 def _leave_out_empty_texts(examples: Examples) -> Examples:
-    empty = torch.tensor(
-        [not text.strip() for text in examples.meta["text"]], dtype=torch.bool, device="cpu"
-    )
-    if not bool(empty.any()):
-        return examples
+    empty = _as_mask(not text.strip() for text in examples.meta["text"])
     count = int(empty.sum())
     text = f"{count} {'text is' if count == 1 else 'texts are'} empty and left out"
     return leave_out(examples, empty, "empty_text", text)
+
+
+def _as_mask(flags: Iterable[bool]) -> Tensor:
+    return torch.tensor(list(flags), dtype=torch.bool, device="cpu")
 
 
 def _drop_classes(examples: Examples, occurred: Tensor) -> Examples:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmooth.audit.annotators import Consensus
-from bayesmooth.audit.findings import Findings
+from bayesmooth.audit.findings import FINDINGS, Findings
 from bayesmooth.audit.multilabel import Tags
-from bayesmooth.audit.scores import AXES, HARD, MISLABELLED, QUADRANTS
+from bayesmooth.audit.scores import HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.data import Examples
 from bayesmooth.data.csvtext import guard
@@ -24,27 +24,17 @@ from bayesmooth.files import check_output, write_atomically
 from bayesmooth.optional import require
 
 Array = NDArray[Any]
-COLUMNS = (
-    "id",
-    "rank",
-    "given",
-    "suggested",
-    "tags_to_add",
-    "tags_to_remove",
-    "given_probability",
-    "suggested_probability",
-    "disagreement",
-    "ambiguity",
-    "quadrant",
-    "noise",
-    "clean",
-)
-"""Of the table, in this order; all but the id are attributes of `Audit`, and some are not always known."""
-
-
-KINDS = ("contradicted", *QUADRANTS, "duplicates", "conflicts", "outliers", "rare", "leaks")
+KINDS = ("contradicted", *QUADRANTS, *FINDINGS)
 """What `Audit.select` selects, named as the report's chips are: conflicts are copies with different labels, rare those
 of rare classes, leaks those that the other split holds too."""
+
+BOUNDS = {
+    "given_probability": (0, 1 + 1e-6),
+    "suggested_probability": (0, 1 + 1e-6),
+    "disagreement": (-np.inf, np.inf),
+    "ambiguity": (0, np.inf),
+}
+"""Of the columns of numbers, which are finite too."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,7 +70,6 @@ class Audit:
     probabilities: Array | None = None
     """N×K: what is predicted of every example; the columns of the table are its largest and the label's."""
     summary: Mapping[str, Any] = field(default_factory=dict)
-    axis_names: tuple[str, str] = AXES
     examples: Examples | None = None
     """What the report shows beside the numbers."""
     findings: Findings | None = None
@@ -97,17 +86,22 @@ class Audit:
         _check_names("class_names", self.class_names)
         if "" in self.class_names:
             raise InputError("class_names: one is empty; name it, for no one could relabel to it")
-        classes = {"given": self.given, "suggested": self.suggested, "clean": self.clean}
-        for name, labels in classes.items():
-            if labels is not None:
-                _check_labels(name, labels, len(self), len(self.class_names))
-        _check_labels("quadrant", self.quadrant, len(self), len(QUADRANTS))
-        for name in ("given_probability", "suggested_probability"):
-            _check_numbers(name, getattr(self, name), len(self), low=0, high=1 + 1e-6)
-        _check_numbers("disagreement", self.disagreement, len(self), low=-np.inf, high=np.inf)
-        _check_numbers("ambiguity", self.ambiguity, len(self), low=0, high=np.inf)
-        _check_length("ids", self.ids, len(self))
         _check_names("ids", self.ids)
+        last = dict.fromkeys(("given", "suggested", "clean"), len(self.class_names) - 1)
+        positions = {name: (0, k) for name, k in {**last, "quadrant": len(QUADRANTS) - 1}.items()}
+        bounds: dict[str, tuple[float, float]] = {**positions, **BOUNDS}
+        for name in ("ids", *bounds):
+            column = getattr(self, name)
+            if column is None:
+                continue
+            if len(column) != len(self):
+                raise InputError(
+                    f"{name}: has {len(column)} entries, must have one for each of {len(self)} examples"
+                )
+            if name in positions and column.dtype.kind not in "iu":
+                raise InputError(f"{name}: dtype {column.dtype}; must hold integers")
+            if name in bounds:
+                _check_range(name, column, *bounds[name])
 
     def __len__(self) -> int:
         return len(self.given)
@@ -199,19 +193,35 @@ class Audit:
 
     def columns(self) -> dict[str, list[Any]]:
         """The table as plain lists, with names for labels, in the order of the data."""
-        words = {"quadrant": QUADRANTS} | dict.fromkeys(
-            ("given", "suggested", "clean"), self.class_names
-        )
-        table: dict[str, list[Any]] = {"id": list(self.ids)}
-        for name in COLUMNS[1:]:
-            column: Array | None = getattr(self, name)
-            if column is not None:
-                named = np.array(words[name], object)[column] if name in words else column
-                table[name] = named.tolist()
-        if self.findings is not None:
-            table |= self.findings.columns(self.ids)
-        meta = {} if self.examples is None else self.examples.meta
-        return table | {name: meta[name] for name in (SHEET_ROW, "text") if name in meta}
+        labels, quadrants = np.array(self.class_names, object), np.array(QUADRANTS, object)
+        columns = {
+            "rank": self.rank,
+            "given": labels[self.given],
+            "suggested": labels[self.suggested],
+            "tags_to_add": self.tags_to_add,
+            "tags_to_remove": self.tags_to_remove,
+            "given_probability": self.given_probability,
+            "suggested_probability": self.suggested_probability,
+            "disagreement": self.disagreement,
+            "ambiguity": self.ambiguity,
+            "quadrant": quadrants[self.quadrant],
+            "noise": self.noise,
+            "clean": None if self.clean is None else labels[self.clean],
+        }
+        table: dict[str, Any] = {"id": list(self.ids)}
+        table |= {name: column.tolist() for name, column in columns.items() if column is not None}
+        shown = {name: self.meta[name] for name in (SHEET_ROW, "text") if name in self.meta}
+        return table | self.found.columns(self.ids) | shown
+
+    @property
+    def found(self) -> Findings:
+        """The findings; empty ones where nobody looked for any."""
+        return self.findings or Findings()
+
+    @property
+    def meta(self) -> Mapping[str, Sequence[Any]]:
+        """What the data say of their examples beside the labels, such as texts; empty where there are no data."""
+        return {} if self.examples is None else self.examples.meta
 
     def weights(self) -> Array:
         """The probability that each given label is right: what its loss counts for in training."""
@@ -233,9 +243,7 @@ class Audit:
     def to_frame(self) -> Any:
         """The table as a pandas frame: one row per example, with names for labels and the columns of the data."""
         columns = self.columns()
-        meta = {} if self.examples is None else self.examples.meta
-        columns |= {name: column for name, column in meta.items() if name not in columns}
-        return require("pandas", extra="data").DataFrame(columns)
+        return require("pandas", extra="data").DataFrame({**columns, **self.meta, **columns})
 
     @property
     def mislabelled(self) -> Any:
@@ -243,50 +251,25 @@ class Audit:
         return self.select("mislabelled")
 
     def select(self, kind: str) -> Any:
-        """The rows of `to_frame` of one kind, worst first: one of `KINDS`."""
+        """The rows of `to_frame` of one of `KINDS`, worst first; none where nobody looked for that kind."""
         if kind not in KINDS:
             raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
-        frame = self.to_frame().iloc[self.order]
-        return frame[self._is(kind)[self.order]]
-
-    def _is(self, kind: str) -> Array:
-        """Which examples are of a kind; of what was not looked for there are none."""
-        if kind in QUADRANTS:
-            return np.asarray(self.quadrant == QUADRANTS.index(kind))
-        if kind == "contradicted":
-            return self.contradicted
-        found = self.findings
-        none = np.zeros(len(self), bool)
-        if found is None:
-            return none
-        masks = {
-            "duplicates": None if found.duplicate_of is None else found.duplicate_of >= 0,
-            "conflicts": found.conflicting,
-            "outliers": None if found.outlier_score is None else found.outlier_score > 1,
-            "rare": found.rare_class,
-            "leaks": None if found.in_other_split is None else found.in_other_split != "",
-        }
-        mask: Array | None = masks[kind]
-        return none if mask is None else mask
+        masks = {"contradicted": self.contradicted}
+        masks |= {name: self.quadrant == k for k, name in enumerate(QUADRANTS)}
+        masks |= self.found.masks()
+        chosen = masks.get(kind, np.zeros(len(self), bool))
+        return self.to_frame().iloc[self.order[chosen[self.order]]]
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The table as CSV, in the order of the data; also written to `path` if one is given.
 
         A text that a spreadsheet would run as a formula gets an apostrophe in front, which `clean` takes off again.
         """
-        columns = self.columns()
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        rounded = [
-            [f"{v:.6g}" if isinstance(v, float) else guard(str(v)) for v in column]
-            for column in columns.values()
-        ]
-        writer.writerows(zip(*rounded, strict=True))
+        text = write_csv(self.columns())
         if path is not None:
             check_output(Path(path))
-            write_atomically(Path(path), text.getvalue())
-        return text.getvalue()
+            write_atomically(Path(path), text)
+        return text
 
     def save(self, directory: str | Path, *, thumbnails: int = 500, title: str = "") -> Path:
         """Write audit.html, audit.csv, audit.parquet and audit.json; the path of the HTML."""
@@ -296,18 +279,18 @@ class Audit:
 
     def show(self) -> None:
         """The report below the cell of a notebook; elsewhere in the browser."""
-        from bayesmooth.audit.notebook import show_inline
+        from bayesmooth.audit.outputs import show_inline
 
         show_inline(self)
 
     def plot(self) -> Any:
         """A matplotlib figure: every label on the map, and which labels get confused."""
-        from bayesmooth.audit.notebook import plot_audit
+        from bayesmooth.audit.outputs import plot_audit
 
         return plot_audit(self)
 
     def _repr_html_(self) -> str:
-        from bayesmooth.audit.notebook import to_short_html
+        from bayesmooth.audit.outputs import to_short_html
 
         return to_short_html(self)
 
@@ -319,12 +302,17 @@ class Audit:
         return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 
-def _check_length(name: str, values: Any, expected: int) -> None:
-    """Refuse a column that is not as long as the others."""
-    if len(values) != expected:
-        raise InputError(
-            f"{name}: has {len(values)} entries, must have one for each of {expected} examples"
-        )
+def write_csv(columns: Mapping[str, Sequence[Any]]) -> str:
+    """Columns as CSV, with texts that no spreadsheet runs as formulas."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    cells = [
+        [f"{v:.6g}" if isinstance(v, float) else guard(str(v)) for v in column]
+        for column in columns.values()
+    ]
+    writer.writerows(zip(*cells, strict=True))
+    return text.getvalue()
 
 
 def _check_names(name: str, values: Sequence[str]) -> None:
@@ -339,17 +327,7 @@ def _check_names(name: str, values: Sequence[str]) -> None:
         raise InputError(f"{name}: empty; an audit needs at least one")
 
 
-def _check_labels(name: str, values: Array, length: int, classes: int) -> None:
-    _check_length(name, values, length)
-    if not np.issubdtype(values.dtype, np.integer):
-        raise InputError(f"{name}: dtype {values.dtype}; must hold integers")
-    outside = values[(values < 0) | (values >= classes)]
-    if len(outside):
-        raise InputError(f"{name}: {outside[0]} is outside 0 … {classes - 1}")
-
-
-def _check_numbers(name: str, values: Array, length: int, low: float, high: float) -> None:
-    _check_length(name, values, length)
+def _check_range(name: str, values: Array, low: float, high: float) -> None:
     outside = values[~(np.isfinite(values) & (values >= low) & (values <= high))]
     if len(outside):
-        raise InputError(f"{name}: {outside[0]} must be finite and within [{low:g}, {high:g}]")
+        raise InputError(f"{name}: {outside[0]} is outside {low:g} … {high:g}; must be finite")

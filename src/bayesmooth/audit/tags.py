@@ -58,13 +58,18 @@ class Vocabulary:
             named = name_classes({tag for text in sets for tag in split_tags(text, separator)})
         return cls(tuple(map(str, named)), separator)
 
-    def write(self, tags: Iterable[str]) -> str:
-        """A set as text.
+    def write(self, tags: Iterable[str], where: str = "tags") -> str:
+        """A set as text; an unknown tag is an error.
 
         >>> Vocabulary(("beach", "dog")).write({"dog", "beach"}), Vocabulary(("a",)).write(())
         ('beach; dog', '(no tags)')
         """
         chosen = set(tags)
+        unknown = sorted(chosen.difference(self.names))
+        if unknown:
+            raise InputError(
+                f"{where}: {unknown[0]!r} is not one of the tags {', '.join(self.names)[:200]}; mend it, or name it too"
+            )
         return self.between.join(name for name in self.names if name in chosen) or NO_TAGS
 
     @property
@@ -73,22 +78,9 @@ class Vocabulary:
         mark = self.separator
         return mark if mark.isspace() else f"{mark} " if mark in ";," else f" {mark} "
 
-    def read(self, text: str, where: str) -> set[str]:
-        """The tags in a text; an unknown one is an error."""
-        return self.check({*split_tags(text, self.separator)}, where)
-
-    def check(self, tags: set[str], where: str) -> set[str]:
-        """The tags, where all are known."""
-        unknown = sorted(tags.difference(self.names))
-        if unknown:
-            raise InputError(
-                f"{where}: {unknown[0]!r} is not one of the tags {', '.join(self.names)[:200]}; mend it, or name it too"
-            )
-        return tags
-
     def rewrite(self, text: str, where: str) -> str:
         """The text of a set as this vocabulary writes it."""
-        return self.write(self.read(text, where))
+        return self.write(split_tags(text, self.separator), where)
 
     def table(self, sets: Sequence[str]) -> Tensor:
         """0 and 1 (sets, tags): which tags each set has.
@@ -132,24 +124,22 @@ def read_tag_labels(source: Any, labels: Any, settings: Settings) -> tuple[Any, 
         return labels, settings
     if source is not None:
         return None, replace(settings, tags=tuple(map(str, labels)))
-    found: list[set[str] | None]
+    separator, named = settings.separator or SEPARATOR, settings.class_names
     if np.ndim(labels) == 2 and not isinstance(labels, list | tuple):
         table = np.asarray(labels)
-        columns = getattr(labels, "columns", range(table.shape[1]))
-        names = tuple(map(str, settings.class_names or columns))
-        if len(names) != table.shape[1]:
-            raise InputError(f"{len(names)} class names for {table.shape[1]} columns of labels")
-        found = read_columns(dict(zip(names, table.T.tolist(), strict=True)), "labels")
+        columns: Any = named or getattr(labels, "columns", range(table.shape[1]))
+        if len(columns) != table.shape[1]:
+            raise InputError(f"{len(columns)} class names for {table.shape[1]} columns of labels")
+        words = Vocabulary(tuple(map(str, columns)), separator)
+        texts = read_columns(table.T.tolist(), words, "labels")
     elif isinstance(labels, list | tuple) and any(isinstance(r, SETS) for r in labels):
         sets = [_read_set(number, row) for number, row in enumerate(labels)]
-        names = tuple(map(str, settings.class_names or name_classes(set[str]().union(*sets))))
-        words = Vocabulary(names, settings.separator or SEPARATOR)
-        found = [words.check(row, f"labels[{number}]") for number, row in enumerate(sets)]
+        known = named or name_classes(set[str]().union(*sets))
+        words = Vocabulary(tuple(map(str, known)), separator)
+        texts = [words.write(row, f"labels[{number}]") for number, row in enumerate(sets)]
     else:
         return labels, settings
-    words = Vocabulary(names, settings.separator or SEPARATOR)
-    texts = ["" if row is None else words.write(row) for row in found]
-    return texts, replace(settings, tags=names, separator=words.separator, class_names=None)
+    return texts, replace(settings, tags=words.names, separator=separator, class_names=None)
 
 
 def _read_set(number: int, tags: Any) -> set[str]:
@@ -173,12 +163,11 @@ def join_tags(frame: Any, where: str, settings: Settings) -> tuple[Any, Settings
         find_name(
             where, frame.columns, (column,), "name the columns of 0 and 1 with labels (--labels)"
         )
-    words = Vocabulary.of((), settings)
-    found = read_columns({c: as_values(frame[c]) for c in settings.tags}, where)
+    columns = [as_values(frame[column]) for column in settings.tags]
+    texts = read_columns(columns, Vocabulary.of((), settings), where)
     label = "tags"
     while label in frame:
         label += "_"
-    texts = ["" if row is None else words.write(row) for row in found]
     frame = frame.drop(columns=list(settings.tags)).assign(**{label: texts})
     return frame, replace(settings, label=label, class_names=None)
 
@@ -205,23 +194,20 @@ def _read_cell(value: Any) -> str:
     return text or NO_TAGS
 
 
-def read_columns(columns: Mapping[str, Sequence[Any]], where: str) -> list[set[str] | None]:
-    """The tags of every row, from columns of 0 and 1; None where one of them is missing."""
-    count = len(next(iter(columns.values())))
-    rows: list[set[str] | None] = [set() for _ in range(count)]
-    for name, values in columns.items():
-        for number, text in enumerate(label_texts(values)):
-            value = VALUES.get(text.lower())
-            if text in MISSING:
-                rows[number] = None
-            elif value is None:
+def read_columns(columns: Iterable[Iterable[Any]], words: Vocabulary, where: str) -> list[str]:
+    """The set of every row as text, from one column of 0 and 1 per tag; empty where one of them is missing."""
+    texts = []
+    for number, row in enumerate(zip(*map(label_texts, columns), strict=True), 1):
+        cells = dict(zip(words.names, row, strict=True))
+        for name, text in cells.items():
+            if text not in MISSING and text.lower() not in VALUES:
                 raise InputError(
-                    f"{where}, row {number + 1}, column {name!r}: {text!r} must be 0 or 1 (or false, true); name the "
+                    f"{where}, row {number}, column {name!r}: {text!r} must be 0 or 1 (or false, true); name the "
                     "columns of tags with labels (--labels)"
                 )
-            elif value and (row := rows[number]) is not None:
-                row.add(name)
-    return rows
+        tags = [name for name, text in cells.items() if VALUES.get(text.lower())]
+        texts.append("" if not {*row}.isdisjoint(MISSING) else words.write(tags))
+    return texts
 
 
 class TagLabels(Labels):
@@ -234,43 +220,36 @@ class TagLabels(Labels):
             self.words = Vocabulary.of(self.data.labels, settings)
             self.labels = [self.words.rewrite(cell, str(path)) for cell in self.data.labels]
         else:
-            columns = {name: self._open(path, name) for name in settings.tags}
-            self.data, self.words = columns[settings.tags[0]], Vocabulary.of((), settings)
-            rows = read_columns({name: part.labels for name, part in columns.items()}, str(path))
-            self.labels = ["" if row is None else self.words.write(row) for row in rows]
+            columns = [self._open(path, name) for name in settings.tags]
+            self.data, self.words = columns[0], Vocabulary.of((), settings)
+            self.labels = read_columns([part.labels for part in columns], self.words, str(path))
         self.ids = self.data.ids
 
-    def _open(self, path: Path, column: str) -> Any:
+    def _open(self, path: Path, column: str) -> Labels:
         return open_labels(path, column, self.settings.id, self.settings.encoding)
 
     def write(self, out: Path, changed: Mapping[int, str], rows: Sequence[int]) -> None:
         """All as it was, but for the tags that changed and the rows that are left out."""
         if self.settings.tags is None:
-            self.data.write(
-                out, {row: self._edit(row, text) for row, text in changed.items()}, rows
-            )
+            edited = {row: self._edit(row, text) for row, text in changed.items()}
+            self.data.write(out, edited, rows)
             return
-        before = self.words.table([self.labels[row] for row in changed])
-        after = self.words.table(list(changed.values()))
-        moved = [
-            t for t in range(len(self.words.names)) if bool((before != after)[:, t].any())
-        ] or [0]
+        moved = self.words.table([self.labels[row] for row in changed])
+        moved = moved != self.words.table(list(changed.values()))
+        tags = moved.any(0).nonzero().flatten().tolist() or [0]
         with TemporaryDirectory(dir=out.parent) as folder:  # one column after the other
-            path, every = self.path, range(len(self.ids))
-            for step, t in enumerate(moved):
-                data, last = self._open(path, self.words.names[t]), step == len(moved) - 1
-                some = (before != after)[:, t].tolist()
-                flips = {
-                    row: _flip(data.labels[row], data.labels)
-                    for row, flip in zip(changed, some, strict=True)
-                    if flip
-                }
-                path = out if last else Path(folder) / str(step) / self.path.name
-                if not last:
-                    path.parent.mkdir()
-                data.write(path, flips, rows if last else every)
-                if step:
-                    shutil.rmtree(Path(folder) / str(step - 1))
+            source = self.path
+            for t in tags:
+                last = t == tags[-1]
+                target = out if last else Path(folder, str(t), self.path.name)
+                target.parent.mkdir(exist_ok=True)
+                data = self._open(source, self.words.names[t])
+                some = (row for row, flip in zip(changed, moved[:, t], strict=True) if flip)
+                flips = {row: _flip(data.labels[row], data.labels) for row in some}
+                data.write(target, flips, rows if last else range(len(self.ids)))
+                if t != tags[0]:
+                    shutil.rmtree(source.parent)
+                source = target
 
     def _edit(self, row: int, text: str) -> str:
         """A cell with other tags: those that stay as they stand there, the new ones after them."""
@@ -285,7 +264,5 @@ class TagLabels(Labels):
 def _flip(cell: str, cells: Sequence[str]) -> str:
     """The other value, as the column writes it."""
     other = 1 - VALUES[label_texts([cell])[0].lower()]
-    for text in cells:
-        if VALUES.get(label_texts([text])[0].lower()) == other:
-            return text
-    return OPPOSITES.get(cell.strip(), str(other))
+    alike = (text for text in cells if VALUES.get(label_texts([text])[0].lower()) == other)
+    return next(alike, OPPOSITES.get(cell.strip(), str(other)))

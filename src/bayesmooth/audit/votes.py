@@ -27,7 +27,7 @@ class Ballots(NamedTuple):
     labels: list[str]
 
     def majority(self) -> dict[str, str]:
-        """What most said, by id; of equals what was said first."""
+        """What most people said, by id; where two labels tie, the one that was said first."""
         said: dict[str, Counter[str]] = {}
         for id, label in zip(self.ids, self.labels, strict=True):
             said.setdefault(id, Counter())[label] += 1
@@ -37,7 +37,7 @@ class Ballots(NamedTuple):
 def read_ballots(source: Any, settings: Settings) -> tuple[Any, Ballots]:
     """A table of votes (a path or a frame) as a frame with one row per example, and the votes.
 
-    The row of an example is its first one, under the label that most gave it.
+    Of the rows of an example the first is kept, with the label that most people gave.
     """
     frame, where = source, "table"
     if isinstance(source, str | Path):
@@ -69,36 +69,33 @@ def read_ballots(source: Any, settings: Settings) -> tuple[Any, Ballots]:
     chosen[label] = [majority[id] for id in as_texts(chosen[key])]
     if isinstance(source, str | Path):  # pictures lie beside the table
         for column in {settings.image, *PICTURES} & set(chosen.columns):
-            paths = [
-                Path(source).parent / value if isinstance(value, str) else value
+            chosen[column] = [
+                str(Path(source).parent / value) if isinstance(value, str) else value
                 for value in chosen[column]
             ]
-            chosen[column] = [str(p) if isinstance(p, Path) else p for p in paths]
     return chosen, ballots
 
 
 def from_columns(votes: Any, class_names: Sequence[str] | None) -> tuple[list[str], Ballots]:
-    """The majority of each row, and the votes, of an array or a frame N × A; gaps are negative, NaN or None."""
-    names = [str(name) for name in getattr(votes, "columns", ())]
+    """The majority of each row, and the votes, of an array or a frame N × A; gaps are −1, NaN or None."""
     table = np.asarray(votes, dtype=object)
     if table.ndim != 2:
         raise InputError(f"votes of shape {table.shape}: must be examples × annotators")
-    names = names or [str(a) for a in range(table.shape[1])]
+    names = [str(name) for name in getattr(votes, "columns", range(table.shape[1]))]
+    texts = np.array(label_texts(table.flatten().tolist()), object).reshape(table.shape)
     missing = {*MISSING, "-1"} - set(class_names or ())
-    texts = label_texts(table.flatten().tolist())
-    rows, columns = np.divmod(np.flatnonzero([text not in missing for text in texts]), len(names))
-    labels = [texts[row * len(names) + column] for row, column in zip(rows, columns, strict=True)]
-    ballots = Ballots([str(row) for row in rows], [names[column] for column in columns], labels)
+    rows, columns = np.nonzero(~np.isin(texts, [*missing]))
+    ballots = Ballots([*map(str, rows)], [names[a] for a in columns], texts[rows, columns].tolist())
     majority = ballots.majority()
-    silent = next((row for row in range(len(table)) if str(row) not in majority), None)
-    if silent is not None:
-        raise InputError(f"votes[{silent}]: nobody labelled it; leave the example out")
+    silent = [row for row in range(len(table)) if str(row) not in majority]
+    if silent:
+        raise InputError(f"votes[{silent[0]}]: nobody labelled it; leave the example out")
     return [majority[str(row)] for row in range(len(table))], ballots
 
 
 @dataclass(frozen=True)
 class Votes:
-    """The same as numbers, of the examples that are audited."""
+    """Votes as numbers, of the examples that are audited."""
 
     example: Tensor
     annotator: Tensor
@@ -109,7 +106,7 @@ class Votes:
 
     @classmethod
     def of(cls, ballots: Ballots, examples: Examples) -> "Votes":
-        """Those on examples and classes that are left; a class that is nobody's majority is none."""
+        """The votes on examples and classes that are left; a label that is no example's majority is no class."""
         ids = examples.ids or tuple(map(str, range(len(examples))))
         place = {id: i for i, id in enumerate(ids)}
         number = class_numbers(set(ballots.labels), examples.class_names)
@@ -132,14 +129,19 @@ class Votes:
         return flat.view(self.examples, self.classes)
 
     def majority(self, prior: Tensor) -> Tensor:
-        """The class that most chose (N,); of equals the one that the prior prefers."""
+        """The class that most people chose (N,); where classes tie, the one that the prior prefers."""
         return (self.counts() + 0.5 * prior).argmax(1)
+
+    def by_example(self) -> list[list[tuple[int, int]]]:
+        """The votes on each example as pairs of annotator and label."""
+        said: list[list[tuple[int, int]]] = [[] for _ in range(self.examples)]
+        for i, a, k in torch.stack([self.example, self.annotator, self.label], 1).tolist():
+            said[i].append((a, k))
+        return said
 
     def texts(self, class_names: Sequence[str]) -> list[str]:
         """The votes on each example in words: "ann: cat, bob: dog"."""
-        said: list[list[str]] = [[] for _ in range(self.examples)]
-        for i, a, k in zip(
-            self.example.tolist(), self.annotator.tolist(), self.label.tolist(), strict=True
-        ):
-            said[i].append(f"{self.annotators[a]}: {class_names[k]}")
-        return [", ".join(each) for each in said]
+        return [
+            ", ".join(f"{self.annotators[a]}: {class_names[k]}" for a, k in votes)
+            for votes in self.by_example()
+        ]

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from bayesmooth.audit.scores import QUADRANTS
-from bayesmooth.audit.similar import Similar, Usual, find_usual
+from bayesmooth.audit.scores import AXES, QUADRANTS
+from bayesmooth.audit.similar import Usual, find_usual
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails
 from bayesmooth.data.tabular import SHEET_ROW
@@ -23,13 +23,8 @@ from bayesmooth.errors import InputError
 LIKELIEST = 3  # classes that are shown with their probabilities
 WORST_TAGS = 5  # the same of tags
 MOST_USUAL = 20_000  # classes × columns of a table of which is said what is usual
-SCRIPTS = (
-    "model.js",
-    "annotators.js",
-    "review.js",
-    "map.js",
-    "page.js",
-)  # in this order, inside one function
+# In this order, inside one function.
+SCRIPTS = ("model.js", "annotators.js", "review.js", "map.js", "page.js")
 
 Text = str | Mapping[str, object] | None
 
@@ -75,14 +70,12 @@ def _part(name: str) -> str:
 
 def _policy(script: str, style: str) -> str:
     """Only these two inline blocks may act; nothing is fetched from anywhere."""
+    hashed = (hashlib.sha256(text.encode()).digest() for text in (script, style))
+    scripts, styles = (f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashed)
     return (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _to_json(value: object) -> str:
@@ -96,7 +89,8 @@ def _payload(
 ) -> dict[str, Any]:
     """The columns as base64 of little-endian arrays, the rest as it is."""
     tags = audit.tags
-    label = _number_type(max(len(audit.class_names), 0 if tags is None else tags.given.shape[1]))
+    most = max(len(audit.class_names), 0 if tags is None else tags.given.shape[1])
+    label = np.min_scalar_type(most - 1)
     columns = {
         "given": _pack(audit.given, label),
         "suggested": _pack(audit.suggested, label),
@@ -114,7 +108,7 @@ def _payload(
         "classes": list(audit.class_names),
         "tags": None if tags is None else tags.vocabulary.describe(),
         "ids": None if positions else list(audit.ids),
-        "rows": None if audit.examples is None else audit.examples.meta.get(SHEET_ROW),
+        "rows": audit.meta.get(SHEET_ROW),
         "columns": columns,
         "thresholds": [float(audit.ambiguity_threshold), float(audit.disagreement_threshold)],
         "texts": None if texts is None else _texts(texts),
@@ -123,7 +117,7 @@ def _payload(
         "key": hashlib.sha256(_to_json(content).encode()).hexdigest()[:16],
         **content,
         "created": created,
-        "axes": list(audit.axis_names),
+        "axes": list(AXES),
         "quadrants": list(QUADRANTS),
         "findings": _findings(audit),
         "precision": _precision(audit),
@@ -132,17 +126,12 @@ def _payload(
         "thumbnails": [part.payload() for part in pictures],
         "likeliest": _likeliest(audit, label),
         "annotators": None if audit.consensus is None else audit.consensus.to_payload(),
-        "similar": None if audit.similar is None else _similar(audit.similar),
+        "similar": audit.similar and {k: v.tolist() for k, v in audit.similar._asdict().items()},
         "usual": _usual(audit, texts),
     }
 
 
-def _number_type(count: int) -> type[np.generic]:
-    """The smallest type that holds the numbers below it."""
-    return np.uint8 if count <= 1 << 8 else np.uint16 if count <= 1 << 16 else np.uint32
-
-
-def _likeliest(audit: Audit, label: type[np.generic]) -> dict[str, Any] | None:
+def _likeliest(audit: Audit, label: DTypeLike) -> dict[str, Any] | None:
     """The three most probable classes of every example, where all probabilities are known; the five worst tags."""
     if audit.tags is not None:
         each = min(WORST_TAGS, audit.tags.given.shape[1])
@@ -160,10 +149,6 @@ def _likeliest(audit: Audit, label: type[np.generic]) -> dict[str, Any] | None:
     }
 
 
-def _similar(similar: Similar) -> dict[str, Any]:
-    return {name: part.tolist() for name, part in similar._asdict().items()}
-
-
 def _usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | None:
     """What is usual for each class in each column of a table, if that is not too much to carry."""
     rows = [row for row in texts or () if isinstance(row, Mapping)]
@@ -177,31 +162,21 @@ def _usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | No
 
 def _findings(audit: Audit) -> dict[str, Any]:
     """Only the examples that are concerned; null where there was nothing to look at."""
-    found = audit.findings
-    if found is None:
-        return {"duplicates": None, "outliers": None, "rare": None, "leaks": None, "problems": []}
-    duplicates = outliers = leaks = None
-    if found.duplicate_of is not None:
-        index = np.flatnonzero(found.duplicate_of >= 0)
-        duplicates = {"index": index.tolist(), "first": found.duplicate_of[index].tolist()}
-    if found.outlier_score is not None:
-        index = np.flatnonzero(found.outlier_score > 1)
-        outliers = {"index": index.tolist(), "score": found.outlier_score[index].tolist()}
-    if found.in_other_split is not None and found.label_in_other_split is not None:
-        index = np.flatnonzero(found.in_other_split != "")
-        leaks = {
-            "index": index.tolist(),
-            "id": found.in_other_split[index].tolist(),
-            "label": found.label_in_other_split[index].tolist(),
-        }
-    rare = np.unique(audit.given[found.rare_class]).tolist()
-    return {
-        "duplicates": duplicates,
-        "outliers": outliers,
-        "rare": rare,
-        "leaks": leaks,
-        "problems": found.list_problems(),
+    found = audit.found
+    shown: dict[str, Any] = dict.fromkeys(("duplicates", "outliers", "rare", "leaks"))
+    columns = {
+        "duplicates": {"first": found.duplicate_of},
+        "outliers": {"score": found.outlier_score},
+        "leaks": {"id": found.in_other_split, "label": found.label_in_other_split},
     }
+    for kind, mask in found.masks().items():
+        if kind in columns:
+            index = np.flatnonzero(mask)
+            values = {name: np.asarray(all)[index].tolist() for name, all in columns[kind].items()}
+            shown[kind] = {"index": index.tolist(), **values}
+        if kind == "rare":
+            shown[kind] = np.unique(audit.given[mask]).tolist()
+    return {**shown, "problems": found.list_problems()}
 
 
 def _precision(audit: Audit) -> tuple[int, int, int] | None:
@@ -217,11 +192,13 @@ def _pack_share(values: NDArray[Any]) -> dict[str, str]:
     return _pack(np.round(np.clip(np.asarray(values, np.float64), 0, 1) * 65535), np.uint16)
 
 
-def _pack(values: NDArray[Any], dtype: type[np.generic]) -> dict[str, str]:
+def _pack(values: NDArray[Any], dtype: DTypeLike) -> dict[str, str]:
     """An array as {type, data}, the type by the name of JavaScript's view."""
-    kind = {"u": "Uint", "f": "Float"}[np.dtype(dtype).kind] + str(8 * np.dtype(dtype).itemsize)
     array = np.asarray(values).astype(np.dtype(dtype).newbyteorder("<"))
-    return {"type": f"{kind}Array", "data": base64.b64encode(array.tobytes()).decode()}
+    return {
+        "type": f"{array.dtype.name.capitalize()}Array",
+        "data": base64.b64encode(array.tobytes()).decode(),
+    }
 
 
 def _texts(texts: Sequence[Text]) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bayesmooth.audit.findings import Findings
+from bayesmooth.audit.table import KINDS, Audit
+from bayesmooth.errors import InputError
+
+Make = Callable[..., Audit]
+
+
+def test_the_worst_come_first_and_ties_stay_in_the_order_of_the_data(made_up: Make) -> None:
+    made = made_up(4, disagreement=np.array([1.0, 3.0, 3.0, 2.0]))
+    assert made.order.tolist() == [1, 2, 3, 0]
+    assert made.rank.tolist() == [4, 1, 2, 3]
+
+
+def test_headline_states_count_total_and_share(made_up: Make) -> None:
+    none = np.zeros(300, int)
+    assert made_up(quadrant=none).headline == "The model contradicts none of the 300 labels."
+    one = none.copy()
+    one[7] = 2
+    assert made_up(quadrant=one).headline == "The model contradicts 1 of 300 labels (0.3\u00a0%)."
+    data = made_up(count=2000, quadrant=np.repeat([2, 3, 1, 0], 500))
+    assert data.headline == "The model contradicts 1,000 of 2,000 labels (50.0\u00a0%)."
+
+
+def test_frame_has_one_row_per_example_with_names_and_the_data(of_texts: Make) -> None:
+    pytest.importorskip("pandas", reason="needs pandas, the extra data")
+    made = of_texts()
+    frame = made.to_frame()
+    assert len(frame) == 300
+    assert frame["given"][5] == "class 1"  # the audit's own column, not the data's of that name
+    assert (frame["text"][5], frame["row"][5]) == ("text 5 <b>", "7")
+    assert frame["rank"].min() == 1
+
+
+def test_selections_are_those_of_the_report_and_worst_first(made_up: Make) -> None:
+    pytest.importorskip("pandas", reason="needs pandas, the extra data")
+    first, other = np.full(300, -1), np.full(300, "", object)
+    first[[10, 14]] = 10
+    other[60] = "test-9"
+    found = Findings(
+        rare_class=np.arange(300) == 7,
+        duplicate_of=first,
+        conflicting=np.arange(300) == 14,
+        outlier_score=np.where(np.arange(300) == 50, 2.0, 0.5),
+        in_other_split=other,
+        label_in_other_split=other,
+    )
+    made = made_up(findings=found)
+    chosen = {kind: set(made.select(kind)["id"]) for kind in KINDS[5:]}
+    assert chosen == {
+        "duplicates": {"10", "14"}, "conflicts": {"14"}, "outliers": {"50"}, "rare": {"7"}, "leaks": {"60"},
+    }  # fmt: skip
+    assert len(made.mislabelled) == made.counts["mislabelled"] > 0
+    assert made.mislabelled["rank"].is_monotonic_increasing
+    assert sum(len(made.select(kind)) for kind in KINDS[1:5]) == 300
+    assert len(made_up().select("duplicates")) == 0  # nobody looked
+    with pytest.raises(InputError, match="kind='wrong': must be one of contradicted, clear"):
+        made.select("wrong")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"given": np.full(300, 4)}, "given: 4 is outside 0 … 3"),
+        ({"given": np.zeros(300)}, "must hold integers"),
+        ({"suggested": np.zeros(299, int)}, "suggested: has 299 entries"),
+        ({"quadrant": np.full(300, 4)}, "quadrant: 4 is outside"),
+        ({"clean": np.full(300, -1)}, "clean: -1 is outside"),
+        ({"disagreement": np.full(300, np.nan)}, "disagreement: nan"),
+        ({"ambiguity": np.full(300, -0.1)}, "ambiguity: -0.1"),
+        ({"given_probability": np.full(300, 1.1)}, "given_probability: 1.1"),
+        ({"ids": ["a"] * 300}, "ids: 'a' occurs more than once"),
+        ({"ids": list(range(300))}, "is not a string"),
+        ({"class_names": ("a", "a", "b", "c")}, "class_names: 'a' occurs more than once"),
+        ({"class_names": ("", "a", "b", "c")}, "class_names: one is empty"),
+    ],
+)
+def test_columns_that_do_not_belong_together_are_refused(
+    made_up: Make, changes: dict, message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        made_up(**changes)
