@@ -39,8 +39,7 @@ def model_flops(
     """
     with torch.device("meta"):
         model = MODELS[name](num_classes=classes, input_shape=shape, **dict(options))
-        counter = FlopCounterMode(display=False)
-        with counter:
+        with FlopCounterMode(display=False) as counter:
             model(torch.empty(2, *shape, dtype=torch.float32, device="cpu")).sum().backward()
     return counter.get_total_flops() / 2
 
@@ -49,7 +48,7 @@ def run_flops(recipe: Recipe) -> float:
     """Those of a whole run: training, and the test at the end (a forward pass is a third)."""
     examples, test, classes, shape = SIZES[identify_data(recipe)]
     count = round((recipe.data.limit or examples) * (1 - recipe.data.validation))
-    options = tuple(sorted((k, v) for k, v in recipe.model.options.items()))
+    options = tuple(sorted(recipe.model.options.items()))
     once = model_flops(recipe.model.name, options, classes, shape)
     trained = recipe.train.epochs * count * PASSES.get(recipe.optimizer.name, 1)
     averaged = recipe.evaluate.samples if recipe.optimizer.name in ("ivon", "bsam") else 0

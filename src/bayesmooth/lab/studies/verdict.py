@@ -50,19 +50,21 @@ def difference(ours: Values, others: Values) -> tuple[float, float]:
     return mean(ours) - mean(others), error
 
 
-def ahead(pairs: Sequence[Pair]) -> Verdict:
+def ahead(pairs: Sequence[Pair], sign: int = 1) -> Verdict:
     """Ours is clearly ahead in every pair: reproduced; on average, and clearly behind in none: direction only.
+
+    With the sign −1, less is better.
 
     >>> ahead([([0.9, 0.91], [0.5, 0.51])]), ahead([([0.9], [0.5])]), ahead([([0.4], [0.5])])
     ('reproduced', 'direction only', 'not reproduced')
     """
     if not _complete(pairs):
         return "not run"
-    differences = [difference(*pair) for pair in pairs]
-    if all(value > CLEAR * error for value, error in differences):
+    leads = [(sign * value, error) for value, error in (difference(*pair) for pair in pairs)]
+    if all(value > CLEAR * error for value, error in leads):
         return "reproduced"
-    lost = any(value < -CLEAR * error for value, error in differences)
-    on_average = mean(value for value, _ in differences) > 0
+    lost = any(value < -CLEAR * error for value, error in leads)
+    on_average = mean(value for value, _ in leads) > 0
     return "direction only" if on_average and not lost else "not reproduced"
 
 

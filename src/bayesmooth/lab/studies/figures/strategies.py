@@ -10,13 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.lab import Recipe
-from bayesmooth.lab.studies.figures.comparing import list_noises
-from bayesmooth.lab.studies.methods import NOISES, PLAIN, Cell, Condition, kappa_noise
-from bayesmooth.lab.studies.rows import Table, find_best, format_mean, format_shares
+from bayesmooth.lab.studies.methods import NATURAL, PLAIN, Cell, Condition
+from bayesmooth.lab.studies.rows import (
+    Table,
+    find_best,
+    format_mean,
+    format_shares,
+    list_noises,
+    list_values,
+    select,
+)
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.style import COLOURS, MARKERS, PAGE, figure, legend_below, name_data
+from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, legend_below, look, name_data
 from bayesmooth.lab.studies.verdict import Claim, ahead, holds
 
 NOISE = "symmetric 40 %"
@@ -51,7 +57,6 @@ SETTINGS = {
 """Their authors' settings for CIFAR-10 first. SAM takes these, and ρ is what is chosen for it."""
 RHOS = (0.2, 0.3, 0.5)
 LEADING = 5  # pairs of least regret that get more seeds, beside cross-entropy with each optimizer
-CLEAN, NATURAL = "clean", "natural noise"
 
 PANELS = {
     "accuracy": "accuracy (%) ↑",
@@ -73,7 +78,7 @@ def cells(scale: Scale) -> list[Cell]:
         return sorted(compared, key=_order)
     found = []
     for seed in scale.seeds:
-        condition = Condition(scale, "cifar10", NOISE, NOISES[NOISE], seed)
+        condition = Condition(scale, "cifar10", NOISE, seed)
         # Self-knowledge needs a validation split, so all of them hold one back.
         held = [] if condition.sgd().data.validation else ["data.validation=0.1"]
         for name, loss in PAPER_LOSSES.items():
@@ -108,25 +113,21 @@ def more(scale: Scale, table: Table) -> list[Cell]:
 
 
 def _list_compared(scale: Scale, seed: int) -> Iterator[Cell]:
+    """Every noise, loss, optimizer and setting; the strength of a cell is the rank of its setting."""
     for noise in scale.compared:
         task = "natural" if noise == NATURAL else "cifar10"
-        setting = NOISES.get("none" if noise in (CLEAN, NATURAL) else noise)
-        if setting is None:
-            _, setting = kappa_noise(float(noise.removeprefix("κ = ")))
-        condition = Condition(scale, task, noise, setting, seed)
+        condition = Condition(scale, task, noise, seed)
         for loss, choices in SETTINGS.items():
-            for method, rank, recipe in _list_pairs(condition, choices):
-                labels = {"noise": noise, "loss": loss, "method": method, "strength": rank}
-                yield Cell({**labels, "seed": seed}, recipe)
-
-
-def _list_pairs(condition: Condition, choices: list[str]) -> Iterator[tuple[str, float, Recipe]]:
-    """(optimizer, rank of the setting, recipe)."""
-    for rank, setting in enumerate(choices):
-        yield "SGD", float(rank), condition.load("ls", PLAIN, setting)
-        yield "IVON", float(rank), condition.ivon(setting)
-    for rank, rho in enumerate(RHOS):
-        yield "SAM", float(rank), condition.load("sam", choices[0], f"optimizer.rho={rho}")
+            settings = {
+                "SGD": [("ls", PLAIN, setting) for setting in choices],
+                "IVON": [("ivon", setting) for setting in choices],
+                "SAM": [("sam", choices[0], f"optimizer.rho={rho}") for rho in RHOS],
+            }
+            for method, ranked in settings.items():
+                labels = {"noise": noise, "loss": loss, "method": method}
+                for rank, given in enumerate(ranked):
+                    own = {**labels, "strength": float(rank), "seed": seed}
+                    yield Cell(own, condition.load(*given))
 
 
 def keep_chosen(table: Table) -> Table:
@@ -158,8 +159,8 @@ def summarise(table: Table) -> list[list[str]]:
     chosen, noises = keep_chosen(table), list_noises(table)
     rows = [["loss", "optimizer", "mean regret", *noises, "NLL", "ECE", "memorised"]]
     for (loss, method), regret in find_regrets(table).items():
-        own = chosen[(chosen["loss"] == loss) & (chosen["method"] == method)]
-        values = [own.loc[own["noise"] == noise, "accuracy"].tolist() for noise in noises]
+        own = select(chosen, loss=loss, method=method)
+        values = [list_values(own, noise=noise) for noise in noises]
         memorised = own["memorised"].mean()
         rows.append(
             [loss, method, f"{100 * regret:.1f}", *(format_mean(each, 100) for each in values)]
@@ -179,11 +180,11 @@ def draw(table: Table, out: Path) -> None:
         panels = [(noise, key, title) for noise in noises for key, title in PANELS.items()]
     with figure(out, 1, len(panels), width=PAGE, height=3.0, sharey=True) as (axes,):
         for axis, (noise, key, title) in zip(axes, panels, strict=True):
-            rows = table[table["noise"] == noise]
+            rows = select(table, noise=noise)
             methods = [m for m in ("SGD", "SAM", "IVON") if m in rows["method"].values]
             for place, method in enumerate(methods):
                 shift = 0.24 * (place - (len(methods) - 1) / 2)
-                _marks(axis, rows[rows["method"] == method], losses, method, key, shift)
+                _marks(axis, select(rows, method=method), losses, method, key, shift)
             axis.set_xlabel(title)
             if key == "nll":  # the corrections can be far off
                 axis.set_xscale("log")
@@ -209,10 +210,8 @@ def _marks(axis: Any, rows: Table, losses: list[str], method: str, key: str, shi
         means,
         [losses.index(loss) + shift for loss in means.index],
         xerr=bars,
-        color=COLOURS[method],
-        marker=MARKERS[method],
         linestyle="none",
-        label=method,
+        **look(method),
     )
 
 
@@ -227,29 +226,19 @@ def claims(table: Table) -> list[Claim]:
     several = len(list_noises(table)) > 1
     pairs, words = [], []
     for (noise, loss), rows in keep_chosen(table).groupby(["noise", "loss"], sort=False):
-        ivon, sgd = (rows.loc[rows["method"] == m, "accuracy"].tolist() for m in ("IVON", "SGD"))
+        ivon, sgd = (list_values(rows, method=method) for method in ("IVON", "SGD"))
         pairs.append((ivon, sgd))
         where = f"{noise}, {loss}" if several else loss
         words.append(f"{where}: SGD {format_shares(sgd)}, IVON {format_shares(ivon)}")
-    found = [
-        Claim(
-            "(not in the paper) IVON is more accurate than SGD whatever the loss",
-            "; ".join(words) or "nothing",
-            ahead(pairs),
-        )
-    ]
+    says = "(not in the paper) IVON is more accurate than SGD whatever the loss"
+    found = [Claim(says, "; ".join(words) or "nothing", ahead(pairs))]
     if several and len(order := find_regrets(table)):
         least = [
             f"{loss} with {method}: {100 * value:.1f} points"
             for (loss, method), value in order.head(5).items()
         ]
-        found.append(
-            Claim(
-                "(not in the paper) IVON, alone or with one of these losses, has the smallest mean regret",
-                "; ".join(least),
-                holds([order.index[0][1] == "IVON"]),
-            )
-        )
+        says = "(not in the paper) IVON, alone or with one of these losses, has the smallest mean regret"
+        found.append(Claim(says, "; ".join(least), holds([order.index[0][1] == "IVON"])))
     return found
 
 
