@@ -166,7 +166,7 @@ def _per_example(
         buffers = {name: buffer.clone() for name, buffer in loss.named_buffers()}
         loss = copy.copy(loss)
         loss.reduction = "none"  # type: ignore[assignment]
-        values = torch.func.functional_call(loss, buffers, (z, labels), extra)
+        values: Tensor = torch.func.functional_call(loss, buffers, (z, labels), extra)
     else:
         values = loss(z, labels, **extra)
     if values.numel() != len(z):

@@ -39,7 +39,8 @@ def model_flops(
     """
     with torch.device("meta"):
         model = MODELS[name](num_classes=classes, input_shape=shape, **dict(options))
-        with FlopCounterMode(display=False) as counter:
+        counter = FlopCounterMode(display=False)
+        with counter:
             model(torch.empty(2, *shape, dtype=torch.float32, device="cpu")).sum().backward()
     return counter.get_total_flops() / 2
 

@@ -1,7 +1,7 @@
 """The table behind a figure, a frame of pandas: one row per cell, its labels and what was measured; CSV out and in."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -159,7 +159,7 @@ def format_shares(values: Sequence[float], unit: str = "%") -> str:
     return format_values([100 * value for value in values], ".1f", f" {unit}")
 
 
-BETTER = {
+BETTER: dict[str, tuple[str, int, Callable[[Sequence[float]], str]]] = {
     "accuracy": ("is more accurate", 1, format_shares),
     "nll": ("has a lower NLL", -1, format_values),
 }

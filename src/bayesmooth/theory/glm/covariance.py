@@ -105,7 +105,7 @@ class Covariance:
         """φᵀΣφ of every example and class (N, C)."""
         pieces = [
             torch.stack([_triangular_norms(rows, inverse) for inverse in self.inverse_root], 1)
-            for rows in features.split(ROWS)
+            for rows in torch.split(features, ROWS)
         ]
         return torch.cat(pieces)
 
@@ -192,7 +192,8 @@ def _gram(features: Tensor, weights: Tensor) -> Tensor:
     dim = features.shape[1]
     width = max(64, -(-dim // 4))
     lower = features.new_zeros(dim, dim)
-    for part, weight in zip(features.split(ROWS), weights.split(ROWS), strict=True):
+    pieces = (torch.split(values, ROWS) for values in (features, weights))
+    for part, weight in zip(*pieces, strict=True):
         scaled = part * weight[:, None]
         for column in range(0, dim, width):
             strip = slice(column, column + width)

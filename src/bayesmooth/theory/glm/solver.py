@@ -396,7 +396,7 @@ def _mix(steps: list[tuple[State, Tensor]]) -> State:
 
 
 def _blend(x: State, image: State, rho: float) -> State:
-    theta, curvature = (torch.lerp(x[i], image[i], rho) for i in (0, 1))
+    theta, curvature = torch.lerp(x[0], image[0], rho), torch.lerp(x[1], image[1], rho)
     return theta, curvature, x[2] + rho * (image[2] - x[2])
 
 

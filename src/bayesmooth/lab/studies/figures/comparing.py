@@ -30,7 +30,7 @@ from bayesmooth.lab.studies.rows import (
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import PAGE, figure, legend_below, level, line, name_data
-from bayesmooth.lab.studies.verdict import Claim, ahead, comparable, gain, holds
+from bayesmooth.lab.studies.verdict import Claim, Pair, Verdict, ahead, comparable, gain, holds
 
 BASELINES = {"LS": ("α", "smoothing rate α"), "SAM": ("ρ", "radius ρ")}
 WAYS = {"accuracy": "best on test", "validation": "chosen on noisy validation"}
@@ -99,19 +99,33 @@ def judge_ahead(table: Table) -> list[Claim]:
     found = []
     for by, how in WAYS.items():
         for method, (symbol, _) in BASELINES.items():
-            claim = f"IVON outperforms {method} on every noise ({symbol} {how})"
-            pairs = pair_with_ivon(table, method, by)
-            found.append(Claim(claim, describe_accuracies(table, method, by), ahead(pairs)))
-    early = pair_with_ivon(table, EARLY)
-    if any(others for _, others in early):
-        claim = "(not in the paper) IVON outperforms SGD stopped early by noisy validation"
-        found.append(Claim(claim, describe_accuracies(table, EARLY), ahead(early)))
+            says = f"IVON outperforms {method} on every noise ({symbol} {how})"
+            found.append(judge_pairs(table, method, says, by=by))
+    if EARLY in table["method"].values:
+        says = "(not in the paper) IVON outperforms SGD stopped early by noisy validation"
+        found.append(judge_pairs(table, EARLY, says))
     return found
 
 
-def pair_with_ivon(
-    table: Table, method: str, by: str = "accuracy"
-) -> list[tuple[list[float], list[float]]]:
+def judge_pairs(
+    table: Table,
+    method: str,
+    says: str,
+    judge: Callable[[Sequence[Pair]], Verdict] = ahead,
+    by: str = "accuracy",
+) -> Claim:
+    """What is said of IVON and another method, beside both accuracies under every noise."""
+    pairs, words = pair_with_ivon(table, method, by), []
+    for noise, (ours, others) in zip(list_noises(table), pairs, strict=True):
+        measured = format_shares(others) if others else "not measured"
+        if method in BASELINES and others:
+            strength, _ = find_best(select(table, noise=noise, method=method), by)
+            measured += f" at {BASELINES[method][0]} = {strength:g}"
+        words.append(f"{noise}: IVON {format_shares(ours)}, {method} {measured}")
+    return Claim(says, "; ".join(words), judge(pairs))
+
+
+def pair_with_ivon(table: Table, method: str, by: str = "accuracy") -> list[Pair]:
     """The accuracies of IVON and of another method, noise by noise."""
     return [
         (accuracies(table, noise, "IVON"), accuracies(table, noise, method, by))
@@ -121,11 +135,7 @@ def pair_with_ivon(
 
 def judge_ahead_or_level(table: Table) -> list[Claim]:
     """IVON beats LS, is comparable to SAM at its peak, and SAM depends on ρ."""
-    peak = Claim(
-        "IVON is comparable with SAM at its best ρ",
-        describe_accuracies(table, "SAM"),
-        comparable(pair_with_ivon(table, "SAM")),
-    )
+    peak = judge_pairs(table, "SAM", "IVON is comparable with SAM at its best ρ", comparable)
     costs = find_costs(select(table, method="SAM"))
     sensitive = Claim(
         "SAM is sensitive to ρ",
@@ -151,20 +161,6 @@ def describe_costs(costs: dict[str, list[float]]) -> str:
     """One noise after another."""
     parts = [f"{noise}: {format_shares(cost, 'points')}" for noise, cost in costs.items()]
     return "; ".join(parts) or "nothing"
-
-
-def describe_accuracies(table: Table, method: str, by: str = "accuracy") -> str:
-    """Both sides in words, one noise after another."""
-    parts = []
-    for noise in list_noises(table):
-        values, at = accuracies(table, noise, method, by), ""
-        if method in BASELINES and values:
-            strength, _ = find_best(select(table, noise=noise, method=method), by)
-            at = f" at {BASELINES[method][0]} = {strength:g}"
-        ours = format_shares(accuracies(table, noise, "IVON"))
-        others = format_shares(values) + at if values else "not measured"
-        parts.append(f"{noise}: IVON {ours}, {method} {others}")
-    return "; ".join(parts)
 
 
 def make_comparison(
@@ -200,7 +196,7 @@ def make_comparison(
 
 def draw_over_kappa(table: Table, out: Path) -> None:
     """Accuracy over κ."""
-    kappas = {noise: float(noise.removeprefix(KAPPA[:-4])) for noise in list_noises(table)}
+    kappas = {noise: float(noise.partition(" = ")[2]) for noise in list_noises(table)}
     with figure(out, height=2.9) as ((axis,),):
         for method, name in OVER_KAPPA.items():
             points = [(at, accuracies(table, noise, method)) for noise, at in kappas.items()]

@@ -8,7 +8,6 @@ settings chosen by noisy validation labels with one seed, and two more seeds for
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from bayesmooth.lab.studies.methods import NATURAL, PLAIN, Cell, Condition
 from bayesmooth.lab.studies.rows import (
@@ -66,17 +65,14 @@ PANELS = {
 }
 PER_CENT = ("accuracy", "memorised")
 NLLS = (2, 5, 10, 50)
-
-
 PLACE = ["noise", "loss", "method"]
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """Whole figure with the first setting, then with the next; or the losses of the paper at one setting."""
-    if scale.compared:
-        compared = [cell for seed in scale.seeds for cell in _list_compared(scale, seed)]
-        return sorted(compared, key=_order)
-    found = []
+    """The whole figure with the first setting, then with the next; or the losses of the paper at one setting."""
+    found = [cell for seed in scale.seeds for cell in _list_compared(scale, seed)]
+    if found:
+        return sorted(found, key=_order)
     for seed in scale.seeds:
         condition = Condition(scale, "cifar10", NOISE, seed)
         # Self-knowledge needs a validation split, so all of them hold one back.
@@ -118,7 +114,7 @@ def _list_compared(scale: Scale, seed: int) -> Iterator[Cell]:
         task = "natural" if noise == NATURAL else "cifar10"
         condition = Condition(scale, task, noise, seed)
         for loss, choices in SETTINGS.items():
-            settings = {
+            settings: dict[str, list[tuple[str, ...]]] = {
                 "SGD": [("ls", PLAIN, setting) for setting in choices],
                 "IVON": [("ivon", setting) for setting in choices],
                 "SAM": [("sam", choices[0], f"optimizer.rho={rho}") for rho in RHOS],
@@ -184,7 +180,11 @@ def draw(table: Table, out: Path) -> None:
             methods = [m for m in ("SGD", "SAM", "IVON") if m in rows["method"].values]
             for place, method in enumerate(methods):
                 shift = 0.24 * (place - (len(methods) - 1) / 2)
-                _marks(axis, select(rows, method=method), losses, method, key, shift)
+                own = select(rows, method=method).dropna(subset=[key])
+                values, unit = own.groupby("loss", sort=False)[key], 100 if key in PER_CENT else 1
+                centres, bars = unit * values.mean(), unit * values.std().fillna(0)
+                spots = [losses.index(loss) + shift for loss in centres.index]
+                axis.errorbar(centres, spots, xerr=bars, linestyle="none", **look(method))
             axis.set_xlabel(title)
             if key == "nll":  # the corrections can be far off
                 axis.set_xscale("log")
@@ -193,32 +193,15 @@ def draw(table: Table, out: Path) -> None:
                 axis.set_xticks([], minor=True)
             if key == "ece":
                 axis.set_xlim(left=0)
-            if len(noises) > 1:
-                _mark_winner(axis, means[noise])
+            if len(noises) > 1:  # a line at the best accuracy, in the colour of its optimizer
+                _, winner = means[noise].idxmax()
+                how = {"color": COLOURS[winner], "linewidth": 0.8, "alpha": 0.6}
+                axis.axvline(100 * means[noise].max(), **how)
         axes[0].set_yticks(range(len(losses)), losses)
         axes[0].invert_yaxis()
         kind = f"{noises[0]} noise" if len(noises) == 1 else "test accuracy in %, line: the best"
         axes[0].figure.suptitle(f"{name_data(table)}, {kind}", fontsize=8)
         legend_below(axes[0])
-
-
-def _marks(axis: Any, rows: Table, losses: list[str], method: str, key: str, shift: float) -> None:
-    unit = 100 if key in PER_CENT else 1
-    values = rows.dropna(subset=[key]).groupby("loss", sort=False)[key]
-    means, bars = unit * values.mean(), unit * values.std().fillna(0)
-    axis.errorbar(
-        means,
-        [losses.index(loss) + shift for loss in means.index],
-        xerr=bars,
-        linestyle="none",
-        **look(method),
-    )
-
-
-def _mark_winner(axis: Any, means: Table) -> None:
-    """A line at the best accuracy, in the colour of the optimizer that has it."""
-    _, method = means.idxmax()
-    axis.axvline(100 * means.max(), color=COLOURS[method], linewidth=0.8, alpha=0.6)
 
 
 def claims(table: Table) -> list[Claim]:
