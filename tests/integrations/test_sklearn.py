@@ -102,7 +102,7 @@ def test_predictions_are_those_of_the_fixed_point_to_two_thousandths(data, count
     prior = fit_glm(features, labels, prior_precision="elbo", tol=1e-5).prior_precision
 
     def stay(problem, start, control):
-        return solver.Solution(start, problem, 0, False, "")
+        return solver.Solution(start, problem, 0, "stayed")
 
     monkeypatch.setattr(solver, "extrapolate", stay)
     slow = fit_glm(features, labels, prior_precision=prior, tol=1e-4)

@@ -10,7 +10,9 @@ from bayesmooth.theory.expectation import (
     gaussian_draw,
     gaussian_expectation,
     gaussian_points,
+    gumbel_rule,
     hermite_rule,
+    logistic_rule,
     trapezoid_rule,
 )
 
@@ -139,3 +141,17 @@ def test_a_covariance_that_is_none_is_refused_and_a_singular_one_has_a_root():
     torch.testing.assert_close(root @ root.T, singular, rtol=1e-4, atol=1e-4)
     with pytest.raises(InputError, match="negative eigenvalues: must be positive semi-definite"):
         covariance_root(torch.zeros(2), torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "mean", "variance"),
+    [
+        (gumbel_rule(8), np.euler_gamma, np.pi**2 / 6),
+        (logistic_rule(), 0.0, np.pi**2 / 3),
+    ],
+    ids=["gumbel", "logistic"],
+)
+def test_a_rule_has_the_mean_and_the_variance_of_its_variable(rule, mean, variance):
+    points, weights = map(np.array, rule)
+    assert weights @ points == pytest.approx(mean, abs=1e-7)
+    assert weights @ (points - mean) ** 2 == pytest.approx(variance, rel=1e-7)

@@ -77,7 +77,7 @@ def test_adding_a_constant_to_all_logits_changes_only_the_log_partition():
 def test_correlated_logits_with_a_diagonal_covariance_are_independent():
     mean, var = logits(8, 4), torch.rand(8, 4, dtype=torch.float64)
     exact = moments(Categorical(), mean, var)
-    sampled = moments(Categorical(), mean, torch.diag_embed(var), samples=4096)
+    sampled = softmax_moments(mean, torch.diag_embed(var), samples=4096)
     torch.testing.assert_close(sampled.mean, exact.mean, rtol=0, atol=1e-3)
     torch.testing.assert_close(sampled.log_partition, exact.log_partition, rtol=0, atol=1e-3)
     diagonal = sampled.variance.diagonal(dim1=-2, dim2=-1)

@@ -9,21 +9,21 @@ only, `drawn_softmax_moments` averages over a few draws, which is enough on the 
 """
 
 from collections.abc import Callable
-from functools import lru_cache, partial
-from math import ceil, exp, log, pi
+from functools import partial
+from math import ceil, log, pi
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
 from bayesmooth.theory.expectation import (
     CHUNK,
-    Rule,
     covariance_root,
     gaussian_expectation,
     gaussian_points,
+    gumbel_rule,
+    logistic_rule,
     normal_rule,
 )
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
@@ -36,19 +36,6 @@ WIDE = 2.0  # standard deviation past which few points of the other variable, Gu
 BANDS = (1.0, WIDE, 4.0)  # of standard deviations that share their points
 
 
-Points = list[tuple[float, float]]
-
-
-def _trapezoid(density: Callable[[float], float], low: float, high: float, step: float) -> Points:
-    """Points and weights of an average over a variable of that density."""
-    points = [low + step * i for i in range(ceil((high - low) / step) + 1)]
-    weights = [density(point) for point in points]
-    return [(point, weight / sum(weights)) for point, weight in zip(points, weights, strict=True)]
-
-
-LOGISTIC = _trapezoid(lambda x: 1 / (2 + exp(x) + exp(-x)), -25.0, 25.0, 0.75)
-
-
 class Moments(NamedTuple):
     """Expectations under f ~ N(mean, cov)."""
 
@@ -57,10 +44,10 @@ class Moments(NamedTuple):
     variance: Tensor  # E[A″(f)]; for independent categorical logits its diagonal only
 
 
-def moments(link: Link, mean: Tensor, cov: Tensor, samples: int = 512, seed: int = 0) -> Moments:
-    """E[A], E[A′], E[A″] for f ~ N(mean, cov); `samples` and `seed` serve correlated logits only."""
+def moments(link: Link, mean: Tensor, cov: Tensor) -> Moments:
+    """E[A], E[A′], E[A″] for f ~ N(mean, cov)."""
     if isinstance(link, Categorical):
-        return softmax_moments(mean, cov, samples, seed)
+        return softmax_moments(mean, cov)
     if isinstance(link, Poisson):
         rate = torch.exp(mean + cov / 2)
         return Moments(rate, rate, rate)
@@ -84,7 +71,7 @@ def sigmoid_moments(mean: Tensor, var: Tensor) -> Moments:
         return near
     s = std.clamp_min(WIDE)
     cdf, density, rise = (torch.zeros_like(mean + s) for _ in range(3))
-    for point, weight in LOGISTIC:
+    for point, weight in zip(*logistic_rule(), strict=True):
         z = (mean - point) / s
         below, here = torch.special.ndtr(z), torch.exp(-z.square() / 2) / (2 * pi) ** 0.5
         cdf.add_(below, alpha=weight)
@@ -104,7 +91,8 @@ def softmax_moments(
 ) -> Moments:
     """The categorical moments of logits (…, K), in pieces that fit the cache.
 
-    `coarse` takes a third of the time for independent logits: E[A′] and E[A″] are right to 1e-3, E[A] to 1e-2.
+    `samples` and `seed` serve correlated logits, `coarse` independent ones: it takes a third of the time, and E[A′]
+    and E[A″] are right to 1e-3, E[A] to 1e-2.
     """
     batch, classes = mean.shape[:-1], mean.shape[-1]
     flat = mean.reshape(-1, classes)
@@ -130,9 +118,8 @@ def likely_softmax_mean(mean: Tensor, var: Tensor, classes: int = 16) -> Tensor:
     """
     if mean.shape[-1] <= classes + 1:
         return softmax_moments(mean, var).mean
-    out = torch.empty_like(mean)
-    for rows in torch.split(torch.arange(len(mean), device="cpu"), 1 << 14):
-        m, v = mean[rows], var[rows]
+    parts, pieces = [], (torch.split(values, 1 << 14) for values in (mean, var))
+    for m, v in zip(*pieces, strict=True):
         log_mean = m + v / 2
         likely = (m + v.sqrt()).topk(classes, sorted=False).indices
         rest = log_mean.scatter(1, likely, -torch.inf)
@@ -144,11 +131,11 @@ def likely_softmax_mean(mean: Tensor, var: Tensor, classes: int = 16) -> Tensor:
             torch.cat([m.gather(1, likely), size - spread / 2], 1),
             torch.cat([v.gather(1, likely), spread], 1),
         ).mean
-        out[rows] = (shares * few[:, -1:]).scatter(1, likely, few[:, :-1])
-    return out
+        parts.append((shares * few[:, -1:]).scatter(1, likely, few[:, :-1]))
+    return torch.cat(parts)
 
 
-def drawn_softmax_moments(mean: Tensor, var: Tensor, draws: int, seed: int = 0) -> Moments:
+def drawn_softmax_moments(mean: Tensor, var: Tensor, draws: int) -> Moments:
     """The categorical moments of independent logits (N, K), averaged over mirrored draws.
 
     Every example has draws of its own, the same at every call: their errors cancel over the examples, and
@@ -158,16 +145,16 @@ def drawn_softmax_moments(mean: Tensor, var: Tensor, draws: int, seed: int = 0) 
         raise InputError(
             f"draws={draws}: must be even and at least 2, as draws come in mirrored pairs"
         )
-    generator, std = torch.Generator().manual_seed(seed), covariance_root(mean, var)
+    generator, std = torch.Generator().manual_seed(0), covariance_root(mean, var)
     log_partition = mean.new_zeros(len(mean))
     probs, squares = torch.zeros_like(mean), torch.zeros_like(mean)
     rows = max(1, DRAWN // mean.shape[1])
-    for piece in torch.split(torch.arange(len(mean), device="cpu"), rows):
-        at = slice(int(piece[0]), int(piece[-1]) + 1)
+    for start in range(0, len(mean), rows):
+        at = slice(start, start + rows)
+        shape = std[at].shape
         for _ in range(draws // 2):
-            shift = torch.randn(
-                std[at].shape, generator=generator, dtype=std.dtype, device="cpu"
-            ).mul_(std[at])
+            shift = torch.randn(shape, generator=generator, dtype=std.dtype, device="cpu")
+            shift.mul_(std[at])
             for f in (mean[at] + shift, mean[at] - shift):
                 top = f.amax(1, keepdim=True)
                 weight = f.sub_(top).exp_()
@@ -197,9 +184,8 @@ def _independent(mean: Tensor, var: Tensor, coarse: bool = False) -> Moments:
     """
     top = mean.amax(-1, keepdim=True)
     mean, std = mean - top, covariance_root(mean, var)
-    last, u, du = _real_line(
-        mean.detach(), std.detach(), COARSE_STEP if coarse else STEP
-    )  # no part of the value
+    step = COARSE_STEP if coarse else STEP
+    last, u, du = _real_line(mean.detach(), std.detach(), step)  # no part of the value
     cdf, density = _gumbel_mixture(u.unsqueeze(-2) - mean.unsqueeze(-1), std.unsqueeze(-1), coarse)
     hazard = density / cdf.clamp_min(torch.finfo(mean.dtype).tiny)
     joint = cdf.prod(-2)
@@ -253,12 +239,10 @@ def _gumbel_mixture(v: Tensor, std: Tensor, coarse: bool) -> tuple[Tensor, Tenso
     band = torch.bucketize(s.detach().squeeze(1), s.new_tensor(BANDS))
     order = band.argsort(stable=True)
     sizes = torch.bincount(band, minlength=len(BANDS) + 1).tolist()
-    pieces = zip(
-        *(torch.split(x[order], sizes) for x in (flat, s)), (*BANDS, torch.inf), strict=True
-    )
+    parts, widths = (torch.split(x[order], sizes) for x in (flat, s))
     rules = [
-        (_over_normal if high <= WIDE else _over_gumbel)(part, widths, coarse)
-        for part, widths, high in pieces
+        (_over_normal if high <= WIDE else _over_gumbel)(part, width, coarse)
+        for part, width, high in zip(parts, widths, (*BANDS, torch.inf), strict=True)
     ]
     back = order.argsort()
     cdf, density = (torch.cat(values)[back].reshape(v.shape) for values in zip(*rules, strict=True))
@@ -291,26 +275,6 @@ def _over_gumbel(v: Tensor, std: Tensor, coarse: bool) -> tuple[Tensor, Tensor]:
         cdf.add_(torch.erfc(z), alpha=weight / 2)
         density.add_(torch.exp(-z.square()), alpha=weight)
     return cdf, density * -scale / pi**0.5
-
-
-@lru_cache(maxsize=64)
-def gumbel_rule(nodes: int) -> Rule:
-    """Gauss's points and weights with E[h(g)] ≈ Σ w h(x), g Gumbel: exact to degree 2·nodes − 1.
-
-    By Lanczos on a fine grid: the points are the eigenvalues of x in the span of 1, x, …, x^(nodes − 1). With 32/s
-    nodes the CDF of g plus a normal variable of deviation s is right to 1e-7.
-    """
-    x = np.arange(-4.5, 120.0, 0.01)
-    q = np.exp(-(x + np.exp(-x)) / 2)
-    basis = [q / np.linalg.norm(q)]
-    for _ in range(nodes - 1):
-        rest = x * basis[-1]
-        for known in basis:
-            rest -= (known @ rest) * known
-        basis.append(rest / np.linalg.norm(rest))
-    rows = np.array(basis)
-    points, vectors = np.linalg.eigh((rows * x) @ rows.T)
-    return points.tolist(), (vectors[0] ** 2).tolist()
 
 
 def _correlated(mean: Tensor, cov: Tensor, samples: int, seed: int) -> Moments:

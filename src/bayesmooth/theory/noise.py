@@ -13,6 +13,7 @@ A covariance has the shape of the mean (independent entries) or one more axis (o
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from math import ceil, log
 from typing import Any
 
@@ -21,11 +22,11 @@ from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.theory.expectation import (
-    CHUNK,
     Seed,
     covariance_root,
     gaussian_draw,
     gaussian_expectation,
+    map_entries,
     trapezoid_rule,
 )
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
@@ -128,11 +129,7 @@ def _sigmoid_noise(mean: Tensor, var: Tensor, nodes: int | None) -> Tensor:
     widest = float(std.detach().max()) if std.numel() else 0.0
     if widest < NARROW and not (mean.requires_grad or var.requires_grad):
         count = max(32, ceil(12 * widest)) if nodes is None else nodes
-        shape, size = (mean + std).shape, CHUNK * torch.get_num_threads()
-        pieces = (torch.split(x.expand(shape).reshape(-1), size) for x in (mean, std))
-        return torch.cat(
-            [_paired_noise(m, s, count) for m, s in zip(*pieces, strict=True)]
-        ).reshape(shape)
+        return map_entries(partial(_paired_noise, nodes=count), mean, std)
     # ε is odd in m: on the negative side no digit is lost to 1 − tiny
     side = torch.where(mean > 0, -1.0, 1.0).to(mean.dtype)
     mean = side * mean
@@ -165,16 +162,13 @@ def _per_example(
     loss: Callable[..., Tensor], z: Tensor, labels: Tensor, extra: dict[str, Any]
 ) -> Tensor:
     """The loss of every example, from a shadow of the module that takes the state changes."""
-    buffers: dict[str, Tensor] = {}
     if isinstance(loss, nn.Module):
         buffers = {name: buffer.clone() for name, buffer in loss.named_buffers()}
         loss = copy.copy(loss)
         loss.reduction = "none"  # type: ignore[assignment]
-    values: Tensor = (
-        torch.func.functional_call(loss, buffers, (z, labels), extra)
-        if isinstance(loss, nn.Module) and buffers
-        else loss(z, labels, **extra)
-    )
+        values: Tensor = torch.func.functional_call(loss, buffers, (z, labels), extra)
+    else:
+        values = loss(z, labels, **extra)
     if values.numel() != len(z):
         raise InputError(
             f"the loss returned {values.numel()} values for {len(z)} examples: must be one per "

@@ -6,7 +6,7 @@ import pytest
 from bayesmooth.lab import Run
 from bayesmooth.lab.studies import STUDIES
 from bayesmooth.lab.studies.methods import EARLY
-from bayesmooth.lab.studies.rows import make_table, read_table, write_table
+from bayesmooth.lab.studies.rows import list_values, make_table, read_table, write_table
 from bayesmooth.lab.studies.scale import FEATURES, LAPTOP, OVERNIGHT, SMOKE
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -38,6 +38,13 @@ def test_a_table_survives_its_csv(tmp_path):
     again = read_table(tmp_path / "t.csv").to_dict("records")[0]
     assert math.isnan(again.pop("validation"))
     assert again == {"method": "LS", "strength": 0.1, "noise": "1", "seed": 0, "accuracy": 0.123457}
+
+
+def test_values_are_those_of_the_rows_with_all_labels_as_far_as_they_are_known():
+    rows = [("LS", 0.1, 0.5), ("LS", 0.1, None), ("LS", 0.9, 0.6), ("SAM", 0.1, 0.7)]
+    table = make_table(dict(zip(("method", "strength", "nll"), row, strict=True)) for row in rows)
+    assert list_values(table, "nll", method="LS", strength=0.1) == [0.5]
+    assert list_values(table, "nll", method="IVON") == []
 
 
 @pytest.mark.parametrize("scale", [LAPTOP, OVERNIGHT, FEATURES], ids=lambda scale: scale.name)

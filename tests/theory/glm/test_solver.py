@@ -42,11 +42,9 @@ def test_the_newton_direction_solves_the_whole_hessian_whatever_the_structure(pr
 
 @pytest.mark.parametrize("structure", [Full, Covariance, Diagonal])
 def test_at_the_mode_the_gradient_vanishes(problem, structure):
-    found = find_mode(
-        problem, torch.zeros(5, 3, dtype=torch.float64), structure, Control(1e-10, 100)
-    )
+    found = find_mode(problem, structure, Control(1e-10, 100))
     gradient = problem.gradient(found.point.theta, found.point.expected.mean)
-    assert found.converged
+    assert not found.trouble
     assert gradient.abs().max() < 1e-7
 
 
@@ -55,7 +53,7 @@ def test_the_posterior_is_a_minimum_of_the_negative_elbo(problem, structure):
     theta = torch.zeros(5, 3, dtype=torch.float64)
     start = gaussian_at(problem, structure.isotropic(10.0, theta), theta)
     found = find_posterior(problem, start, Control(1e-8, 200))
-    assert found.converged
+    assert not found.trouble
     best = found.point
     gradient = problem.gradient(best.theta, best.expected.mean)
     assert gradient.abs().max() < 1e-5
@@ -69,10 +67,9 @@ def test_the_posterior_is_a_minimum_of_the_negative_elbo(problem, structure):
 
 
 def test_a_step_never_climbs(problem):
-    theta = torch.zeros(5, 3, dtype=torch.float64)
     objectives = [
-        find_mode(problem, theta, Covariance, Control(1e-12, steps)).point.objective
+        find_mode(problem, Covariance, Control(1e-12, steps)).point.objective
         for steps in range(1, 6)
     ]
     assert objectives == sorted(objectives, reverse=True)
-    assert objectives[0] < point_at(problem, False, theta).objective
+    assert objectives[0] < point_at(problem, False, problem.origin()).objective

@@ -49,7 +49,7 @@ def run_flops(recipe: Recipe) -> float:
     """Those of a whole run: training, and the test at the end (a forward pass is a third)."""
     examples, test, classes, shape = SIZES[identify_data(recipe)]
     count = round((recipe.data.limit or examples) * (1 - recipe.data.validation))
-    options = tuple(sorted((k, v) for k, v in recipe.model.options.items()))
+    options = tuple(sorted(recipe.model.options.items()))
     once = model_flops(recipe.model.name, options, classes, shape)
     trained = recipe.train.epochs * count * PASSES.get(recipe.optimizer.name, 1)
     averaged = recipe.evaluate.samples if recipe.optimizer.name in ("ivon", "bsam") else 0

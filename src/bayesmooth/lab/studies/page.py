@@ -12,11 +12,12 @@ from bayesmooth.lab.studies.verdict import count_verdicts
 from bayesmooth.words import format_duration
 
 MARKS = {
-    "reproduced": "#00734f",
-    "direction only": "#8a5a00",
-    "not reproduced": "#b3261e",
-    "not run": "#5f5f5f",
+    "reproduced": ("holds", "#00734f"),
+    "direction only": ("holds in part", "#8a5a00"),
+    "not reproduced": ("does not hold", "#b3261e"),
+    "not run": ("not run", "#5f5f5f"),
 }
+"""What a verdict says of a claim that is ours, where there is nothing to reproduce, and its colour."""
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
@@ -37,51 +38,42 @@ $body
 </main></html>
 """)
 
-OWN = "(not in the paper) "  # claims of ours: they hold or not, there is nothing to reproduce
-WORDS = {
-    "reproduced": "holds",
-    "direction only": "holds in part",
-    "not reproduced": "does not hold",
-}
+OWN = "(not in the paper) "  # so begins a claim of ours
 TITLES = {"demo": "Trained on labels that are partly wrong"}
 
 
 def write_page(out: Path, names: Iterable[str]) -> Path:
     """`index.html` in a directory of results: figure, claims and verdicts of each of these studies that is there."""
-    studies = {
-        name: _read(out / f"{name}.json") for name in names if (out / f"{name}.json").exists()
-    }
-    scales = {study["scale"] for study in studies.values() if study is not None}
+    sections, studies = [], list[dict[str, Any]]()
+    for name in names:
+        if (path := out / f"{name}.json").exists():
+            try:
+                studies.append(json.loads(path.read_text()))
+                sections.append(_section(studies[-1]))
+            except ValueError:
+                damaged = "Its files are damaged: run it again."
+                sections.append(f"<section><h2>{name}</h2><p>{damaged}</p></section>")
+    scales = {study["scale"] for study in studies}
     title = TITLES.get("".join(scales), "The paper's figures, claim by claim")
-    body = _overview(studies) + "\n".join(_section(name, study) for name, study in studies.items())
+    body = _overview(studies) + "\n".join(sections)
     page = out / "index.html"
     write_atomically(page, PAGE.substitute(title=title, style=STYLE, body=body))
     return page
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        study: dict[str, Any] = json.loads(path.read_text())
-    except ValueError:
-        return None
-    return study
-
-
-def _overview(studies: dict[str, dict[str, Any] | None]) -> str:
+def _overview(studies: list[dict[str, Any]]) -> str:
     """All verdicts together, and the way to each study."""
-    whole = {name: study for name, study in studies.items() if study is not None}
     links = (
-        f"<li><a href='#{escape(name)}'>{escape(study['title'])}</a>: "
+        f"<li><a href='#{escape(study['study'])}'>{escape(study['title'])}</a>: "
         f"{count_verdicts(study['claims']).partition(': ')[2]}</li>"
-        for name, study in whole.items()
+        for study in studies
     )
-    claims = [claim for study in whole.values() for claim in study["claims"]]
-    return f"<p>{count_verdicts(claims)}</p><ul>{''.join(links)}</ul>" if len(whole) > 1 else ""
+    claims = [claim for study in studies for claim in study["claims"]]
+    return f"<p>{count_verdicts(claims)}</p><ul>{''.join(links)}</ul>" if len(studies) > 1 else ""
 
 
-def _section(name: str, study: dict[str, Any] | None) -> str:
-    if study is None:
-        return f"<section><h2>{name}</h2><p>Its files are damaged: run it again.</p></section>"
+def _section(study: dict[str, Any]) -> str:
+    name = escape(study["study"])
     rows = "\n".join(_claim(claim) for claim in study["claims"])
     facts = [
         f"{study['scale']} scale",
@@ -90,11 +82,11 @@ def _section(name: str, study: dict[str, Any] | None) -> str:
         *(f"{study[what]} runs {what}" for what in ("missing", "diverged") if study.get(what)),
     ]
     return (
-        f"<section id='{escape(study['study'])}'><h2>{escape(study['title'])}</h2>"
+        f"<section id='{name}'><h2>{escape(study['title'])}</h2>"
         f"<p>{escape(study['shows'])}</p>"
         f"<img alt='{escape(study['shows'])}' src='{name}.png'>{_table(study.get('table', []))}"
         f"<table><tr><th>claim</th><th>measured</th><th>verdict</th></tr>{rows}</table>"
-        f"<p class='small'>{escape(' · '.join(facts))} · <a href='{escape(study['study'])}.csv'>data</a> · "
+        f"<p class='small'>{escape(' · '.join(facts))} · <a href='{name}.csv'>data</a> · "
         f"<code>{escape(study['command'])}</code></p></section>"
     )
 
@@ -110,9 +102,8 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def _claim(claim: dict[str, str]) -> str:
-    colour, verdict = MARKS[claim["verdict"]], claim["verdict"]
-    if claim["paper"].startswith(OWN):
-        verdict = WORDS.get(verdict, verdict)
+    own, colour = MARKS[claim["verdict"]]
+    verdict = own if claim["paper"].startswith(OWN) else claim["verdict"]
     measured = escape(claim["measured"]).replace("; ", "<br>")
     return (
         f"<tr><td>{escape(claim['paper'])}</td><td>{measured}</td>"

@@ -84,10 +84,9 @@ def _train(
     """Train the cells that neither a finished run nor a row of an earlier table answers."""
     rows = {row["hash"] for row in _earlier(study, folders)}
     todo = [cell for cell in cells if cell.recipe.hash not in rows]
-    names = {cell.recipe.hash: cell.name for cell in todo}
-    recipes = [cell.recipe for cell in todo]
-    if not recipes:
+    if not todo:
         return []
+    recipes, names = [cell.recipe for cell in todo], {cell.recipe.hash: cell.name for cell in todo}
     return sweep(recipes, folders.runs, executor, data_dir=folders.data_dir, names=names, **how)
 
 
@@ -109,12 +108,9 @@ def tabulate(study: Study, cells: Sequence[Cell], folders: Folders, quiet: bool 
 
 def find_runs(cells: Sequence[Cell], folders: Folders) -> dict[str, Run]:
     """The finished runs of the cells, by hash."""
-    runs = {}
-    for recipe in {cell.recipe.hash: cell.recipe for cell in cells}.values():
-        path = folders.runs / recipe.title
-        if path.exists() and (run := Run.open(path)).status in OVER:
-            runs[recipe.hash] = run
-    return runs
+    paths = {cell.recipe.hash: folders.runs / cell.recipe.title for cell in cells}
+    runs = {key: Run.open(path) for key, path in paths.items() if path.exists()}
+    return {key: run for key, run in runs.items() if run.status in OVER}
 
 
 def publish(

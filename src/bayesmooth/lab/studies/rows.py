@@ -1,7 +1,7 @@
 """The table behind a figure, a frame of pandas: one row per cell, its labels and what was measured; CSV out and in."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -106,13 +106,23 @@ def spread(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def format_shares(values: Sequence[float], unit: str = "%") -> str:
-    """Mean and spread of shares of one.
+def select(table: Table, **labels: Any) -> Table:
+    """The rows with these labels."""
+    for key, value in labels.items():
+        table = table[table[key] == value]
+    return table
 
-    >>> format_shares([0.5, 0.52]), format_shares([0.5]), format_shares([0.1, 0.1], "points")
-    ('51.0 ± 1.4 % (2 seeds)', '50.0 % (1 seed)', '10.0 ± 0.0 points (2 seeds)')
-    """
-    return format_values([100 * value for value in values], ".1f", f" {unit}")
+
+def list_values(table: Table, key: str = "accuracy", **labels: Any) -> list[float]:
+    """What is known of a column, in the rows with these labels."""
+    values: list[float] = select(table, **labels)[key].dropna().tolist()
+    return values
+
+
+def list_noises(table: Table) -> list[str]:
+    """The kinds of noise, in the order of the table."""
+    found: list[str] = table["noise"].dropna().unique().tolist()
+    return found
 
 
 def format_mean(values: Sequence[float], unit: float = 1.0, suffix: str = "") -> str:
@@ -136,6 +146,21 @@ def format_values(values: Sequence[float], form: str = ".2f", unit: str = "") ->
     """
     if not values:
         return "nothing"
-    if len(values) == 1:
-        return f"{values[0]:{form}}{unit} (1 seed)"
-    return f"{mean(values):{form}} ± {spread(values):{form}}{unit} ({len(values)} seeds)"
+    error, plural = (f" ± {spread(values):{form}}", "s") if len(values) > 1 else ("", "")
+    return f"{mean(values):{form}}{error}{unit} ({len(values)} seed{plural})"
+
+
+def format_shares(values: Sequence[float], unit: str = "%") -> str:
+    """Mean and spread of shares of one.
+
+    >>> format_shares([0.5, 0.52]), format_shares([0.5]), format_shares([0.1, 0.1], "points")
+    ('51.0 ± 1.4 % (2 seeds)', '50.0 % (1 seed)', '10.0 ± 0.0 points (2 seeds)')
+    """
+    return format_values([100 * value for value in values], ".1f", f" {unit}")
+
+
+BETTER: dict[str, tuple[str, int, Callable[[Sequence[float]], str]]] = {
+    "accuracy": ("is more accurate", 1, format_shares),
+    "nll": ("has a lower NLL", -1, format_values),
+}
+"""How a claim says that a figure is better, its sign (−1: less is better) and its format."""

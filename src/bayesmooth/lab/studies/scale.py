@@ -34,13 +34,13 @@ class Scale:
     kappas: tuple[float, ...] = KAPPAS
     hessians: tuple[float, ...] = HESSIANS
     hessian_seeds: tuple[int, ...] = ()  # of the curves over h₀, if they have more than grids
-    chosen_hessians: tuple[float, ...] = ()  # that validation chooses from in each comparison
-    compared: tuple[str, ...] = ()  # noises of `strategies`; none: one, and one setting per loss
-    stages: tuple[str, ...] = ("layer1", "layer2", "layer3")  # where ALASCA listens
-    noise_samples: int = 64  # of the posterior, for a label noise
+    chosen_hessians: tuple[float, ...] = ()  # from which validation chooses in each comparison
+    compared: tuple[str, ...] = ()  # noises of `strategies`; empty: one noise, one setting per loss
+    stages: tuple[str, ...] = ("layer1", "layer2", "layer3")  # where ALASCA builds its heads
+    noise_samples: int = 64  # of the posterior, to measure the label noise
     flops: float = 1.0  # per second and process, measured; for the expected time
-    processes: int = 1  # that it is meant for
-    studies: tuple[str, ...] = ()  # that it is meant for; none named: all
+    processes: int = 1  # at a time, in the expected time
+    studies: tuple[str, ...] = ()  # for which the scale is meant; empty: all
 
     def start(self, task: str, noise: str = "") -> Start:
         """Where a task starts, with its own recipes for a kind of noise where the paper has such."""

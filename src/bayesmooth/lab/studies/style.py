@@ -15,7 +15,7 @@ from bayesmooth.optional import require
 
 COLUMN, PAGE = 3.35, 6.9  # inches
 
-# A method has the same colour in every figure.
+# A method has the same colour and mark in every figure.
 COLOURS = {
     "IVON": OKABE_ITO["vermilion"],
     "EVON": OKABE_ITO["purple"],
@@ -27,16 +27,7 @@ COLOURS = {
     "fixed Σ": OKABE_ITO["purple"],
     "learned Σ": OKABE_ITO["vermilion"],
 }
-MARKERS = {
-    "IVON": "o",
-    "LS": "s",
-    "SAM": "^",
-    "SGD": "x",
-    EARLY: "P",
-    "OLS": "D",
-    "fixed Σ": "v",
-    "learned Σ": "o",
-}
+MARKS = dict(zip(COLOURS, "ohs^xPDvo", strict=True))
 
 DATA_NAMES = {
     "mnist": "MNIST",
@@ -83,31 +74,26 @@ def figure(
     **share: Any,
 ) -> Iterator[Any]:
     """Axes (rows × columns) to draw on; written to `out`.png and `out`.svg at the end."""
-    matplotlib = require("matplotlib", extra="train")
-    with matplotlib.rc_context(STYLE):
-        sheet = require("matplotlib.figure", extra="train").Figure(
-            figsize=(width, height), layout="constrained"
-        )
+    matplotlib = require("matplotlib.figure", extra="train")
+    with require("matplotlib", extra="train").rc_context(STYLE):
+        sheet = matplotlib.Figure(figsize=(width, height), layout="constrained")
         yield sheet.subplots(rows, columns, squeeze=False, **share)
-        png = partial(sheet.savefig, format="png", dpi=220)
-        svg = partial(sheet.savefig, format="svg", metadata={"Date": None})
-        replace_with(out.with_suffix(".png"), png)
-        replace_with(out.with_suffix(".svg"), svg)
+        for kind, how in (("png", {"dpi": 220}), ("svg", {"metadata": {"Date": None}})):
+            replace_with(out.with_suffix(f".{kind}"), partial(sheet.savefig, format=kind, **how))
 
 
 def line(
     axis: Any, method: str, points: Sequence[tuple[float, Sequence[float]]], label: str = ""
 ) -> None:
     """Means over seeds, in per cent, with their standard deviation as bars."""
-    points = [(x, values) for x, values in points if len(values)]
-    axis.errorbar(
-        [x for x, _ in points],
-        [100 * mean(values) for _, values in points],
-        [100 * spread(values) for _, values in points],
-        color=COLOURS[method],
-        marker=MARKERS[method],
-        label=label or method,
-    )
+    known = [(x, mean(values), spread(values)) for x, values in points if len(values)]
+    places, means, bars = zip(*known, strict=True) if known else ((), (), ())
+    axis.errorbar(places, [100 * x for x in means], [100 * x for x in bars], **look(method, label))
+
+
+def look(method: str, label: str = "") -> dict[str, str]:
+    """The colour, mark and label of a method."""
+    return {"color": COLOURS[method], "marker": MARKS[method], "label": label or method}
 
 
 def level(axis: Any, method: str, values: Sequence[float]) -> None:

@@ -12,13 +12,8 @@ from statistics import mean
 from typing import Any, get_args
 
 from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.figures.comparing import (
-    BASELINES,
-    find_rows,
-    list_noises,
-    pair_with_ivon,
-)
-from bayesmooth.lab.studies.rows import Table, find_best, read_table
+from bayesmooth.lab.studies.figures.comparing import BASELINES, pair_with_ivon
+from bayesmooth.lab.studies.rows import Table, find_best, list_noises, read_table, select
 from bayesmooth.lab.studies.verdict import Verdict, count_verdicts
 
 COMPARED = ("data-dependent", "cifar10-noisy", "cifar100-noisy", "natural-noise")
@@ -68,10 +63,10 @@ def format_ranges(out: Path) -> str:
         ]
         for method in BASELINES
     }
-    none = sum(find_best(find_rows(table, noise, "LS"))[0] == 0 for table, noise in noises)
-    ours = _memorised([find_rows(table, noise, "IVON") for table, noise in noises])
-    smoothed = [find_rows(table, noise, "LS") for table, noise in noises]
-    plain = _memorised([rows[rows["strength"] == 0] for rows in smoothed])
+    smoothed = [select(table, noise=noise, method="LS") for table, noise in noises]
+    none = sum(find_best(rows)[0] == 0 for rows in smoothed)
+    plain = _memorised([select(rows, strength=0) for rows in smoothed])
+    ours = _memorised([select(table, noise=noise, method="IVON") for table, noise in noises])
     return (
         f"Over {len(noises)} kinds of noise, IVON with one setting is {_span(gains['LS'], '+.1f')} points above label "
         f"smoothing at its best α on the test set (in {none} of them that is 0, no smoothing at all), and "

@@ -50,20 +50,24 @@ def difference(ours: Values, others: Values) -> tuple[float, float]:
     return mean(ours) - mean(others), error
 
 
-def ahead(pairs: Sequence[Pair]) -> Verdict:
+def ahead(pairs: Sequence[Pair], sign: int = 1) -> Verdict:
     """Ours is clearly ahead in every pair: reproduced; on average, and clearly behind in none: direction only.
+
+    With the sign −1 less is better.
 
     >>> ahead([([0.9, 0.91], [0.5, 0.51])]), ahead([([0.9], [0.5])]), ahead([([0.4], [0.5])])
     ('reproduced', 'direction only', 'not reproduced')
+    >>> ahead([([0.5, 0.51], [0.9, 0.91])], sign=-1)
+    'reproduced'
     """
     if not _complete(pairs):
         return "not run"
-    differences = [difference(*pair) for pair in pairs]
-    if all(value > CLEAR * error for value, error in differences):
-        return "reproduced"
-    lost = any(value < -CLEAR * error for value, error in differences)
-    on_average = mean(value for value, _ in differences) > 0
-    return "direction only" if on_average and not lost else "not reproduced"
+    leads = [(sign * value, error) for value, error in (difference(*pair) for pair in pairs)]
+    lost = any(value < -CLEAR * error for value, error in leads)
+    return _grade(
+        all(value > CLEAR * error for value, error in leads),
+        mean(value for value, _ in leads) > 0 and not lost,
+    )
 
 
 def comparable(pairs: Sequence[Pair]) -> Verdict:
@@ -74,11 +78,11 @@ def comparable(pairs: Sequence[Pair]) -> Verdict:
     """
     if not _complete(pairs):
         return "not run"
-    differences = [difference(*pair) for pair in pairs]
-    if all(value + COMPARABLE >= 0 and error < math.inf for value, error in differences):
-        return "reproduced"
-    on_average = mean(value for value, _ in differences) + COMPARABLE >= 0
-    return "direction only" if on_average else "not reproduced"
+    leads = [difference(*pair) for pair in pairs]
+    return _grade(
+        all(value + COMPARABLE >= 0 and error < math.inf for value, error in leads),
+        mean(value for value, _ in leads) + COMPARABLE >= 0,
+    )
 
 
 def gain(pair: Pair, claimed: float) -> Verdict:
@@ -90,22 +94,21 @@ def gain(pair: Pair, claimed: float) -> Verdict:
     if not _complete([pair]):
         return "not run"
     measured, error = difference(*pair)
-    if measured >= claimed / 2 and measured > CLEAR * error:
-        return "reproduced"
-    return "direction only" if measured >= claimed / 10 else "not reproduced"
+    clear = measured >= claimed / 2 and measured > CLEAR * error
+    return _grade(clear, measured >= claimed / 10)
 
 
 def holds(parts: Sequence[bool]) -> Verdict:
-    """A statement in parts: all of them, more than half, fewer; none were looked at.
+    """A statement in parts: all of them hold, more than half, fewer, or there are none.
 
     >>> holds([True, True]), holds([True, True, False]), holds([False]), holds([])
     ('reproduced', 'direction only', 'not reproduced', 'not run')
     """
-    if not parts:
-        return "not run"
-    if all(parts):
-        return "reproduced"
-    return "direction only" if sum(parts) > len(parts) / 2 else "not reproduced"
+    return _grade(all(parts), sum(parts) > len(parts) / 2) if parts else "not run"
+
+
+def _grade(reproduced: bool, direction: bool) -> Verdict:
+    return "reproduced" if reproduced else "direction only" if direction else "not reproduced"
 
 
 def _complete(pairs: Sequence[Pair]) -> bool:

@@ -35,10 +35,10 @@ class Covariance:
 
     @classmethod
     def isotropic(cls, precision: float, theta: Tensor) -> Self:
-        """Λ = precision · I, for parameters like `theta`."""
+        """Λ = precision · I, for parameters like `theta`: a prior and no examples."""
         dim, classes = theta.shape
-        eye = torch.eye(dim, dtype=theta.dtype, device=theta.device)
-        return cls((precision * eye).expand(classes, dim, dim).clone())
+        curvature = theta.new_zeros(0, *[classes] * (1 + cls.matrix))
+        return cls.from_curvature(theta.new_zeros(0, dim), curvature, precision)
 
     @classmethod
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
@@ -62,8 +62,21 @@ class Covariance:
 
     @cached_property
     def root(self) -> Tensor:
-        """The Cholesky factor of Λ."""
-        return _cholesky(self.precision)
+        """The Cholesky factor of Λ, after a rounding error's worth on the diagonal if it takes that."""
+        diagonal = self.precision.diagonal(dim1=-2, dim2=-1)
+        unit = self.precision.shape[-1] * torch.finfo(self.precision.dtype).eps * diagonal
+        for jitter in (0, 1, 100):
+            shifted = self.precision
+            if jitter:
+                shifted = shifted + torch.diag_embed(jitter * unit)
+            root: Tensor
+            root, failed = torch.linalg.cholesky_ex(shifted)
+            if not bool(failed.any()) and bool(root.diagonal(dim1=-2, dim2=-1).isfinite().all()):
+                return root
+        raise InputError(
+            "the Hessian is singular to working precision: features are collinear, or overflow, and "
+            "the prior is too weak to tell them apart; raise prior_precision or standardise features"
+        )
 
     @cached_property
     def inverse_root(self) -> Tensor:
@@ -90,23 +103,17 @@ class Covariance:
 
     def logit_covariance(self, features: Tensor) -> Tensor:
         """φᵀΣφ of every example and class (N, C)."""
-        out = features.new_empty(len(features), len(self.precision))
-        for start in range(0, len(features), ROWS):
-            rows = slice(start, start + ROWS)
-            for k, inverse in enumerate(self.inverse_root):
-                out[rows, k] = _triangular_norms(features[rows], inverse)
-        return out
+        pieces = [
+            torch.stack([_triangular_norms(rows, inverse) for inverse in self.inverse_root], 1)
+            for rows in torch.split(features, ROWS)
+        ]
+        return torch.cat(pieces)
 
 
 class Full(Covariance):
     """Λ (CD, CD), parameters class by class."""
 
     matrix = True
-
-    @classmethod
-    def isotropic(cls, precision: float, theta: Tensor) -> Self:
-        """Λ = precision · I, for parameters like `theta`."""
-        return cls(torch.diag(torch.full_like(theta, precision).reshape(-1)))
 
     @classmethod
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
@@ -148,11 +155,6 @@ class Diagonal(Covariance):
     """Λ (D, C): every parameter on its own."""
 
     @classmethod
-    def isotropic(cls, precision: float, theta: Tensor) -> Self:
-        """Λ = precision · I, for parameters like `theta`."""
-        return cls(torch.full_like(theta, precision))
-
-    @classmethod
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
         """Λ_dk = Σᵢ A″ᵢₖ φᵢd² + δ."""
         return cls(sum_outer(features.square(), curvature) + prior)
@@ -190,9 +192,9 @@ def _gram(features: Tensor, weights: Tensor) -> Tensor:
     dim = features.shape[1]
     width = max(64, -(-dim // 4))
     lower = features.new_zeros(dim, dim)
-    for start in range(0, len(features), ROWS):
-        part = features[start : start + ROWS]
-        scaled = part * weights[start : start + ROWS, None]
+    pieces = (torch.split(values, ROWS) for values in (features, weights))
+    for part, weight in zip(*pieces, strict=True):
+        scaled = part * weight[:, None]
         for column in range(0, dim, width):
             strip = slice(column, column + width)
             lower[column:, strip].addmm_(part[:, column:].mT, scaled[:, strip])
@@ -208,19 +210,3 @@ def _triangular_norms(features: Tensor, inverse: Tensor) -> Tensor:
         end = min(row + width, dim)
         total += (features[:, :end] @ inverse[row:end, :end].mT).square().sum(1)
     return total
-
-
-def _cholesky(precision: Tensor) -> Tensor:
-    """The Cholesky factor, after a rounding error's worth on the diagonal if it takes that."""
-    diagonal = precision.diagonal(dim1=-2, dim2=-1)
-    unit = precision.shape[-1] * torch.finfo(precision.dtype).eps * diagonal
-    for jitter in (0, 1, 100):
-        shifted = precision + torch.diag_embed(jitter * unit) if jitter else precision
-        root: Tensor
-        root, failed = torch.linalg.cholesky_ex(shifted)
-        if not bool(failed.any()) and bool(root.diagonal(dim1=-2, dim2=-1).isfinite().all()):
-            return root
-    raise InputError(
-        "the Hessian is singular to working precision: features are collinear, or overflow, and "
-        "the prior is too weak to tell them apart; raise prior_precision or standardise features"
-    )

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
 from bayesmooth.theory.glm.covariance import COVARIANCES, FULL_LIMIT, Covariance
-from bayesmooth.theory.glm.solver import Control, find_fixed_point, iterate, origin, von
+from bayesmooth.theory.glm.solver import Control, find_fixed_point, iterate, von
 from bayesmooth.theory.glm.steps import GLMProblem
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 from bayesmooth.theory.moments import moments
@@ -18,7 +18,6 @@ from bayesmooth.theory.noise import expected_noise
 
 MAX_ITER = {"gd": 10_000, "newton": 100, "variational_gd": 10_000, "von": 200}
 T = TypeVar("T")
-COUNTED = ("bernoulli", "categorical")
 FAMILIES: dict[str, Link] = {
     "bernoulli": Bernoulli(),
     "categorical": Categorical(),
@@ -127,7 +126,11 @@ def fit_glm(
             "prior_precision='elbo': needs method='von' without step_size; give a number"
         )
     prior = 1.0 if prior_precision == "elbo" else positive("prior_precision", prior_precision)
-    problem = as_problem(features, labels, family, classes, prior, bias, weights, dtype)
+    link, matrix = choose("family", family, FAMILIES), design_matrix(features, bias, dtype)
+    if not bool(matrix.any()):
+        raise InputError("all features are zero, and there is no bias: nothing to learn from")
+    targets = make_targets(labels, matrix, family, classes)
+    problem = GLMProblem(matrix, targets, link, prior, check_weights(weights, matrix))
     structure = covariance_structure(covariance, problem)
     limit = choose("method", method, MAX_ITER) if max_iter is None else max_iter
     if draws and (family != "categorical" or structure.matrix or method != "von" or step_size):
@@ -141,7 +144,7 @@ def fit_glm(
         near = None if start is None else (start.posterior, start.theta)
         found = von(problem, structure, Control(tol, limit, automatic, draws, on_step), near)
     else:
-        first = structure.isotropic(1 / positive("init_variance", init_variance), origin(problem))
+        first = structure.isotropic(1 / positive("init_variance", init_variance), problem.origin())
         found = (
             find_fixed_point(problem, method, first, tol, limit)
             if step_size is None
@@ -154,34 +157,10 @@ def fit_glm(
         bias=bias,
         prior_precision=found.problem.prior,
         elbo=-found.point.objective,
-        converged=found.converged,
+        converged=not found.trouble,
         iterations=found.iterations,
         message=found.message,
     )
-
-
-def as_problem(
-    features: Any,
-    labels: Any,
-    family: str,
-    classes: int | None,
-    prior: float,
-    bias: bool,
-    weights: Any | None,
-    dtype: torch.dtype,
-) -> GLMProblem:
-    """Tensors of one dtype and device, with a column of ones if there is a bias."""
-    link = choose("family", family, FAMILIES)
-    matrix = design_matrix(features, bias, dtype)
-    if not bool(matrix.any()):
-        raise InputError("all features are zero, and there is no bias: nothing to learn from")
-    y = as_tensor(labels).to(matrix.device)
-    if y.ndim != 1 or len(y) != len(matrix):
-        raise InputError(
-            f"labels of shape {tuple(y.shape)}: must be ({len(matrix)},), one per example"
-        )
-    targets = _class_targets(y, family, classes) if family in COUNTED else _real_targets(y, family)
-    return GLMProblem(matrix, targets.to(dtype), link, prior, _weights(weights, matrix))
 
 
 def as_tensor(values: Any) -> Tensor:
@@ -231,34 +210,36 @@ def positive(argument: str, value: float) -> float:
     return value
 
 
-def _class_targets(y: Tensor, family: str, classes: int | None) -> Tensor:
-    """One column of 0 and 1, or one-hot rows."""
+def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) -> Tensor:
+    """The labels as one column of numbers; those of 'categorical' as one-hot rows."""
+    y = as_tensor(labels).to(matrix.device)
+    if y.ndim != 1 or len(y) != len(matrix):
+        raise InputError(
+            f"labels of shape {tuple(y.shape)}: must be ({len(matrix)},), one per example"
+        )
+    if family in ("poisson", "gaussian"):
+        y = y.double()
+        bad = ~y.isfinite() | (y < 0 if family == "poisson" else False)
+        if bool(bad.any()):
+            rule = "a count ≥ 0" if family == "poisson" else "finite"
+            i = int(bad.nonzero()[0])
+            raise InputError(f"labels[{i}] is {float(y[i])}: must be {rule}")
+        return y.unsqueeze(1).to(matrix)
     if y.is_floating_point() or y.is_complex():
         raise InputError(f"labels of dtype {y.dtype}: must be integers, the classes' numbers")
-    if family == "bernoulli":
-        classes = 2
     top, bottom = int(y.max()), int(y.min())
-    count = top + 1 if classes is None else classes
+    count = 2 if family == "bernoulli" else top + 1 if classes is None else classes
     if bottom < 0 or top >= count:
         raise InputError(
             f"labels from {bottom} to {top}: must lie in 0 … {count - 1}; number the classes from 0"
         )
     if top == bottom:
         raise InputError(f"all labels are {top}: at least two classes must occur")
-    return y.unsqueeze(1) if family == "bernoulli" else F.one_hot(y.long(), count)
+    return (y.unsqueeze(1) if family == "bernoulli" else F.one_hot(y.long(), count)).to(matrix)
 
 
-def _real_targets(y: Tensor, family: str) -> Tensor:
-    y = y.double()
-    bad = ~y.isfinite() | ((y < 0) if family == "poisson" else torch.zeros_like(y).bool())
-    if bool(bad.any()):
-        rule = "a count ≥ 0" if family == "poisson" else "finite"
-        i = int(bad.nonzero()[0])
-        raise InputError(f"labels[{i}] is {float(y[i])}: must be {rule}")
-    return y.unsqueeze(1)
-
-
-def _weights(weights: Any | None, matrix: Tensor) -> Tensor | None:
+def check_weights(weights: Any | None, matrix: Tensor) -> Tensor | None:
+    """The weights as a tensor like the features, if they are usable."""
     if weights is None:
         return None
     w = as_tensor(weights).to(matrix)

@@ -7,8 +7,7 @@ direction where Σ ignores the coupling of the classes: it reaches the fixed poi
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from math import exp, isfinite, log
+from math import exp, inf, isfinite, log, nan
 from typing import Generic, TypeVar
 
 import torch
@@ -25,12 +24,7 @@ from bayesmooth.theory.glm.steps import (
     variational_gd_step,
     von_step,
 )
-from bayesmooth.theory.moments import (
-    Moments,
-    drawn_softmax_moments,
-    moments,
-    softmax_moments,
-)
+from bayesmooth.theory.moments import Moments, drawn_softmax_moments, moments, softmax_moments
 
 ROUGH = 0.05  # of a posterior standard deviation: where VON takes over from the search for the mode
 LARGE = 2e9  # N·D²·C from which most of the way is travelled in float32
@@ -39,17 +33,17 @@ WIDE = 10.0  # variance of a logit from which Laplace's covariance may be far to
 MAX_PARAMETER = 1e30  # size of a parameter from which an iteration does not come back
 HALVINGS = 30
 STALE = 25  # conjugate-gradient steps after which a new preconditioner pays
-SLACK = 1e-6  # of the negative ELBO: so far its quadrature and its gradient's may disagree
+SLACK = 1e-6  # of the negative ELBO: so far its quadrature and that of its gradient may disagree
 WIDEST = 30.0  # standard deviation of the logits up to which their quadrature is sound
-PATIENCE = 5  # iterations beyond it before that is an answer
+PATIENCE = 5  # iterations beyond it until the labels are called separable
 LONGEST_MOVE = 4.0  # of log δ in one iteration
 PRIOR_TOLERANCE = 0.01  # of log δ: the ELBO does not feel less
 PRIOR_RANGE = 1e8  # how far δ may go from where its search starts, either way
-COARSE = -1  # in place of a number of draws
+COARSE = -1  # in place of a number of draws: the coarse rule
 COARSE_TOLERANCE = 1e-3  # the coarse rule is not smoother than that
 MEMORY = 5  # earlier steps that an extrapolation looks at
-CREEP = 10  # times what is missing of log δ may be its error
-SHORTEST = 0.02  # step of an extrapolation that begins anew
+CREEP = 10  # the error of log δ may be this many times the step that is missing
+SHORTEST = 0.02  # step with which an extrapolation begins anew
 REGULARISED = 1e-8  # of the squared length of every step
 CG_TOLERANCE = 0.1
 CG_STEPS = 200
@@ -57,17 +51,11 @@ CG_STEPS = 200
 
 @dataclass(frozen=True)
 class Point:
-    """Parameters, with the moments and the objective there (for a point, the risk ℓ̄)."""
+    """Parameters θ, with the moments and the risk ℓ̄ there."""
 
     theta: Tensor
     expected: Moments
     objective: float
-
-    @property
-    def rounding(self) -> float:
-        """What the objective may change by rounding alone."""
-        scale = float(self.expected.log_partition.abs().sum()) + abs(self.objective)
-        return 8 * torch.finfo(self.theta.dtype).eps * scale
 
 
 @dataclass(frozen=True)
@@ -100,33 +88,47 @@ class Control:
 
 @dataclass(frozen=True)
 class Solution(Generic[P]):
-    """Where a solver stopped, after how many iterations, and why."""
+    """Where a solver stopped, after how many iterations, and why it did not converge (empty if it did)."""
 
     point: P
     problem: GLMProblem
     iterations: int
-    converged: bool
-    message: str
+    trouble: str
+
+    @property
+    def message(self) -> str:
+        """How it went."""
+        return self.trouble or f"converged in {self.iterations} iterations"
 
 
 def iterate(
     problem: GLMProblem, method: str, start: Covariance, rho: float, tol: float, max_iter: int
 ) -> Solution[GaussianPoint]:
     """The paper's iteration with step size ρ from θ = 0, until a step is below ρ·tol."""
-    theta, covariance, moved, iteration = origin(problem), start, float("nan"), 0
-    while iteration < max_iter:
-        iteration += 1
+
+    def change(new: Tensor, old: Tensor) -> float:
+        return float((new - old).abs().max() / old.abs().max().clamp_min(1))
+
+    theta, covariance, moved = problem.origin(), start, nan
+    for iteration in range(1, max_iter + 1):
         before, old = theta, covariance.precision
-        theta, covariance = _printed_step(problem, method, theta, covariance, rho)
+        if method == "von":
+            theta, covariance = von_step(problem, theta, covariance, rho)
+        elif method == "variational_gd":
+            theta = variational_gd_step(problem, theta, covariance, rho)
+        elif method == "newton":
+            theta = newton_step(problem, theta, type(covariance), rho)
+        else:
+            theta = gd_step(problem, theta, rho)
         if not bool((theta.abs() < MAX_PARAMETER).all()):
             trouble = f"diverged in {iteration} iterations: step_size={rho} is too large; halve it"
-            stayed = gaussian_at(problem, start, origin(problem))
-            return Solution(stayed, problem, iteration, False, trouble)
-        moved = max(_relative(theta, before), _relative(covariance.precision, old)) / rho
+            stayed = gaussian_at(problem, start, problem.origin())
+            return Solution(stayed, problem, iteration, trouble)
+        moved = max(change(theta, before), change(covariance.precision, old)) / rho
         if moved < tol:
-            return _ended(problem, method, theta, covariance, iteration)
-    trouble = f"not converged in {iteration} iterations: moved by {moved:.1e}·ρ; raise max_iter"
-    return _ended(problem, method, theta, covariance, iteration, trouble)
+            return _finish(problem, method, theta, covariance, iteration)
+    trouble = f"not converged in {max_iter} iterations: moved by {moved:.1e}·ρ; raise max_iter"
+    return _finish(problem, method, theta, covariance, max_iter, trouble)
 
 
 def find_fixed_point(
@@ -134,9 +136,23 @@ def find_fixed_point(
 ) -> Solution[GaussianPoint]:
     """The fixed point of 'gd' and 'newton', which is the mode, or of 'variational_gd', under step control."""
     fixed = start if method == "variational_gd" else None
-    found = find_mode(problem, origin(problem), type(start), Control(tol, max_iter), fixed)
-    trouble = "" if found.converged else found.message
-    return _ended(problem, method, found.point.theta, start, found.iterations, trouble)
+    found = find_mode(problem, type(start), Control(tol, max_iter), fixed)
+    return _finish(problem, method, found.point.theta, start, found.iterations, found.trouble)
+
+
+def _finish(
+    problem: GLMProblem,
+    method: str,
+    theta: Tensor,
+    covariance: Covariance,
+    iterations: int,
+    trouble: str = "",
+) -> Solution[GaussianPoint]:
+    """The Gaussian a method ends with: Laplace's for those that find the mode."""
+    if method in ("gd", "newton"):
+        here = moments_at(problem.link, problem.features @ theta, covariance.matrix)
+        covariance = problem.hessian(type(covariance), here.variance)
+    return Solution(gaussian_at(problem, covariance, theta), problem, iterations, trouble)
 
 
 def von(
@@ -153,9 +169,8 @@ def von(
         count = problem.weighted(torch.ones_like(power)).sum()
         problem = replace(problem, prior=float(problem.weighted(power).sum() / count) / 4)
     n, d = problem.features.shape
-    double = problem.features.dtype == torch.float64
     near = None
-    if double and n * d * d * problem.labels.shape[1] > LARGE:
+    if problem.features.dtype == torch.float64 and n * d * d * problem.labels.shape[1] > LARGE:
         near = _near_in_float32(problem, structure, control)
     if near is None:
         return find_posterior(problem, _from_mode(problem, structure, control), control)
@@ -164,14 +179,7 @@ def von(
     theta, spread = near.point.theta.double(), near.point.spread.double()
     point = gaussian_at(problem, covariance, theta, spread, control.draws)
     found = find_posterior(problem, point, control)
-    steps = near.iterations + found.iterations
-    message = f"converged in {steps} iterations" if found.converged else found.message
-    return replace(found, iterations=steps, message=message)
-
-
-def origin(problem: GLMProblem) -> Tensor:
-    """θ = 0."""
-    return problem.features.new_zeros(problem.features.shape[1], problem.labels.shape[1])
+    return replace(found, iterations=near.iterations + found.iterations)
 
 
 def _near_in_float32(
@@ -185,13 +193,13 @@ def _near_in_float32(
         near = find_posterior(small, start, rough)
     except InputError:
         return None
-    return near if near.converged else None
+    return None if near.trouble else near
 
 
 def _from_mode(problem: GLMProblem, structure: type[Covariance], control: Control) -> GaussianPoint:
     """Laplace's Gaussian at the mode, narrowed while it is wide and that lowers the objective."""
     rough = replace(control, tol=max(control.tol, ROUGH))
-    mode = find_mode(problem, origin(problem), structure, rough).point
+    mode = find_mode(problem, structure, rough).point
     hessian = problem.hessian(structure, mode.expected.variance)
     point = gaussian_at(problem, hessian, mode.theta, draws=control.draws)
     while float(point.variances().max()) > WIDE:
@@ -201,40 +209,6 @@ def _from_mode(problem: GLMProblem, structure: type[Covariance], control: Contro
             break
         point = narrower
     return point
-
-
-def _printed_step(
-    problem: GLMProblem, method: str, theta: Tensor, covariance: Covariance, rho: float
-) -> tuple[Tensor, Covariance]:
-    if method == "von":
-        return von_step(problem, theta, covariance, rho)
-    if method == "variational_gd":
-        return variational_gd_step(problem, theta, covariance, rho), covariance
-    if method == "newton":
-        return newton_step(problem, theta, type(covariance), rho), covariance
-    return gd_step(problem, theta, rho), covariance
-
-
-def _ended(
-    problem: GLMProblem,
-    method: str,
-    theta: Tensor,
-    covariance: Covariance,
-    iterations: int,
-    trouble: str = "",
-) -> Solution[GaussianPoint]:
-    """The Gaussian a method ends with: Laplace's for those that find the mode."""
-    if method in ("gd", "newton"):
-        structure = type(covariance)
-        here = moments_at(problem.link, problem.features @ theta, structure.matrix)
-        covariance = problem.hessian(structure, here.variance)
-    message = trouble or f"converged in {iterations} iterations"
-    point = gaussian_at(problem, covariance, theta)
-    return Solution(point, problem, iterations, not trouble, message)
-
-
-def _relative(new: Tensor, old: Tensor) -> float:
-    return float((new - old).abs().max() / old.abs().max().clamp_min(1))
 
 
 def point_at(problem: GLMProblem, matrix: bool, theta: Tensor) -> Point:
@@ -272,34 +246,33 @@ def gaussian_at(
 
 def find_mode(
     problem: GLMProblem,
-    theta: Tensor,
     structure: type[Covariance],
     control: Control,
     fixed: Covariance | None = None,
 ) -> Solution[Point]:
     """The θ that minimises ℓ̄, or E[ℓ̄] under a `fixed` Σ.
 
-    Newton steps, until one is below `tol` (rms, in posterior standard deviations).
+    Newton steps from θ = 0, until one is below `tol` (rms, in posterior standard deviations).
     """
-    at: Callable[[Tensor], Point] = partial(point_at, problem, structure.matrix)
-    if fixed is not None:
-        at = partial(gaussian_at, problem, fixed)
-    point, step, iteration = at(theta), float("nan"), 0
-    hessian = problem.hessian(structure, point.expected.variance)
+
+    def at(theta: Tensor, rho: float = 0.0) -> Point:
+        if fixed is None:
+            return point_at(problem, structure.matrix, theta)
+        return gaussian_at(problem, fixed, theta)
+
+    point, step, iteration, work = at(problem.origin()), nan, 0, 0
     while iteration < control.max_iter:
         iteration += 1
+        if work == 0 or work > STALE:  # none where the structure holds the whole Hessian
+            hessian = problem.hessian(structure, point.expected.variance)
         gradient = problem.gradient(point.theta, point.expected.mean)
         direction, work = newton_direction(problem, point.expected, gradient, hessian)
         step = _rms(gradient * direction)
-        line = _line(at, point.theta, direction)
-        point, rho = _halve(line, point, _slack(problem, point))
+        point, rho = _descend(problem, point, direction, at)
         control.on_step(step / control.tol)
         if step < control.tol or rho == 0:
             break
-        if work > STALE or holds_whole_hessian(hessian, gradient):
-            hessian = problem.hessian(structure, point.expected.variance)
-    arrived = step < control.tol
-    return Solution(point, problem, iteration, arrived, _verdict(step, control.tol, iteration))
+    return Solution(point, problem, iteration, _find_trouble(step, control.tol, iteration))
 
 
 def find_posterior(
@@ -311,11 +284,11 @@ def find_posterior(
     variances of the logits by less than `tol` of themselves (rms), and δ is right to `tol` or 1 %.
     """
     point, iteration, rho, longest, wide = start, 0, 1.0, 1.0, 0
-    change, missing, failure = float("inf"), 0.0, ""
+    change, missing, failure = inf, 0.0, ""
     search = PriorSearch(problem.prior, max(control.tol, PRIOR_TOLERANCE))
     if not control.draws and not start.covariance.matrix:
         near = extrapolate(problem, start, control)
-        if near.converged:
+        if not near.trouble:
             return near
         problem, point, iteration = near.problem, near.point, near.iterations
     while iteration < control.max_iter and not failure:
@@ -331,11 +304,19 @@ def find_posterior(
             break
         if point.objective >= before:
             longest = max(0.7 * longest, 0.2)  # it swings within the slack: shorter steps settle
-        wide = wide + 1 if _typical_std(point) > WIDEST else 0
-        failure = search.failure or (_too_wide(point, problem) if wide == PATIENCE else "")
-    step = max(change, missing)
-    message = failure or _verdict(step, control.tol, iteration)
-    return Solution(point, problem, iteration, step < control.tol and not failure, message)
+        typical = float(point.variances().amax(1).median().sqrt())
+        wide = wide + 1 if typical > WIDEST else 0
+        failure = search.failure
+        if wide == PATIENCE and not failure:
+            failure = (
+                f"the logits' standard deviation reached {typical:.0f}: the labels are separable, and "
+                f"prior_precision={problem.prior:.1e} is too weak to hold the model; raise it"
+            )
+    trouble = failure or _find_trouble(max(change, missing), control.tol, iteration)
+    return Solution(point, problem, iteration, trouble)
+
+
+State = tuple[Tensor, Tensor, float]  # θ, log h, log δ
 
 
 def extrapolate(
@@ -356,11 +337,11 @@ def extrapolate(
         return here, gaussian_at(here, covariance, x[0], draws=draws), x
 
     x = image = start.theta, _log(start.expected.variance), log(problem.prior)
-    best, change, iteration, rho = evaluate(x), float("inf"), 1, 0.5
+    best, change, iteration, rho = evaluate(x), inf, 1, 0.5
     new, steps = best, list[tuple[State, Tensor]]()
     while True:
         if new is best:
-            image, residual, change = _map(*best, control)
+            image, residual, change = _apply_von(*best, control)
             steps = [*steps[-MEMORY:], (image, residual)]
             control.on_step(change / control.tol)
         else:
@@ -376,14 +357,11 @@ def extrapolate(
             continue
         new = evaluate(_mix(steps) if len(steps) > 1 else _blend(best[2], image, rho))
         best = new if new[1].objective < best[1].objective else best
-    arrived = change < control.tol
-    return Solution(best[1], best[0], iteration, arrived, _verdict(change, control.tol, iteration))
+    trouble = _find_trouble(change, control.tol, iteration)
+    return Solution(best[1], best[0], iteration, trouble)
 
 
-State = tuple[Tensor, Tensor, float]  # θ, log h, log δ
-
-
-def _map(
+def _apply_von(
     problem: GLMProblem, point: GaussianPoint, x: State, control: Control
 ) -> tuple[State, Tensor, float]:
     """Where VON takes x, the move in units of the ELBO's curvature, and how far it is from the fixed point."""
@@ -418,11 +396,8 @@ def _mix(steps: list[tuple[State, Tensor]]) -> State:
 
 
 def _blend(x: State, image: State, rho: float) -> State:
-    return (
-        torch.lerp(x[0], image[0], rho),
-        torch.lerp(x[1], image[1], rho),
-        x[2] + rho * (image[2] - x[2]),
-    )
+    theta, curvature = torch.lerp(x[0], image[0], rho), torch.lerp(x[1], image[1], rho)
+    return theta, curvature, x[2] + rho * (image[2] - x[2])
 
 
 def _log(curvature: Tensor) -> Tensor:
@@ -442,11 +417,10 @@ def _von_step(
     gradient = problem.gradient(here.theta, here.expected.mean)
     direction, _ = newton_direction(problem, here.expected, gradient, hessian)
 
-    def line(rho: float) -> GaussianPoint:
-        covariance = here.covariance.blend(hessian, rho)
-        return gaussian_at(problem, covariance, here.theta - rho * direction, draws=draws)
+    def at(theta: Tensor, rho: float) -> GaussianPoint:
+        return gaussian_at(problem, here.covariance.blend(hessian, rho), theta, draws=draws)
 
-    point, rho = _halve(line, here, _slack(problem, here), rho)
+    point, rho = _descend(problem, here, direction, at, rho)
     old = here.variances()
     relative = (point.variances() - old) / old.clamp_min(torch.finfo(old.dtype).tiny)
     share = problem.weighted(torch.ones_like(relative))
@@ -460,7 +434,7 @@ class PriorSearch:
 
     def __init__(self, start: float, tol: float) -> None:
         self.tol = tol
-        self.bounds = log(start) - log(PRIOR_RANGE), log(start) + log(PRIOR_RANGE)
+        self.start = log(start)
         self.last: tuple[float, float] | None = None
         self.failure = ""
 
@@ -478,7 +452,7 @@ class PriorSearch:
         self.last = here, missing
         move = missing / min(max(-slope, 0.4), 1.0)
         better = here + min(max(move, -LONGEST_MOVE), LONGEST_MOVE)
-        if not self.bounds[0] <= better <= self.bounds[1]:
+        if abs(better - self.start) > log(PRIOR_RANGE):
             self.failure = (
                 f"the ELBO asks for a prior_precision beyond {exp(better):.1e}, as when labels do "
                 "not depend on the features; give a prior_precision"
@@ -489,53 +463,40 @@ class PriorSearch:
         return changed, moved, hessian.shifted(changed.prior - problem.prior), abs(missing)
 
 
-def _line(at: Callable[[Tensor], P], theta: Tensor, direction: Tensor) -> Callable[[float], P]:
-    return lambda rho: at(theta - rho * direction)
+def _descend(
+    problem: GLMProblem,
+    here: P,
+    direction: Tensor,
+    at: Callable[[Tensor, float], P],
+    rho: float = 1.0,
+) -> tuple[P, float]:
+    """The point at the first of ρ, ρ/2, ρ/4, … that lowers the objective, and that ρ; (here, 0) if none does.
 
-
-def _slack(problem: GLMProblem, point: Point) -> float:
-    """How far the objective may rise in a step that lowers it: rounding, and the error of a quadrature."""
-    integrated = problem.link.vector and isinstance(point, GaussianPoint)
-    return point.rounding + (SLACK * abs(point.objective) if integrated else 0.0)
-
-
-def _halve(line: Callable[[float], P], here: P, slack: float, rho: float = 1.0) -> tuple[P, float]:
-    """The first of ρ, ρ/2, ρ/4, … that lowers the objective; (here, 0) if none does."""
+    `at` takes θ and ρ. The objective may rise by its rounding error, and by the error of a quadrature.
+    """
+    scale = float(here.expected.log_partition.abs().sum()) + abs(here.objective)
+    slack = 8 * torch.finfo(here.theta.dtype).eps * scale
+    if problem.link.vector and isinstance(here, GaussianPoint):
+        slack += SLACK * abs(here.objective)
     for _ in range(HALVINGS):
-        point = line(rho)
+        point = at(here.theta - rho * direction, rho)
         if isfinite(point.objective) and point.objective <= here.objective + slack:
             return point, rho
         rho /= 2
     return here, 0.0
 
 
-def _typical_std(point: GaussianPoint) -> float:
-    return float(point.variances().amax(1).median().sqrt())
-
-
-def _too_wide(point: GaussianPoint, problem: GLMProblem) -> str:
-    return (
-        f"the logits' standard deviation reached {_typical_std(point):.0f}: the labels are "
-        f"separable, and prior_precision={problem.prior:.1e} is too weak to hold the model; raise it"
-    )
-
-
 def _rms(squares: Tensor) -> float:
     return float(squares.mean().clamp_min(0).sqrt())
 
 
-def _verdict(step: float, tol: float, iterations: int) -> str:
+def _find_trouble(step: float, tol: float, iterations: int) -> str:
     if step < tol:
-        return f"converged in {iterations} iterations"
+        return ""
     return (
         f"not converged in {iterations} iterations: the last step was {step:.1e}, to be below "
         f"tol={tol:.1e}; raise max_iter or prior_precision, or standardise the features"
     )
-
-
-def holds_whole_hessian(hessian: Covariance, gradient: Tensor) -> bool:
-    """Whether the structure leaves out nothing of the Hessian of this problem."""
-    return hessian.matrix or (gradient.shape[1] == 1 and not isinstance(hessian, Diagonal))
 
 
 def newton_direction(
@@ -546,9 +507,9 @@ def newton_direction(
     Elsewhere H is softmax-shaped, diag(p) − ppᵀ at p = E[softmax], scaled to the trace of E[A″].
     Its gradients sum to zero over the classes, and so must the steps.
     """
-    if holds_whole_hessian(hessian, gradient):
-        return hessian.solve(gradient), 0
     scalar = gradient.shape[1] == 1
+    if hessian.matrix or (scalar and not isinstance(hessian, Diagonal)):
+        return hessian.solve(gradient), 0
     p, trace = expected.mean, expected.variance.sum(1, keepdim=True)
     scale = trace / (p * (1 - p)).sum(1, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)
 

@@ -25,6 +25,10 @@ class GLMProblem:
     prior: float = 1.0
     weights: Tensor | None = None
 
+    def origin(self) -> Tensor:
+        """θ = 0."""
+        return self.features.new_zeros(self.features.shape[1], self.labels.shape[1])
+
     def to(self, dtype: torch.dtype) -> "GLMProblem":
         """The same problem in another precision."""
         weights = None if self.weights is None else self.weights.to(dtype)

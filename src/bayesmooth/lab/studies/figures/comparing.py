@@ -13,22 +13,30 @@ from bayesmooth.lab.studies.methods import (
     EARLY,
     GRIDS,
     IVON_GRID,
-    NOISES,
+    KAPPA,
+    NATURAL,
     Cell,
     compare_methods,
-    kappa_noise,
 )
-from bayesmooth.lab.studies.rows import Table, find_best, format_mean, format_shares
+from bayesmooth.lab.studies.rows import (
+    Table,
+    find_best,
+    format_mean,
+    format_shares,
+    list_noises,
+    list_values,
+    select,
+)
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import PAGE, figure, legend_below, level, line, name_data
-from bayesmooth.lab.studies.verdict import Claim, ahead, comparable, gain, holds
+from bayesmooth.lab.studies.verdict import Claim, Pair, Verdict, ahead, comparable, gain, holds
 
 BASELINES = {"LS": ("α", "smoothing rate α"), "SAM": ("ρ", "radius ρ")}
 WAYS = {"accuracy": "best on test", "validation": "chosen on noisy validation"}
 SENSITIVE = 0.05  # accuracy that a wrong ρ costs, to call SAM sensitive
-FLIPS = [item for item in NOISES.items() if item[0] != "none"]
-PAIRFLIP, HARD = "pairflip 20 %", "κ = 0.4"
+PAIRFLIP, HARD = "pairflip 20 %", KAPPA.format(0.4)
+FLIPS = ("symmetric 20 %", "symmetric 40 %", PAIRFLIP)
 OVER_KAPPA = {"IVON": "IVON", "LS": "LS (best α)", "SAM": "SAM (best ρ)", EARLY: EARLY}
 
 
@@ -50,7 +58,7 @@ def draw_panels(table: Table, out: Path) -> None:
 def _panel(axis: Any, table: Table, noise: str, method: str) -> None:
     """The strengths are spaced evenly, each with its tick: the interesting ones lie close together."""
     ours, others = accuracies(table, noise, "IVON"), accuracies(table, noise, method)
-    grid = list(find_rows(table, noise, method).groupby("strength")["accuracy"])
+    grid = list(select(table, noise=noise, method=method).groupby("strength")["accuracy"])
     level(axis, "IVON", ours)
     level(axis, EARLY, accuracies(table, noise, EARLY))
     line(axis, method, list(enumerate(values for _, values in grid)))
@@ -69,32 +77,21 @@ def summarise(table: Table) -> list[list[str]]:
         head += [f"{method}, best {symbol}", f"{method}, {symbol} by validation"]
     rows = [[*head, "IVON", "IVON at its mean", "IVON, h₀ by validation"]]
     for noise in list_noises(table):
-        smoothing, ivon = (find_rows(table, noise, method) for method in ("LS", "IVON"))
-        values = [smoothing.loc[smoothing["strength"] == 0, "accuracy"].tolist()]
+        values = [list_values(table, noise=noise, method="LS", strength=0)]
         values += [accuracies(table, noise, EARLY)]
         values += [accuracies(table, noise, method, by) for method in BASELINES for by in WAYS]
-        values += [ivon["accuracy"].tolist(), ivon["at_mean"].dropna().tolist()]
+        values += [
+            list_values(table, key, noise=noise, method="IVON") for key in ("accuracy", "at_mean")
+        ]
         values += [accuracies(table, noise, IVON_GRID, "validation")]
         rows.append([name_data(table), noise, *(format_mean(each, 100) for each in values)])
     return rows
 
 
-def list_noises(table: Table) -> list[str]:
-    """The kinds of noise, in the order of the figure."""
-    found: list[str] = table["noise"].dropna().unique().tolist()
-    return found
-
-
-def find_rows(table: Table, noise: str, method: str) -> Table:
-    """The rows of a method under a noise."""
-    return table[(table["noise"] == noise) & (table["method"] == method)]
-
-
 def accuracies(table: Table, noise: str, method: str, by: str = "accuracy") -> list[float]:
     """The accuracies of a method under a noise, at the strength that is best by the column `by` if it has one."""
-    rows = find_rows(table, noise, method)
-    found: list[float] = find_best(rows, by)[1] if method in GRIDS else rows["accuracy"].tolist()
-    return found
+    rows = select(table, noise=noise, method=method)
+    return find_best(rows, by)[1] if method in GRIDS else list_values(rows)
 
 
 def judge_ahead(table: Table) -> list[Claim]:
@@ -102,19 +99,33 @@ def judge_ahead(table: Table) -> list[Claim]:
     found = []
     for by, how in WAYS.items():
         for method, (symbol, _) in BASELINES.items():
-            claim = f"IVON outperforms {method} on every noise ({symbol} {how})"
-            pairs = pair_with_ivon(table, method, by)
-            found.append(Claim(claim, describe_accuracies(table, method, by), ahead(pairs)))
-    early = pair_with_ivon(table, EARLY)
-    if any(others for _, others in early):
-        claim = "(not in the paper) IVON outperforms SGD stopped early by noisy validation"
-        found.append(Claim(claim, describe_accuracies(table, EARLY), ahead(early)))
+            says = f"IVON outperforms {method} on every noise ({symbol} {how})"
+            found.append(judge_pairs(table, method, says, by=by))
+    if EARLY in table["method"].values:
+        says = "(not in the paper) IVON outperforms SGD stopped early by noisy validation"
+        found.append(judge_pairs(table, EARLY, says))
     return found
 
 
-def pair_with_ivon(
-    table: Table, method: str, by: str = "accuracy"
-) -> list[tuple[list[float], list[float]]]:
+def judge_pairs(
+    table: Table,
+    method: str,
+    says: str,
+    judge: Callable[[Sequence[Pair]], Verdict] = ahead,
+    by: str = "accuracy",
+) -> Claim:
+    """What is said of IVON and another method, beside both accuracies under every noise."""
+    pairs, words = pair_with_ivon(table, method, by), []
+    for noise, (ours, others) in zip(list_noises(table), pairs, strict=True):
+        measured = format_shares(others) if others else "not measured"
+        if method in BASELINES and others:
+            strength, _ = find_best(select(table, noise=noise, method=method), by)
+            measured += f" at {BASELINES[method][0]} = {strength:g}"
+        words.append(f"{noise}: IVON {format_shares(ours)}, {method} {measured}")
+    return Claim(says, "; ".join(words), judge(pairs))
+
+
+def pair_with_ivon(table: Table, method: str, by: str = "accuracy") -> list[Pair]:
     """The accuracies of IVON and of another method, noise by noise."""
     return [
         (accuracies(table, noise, "IVON"), accuracies(table, noise, method, by))
@@ -124,12 +135,8 @@ def pair_with_ivon(
 
 def judge_ahead_or_level(table: Table) -> list[Claim]:
     """IVON beats LS, is comparable to SAM at its peak, and SAM depends on ρ."""
-    peak = Claim(
-        "IVON is comparable with SAM at its best ρ",
-        describe_accuracies(table, "SAM"),
-        comparable(pair_with_ivon(table, "SAM")),
-    )
-    costs = find_costs(table[table["method"] == "SAM"])
+    peak = judge_pairs(table, "SAM", "IVON is comparable with SAM at its best ρ", comparable)
+    costs = find_costs(select(table, method="SAM"))
     sensitive = Claim(
         "SAM is sensitive to ρ",
         f"from the best to the worst ρ: {describe_costs(costs)}",
@@ -156,20 +163,6 @@ def describe_costs(costs: dict[str, list[float]]) -> str:
     return "; ".join(parts) or "nothing"
 
 
-def describe_accuracies(table: Table, method: str, by: str = "accuracy") -> str:
-    """Both sides in words, one noise after another."""
-    parts = []
-    for noise in list_noises(table):
-        values, at = accuracies(table, noise, method, by), ""
-        if method in BASELINES and values:
-            strength, _ = find_best(find_rows(table, noise, method), by)
-            at = f" at {BASELINES[method][0]} = {strength:g}"
-        ours = format_shares(accuracies(table, noise, "IVON"))
-        others = format_shares(values) + at if values else "not measured"
-        parts.append(f"{noise}: IVON {ours}, {method} {others}")
-    return "; ".join(parts)
-
-
 def make_comparison(
     name: str,
     figure: str,
@@ -177,7 +170,7 @@ def make_comparison(
     shows: str = "accuracy over α (LS) and ρ (SAM), IVON as the line, by noise",
     *,
     task: str,
-    noises: Callable[[Scale], Sequence[tuple[str, str]]],
+    noises: Callable[[Scale], Sequence[str]],
     draw: Callable[[Table, Path], None] = draw_panels,
     claims: Callable[[Table], list[Claim]] = judge_ahead_or_level,
 ) -> Study:
@@ -189,14 +182,11 @@ def make_comparison(
         return [*grids, *(cell for cell in single if cell.labels["method"] not in GRIDS)]
 
     def more(scale: Scale, table: Table) -> list[Cell]:
-        chosen = {
-            (noise, method, find_best(find_rows(table, noise, method), by)[0])
-            for noise in list_noises(table)
-            for method in GRIDS
-            for by in WAYS
-        }
-        # SGD; early stopping has trained these already.
-        chosen |= {(noise, "LS", 0.0) for noise in list_noises(table)}
+        # SGD always: early stopping has trained these runs already.
+        chosen = {(noise, "LS", 0.0) for noise in list_noises(table)}
+        for (noise, method), rows in table.groupby(["noise", "method"]):
+            if method in GRIDS:
+                chosen |= {(noise, method, find_best(rows, by)[0]) for by in WAYS}
         again = compare_methods(scale, task, noises(scale), scale.more_seeds)
         keys = ("noise", "method", "strength")
         return [cell for cell in again if tuple(cell.labels[key] for key in keys) in chosen]
@@ -206,7 +196,7 @@ def make_comparison(
 
 def draw_over_kappa(table: Table, out: Path) -> None:
     """Accuracy over κ."""
-    kappas = {noise: float(noise.removeprefix("κ = ")) for noise in list_noises(table)}
+    kappas = {noise: float(noise.partition(" = ")[2]) for noise in list_noises(table)}
     with figure(out, height=2.9) as ((axis,),):
         for method, name in OVER_KAPPA.items():
             points = [(at, accuracies(table, noise, method)) for noise, at in kappas.items()]
@@ -217,8 +207,9 @@ def draw_over_kappa(table: Table, out: Path) -> None:
         legend_below(axis)
 
 
-def judge_gain(table: Table, noise: str, method: str, claimed: float, says: str) -> Claim:
+def judge_gain(table: Table, noise: str, method: str, claimed: float, says: str = "") -> Claim:
     """A gain over the best of a method that the paper gives as a number."""
+    says = says or f"{noise}: IVON is {100 * claimed:.1f} points above the best {method}"
     ours, others = accuracies(table, noise, "IVON"), accuracies(table, noise, method)
     measured = f"IVON {format_shares(ours)}, {method} {format_shares(others)}"
     return Claim(says, measured, gain((ours, others), claimed))
@@ -232,22 +223,11 @@ def judge_over_kappa(table: Table) -> list[Claim]:
 
 def judge_cifar100(table: Table) -> list[Claim]:
     """Those of CIFAR-10, and two numbers."""
-    gains = [
-        judge_gain(
-            table,
-            PAIRFLIP,
-            method,
-            claimed,
-            f"{PAIRFLIP}: IVON is {100 * claimed:.1f} points above the best {method}",
-        )
-        for method, claimed in (("LS", 0.091), ("SAM", 0.133))
+    gains = {"LS": 0.091, "SAM": 0.133}
+    return [
+        *judge_ahead_or_level(table),
+        *(judge_gain(table, PAIRFLIP, method, claimed) for method, claimed in gains.items()),
     ]
-    return [*judge_ahead_or_level(table), *gains]
-
-
-def leave_noise(scale: Scale) -> list[tuple[str, str]]:
-    """The labels as they came; digits come right, so at smoke scale some are flipped."""
-    return [("natural noise", NOISES["symmetric 40 %" if scale.name == "smoke" else "none"])]
 
 
 DATA_DEPENDENT = make_comparison(
@@ -256,7 +236,7 @@ DATA_DEPENDENT = make_comparison(
     "Noise that differs by class",
     "accuracy of IVON, the best LS and the best SAM over κ = .1 … .5",
     task="cifar10",
-    noises=lambda scale: [kappa_noise(kappa) for kappa in scale.kappas],
+    noises=lambda scale: [KAPPA.format(kappa) for kappa in scale.kappas],
     draw=draw_over_kappa,
     claims=judge_over_kappa,
 )
@@ -281,5 +261,5 @@ NATURAL_NOISE = make_comparison(
     "Natural label noise",
     "the same on Clothing1M (full scale) or one annotator's labels of CIFAR-10N (laptop)",
     task="natural",
-    noises=leave_noise,
+    noises=lambda scale: [NATURAL],
 )

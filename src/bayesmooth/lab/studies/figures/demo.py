@@ -6,11 +6,11 @@ from pathlib import Path
 from bayesmooth.lab import Recipe
 from bayesmooth.lab.studies.methods import EARLY, Cell
 from bayesmooth.lab.studies.rows import (
+    BETTER,
     Row,
     Table,
     format_mean,
-    format_shares,
-    format_values,
+    list_values,
     make_table,
     read_final,
 )
@@ -30,7 +30,13 @@ RECIPES: dict[str, tuple[str, Sequence[str]]] = {
 }
 """Method → the shipped recipe, and what is changed in it. LS, SAM and IVON were tuned on noisy validation labels."""
 AT_MEAN = "IVON, at its mean"
-DRAWN = ("SGD", "LS", "SAM", "IVON")
+NAMES = {
+    "SGD": "SGD, to the end",
+    "LS": "label smoothing, tuned α",
+    "SAM": "SAM, tuned ρ",
+    "IVON": "IVON, averaged",
+}
+"""What a reader calls the methods that are drawn by epoch."""
 COLUMNS = ("method", "accuracy", "memorised", "NLL", "ECE")
 
 
@@ -49,9 +55,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 def measure_methods(finished: Finished) -> Table:
     """The final figures of every method, then those of every epoch."""
-    rows: list[Row] = []
-    at_mean: list[Row] = []
-    epochs: list[Row] = []
+    rows, at_mean, epochs = list[Row](), list[Row](), list[Row]()
     for cell, run in finished.pairs():
         method, hash = cell.labels["method"], cell.recipe.hash
         loss, optimizer = cell.recipe.loss.options, cell.recipe.optimizer.options
@@ -59,9 +63,8 @@ def measure_methods(finished: Finished) -> Table:
         facts = {"strength": strength, "data": cell.recipe.data.name, **cell.labels}
         rows.append({**facts, **read_final(run, early=method == EARLY), "hash": hash})
         if method == "IVON":
-            figures = read_final(run, averaged=False)
-            at_mean.append({**rows[-1], "method": AT_MEAN, **figures})
-        if method in DRAWN:
+            at_mean.append({**rows[-1], "method": AT_MEAN, **read_final(run, averaged=False)})
+        if method in NAMES:
             epochs += [
                 {
                     **cell.labels,
@@ -98,12 +101,10 @@ def draw(table: Table, out: Path) -> None:
 
 def name_method(table: Table, method: str) -> str:
     """As a reader knows it, with its strength."""
-    names = {"SGD": "SGD, to the end", "LS": "label smoothing, tuned α", "SAM": "SAM, tuned ρ"}
-    names["IVON"] = "IVON, averaged"
-    if method not in names:
+    if method not in NAMES:
         return method
-    strengths = table.loc[table["method"] == method, "strength"].dropna()
-    return names[method] + "".join(f" = {at:g}" for at in strengths[:1])
+    strengths = list_values(table, "strength", method=method)
+    return NAMES[method] + "".join(f" = {at:g}" for at in strengths[:1])
 
 
 def keep_final(table: Table) -> Table:
@@ -124,27 +125,17 @@ def summarise(table: Table) -> list[list[str]]:
 def claims(table: Table) -> list[Claim]:
     """IVON, averaged or at its mean as noisy validation chose, against the others in accuracy and likelihood."""
     final, found = keep_final(table), []
-
-    def pick(method: str, key: str) -> list[float]:
-        values: list[float] = final.loc[final["method"] == method, key].dropna().tolist()
-        return values
-
-    averaged, at_mean = (sum(pick(method, "validation")) for method in ("IVON", AT_MEAN))
+    averaged, at_mean = (
+        sum(list_values(final, "validation", method=method)) for method in ("IVON", AT_MEAN)
+    )
     chosen = AT_MEAN if at_mean > averaged else "IVON"
-    ivon = name_method(table, chosen)
     for other in (EARLY, "LS", "SAM"):
-        for key, sign, is_better, write in (
-            ("accuracy", 1, "is more accurate", format_shares),
-            ("nll", -1, "has a lower NLL", format_values),
-        ):
-            ours, theirs = pick(chosen, key), pick(other, key)
-            found.append(
-                Claim(
-                    f"(not in the paper) {ivon}, {is_better} than {name_method(table, other)}",
-                    f"{write(ours)} against {write(theirs)}",
-                    ahead([([sign * x for x in ours], [sign * x for x in theirs])]),
-                )
-            )
+        names = [name_method(table, method) for method in (chosen, other)]
+        for key, (is_better, sign, show) in BETTER.items():
+            ours, theirs = (list_values(final, key, method=method) for method in (chosen, other))
+            says = f"(not in the paper) {names[0]}, {is_better} than {names[1]}"
+            measured = f"{show(ours)} against {show(theirs)}"
+            found.append(Claim(says, measured, ahead([(ours, theirs)], sign)))
     return found
 
 

@@ -9,11 +9,9 @@ from bayesmooth.lab.studies.figures.comparing import (
     FLIPS,
     describe_costs,
     find_costs,
-    find_rows,
-    list_noises,
 )
 from bayesmooth.lab.studies.methods import Cell, Condition
-from bayesmooth.lab.studies.rows import Table, find_best, format_shares
+from bayesmooth.lab.studies.rows import Table, find_best, format_shares, list_noises, select
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
 from bayesmooth.lab.studies.style import PAGE, figure, legend_below, line, name_data
@@ -30,11 +28,11 @@ def list_hessians(scale: Scale, *methods: str) -> list[Cell]:
     return [
         Cell(
             {"noise": noise, "method": method, "strength": h0, "seed": seed},
-            Condition(scale, "cifar100", noise, setting, seed).ivon(
+            Condition(scale, "cifar100", noise, seed).ivon(
                 f"optimizer.hess_init={h0}", *METHODS[method]
             ),
         )
-        for noise, setting in FLIPS
+        for noise in FLIPS
         for seed in scale.hessian_seeds or scale.seeds
         for method in methods
         for h0 in scale.hessians
@@ -47,7 +45,7 @@ def draw_over_hessians(table: Table, out: Path) -> None:
     with figure(out, 1, len(noises), width=PAGE, height=2.4) as (axes,):
         for axis, noise in zip(axes, noises, strict=True):
             for method in table["method"].unique():
-                rows = find_rows(table, noise, method)
+                rows = select(table, noise=noise, method=method)
                 line(axis, method, list(rows.groupby("strength")["accuracy"]))
             axis.set(
                 xscale="log", xlabel="first Hessian $h_0$", title=f"{name_data(table)}, {noise}"
@@ -68,8 +66,8 @@ def list_with_sam(scale: Scale) -> list[Cell]:
 
 def judge_sensitivity(table: Table) -> list[Claim]:
     """Accuracy varies by 10 points at most, and by less than that of SAM."""
-    ours = find_costs(table[(table["method"] == LEARNED) & (table["strength"] > SMALL)])
-    sam = find_costs(table[table["method"] == "SAM"])
+    ours = find_costs(select(table[table["strength"] > SMALL], method=LEARNED))
+    sam = find_costs(select(table, method="SAM"))
     return [
         Claim(
             "accuracy varies by up to 10 points over h₀ > .05",
@@ -86,19 +84,15 @@ def judge_sensitivity(table: Table) -> list[Claim]:
 
 def judge_learned(table: Table) -> list[Claim]:
     """Learned beats fixed, both at their best h₀."""
-    noises = list_noises(table)
-    best = {(n, m): find_best(find_rows(table, n, m))[1] for n in noises for m in (LEARNED, FIXED)}
-    words = [
-        f"{n}: learned {format_shares(best[n, LEARNED])}, fixed {format_shares(best[n, FIXED])}"
-        for n in noises
-    ]
-    return [
-        Claim(
-            "learned Σ outperforms every fixed Σ on all three noises",
-            "; ".join(words),
-            ahead([(best[n, LEARNED], best[n, FIXED]) for n in noises]),
+    pairs, words = [], []
+    for noise in list_noises(table):
+        learned, fixed = (
+            find_best(select(table, noise=noise, method=method))[1] for method in (LEARNED, FIXED)
         )
-    ]
+        pairs.append((learned, fixed))
+        words.append(f"{noise}: learned {format_shares(learned)}, fixed {format_shares(fixed)}")
+    says = "learned Σ outperforms every fixed Σ on all three noises"
+    return [Claim(says, "; ".join(words), ahead(pairs))]
 
 
 HESSIAN_INIT = Study(
@@ -107,7 +101,7 @@ HESSIAN_INIT = Study(
     "The first Hessian",
     "IVON's accuracy over h₀",
     list_with_sam,
-    lambda table, out: draw_over_hessians(table[table["method"] == LEARNED], out),
+    lambda table, out: draw_over_hessians(select(table, method=LEARNED), out),
     judge_sensitivity,
 )
 FIXED_COVARIANCE = Study(

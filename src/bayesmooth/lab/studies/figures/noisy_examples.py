@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bayesmooth.data import Examples
 from bayesmooth.lab.studies.methods import Cell, Condition
-from bayesmooth.lab.studies.rows import Row, Table, format_values, make_table
+from bayesmooth.lab.studies.rows import Row, Table, format_values, make_table, select
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Finished, Study
 from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, name_data, picture
@@ -30,12 +30,12 @@ SIXES_DIFFER = "LS gives a regular and an atypical 6 the same noise, variational
 
 def list_ivon(scale: Scale, task: str) -> list[Cell]:
     """IVON on clean labels."""
-    found = []
-    for seed in scale.seeds:
-        recipe = Condition(scale, task, seed=seed).ivon()
-        labels = {"data": recipe.data.name, "method": "IVON", "samples": scale.noise_samples}
-        found.append(Cell({**labels, "seed": seed}, recipe))
-    return found
+    recipes = {seed: Condition(scale, task, seed=seed).ivon() for seed in scale.seeds}
+    shared = {"method": "IVON", "samples": scale.noise_samples}
+    return [
+        Cell({"data": recipe.data.name, **shared, "seed": seed}, recipe)
+        for seed, recipe in recipes.items()
+    ]
 
 
 def measure_noises(finished: Finished) -> Iterator[tuple[Row, Examples, LabelNoise]]:
@@ -56,7 +56,7 @@ def measure_noises(finished: Finished) -> Iterator[tuple[Row, Examples, LabelNoi
 
 def keep_first_seed(table: Table) -> Table:
     """What a figure of single examples shows; the claims are about all seeds."""
-    return table[table["seed"] == table["seed"].iloc[0]]
+    return select(table, seed=table["seed"].iloc[0])
 
 
 def smoothing_noise(classes: int, label: int) -> Tensor:
@@ -80,18 +80,18 @@ def own_kind_distance(points: Tensor, labels: Tensor, neighbours: int = NEAREST)
     return found
 
 
-def write_picture(picture: Tensor) -> str:
-    """A grey picture as text: its side, then its bytes."""
-    values = picture.float()
+def write_picture(inputs: Any, i: int) -> str:
+    """One grey picture of (N, 1, H, W) as text: its side, then its bytes."""
+    values = inputs[i : i + 1][0, 0].float()
     values = values / max(float(values.max()), 1e-9) * 255
     data = base64.b64encode(values.to(torch.uint8).numpy().tobytes()).decode()
-    return f"{picture.shape[-1]}:{data}"
+    return f"{values.shape[-1]}:{data}"
 
 
 def read_picture(text: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """The picture that `write_picture` wrote.
 
-    >>> read_picture(write_picture(torch.tensor([[0, 1], [1, 0]])))
+    >>> read_picture(write_picture(torch.tensor([[[[0, 1], [1, 0]]]]), 0))
     array([[  0, 255], [255,   0]], dtype=uint8)
     """
     side, _, data = text.partition(":")
@@ -118,7 +118,7 @@ def measure_digits(finished: Finished) -> Table:
                 "ivon_noise": float(noise.magnitude[i]),
                 "ls_noise": same,
                 "distance": float(distance[i]),
-                "pixels": write_picture(examples.inputs[i : i + 1][0, 0]) if i in extremes else "",  # type: ignore[index]
+                "pixels": write_picture(examples.inputs, i) if i in extremes else "",
             }
             for i in order
         ]
@@ -128,16 +128,17 @@ def measure_digits(finished: Finished) -> Table:
 def draw_sorted(table: Table, out: Path) -> None:
     """The sorted noise on the left, pictures on the right: highest above, lowest below."""
     table = keep_first_seed(table)
-    size: dict[str, Any] = {
-        "width": PAGE,
-        "height": 2.6,
-        "gridspec_kw": {"width_ratios": [4] + [1] * (SHOWN // 2)},
-    }
-    with figure(out, 4, 1 + SHOWN // 2, **size) as axes:
+    grid = {"width_ratios": [4] + [1] * (SHOWN // 2)}
+    with figure(out, 4, 1 + SHOWN // 2, width=PAGE, height=2.6, gridspec_kw=grid) as axes:
         wide = axes[0][0].get_gridspec()
         for axis in axes[:, 0]:
             axis.remove()
-        _curve(axes[0][1].figure.add_subplot(wide[:, 0]), table)
+        curve = axes[0][1].figure.add_subplot(wide[:, 0])
+        curve.semilogy(table["ivon_noise"].tolist(), color=COLOURS["IVON"], label="IVON")
+        curve.semilogy(table["ls_noise"].tolist(), color=COLOURS["LS"], label=NAMES["LS"])
+        curve.set(xlabel="example, by IVON's noise", ylabel="label noise ½‖ε‖₁")
+        curve.set_title(f"{name_data(table)}, training set")
+        curve.legend()
         pictures = table["pixels"].tolist()
         extremes = [*reversed(pictures[-SHOWN:]), *pictures[:SHOWN]]
         for axis, text in zip(axes[:, 1:].flatten(), extremes, strict=False):
@@ -146,46 +147,24 @@ def draw_sorted(table: Table, out: Path) -> None:
         axes[2][1].set_ylabel("lowest", loc="bottom")
 
 
-def _curve(axis: Any, table: Table) -> None:
-    axis.semilogy(table["ivon_noise"].tolist(), color=COLOURS["IVON"], label="IVON")
-    axis.semilogy(table["ls_noise"].tolist(), color=COLOURS["LS"], label=f"LS, α = {ALPHA}")
-    axis.set(xlabel="example, by IVON's noise", ylabel="label noise ½‖ε‖₁")
-    axis.set_title(f"{name_data(table)}, training set")
-    axis.legend()
-
-
 def judge_sorted(table: Table) -> list[Claim]:
     """IVON's noise differs between examples, and is high for those far from their own kind, whatever the seed."""
-    found = [_find_facts(rows) for _, rows in table.groupby("seed")]
+    found, parts = list[dict[str, float]](), list[bool]()
+    for _, rows in table.groupby("seed"):
+        tenth, noise, distance = max(len(rows) // 10, 1), rows["ivon_noise"], rows["distance"]
+        least, most = noise.iloc[0], noise.iloc[-1]
+        low, high = distance[:tenth].mean(), distance[-tenth:].mean()
+        rank = noise.rank().corr(distance.rank())
+        found.append({"least": least, "most": most, "low": low, "high": high, "rank": rank})
+        parts += [most > 10 * least, high > low, rank > 0.2]
     if not found:
         return [Claim(DIGITS_DIFFER, "nothing", "not run")]
     words = {key: format_values([each[key] for each in found], ".2g") for key in found[0]}
     measured = (
         f"½‖ε‖₁ from {words['least']} to {words['most']}; distance to the own kind {words['high']} in the tenth with "
-        f"most noise, {words['low']} in that with least; rank correlation of both {words['correlation']}"
+        f"most noise, {words['low']} in that with least; rank correlation of both {words['rank']}"
     )
-    parts = [
-        part
-        for each in found
-        for part in (
-            each["most"] > 10 * each["least"],
-            each["high"] > each["low"],
-            each["correlation"] > 0.2,
-        )
-    ]
     return [Claim(DIGITS_DIFFER, measured, holds(parts))]
-
-
-def _find_facts(rows: Table) -> dict[str, float]:
-    """Of one seed: the extremes, and the distance in the tenths of the examples with the least noise and the most."""
-    tenth = max(len(rows) // 10, 1)
-    return {
-        "least": rows["ivon_noise"].iloc[0],
-        "most": rows["ivon_noise"].iloc[-1],
-        "low": rows["distance"][:tenth].mean(),
-        "high": rows["distance"][-tenth:].mean(),
-        "correlation": rows["ivon_noise"].rank().corr(rows["distance"].rank()),
-    }
 
 
 def measure_sixes(finished: Finished) -> Table:
@@ -198,7 +177,7 @@ def measure_sixes(finished: Finished) -> Table:
         same = smoothing_noise(examples.num_classes, DIGIT)
         for kind, place in zip(KINDS, (distance.argmin(), distance.argmax()), strict=True):
             at = int(sixes[place])
-            text = write_picture(examples.inputs[at : at + 1][0, 0])  # type: ignore[index]
+            text = write_picture(examples.inputs, at)
             for method, noises in (("LS", same), ("IVON", noise.expected[at])):
                 own = {**facts, "kind": kind, "id": at, "method": method}
                 rows += [
@@ -213,11 +192,11 @@ def draw_sixes(table: Table, out: Path) -> None:
     table = keep_first_seed(table)
     with figure(out, 2, 2, height=2.6, gridspec_kw={"width_ratios": [1, 3]}) as axes:
         for (image, bars), kind in zip(axes, KINDS, strict=True):
-            rows = table[table["kind"] == kind]
+            rows = select(table, kind=kind)
             picture(image, read_picture(rows["pixels"].iloc[0]))
             image.set_ylabel(f"{kind} 6")
             for method, shift in (("LS", -0.2), ("IVON", 0.2)):
-                own = rows[rows["method"] == method]
+                own = select(rows, method=method)
                 style = {"color": COLOURS[method], "label": NAMES[method]}
                 bars.bar(own["label"] + shift, own["noise_size"], 0.4, **style)
                 bars.set_xticks(own["label"])

@@ -10,10 +10,10 @@ from torch import Tensor
 from bayesmooth.lab import Run
 from bayesmooth.lab.studies.figures.noisy_examples import ALPHA, list_ivon, measure_noises
 from bayesmooth.lab.studies.methods import Cell, Condition
-from bayesmooth.lab.studies.rows import Row, Table, format_values, make_table
+from bayesmooth.lab.studies.rows import Row, Table, format_values, make_table, select
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Finished, Study
-from bayesmooth.lab.studies.style import COLOURS, DATA_NAMES, MARKERS, PAGE, figure, legend_below
+from bayesmooth.lab.studies.style import DATA_NAMES, PAGE, figure, legend_below, look
 from bayesmooth.lab.studies.verdict import Claim, holds
 from bayesmooth.labelnoise import smoothed_labels_by_class
 from bayesmooth.losses import OnlineLabelSmoothing
@@ -88,16 +88,14 @@ def _panel(axis: Any, rows: Table) -> None:
     others = rows["other"].unique()
     axis.set_yscale("log")
     for method in METHODS:
-        masses = rows[rows["method"] == method].groupby("other")["mass"]
+        masses = select(rows, method=method).groupby("other")["mass"]
         means, bars = masses.mean().reindex(others), masses.std().fillna(0).reindex(others)
         there = (means > 0).to_numpy()
         axis.errorbar(
             there.nonzero()[0],
             means[there],
             [bars[there].clip(upper=0.9 * means[there]), bars[there]],
-            color=COLOURS[method],
-            marker=MARKERS[method],
-            label=f"{method}, α = {ALPHA}" if method == "LS" else method,
+            **look(method, f"{method}, α = {ALPHA}" if method == "LS" else method),
         )
     axis.set_xticks(range(len(others)), others, rotation=60, ha="right")
 
@@ -117,16 +115,11 @@ def claims(table: Table) -> list[Claim]:
         each = [f"{m} {format_values(mean[m].tolist(), '.2g')}" for m in METHODS]
         masses.append(f"{data}: mean mass {', '.join(each)}")
     return [
-        Claim(
-            "IVON's smoothed labels are distributed as those of OLS",
-            "; ".join(ranks) or "nothing",
-            holds(alike),
-        ),
-        Claim(
-            "IVON tends to induce stronger noise than OLS",
-            "; ".join(masses) or "nothing",
-            holds(stronger),
-        ),
+        Claim(says, "; ".join(words) or "nothing", holds(parts))
+        for says, words, parts in (
+            ("IVON's smoothed labels are distributed as those of OLS", ranks, alike),
+            ("IVON tends to induce stronger noise than OLS", masses, stronger),
+        )
     ]
 
 

@@ -2,21 +2,26 @@
 
 At most scales it is every loss of the paper at its authors' setting, under SGD and IVON, on one noisy set. Where the
 scale names kinds of noise (`compared`), it is the table of the methods for noisy labels: each with SGD, SAM and IVON,
-settings chosen by noisy validation labels with one seed, and two more seeds for those that lead.
+settings chosen by noisy validation labels with one seed, and two more seeds for the chosen ones.
 """
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from bayesmooth.lab import Recipe
-from bayesmooth.lab.studies.figures.comparing import list_noises
-from bayesmooth.lab.studies.methods import NOISES, PLAIN, Cell, Condition, kappa_noise
-from bayesmooth.lab.studies.rows import Table, find_best, format_mean, format_shares
+from bayesmooth.lab.studies.methods import NATURAL, PLAIN, Cell, Condition
+from bayesmooth.lab.studies.rows import (
+    Table,
+    find_best,
+    format_mean,
+    format_shares,
+    list_noises,
+    list_values,
+    select,
+)
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Study
-from bayesmooth.lab.studies.style import COLOURS, MARKERS, PAGE, figure, legend_below, name_data
+from bayesmooth.lab.studies.style import COLOURS, PAGE, figure, legend_below, look, name_data
 from bayesmooth.lab.studies.verdict import Claim, ahead, holds
 
 NOISE = "symmetric 40 %"
@@ -50,8 +55,6 @@ SETTINGS = {
 }
 """Their authors' settings for CIFAR-10 first. SAM takes these, and ρ is what is chosen for it."""
 RHOS = (0.2, 0.3, 0.5)
-LEADING = 5  # pairs of least regret that get more seeds, beside cross-entropy with each optimizer
-CLEAN, NATURAL = "clean", "natural noise"
 
 PANELS = {
     "accuracy": "accuracy (%) ↑",
@@ -61,19 +64,16 @@ PANELS = {
 }
 PER_CENT = ("accuracy", "memorised")
 NLLS = (2, 5, 10, 50)
-
-
 PLACE = ["noise", "loss", "method"]
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """Whole figure with the first setting, then with the next; or the losses of the paper at one setting."""
-    if scale.compared:
-        compared = [cell for seed in scale.seeds for cell in _list_compared(scale, seed)]
-        return sorted(compared, key=_order)
-    found = []
+    """The whole figure with the first setting, then with the next; or the losses of the paper at one setting."""
+    found = [cell for seed in scale.seeds for cell in _list_compared(scale, seed)]
+    if found:
+        return sorted(found, key=_order)
     for seed in scale.seeds:
-        condition = Condition(scale, "cifar10", NOISE, NOISES[NOISE], seed)
+        condition = Condition(scale, "cifar10", NOISE, seed)
         # Self-knowledge needs a validation split, so all of them hold one back.
         held = [] if condition.sgd().data.validation else ["data.validation=0.1"]
         for name, loss in PAPER_LOSSES.items():
@@ -92,41 +92,32 @@ def _order(cell: Cell) -> tuple[float, ...]:
 
 
 def more(scale: Scale, table: Table) -> list[Cell]:
-    """Further seeds of cross-entropy and the leading pairs, at the settings that noisy validation labels chose."""
+    """Further seeds of every pair, at the settings that noisy validation labels chose with the first ones."""
     if not scale.compared:
         return []
     keys = [*PLACE, "strength"]
     rows = keep_chosen(table[table["seed"].isin(scale.seeds)])
-    leading = set(find_regrets(rows).index[:LEADING])
-    again = [
-        pair[0] == "cross-entropy" or pair in leading
-        for pair in zip(rows["loss"], rows["method"], strict=True)
-    ]
-    chosen = set(rows.loc[again, keys].itertuples(index=False, name=None))
+    chosen = set(rows[keys].itertuples(index=False, name=None))
     found = [cell for seed in scale.more_seeds for cell in _list_compared(scale, seed)]
     return [cell for cell in found if tuple(cell.labels[key] for key in keys) in chosen]
 
 
 def _list_compared(scale: Scale, seed: int) -> Iterator[Cell]:
+    """Every noise, loss, optimizer and setting; the strength of a cell is the rank of its setting."""
     for noise in scale.compared:
         task = "natural" if noise == NATURAL else "cifar10"
-        setting = NOISES.get("none" if noise in (CLEAN, NATURAL) else noise)
-        if setting is None:
-            _, setting = kappa_noise(float(noise.removeprefix("κ = ")))
-        condition = Condition(scale, task, noise, setting, seed)
+        condition = Condition(scale, task, noise, seed)
         for loss, choices in SETTINGS.items():
-            for method, rank, recipe in _list_pairs(condition, choices):
-                labels = {"noise": noise, "loss": loss, "method": method, "strength": rank}
-                yield Cell({**labels, "seed": seed}, recipe)
-
-
-def _list_pairs(condition: Condition, choices: list[str]) -> Iterator[tuple[str, float, Recipe]]:
-    """(optimizer, rank of the setting, recipe)."""
-    for rank, setting in enumerate(choices):
-        yield "SGD", float(rank), condition.load("ls", PLAIN, setting)
-        yield "IVON", float(rank), condition.ivon(setting)
-    for rank, rho in enumerate(RHOS):
-        yield "SAM", float(rank), condition.load("sam", choices[0], f"optimizer.rho={rho}")
+            settings: dict[str, list[tuple[str, ...]]] = {
+                "SGD": [("ls", PLAIN, setting) for setting in choices],
+                "IVON": [("ivon", setting) for setting in choices],
+                "SAM": [("sam", choices[0], f"optimizer.rho={rho}") for rho in RHOS],
+            }
+            for method, ranked in settings.items():
+                labels = {"noise": noise, "loss": loss, "method": method}
+                for rank, given in enumerate(ranked):
+                    own = {**labels, "strength": float(rank), "seed": seed}
+                    yield Cell(own, condition.load(*given))
 
 
 def keep_chosen(table: Table) -> Table:
@@ -158,8 +149,8 @@ def summarise(table: Table) -> list[list[str]]:
     chosen, noises = keep_chosen(table), list_noises(table)
     rows = [["loss", "optimizer", "mean regret", *noises, "NLL", "ECE", "memorised"]]
     for (loss, method), regret in find_regrets(table).items():
-        own = chosen[(chosen["loss"] == loss) & (chosen["method"] == method)]
-        values = [own.loc[own["noise"] == noise, "accuracy"].tolist() for noise in noises]
+        own = select(chosen, loss=loss, method=method)
+        values = [list_values(own, noise=noise) for noise in noises]
         memorised = own["memorised"].mean()
         rows.append(
             [loss, method, f"{100 * regret:.1f}", *(format_mean(each, 100) for each in values)]
@@ -179,11 +170,15 @@ def draw(table: Table, out: Path) -> None:
         panels = [(noise, key, title) for noise in noises for key, title in PANELS.items()]
     with figure(out, 1, len(panels), width=PAGE, height=3.0, sharey=True) as (axes,):
         for axis, (noise, key, title) in zip(axes, panels, strict=True):
-            rows = table[table["noise"] == noise]
+            rows = select(table, noise=noise)
             methods = [m for m in ("SGD", "SAM", "IVON") if m in rows["method"].values]
             for place, method in enumerate(methods):
                 shift = 0.24 * (place - (len(methods) - 1) / 2)
-                _marks(axis, rows[rows["method"] == method], losses, method, key, shift)
+                own = select(rows, method=method).dropna(subset=[key])
+                values, unit = own.groupby("loss", sort=False)[key], 100 if key in PER_CENT else 1
+                centres, bars = unit * values.mean(), unit * values.std().fillna(0)
+                spots = [losses.index(loss) + shift for loss in centres.index]
+                axis.errorbar(centres, spots, xerr=bars, linestyle="none", **look(method))
             axis.set_xlabel(title)
             if key == "nll":  # the corrections can be far off
                 axis.set_xscale("log")
@@ -192,8 +187,10 @@ def draw(table: Table, out: Path) -> None:
                 axis.set_xticks([], minor=True)
             if key == "ece":
                 axis.set_xlim(left=0)
-            if len(noises) > 1:
-                _mark_winner(axis, means[noise])
+            if len(noises) > 1:  # a line at the best accuracy, in the colour of its optimizer
+                _, winner = means[noise].idxmax()
+                how = {"color": COLOURS[winner], "linewidth": 0.8, "alpha": 0.6}
+                axis.axvline(100 * means[noise].max(), **how)
         axes[0].set_yticks(range(len(losses)), losses)
         axes[0].invert_yaxis()
         kind = f"{noises[0]} noise" if len(noises) == 1 else "test accuracy in %, line: the best"
@@ -201,55 +198,24 @@ def draw(table: Table, out: Path) -> None:
         legend_below(axes[0])
 
 
-def _marks(axis: Any, rows: Table, losses: list[str], method: str, key: str, shift: float) -> None:
-    unit = 100 if key in PER_CENT else 1
-    values = rows.dropna(subset=[key]).groupby("loss", sort=False)[key]
-    means, bars = unit * values.mean(), unit * values.std().fillna(0)
-    axis.errorbar(
-        means,
-        [losses.index(loss) + shift for loss in means.index],
-        xerr=bars,
-        color=COLOURS[method],
-        marker=MARKERS[method],
-        linestyle="none",
-        label=method,
-    )
-
-
-def _mark_winner(axis: Any, means: Table) -> None:
-    """A line at the best accuracy, in the colour of the optimizer that has it."""
-    _, method = means.idxmax()
-    axis.axvline(100 * means.max(), color=COLOURS[method], linewidth=0.8, alpha=0.6)
-
-
 def claims(table: Table) -> list[Claim]:
     """IVON helps each loss; and of a table with several noises, one with IVON has the least regret."""
     several = len(list_noises(table)) > 1
     pairs, words = [], []
     for (noise, loss), rows in keep_chosen(table).groupby(["noise", "loss"], sort=False):
-        ivon, sgd = (rows.loc[rows["method"] == m, "accuracy"].tolist() for m in ("IVON", "SGD"))
+        ivon, sgd = (list_values(rows, method=method) for method in ("IVON", "SGD"))
         pairs.append((ivon, sgd))
         where = f"{noise}, {loss}" if several else loss
         words.append(f"{where}: SGD {format_shares(sgd)}, IVON {format_shares(ivon)}")
-    found = [
-        Claim(
-            "(not in the paper) IVON is more accurate than SGD whatever the loss",
-            "; ".join(words) or "nothing",
-            ahead(pairs),
-        )
-    ]
+    says = "(not in the paper) IVON is more accurate than SGD whatever the loss"
+    found = [Claim(says, "; ".join(words) or "nothing", ahead(pairs))]
     if several and len(order := find_regrets(table)):
         least = [
             f"{loss} with {method}: {100 * value:.1f} points"
             for (loss, method), value in order.head(5).items()
         ]
-        found.append(
-            Claim(
-                "(not in the paper) IVON, alone or with one of these losses, has the smallest mean regret",
-                "; ".join(least),
-                holds([order.index[0][1] == "IVON"]),
-            )
-        )
+        says = "(not in the paper) IVON, alone or with one of these losses, has the smallest mean regret"
+        found.append(Claim(says, "; ".join(least), holds([order.index[0][1] == "IVON"])))
     return found
 
 

@@ -7,15 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.lab.studies.methods import NOISES, Cell, Condition, kappa_noise
+from bayesmooth.lab.studies.methods import Cell, Condition
 from bayesmooth.lab.studies.rows import (
+    BETTER,
     Row,
     Table,
     format_mean,
-    format_shares,
-    format_values,
+    list_noises,
+    list_values,
     make_table,
     read_final,
+    select,
 )
 from bayesmooth.lab.studies.scale import Scale
 from bayesmooth.lab.studies.study import Finished, Study
@@ -29,12 +31,9 @@ from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import expected_noise
 
-METHODS = {"IVON": "ivon", "EVON": "evon"}
+METHODS = {"IVON": IVON, "EVON": EVON}
 AUTO = ("optimizer.hess_init=auto", "optimizer.beta2=auto")
-COMPARED = (
-    *(pair for pair in NOISES.items() if pair[0] in ("symmetric 40 %", "pairflip 20 %")),
-    kappa_noise(0.3),
-)
+COMPARED = ("symmetric 40 %", "pairflip 20 %", "κ = 0.3")
 SETS = ("breast_cancer", "diabetes", "digits", "iris", "wine")  # of scikit-learn, as two classes
 STEPS = 3_000  # of a regression
 PRIOR = 1.0
@@ -43,14 +42,15 @@ PRIOR = 1.0
 def cells(scale: Scale) -> list[Cell]:
     """Both methods by IVON's recipe, with h₀ and β₂ by rule; at the scale `demo` on digits, else on CIFAR-10."""
     task = "cifar10" if "cifar10" in scale.tasks else "mnist"
-    found = []
-    for seed in (*scale.seeds, *scale.more_seeds):
-        for noise, setting in COMPARED:
-            condition = Condition(scale, task, noise, setting, seed)
-            for method, name in METHODS.items():
-                labels = {"noise": noise, "method": method, "seed": seed}
-                found.append(Cell(labels, condition.ivon(f"optimizer.name={name}", *AUTO)))
-    return found
+    return [
+        Cell(
+            {"noise": noise, "method": method, "seed": seed},
+            Condition(scale, task, noise, seed).ivon(f"optimizer.name={method.lower()}", *AUTO),
+        )
+        for seed in (*scale.seeds, *scale.more_seeds)
+        for noise in COMPARED
+        for method in METHODS
+    ]
 
 
 def measure_both(finished: Finished) -> Table:
@@ -71,7 +71,7 @@ def compare_regressions(name: str) -> Iterator[Row]:
     how: dict[str, Any] = {"family": "bernoulli", "covariance": "full", "bias": False}
     exact = fit_glm(features, labels, prior_precision=PRIOR, **how)
     variance, noise = exact.logits(features)[1], exact.label_noise(features)
-    for method, kind in (("IVON", IVON), ("EVON", EVON)):
+    for method, kind in METHODS.items():
         mean, covariance = fit_by(kind, features, labels)
         spread = (features @ covariance * features).sum(1)
         found = expected_noise(features @ mean, spread, Bernoulli())
@@ -132,9 +132,9 @@ def draw(table: Table, out: Path) -> None:
             (left, fits, "data", "distance", 1),
             (right, runs, "noise", "accuracy", 100),
         ):
-            places = list(dict.fromkeys(rows[by]))
+            places = rows[by].unique().tolist()
             for method, shift in (("IVON", -0.2), ("EVON", 0.2)):
-                groups = rows[rows["method"] == method].groupby(by, sort=False)[key]
+                groups = select(rows, method=method).groupby(by, sort=False)[key]
                 spots = [at + shift for at in range(len(places))]
                 heights, bars = unit * groups.mean(), unit * groups.std().fillna(0)
                 axis.bar(spots, heights, 0.4, yerr=bars, color=COLOURS[method], label=method)
@@ -170,35 +170,20 @@ def claims(table: Table) -> list[Claim]:
         ("variance_rank", "φᵀΣφ ranks examples more like the exact one", 1),
         ("noise_rank", "label noise ranks examples more like the exact one", 1),
     ):
-        known = fits.reindex(
-            columns=["data", "method", key]
-        )  # a table that is empty has no columns
-        both = known.pivot(index="data", columns="method", values=key)
-        words = [
-            f"{data}: {row['EVON']:.2f} against {row['IVON']:.2f}" for data, row in both.iterrows()
-        ]
-        parts = [sign * row["EVON"] > sign * row["IVON"] for _, row in both.iterrows()]
-        found.append(
-            Claim(f"(not in the paper) EVON's {name} than IVON's", "; ".join(words), holds(parts))
-        )
-
-    def pick(noise: str, method: str, key: str) -> list[float]:
-        own = runs[(runs["noise"] == noise) & (runs["method"] == method)]
-        values: list[float] = own[key].tolist()
-        return values
-
-    noises = list(dict.fromkeys(runs["noise"]))
-    for key, name, show, sign in (
-        ("accuracy", "is more accurate", format_shares, 1),
-        ("nll", "has a lower NLL", format_values, -1),
-    ):
-        pairs = [(pick(noise, "EVON", key), pick(noise, "IVON", key)) for noise in noises]
-        words = [
-            f"{n}: {show(o)} against {show(t)}" for n, (o, t) in zip(noises, pairs, strict=True)
-        ]
-        signed = [([sign * v for v in ours], [sign * v for v in theirs]) for ours, theirs in pairs]
-        says = f"(not in the paper) EVON {name} than IVON, both by IVON's recipe with nothing tuned"
-        found.append(Claim(says, "; ".join(words), ahead(signed)))
+        known = fits.reindex(columns=["data", "method", key])  # an empty table lacks the key
+        both = known.pivot(index="data", columns="method", values=key).reindex(columns=METHODS)
+        words = [f"{row.Index}: {row.EVON:.2f} against {row.IVON:.2f}" for row in both.itertuples()]
+        parts = (sign * both["EVON"] > sign * both["IVON"]).tolist()
+        says = f"(not in the paper) EVON's {name} than IVON's"
+        found.append(Claim(says, "; ".join(words), holds(parts)))
+    for key, (is_better, sign, show) in BETTER.items():
+        pairs, words = [], []
+        for noise in list_noises(runs):
+            evon, ivon = (list_values(runs, key, noise=noise, method=m) for m in ("EVON", "IVON"))
+            pairs.append((evon, ivon))
+            words.append(f"{noise}: {show(evon)} against {show(ivon)}")
+        says = f"(not in the paper) EVON {is_better} than IVON, both by IVON's recipe with nothing tuned"
+        found.append(Claim(says, "; ".join(words), ahead(pairs, sign)))
     return found
 
 
