@@ -76,12 +76,3 @@ def test_further_seeds_are_those_of_the_chosen_settings():
     found = strategies.more(FEATURES, table)
     assert [c.labels["seed"] for c in found] == list(FEATURES.more_seeds)
     assert {c.recipe.loss.options["q"] for c in found} == {0.9}
-
-
-def test_further_seeds_are_for_cross_entropy_and_the_pairs_of_least_regret():
-    losses = list(strategies.SETTINGS)
-    table = make_table(
-        [row("clean", loss, "SGD", 0.9 - 0.1 * i) for i, loss in enumerate(reversed(losses))]
-    )
-    found = {cell.labels["loss"] for cell in strategies.more(FEATURES, table)}
-    assert found == {"cross-entropy", *losses[-strategies.LEADING :]}
