@@ -4,7 +4,6 @@ Automatic optimization takes IVON as it is; this adds what it cannot do alone.
 """
 
 from contextlib import ExitStack, suppress
-from itertools import chain
 from typing import Any
 
 import torch
@@ -42,8 +41,7 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse several samples of a batch that comes once; let a GradScaler unscale before clipping."""
-        samples = _ivon(trainer).param_groups[0]["mc_samples"]
-        batches = trainer.accumulate_grad_batches
+        samples, batches = _setting(trainer, "mc_samples"), trainer.accumulate_grad_batches
         if samples > 1 and batches > 1:
             raise InputError(
                 f"mc_samples={samples} with accumulate_grad_batches={batches}: a micro-batch is seen once only; "
@@ -60,16 +58,15 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """The weights become the sample of this step, which all of its micro-batches share."""
-        optimizer = _ivon(trainer)
-        if pl_module.automatic_optimization and optimizer.param_groups[0]["mc_samples"] == 1:
-            self._context.enter_context(optimizer.sampled_params(train=True, fresh=False))
+        if pl_module.automatic_optimization and _setting(trainer, "mc_samples") == 1:
+            self._context.enter_context(_ivon(trainer).sampled_params(train=True, fresh=False))
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Between two micro-batches the weights are the mean: a validation may come there."""
         self._context.close()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Put the mean back, and drop the sample."""
+        """The mean back, and no sample kept."""
         with suppress(type(exception)):
             self._context.__exit__(type(exception), exception, exception.__traceback__)
 
@@ -86,13 +83,18 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
     def _log(self, trainer: Any, module: Any, name: str, loaders: Any) -> None:
         if not self.samples:
             return
-        batches = list(chain(*(loaders if isinstance(loaders, list) else [loaders])))
+        batches = [
+            batch
+            for loader in (loaders if isinstance(loaders, list) else [loaders])
+            for batch in loader
+        ]
         labels = torch.cat([batch[1] for batch in batches]).cpu()
         with evaluating(module), trainer.precision_plugin.forward_context():
-            inputs = (move_inputs(take_inputs(batch), module) for batch in batches)
-            logits = [take_logits(call_model(module, each)) for each in inputs]
+            outputs = [
+                call_model(module, move_inputs(take_inputs(batch), module)) for batch in batches
+            ]
             averaged = _ivon(trainer).posterior(module).predict(module, batches, self.samples)
-        mean = torch.cat([each.float().softmax(-1) for each in logits])
+        mean = torch.cat([take_logits(output).float().softmax(-1) for output in outputs])
         for way, probabilities in {"mean": mean.cpu(), "averaged": averaged.cpu()}.items():
             figures = {
                 f"{name}_accuracy_{way}": measures.accuracy(probabilities, labels),
@@ -109,3 +111,8 @@ def _ivon(trainer: Any) -> IVON:
             "with the Trainer that has fitted: the posterior is in its optimizer"
         )
     return found[0]
+
+
+def _setting(trainer: Any, name: str) -> int:
+    value: int = _ivon(trainer).param_groups[0][name]
+    return value
