@@ -113,7 +113,7 @@ def audit(
     the rest is ranked anew.
 
     `out_of_sample` says how an example is kept from supporting its own label: `none` (a variational fit
-    memorises little, and this finds the most; see docs/audit.md), `loo` (leave-one-out from the posterior, no
+    memorises little, and this finds the most; see docs/audit-method.md), `loo` (leave-one-out from the posterior, no
     refit), or `folds` (refits, embeddings only). `score` is one of `SCORES`. `cluster="ray"` scores embeddings in
     tasks of a Ray cluster. Beyond 100,000 rows a sample of them is learned from, and all are scored piece by piece.
 

@@ -166,7 +166,7 @@ def choose_weight(posterior: Tensor, votes: Mapping[float, Tensor]) -> tuple[flo
     """The temperature and the w under which the given labels are likeliest, from their probabilities (N, 1) by both.
 
     Half of the way to that w from equal weights: the likelihood of labels that are partly wrong judges
-    calibration more than ranking, and a predictor with no weight at all cannot help (docs/audit.md).
+    calibration more than ranking, and a predictor with no weight at all cannot help (docs/evidence-audit.md).
     """
     weights, tried = torch.linspace(0, 1, 41, dtype=torch.float32, device="cpu"), []
     for temperature, voted in votes.items():

@@ -133,7 +133,7 @@ class Audit:
 
     @property
     def contradicted(self) -> Array:
-        """Which labels the prediction speaks against, surely or not: hard ones are wrong as often (docs/audit.md)."""
+        """Which labels the prediction contradicts: hard ones too, as they are wrong as often (docs/audit-method.md)."""
         return np.isin(self.quadrant, (MISLABELLED, HARD))
 
     @property

@@ -39,7 +39,7 @@ class EVON(IVON):
     """A drop-in for IVON with a richer posterior: the same arguments, and three for the basis.
 
     A step costs four products with the bases and two with the gradient more than IVON's, and the state two square
-    matrices per side more (docs/optimizers.md has both measured).
+    matrices per side more (docs/evidence-optimizers.md has both measured).
 
     >>> optimizer = EVON(nn.Linear(4, 3).parameters(), lr=0.1, ess=1000, basis_every=5)
 

@@ -23,7 +23,7 @@ docs/evidence-settings.md has the figures.
 docs/finetuning.md has what came of it.
 
 **Checked**: whether the noise is in proportion to the weights, and whether the settings let them learn. The limits come
-from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/optimizers.md has its table.
+from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/evidence-optimizers.md has its table.
 """
 
 import warnings
