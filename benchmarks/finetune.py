@@ -1,10 +1,11 @@
 """Fine-tuning pretrained networks on partly wrong labels: IVON by one call, beside AdamW and SAM at their best.
 
-    BAYESMOOTH_DATA=… BAYESMOOTH_TEXTS=… BAYESMOOTH_FINETUNE=results/finetune.jsonl python -m benchmarks finetune
+    BAYESMOOTH_DATA=… BAYESMOOTH_TEXTS=… python -m benchmarks finetune
 
 AdamW runs at three rates; the accuracy on validation labels, which are as wrong as the others, chooses among them, and
-at the chosen rate the smoothing and SAM's run follow. Runs are stored in the file that BAYESMOOTH_FINETUNE names
-(default: finetune.jsonl), one line per run; what is there is not run again. --quick has the frozen body only.
+at the chosen rate the smoothing and SAM's run follow. Runs are stored in results/finetune.jsonl (or in the folder that
+BAYESMOOTH_OUT names), one line per run; what is there is not run again. --quick has the frozen body only;
+BAYESMOOTH_FINETUNE_TASKS="top10 images" has these tasks only.
 """
 
 import json
@@ -12,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -27,12 +27,12 @@ from bayesmooth.optim import IVON, SAM
 from bayesmooth.optim.schedule import cosine
 from bayesmooth.posterior.batchnorm import recompute_batchnorm
 from bayesmooth.posterior.calling import call_model, take_logits
-from benchmarks.finetune_tasks import TASKS, Inputs, Problem, problem, take
+from benchmarks.finetune_tasks import TASKS, TITLES, Inputs, Problem, problem, take
+from benchmarks.harness import Row, markdown, results_path, take_step
 
 BATCH, WARMUP = 24, 0.1
 SMOOTHING, RADIUS, DRAWS = (0.1, 0.4), 0.05, 8
 SEEDS = 3
-Row = dict[str, Any]
 
 
 def train(
@@ -49,13 +49,11 @@ def train(
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor
 
-            def closure(index: Tensor = index) -> Tensor:
-                optimizer.zero_grad()
-                value: Tensor = loss(logits(model, data.inputs, index), data.labels[index])
-                torch.autograd.backward(value)
-                return value
+            def value(index: Tensor = index) -> Tensor:
+                found: Tensor = loss(logits(model, data.inputs, index), data.labels[index])
+                return found
 
-            optimizer.step(closure)  # type: ignore[arg-type]
+            take_step(optimizer, value)
         yield epoch + 1
 
 
@@ -177,7 +175,14 @@ def _missing(jobs: Mapping[str, Callable[[], Row]], found: dict[str, Row]) -> It
         yield found[name]
 
 
-COLUMNS = ("AdamW stopped", "AdamW end", "LS", "SAM", "IVON", "averaged", "scaled")
+ADAMW = ("AdamW stopped", "AdamW end", "LS")
+COLUMNS = (*ADAMW, "SAM", "IVON", "averaged", "scaled")
+FIGURES = {
+    "accuracy": "accuracy, %",
+    "nll": "NLL",
+    "ece": "ECE",
+    "memorised": "memorised, %",
+}
 
 
 def choose(rows: Mapping[str, Row]) -> dict[str, Row]:
@@ -199,23 +204,44 @@ def choose(rows: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def report(stored: Sequence[Row]) -> str:
-    """One table per figure, one row per cell: means over seeds, and their spread where there are several."""
-    cells: dict[str, dict[int, dict[str, Row]]] = {}
+    """One Markdown table per figure, one line per cell: means over seeds, and their spread where there are several."""
+    cells: dict[tuple[str, str], dict[int, dict[str, Row]]] = {}
     for row in stored:
-        seeds = cells.setdefault(f"{row['task']} · {row['noise']}", {})
+        seeds = cells.setdefault((row["task"], row["noise"]), {})
         seeds.setdefault(row["seed"], {})[row["method"]] = row
-    lines = []
-    for figure in ("accuracy", "nll", "ece", "memorised"):
-        lines += [f"{figure:26}" + "".join(f"{name:>15}" for name in COLUMNS)]
-        for cell, seeds in cells.items():
-            chosen = [choose(rows) for rows in seeds.values()]
-            values = (
-                [each[name][figure] for each in chosen if figure in each.get(name, {})]
-                for name in COLUMNS
-            )
-            lines.append(f"{cell:26}" + "".join(f"{_spread(v):>15}" for v in values))
-        lines.append("")
-    return "\n".join(lines)
+    order = [(task, noise) for task in TASKS for noise in TASKS[task].noises]
+    chosen = {
+        cell: [choose(rows) for rows in cells[cell].values()] for cell in order if cell in cells
+    }
+    parts = [summarise(chosen)]
+    for figure, title in FIGURES.items():
+        lines = [[title, "labels", "seeds", *COLUMNS]]
+        for (task, noise), seeds_chosen in chosen.items():
+            values = [_values(seeds_chosen, name, figure) for name in COLUMNS]
+            head = [TITLES[task], TITLES[noise], str(len(values[COLUMNS.index("IVON")]))]
+            lines.append([*head, *map(_spread, values)])
+        parts.append(markdown(lines))
+    return "\n\n".join(parts)
+
+
+def summarise(chosen: Mapping[tuple[str, str], Sequence[Mapping[str, Row]]]) -> str:
+    """How IVON's mean stands to the best column of AdamW in each cell, with or without smoothing."""
+    leads = {}
+    for cell, seeds in chosen.items():
+        means = {name: _values(seeds, name, "accuracy") for name in COLUMNS}
+        if means["IVON"] and any(means[name] for name in ADAMW):
+            best = max(fmean(means[name]) for name in ADAMW if means[name])
+            leads[cell] = fmean(means["IVON"]) - best
+    noisy = [lead for (_, noise), lead in leads.items() if noise != "clean"]
+    near = sum(lead >= -1 for lead in leads.values())
+    return (
+        f"IVON at its mean is at most a point behind AdamW's best column in {near} of {len(leads)} cells, and "
+        f"{fmean(noisy):+.1f} points from it on average over the {len(noisy)} cells with wrong labels."
+    ).replace("-", "−")
+
+
+def _values(seeds: Sequence[Mapping[str, Row]], name: str, figure: str) -> list[float]:
+    return [each[name][figure] for each in seeds if figure in each.get(name, {})]
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -229,7 +255,8 @@ def _spread(values: Sequence[float]) -> str:
 def main(quick: bool = False) -> None:
     """Run what is missing, and print the table."""
     torch.set_num_threads(1)
-    path = Path(os.environ.get("BAYESMOOTH_FINETUNE", "finetune.jsonl"))
+    path = results_path("finetune")
+    path.parent.mkdir(parents=True, exist_ok=True)
     names = [name for name in TASKS if name.startswith("frozen") or not quick]
     only = os.environ.get("BAYESMOOTH_FINETUNE_TASKS", "").split()
     jobs = [
@@ -239,11 +266,11 @@ def main(quick: bool = False) -> None:
         for noise in TASKS[name].noises
     ]
     for task, noise, seed in progress.track(jobs, description="fine-tuning"):
-        stored = records(path) if path.exists() else []
+        stored = records(path)
         key = {"task": task, "noise": noise, "seed": seed}
         done = {row["method"]: row for row in stored if key.items() <= row.items()}
         for row in runs(task, noise, seed, done):
             append_line(path, json.dumps({**key, **row}, ensure_ascii=False))
-    text = report(records(path) if path.exists() else [])
-    write_atomically(path.with_suffix(".txt"), text)
-    print(text)
+    text = report(records(path))
+    write_atomically(path.with_suffix(".txt"), text + "\n")
+    print(f"{text}\n\nruns: {path}, tables: {path.with_suffix('.txt')}")

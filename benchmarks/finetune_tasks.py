@@ -256,6 +256,26 @@ HEAD = (5e-4, 2e-3, 1e-2)
 MADE = ("clean", "symmetric", "pairflip")
 SMALL, MANY = (240, 80, 300), (800, 200, 500)
 
+TITLES = {
+    "text10": "10 similar intents, all of MiniLM",
+    "text77": "77 intents, all of MiniLM",
+    "news": "news, all of MiniLM",
+    "lora10": "10 similar intents, LoRA of rank 8",
+    "lora-news": "news, LoRA of rank 8",
+    "images": "CIFAR-10, EfficientNet-Lite0",
+    "people": "CIFAR-10N, EfficientNet-Lite0",
+    "top10": "10 similar intents, MiniLM's top two layers",
+    "top-news": "news, MiniLM's top two layers",
+    "toplora10": "10 similar intents, LoRA on the top two layers",
+    "frozen77": "77 intents, frozen MiniLM",
+    "frozen-news": "news, frozen MiniLM",
+    "clean": "clean",
+    "symmetric": "40 % symmetric",
+    "pairflip": "30 % pairflip",
+    "real": "people's",
+}
+"""Of tasks and labels, for the tables."""
+
 TASKS: dict[str, Task] = {
     "text10": Task(SMALL, 8, banking(SIMILAR), tokens, text_network, TEXT, MADE),
     "text77": Task(MANY, 8, banking(None), tokens, text_network, TEXT, ("symmetric",)),
