@@ -542,22 +542,22 @@ def course(*means, steps=None):
 
 
 def test_a_loss_that_falls_and_comes_back_is_reported():
-    assert "lower lr from 0.3 to about 0.1" in course(2.3, 1.5, 2.3, 2.3)["loss"]
+    assert "lower lr from 0.3 to about 0.1" in course(2.3, 1.5, 2.3, 2.3, 2.3)["loss"]
     # MiniLM on 240 texts, at lr = 0.1 and 0.3: both end at chance.
-    assert "lower lr" in course(2.3, 2.24, 2.09, 1.94, 2.2, 2.3, 2.3, steps=80)["loss"]
-    assert "lower lr" in course(2.31, 2.21, 2.12, 2.31, 2.31, steps=80)["loss"]
+    assert "lower lr" in course(2.3, 2.24, 2.09, 1.94, 2.2, 2.3, 2.3, 2.3, steps=80)["loss"]
+    assert "lower lr" in course(2.31, 2.21, 2.12, 2.31, 2.31, 2.32, steps=80)["loss"]
 
 
 def test_a_loss_that_rises_in_a_good_run_is_not():
     assert (
         course(2.48, 2.34, 2.45, 2.45, 2.3, steps=160) == {}
     )  # CIFAR-10, half of the labels wrong
-    assert course(2.55, 2.35, 2.64, steps=600) == {}  # the same: one block above its start
-    assert course(2.54, 2.4, 2.4, 2.4, 2.4, 2.4, 2.53, 2.53, steps=80) == {}  # late: σ has grown
+    assert course(2.55, 2.35, 2.64, 2.59, steps=600) == {}  # the same, for longer
+    assert course(2.54, 2.4, 2.4, 2.4, 2.4, 2.53, 2.53, 2.53, steps=80) == {}  # late: σ has grown
     assert course(2.3, 1.6, 1.9) == {}  # as the noise grows
     assert course(0.8, 0.9, 0.97) == {}  # never fell, and the mean may still be good
-    assert course(0.67, 0.49, 0.66, 0.67) == {}  # two classes with wrong labels
-    assert course(2.3, 2.2, 2.3, 2.3) == {}
+    assert course(0.67, 0.49, 0.67, 0.67, 0.67) == {}  # two classes with wrong labels
+    assert course(2.3, 2.2, 2.3, 2.3, 2.3) == {}
 
 
 def test_a_loss_that_has_not_fallen_in_half_of_the_run_is_reported():

@@ -74,8 +74,8 @@ HESS_CHANGE = 0.05  # share of itself by which the Hessian may change in a step
 LEAST_TRAVEL = 0.3  # σ by which the weights must move in 2/(1 − β₂) steps
 EARLY = 100
 BLOCK = 10  # steps whose losses are averaged
-# Times the loss at the start: it had fallen, it is back (good runs may touch it for a block), it has not fallen.
-FALLEN, BACK, NOT_FALLEN = 0.93, 0.99, 0.97
+FALLEN, BACK, NOT_FALLEN = 0.93, 0.99, 0.97  # times the loss at the start
+STAYS = 3  # blocks: good runs may come back to the start for one or two
 SEVERAL = 1.0  # the loss at the start of three classes or more; that of two falls little in good runs with wrong labels
 LEARNING = 0.9  # times the loss at the start: below, large steps do no harm
 LOOKS = {1} | {EARLY << i for i in range(40)}  # the steps at which training is looked at
@@ -371,7 +371,7 @@ class Course:
         lr, low, done = self.lr, min(self.means), BLOCK * len(self.means)
         if self.start < SEVERAL:
             return {}
-        if low < FALLEN * self.start and min(self.means[-2:]) >= BACK * self.start:
+        if low < FALLEN * self.start and min(self.means[-STAYS:]) >= BACK * self.start:
             return {
                 "loss": f"the loss had fallen from {self.start:.2f} to {low:.2f} and is back at {self.means[-1]:.2f}: "
                 f"lower lr from {lr:.3g} to about {lr / 3:.2g}"
