@@ -23,7 +23,13 @@ from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.report import render
 from bayesmooth.audit.scores import AXES, QUADRANTS
 from bayesmooth.audit.table import Audit, write_csv
-from bayesmooth.audit.thumbnails import SMALL, as_picture, encode, open_pictures, report_thumbnails
+from bayesmooth.audit.thumbnails import (
+    SMALL,
+    as_picture,
+    open_shown,
+    report_thumbnails,
+    write_picture,
+)
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_atomically
@@ -227,9 +233,9 @@ def _plot_tags(axes: Any, audit: Audit, tags: Tags) -> None:
 def _show_worst(audit: Audit) -> list[str]:
     """What each of the worst looks like, as HTML."""
     worst = audit.order[:WORST].tolist()
-    pictures = open_pictures(audit)
+    pictures = open_shown(audit)
     if pictures is not None:
-        files = [encode(as_picture(pictures[i], SMALL), "image/png") for i in worst]
+        files = [write_picture(as_picture(pictures[i], SMALL), "image/png") for i in worst]
         data = [base64.b64encode(file).decode() for file in files]
         return [f'<img alt="" src="data:image/png;base64,{d}" height="{SMALL}">' for d in data]
     meta = audit.meta

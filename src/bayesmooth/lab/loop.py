@@ -19,7 +19,7 @@ from bayesmooth.data import AUGMENTATIONS, batches, count_batches, mixup
 from bayesmooth.errors import InputError
 from bayesmooth.lab.distributed import ALONE, Team
 from bayesmooth.lab.evaluate import evaluate, statistics_batches
-from bayesmooth.lab.options import BASE, make, name_errors
+from bayesmooth.lab.options import BASE, make, name_place
 from bayesmooth.lab.pretrained import check_logits, evaluate_frozen, freeze
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.splits import Splits
@@ -83,7 +83,7 @@ class Loop:
             check_past(recipe)
         first = train.batch(torch.arange(1, device="cpu")).to(self.device)
         if ":" in recipe.model.name:
-            with name_errors(f"[model] {recipe.model.name}"):
+            with name_place(f"[model] {recipe.model.name}"):
                 check_logits(self.model, first, train.num_classes)
         self.loss.attach(self.model, first)
         self.weights = [*self.model.parameters(), *self.loss.parameters()]
@@ -298,7 +298,7 @@ def make_model(recipe: Recipe, *, pretrained: bool = True, **facts: Any) -> nn.M
     section = recipe.model
     with weights_from(recipe.train.seed):
         model: nn.Module = make(recipe, "model", pretrained=pretrained, **facts)
-    with name_errors(f"[model] {section.name}"):
+    with name_place(f"[model] {section.name}"):
         if not isinstance(model, nn.Module):
             raise InputError(f"it gives a {type(model).__name__}; it must give a torch.nn.Module")
         if section.weights is not None and pretrained:

@@ -182,12 +182,12 @@ def build(builder: Callable[..., T], options: Mapping[str, Value], **supplied: A
 def make(recipe: "Recipe", section: str, **supplied: Any) -> Any:
     """What a section of the recipe names."""
     choice = getattr(recipe, section)
-    with name_errors(f"[{section}] {choice.name}"):
+    with name_place(f"[{section}] {choice.name}"):
         return build(find_builder(section, choice.name), choice.options, **supplied)
 
 
 @contextmanager
-def name_errors(place: str) -> Iterator[None]:
+def name_place(place: str) -> Iterator[None]:
     """An error inside says which place it is about."""
     try:
         yield

@@ -25,7 +25,7 @@ from bayesmooth.lab.options import (
     Value,
     find_builder,
     fit,
-    name_errors,
+    name_place,
     settable,
 )
 from bayesmooth.words import did_you_mean
@@ -182,7 +182,7 @@ def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: 
     known: Mapping[str, Parameter] = {}
     if section in CHOICES:
         name = values.setdefault("name", CHOICES[section][0])
-        with name_errors(where):
+        with name_place(where):
             known = settable(section, find_builder(section, name), own)
     for key in given:
         if key not in own and key not in known:
