@@ -49,7 +49,9 @@ from bayesmooth.optim.samples import (
 )
 from bayesmooth.optim.schedule import RunSchedule
 from bayesmooth.optim.settings import (
+    LOOKS,
     RATE,
+    Look,
     Watch,
     check_start,
     choose_beta2,
@@ -364,9 +366,10 @@ class IVON(Optimizer):
             if not samples.count:
                 self._refuse_gradients_at_the_mean()
             elif ready:
-                run = self.param_groups[0], self.defaults["lr"], self.steps
-                with self._watch.step(samples.weights, loss, *run):
-                    self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
+                step = steps_done(samples.weights) + 1
+                look = Look(samples.weights) if step in LOOKS else None
+                self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
+                self._watch.judge(self, step, look, loss)
         finally:
             samples.abandon()
         return loss

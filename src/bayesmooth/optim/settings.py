@@ -28,7 +28,6 @@ from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from math import exp, inf, sqrt
 from statistics import fmean, median
@@ -319,24 +318,19 @@ class Watch:
     def __init__(self) -> None:
         self.course, self.warned = Course(), set[str]()
 
-    @contextmanager
-    def step(
-        self, weights: list[Weight], loss: Any, group: dict[str, Any], lr: float, steps: int | None
-    ) -> Iterator[None]:
-        """Around an update: `loss` is what its closure returned, `lr` and `steps` are the run's."""
-        step = steps_done(weights) + 1
-        look = Look(weights) if step in LOOKS else None
-        yield
+    def judge(self, optimizer: Any, step: int, look: "Look | None", loss: Any) -> None:
+        """After an update, number `step`: `look` was taken before it, `loss` is what its closure returned."""
+        group, steps = optimizer.param_groups[0], optimizer.steps
         found = self.course.add(loss, group, steps)
         if look:
             late = steps is not None and 2 * step > steps
             found |= look.problems(step, self.course.learning, late)
         if step == steps and step >= EARLY:
-            found |= check_end(group, lr)
+            found |= check_end(group, optimizer.defaults["lr"])
         for setting, problem in found.items():
             if setting not in self.warned:
                 self.warned.add(setting)
-                warnings.warn(problem, stacklevel=8)  # the line that called step
+                warnings.warn(problem, stacklevel=7)  # the line that called step
 
 
 class Course:
