@@ -14,6 +14,7 @@ from bayesmooth.files import records
 pytest.importorskip("cleanlab")
 pytest.importorskip("datasets")
 
+from benchmarks import finetune
 from benchmarks.audit import CLEAN, MADE, Case, measure, run, table
 from benchmarks.competitors import METHODS, NEAR, choose_classifier, confident_learning, consensus
 from benchmarks.harness import markdown
@@ -106,3 +107,34 @@ def test_every_command_and_file_of_results_that_the_pages_name_is_there() -> Non
     files = set(re.findall(r"`(results/[\w/]+\.\w+)`", text))
     assert len(files) > 15
     assert [file for file in files if not (root / file).exists()] == []
+
+
+def test_a_cell_of_fine_tuning_is_compared_with_the_best_column_of_adamw() -> None:
+    def row(method: str, accuracy: float, validation: float, **more: object) -> dict[str, object]:
+        figures = {"accuracy": accuracy, "nll": 1.0, "ece": 0.1, "validation": validation}
+        return {
+            "task": "top10",
+            "noise": "symmetric",
+            "seed": 0,
+            "method": method,
+            "end": figures,
+            "stopped": figures,
+            **more,
+        }
+
+    rows = [row("AdamW 0.1", 60.0, 50.0), row("AdamW 0.2", 70.0, 40.0), row("AdamW 1", 9.0, 9.0)]
+    rows += [row("LS 0.1", 62.0, 50.0), row("LS 0.4", 65.0, 40.0), row("SAM", 64.0, 50.0)]
+    wide = {"accuracy": 59.0, "nll": 1.0, "ece": 0.1}
+    rows += [row("IVON", 61.5, 50.0, averaged=wide, scaled=wide)]
+    rows += [{**rows[0], "seed": 1}]  # not all methods have run: left out
+    first, _, _, _, cells, *_ = finetune.report(rows).splitlines()
+    assert "in 1 of 1 cells, and −0.5 points" in first
+    assert cells.endswith("| 1 | 60.0 | 60.0 | 62.0 | 64.0 | 61.5 | 59.0 | 59.0 |")
+
+
+def test_the_page_of_fine_tuning_shows_the_stored_runs() -> None:
+    root = Path(__file__).parents[1]
+    report = finetune.report(records(root / "results" / "finetune.jsonl"))
+    assert report + "\n" == (root / "results" / "finetune.txt").read_text("utf-8")
+    page = (root / "docs" / "finetuning.md").read_text("utf-8")
+    assert all(part in page for part in report.split("\n\n")[:3])
