@@ -219,10 +219,9 @@ def report(stored: Sequence[Row]) -> str:
     parts = [summarise(chosen)]
     for figure, title in FIGURES.items():
         lines = [[title, "labels", "seeds", *COLUMNS]]
-        for (task, noise), seeds_chosen in chosen.items():
-            values = [_values(seeds_chosen, name, figure) for name in COLUMNS]
-            head = [TITLES[task], TITLES[noise], str(len(values[COLUMNS.index("IVON")]))]
-            lines.append([*head, *map(_spread, values)])
+        for cell, whole in chosen.items():
+            values = (_values(whole, name, figure) for name in COLUMNS)
+            lines.append([*(TITLES[each] for each in cell), str(len(whole)), *map(_spread, values)])
         parts.append(markdown(lines))
     return "\n\n".join(parts)
 
@@ -230,11 +229,9 @@ def report(stored: Sequence[Row]) -> str:
 def summarise(chosen: Mapping[tuple[str, str], Sequence[Mapping[str, Row]]]) -> str:
     """How IVON's mean stands to the best column of AdamW in each cell, with or without smoothing."""
     leads = {}
-    for cell, seeds in chosen.items():
-        means = {name: _values(seeds, name, "accuracy") for name in COLUMNS}
-        if means["IVON"] and any(means[name] for name in ADAMW):
-            best = max(fmean(means[name]) for name in ADAMW if means[name])
-            leads[cell] = fmean(means["IVON"]) - best
+    for cell, whole in chosen.items():
+        means = {name: fmean(_values(whole, name, "accuracy")) for name in (*ADAMW, "IVON")}
+        leads[cell] = means["IVON"] - max(means[name] for name in ADAMW)
     noisy = [lead for (_, noise), lead in leads.items() if noise != "clean"]
     near = sum(lead >= -1 for lead in leads.values())
     return (
