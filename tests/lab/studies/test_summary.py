@@ -72,7 +72,7 @@ def test_ranges_go_from_the_least_to_the_most_over_all_noises(tmp_path):
     text = format_ranges(tmp_path)
     assert "−2.0 to +1.0 points above label smoothing" in text
     assert "+8.0 to +11.0 above SAM" in text
-    assert "SGD learns 40 to 80 % of the wrong labels by heart, IVON 10 to 20 %" in text
+    assert "SGD memorises 40 to 80 % of the wrong labels, IVON 10 to 20 %" in text
 
 
 def test_a_table_that_is_not_complete_says_so(tmp_path):

@@ -71,7 +71,7 @@ def format_ranges(out: Path) -> str:
         f"Over {len(noises)} kinds of noise, IVON with one setting is {_span(gains['LS'], '+.1f')} points above label "
         f"smoothing at its best α on the test set (in {none} of them that is 0, no smoothing at all), and "
         f"{_span(gains['SAM'], '+.1f')} above SAM at its best ρ. "
-        f"SGD learns {_span(plain, '.0f')} % of the wrong labels by heart, IVON {_span(ours, '.0f')} %."
+        f"SGD memorises {_span(plain, '.0f')} % of the wrong labels, IVON {_span(ours, '.0f')} %."
     )
 
 
