@@ -27,7 +27,7 @@ def test_a_visitor_decides_in_thirty_seconds():
         "![",
         "pip install",
         "bayesmooth audit",
-        "IVON(",
+        "IVON.auto(",
         "## What you get",
         "make demo",
         "make test",
