@@ -159,8 +159,8 @@ SHOWCASE = Scale(
         )
     },
     seeds=(0,),
-    alphas=(0.0, 0.5),
-    rhos=(0.0, 0.3),
+    alphas=(0.0, 0.5, 0.9),
+    rhos=(0.0, 0.2, 0.3, 0.5),
     kappas=(0.4, 0.5),
     studies=("data-dependent",),
     flops=1.2e10,
