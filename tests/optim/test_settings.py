@@ -571,6 +571,24 @@ def test_a_loss_that_has_not_fallen_in_half_of_the_run_is_reported():
     assert course(2.3, 2.2, 2.2, 2.2, steps=80) == course(*[0.8] * 4, steps=80) == {}
 
 
+def test_a_warning_points_at_the_line_that_called_step():
+    """Also under a scheduler, which wraps it."""
+    model = net()
+    optimizer = IVON(model.parameters(), lr=50.0, ess=600, hess_init=1.0, steps=100, seed=0)
+    optimizer.schedule()
+    inputs, labels = digits()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        return loss
+
+    with pytest.warns(UserWarning, match="a step moved the weights") as found:
+        optimizer.step(closure)
+    assert {each.filename for each in found} == {__file__}
+
+
 def test_large_steps_that_lower_the_loss_are_left_in_peace():
     """Adapters move by more than their size in good runs."""
     model = net()

@@ -26,6 +26,7 @@ docs/finetuning.md has what came of it.
 from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/evidence-optimizers.md has its table.
 """
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -330,7 +331,7 @@ class Watch:
         for setting, problem in found.items():
             if setting not in self.warned:
                 self.warned.add(setting)
-                warnings.warn(problem, stacklevel=7)  # the line that called step
+                warnings.warn(problem, stacklevel=_find_caller())
 
 
 class Course:
@@ -494,6 +495,14 @@ def _warn_if_slow(weights: list[Weight]) -> None:
         "bayesmooth bayesmooth`; fused=False silences this",
         stacklevel=2,
     )
+
+
+def _find_caller() -> int:
+    """The stacklevel of the first line that is neither ours nor torch's, whose schedulers and hooks wrap `step`."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in ("bayesmooth", "torch"):
+        level, frame = level + 1, frame.f_back
+    return level + 1
 
 
 def rms(*tensors: Tensor) -> float:
