@@ -136,5 +136,5 @@ def test_the_page_of_fine_tuning_shows_the_stored_runs() -> None:
     root = Path(__file__).parents[1]
     report = finetune.report(records(root / "results" / "finetune.jsonl"))
     assert report + "\n" == (root / "results" / "finetune.txt").read_text("utf-8")
-    page = (root / "docs" / "finetuning.md").read_text("utf-8")
+    page = (root / "docs" / "evidence-finetuning.md").read_text("utf-8")
     assert all(part in page for part in report.split("\n\n")[:3])

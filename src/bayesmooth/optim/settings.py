@@ -20,7 +20,7 @@ docs/evidence-settings.md has the figures.
 - With normalisation layers that are new: RATE, as the constructor has it in every example.
 - Without, and for a head alone: measured. A step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's step), and lr is
   at most MOST, because gradients are small at the start and grow as the network learns.
-docs/finetuning.md has what came of it.
+docs/evidence-finetuning.md has what came of it.
 
 **Checked**: whether the noise is in proportion to the weights, and whether the settings let them learn. The limits come
 from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/evidence-optimizers.md has its table.
