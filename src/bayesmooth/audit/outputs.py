@@ -26,9 +26,9 @@ from bayesmooth.audit.table import Audit, write_csv
 from bayesmooth.audit.thumbnails import (
     SMALL,
     as_picture,
+    encode_picture,
     open_shown,
     report_thumbnails,
-    write_picture,
 )
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
@@ -235,7 +235,7 @@ def _show_worst(audit: Audit) -> list[str]:
     worst = audit.order[:WORST].tolist()
     pictures = open_shown(audit)
     if pictures is not None:
-        files = [write_picture(as_picture(pictures[i], SMALL), "image/png") for i in worst]
+        files = [encode_picture(as_picture(pictures[i], SMALL), "image/png") for i in worst]
         data = [base64.b64encode(file).decode() for file in files]
         return [f'<img alt="" src="data:image/png;base64,{d}" height="{SMALL}">' for d in data]
     meta = audit.meta

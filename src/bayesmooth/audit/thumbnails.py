@@ -73,14 +73,14 @@ def make_thumbnails(
     per_sheet = max(1, min(SHEET // tile**2, TILES_PER_SHEET))
     columns = int(np.ceil(np.sqrt(min(len(chosen), per_sheet))))
     tried = _fill_sheet(first[:TRIED], tile, min(columns, 3))
-    media_type = min(FORMATS, key=lambda name: len(write_picture(tried, name)))
+    media_type = min(FORMATS, key=lambda name: len(encode_picture(tried, name)))
     sheets: list[bytes] = []
     sizes: list[tuple[int, int]] = []
     for start in range(0, len(chosen), per_sheet):
         part = chosen[start : start + per_sheet]
         end = start + len(part)
         pictures = first[start:end] if end <= len(first) else load(part, tile)
-        sheet = write_picture(_fill_sheet(pictures, tile, columns), media_type)
+        sheet = encode_picture(_fill_sheet(pictures, tile, columns), media_type)
         if sheets and sum(map(len, sheets)) + len(sheet) > budget:
             break
         sheets.append(sheet)
@@ -98,7 +98,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_picture(sheet: Any, media_type: str) -> bytes:
+def encode_picture(sheet: Any, media_type: str) -> bytes:
     """A PIL image as the file of one of `FORMATS`."""
     file = io.BytesIO()
     sheet.save(file, **FORMATS[media_type])
