@@ -168,7 +168,8 @@ class Torch:
     def exchange(self, chunk: list[Weight]) -> None:
         """The mean back into the parameters; the sample into the buffers, unless it is there."""
         locals_, means = [w.local for w in chunk], [w.mean for w in chunk]
-        samples = [] if chunk[0].narrow else [local.clone() for local in locals_]
+        # Copies of a list of tensors, in one call.
+        samples = [] if chunk[0].narrow else list(torch._foreach_mul(locals_, 1))
         torch._foreach_copy_(locals_, means)
         note_sample(chunk, held=False)
         if samples:
