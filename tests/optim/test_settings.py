@@ -244,10 +244,10 @@ def digits(count=600):
     return centres[labels] + 0.5 * torch.randn(count, 20, generator=generator), labels
 
 
-def net(norm=True):
+def net(norm=nn.BatchNorm1d):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        between = [nn.BatchNorm1d(64)] if norm else []
+        between = [norm(64)] if norm else []
         return nn.Sequential(nn.Linear(20, 64), *between, nn.ReLU(), nn.Linear(64, 10))
 
 
@@ -269,7 +269,7 @@ def train(model, optimizer, steps, times=1):
 GOOD = {"lr": 0.1, "ess": 600.0, "hess_init": 0.5, "beta2": 1 - 2 / 400, "seed": 0}
 
 
-def messages(norm=True, steps=400, run=None, **settings):
+def messages(norm=nn.BatchNorm1d, steps=400, run=None, **settings):
     model = net(norm)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -277,7 +277,7 @@ def messages(norm=True, steps=400, run=None, **settings):
     return [str(w.message) for w in caught]
 
 
-@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, None])
 def test_good_settings_are_left_in_peace(norm):
     assert messages(norm) == []
 
@@ -305,8 +305,8 @@ def test_small_steps_at_the_end_of_a_run_are_its_schedule():
 
 def test_a_network_with_normalisation_bears_more_noise():
     start = {"hess_init": 0.04}  # σ is about three times the weights
-    assert messages(norm=True, steps=1, **start) == []
-    (message,) = messages(norm=False, steps=1, **start)
+    assert messages(steps=1, **start) == []
+    (message,) = messages(norm=None, steps=1, **start)
     assert "times the weights" in message
 
 
@@ -391,9 +391,9 @@ def test_auto_is_the_constructor_with_the_numbers_of_the_loader(capsys):
     assert IVON.auto(net(), loader(), 8, quiet=True, lr=0.3).param_groups[0]["lr"] == 0.3
 
 
-def pretrained():
+def pretrained(norm=nn.LayerNorm):
     """Its normalisation has left its start."""
-    model = net()
+    model = net(norm)
     for p in model.parameters():
         if p.ndim == 1 and bool((p == 1).all()):
             nn.init.uniform_(p, 0.5, 1.5)
@@ -415,23 +415,67 @@ def test_in_a_pretrained_network_lr_is_a_distance_that_follows_from_the_steps():
     assert rate(adapted) == rules.ADAPTERS * rate(pretrained())
 
 
+def test_in_a_pretrained_network_with_batchnorm_every_tensor_has_its_own_length():
+    first = IVON.auto(pretrained(nn.BatchNorm1d), loader(), 8, quiet=True).param_groups[0]
+    assert first["rescale_lr"] == "per_tensor"
+    assert first["lr"] == rules.BATCHNORM * rules.WALK / 96**0.5
+    new = IVON.auto(net(nn.BatchNorm1d), loader(), 8, quiet=True).param_groups[0]
+    assert (new["rescale_lr"], new["lr"]) == (True, rules.RATE)
+
+
+def first_step(kind, *, times=1.0, fused=None, samples=1):
+    """The way of each tensor in the first step, where the loss is so many times as large."""
+    model = net(nn.LayerNorm)
+    start = [p.detach().clone() for p in model.parameters()]
+    own = {"ess": 600, "hess_init": 50.0, "beta1": 0.0, "beta2": 1.0, "weight_decay": 0.0}
+    own |= {"mc_samples": samples, "rescale_lr": kind, "seed": 0, "fused": fused}
+    optimizer = IVON(model.parameters(), 0.3, **own)
+    train(model, optimizer, 1, times)
+    again = IVON(net(nn.LayerNorm).parameters(), 0.3, **own)
+    again.load_state_dict(optimizer.state_dict())
+    norms = [[state["norm"] for state in o.state.values()] for o in (optimizer, again)]
+    assert norms[0] == norms[1]
+    assert all(norms[0])
+    return [p.detach() - s for p, s in zip(model.parameters(), start, strict=True)]
+
+
+@pytest.mark.parametrize("kind", ["distance", "per_tensor"])
 @pytest.mark.parametrize(("fused", "samples"), [(None, 1), (False, 1), (None, 2)])
-def test_a_step_has_the_same_length_however_large_the_gradients_are(fused, samples):
-    ends = []
-    for times in (1, 50):
-        model = net()
-        start = [p.detach().clone() for p in model.parameters()]
-        own = {"ess": 600, "hess_init": 50.0, "beta1": 0.0, "beta2": 1.0, "weight_decay": 0.0}
-        own |= {"mc_samples": samples}
-        optimizer = IVON(model.parameters(), 0.3, rescale_lr="distance", seed=0, fused=fused, **own)
-        train(model, optimizer, 1, times)
-        moved = [p.detach() - s for p, s in zip(model.parameters(), start, strict=True)]
+def test_a_step_has_the_same_length_however_large_the_gradients_are(kind, fused, samples):
+    own = {"fused": fused, "samples": samples}
+    quiet, loud = (first_step(kind, times=times, **own) for times in (1, 50))
+    for moved in (quiet, loud):
         assert float(sum(m.square().sum() for m in moved)) ** 0.5 == pytest.approx(0.3, rel=1e-3)
-        again = IVON(net().parameters(), 0.3, rescale_lr="distance", seed=0, fused=fused, **own)
-        again.load_state_dict(optimizer.state_dict())
-        assert again.param_groups[0]["norm"] == optimizer.param_groups[0]["norm"]
-        ends.append(torch.cat([m.flatten() for m in moved]))
-    assert torch.allclose(*ends, rtol=1e-3, atol=1e-6)
+    for one, other in zip(quiet, loud, strict=True):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-6)
+
+
+def test_each_tensor_on_its_own_moves_by_the_same_amount_in_the_direction_of_its_gradient():
+    together, apart = first_step("distance"), first_step("per_tensor")
+    amounts = [float(m.square().mean()) ** 0.5 for m in apart]
+    assert max(amounts) == pytest.approx(min(amounts), rel=1e-3)
+    lengths = [float(m.square().mean()) ** 0.5 for m in together]
+    assert max(lengths) > 1.5 * min(lengths)  # those of the gradients
+    for one, other in zip(together, apart, strict=True):
+        assert torch.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.9999
+
+
+def test_a_tensor_with_hardly_a_gradient_is_not_driven_by_weight_decay():
+    """As the biases of an attention's keys, whose gradients are nothing but rounding."""
+    weights = [torch.nn.Parameter(torch.ones(50)) for _ in range(2)]
+    optimizer = IVON(
+        weights, 0.1, ess=1e6, hess_init=1.0, weight_decay=1e-3, rescale_lr="per_tensor", seed=0
+    )
+
+    def closure():
+        optimizer.zero_grad()
+        loss = weights[0].sum() + 1e-9 * weights[1].sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    moved = [float((1 - w.detach()).abs().max()) for w in weights]
+    assert moved[1] < 0.02 * moved[0]
 
 
 def test_without_normalisation_it_is_polyaks_step_up_to_a_limit():

@@ -45,9 +45,19 @@ OPTIMIZERS = {
     "ivon, distance": lambda p, seed: IVON(
         p, 0.1, 200, beta2=0.9, rescale_lr="distance", seed=seed
     ),
+    "ivon, per tensor": lambda p, seed: IVON(
+        p, 0.1, 200, beta2=0.9, rescale_lr="per_tensor", seed=seed
+    ),
     "evon": lambda p, seed: EVON(p, 0.1, 200, beta2=0.9, basis_every=2, seed=seed),
 }
-SYNCED = ("evon", "ivon", "ivon, distance", "ivon, two samples", "ivon, two squares")
+SYNCED = (
+    "evon",
+    "ivon",
+    "ivon, distance",
+    "ivon, per tensor",
+    "ivon, two samples",
+    "ivon, two squares",
+)
 
 
 def train(model, optimizer, rows=slice(None)):
@@ -100,6 +110,7 @@ def cases():
     yield from (("sync", name, torch.float64) for name in SYNCED)
     yield "columns", "ivon", torch.float64
     yield "columns", "ivon, distance", torch.float64
+    yield "columns", "ivon, per tensor", torch.float64
     yield "columns", "ivon, 16 bits", torch.float64
     yield "columns", "bsam", torch.float64
     yield "fsdp2", "sam", torch.bfloat16

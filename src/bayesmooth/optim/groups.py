@@ -34,8 +34,8 @@ RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
     "sync": (lambda x: isinstance(x, bool), "must be True or False", "False with DDP"),
     "debias": (lambda x: isinstance(x, bool), "must be True or False", "True is usual"),
     "rescale_lr": (
-        lambda x: isinstance(x, bool) or x in ("current", "distance"),
-        "must be True, False, 'current' or 'distance'",
+        lambda x: isinstance(x, bool) or x in ("current", "distance", "per_tensor"),
+        "must be True, False, 'current', 'distance' or 'per_tensor'",
         "True is usual",
     ),
     "spread": (

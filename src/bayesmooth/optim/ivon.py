@@ -63,12 +63,14 @@ from bayesmooth.optim.settings import (
     schedule_ess,
     steps_done,
 )
-from bayesmooth.optim.sharding import agree_on_seed, global_norm, whole
+from bayesmooth.optim.sharding import agree_on_seed, read_norms, whole
 from bayesmooth.posterior import Posterior, name_parameters, recompute_batchnorm
 from bayesmooth.randomness import EVALUATION
 
 Number = float | Tensor
+LENGTHS = ("distance", "per_tensor")  # with these lr is the length of a step
 NORM_BETA = 0.95  # of the running mean of ‖ĝ‖²
+LEAST = 0.1  # of the gradients' overall size, that of a tensor counts as
 
 
 def sigma(h: Tensor, λ: float, δ: float) -> Tensor:
@@ -112,6 +114,24 @@ def update(
     step = ḡ.add(m, alpha=δ) / (h + δ)
     m = m - α * (step.clamp(-radius, radius) if radius < math.inf else step)
     return m, g, h
+
+
+def note_norms(weights: list[Weight], samples: int, scale: float) -> dict[Weight, float]:
+    """The running root mean square of ‖ĝ‖ for each weight, with this step's; `scale` multiplies gradients."""
+    if any(w.sums and hasattr(w.param, "to_local") for w in weights):
+        raise InputError(
+            "rescale_lr by lengths with several samples per step of sharded weights: their sums are local; "
+            "take one sample, or rescale_lr='current'"
+        )
+    grads = {w: w.pending[0] for w in weights if w.pending}
+    grads |= {w: w.sums[0] / samples for w in weights if w.sums}
+    means = {}
+    for w, norm in zip(grads, read_norms(list(grads.values())), strict=True):
+        mean, weight = w.state.get("norm", 0.0), w.state.get("norm_weight", 0.0)
+        w.state["norm"] = NORM_BETA * mean + (1 - NORM_BETA) * (scale * norm) ** 2
+        w.state["norm_weight"] = NORM_BETA * weight + 1 - NORM_BETA
+        means[w] = math.sqrt(w.state["norm"] / w.state["norm_weight"])
+    return means
 
 
 def read_numbers(group: dict[str, Any], t: int, rescaling: float) -> dict[str, Any]:
@@ -167,7 +187,8 @@ class IVON(Optimizer):
             over: 0.1 to 0.2. In a short run h falls to a seventh of h₀ whatever the data say, and steps grow as much;
             `rescale_lr="current"` takes the mean of h + δ instead of h₀ + δ, so that lr means the same throughout.
             `rescale_lr="distance"` divides that by the running root mean square of ‖ĝ‖, over all weights together: lr
-            is then the length of a step in the direction of ĝ, however large the gradients become.
+            is then the length of a step in the direction of ĝ, however large the gradients become. "per_tensor" divides
+            by that of each tensor instead, so that the weights of all tensors move by the same amount.
         ess: λ, the effective sample size: the number of training examples. Smaller means more noise.
         hess_init: h₀. At the start σ = 1/√(λ(h₀ + δ)): only that product counts. A network that learns nothing has too
             much noise (raise h₀), one that memorises wrong labels has too little (lower it). Published recipes
@@ -220,7 +241,7 @@ class IVON(Optimizer):
         clip_radius: float = float("inf"),
         sync: bool = False,
         debias: bool = True,
-        rescale_lr: bool | Literal["current", "distance"] = True,
+        rescale_lr: bool | Literal["current", "distance", "per_tensor"] = True,
         *,
         antithetic: bool = False,
         state_dtype: Literal["bfloat16"] | None = None,
@@ -537,42 +558,38 @@ class IVON(Optimizer):
     def _update(self, scale: float) -> None:
         """The step of all weights that have gradients; the others stay at their mean."""
         weights = [w for w in self._samples.weights if w.pending or w.sums]
-        if any(group["rescale_lr"] == "distance" for group in self.param_groups):
-            self._note_norm(weights, scale)
-        factors = {id(group): self._rescaling(group) for group in self.param_groups}
-        for chunk in split_weights(weights, key=lambda w: (w.state["step"], w.sums is None)):
+        factors = self._rescaling(weights, scale)
+        chunks = split_weights(weights, lambda w: (w.state["step"], w.sums is None, factors[w]))
+        for chunk in chunks:
             group, t = chunk[0].group, chunk[0].state["step"] + 1
-            numbers = read_numbers(group, t, factors[id(group)])
+            numbers = read_numbers(group, t, factors[chunk[0]])
             chunk[0].backend.update(chunk, self._samples.count, scale, **numbers)
             for w in chunk:
                 w.state["step"] = t
         tell_autograd(weights)
 
-    def _rescaling(self, group: dict[str, Any]) -> float:
-        """What `rescale_lr` multiplies lr by."""
-        kind, δ = group["rescale_lr"], float(group["weight_decay"])
-        if kind in (True, False):
-            return group["hess_init"] + δ if kind else 1.0
-        level = self._mean_hess(group) + δ
-        if kind == "current":
-            return level
-        mean, weight = self.param_groups[0]["norm"]
-        return level * math.sqrt(weight / mean) if mean else 0.0
+    def _rescaling(self, weights: list[Weight], scale: float) -> dict[Weight, float]:
+        """What `rescale_lr` multiplies lr by, for each weight."""
+        levels = {id(group): self._level(group) for group in self.param_groups}
+        factors = {w: levels[id(w.group)] for w in weights}
+        if any(group["rescale_lr"] in LENGTHS for group in self.param_groups):
+            norms = note_norms(weights, self._samples.count, scale)
+            size = sum(w.param.numel() for w in weights)
+            total = math.hypot(*norms.values())
+            for w, norm in norms.items():
+                if w.group["rescale_lr"] == "per_tensor":
+                    share = math.sqrt(w.param.numel() / size)
+                    factors[w] *= share / max(norm, LEAST * share * total) if total else 0.0
+                elif w.group["rescale_lr"] == "distance":
+                    factors[w] *= 1 / total if total else 0.0
+        return factors
 
-    def _note_norm(self, weights: list[Weight], scale: float) -> None:
-        """‖ĝ‖² of all weights into its running mean."""
-        if any(w.sums and hasattr(w.param, "to_local") for w in weights):
-            raise InputError(
-                "rescale_lr='distance' with several samples per step of sharded weights: their sums are local; "
-                "take one sample, or rescale_lr='current'"
-            )
-        averaged = [w.sums[0] / self._samples.count for w in weights if w.sums]
-        found = [*averaged, *(w.pending[0] for w in weights if w.pending)]
-        square = (scale * global_norm(found)) ** 2
-        mean, weight = self.param_groups[0].get("norm", (0.0, 0.0))
-        new = NORM_BETA * mean + (1 - NORM_BETA) * square, NORM_BETA * weight + 1 - NORM_BETA
-        for group in self.param_groups:
-            group["norm"] = new
+    def _level(self, group: dict[str, Any]) -> float:
+        """h + δ as `rescale_lr` takes it for a group: at the start, or its mean by now."""
+        kind, δ = group["rescale_lr"], float(group["weight_decay"])
+        if kind is False:
+            return 1.0
+        return float(group["hess_init"] if kind is True else self._mean_hess(group)) + δ
 
     def _mean_hess(self, group: dict[str, Any]) -> float:
         """Mean of h over a group, by one reading from its device."""

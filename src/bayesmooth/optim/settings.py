@@ -36,6 +36,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import randomness
 from bayesmooth.errors import InputError
@@ -59,6 +60,7 @@ MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as 
 RATE = 0.1  # lr for which these constants were chosen
 WALK = 6.0  # pretrained: the length of a step, times the root of their number
 ADAPTERS = 2.0  # times as far, where matrices start at zero
+BATCHNORM = 4.0  # times as far, where each tensor has its own length
 SHARE = 0.15  # without normalisation, of the loss: by how much a step lowers it
 MOST = 0.2  # and the largest lr there
 PROBES = 4  # batches whose gradients are measured
@@ -193,7 +195,9 @@ def choose_rescaling(model: nn.Module) -> bool | str:
     trained = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
     if not gains or len(trained) < 2:  # a single matrix is a linear model
         return "current"
-    return "distance" if any(bool((whole(gain) != 1).any()) for gain in gains) else True
+    if all(bool((whole(gain) == 1).all()) for gain in gains):
+        return True
+    return "per_tensor" if any(isinstance(m, _BatchNorm) for m in model.modules()) else "distance"
 
 
 def choose_lr(
@@ -203,6 +207,8 @@ def choose_lr(
     kind = optimizer.param_groups[0]["rescale_lr"]
     if kind is True:
         return RATE
+    if kind == "per_tensor":
+        return BATCHNORM * WALK / sqrt(optimizer.steps)
     if kind == "distance":
         matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
         adapters = measure_matrices(matrices)[1] < len(matrices)  # B starts at zero

@@ -106,22 +106,32 @@ def on_any_rank(flags: list[bool], device: torch.device) -> list[bool]:
     return [count > 0 for count in counts.tolist()]
 
 
-@torch.no_grad()
 def global_norm(tensors: list[Tensor]) -> float:
-    """‖·‖₂ of everything together, in float32 at least; shards are summed over their ranks.
+    """‖·‖₂ of everything together.
 
     >>> global_norm([torch.tensor([3.0]), torch.tensor([[4.0]], dtype=torch.float64)])
     5.0
     """
-    if not tensors:
-        return 0.0
-    norms: list[Any] = []
+    return float(torch.linalg.vector_norm(_norms(tensors))) if tensors else 0.0
+
+
+def read_norms(tensors: list[Tensor]) -> list[float]:
+    """‖·‖₂ of each, by one reading from their device."""
+    found: list[float] = _norms(tensors).tolist() if tensors else []
+    return found
+
+
+@torch.no_grad()
+def _norms(tensors: list[Tensor]) -> Tensor:
+    """‖·‖₂ of each, in float32 at least; shards are summed over their ranks."""
+    norms: dict[int, Any] = {}
     for dtype in dict.fromkeys(t.dtype for t in tensors):
         wide = torch.promote_types(dtype, torch.float32)
         # Not by the norm's own dtype: for sharded tensors torch 2.15 takes it for the dimensions.
-        norms += torch._foreach_norm([t.to(wide) for t in tensors if t.dtype == dtype], 2)
-    whole = [n.full_tensor() if hasattr(n, "full_tensor") else n for n in norms]
-    return float(torch.linalg.vector_norm(torch.stack([n.to(whole[0].device) for n in whole])))
+        own = {i: t.to(wide) for i, t in enumerate(tensors) if t.dtype == dtype}
+        norms |= zip(own, torch._foreach_norm(list(own.values()), 2), strict=True)
+    whole = [n.full_tensor() if hasattr(n, "full_tensor") else n for _, n in sorted(norms.items())]
+    return torch.stack([n.to(whole[0].device) for n in whole])
 
 
 def _ranks() -> bool:
