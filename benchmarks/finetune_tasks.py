@@ -211,12 +211,11 @@ def head(classes: int, seed: int) -> nn.Module:
 # ---- pictures ----
 
 
-def pictures(given: str | None) -> Any:
-    """CIFAR-10 at 64 × 64; `given` names the people's labels of CIFAR-10N."""
+def pictures(name: str, **options: Any) -> Any:
+    """A public set of pictures."""
 
     def read(training: bool) -> tuple[Any, Tensor, Tensor, tuple[str, ...]]:
-        split = "train" if training else "test"
-        found = load("cifar10n", split, labels=given) if given else load("cifar10", split)
+        found = load(name, "train" if training else "test", **options)
         clean = found.labels if found.clean_labels is None else found.clean_labels
         return found.inputs, found.labels, clean, found.class_names
 
@@ -224,7 +223,9 @@ def pictures(given: str | None) -> Any:
 
 
 def enlarged(inputs: Tensor) -> Tensor:
-    rows = interpolate(inputs.float() / 255, size=(PIXELS, PIXELS), mode="bilinear")
+    """At 64 × 64, in colour, as the network was trained."""
+    rows = inputs / 255 if inputs.dtype == torch.uint8 else inputs
+    rows = interpolate(rows.expand(-1, 3, -1, -1), size=(PIXELS, PIXELS), mode="bilinear")
     mean, std = (
         torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     )
@@ -254,7 +255,8 @@ ADAPTERS = (5e-4, 2e-3, 8e-3)
 PICTURES = (1e-4, 4e-4, 1.6e-3)
 HEAD = (5e-4, 2e-3, 1e-2)
 MADE = ("clean", "symmetric", "pairflip")
-SMALL, MANY = (240, 80, 300), (800, 200, 500)
+SMALL, MANY, FROZEN = (240, 80, 300), (800, 200, 500), (2000, 400, 1000)
+NAMED = pictures("cifar10n", labels="random1")
 
 TITLES = {
     "text10": "10 similar intents, all of MiniLM",
@@ -264,6 +266,7 @@ TITLES = {
     "lora-news": "news, LoRA of rank 8",
     "images": "CIFAR-10, EfficientNet-Lite0",
     "people": "CIFAR-10N, EfficientNet-Lite0",
+    "digits": "digits, EfficientNet-Lite0",
     "top10": "10 similar intents, MiniLM's top two layers",
     "top-news": "news, MiniLM's top two layers",
     "toplora10": "10 similar intents, LoRA on the top two layers",
@@ -282,13 +285,14 @@ TASKS: dict[str, Task] = {
     "news": Task(SMALL, 8, news, tokens, text_network, TEXT, ("real",)),
     "lora10": Task(SMALL, 8, banking(SIMILAR), tokens, lora_network, ADAPTERS, MADE),
     "lora-news": Task(SMALL, 8, news, tokens, lora_network, ADAPTERS, ("real",)),
-    "images": Task(SMALL, 8, pictures(None), enlarged, picture_network, PICTURES, MADE),
-    "people": Task(SMALL, 8, pictures("random1"), enlarged, picture_network, PICTURES, ("real",)),
+    "images": Task(SMALL, 8, pictures("cifar10"), enlarged, picture_network, PICTURES, MADE),
+    "people": Task(SMALL, 8, NAMED, enlarged, picture_network, PICTURES, ("real",)),
+    "digits": Task(SMALL, 8, pictures("digits"), enlarged, picture_network, PICTURES, MADE),
     "top10": Task(SMALL, 8, banking(SIMILAR), hidden, Top, TOP, MADE),
     "top-news": Task(SMALL, 8, news, hidden, Top, TOP, ("real",)),
     "toplora10": Task(SMALL, 8, banking(SIMILAR), hidden, top_lora, ADAPTERS, MADE),
-    "frozen77": Task(MANY, 20, banking(None), embedded, head, HEAD, MADE),
-    "frozen-news": Task(MANY, 20, news, embedded, head, HEAD, ("real",)),
+    "frozen77": Task(FROZEN, 20, banking(None), embedded, head, HEAD, MADE),
+    "frozen-news": Task(FROZEN, 20, news, embedded, head, HEAD, ("real",)),
 }
 
 
