@@ -12,11 +12,14 @@ network that sees few numbers can hardly tell single examples apart, so it needs
 half of the cells of `python -m benchmarks regret`, on those of `results/choices/tuning.txt`, and on `tables`;
 docs/evidence-settings.md has the figures.
 
-**Set by `IVON.auto`**: lr too, for one of three kinds of network.
+**Set by `IVON.auto`**: lr too, for one of four kinds of network.
 - Pretrained, with normalisation layers whose gains are not ones, trained further or frozen: lr is the length of a step,
   whatever the gradients are (`rescale_lr="distance"`). lr · √steps = WALK, so that a walk in random directions goes as
   far in a short run as in a long one; adapters, whose B starts at zero, go ADAPTERS times as far. Gradients grow with a
   new head, up to eightfold; at a fixed rate the same runs were too slow at the start or fell to chance later.
+- Pretrained, with batch normalisation: every tensor has its own length (`rescale_lr="per_tensor"`), BATCHNORM times as
+  far. Behind a batch normalisation only the direction of a tensor counts, so the size of its gradient does not say how
+  far it should move. One length for all moved the wide last layers of a convolutional network too little.
 - With normalisation layers that are new: RATE, as the constructor has it in every example.
 - Without, and for a head alone: measured. A step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's step), and lr is
   at most MOST, because gradients are small at the start and grow as the network learns.
@@ -60,7 +63,7 @@ MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as 
 RATE = 0.1  # lr for which these constants were chosen
 WALK = 6.0  # pretrained: the length of a step, times the root of their number
 ADAPTERS = 2.0  # times as far, where matrices start at zero
-BATCHNORM = 4.0  # times as far, where each tensor has its own length
+BATCHNORM = 4.0  # times as far, with batch normalisation, where each tensor has its own length
 SHARE = 0.15  # without normalisation, of the loss: by how much a step lowers it
 MOST = 0.2  # and the largest lr there
 PROBES = 4  # batches whose gradients are measured
@@ -207,12 +210,11 @@ def choose_lr(
     kind = optimizer.param_groups[0]["rescale_lr"]
     if kind is True:
         return RATE
-    if kind == "per_tensor":
-        return BATCHNORM * WALK / sqrt(optimizer.steps)
-    if kind == "distance":
+    if kind in ("distance", "per_tensor"):
         matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
         adapters = measure_matrices(matrices)[1] < len(matrices)  # B starts at zero
-        return (ADAPTERS if adapters else 1.0) * WALK / sqrt(optimizer.steps)
+        further = BATCHNORM if kind == "per_tensor" else ADAPTERS if adapters else 1.0
+        return further * WALK / sqrt(optimizer.steps)
     losses, squares = measure_gradients(model, optimizer, batches, loss)
     value, square = (fmean(numbers) if numbers else 0.0 for numbers in (losses, squares))
     if not (0 < square < inf and 0 < value < inf):
