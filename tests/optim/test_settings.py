@@ -415,12 +415,15 @@ def test_in_a_pretrained_network_lr_is_a_distance_that_follows_from_the_steps():
     assert rate(adapted) == rules.ADAPTERS * rate(pretrained())
 
 
-def test_in_a_pretrained_network_with_batchnorm_every_tensor_has_its_own_length():
-    first = IVON.auto(pretrained(nn.BatchNorm1d), loader(), 8, quiet=True).param_groups[0]
-    assert first["rescale_lr"] == "per_tensor"
-    assert first["lr"] == rules.BATCHNORM * rules.WALK / 96**0.5
-    new = IVON.auto(net(nn.BatchNorm1d), loader(), 8, quiet=True).param_groups[0]
-    assert (new["rescale_lr"], new["lr"]) == (True, rules.RATE)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_in_a_pretrained_network_with_depthwise_convolutions_every_tensor_has_its_own_length(
+    groups,
+):
+    depthwise = nn.Sequential(nn.Unflatten(1, (4, 5)), nn.Conv1d(4, 4, 1, groups=groups))
+    model = nn.Sequential(depthwise, nn.Flatten(), pretrained(nn.BatchNorm1d))
+    first = IVON.auto(model, loader(), 8, quiet=True).param_groups[0]
+    kind, further = ("per_tensor", rules.DEPTHWISE) if groups == 4 else ("distance", 1)
+    assert (first["rescale_lr"], first["lr"]) == (kind, further * rules.WALK / 96**0.5)
 
 
 def first_step(kind, *, times=1.0, fused=None, samples=1):

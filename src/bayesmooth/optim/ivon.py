@@ -321,10 +321,10 @@ class IVON(Optimizer):
         """IVON for the trainable weights of a model, pretrained or not, with settings that suit it; prints them.
 
         `ess` is the number of examples, h₀ and β₂ are those of `epochs=` and `steps=` above at lr = 0.1. lr itself is
-        the length of a step in a pretrained network (`rescale_lr="distance"`; with batch normalisation, "per_tensor"),
-        0.1 in a new one with normalisation layers, and measured on a few batches in any other (`rescale_lr="current"`);
-        `settings.py` has the rules. It is the largest of the run: let it fall to zero on a cosine after a warm-up over
-        a tenth of the steps. Model, generators and gradients are left as they were.
+        the length of a step in a pretrained network (`rescale_lr="distance"`, or "per_tensor" with depthwise
+        convolutions), 0.1 in a new one with normalisation layers, and measured on a few batches in any other
+        (`rescale_lr="current"`); `settings.py` has the rules. It is the largest of the run: let it fall to zero on a
+        cosine after a warm-up over a tenth of the steps. Model, generators and gradients are left as they were.
 
         Arguments:
             batches: the training loader, or a list of batches: (inputs, labels), or dicts with "labels".

@@ -17,9 +17,8 @@ docs/evidence-settings.md has the figures.
   whatever the gradients are (`rescale_lr="distance"`). lr · √steps = WALK, so that a walk in random directions goes as
   far in a short run as in a long one; adapters, whose B starts at zero, go ADAPTERS times as far. Gradients grow with a
   new head, up to eightfold; at a fixed rate the same runs were too slow at the start or fell to chance later.
-- Pretrained, with batch normalisation: every tensor has its own length (`rescale_lr="per_tensor"`), BATCHNORM times as
-  far. Behind a batch normalisation only the direction of a tensor counts, so the size of its gradient does not say how
-  far it should move. One length for all moved the wide last layers of a convolutional network too little.
+- Pretrained, with depthwise convolutions: every tensor has its own length (`rescale_lr="per_tensor"`), DEPTHWISE times
+  as far. Their few weights have large gradients, and one length for all hardly moves the wide layers between them.
 - With normalisation layers that are new: RATE, as the constructor has it in every example.
 - Without, and for a head alone: measured. A step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's step), and lr is
   at most MOST, because gradients are small at the start and grow as the network learns.
@@ -39,7 +38,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 from bayesmooth import randomness
 from bayesmooth.errors import InputError
@@ -63,7 +62,7 @@ MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as 
 RATE = 0.1  # lr for which these constants were chosen
 WALK = 6.0  # pretrained: the length of a step, times the root of their number
 ADAPTERS = 2.0  # times as far, where matrices start at zero
-BATCHNORM = 4.0  # times as far, with batch normalisation, where each tensor has its own length
+DEPTHWISE = 4.0  # times as far, with depthwise convolutions, where each tensor has its own length
 SHARE = 0.15  # without normalisation, of the loss: by how much a step lowers it
 MOST = 0.2  # and the largest lr there
 PROBES = 4  # batches whose gradients are measured
@@ -200,7 +199,7 @@ def choose_rescaling(model: nn.Module) -> bool | str:
         return "current"
     if all(bool((whole(gain) == 1).all()) for gain in gains):
         return True
-    return "per_tensor" if any(isinstance(m, _BatchNorm) for m in model.modules()) else "distance"
+    return "per_tensor" if any(map(is_depthwise, model.modules())) else "distance"
 
 
 def choose_lr(
@@ -213,7 +212,7 @@ def choose_lr(
     if kind in ("distance", "per_tensor"):
         matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
         adapters = measure_matrices(matrices)[1] < len(matrices)  # B starts at zero
-        further = BATCHNORM if kind == "per_tensor" else ADAPTERS if adapters else 1.0
+        further = DEPTHWISE if kind == "per_tensor" else ADAPTERS if adapters else 1.0
         return further * WALK / sqrt(optimizer.steps)
     losses, squares = measure_gradients(model, optimizer, batches, loss)
     value, square = (fmean(numbers) if numbers else 0.0 for numbers in (losses, squares))
@@ -236,6 +235,11 @@ def schedule_ess(group: dict[str, Any], h: float, done: int) -> float:
 def steps_done(weights: list[Weight]) -> int:
     """Updates so far."""
     return max((w.state["step"] for w in weights), default=0)
+
+
+def is_depthwise(module: nn.Module) -> bool:
+    """Whether it is a convolution of each channel on its own."""
+    return isinstance(module, _ConvNd) and module.groups == module.in_channels > 1
 
 
 def is_gain(weight: Tensor) -> bool:
