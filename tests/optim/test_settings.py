@@ -400,8 +400,8 @@ def pretrained(norm=nn.LayerNorm):
     return model
 
 
-def test_in_a_pretrained_network_lr_is_a_distance_that_follows_from_the_steps():
-    assert rate(pretrained()) == rules.WALK / 96**0.5
+def test_in_a_pretrained_network_lr_is_a_length_that_is_shorter_in_long_runs():
+    assert rate(pretrained()) == rate(pretrained(), epochs=2) == rules.LENGTH
     assert rate(pretrained(), epochs=32) == rate(pretrained()) / 2
     frozen = pretrained()
     for p in frozen.parameters():
@@ -415,6 +415,24 @@ def test_in_a_pretrained_network_lr_is_a_distance_that_follows_from_the_steps():
     assert rate(adapted) == rules.ADAPTERS * rate(pretrained())
 
 
+@pytest.mark.parametrize(("kind", "factor"), [("distance", rules.PRETRAINED), ("per_tensor", 1)])
+def test_where_lr_is_a_length_the_noise_follows_from_epochs_and_classes(kind, factor):
+    def noise(epochs=8, classes=10, lr=0.1):
+        model = nn.Sequential(nn.Linear(20, 64), nn.LayerNorm(64), nn.Linear(64, classes))
+        optimizer = IVON(
+            model.parameters(), lr, 600, epochs=epochs, steps=80, rescale_lr=kind, seed=0
+        )
+        size, layers = rules.measure_matrices([p.detach() for p in model.parameters()])
+        return optimizer.diagnostics()["std"] * layers**0.5 / size
+
+    assert noise() == pytest.approx(factor * STRENGTH * 0.8**0.5, rel=1e-3)
+    assert noise(lr=0.7) == pytest.approx(noise())  # it is no rate
+    assert noise(epochs=2) == pytest.approx(noise() / 2, rel=1e-3)
+    assert noise(epochs=500) == pytest.approx(factor * rules.PRETRAINED_LIMIT, rel=1e-3)
+    assert noise(classes=40) == pytest.approx(noise() / 2, rel=1e-3)
+    assert noise(classes=3) == pytest.approx(noise(), rel=1e-3)
+
+
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_in_a_pretrained_network_with_depthwise_convolutions_every_tensor_has_its_own_length(
     groups,
@@ -423,7 +441,7 @@ def test_in_a_pretrained_network_with_depthwise_convolutions_every_tensor_has_it
     model = nn.Sequential(depthwise, nn.Flatten(), pretrained(nn.BatchNorm1d))
     first = IVON.auto(model, loader(), 8, quiet=True).param_groups[0]
     kind, further = ("per_tensor", rules.DEPTHWISE) if groups == 4 else ("distance", 1)
-    assert (first["rescale_lr"], first["lr"]) == (kind, further * rules.WALK / 96**0.5)
+    assert (first["rescale_lr"], first["lr"]) == (kind, further * rules.LENGTH)
 
 
 def first_step(kind, *, times=1.0, fused=None, samples=1):

@@ -49,6 +49,7 @@ from bayesmooth.optim.samples import (
 )
 from bayesmooth.optim.schedule import RunSchedule
 from bayesmooth.optim.settings import (
+    LENGTHS,
     LOOKS,
     RATE,
     Look,
@@ -68,7 +69,6 @@ from bayesmooth.posterior import Posterior, name_parameters, recompute_batchnorm
 from bayesmooth.randomness import EVALUATION
 
 Number = float | Tensor
-LENGTHS = ("distance", "per_tensor")  # with these lr is the length of a step
 NORM_BETA = 0.95  # of the running mean of ‖ĝ‖²
 LEAST = 0.1  # of the gradients' overall size, that of a tensor counts as
 
@@ -260,7 +260,7 @@ class IVON(Optimizer):
                 lr,
                 ess,
                 weight_decay,
-                rescale_lr=bool(rescale_lr),
+                rescale_lr=rescale_lr,
                 epochs=epochs,
                 noise=noise,
             )
@@ -344,7 +344,7 @@ class IVON(Optimizer):
         } | settings
         optimizer = cls(weights, **given)
         if "lr" not in settings:
-            lr = choose_lr(model, optimizer, batches, loss)
+            lr = choose_lr(model, optimizer, batches, epochs, loss)
             for holder in (optimizer.defaults, *optimizer.param_groups):
                 holder["lr"] = lr
         if not quiet:

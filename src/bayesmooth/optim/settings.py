@@ -14,9 +14,10 @@ docs/evidence-settings.md has the figures.
 
 **Set by `IVON.auto`**: lr too, for one of four kinds of network.
 - Pretrained, with normalisation layers whose gains are not ones, trained further or frozen: lr is the length of a step,
-  whatever the gradients are (`rescale_lr="distance"`). lr · √steps = WALK, so that a walk in random directions goes as
-  far in a short run as in a long one; adapters, whose B starts at zero, go ADAPTERS times as far. Gradients grow with a
-  new head, up to eightfold; at a fixed rate the same runs were too slow at the start or fell to chance later.
+  whatever the gradients are (`rescale_lr="distance"`): LENGTH, and less in long runs, which memorise more; adapters,
+  whose B starts at zero, go ADAPTERS times as far. Gradients grow with a new head, up to eightfold; at a fixed rate the
+  same runs were too slow at the start or fell to chance later. C is smaller than in a new network, and smaller still
+  for many classes, each of which has few examples.
 - Pretrained, with depthwise convolutions: every tensor has its own length (`rescale_lr="per_tensor"`), DEPTHWISE times
   as far. Their few weights have large gradients, and one length for all hardly moves the wide layers between them.
 - With normalisation layers that are new: RATE, as the constructor has it in every example.
@@ -54,13 +55,18 @@ from bayesmooth.posterior.calling import (
     take_logits,
 )
 
+LENGTHS = ("distance", "per_tensor")  # with these `rescale_lr`, lr is the length of a step
 STRENGTH = 0.95  # K
 LIMIT = 2.0  # of C
 WITHOUT_NORMALISATION = 0.7  # times that much noise
 TWO_CLASSES = 1.4  # times as much, with normalisation
 MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
 RATE = 0.1  # lr for which these constants were chosen
-WALK = 6.0  # pretrained: the length of a step, times the root of their number
+PRETRAINED = 0.7  # times that much noise where lr is a length that all tensors share
+PRETRAINED_LIMIT = 1.4  # of C there
+FEW_CLASSES = 10  # K classes get √(10/K) times as much there, at most once
+LENGTH = 0.67  # pretrained: of a step
+SHORT_RUN = 8  # epochs; in longer runs a step is √(8/epochs) times as long
 ADAPTERS = 2.0  # times as far, where matrices start at zero
 DEPTHWISE = 4.0  # times as far, with depthwise convolutions, where each tensor has its own length
 SHARE = 0.15  # without normalisation, of the loss: by how much a step lowers it
@@ -112,7 +118,7 @@ def choose_hess_init(
     ess: float,
     weight_decay: float,
     *,
-    rescale_lr: bool = True,
+    rescale_lr: bool | str = True,
     epochs: float | None,
     noise: float | None = None,
 ) -> float:
@@ -131,7 +137,8 @@ def choose_hess_init(
     weights = [p.detach() for p in list_tensors(params) if p.requires_grad]
     size, layers = measure_matrices(weights)
     factor = 1.0 if noise is None else noise
-    std = factor * choose_relative_noise(weights, lr, epochs) * size / sqrt(max(layers, 1))
+    relative = choose_relative_noise(weights, lr, epochs, rescale_lr)
+    std = factor * relative * size / sqrt(max(layers, 1))
     if not std > 0:
         raise InputError(
             f"hess_init='auto' with lr={lr}, noise={factor} and {layers} matrices that are not zero: there is "
@@ -140,10 +147,16 @@ def choose_hess_init(
     return max(1 / (ess * std**2) - weight_decay, SMALLEST)
 
 
-def choose_relative_noise(weights: Iterable[Tensor], lr: float, epochs: float) -> float:
+def choose_relative_noise(
+    weights: Iterable[Tensor], lr: float, epochs: float, rescale_lr: bool | str = True
+) -> float:
     """C."""
     weights = list(weights)
     matrices = [weight for weight in weights if weight.ndim > 1]
+    if rescale_lr in LENGTHS:
+        few = sqrt(min(FEW_CLASSES / max(matrices[-1].shape[0], 1), 1)) if matrices else 1.0
+        factor = few * (1 if rescale_lr == "per_tensor" else PRETRAINED)
+        return factor * min(STRENGTH * sqrt(RATE * epochs), PRETRAINED_LIMIT)
     factor = 1.0
     if not any(map(is_gain, weights)):
         factor = WITHOUT_NORMALISATION
@@ -203,17 +216,21 @@ def choose_rescaling(model: nn.Module) -> bool | str:
 
 
 def choose_lr(
-    model: nn.Module, optimizer: Any, batches: Any, loss: Callable[[Tensor, Tensor], Tensor]
+    model: nn.Module,
+    optimizer: Any,
+    batches: Any,
+    epochs: float,
+    loss: Callable[[Tensor, Tensor], Tensor],
 ) -> float:
     """lr, the largest of the run: for new normalisations RATE, for pretrained ones a distance, for others measured."""
     kind = optimizer.param_groups[0]["rescale_lr"]
     if kind is True:
         return RATE
-    if kind in ("distance", "per_tensor"):
+    if kind in LENGTHS:
         matrices = [p.detach() for p in model.parameters() if p.requires_grad and p.ndim > 1]
         adapters = measure_matrices(matrices)[1] < len(matrices)  # B starts at zero
         further = DEPTHWISE if kind == "per_tensor" else ADAPTERS if adapters else 1.0
-        return further * WALK / sqrt(optimizer.steps)
+        return further * LENGTH * sqrt(min(SHORT_RUN / epochs, 1))
     losses, squares = measure_gradients(model, optimizer, batches, loss)
     value, square = (fmean(numbers) if numbers else 0.0 for numbers in (losses, squares))
     if not (0 < square < inf and 0 < value < inf):
