@@ -277,6 +277,12 @@ def messages(norm=nn.BatchNorm1d, steps=400, run=None, **settings):
     return [str(w.message) for w in caught]
 
 
+@pytest.mark.parametrize("kind", ["distance", "per_tensor"])
+def test_a_length_is_not_measured_by_the_noise(kind):
+    """Good runs of pretrained networks move by less than σ."""
+    assert messages(steps=120, run=400, lr=0.02, rescale_lr=kind, beta2=1 - 2 / 400) == []
+
+
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d, None])
 def test_good_settings_are_left_in_peace(norm):
     assert messages(norm) == []

@@ -480,7 +480,7 @@ def _hessian(group: dict[str, Any], share: float) -> dict[str, str]:
 
 def _too_slow(group: dict[str, Any], moved: float) -> dict[str, str]:
     """`moved` is the step in units of σ; a schedule may have lowered the rate of this very step."""
-    if group["beta2"] >= 1:
+    if group["beta2"] >= 1 or group["rescale_lr"] in LENGTHS:  # short steps are seen by the loss there
         return {}
     lr, horizon = float(group.get("initial_lr", group["lr"])), 2 / (1 - group["beta2"])
     way = moved * horizon * lr / float(group["lr"])
