@@ -434,9 +434,20 @@ def test_where_lr_is_a_length_the_noise_follows_from_epochs_and_classes(kind, fa
     assert noise() == pytest.approx(factor * STRENGTH * 0.8**0.5, rel=1e-3)
     assert noise(lr=0.7) == pytest.approx(noise())  # it is no rate
     assert noise(epochs=2) == pytest.approx(noise() / 2, rel=1e-3)
-    assert noise(epochs=500) == pytest.approx(factor * rules.PRETRAINED_LIMIT, rel=1e-3)
+    assert noise(epochs=500) == pytest.approx(factor * rules.SHORT_LIMIT, rel=1e-3)
     assert noise(classes=40) == pytest.approx(noise() / 2, rel=1e-3)
     assert noise(classes=3) == pytest.approx(noise(), rel=1e-3)
+
+
+def test_a_head_alone_bears_more_noise_than_layers_without_normalisation():
+    def noise(model, **settings):
+        optimizer = IVON.auto(model, loader(), 8, quiet=True, seed=0, **settings)
+        size, layers = rules.measure_matrices([p.detach() for p in model.parameters()])
+        return optimizer.diagnostics()["std"] * layers**0.5 / size
+
+    usual = STRENGTH * 0.8**0.5
+    assert noise(nn.Linear(20, 10)) == pytest.approx(rules.HEAD * usual, rel=1e-3)
+    assert noise(net(norm=None)) == pytest.approx(WITHOUT_NORMALISATION * usual, rel=1e-3)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

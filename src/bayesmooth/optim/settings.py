@@ -62,9 +62,10 @@ WITHOUT_NORMALISATION = 0.7  # times that much noise
 TWO_CLASSES = 1.4  # times as much, with normalisation
 MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
 RATE = 0.1  # lr for which these constants were chosen
-PRETRAINED = 0.7  # times that much noise where lr is a length that all tensors share
-PRETRAINED_LIMIT = 1.4  # of C there
-FEW_CLASSES = 10  # K classes get √(10/K) times as much there, at most once
+SHORT_LIMIT = 1.4  # of C/factor in the three cases that follow
+PRETRAINED = 0.7  # times as much where lr is a length that all tensors share
+FEW_CLASSES = 10  # where lr is a length, K classes get √(10/K) times as much, at most once
+HEAD = 1.4  # times as much for one matrix whose lr is measured: there is no further layer that adds noise
 LENGTH = 0.67  # pretrained: of a step
 SHORT_RUN = 8  # epochs; in longer runs a step is √(8/epochs) times as long
 ADAPTERS = 2.0  # times as far, where matrices start at zero
@@ -153,18 +154,22 @@ def choose_relative_noise(
     """C."""
     weights = list(weights)
     matrices = [weight for weight in weights if weight.ndim > 1]
+    classes = max(matrices[-1].shape[0], 1) if matrices else FEW_CLASSES
+    factor, limit = 1.0, LIMIT
     if rescale_lr in LENGTHS:
-        few = sqrt(min(FEW_CLASSES / max(matrices[-1].shape[0], 1), 1)) if matrices else 1.0
-        factor = few * (1 if rescale_lr == "per_tensor" else PRETRAINED)
-        return factor * min(STRENGTH * sqrt(RATE * epochs), PRETRAINED_LIMIT)
-    factor = 1.0
-    if not any(map(is_gain, weights)):
+        lr, limit = RATE, SHORT_LIMIT
+        factor = (PRETRAINED if rescale_lr == "distance" else 1.0) * sqrt(
+            min(FEW_CLASSES / classes, 1)
+        )
+    elif rescale_lr == "current" and len(matrices) == 1:
+        factor, limit = HEAD, SHORT_LIMIT
+    elif not any(map(is_gain, weights)):
         factor = WITHOUT_NORMALISATION
-    elif matrices and matrices[-1].shape[0] <= 2:
+    elif classes <= 2:
         factor = TWO_CLASSES
-    if matrices and matrices[0].ndim == 2:
+    if matrices and matrices[0].ndim == 2 and rescale_lr not in LENGTHS:
         factor *= min(matrices[0].shape[1] / MANY_INPUTS, 1) ** 2
-    return factor * min(STRENGTH * sqrt(lr * epochs), LIMIT)
+    return factor * min(STRENGTH * sqrt(lr * epochs), limit)
 
 
 def count_examples(batches: Any) -> int:
@@ -480,7 +485,9 @@ def _hessian(group: dict[str, Any], share: float) -> dict[str, str]:
 
 def _too_slow(group: dict[str, Any], moved: float) -> dict[str, str]:
     """`moved` is the step in units of σ; a schedule may have lowered the rate of this very step."""
-    if group["beta2"] >= 1 or group["rescale_lr"] in LENGTHS:  # short steps are seen by the loss there
+    if (
+        group["beta2"] >= 1 or group["rescale_lr"] in LENGTHS
+    ):  # short steps are seen by the loss there
         return {}
     lr, horizon = float(group.get("initial_lr", group["lr"])), 2 / (1 - group["beta2"])
     way = moved * horizon * lr / float(group["lr"])
