@@ -157,10 +157,8 @@ def choose_relative_noise(
     classes = max(matrices[-1].shape[0], 1) if matrices else FEW_CLASSES
     factor, limit = 1.0, LIMIT
     if rescale_lr in LENGTHS:
-        lr, limit = RATE, SHORT_LIMIT
-        factor = (PRETRAINED if rescale_lr == "distance" else 1.0) * sqrt(
-            min(FEW_CLASSES / classes, 1)
-        )
+        lr, limit, factor = RATE, SHORT_LIMIT, sqrt(min(FEW_CLASSES / classes, 1))
+        factor *= PRETRAINED if rescale_lr == "distance" else 1
     elif rescale_lr == "current" and len(matrices) == 1:
         factor, limit = HEAD, SHORT_LIMIT
     elif not any(map(is_gain, weights)):
