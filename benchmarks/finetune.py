@@ -176,7 +176,8 @@ def _missing(jobs: Mapping[str, Callable[[], Row]], found: dict[str, Row]) -> It
 
 
 ADAMW = ("AdamW stopped", "AdamW end", "LS")
-COLUMNS = (*ADAMW, "SAM", "IVON", "averaged", "scaled")
+PEERS = (*ADAMW, "SAM")
+COLUMNS = (*PEERS, "IVON", "averaged", "scaled")
 FIGURES = {
     "accuracy": "accuracy, %",
     "nll": "NLL",
@@ -227,16 +228,22 @@ def report(stored: Sequence[Row]) -> str:
 
 
 def summarise(chosen: Mapping[tuple[str, str], Sequence[Mapping[str, Row]]]) -> str:
-    """How IVON's mean stands to the best column of AdamW in each cell, with or without smoothing."""
-    leads = {}
-    for cell, whole in chosen.items():
-        means = {name: fmean(_values(whole, name, "accuracy")) for name in (*ADAMW, "IVON")}
-        leads[cell] = means["IVON"] - max(means[name] for name in ADAMW)
-    noisy = [lead for (_, noise), lead in leads.items() if noise != "clean"]
-    near = sum(lead >= -1 for lead in leads.values())
+    """How IVON's mean stands to the best column of AdamW in each cell, and to each column under noise."""
+    leads, noisy = [], []
+    for (_, noise), whole in chosen.items():
+        means = {name: fmean(_values(whole, name, "accuracy")) for name in (*PEERS, "IVON")}
+        leads.append(means["IVON"] - max(means[name] for name in ADAMW))
+        if noise != "clean":
+            noisy.append({name: means["IVON"] - means[name] for name in PEERS} | {"": leads[-1]})
+    near, mean = sum(lead >= -1 for lead in leads), {}
+    for name in ("", *PEERS):
+        mean[name] = f"{fmean(each[name] for each in noisy):+.1f}"
     return (
         f"IVON at its mean is at most a point behind AdamW's best column in {near} of {len(leads)} cells, and "
-        f"{fmean(noisy):+.1f} points from it on average over the {len(noisy)} cells with wrong labels."
+        f"{mean.pop('')} points from it on average over the {len(noisy)} cells with wrong labels. The best column is "
+        "known only afterwards; from one and the same column it is there "
+        + ", ".join(f"{lead} ({name})" for name, lead in mean.items())
+        + "."
     ).replace("-", "−")
 
 

@@ -129,6 +129,7 @@ def test_a_cell_of_fine_tuning_is_compared_with_the_best_column_of_adamw() -> No
     rows += [{**rows[0], "seed": 1}]  # not all methods have run: left out
     first, _, _, _, cells, *_ = finetune.report(rows).splitlines()
     assert "in 1 of 1 cells, and −0.5 points" in first
+    assert "+1.5 (AdamW stopped), +1.5 (AdamW end), −0.5 (LS), −2.5 (SAM)" in first
     assert cells.endswith("| 1 | 60.0 | 60.0 | 62.0 | 64.0 | 61.5 | 59.0 | 59.0 |")
 
 
