@@ -240,8 +240,8 @@ def summarise(chosen: Mapping[tuple[str, str], Sequence[Mapping[str, Row]]]) -> 
         mean[name] = f"{fmean(each[name] for each in noisy):+.1f}"
     return (
         f"IVON at its mean is at most a point behind AdamW's best column in {near} of {len(leads)} cells, and "
-        f"{mean.pop('')} points from it on average over the {len(noisy)} cells with wrong labels. The best column is "
-        "known only afterwards; from one and the same column it is there "
+        f"{mean.pop('')} points from it on average over the {len(noisy)} cells with wrong labels. Which column "
+        "is best is known only afterwards; the mean difference to each of them is "
         + ", ".join(f"{lead} ({name})" for name, lead in mean.items())
         + "."
     ).replace("-", "−")
