@@ -488,6 +488,21 @@ def test_a_step_has_the_same_length_however_large_the_gradients_are(kind, fused,
         assert torch.allclose(one, other, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["distance", "per_tensor"])
+def test_a_length_does_not_depend_on_the_scale_of_a_scaler(kind):
+    ends = []
+    for scale in (1.0, 64.0):
+        model = net(nn.LayerNorm)
+        optimizer = IVON(model.parameters(), 0.3, 600, hess_init=50.0, rescale_lr=kind, seed=0)
+        inputs, labels = digits()
+        with optimizer.sampled_params(train=True):
+            (scale * nn.functional.cross_entropy(model(inputs), labels)).backward()
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(scale), torch.tensor(0.0)
+        optimizer.step()
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.allclose(*ends, atol=1e-6)
+
+
 def test_each_tensor_on_its_own_moves_by_the_same_amount_in_the_direction_of_its_gradient():
     together, apart = first_step("distance"), first_step("per_tensor")
     amounts = [float(m.square().mean()) ** 0.5 for m in apart]
