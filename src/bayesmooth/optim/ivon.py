@@ -70,7 +70,7 @@ from bayesmooth.randomness import EVALUATION
 
 Number = float | Tensor
 NORM_BETA = 0.95  # of the running mean of ‖ĝ‖²
-LEAST = 0.1  # of the gradients' overall size, that of a tensor counts as
+LEAST = 0.1  # a tensor's gradients count as at least this share of the size of all
 
 
 def sigma(h: Tensor, λ: float, δ: float) -> Tensor:

@@ -23,7 +23,7 @@ docs/evidence-settings.md has the figures.
 - With normalisation layers that are new: RATE, as the constructor has it in every example.
 - Without, and for a head alone: measured. A step lowers the loss by lr · ‖ĝ‖² = SHARE of it (Polyak's step), and lr is
   at most MOST, because gradients are small at the start and grow as the network learns.
-docs/evidence-finetuning.md has what came of it.
+`results/choices/finetuning.txt` has the runs that chose the constants, docs/evidence-finetuning.md what came of it.
 
 **Checked**: whether the noise is in proportion to the weights, and whether the settings let them learn. The limits come
 from a sweep of one setting at a time, `results/choices/ivon_settings.txt`; docs/evidence-optimizers.md has its table.
@@ -483,9 +483,7 @@ def _hessian(group: dict[str, Any], share: float) -> dict[str, str]:
 
 def _too_slow(group: dict[str, Any], moved: float) -> dict[str, str]:
     """`moved` is the step in units of σ; a schedule may have lowered the rate of this very step."""
-    if (
-        group["beta2"] >= 1 or group["rescale_lr"] in LENGTHS
-    ):  # short steps are seen by the loss there
+    if group["beta2"] >= 1 or group["rescale_lr"] in LENGTHS:  # good runs by lengths move less
         return {}
     lr, horizon = float(group.get("initial_lr", group["lr"])), 2 / (1 - group["beta2"])
     way = moved * horizon * lr / float(group["lr"])
