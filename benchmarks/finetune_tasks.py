@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from bayesmooth.audit.encoders import embed_texts
 from bayesmooth.data import Examples, corrupt, load
+from bayesmooth.data.encoders import embed_texts
 from bayesmooth.models import weights_from
 from bayesmooth.optional import require
 

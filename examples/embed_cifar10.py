@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bayesmooth.audit.encoders import embed_pictures
 from bayesmooth.data import load
+from bayesmooth.data.encoders import embed_pictures
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bayesmooth.audit.encoders import embed_texts
+from bayesmooth.data.encoders import embed_texts
 
 SOURCES = ("tweets", "amazonReviewSnippets")
 NEUTRAL = 0.05  # a mean closer to zero than this says neither yes nor no

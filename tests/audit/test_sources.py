@@ -131,7 +131,7 @@ def test_a_weak_encoder_says_so_and_estimates_no_noise_rate(
     chosen = run(texts, text="text", encoder="plain")  # whoever chose it needs no warning
     assert chosen.summary["warning"].startswith("The encoder is weak")
     assert chosen.summary["noise_rate"] is None
-    monkeypatch.setattr(sys.modules["bayesmooth.audit.encoders"], "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["bayesmooth.data.encoders"], "find_spec", lambda name: None)
     with pytest.warns(UserWarning, match="The encoder is weak"):
         run(texts, text="text")
 

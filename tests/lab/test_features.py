@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bayesmooth.audit.encoders import embed_pictures
 from bayesmooth.data import load
+from bayesmooth.data.encoders import embed_pictures
 from bayesmooth.lab.features import ENCODER, embed_data
 
 NAMES = (ENCODER, "efficientnet")

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from bayesmooth.audit.annotators import Consensus, predict_consensus
 from bayesmooth.audit.decisions import Decision, apply_decisions, read_decisions, rewrite_sets
-from bayesmooth.audit.encoders import WEAK
 from bayesmooth.audit.findings import Findings, check_other_split, find
 from bayesmooth.audit.multilabel import (
     TagPredictions,
@@ -33,7 +32,7 @@ from bayesmooth.audit.scores import (
     suggest,
     warn_if_mostly_contradicted,
 )
-from bayesmooth.audit.settings import Encoder, Settings
+from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.similar import SHOWN, find_similar
 from bayesmooth.audit.sources import open_other_split, open_source
 from bayesmooth.audit.subjects import Subject
@@ -41,6 +40,7 @@ from bayesmooth.audit.table import Audit
 from bayesmooth.audit.tags import Vocabulary, read_tag_labels
 from bayesmooth.audit.votes import from_columns, read_ballots
 from bayesmooth.data import Examples
+from bayesmooth.data.encoders import WEAK, Encoder
 from bayesmooth.data.labels import encode
 from bayesmooth.errors import InputError
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from bayesmooth.audit.encoders import cache_folder
 from bayesmooth.audit.problems import leave_out, leave_out_missing
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.tags import join_tags
 from bayesmooth.data import Examples
 from bayesmooth.data.arrays import arrays_as_examples, read_arrays, read_names
 from bayesmooth.data.columns import PICTURES, Features, Reading, as_texts, choose_features
+from bayesmooth.data.encoders import cache_folder
 from bayesmooth.data.examples import Mapped, Part, Problem
 from bayesmooth.data.formats import (
     HUGGING_FACE,

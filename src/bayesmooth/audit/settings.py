@@ -1,16 +1,13 @@
 """Every setting of an audit, in one place: what the columns of a table mean, how to embed, how to score."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any
 
 from bayesmooth.audit.scores import SCORES
+from bayesmooth.data.encoders import Encoder
 from bayesmooth.errors import InputError
-
-Encode = Callable[[Any], Any]
-Encoder = str | Encode | None
 
 WAYS = ("none", "loo", "folds")
 CLUSTERS = (None, "ray")

@@ -13,12 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.audit.encoders import (
-    embed_pictures,
-    embed_texts,
-    explain_unreadable,
-    name_encoder,
-)
 from bayesmooth.audit.opening import is_frame, open_data
 from bayesmooth.audit.problems import (
     check_share,
@@ -32,6 +26,12 @@ from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.subjects import Embedded, Network, Predicted, Subject, as_posterior
 from bayesmooth.data import Examples
 from bayesmooth.data.columns import Reading
+from bayesmooth.data.encoders import (
+    embed_pictures,
+    embed_texts,
+    explain_unreadable,
+    name_encoder,
+)
 from bayesmooth.data.examples import Problem
 from bayesmooth.data.labels import encode, name_classes, read_labels
 from bayesmooth.data.pictures import ImageFiles

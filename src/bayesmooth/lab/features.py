@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.encoders import embed_pictures
 from bayesmooth.data import Examples, load
+from bayesmooth.data.encoders import embed_pictures
 from bayesmooth.data.reading import data_root
 from bayesmooth.files import write_atomically
 from bayesmooth.theory.eigen import decompose

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bayesmooth.audit.encoders import PLAIN
 from bayesmooth.audit.opening import ARRAYS, RUN, TABLES, is_frame
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.sources import embed, open_source
 from bayesmooth.data import Examples
 from bayesmooth.data.columns import PICTURES, Reading, as_texts
+from bayesmooth.data.encoders import PLAIN
 from bayesmooth.data.examples import Mapped
 from bayesmooth.data.formats import HUGGING_FACE, KEYS, find_name, read_arrow, split_folder
 from bayesmooth.data.labels import as_text

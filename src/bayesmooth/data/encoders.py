@@ -26,7 +26,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesmooth.audit.settings import Encode, Encoder
 from bayesmooth.data.examples import Inputs
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.data.reading import read_npy
@@ -43,6 +42,10 @@ BATCH = 32  # texts or pictures that go through a network together
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
 TINY_SIDE = 8  # pixels: a shorter side shows nothing
 SMALL_SIDE, USUAL_SIDE = 128, 224  # pixels: small pictures are enlarged to this, others reduced
+
+Encode = Callable[[Any], Any]
+Encoder = str | Encode | None
+"""The name or path of a model, or a function from a batch to rows of numbers; None: the best that is installed."""
 
 Raw = tuple[list[bytes], Callable[[], list[Any]]]
 """The bytes that some examples are known by, and what decodes them."""

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from bayesmooth.audit import encoders
-from bayesmooth.audit.encoders import (
+from bayesmooth.data import encoders
+from bayesmooth.data.encoders import (
     cache_folder,
     embed_pictures,
     embed_texts,
