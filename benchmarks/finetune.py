@@ -21,12 +21,11 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from bayesmooth import metrics, progress
+from bayesmooth.calling import call_model, recompute_batchnorm, take_logits
 from bayesmooth.files import append_line, records, write_atomically
 from bayesmooth.losses import CrossEntropy, LabelSmoothing, Loss
 from bayesmooth.optim import IVON, SAM
 from bayesmooth.optim.schedule import cosine
-from bayesmooth.posterior.batchnorm import recompute_batchnorm
-from bayesmooth.posterior.calling import call_model, take_logits
 from benchmarks.finetune_tasks import TASKS, TITLES, Inputs, Problem, problem, take
 from benchmarks.harness import Row, markdown, results_path, take_step
 

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.losses import CrossEntropy, LabelSmoothing, Loss
 from bayesmooth.optim import IVON, SAM
 from bayesmooth.optim.schedule import cosine
-from bayesmooth.posterior import recompute_batchnorm
 from benchmarks.harness import Row, results_path, run_missing, take_step
 from benchmarks.regret_tasks import NETWORKS, PICTURES, Cell, Problem, cells, problem
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from torch import nn
+
+from bayesmooth.posterior import Posterior
 
 torch.set_num_threads(1)
 settings.register_profile("house", deadline=None, derandomize=True, max_examples=50)
@@ -29,3 +32,21 @@ def data_dir():
     if not place or not Path(place).is_dir():
         pytest.skip("BAYESMOOTH_DATA names no folder: the real data sets are not on this machine")
     return Path(place)
+
+
+@pytest.fixture
+def gaussian():
+    """Makes a posterior around the weights that a model has."""
+
+    def make(model, std=0.1):
+        mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+        return Posterior(mean, {name: torch.full_like(p, std) for name, p in mean.items()})
+
+    return make
+
+
+@pytest.fixture
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Linear(4, 3)

@@ -13,11 +13,12 @@ from torch import nn
 
 import bayesmooth
 from bayesmooth import IVON, audit, metrics
+from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.data import Examples, corrupt
 from bayesmooth.integrations.sklearn import IVONClassifier
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.losses import estimate_transition
-from bayesmooth.posterior import Posterior, recompute_batchnorm
+from bayesmooth.posterior import Posterior
 from bayesmooth.theory import fit_glm
 
 DEFAULTS = [torch.float64, torch.bfloat16, torch.float16, torch.device("meta")]

@@ -14,7 +14,7 @@ FLOORS = [
     {"errors", "_kernels"},
     {"optional", "words"},
     {"progress", "files"},
-    {"randomness", "theory"},
+    {"randomness", "theory", "calling"},
     {"posterior"},
     {"optim", "losses", "data", "models", "metrics", "labelnoise"},
     {"audit"},

@@ -5,11 +5,12 @@ Variational learning as adaptive label smoothing, after Yang, Liu, Marconi and K
 
 from bayesmooth import data, losses, metrics, models, theory
 from bayesmooth.audit import Audit, audit
+from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import LabelNoise, label_noise
 from bayesmooth.optim import BSAM, EVON, IVON, SAM
-from bayesmooth.posterior import Posterior, recompute_batchnorm
+from bayesmooth.posterior import Posterior
 from bayesmooth.theory.noise import effective_labels
 
 __version__ = "0.1.0"

@@ -4,12 +4,14 @@ import pytest
 import torch
 from torch import nn
 
+from bayesmooth import calling
+from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.cli import main
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.lab import Recipe, Splits, prepare, train
 from bayesmooth.lab.evaluate import evaluate, probabilities
-from bayesmooth.posterior import Posterior, recompute_batchnorm
+from bayesmooth.posterior import Posterior
 
 
 @pytest.fixture
@@ -79,6 +81,24 @@ def test_each_draw_is_made_once_and_the_tick_comes_with_the_weights_back(
     probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, tick=tick)
     assert drawn == [0, 0, 1, 1]  # mirrored pairs
     assert ticks == [True] * 4
+
+
+def test_statistics_are_computed_once_per_draw_however_many_pieces_the_data_has(
+    model, examples, gaussian, monkeypatch
+):
+    reads = []
+
+    class Batches(list):
+        def __iter__(self):
+            reads.append(1)
+            return super().__iter__()
+
+    settings = {"posterior": gaussian(model), "samples": 4, "batchnorm": Batches([examples.inputs])}
+    whole = probabilities(model, examples, batch_size=5, **settings)
+    monkeypatch.setattr(calling, "CHUNK_BYTES", 1)
+    cut = probabilities(model, examples, batch_size=5, **settings)
+    torch.testing.assert_close(cut, whole)
+    assert len(reads) == 8
 
 
 NORMED = {

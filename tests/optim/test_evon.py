@@ -1,17 +1,20 @@
 """EVON: IVON's rule in a basis, and what the basis is good for."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from bayesmooth import audit
 from bayesmooth.errors import InputError
+from bayesmooth.labelnoise import label_noise
 from bayesmooth.metrics import rank_correlation
 from bayesmooth.optim import EVON, IVON, backends, evon
-from bayesmooth.optim.evon import first_basis, improve_basis
-from bayesmooth.posterior import Basis
+from bayesmooth.optim.evon import Basis, RotatedPosterior, first_basis, improve_basis
+from bayesmooth.posterior import Posterior
 from bayesmooth.theory.glm import fit_glm
 
 
@@ -25,7 +28,7 @@ def orthogonal(side, seed=0):
 
 def covariance(posterior, name="weight"):
     """Σ of a weight with one row."""
-    basis = posterior.bases.get(name, Basis()).right
+    basis = getattr(posterior, "right", {}).get(name)
     variances = posterior.std[name].reshape(-1).square()
     turn = torch.eye(len(variances)).to(variances) if basis is None else basis
     return turn @ variances.diag() @ turn.mT
@@ -70,17 +73,16 @@ def test_without_a_basis_it_is_ivon_bit_for_bit_also_after_a_resume(task, monkey
     for a, b in zip(again.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(a, b)
         assert torch.equal(resumed.state[a]["hess"], other.state[b]["hess"])
-    assert not resumed.posterior(again).bases
+    assert not resumed.posterior(again).right
 
 
 def test_a_side_that_is_too_long_is_not_turned(task):
     model = task.net()
     optimizer = EVON(model.parameters(), 0.1, 500, max_side=5, seed=0)
     train(task, model, optimizer, 3)
-    bases = optimizer.posterior(model).bases
-    assert (bases["0.weight"].left, bases["0.weight"].right.shape) == (None, (5, 5))
-    assert (bases["2.weight"].left.shape, bases["2.weight"].right) == ((3, 3), None)
-    assert set(bases) == {"0.weight", "2.weight"}  # vectors have none
+    posterior = optimizer.posterior(model)
+    assert {n: q.shape for n, q in posterior.left.items()} == {"2.weight": (3, 3)}
+    assert {n: q.shape for n, q in posterior.right.items()} == {"0.weight": (5, 5)}
 
 
 def test_the_noise_that_auto_chooses_is_ivons(task):
@@ -325,8 +327,10 @@ def test_contexts_give_draws_of_the_posterior_and_the_mean_back(task):
         with optimizer.sampled_params():
             moved.append((weight - mean).detach().mT.reshape(-1))
     assert torch.equal(weight, mean)
-    basis, std = posterior.bases["2.weight"], posterior.std["2.weight"]
-    turn = torch.kron(basis.right, basis.left)  # Q_R ⊗ Q_L, on columns one below the other
+    left, right, std = (
+        part["2.weight"] for part in (posterior.left, posterior.right, posterior.std)
+    )
+    turn = torch.kron(right, left)  # Q_R ⊗ Q_L, on columns one below the other
     exact = turn @ std.mT.reshape(-1).square().diag() @ turn.mT
     found = torch.stack(moved).mT.cov()
     assert distance(found, exact) < 0.25
@@ -376,7 +380,7 @@ def test_a_convolution_in_channels_last_takes_the_same_path(monkeypatch):
 
     monkeypatch.setattr(backends, "draw_noise", draw)
     plain, last = run(torch.contiguous_format), run(torch.channels_last)
-    assert plain.bases["0.weight"].right.shape == (27, 27)
+    assert plain.right["0.weight"].shape == (27, 27)
     torch.testing.assert_close((plain.mean, plain.std), (last.mean, last.std))
 
 
@@ -396,3 +400,106 @@ def test_the_state_of_another_model_is_refused(task):
     saved["state"][0] = {**saved["state"][0], "left_basis": torch.eye(3)}
     with pytest.raises(InputError, match=r"parameter #0: left_basis of shape \(3, 3\)"):
         EVON(task.net().parameters(), 0.1, 500).load_state_dict(saved)
+
+
+# ---- its posterior ----
+
+
+def single(*shape, seed=0):
+    return random(*shape, seed=seed, dtype=torch.float32)
+
+
+@pytest.fixture
+def posterior(model):
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    std = {name: 0.3 * single(*p.shape, seed=1).abs() for name, p in mean.items()}
+    return RotatedPosterior(
+        mean, std, {"weight": orthogonal(3).float()}, {"weight": orthogonal(4).float()}
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 2, 2)])
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (1, 0), (0, 1), (0, 0)])
+def test_entering_undoes_leaving(shape, left, right):
+    basis = Basis(orthogonal(3).float() if left else None, orthogonal(4).float() if right else None)
+    weight = single(*shape)
+    assert basis.is_identity is (not left and not right)
+    torch.testing.assert_close(basis.enter(basis.leave(weight)), weight)
+    torch.testing.assert_close(basis.leave(weight).norm(), weight.norm())
+
+
+def test_label_noise_has_the_variance_of_the_turned_gaussian(model, posterior):
+    """Var f_k = Σ over the basis of (Q_Lₖᵢ σᵢⱼ (Q_Rᵀφ)ⱼ)², and the bias's."""
+    x = single(20, 4, seed=2)
+    found = label_noise(model, posterior, x, samples=2000, quiet=True).logit_variance
+    left, right = posterior.left["weight"], posterior.right["weight"]
+    inside = (x @ right).square() @ posterior.std["weight"].square().mT
+    exact = inside @ left.square().mT + posterior.std["bias"].square()
+    torch.testing.assert_close(found, exact, rtol=0.2, atol=0)
+    plain = Posterior(posterior.mean, posterior.std)
+    diagonal = label_noise(model, plain, x, samples=2000, quiet=True).logit_variance
+    assert (diagonal - exact).abs().max() > 0.5 * exact.max()
+
+
+def test_a_file_brings_back_every_basis(model, posterior, tmp_path):
+    posterior = replace(posterior, left={})
+    posterior.save(tmp_path / "q.safetensors")
+    loaded = Posterior.load(tmp_path / "q.safetensors")
+    assert loaded.left == {}
+    assert torch.equal(loaded.right["weight"], posterior.right["weight"])
+    x = single(5, 4)
+    assert torch.equal(loaded.predict(model, x, 4), posterior.predict(model, x, 4))
+
+
+@pytest.mark.parametrize(
+    ("side", "name", "turn", "message"),
+    [
+        ("left", "bias", torch.eye(3), "bias: has a basis and is no matrix"),
+        ("left", "other", torch.eye(3), "other: has a basis and is no matrix"),
+        ("left", "weight", torch.eye(4), r"weight: a basis of shape \(4, 4\)"),
+        ("right", "weight", 2 * torch.eye(4), "weight: its basis is not orthogonal"),
+        (
+            "right",
+            "weight",
+            torch.full((4, 4), float("nan")),
+            "weight: its basis is not orthogonal",
+        ),
+    ],
+)
+def test_a_basis_that_cannot_be_one_is_refused(posterior, side, name, turn, message):
+    with pytest.raises(InputError, match=message):
+        replace(posterior, **{side: {name: turn}})
+
+
+def test_a_file_with_a_broken_basis_is_named(posterior, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    path = tmp_path / "q.safetensors"
+    posterior.save(path)
+    save_file(
+        {**load_file(path), "left.weight": torch.ones(3, 3)}, path, {"format": posterior.FORMAT}
+    )
+    with pytest.raises(InputError, match=r"q\.safetensors: weight: its basis is not orthogonal"):
+        Posterior.load(path)
+
+
+def test_an_audit_takes_the_optimizer_that_learned_the_basis(model):
+    x = single(60, 4, seed=3)
+    labels = (x @ single(4, 3, seed=4)).argmax(1)
+    optimizer = EVON(model.parameters(), 0.1, 60, epochs=80, steps=80, seed=0)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = cross_entropy(model(x), labels)
+        loss.backward()
+        return loss
+
+    for _ in range(80):
+        optimizer.step(closure)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, labels), batch_size=20)
+    posterior = optimizer.posterior(model)
+    plain = Posterior(posterior.mean, posterior.std)
+    turned, given, diagonal = (
+        audit(model, q, loader, quiet=True).to_csv() for q in (optimizer, posterior, plain)
+    )
+    assert turned == given != diagonal

@@ -8,10 +8,10 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, MultiStepLR, SequentialLR
 
 from bayesmooth import IVON
+from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.errors import InputError
 from bayesmooth.models import mlp
 from bayesmooth.optim.schedule import SCHEDULES, constant, cosine, scheduler, steps
-from bayesmooth.posterior import recompute_batchnorm
 
 shares = st.floats(0, 1)
 

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 
 from bayesmooth import metrics as measures
-from bayesmooth.errors import InputError
-from bayesmooth.optim import IVON
-from bayesmooth.optional import require
-from bayesmooth.posterior.calling import (
+from bayesmooth.calling import (
     call_model,
     evaluating,
     move_inputs,
     take_inputs,
     take_logits,
 )
+from bayesmooth.errors import InputError
+from bayesmooth.optim import IVON
+from bayesmooth.optional import require
 
 base = require("lightning.pytorch", "lightning")
 

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.audit import Audit, audit
+from bayesmooth.calling import take_logits
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import LabelNoise, exact_label_noise, label_noise
 from bayesmooth.models import mlp, weights_from
 from bayesmooth.optim import IVON
 from bayesmooth.optim.schedule import cosine
 from bayesmooth.optional import require
-from bayesmooth.posterior.calling import take_logits
 from bayesmooth.theory import fit_glm
 
 base = require("sklearn.base", "data")

@@ -2,8 +2,9 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import metrics
+from bayesmooth.calling import recompute_batchnorm, statistics_kept
 from bayesmooth.data import Examples, batches
 from bayesmooth.data.csvtext import guard
 from bayesmooth.files import write_atomically
@@ -20,8 +22,7 @@ from bayesmooth.lab.options import find_builder
 from bayesmooth.lab.pretrained import is_frozen
 from bayesmooth.lab.recipe import Recipe
 from bayesmooth.lab.splits import Splits
-from bayesmooth.posterior import Posterior, recompute_batchnorm, statistics_kept
-from bayesmooth.posterior.calling import read_chunks
+from bayesmooth.posterior import Posterior
 
 MEASURES = ("accuracy", "nll", "brier", "ece", "adaptive_ece")  # of the test set, in `metrics`
 
@@ -57,14 +58,19 @@ def probabilities(
             for index, inputs, _ in parts:
                 found[index.to(device)] = model(inputs.to(device)).float().softmax(-1)
                 tick()
-    else:
-        for chunk in read_chunks(parts, lambda part: part[1]):
-            index = torch.cat([part[0] for part in chunk]).to(device)
-            inside = [part[1].to(device) for part in chunk]
-            averaged = posterior.predict(
-                model, inside, samples, seed=seed, batchnorm=batchnorm, tick=tick
-            )
-            found[index] = averaged.float()
+    elif first := next(parts, None):  # a team may be larger than a batch
+        places: list[Tensor] = []
+
+        def read() -> Iterator[Tensor]:
+            for place, rows, _ in chain([first], parts):
+                places.append(place)
+                yield rows
+
+        # One call over all batches: each draw computes its BatchNorm statistics once.
+        averaged = posterior.predict(
+            model, read(), samples, seed=seed, batchnorm=batchnorm, tick=tick
+        )
+        found[torch.cat(places).to(device)] = averaged.float()
     team.sum_([found])
     return found.cpu()
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.data import AUGMENTATIONS, batches, count_batches, mixup
 from bayesmooth.errors import InputError
 from bayesmooth.lab.distributed import ALONE, Team
@@ -26,7 +27,7 @@ from bayesmooth.lab.splits import Splits
 from bayesmooth.losses import Loss
 from bayesmooth.models import load_weights, weights_from
 from bayesmooth.optim.schedule import scheduler
-from bayesmooth.posterior import Posterior, recompute_batchnorm
+from bayesmooth.posterior import Posterior
 
 Batch = tuple[Tensor, Tensor, Tensor]  # positions in the training set, inputs, labels
 Checkpoint = dict[str, Any]  # a loop as plain containers and tensors

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayesmooth.calling import evaluating
 from bayesmooth.errors import InputError
 from bayesmooth.models import name_head
 from bayesmooth.optional import require
-from bayesmooth.posterior import evaluating
 
 
 def import_factory(name: str) -> Callable[..., Any]:

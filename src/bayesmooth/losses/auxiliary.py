@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayesmooth.calling import evaluating
 from bayesmooth.errors import InputError
-from bayesmooth.posterior import evaluating
 
 Shape = tuple[int, int]  # channels, and the shorter side of the image
 UNKNOWN = sys.maxsize

@@ -17,7 +17,7 @@ from torch import Tensor
 from bayesmooth import randomness
 from bayesmooth.optim.groups import dense
 from bayesmooth.optim.sharding import cut, noise_of, shard
-from bayesmooth.posterior.overlaps import extent
+from bayesmooth.posterior import extent
 from bayesmooth.randomness import (
     ROUNDING,
     Target,

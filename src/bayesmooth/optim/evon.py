@@ -19,7 +19,9 @@ Vyas et al., "SOAP", arXiv 2409.11321 (2024).
 """
 
 import inspect
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +30,10 @@ from bayesmooth.errors import InputError
 from bayesmooth.optim.backends import Torch, Weight, note_sample, pack, split_row, unpack
 from bayesmooth.optim.groups import name_all
 from bayesmooth.optim.ivon import IVON, RULE
-from bayesmooth.posterior import Basis, Posterior, name_parameters
+from bayesmooth.posterior import Posterior, name_parameters
 from bayesmooth.theory.eigen import decompose
 
+ORTHOGONAL = 1e-3  # largest row sum of |QᵀQ − I| that a basis may have
 KEPT = 1e-3  # of the norm of L or R, added to its diagonal
 SIDES = ("left", "right")  # L and R; their bases are `left_basis` and `right_basis`
 
@@ -75,10 +78,14 @@ class EVON(IVON):
     @torch.no_grad()
     def posterior(self, model: nn.Module | None = None) -> Posterior:
         """The Gaussian over weights, by the names in `model` (or those that the constructor was given)."""
-        made, names = super().posterior(model), name_parameters(self.param_groups, model)
-        bases = {n: read_basis(self.state[param]) for param, n in names.items() if n in made.std}
-        turned = {n: basis.to(made.std[n]) for n, basis in bases.items() if not basis.is_identity}
-        return Posterior(made.mean, made.std, turned)
+        plain, names = super().posterior(model), name_parameters(self.param_groups, model)
+        kept = {n: read_basis(self.state[p]) for p, n in names.items() if n in plain.std}
+        bases = {n: basis.to(plain.std[n]) for n, basis in kept.items()}
+        left, right = (
+            {n: turn for n, basis in bases.items() if (turn := basis[axis]) is not None}
+            for axis in (0, 1)
+        )
+        return RotatedPosterior(plain.mean, plain.std, left, right)
 
     def _backend(self, local: Tensor, group: dict[str, Any], fits: bool) -> Torch:
         """Matrices with a side that is not too long have a basis."""
@@ -150,6 +157,92 @@ class Rotated(Torch):
 
 
 ROTATED = Rotated(RULE)
+
+
+@dataclass(frozen=True)
+class RotatedPosterior(Posterior):
+    """A Gaussian whose draws are mean + Q_L (std ∘ e) Q_Rᵀ: `std` is that in the bases `left` and `right`."""
+
+    left: Mapping[str, Tensor] = field(default_factory=dict)
+    right: Mapping[str, Tensor] = field(default_factory=dict)
+
+    FORMAT = "bayesmooth.posterior.rotated.1"
+    PARTS = ("mean", "std", "left", "right")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for axis, side in enumerate((self.left, self.right)):
+            for name, turn in side.items():
+                _check_basis(name, turn, self.mean.get(name), axis)
+
+    def deviations(
+        self, model: nn.Module, index: int = 0, *, seed: int = 0, sign: float = 1.0
+    ) -> dict[str, Tensor]:
+        """Q_L (σ ∘ e) Q_Rᵀ of draw number `index`."""
+        inside = super().deviations(model, index, seed=seed, sign=sign)
+        with torch.autocast(next(iter(inside.values())).device.type, enabled=False):
+            return {
+                name: Basis(self.left.get(name), self.right.get(name)).to(e).leave(e)
+                for name, e in inside.items()
+            }
+
+
+def _check_basis(name: str, turn: Tensor, mean: Tensor | None, axis: int) -> None:
+    if mean is None or mean.ndim < 2:
+        raise InputError(f"{name}: has a basis and is no matrix; give a basis to matrices only")
+    side = matrix_shape(mean)[axis]
+    if tuple(turn.shape) != (side, side):
+        raise InputError(
+            f"{name}: a basis of shape {tuple(turn.shape)}; must be {side} × {side}, as a side of the matrix"
+        )
+    unit = torch.eye(side, dtype=turn.dtype, device=turn.device)
+    error = float((turn.mT @ turn - unit).abs().sum(1).max()) if side else 0.0
+    if not error < ORTHOGONAL:
+        raise InputError(
+            f"{name}: its basis is not orthogonal ({error:.1g} off); the file is damaged: write it with save()"
+        )
+
+
+class Basis(NamedTuple):
+    """Q_L and Q_R, each None where it is the identity; a convolution is read as out × in·k·k.
+
+    >>> turn = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> Basis(left=turn).leave(torch.tensor([[1.0], [2.0]]))
+    tensor([[2.],
+            [1.]])
+    """
+
+    left: Tensor | None = None
+    right: Tensor | None = None
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether neither side is turned."""
+        return self.left is None and self.right is None
+
+    def enter(self, weight: Tensor) -> Tensor:
+        """Q_Lᵀ W Q_R."""
+        return self._turn(weight, None if self.left is None else self.left.mT, self.right)
+
+    def leave(self, weight: Tensor) -> Tensor:
+        """Q_L W Q_Rᵀ."""
+        return self._turn(weight, self.left, None if self.right is None else self.right.mT)
+
+    def to(self, like: Tensor) -> "Basis":
+        """A copy in the dtype and on the device of a tensor, row by row as a file has it: strides change last bits."""
+        plain = torch.contiguous_format
+        left, right = (
+            None if q is None else q.to(like.device, like.dtype, copy=True, memory_format=plain)
+            for q in self
+        )
+        return Basis(left, right)
+
+    def _turn(self, weight: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+        if self.is_identity:
+            return weight
+        matrix = weight.reshape(len(weight), -1)
+        matrix = matrix if left is None else left @ matrix
+        return (matrix if right is None else matrix @ right).reshape(weight.shape)
 
 
 def matrix_shape(weight: Tensor) -> tuple[int, int]:

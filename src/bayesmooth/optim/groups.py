@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim.sharding import shard
-from bayesmooth.posterior.overlaps import find_overlap
+from bayesmooth.posterior import find_overlap
 from bayesmooth.randomness import check_seed
 
 # name: (holds, the rule, the way out)

@@ -28,6 +28,7 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
+from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.errors import InputError
 from bayesmooth.optim.backends import (
     Compiled,
@@ -65,7 +66,7 @@ from bayesmooth.optim.settings import (
     steps_done,
 )
 from bayesmooth.optim.sharding import agree_on_seed, read_norms, whole
-from bayesmooth.posterior import Posterior, name_parameters, recompute_batchnorm
+from bayesmooth.posterior import Posterior, name_parameters
 from bayesmooth.randomness import EVALUATION
 
 Number = float | Tensor

@@ -42,18 +42,18 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from bayesmooth import randomness
-from bayesmooth.errors import InputError
-from bayesmooth.optim.backends import Weight
-from bayesmooth.optim.groups import check_group
-from bayesmooth.optim.sharding import whole
-from bayesmooth.posterior.batchnorm import statistics_kept
-from bayesmooth.posterior.calling import (
+from bayesmooth.calling import (
     call_model,
     move_inputs,
+    statistics_kept,
     take_inputs,
     take_labels,
     take_logits,
 )
+from bayesmooth.errors import InputError
+from bayesmooth.optim.backends import Weight
+from bayesmooth.optim.groups import check_group
+from bayesmooth.optim.sharding import whole
 
 LENGTHS = ("distance", "per_tensor")  # with these `rescale_lr`, lr is the length of a step
 STRENGTH = 0.95  # K

@@ -26,7 +26,6 @@ from bayesmooth.lab.studies.verdict import Claim, ahead, holds
 from bayesmooth.metrics import rank_correlation
 from bayesmooth.optim import EVON, IVON
 from bayesmooth.optional import require
-from bayesmooth.posterior import Basis
 from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import expected_noise
@@ -116,7 +115,7 @@ def fit_by(kind: type[IVON], features: Tensor, labels: Tensor) -> tuple[Tensor, 
         rates.step()
     posterior = optimizer.posterior(layer)
     scaled = posterior.std["weight"].reshape(-1).diag()
-    turn = posterior.bases.get("weight", Basis()).right
+    turn = getattr(posterior, "right", {}).get("weight")
     root = scaled if turn is None else turn @ scaled
     return posterior.mean["weight"][0], root @ root.mT
 

@@ -2,35 +2,33 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.errors import InputError
-from bayesmooth.files import check_directory, replace_with
-from bayesmooth.optional import require
-from bayesmooth.posterior.basis import Basis
-from bayesmooth.posterior.batchnorm import Statistics, statistics_kept
-from bayesmooth.posterior.calling import (
+from bayesmooth.calling import (
     Inputs,
+    Statistics,
     call_model,
     evaluating,
     move_inputs,
     read_chunks,
+    statistics_kept,
     take_inputs,
     take_labels,
     take_logits,
 )
-from bayesmooth.posterior.overlaps import find_overlap
+from bayesmooth.errors import InputError
+from bayesmooth.files import check_directory, replace_with
+from bayesmooth.optional import require
 from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
 from bayesmooth.theory.links import Categorical, Link
 
-FORMAT = "bayesmooth.posterior.1"
 CATEGORICAL = Categorical()
-ORTHOGONAL = 1e-3  # largest entry of QᵀQ − I that a basis may have
 SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of σ, for prediction
 # what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -38,7 +36,7 @@ WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_
 
 @dataclass(frozen=True)
 class Posterior:
-    """q(θ) = N(mean, diag std²), by the names of the model's parameters; `std` is that in a basis, where there is one.
+    """q(θ) = N(mean, diag std²), by the names of the model's parameters.
 
     Parameters that it does not name (frozen ones) are points: sampling leaves them as they are. The model may be
     compiled, or wrapped in DDP, when the posterior was not, and the other way round.
@@ -52,10 +50,13 @@ class Posterior:
 
     mean: Mapping[str, Tensor]
     std: Mapping[str, Tensor]
-    bases: Mapping[str, Basis] = field(default_factory=dict)
-    """Of the weights whose covariance is not diagonal: a draw is mean + Q_L (std ∘ e) Q_Rᵀ."""
+
+    FORMAT: ClassVar[str] = "bayesmooth.posterior.1"  # of its file
+    PARTS: ClassVar[tuple[str, ...]] = ("mean", "std")
 
     def __post_init__(self) -> None:
+        if not self.mean and not self.std:
+            raise InputError("a posterior without weights; give mean and std of one at least")
         for name in [*self.mean, *self.std]:
             if not isinstance(name, str):
                 raise InputError(f"{name!r}: must be the name of a parameter, a string")
@@ -65,8 +66,6 @@ class Posterior:
                 )
         for name, mean in self.mean.items():
             _check_gaussian(name, mean, self.std[name])
-        for name, basis in self.bases.items():
-            _check_basis(name, basis, self.mean.get(name))
 
     @contextmanager
     def sample(
@@ -95,10 +94,7 @@ class Posterior:
             )
             for stream, (name, param) in enumerate(self.targets(model).items())
         }
-        return {
-            name: self.bases.get(name, Basis()).to(e).leave(e.mul_(self.std[name].to(e)))
-            for name, e in noise.items()
-        }
+        return {name: e.mul_(self.std[name].to(e)) for name, e in noise.items()}
 
     @contextmanager
     def at_mean(self, model: nn.Module) -> Iterator[None]:
@@ -183,22 +179,20 @@ class Posterior:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; its folder is made if it is missing."""
-        parts = {"mean": self.mean, "std": self.std} | {
-            side: {k: q for k, b in self.bases.items() if (q := getattr(b, side)) is not None}
-            for side in Basis._fields
-        }
         tensors = {
             f"{part}.{name}": t.detach().clone(memory_format=torch.contiguous_format)
-            for part, values in parts.items()
-            for name, t in values.items()  # clones, as a file takes no two views of the same memory
+            for part in self.PARTS
+            for name, t in getattr(
+                self, part
+            ).items()  # clones, as a file takes no two views of the same memory
         }
-        write = require("safetensors.torch", "train").save_file
+        write, form = require("safetensors.torch", "train").save_file, {"format": self.FORMAT}
         check_directory(Path(path).parent)
-        replace_with(Path(path), lambda beside: write(tensors, str(beside), {"format": FORMAT}))
+        replace_with(Path(path), lambda beside: write(tensors, str(beside), form))
 
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":
-        """Read what `save` wrote."""
+        """Read what `save` wrote, of this kind of posterior or of one built on it."""
         safetensors = require("safetensors", "train")
         try:
             with safetensors.safe_open(str(path), "pt") as file:
@@ -206,20 +200,23 @@ class Posterior:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (OSError, safetensors.SafetensorError) as problem:
             raise InputError(f"{path}: cannot be read as a posterior: {problem}") from None
-        if form != FORMAT:
-            raise InputError(f"{path}: format {form!r}, expected {FORMAT!r}; write it with save()")
-        parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}, "left": {}, "right": {}}
+        kinds = {kind.FORMAT: kind for kind in (cls, *cls.__subclasses__())}
+        if form not in kinds:
+            raise InputError(
+                f"{path}: format {form!r}, expected {cls.FORMAT!r}; write it with save()"
+            )
+        kind = kinds[form]
+        parts: dict[str, dict[str, Tensor]] = {part: {} for part in kind.PARTS}
         for key, tensor in tensors.items():
             part, _, name = key.partition(".")
             if part not in parts or not name:
+                allowed = " or ".join(f"{part}.…" for part in parts)
                 raise InputError(
-                    f"{path}: has an entry {key!r}: must be mean.…, std.…, left.… or right.…; write it with save()"
+                    f"{path}: has an entry {key!r}: must be {allowed}; write it with save()"
                 )
             parts[part][name] = tensor
         try:
-            turned = {*parts["left"], *parts["right"]}
-            bases = {k: Basis(parts["left"].get(k), parts["right"].get(k)) for k in turned}
-            return cls(parts["mean"], parts["std"], bases)
+            return kind(**parts)
         except InputError as problem:
             raise InputError(f"{path}: {problem}") from None
 
@@ -259,7 +256,13 @@ def name_parameters(
     """What an optimizer's parameters are called: in the model, or as its constructor was told."""
     if model is not None:
         own = {param: name for name, param in model.named_parameters()}
-        return {p: own[p] for group in groups for p in group["params"] if p in own}
+        named = {p: own[p] for group in groups for p in group["params"] if p in own}
+        if not named:
+            raise InputError(
+                f"posterior(model): this {type(model).__name__} has none of the optimizer's parameters (a copy has its "
+                "own); give the model that is trained, and copy the posterior's weights with at_mean or sample"
+            )
+        return named
     if not all("param_names" in group for group in groups):
         raise InputError(
             "the optimizer does not know its parameters' names; call posterior(model), or build it from "
@@ -288,26 +291,6 @@ def _check_gaussian(name: str, mean: Any, std: Any) -> None:
         raise InputError(f"{name}: the std has negative entries; it must be ≥ 0")
 
 
-def _check_basis(name: str, basis: Basis, mean: Tensor | None) -> None:
-    if mean is None or mean.ndim < 2:
-        raise InputError(f"{name}: has a basis and is no matrix; give a basis to matrices only")
-    sides = len(mean), mean.numel() // len(mean)
-    for turn, side in zip(basis, sides, strict=True):
-        if turn is None:
-            continue
-        if tuple(turn.shape) != (side, side):
-            raise InputError(
-                f"{name}: a basis of shape {tuple(turn.shape)}; must be {side} × {side}, as a side of the matrix"
-            )
-        error = float(
-            (turn.mT @ turn - torch.eye(side, dtype=turn.dtype, device=turn.device)).abs().max()
-        )
-        if not error < ORTHOGONAL:
-            raise InputError(
-                f"{name}: its basis is not orthogonal ({error:.1g} off); the file is damaged: write it with save()"
-            )
-
-
 def _expected(model: nn.Module, inputs: Inputs, link: Link) -> Tensor:
     """A′(f) at the weights that the model has now, wide enough to be summed: bfloat16 would miss one by a hundredth."""
     logits = take_logits(call_model(model, inputs))
@@ -333,6 +316,7 @@ def _weights(
     try:
         for name, place in places.items():
             place.copy_(values[name])
+        torch.clear_autocast_cache()  # it holds copies of the last weights
         yield
     finally:
         for name, place in places.items():
@@ -340,6 +324,7 @@ def _weights(
             now = params[name].data
             if now.data_ptr() != place.data_ptr():  # p.data = …, or model.double()
                 params[name].data = place.to(now)
+        torch.clear_autocast_cache()
     kept = {id(param) for param in model.parameters()}
     for name, param in params.items():
         if id(param) not in kept:
@@ -347,3 +332,53 @@ def _weights(
                 f"{name}: was replaced by another Parameter inside the context, which may hold a draw; "
                 "convert or replace weights outside"
             )
+
+
+# ---- memory: no two weights may share it, where each element is to be moved on its own ----
+
+
+def find_overlap(named: Iterable[tuple[str, Tensor]]) -> str | None:
+    """The names of the first tensors that share elements (one tensor, if it is expanded), joined by "and".
+
+    >>> find_overlap([("weight", torch.zeros(3).expand(2, 3)), ("bias", torch.zeros(2))])
+    'weight'
+    """
+    found: dict[int, list[tuple[str, Tensor]]] = {}
+    for name, tensor in named:
+        if tensor.numel() and (address := tensor.untyped_storage().data_ptr()):
+            found.setdefault(address, []).append((name, tensor))
+    for entries in found.values():
+        tensors = [tensor for _, tensor in entries]
+        if _spans_meet(tensors) and _elements_meet(tensors):
+            return " and ".join(dict.fromkeys(name for name, _ in entries))
+    return None
+
+
+def extent(tensor: Tensor) -> int:
+    """Elements from its first to its last in memory; those of a dense tensor fill it."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in pairs)
+
+
+def _spans_meet(tensors: list[Tensor]) -> bool:
+    """Whether elements of one storage may be shared: a quick look at where each tensor begins and ends."""
+    spans = []
+    for tensor in tensors:
+        if (length := extent(tensor)) < tensor.numel():
+            return True
+        start = tensor.storage_offset() * tensor.element_size()
+        spans.append((start, start + length * tensor.element_size()))
+    spans.sort()
+    return any(end > start for (_, end), (start, _) in pairwise(spans))
+
+
+def _elements_meet(tensors: list[Tensor]) -> bool:
+    """Whether they do: interleaved columns of one matrix, say, do not."""
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        return True
+    size = tensors[0].untyped_storage().nbytes() // tensors[0].element_size()
+    places = torch.arange(size, dtype=torch.int64, device="cpu")
+    used = [
+        places.as_strided(t.size(), t.stride(), t.storage_offset()).reshape(-1) for t in tensors
+    ]
+    return bool(torch.bincount(torch.cat(used)).max() > 1)

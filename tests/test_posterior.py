@@ -1,5 +1,6 @@
 """The Gaussian over weights: draws, averages, files."""
 
+import copy
 from collections import OrderedDict
 
 import pytest
@@ -11,7 +12,6 @@ from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.optim import IVON
 from bayesmooth.posterior import Posterior
-from bayesmooth.posterior.gaussian import FORMAT
 from bayesmooth.theory import Bernoulli, Gaussian, Poisson
 
 
@@ -309,7 +309,7 @@ def test_numbers_that_are_none_are_refused_also_in_a_file(
         Posterior(**parts)
     path = tmp_path / "q.safetensors"
     tensors = {f"{p}.{n}": t for p, values in parts.items() for n, t in values.items()}
-    save_file(tensors, path, {"format": FORMAT})
+    save_file(tensors, path, {"format": Posterior.FORMAT})
     with pytest.raises(InputError, match=rf"q\.safetensors: weight: {message}"):
         Posterior.load(path)
 
@@ -318,7 +318,7 @@ def test_numbers_that_are_none_are_refused_also_in_a_file(
 def test_odd_entries_of_a_file_are_named(tmp_path, key):
     from safetensors.torch import save_file
 
-    save_file({key: torch.zeros(2)}, tmp_path / "q.safetensors", {"format": FORMAT})
+    save_file({key: torch.zeros(2)}, tmp_path / "q.safetensors", {"format": Posterior.FORMAT})
     with pytest.raises(InputError, match=f"has an entry '{key}'"):
         Posterior.load(tmp_path / "q.safetensors")
 
@@ -370,3 +370,45 @@ def test_held_out_labels_choose_the_scale_of_sigma(model):
     assert chosen.mean is wide.mean
     known = wide.scaled(model, [(inputs, sure)], samples=2, scales=(1.0,))
     assert all(torch.equal(known.std[name], std) for name, std in wide.std.items())
+
+
+def test_weights_that_share_memory_are_refused(gaussian):
+    memory = torch.arange(12.0)
+    net = nn.ParameterDict({"a": nn.Parameter(memory[:8]), "b": nn.Parameter(memory[4:])})
+    with pytest.raises(InputError, match="a and b: share memory"), gaussian(net).sample(net):
+        pass
+    wide = nn.ParameterDict({"a": nn.Parameter(torch.zeros(1).expand(3))})
+    with pytest.raises(InputError, match="a: share memory"), gaussian(wide).at_mean(wide):
+        pass
+    apart = nn.ParameterDict({"a": nn.Parameter(memory[0::2]), "b": nn.Parameter(memory[1::2])})
+    with gaussian(apart).sample(apart):
+        assert not torch.equal(memory, torch.arange(12.0))
+    assert torch.equal(memory, torch.arange(12.0))
+
+
+def test_autocast_sees_every_draw(model, gaussian):
+    """It keeps the weights that it has cast, and draws are written in place."""
+    q, x = gaussian(model, 0.5), torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    mirrored = q.predict(model, x, 8)
+    noise = label_noise(model, q, x, linearised=2, quiet=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(x)
+        torch.testing.assert_close(q.predict(model, x, 8), mirrored, atol=0.02, rtol=0)
+        cast = label_noise(model, q, x, linearised=2, quiet=True)
+        with torch.no_grad():
+            at_mean = model(x).float()
+    torch.testing.assert_close(at_mean, model(x).detach(), atol=0.03, rtol=0.02)
+    for column in ("expected", "logit_variance", "linearised_std"):
+        torch.testing.assert_close(
+            getattr(cast, column), getattr(noise, column), atol=0.02, rtol=0.1
+        )
+
+
+def test_a_model_without_the_optimizers_weights_has_no_posterior(model):
+    optimizer = IVON(model.parameters(), 0.1, 10)
+    copies = [copy.deepcopy(model), torch.optim.swa_utils.AveragedModel(model), nn.Linear(4, 3)]
+    for other in copies:
+        with pytest.raises(InputError, match=r"posterior\(model\): this .* has none of the opt"):
+            optimizer.posterior(other)
+    with pytest.raises(InputError, match="a posterior without weights"):
+        Posterior({}, {})
