@@ -19,7 +19,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 TESTING = ("hypothesis", "ivon-opt", "pytest", "pytest-timeout", "pytest-xdist", "torchmetrics")
 NOT_THE_LIBRARY = (
-    "lab",
+    "train",
+    "reproduce",
     "cli",
     "test_benchmarks",
     "test_cli",

@@ -20,9 +20,6 @@ from torch.nn.functional import cross_entropy
 from bayesmooth import progress
 from bayesmooth.data import Examples, load
 from bayesmooth.integrations.sklearn import VariationalLogisticRegression
-from bayesmooth.lab import Recipe, Splits
-from bayesmooth.lab.executors import keep_freed_memory
-from bayesmooth.lab.loop import Loop
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.losses import ALASCA, LOSSES
 from bayesmooth.models import MODELS
@@ -30,6 +27,9 @@ from bayesmooth.posterior import Posterior
 from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import effective_labels, expected_noise
+from bayesmooth.train import Recipe, Splits
+from bayesmooth.train.executors import keep_freed_memory
+from bayesmooth.train.loop import Loop
 from benchmarks.harness import Jobs, compare_seconds, measure_seconds, print_ratios, time_cpu
 
 EXAMPLES, BATCH, CLASSES = 2_048, 512, 1_000  # of the losses

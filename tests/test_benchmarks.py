@@ -3,13 +3,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import benchmarks
 import pytest
 import torch
-from benchmarks.__main__ import BENCHMARKS
 
+import benchmarks
 from bayesmooth.data import Examples, corrupt, load
 from bayesmooth.files import records
+from benchmarks.__main__ import BENCHMARKS
 
 pytest.importorskip("cleanlab")
 pytest.importorskip("datasets")

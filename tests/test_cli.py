@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from bayesmooth import cli
-from bayesmooth.lab.loop import Loop
-from bayesmooth.lab.recipe import families, shipped_recipes
+from bayesmooth.train.loop import Loop
+from bayesmooth.train.recipe import families, shipped_recipes
 
 TINY = [
     "--set",
@@ -267,7 +267,7 @@ for command in c.COMMANDS:
     sys.argv = ["bayesmooth", command, "--help"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         c.main()
-    for name in ("torch", "numpy", "bayesmooth.lab"):
+    for name in ("torch", "numpy", "bayesmooth.train"):
         assert name not in sys.modules, (command, name)
 """
 
@@ -279,8 +279,8 @@ def test_every_command_is_explained_without_loading_torch():
 def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     """It names them itself, so that nothing must be loaded."""
     from bayesmooth.audit.settings import SCORES, WAYS, Settings
-    from bayesmooth.lab.studies.scale import SCALES
-    from bayesmooth.lab.tune import AXES
+    from bayesmooth.train.tune import AXES
+    from reproduce.scale import SCALES
 
     def words(command):
         with pytest.raises(SystemExit):

@@ -19,7 +19,7 @@ FLOORS = [
     {"optim", "losses", "data", "models", "metrics", "labelnoise"},
     {"audit"},
     {"integrations"},
-    {"lab"},
+    {"train"},
     {"cli"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -68,7 +68,7 @@ def test_every_public_name_is_there_and_documented():
 
 
 @pytest.mark.parametrize("code", ["import bayesmooth", "import bayesmooth.cli.audit"])
-def test_whoever_wants_the_library_never_loads_the_lab(code):
-    show = f"{code}; import sys; print([m for m in sys.modules if (m + '.').startswith('bayesmooth.lab.')])"
+def test_whoever_wants_the_library_never_loads_the_training(code):
+    show = f"{code}; import sys; print([m for m in sys.modules if (m + '.').startswith('bayesmooth.train.')])"
     out = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

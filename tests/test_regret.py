@@ -2,10 +2,10 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from benchmarks import regret
-from benchmarks.regret_tasks import NOISES, PICTURES, TASKS, Cell, cells, problem
 
 from bayesmooth.files import records
+from benchmarks import regret
+from benchmarks.regret_tasks import NOISES, PICTURES, TASKS, Cell, cells, problem
 
 
 def result(cell, method, accuracy, validation=50.0):

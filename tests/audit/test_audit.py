@@ -23,8 +23,8 @@ from bayesmooth.audit.sources import open_source
 from bayesmooth.cli import main
 from bayesmooth.data import Examples, corrupt, load
 from bayesmooth.errors import InputError
-from bayesmooth.lab import Recipe, train
 from bayesmooth.metrics import average_precision
+from bayesmooth.train import Recipe, train
 
 NAMES = ("ant", "bee", "<script>")
 PETS = ("cat", "dog", "cow")

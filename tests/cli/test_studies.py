@@ -3,8 +3,8 @@ import re
 import pytest
 
 from bayesmooth.cli import main
-from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.scale import SCALES
+from reproduce import STUDIES
+from reproduce.scale import SCALES
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -54,7 +54,7 @@ def test_an_unknown_study_is_refused(capsys):
 
 def test_a_study_that_cannot_run_does_not_stop_the_others(tmp_path, capsys, monkeypatch):
     chosen = {name: STUDIES[name] for name in ("natural-noise", "sigmoid-noise")}
-    monkeypatch.setattr("bayesmooth.cli.studies.STUDIES", chosen)
+    monkeypatch.setattr("reproduce.commands.STUDIES", chosen)
     places = ["--out", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
     wrong = ["--set", "train.seed=7"]  # which sigmoid-noise, without a run, has no use for
     assert main(["reproduce", "all", "--scale", "smoke", "--quiet", *places, *wrong]) == 1

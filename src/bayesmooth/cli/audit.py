@@ -37,7 +37,7 @@ def audit(arguments: Namespace) -> int:
     _check_folder(arguments.out)
     check_source_stays(arguments.out, arguments.source)
     if (arguments.source / RUN).is_file():
-        from bayesmooth.lab import Run  # here: whoever audits a table never loads the lab
+        from bayesmooth.train import Run  # here: whoever audits a table never loads the training
 
         made = Run.open(arguments.source).audit(arguments.data_dir, **settings)
     else:

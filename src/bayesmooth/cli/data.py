@@ -4,8 +4,8 @@ from argparse import Namespace
 
 from bayesmooth.data import check, describe_datasets
 from bayesmooth.errors import InputError
-from bayesmooth.lab.features import embed_data
-from bayesmooth.lab.recipe import parse_value
+from bayesmooth.train.features import embed_data
+from bayesmooth.train.recipe import parse_value
 
 
 def data(arguments: Namespace) -> int:

@@ -6,11 +6,11 @@ from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
-from bayesmooth import lab
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
-from bayesmooth.lab import Recipe, Run
-from bayesmooth.lab.compare import (
+from bayesmooth.train import Recipe, Run
+from bayesmooth.train import train as train_recipe
+from bayesmooth.train.compare import (
     PICTURES,
     compare_runs,
     draw_curves,
@@ -18,13 +18,13 @@ from bayesmooth.lab.compare import (
     format_report,
     format_table,
 )
-from bayesmooth.lab.distributed import writes_here
-from bayesmooth.lab.executors import keep_freed_memory
-from bayesmooth.lab.options import parameters
-from bayesmooth.lab.recipe import families, recipe_text
-from bayesmooth.lab.run import RECIPE
-from bayesmooth.lab.source import SOURCE, is_source, source
-from bayesmooth.lab.train import StoppedError
+from bayesmooth.train.distributed import writes_here
+from bayesmooth.train.executors import keep_freed_memory
+from bayesmooth.train.options import parameters
+from bayesmooth.train.recipe import families, recipe_text
+from bayesmooth.train.run import RECIPE
+from bayesmooth.train.source import SOURCE, is_source, source
+from bayesmooth.train.training import StoppedError
 
 TEMPLATE = "own"  # the shipped recipe to start one's own from
 SHOWN = 10  # classes of predictions that are counted in the terminal
@@ -74,7 +74,7 @@ def _go(recipe: Recipe, out: Path, arguments: Namespace) -> int:
     keep_freed_memory()
     asked = ("data_dir", "device", "quiet", "save_steps", "save_seconds", "tensorboard")
     try:
-        run = lab.train(recipe, out, **{name: getattr(arguments, name) for name in asked})
+        run = train_recipe(recipe, out, **{name: getattr(arguments, name) for name in asked})
     except StoppedError:
         raise KeyboardInterrupt(f" and saved; `bayesmooth resume {out}` goes on") from None
     if writes_here():

@@ -1,25 +1,16 @@
-"""`reproduce`, `studies` and `demo`."""
+"""`reproduce`, `studies` and `demo`: the paper's code lies beside the package in a clone, and is called from here."""
 
-import shlex
 import sys
 from argparse import Namespace
-from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from bayesmooth.cli.sweeps import check_place, make_executor, report_failures, sweep_options
 from bayesmooth.errors import InputError
-from bayesmooth.lab.executors import Processes
-from bayesmooth.lab.studies import STUDIES
-from bayesmooth.lab.studies.cost import expected_seconds
-from bayesmooth.lab.studies.figures.demo import summarise
-from bayesmooth.lab.studies.reproduce import Folders
-from bayesmooth.lab.studies.reproduce import reproduce as reproduce_study
-from bayesmooth.lab.studies.rows import read_table
-from bayesmooth.lab.studies.scale import DEMO, find_scale
-from bayesmooth.words import format_duration
 
 LOADED = ("pandas", "matplotlib.figure", "sklearn.datasets")
 """Optional packages, loaded before a command starts, because Ctrl-C must not hit a module that is being loaded."""
+CLONE = "https://github.com/bayesmooth/bayesmooth"
 
 
 def reproduce(arguments: Namespace) -> int:
@@ -28,34 +19,8 @@ def reproduce(arguments: Namespace) -> int:
     example:
       bayesmooth reproduce data-dependent --scale laptop --jobs 2 --data-dir ~/data
     """
-    check_place(arguments)
-    scale = find_scale(arguments.scale)
-    chosen = list(scale.studies or STUDIES) if arguments.name == "all" else [arguments.name]
-    if unknown := [name for name in chosen if name not in STUDIES]:
-        raise InputError(f"study {unknown[0]!r}: must be all, or one of {', '.join(STUDIES)}")
-    out = arguments.out or Path("results") / scale.name
-    folders = Folders(out, arguments.runs or Path("runs") / scale.name, arguments.data_dir)
-    outcomes, failed = [], False
-    for name in chosen:
-        try:
-            how = {"settings": arguments.settings, "command": write_command(name, arguments)}
-            how |= sweep_options(arguments)
-            with make_executor(arguments) as where:
-                outcomes += reproduce_study(STUDIES[name], scale, folders, where, **how)
-        except InputError as problem:
-            if len(chosen) == 1:
-                raise
-            failed = True  # one study without its data does not stop the rest
-            print(f"{name}: {problem}", file=sys.stderr)
-        else:
-            print(f"{name}: {out / name}.png .svg .csv .json, {out / 'index.html'}")
-    return report_failures(outcomes) or int(failed)
-
-
-def write_command(name: str, arguments: Namespace) -> str:
-    """The line that makes these figures again; where the data lies is a matter of the machine."""
-    words = ["bayesmooth", "reproduce", name, "--scale", arguments.scale]
-    return shlex.join(words + [word for each in arguments.settings for word in ("--set", each)])
+    code: int = import_studies().reproduce(arguments)
+    return code
 
 
 def studies(arguments: Namespace) -> int:
@@ -64,23 +29,8 @@ def studies(arguments: Namespace) -> int:
     example:
       bayesmooth studies --scale full
     """
-    scale = find_scale(arguments.scale)
-    print(f"{scale.name}: {scale.about}\n")
-    seen, total = set[str](), 0.0
-    for study in (STUDIES[name] for name in scale.studies or STUDIES):
-        recipes = [recipe for recipe in study.recipes(scale) if recipe.hash not in seen]
-        seen |= {recipe.hash for recipe in recipes}
-        seconds = expected_seconds(recipes, scale)
-        total += seconds
-        shared = len(study.recipes(scale)) - len(recipes)
-        runs = f"{len(recipes)} runs" + (f" and {shared} of studies above" if shared else "")
-        facts = [study.figure or "not in the paper", runs, format_duration(seconds)]
-        print(f"{study.name:16} {study.title}: {study.shows}")
-        print(f"{'':16} {' · '.join(facts)}")
-    print(
-        f"\nall: {len(seen)} runs, {format_duration(total)} expected with {scale.processes} at a time"
-    )
-    return 0
+    code: int = import_studies().studies(arguments)
+    return code
 
 
 def demo(arguments: Namespace) -> int:
@@ -89,17 +39,18 @@ def demo(arguments: Namespace) -> int:
     example:
       bayesmooth demo --out out/demo
     """
-    if arguments.seeds < 1:
-        raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1")
-    scale = replace(DEMO, seeds=tuple(range(arguments.seeds)))
-    out, how = arguments.out, {"command": "bayesmooth demo", "quiet": arguments.quiet}
-    for name in scale.studies:
-        with Processes(arguments.jobs) as executor:
-            folders = Folders(out, out / "runs")
-            reproduce_study(STUDIES[name], scale, folders, executor, threads=1, **how)
-    rows = summarise(read_table(out / "demo.csv"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(map(str.ljust, row, widths)).rstrip())
-    print(f"\n{out / 'index.html'}")
-    return 0
+    code: int = import_studies().demo(arguments)
+    return code
+
+
+def import_studies() -> Any:
+    """The module `reproduce.commands` of the clone that the package or the current directory belongs to."""
+    for root in (Path(__file__).parents[3], Path.cwd()):
+        if (root / "reproduce" / "commands.py").is_file():
+            if str(root) not in sys.path:
+                sys.path.append(str(root))
+            return import_module("reproduce.commands")
+    raise InputError(
+        f"the paper's studies are not part of the installed package; git clone {CLONE}, "
+        "and start the command in that folder"
+    )

@@ -11,13 +11,13 @@ import torch
 
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
-from bayesmooth.lab.compare import format_table
-from bayesmooth.lab.executors import Processes, RayTasks, Submitit
-from bayesmooth.lab.recipe import Recipe, override, read_recipe
-from bayesmooth.lab.sweep import OVER, Outcome, export_csv, grid, name_recipes, sweep_rows
-from bayesmooth.lab.sweep import sweep as run_all
-from bayesmooth.lab.tune import AUTO, AXES, Trial
-from bayesmooth.lab.tune import tune as choose
+from bayesmooth.train.compare import format_table
+from bayesmooth.train.executors import Processes, RayTasks, Submitit
+from bayesmooth.train.recipe import Recipe, override, read_recipe
+from bayesmooth.train.sweep import OVER, Outcome, export_csv, grid, name_recipes, sweep_rows
+from bayesmooth.train.sweep import sweep as run_all
+from bayesmooth.train.tune import AUTO, AXES, Trial
+from bayesmooth.train.tune import tune as choose
 
 FAILED = 1
 CLUSTERS = {

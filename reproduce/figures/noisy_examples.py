@@ -1,0 +1,243 @@
+"""The label noise of single examples: every digit (fig: mnist_noise_distribution), two sixes (fig:illustration)."""
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayesmooth.data import Examples
+from bayesmooth.labelnoise import LabelNoise, label_noise
+from reproduce.methods import Cell, Condition
+from reproduce.rows import Row, Table, format_values, make_table, select
+from reproduce.scale import Scale
+from reproduce.study import Finished, Study
+from reproduce.style import COLOURS, PAGE, figure, name_data, picture
+from reproduce.verdict import Claim, holds
+
+ALPHA = 0.1  # of the label smoothing that variational noise is shown beside
+NEAREST = 10
+SHOWN = 8  # pictures of each extreme
+DIGIT = 6  # shown as a regular and as an atypical picture
+KINDS = ("regular", "atypical")
+NAMES = {"LS": f"LS, α = {ALPHA}", "IVON": "variational (IVON)"}
+DIGITS_DIFFER = "IVON's noise differs by example; it is high for atypical or unclear examples and low for regular ones"
+SIXES_DIFFER = "LS gives a regular and an atypical 6 the same noise, variational learning gives the atypical one more"
+
+
+def list_ivon(scale: Scale, task: str) -> list[Cell]:
+    """IVON on clean labels."""
+    recipes = {seed: Condition(scale, task, seed=seed).ivon() for seed in scale.seeds}
+    shared = {"method": "IVON", "samples": scale.noise_samples}
+    return [
+        Cell({"data": recipe.data.name, **shared, "seed": seed}, recipe)
+        for seed, recipe in recipes.items()
+    ]
+
+
+def measure_noises(finished: Finished) -> Iterator[tuple[Row, Examples, LabelNoise]]:
+    """Data set and seed, training examples, and the expected noise at the end, of each run that there is."""
+    for cell, run in finished.pairs():
+        if run.status != "diverged":
+            splits, model = run.splits(finished.data_dir), run.model()
+            noise = label_noise(
+                model,
+                run.posterior(),
+                splits.train,
+                samples=cell.labels["samples"],
+                batchnorm=run.statistics(splits, model),
+                quiet=finished.quiet,
+            )
+            yield {key: cell.labels[key] for key in ("data", "seed")}, splits.train, noise
+
+
+def keep_first_seed(table: Table) -> Table:
+    """What a figure of single examples shows; the claims are about all seeds."""
+    return select(table, seed=table["seed"].iloc[0])
+
+
+def smoothing_noise(classes: int, label: int) -> Tensor:
+    """ε = α(u − y), the noise of label smoothing."""
+    noise = torch.full((classes,), ALPHA / classes, dtype=torch.float32, device="cpu")
+    noise[label] -= ALPHA
+    return noise
+
+
+def own_kind_distance(points: Tensor, labels: Tensor, neighbours: int = NEAREST) -> Tensor:
+    """The mean distance to the nearest points of the same class: how atypical each is, whatever a network thinks.
+
+    >>> own_kind_distance(torch.tensor([[0.0], [1.0], [5.0], [0.5]]), torch.tensor([0, 0, 0, 1]), neighbours=1)
+    tensor([1., 1., 4., inf])
+    """
+    found = torch.full((len(points),), torch.inf, dtype=points.dtype, device=points.device)
+    for label in labels.unique():  # type: ignore[no-untyped-call]
+        own = (labels == label).nonzero().flatten()
+        distances = torch.cdist(points[own], points[own]).fill_diagonal_(torch.inf)
+        found[own] = distances.sort(1).values[:, :neighbours].mean(1)
+    return found
+
+
+def write_picture(inputs: Any, i: int) -> str:
+    """One grey picture of (N, 1, H, W) as text: its side, then its bytes."""
+    values = inputs[i : i + 1][0, 0].float()
+    values = values / max(float(values.max()), 1e-9) * 255
+    data = base64.b64encode(values.to(torch.uint8).numpy().tobytes()).decode()
+    return f"{values.shape[-1]}:{data}"
+
+
+def read_picture(text: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The picture that `write_picture` wrote.
+
+    >>> read_picture(write_picture(torch.tensor([[[[0, 1], [1, 0]]]]), 0))
+    array([[  0, 255], [255,   0]], dtype=uint8)
+    """
+    side, _, data = text.partition(":")
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(-1, int(side))
+
+
+def measure_digits(finished: Finished) -> Table:
+    """½‖ε‖₁ of every example in rising order, beside LS's, and how far it is from its own kind in pixels.
+
+    The distance knows neither network nor noise, so it is an independent measure of what is atypical.
+    """
+    rows = []
+    for facts, examples, noise in measure_noises(finished):
+        order = noise.magnitude.argsort().tolist()
+        same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
+        extremes = {*order[:SHOWN], *order[-SHOWN:]}
+        pixels = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
+        distance = own_kind_distance(pixels, examples.labels)
+        rows += [
+            {
+                **facts,
+                "id": i,
+                "label": int(examples.labels[i]),
+                "ivon_noise": float(noise.magnitude[i]),
+                "ls_noise": same,
+                "distance": float(distance[i]),
+                "pixels": write_picture(examples.inputs, i) if i in extremes else "",
+            }
+            for i in order
+        ]
+    return make_table(rows)
+
+
+def draw_sorted(table: Table, out: Path) -> None:
+    """The sorted noise on the left, pictures on the right: highest above, lowest below."""
+    table = keep_first_seed(table)
+    grid = {"width_ratios": [4] + [1] * (SHOWN // 2)}
+    with figure(out, 4, 1 + SHOWN // 2, width=PAGE, height=2.6, gridspec_kw=grid) as axes:
+        wide = axes[0][0].get_gridspec()
+        for axis in axes[:, 0]:
+            axis.remove()
+        curve = axes[0][1].figure.add_subplot(wide[:, 0])
+        curve.semilogy(table["ivon_noise"].tolist(), color=COLOURS["IVON"], label="IVON")
+        curve.semilogy(table["ls_noise"].tolist(), color=COLOURS["LS"], label=NAMES["LS"])
+        curve.set(xlabel="example, by IVON's noise", ylabel="label noise ½‖ε‖₁")
+        curve.set_title(f"{name_data(table)}, training set")
+        curve.legend()
+        pictures = table["pixels"].tolist()
+        extremes = [*reversed(pictures[-SHOWN:]), *pictures[:SHOWN]]
+        for axis, text in zip(axes[:, 1:].flatten(), extremes, strict=False):
+            picture(axis, read_picture(text))
+        axes[0][1].set_ylabel("highest", loc="bottom")
+        axes[2][1].set_ylabel("lowest", loc="bottom")
+
+
+def judge_sorted(table: Table) -> list[Claim]:
+    """IVON's noise differs between examples, and is high for those far from their own kind, whatever the seed."""
+    found, parts = list[dict[str, float]](), list[bool]()
+    for _, rows in table.groupby("seed"):
+        tenth, noise, distance = max(len(rows) // 10, 1), rows["ivon_noise"], rows["distance"]
+        least, most = noise.iloc[0], noise.iloc[-1]
+        low, high = distance[:tenth].mean(), distance[-tenth:].mean()
+        rank = noise.rank().corr(distance.rank())
+        found.append({"least": least, "most": most, "low": low, "high": high, "rank": rank})
+        parts += [most > 10 * least, high > low, rank > 0.2]
+    if not found:
+        return [Claim(DIGITS_DIFFER, "nothing", "not run")]
+    words = {key: format_values([each[key] for each in found], ".2g") for key in found[0]}
+    measured = (
+        f"½‖ε‖₁ from {words['least']} to {words['most']}; distance to the own kind {words['high']} in the tenth with "
+        f"most noise, {words['low']} in that with least; rank correlation of both {words['rank']}"
+    )
+    return [Claim(DIGITS_DIFFER, measured, holds(parts))]
+
+
+def measure_sixes(finished: Finished) -> Table:
+    """The 6 that is nearest to its own kind and the one that is farthest: |ε| by class, for both methods."""
+    rows = []
+    for facts, examples, noise in measure_noises(finished):
+        sixes = (examples.labels == DIGIT).nonzero().flatten()
+        pixels = examples.inputs[sixes].float().flatten(1)
+        distance = own_kind_distance(pixels, examples.labels[sixes])
+        same = smoothing_noise(examples.num_classes, DIGIT)
+        for kind, place in zip(KINDS, (distance.argmin(), distance.argmax()), strict=True):
+            at = int(sixes[place])
+            text = write_picture(examples.inputs, at)
+            for method, noises in (("LS", same), ("IVON", noise.expected[at])):
+                own = {**facts, "kind": kind, "id": at, "method": method}
+                rows += [
+                    {**own, "label": i, "noise_size": abs(value), "pixels": "" if i else text}
+                    for i, value in enumerate(noises.tolist())
+                ]
+    return make_table(rows)
+
+
+def draw_sixes(table: Table, out: Path) -> None:
+    """The picture, then its noise by class as bars."""
+    table = keep_first_seed(table)
+    with figure(out, 2, 2, height=2.6, gridspec_kw={"width_ratios": [1, 3]}) as axes:
+        for (image, bars), kind in zip(axes, KINDS, strict=True):
+            rows = select(table, kind=kind)
+            picture(image, read_picture(rows["pixels"].iloc[0]))
+            image.set_ylabel(f"{kind} 6")
+            for method, shift in (("LS", -0.2), ("IVON", 0.2)):
+                own = select(rows, method=method)
+                style = {"color": COLOURS[method], "label": NAMES[method]}
+                bars.bar(own["label"] + shift, own["noise_size"], 0.4, **style)
+                bars.set_xticks(own["label"])
+            bars.set(ylabel="label noise |ε|", ylim=(0, 1.1 * table["noise_size"].max()))
+        axes[1][1].set_xlabel("class")
+        axes[0][1].legend(loc="upper left")
+
+
+def judge_sixes(table: Table) -> list[Claim]:
+    """LS the same, variational more for the atypical one, whatever the seed."""
+    if table.empty:
+        return [Claim(SIXES_DIFFER, "nothing", "not run")]
+    halves = table.groupby(["method", "kind", "seed"])["noise_size"].sum() / 2
+    sums = {(m, kind): halves[m, kind].tolist() for m in table["method"].unique() for kind in KINDS}
+    words = [
+        f"{method}, {kind}: {format_values(values, '.4f')}"
+        for (method, kind), values in sums.items()
+    ]
+    same = sums["LS", "regular"] == sums["LS", "atypical"]
+    pairs = zip(sums["IVON", "atypical"], sums["IVON", "regular"], strict=True)
+    parts = [same, *(atypical > regular for atypical, regular in pairs)]
+    return [Claim(SIXES_DIFFER, f"½‖ε‖₁ {'; '.join(words)}", holds(parts))]
+
+
+MNIST_NOISE = Study(
+    "mnist-noise",
+    "fig: mnist_noise_distribution",
+    "Label noise of every digit",
+    "sorted noise of IVON and LS, the highest and lowest examples as pictures",
+    lambda scale: list_ivon(scale, "mnist"),
+    draw_sorted,
+    judge_sorted,
+    measure_digits,
+)
+ILLUSTRATION = Study(
+    "illustration",
+    "fig:illustration",
+    "Two sixes",
+    "a regular and an atypical 6: label noise of LS (the same) and of variational learning (different)",
+    lambda scale: list_ivon(scale, "mnist"),
+    draw_sixes,
+    judge_sixes,
+    measure_sixes,
+)

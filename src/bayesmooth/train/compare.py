@@ -1,0 +1,180 @@
+"""Figures as people read them: one epoch in a line, a run in a table, runs side by side, curves by epoch."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from bayesmooth.errors import InputError
+from bayesmooth.files import replace_with
+from bayesmooth.optional import require
+from bayesmooth.train.run import Run
+from bayesmooth.words import format_duration, format_figure, format_percent
+
+WIDTH = 80  # columns of a terminal
+LINE = {
+    "train.loss": "loss",
+    "train.accuracy": "train",
+    "validation.accuracy": "validation",
+    "test.accuracy": "test",
+    "averaged.accuracy": "averaged",
+    "memorised": "memorised",
+}
+"""The figures of an epoch's line. Where it is too long, the first of them are left out."""
+OTHERS = ("memorised", "validation.accuracy")  # figures of a report beside those of the test set
+
+FIGURES = {
+    "test.accuracy": "accuracy",
+    "averaged.accuracy": "averaged",
+    "test.nll": "NLL",
+    "averaged.nll": "avg NLL",
+    "test.ece": "ECE",
+    "averaged.ece": "avg ECE",
+    "memorised": "memorised",
+    "validation.accuracy": "validation",
+}
+PANELS = {
+    "test.accuracy": "accuracy on the test set ↑",
+    "test.ece": "calibration error (ECE) ↓",
+    "memorised": "wrong labels memorised ↓",
+}
+PICTURES = (".png", ".svg", ".pdf")
+OKABE_ITO = {  # colours that the colour-blind can distinguish
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "orange": "#E69F00",
+    "sky blue": "#56B4E9",
+    "black": "#000000",
+    "yellow": "#F0E442",
+}
+
+
+def format_epoch(record: Mapping[str, Any], epochs: int, notes: Sequence[str] = ()) -> str:
+    """An epoch in a line, and below it what should worry the reader.
+
+    >>> format_epoch({"epoch": 3, "train.loss": 0.5, "test.accuracy": 0.931}, epochs=20)
+    'epoch  3/20  loss 0.500  test 93.1 %'
+    """
+    words = name_figures(record, LINE)
+    start = f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}"
+    while len("  ".join([start, *words])) > WIDTH:
+        words.pop(0)
+    return "\n".join(["  ".join([start, *words]), *(f"  warning: {note}" for note in notes)])
+
+
+def name_figures(record: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
+    """Those of the figures that a record has, each behind its name."""
+    return [f"{LINE[key]} {format_figure(key, record[key])}" for key in keys if key in record]
+
+
+def format_report(record: Mapping[str, Any], path: Path) -> str:
+    """The figures of a finished run: at the mean of the weights, and averaged over the posterior where there is one.
+
+    >>> report = {"test.accuracy": 0.9, "test.nll": 0.3, "averaged.accuracy": 0.91, "memorised": 0.1}
+    >>> report |= {"validation.accuracy": 0.6, "averaged.validation.accuracy": 0.65}
+    >>> print(format_report(report, Path("r")))
+    r
+      test                      mean  averaged
+      accuracy                90.0 %    91.0 %
+      nll                      0.300
+      memorised               10.0 %
+      validation.accuracy     60.0 %    65.0 %
+    """
+    averaged = any(key.startswith("averaged.") for key in record)
+    tested = [key.removeprefix("test.") for key in record if key.startswith("test.")]
+    rows = {name: (f"test.{name}", f"averaged.{name}") for name in tested}
+    rows |= {name: (name, f"averaged.{name}") for name in OTHERS if name in record}
+    cells = {"test": ["mean", *["averaged"] * averaged]}
+    for name, keys in rows.items():
+        cells[name] = [format_figure(key, record[key]) for key in keys if key in record]
+    lines = [f"  {name:20}" + "".join(f"{x:>10}" for x in row) for name, row in cells.items()]
+    return "\n".join([str(path), *lines])
+
+
+def compare_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One row per run: its name, status, epochs, and the last value of every figure that any of them has.
+
+    A damaged run has no figures: those that are left could be of any epoch.
+    """
+    rows = []
+    for name, run in zip(name_runs(runs), runs, strict=True):
+        damaged = (status := run.status) == "damaged"
+        records = [] if damaged else run.metrics()
+        figures = {key: value for record in records for key, value in record.items()}
+        rows.append((name, status, figures, None if damaged else format_duration(run.seconds())))
+    shown = [key for key in FIGURES if any(key in figures for _, _, figures, _ in rows)]
+    return [
+        {"run": name, "status": status, "epoch": figures.get("epoch")}
+        | {FIGURES[key]: figures.get(key) for key in shown}
+        | {"time": time}
+        for name, status, figures, time in rows
+    ]
+
+
+def name_runs(runs: Sequence[Run]) -> list[str]:
+    """What each run is called: its directory's name, or the whole path where another has the same name."""
+    count = Counter(run.path.name for run in runs)
+    return [run.path.name if count[run.path.name] == 1 else str(run.path) for run in runs]
+
+
+def format_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as aligned text.
+
+    >>> print(format_table([{"run": "a", "accuracy": 0.915, "NLL": 0.25}, {"run": "b", "accuracy": None, "NLL": 1.0}]))
+    run  accuracy    NLL
+    a      91.5 %  0.250
+    b           –  1.000
+    """
+    columns = list(rows[0])
+    cells = [columns] + [[_cell(name, row[name]) for name in columns] for row in rows]
+    first, *others = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join([name.ljust(first), *map(str.rjust, rest, others)]) for name, *rest in cells
+    )
+
+
+def format_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV; what a row does not have is empty."""
+    text = io.StringIO()
+    columns = dict.fromkeys(key for row in rows for key in row)
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3f}" if "NLL" in name or "ECE" in name else format_percent(value)
+    return str(value)
+
+
+def draw_curves(runs: Sequence[Run], path: Path) -> None:
+    """Accuracy, calibration and memorisation by epoch, one line per run, as a picture."""
+    matplotlib = require("matplotlib.figure", extra="train")
+    records = {name: run.metrics() for name, run in zip(name_runs(runs), runs, strict=True)}
+    panels = [key for key in PANELS if any(key in r for rs in records.values() for r in rs)]
+    if not panels:
+        raise InputError("none of the runs has finished an epoch yet: nothing to draw")
+    figure = matplotlib.Figure(figsize=(4.2 * len(panels), 3.6), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, key in zip(axes, panels, strict=True):
+        for (name, history), colour in zip(records.items(), cycle(OKABE_ITO.values())):
+            points = {record["epoch"]: record[key] for record in history if key in record}
+            how = {"color": colour, "marker": "o" if len(points) < 3 else None}
+            axis.plot(list(points), list(points.values()), label=name, **how)
+        axis.set(title=PANELS[key], xlabel="epoch")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    handles, labels = axes[0].get_legend_handles_labels()
+    columns = max(1, min(len(labels), 120 // (max(map(len, labels)) + 6)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    replace_with(path, partial(figure.savefig, format=path.suffix[1:].lower(), dpi=150))

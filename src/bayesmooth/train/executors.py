@@ -1,0 +1,179 @@
+"""Where jobs run: processes of this machine, a Ray cluster, or Slurm, behind the shape of `concurrent.futures`.
+
+`submit` gives a future. `shutdown(cancel_futures=True)` drops what waits and asks what runs to stop, and a run that is
+asked to stop saves itself. Each kind of executor leaves the scheduling to what it is named after.
+"""
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import cache
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bayesmooth.errors import InputError
+from bayesmooth.optional import require
+
+T = TypeVar("T")
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+LOADED = ["bayesmooth.train", "torch._dynamo", "sklearn.datasets"]  # once, not once per job
+RETRIES = 3  # of a Ray task whose worker or node is lost; its run goes on from the checkpoint
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Tell glibc, once in a process, not to hand freed memory back to the system.
+
+    Every step on the CPU frees its activations and asks for them again; handing the pages back and forth is 13 to 17 %
+    of the time of a small network's step. This affects the whole process, so only our own call it: the command line and
+    the processes of jobs. Other systems and allocators are left alone.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(M_MMAP_THRESHOLD, 1 << 30)
+    mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+class LostError(RuntimeError):
+    """The process of a job ended without an answer: killed, or out of memory."""
+
+
+class Processes(Executor):
+    """A fresh process for every job, `jobs` of them at a time: whatever kills a process costs one job only."""
+
+    def __init__(self, jobs: int) -> None:
+        if jobs < 1:
+            raise InputError(f"jobs={jobs}: must be ≥ 1")
+        self.waiting = ThreadPoolExecutor(jobs)
+        self.running: set[BaseProcess] = set()
+        self.context = get_context("forkserver")  # forks from a clean process that has torch loaded
+        self.context.set_forkserver_preload(LOADED)
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run `fn` in a process of its own, as soon as one of the places is free."""
+        return self.waiting.submit(self._run, fn, args, kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the jobs; with `cancel_futures` ask those that run to stop."""
+        self.waiting.shutdown(wait=False, cancel_futures=cancel_futures)
+        if cancel_futures:
+            for process in tuple(self.running):
+                process.terminate()
+        self.waiting.shutdown(wait=wait)
+
+    def _run(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=_child, args=(sender, fn, args, kwargs))
+        # Ctrl-C is the parent's business: the server that forks, and may be loading torch, does not hear it.
+        resource_tracker.ensure_running()  # first, as its start unblocks the signal
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        sender.close()
+        self.running.add(process)
+        try:
+            answer: T | BaseException = receiver.recv()
+        except EOFError:
+            process.join()
+            raise LostError(f"its process was lost (exit code {process.exitcode})") from None
+        finally:
+            process.join()
+            self.running.discard(process)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def _child(sender: Connection, fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    os.setpgid(0, 0)  # Ctrl-C goes to the parent, which asks each child once
+    keep_freed_memory()
+    try:
+        answer = fn(*args, **kwargs)
+    except BaseException as error:
+        answer = error
+    sender.send(answer)
+
+
+class RayTasks(Executor):
+    """Tasks of a Ray cluster: the one at `address`, or one that is started here. A lost worker's task starts again.
+
+    The directory of the runs must be one that all nodes see.
+    """
+
+    def __init__(self, address: str | None = None, *, cpus: float = 1, gpus: float = 0) -> None:
+        self.ray = require("ray", extra="cluster")
+        self.started = not self.ray.is_initialized()
+        if self.started:
+            where = {"address": address} if address else {"include_dashboard": False}
+            try:
+                self.ray.init(**where, log_to_driver=False, logging_level="error")
+            except ConnectionError as error:
+                raise InputError(
+                    f"--address {address}: no Ray cluster there: {error}; start one with `ray start --head`, "
+                    "or leave --address out"
+                ) from None
+        self.options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
+        self.tasks: list[Any] = []
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run `fn` on a node with the resources of one job free."""
+        task = self.ray.remote(_call).options(**self.options).remote(fn, args, kwargs)
+        self.tasks.append(task)
+        future: Future[T] = task.future()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the tasks; with `cancel_futures` ask Ray to stop them."""
+        tasks, self.tasks = self.tasks, []  # a second call must not ask a cluster that is gone
+        if cancel_futures:
+            for task in tasks:
+                self.ray.cancel(task)
+        if wait and tasks:
+            self.ray.wait(tasks, num_returns=len(tasks), fetch_local=False)
+        if self.started:
+            self.ray.shutdown()
+
+
+def _call(fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+    return fn(*args, **kwargs)
+
+
+class Submitit(Executor):
+    """Jobs that submitit hands to Slurm (or, with cluster="local", to processes here); it keeps its files in `folder`.
+
+    A job that loses its node is queued again if it has a `checkpoint` method.
+    """
+
+    def __init__(self, folder: Path, cluster: str = "slurm", **parameters: Any) -> None:
+        submitit = require("submitit", extra="slurm")
+        try:
+            self.executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        except RuntimeError as error:  # there is no sbatch on this machine
+            raise InputError(f"--cluster {cluster}: {error}") from None
+        self.executor.update_parameters(**parameters)
+        self.jobs: list[Any] = []
+        self.watching = ThreadPoolExecutor(max_workers=1024)  # they sleep: submitit's results block
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Hand the job to the queue of the cluster."""
+        job = self.executor.submit(fn, *args, **kwargs)
+        self.jobs.append(job)
+        return self.watching.submit(job.result)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the jobs; with `cancel_futures` take them back from the queue."""
+        if cancel_futures:
+            for job in self.jobs:
+                job.cancel()
+        self.watching.shutdown(wait=wait)

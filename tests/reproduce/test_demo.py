@@ -1,0 +1,59 @@
+"""The demo at a tiny budget, from the command line to the page."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from bayesmooth import cli
+from reproduce.figures.demo import STUDY, summarise
+from reproduce.methods import EARLY
+from reproduce.rows import read_table
+from reproduce.scale import DEMO, SMOKE
+
+
+@pytest.fixture
+def call(smoke, monkeypatch, capsys):
+    """The command in this process at smoke scale, with the runs that are there already; what it prints."""
+    monkeypatch.setattr("reproduce.commands.Processes", lambda jobs: ThreadPoolExecutor(1))
+    monkeypatch.setattr("reproduce.commands.DEMO", replace(SMOKE, studies=DEMO.studies))
+
+    def run(out, *options):
+        assert cli.main(["demo", "--out", str(out), "--quiet", *options]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_it_prints_one_row_per_method_and_the_path_of_the_page_last(call, tmp_path):
+    lines = call(tmp_path, "--seeds", "1").splitlines()
+    assert lines[0].split() == ["method", "accuracy", "memorised", "NLL", "ECE"]
+    assert len(lines) == 1 + 7 + 2
+    assert lines[-1] == str(tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text()
+    for name in DEMO.studies:
+        assert f"src='{name}.png'" in page
+        assert (tmp_path / f"{name}.png").exists()
+    assert not re.search(r"https?://", page)
+
+
+def test_the_table_has_every_method_with_the_numbers_of_its_runs(smoke):
+    rows = read_table(smoke.out / "demo.csv")
+    table = {row[0]: row[1:] for row in summarise(rows)}
+    assert set(table) > {"SGD, to the end", EARLY, "IVON, averaged"}
+    (own,) = rows[(rows["method"] == "IVON") & rows["epoch"].isna()].to_dict("records")
+    assert table["IVON, averaged"][0] == f"{100 * own['accuracy']:.1f} %"
+    assert table["IVON, averaged"][2] == f"{own['nll']:.3f}"
+
+
+def test_all_methods_have_the_same_digits_and_wrong_labels():
+    for seed in DEMO.seeds:
+        cells = [cell for cell in STUDY.cells(DEMO) if cell.labels["seed"] == seed]
+        for section in ("data", "corruption", "model", "train"):
+            assert len({str(cell.recipe.to_dict()[section]) for cell in cells}) == 1
+
+
+def test_no_seed_is_an_error_in_one_line(tmp_path, capsys):
+    assert cli.main(["demo", "--out", str(tmp_path), "--seeds", "0"]) == 2
+    assert capsys.readouterr().err == "bayesmooth: --seeds 0: must be ≥ 1\n"

@@ -1,0 +1,198 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reproduce import STUDIES
+from reproduce.rows import find_best, make_table
+from reproduce.verdict import ahead, comparable, difference, gain
+
+accuracies = st.lists(st.floats(0, 1), min_size=2, max_size=5)
+
+
+def rows(noise, method, by_strength, validation=None):
+    """A made-up table: strength → accuracies of the seeds."""
+    return [
+        {
+            "data": "cifar10",
+            "noise": noise,
+            "method": method,
+            "strength": strength,
+            "seed": seed,
+            "accuracy": accuracy,
+            "validation": (validation or by_strength)[strength][seed],
+        }
+        for strength, values in by_strength.items()
+        for seed, accuracy in enumerate(values)
+    ]
+
+
+def made_up(ivon, ls, sam, noise="κ = 0.4"):
+    return rows(noise, "IVON", {None: ivon}) + rows(noise, "LS", ls) + rows(noise, "SAM", sam)
+
+
+def verdicts(study, table):
+    return {claim.paper: claim.verdict for claim in STUDIES[study].claims(make_table(table))}
+
+
+def test_a_clear_lead_everywhere_reproduces_the_figure():
+    table = made_up(
+        [0.70, 0.71], {0.0: [0.1, 0.11], 0.5: [0.18, 0.19]}, {0.0: [0.1, 0.11], 0.1: [0.2, 0.21]}
+    )
+    found = verdicts("data-dependent", table)
+    assert set(found.values()) == {"reproduced"}
+
+
+def test_a_lead_within_the_spread_of_the_seeds_is_a_direction():
+    table = made_up([0.60, 0.70], {0.1: [0.58, 0.68]}, {0.1: [0.58, 0.68]})
+    found = verdicts("data-dependent", table)
+    assert found.pop("κ = .4: IVON is about 50 points above the best LS") == "not reproduced"
+    assert set(found.values()) == {"direction only"}
+
+
+def test_where_ivon_loses_the_verdict_says_so():
+    table = made_up([0.50, 0.51], {0.1: [0.58, 0.59]}, {0.1: [0.58, 0.59]})
+    found = verdicts("data-dependent", table)
+    assert set(found.values()) == {"not reproduced"}
+
+
+def test_an_unclear_loss_on_one_of_two_noises_leaves_the_direction():
+    table = made_up([0.9, 0.91], {0.1: [0.5, 0.51]}, {0.1: [0.5, 0.51]}, "κ = 0.1")
+    table += made_up([0.4, 0.5], {0.1: [0.42, 0.5]}, {0.1: [0.42, 0.5]}, "κ = 0.2")
+    found = verdicts("data-dependent", table)
+    assert found["IVON outperforms LS on every noise (α best on test)"] == "direction only"
+
+
+def test_one_lucky_seed_is_not_the_best_strength():
+    table = rows("n", "LS", {0.1: [0.6, 0.4], 0.9: [0.55]})
+    assert find_best(make_table(table)) == (0.1, [0.6, 0.4])
+
+
+def test_losing_on_one_of_two_noises_is_no_reproduction():
+    table = made_up([0.9, 0.91], {0.1: [0.5, 0.51]}, {0.1: [0.5, 0.51]}, "κ = 0.1")
+    table += made_up([0.4, 0.41], {0.1: [0.5, 0.51]}, {0.1: [0.5, 0.51]}, "κ = 0.2")
+    found = verdicts("data-dependent", table)
+    assert found["IVON outperforms LS on every noise (α best on test)"] == "not reproduced"
+    assert found["κ = .4: IVON is about 50 points above the best LS"] == "not run"
+
+
+def test_the_choice_by_noisy_validation_does_not_see_the_test_accuracy():
+    test = {0.1: [0.9, 0.9], 0.5: [0.5, 0.5]}
+    validation = {0.1: [0.3, 0.3], 0.5: [0.4, 0.4]}
+    table = make_table(rows("κ = 0.4", "LS", test, validation))
+    assert find_best(table) == (0.1, [0.9, 0.9])
+    assert find_best(table, "validation") == (0.5, [0.5, 0.5])
+
+
+def test_without_a_validation_split_there_is_no_choice_by_it():
+    table = [{**row, "validation": None} for row in rows("a", "LS", {0.1: [0.9]})]
+    assert find_best(make_table(table), "validation")[1] == []
+
+
+def test_sam_is_sensitive_if_a_wrong_radius_costs_five_points():
+    for worst, verdict in ((0.40, "reproduced"), (0.48, "not reproduced")):
+        table = made_up([0.5, 0.5], {0.1: [0.4, 0.4]}, {0.1: [0.5, 0.5], 0.5: [worst, worst]}, "n")
+        assert verdicts("cifar10-noisy", table)["SAM is sensitive to ρ"] == verdict
+
+
+def test_a_first_hessian_of_a_hundredth_is_outside_of_the_claim():
+    says = "accuracy varies by up to 10 points over h₀ > .05"
+    table = rows("n", "learned Σ", {0.01: [0.1], 0.1: [0.5], 0.9: [0.45]})
+    assert verdicts("hessian-init", table)[says] == "reproduced"
+    table = rows("n", "learned Σ", {0.1: [0.5], 0.9: [0.35]})
+    assert verdicts("hessian-init", table)[says] == "not reproduced"
+
+
+def test_ivon_must_depend_on_its_first_hessian_less_than_sam_on_its_radius():
+    says = "it is less sensitive to h₀ than SAM is to ρ"
+    ours = rows("n", "learned Σ", {0.1: [0.5, 0.5], 0.9: [0.4, 0.4]})
+    for worst, verdict in ((0.3, "reproduced"), (0.45, "not reproduced")):
+        table = ours + rows("n", "SAM", {0.0: [0.5, 0.5], 0.5: [worst, worst]})
+        assert verdicts("hessian-init", table)[says] == verdict
+    assert verdicts("hessian-init", ours)[says] == "not run"
+
+
+def test_what_a_wrong_strength_costs_is_told_with_its_spread():
+    table = made_up([0.5, 0.5], {0.1: [0.4, 0.4]}, {0.1: [0.5, 0.54], 0.5: [0.3, 0.3]}, "n")
+    claim = next(
+        c for c in STUDIES["cifar10-noisy"].claims(make_table(table)) if "sensitive" in c.paper
+    )
+    assert claim.measured == "from the best to the worst ρ: n: 22.0 ± 2.8 points (2 seeds)"
+
+
+def test_a_loss_that_ivon_does_not_help_spoils_the_claim():
+    def of(loss, sgd, ivon):
+        made = rows("n", "SGD", {None: sgd}) + rows("n", "IVON", {None: ivon})
+        return [{**row, "loss": loss} for row in made]
+
+    helped, spoilt = of("ce", [0.3, 0.31], [0.5, 0.51]), of("ls", [0.5, 0.51], [0.4, 0.41])
+    assert set(verdicts("strategies", helped).values()) == {"reproduced"}
+    assert set(verdicts("strategies", helped + spoilt).values()) == {"not reproduced"}
+
+
+def test_learned_must_beat_the_best_fixed_covariance():
+    table = rows("n", "learned Σ", {0.1: [0.5, 0.51], 0.9: [0.4, 0.41]})
+    table += rows("n", "fixed Σ", {0.1: [0.3, 0.31], 0.9: [0.6, 0.61]})
+    assert set(verdicts("fixed-covariance", table).values()) == {"not reproduced"}
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "sigmoid-noise"])
+def test_an_empty_table_is_not_run(name):
+    assert set(verdicts(name, []).values()) == {"not run"}
+
+
+@given(accuracies, accuracies)
+def test_both_sides_cannot_be_ahead(ours, others):
+    won = [ahead([pair]) != "not reproduced" for pair in ((ours, others), (others, ours))]
+    assert sum(won) <= 1
+
+
+def noise_rows(regular, atypical):
+    return [
+        {"kind": kind, "method": method, "seed": seed, "label": 0, "noise_size": size}
+        for seed in (0, 1)
+        for method, sizes in (("LS", (0.1, 0.1)), ("IVON", (regular, atypical)))
+        for kind, size in zip(("regular", "atypical"), sizes, strict=True)
+    ]
+
+
+def test_the_atypical_six_must_have_more_noise():
+    assert set(verdicts("illustration", noise_rows(0.01, 0.2)).values()) == {"reproduced"}
+    assert set(verdicts("illustration", noise_rows(0.2, 0.01)).values()) == {"not reproduced"}
+
+
+def test_noise_must_be_high_for_digits_far_from_their_own_kind():
+    def sorted_noise(atypical_is_noisy):
+        return [
+            {"seed": 0, "ivon_noise": 0.001 * 2**i, "distance": i if atypical_is_noisy else 19 - i}
+            for i in range(20)
+        ]
+
+    assert set(verdicts("mnist-noise", sorted_noise(True)).values()) == {"reproduced"}
+    assert set(verdicts("mnist-noise", sorted_noise(False)).values()) == {"not reproduced"}
+
+
+def test_the_pattern_of_ols_is_a_matter_of_ranks_and_its_strength_of_means():
+    def judge(ivon, ols):
+        rows = [
+            {"data": "d", "seed": 0, "class": "a", "other": str(i), "method": method, "mass": mass}
+            for method, masses in {"IVON": ivon, "OLS": ols, "LS": [0.01] * 3}.items()
+            for i, mass in enumerate(masses)
+        ]
+        return list(verdicts("ols-comparison", rows).values())
+
+    assert judge([0.3, 0.2, 0.1], [0.03, 0.02, 0.01]) == ["reproduced"] * 2
+    assert judge([0.01, 0.02, 0.03], [0.3, 0.2, 0.1]) == ["not reproduced"] * 2
+
+
+@given(accuracies, accuracies)
+def test_who_is_ahead_is_comparable_and_has_gained(ours, others):
+    if ahead([(ours, others)]) == "reproduced":
+        assert comparable([(ours, others)]) == "reproduced"
+        assert gain((ours, others), difference(ours, others)[0]) == "reproduced"
+
+
+@given(accuracies, accuracies)
+def test_a_difference_turns_its_sign_with_the_sides(ours, others):
+    (forward, error), (backward, same) = difference(ours, others), difference(others, ours)
+    assert forward == pytest.approx(-backward)
+    assert error == pytest.approx(same)

@@ -1,0 +1,45 @@
+import os
+
+import pytest
+
+from bayesmooth.cli import main
+from bayesmooth.errors import InputError
+from bayesmooth.train import Run, train
+from bayesmooth.train.compare import WIDTH, compare_runs, draw_curves, format_epoch
+
+
+def test_runs_of_one_name_in_two_folders_stay_two(tiny, tmp_path, monkeypatch):
+    runs = [Run.start(tmp_path / folder / "run", tiny()) for folder in ("a", "b")]
+    runs.append(Run.start(tmp_path / "other", tiny()))
+    for run in runs:
+        (run.path / "metrics.jsonl").write_text('{"epoch": 1, "test.accuracy": 0.5}\n')
+    called = [str(runs[0].path), str(runs[1].path), "other"]
+    assert [row["run"] for row in compare_runs(runs)] == called
+    draw_curves(runs, tmp_path / "plot.svg")
+    drawn = (tmp_path / "plot.svg").read_text()
+    assert drawn.count("<!-- /") == 2  # each label is a comment there
+    monkeypatch.setattr(os, "fsync", lambda handle: os.write(-1, b""))  # a full disk
+    with pytest.raises(InputError, match=r"plot\.svg: cannot be written"):
+        draw_curves(runs[:1], tmp_path / "plot.svg")
+    assert (tmp_path / "plot.svg").read_text() == drawn
+
+
+def test_a_run_whose_metrics_were_cut_is_shown_as_damaged_and_without_figures(
+    tiny, tmp_path, capsys
+):
+    run = train(tiny(), tmp_path / "run", quiet=True)
+    os.truncate(run.path / "metrics.jsonl", (run.path / "metrics.jsonl").stat().st_size // 2)
+    (row,) = compare_runs([run])
+    assert row == {"run": "run", "status": "damaged", "epoch": None, "time": None}
+    assert main(["compare", str(run.path)]) == 0
+    assert f"{run.path}: damaged; `bayesmooth resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_the_line_of_an_epoch_fits_a_terminal(averaged):
+    figures = ["validation.accuracy", "test.accuracy", "memorised", "train.accuracy", "train.loss"]
+    record = dict.fromkeys([*figures, *["averaged.accuracy"] * averaged], 0.123)
+    line = format_epoch({"epoch": 100, **record}, 200)
+    assert len(line) <= WIDTH == 80
+    assert "memorised 12.3 %" in line
+    assert ("averaged" in line) == averaged

@@ -1,0 +1,178 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from bayesmooth import calling
+from bayesmooth.calling import recompute_batchnorm
+from bayesmooth.cli import main
+from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
+from bayesmooth.posterior import Posterior
+from bayesmooth.train import Recipe, Splits, prepare, train
+from bayesmooth.train.evaluate import evaluate, probabilities
+
+
+@pytest.fixture
+def examples():
+    rng = torch.Generator().manual_seed(0)
+    return Examples(torch.randn(23, 4, generator=rng), torch.arange(23) % 3, ("a", "b", "c"))
+
+
+@pytest.fixture
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+def test_probabilities_stand_in_the_order_of_the_examples_and_change_nothing(model, examples):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    probs = probabilities(model, examples, batch_size=5)
+    torch.testing.assert_close(probs, model.eval()(examples.inputs).softmax(1).detach())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_averaged_probabilities_are_those_of_the_posterior(model, examples):
+    mean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    posterior = Posterior(
+        mean, {name: torch.full_like(weight, 0.3) for name, weight in mean.items()}
+    )
+    probs = probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, seed=2)
+    torch.testing.assert_close(probs, posterior.predict(model, examples.inputs, 4, seed=2))
+
+
+def test_figures_of_a_model_that_is_always_right_and_sure(examples):
+    inputs = 50.0 * nn.functional.one_hot(examples.labels, 3)
+    sure = Examples(inputs, examples.labels, examples.class_names)
+    wrong = Examples(
+        inputs, (examples.labels + 1) % 3, examples.class_names, clean_labels=examples.labels
+    )
+    model = nn.Linear(3, 3, bias=False)
+    nn.init.eye_(model.weight)
+    other = Examples(0 * inputs, examples.labels, examples.class_names)
+    splits = Splits(wrong, validation=wrong, test=sure, corruption=None, ood=other)
+    record = evaluate(Recipe.from_dict({}), splits, model, ood=True)
+    assert record == pytest.approx(
+        {
+            "test.accuracy": 1, "test.nll": 0, "test.brier": 0, "test.ece": 0, "test.adaptive_ece": 0,
+            "test.ood_auroc": 1, "validation.accuracy": 0, "validation.nll": 50, "memorised": 0,
+        },
+        abs=1e-6,
+    )  # fmt: skip
+
+
+def test_each_draw_is_made_once_and_the_tick_comes_with_the_weights_back(
+    model, examples, monkeypatch
+):
+    mean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    posterior = Posterior(mean, {name: torch.ones_like(weight) for name, weight in mean.items()})
+    drawn, ticks, real = [], [], Posterior.deviations
+
+    def counted(self, model, index, **how):
+        drawn.append(index)
+        return real(self, model, index, **how)
+
+    def tick():
+        ticks.append(all(torch.equal(w, mean[name]) for name, w in model.named_parameters()))
+
+    monkeypatch.setattr(Posterior, "deviations", counted)
+    probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, tick=tick)
+    assert drawn == [0, 0, 1, 1]  # mirrored pairs
+    assert ticks == [True] * 4
+
+
+def test_statistics_are_computed_once_per_draw_however_many_pieces_the_data_has(
+    model, examples, gaussian, monkeypatch
+):
+    reads = []
+
+    class Batches(list):
+        def __iter__(self):
+            reads.append(1)
+            return super().__iter__()
+
+    settings = {"posterior": gaussian(model), "samples": 4, "batchnorm": Batches([examples.inputs])}
+    whole = probabilities(model, examples, batch_size=5, **settings)
+    monkeypatch.setattr(calling, "CHUNK_BYTES", 1)
+    cut = probabilities(model, examples, batch_size=5, **settings)
+    torch.testing.assert_close(cut, whole)
+    assert len(reads) == 8
+
+
+NORMED = {
+    "model": {"name": "mlp", "hidden": [16], "batchnorm": True},
+    "optimizer": {"name": "ivon", "lr": 0.1, "hess_init": 5.0},
+}
+
+
+@pytest.fixture(scope="module")
+def normed(tmp_path_factory):
+    """A finished IVON run of a network with BatchNorm, whose statistics are those of 50 training examples."""
+    tree = {"data": {"limit": 120, "validation": 0.2}, "train": {"epochs": 2, "batch_size": 20}}
+    settings = {"samples": 2, "batchnorm": 50, "test_limit": 100, "batch_size": 40}
+    recipe = Recipe.from_dict({**NORMED, **tree, "evaluate": settings})
+    return train(recipe, tmp_path_factory.mktemp("runs") / "run", quiet=True)
+
+
+def test_a_finished_model_has_the_batchnorm_statistics_of_its_mean(normed):
+    model, splits = normed.model(), normed.splits()
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    inputs = splits.train.batch(torch.arange(50))
+    recompute_batchnorm(model, [inputs[:40], inputs[40:]])
+    for name, value in model.named_buffers():
+        torch.testing.assert_close(value, before[name])
+    assert not torch.equal(before["2.running_mean"], torch.zeros(16))
+
+
+def test_each_draw_predicts_with_statistics_of_its_own(normed):
+    model, splits, posterior = normed.model(), normed.splits(), normed.posterior()
+    inputs = splits.train.batch(torch.arange(50))
+    expected = torch.zeros(100, 10)
+    for draw in range(2):
+        with posterior.sample(model, draw, antithetic=True), torch.no_grad():
+            recompute_batchnorm(model, [inputs[:40], inputs[40:]])
+            expected += model.eval()(splits.test.batch(torch.arange(100))).softmax(1) / 2
+    how = {"batchnorm": normed.statistics(splits, model), "batch_size": 40}
+    model = normed.model()
+    probs = probabilities(model, splits.test, posterior=posterior, samples=2, **how)
+    torch.testing.assert_close(probs, expected)
+
+
+def test_evaluate_gives_the_figures_of_the_run_again(normed, capsys):
+    assert main(["evaluate", str(normed.path), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert {"test.nll", "averaged.nll", "memorised", "validation.nll"} - again.keys() <= {
+        "memorised"
+    }
+    assert again == pytest.approx({key: normed.report()[key] for key in again}, abs=1e-6)
+
+
+def test_zero_examples_leave_the_statistics_of_training(tiny, tmp_path):
+    run = train(tiny(**NORMED, evaluate={"batchnorm": 0}), tmp_path / "run", quiet=True)
+    assert run.statistics(run.splits(), run.model()) is None
+    assert run.model().state_dict()["2.num_batches_tracked"] == 10  # two epochs of five batches
+
+
+def test_the_test_limit_takes_the_first_examples_and_no_more_than_there_are(tiny):
+    whole, part = (prepare(tiny(evaluate={"test_limit": n})).test for n in (0, 100))
+    assert (len(whole), len(part)) == (359, 100)
+    assert torch.equal(part.labels, whole.labels[:100])
+    with pytest.raises(InputError, match=r"test_limit = 999: digits/test has 359"):
+        prepare(tiny(evaluate={"test_limit": 999}))
+
+
+def test_another_data_set_is_measured_once_at_the_end_and_the_same_on_the_command_line(
+    tiny, tmp_path, capsys
+):
+    recipe = tiny(optimizer={"name": "ivon", "lr": 0.1}, evaluate={"ood": "digits"})
+    run = train(recipe, tmp_path / "run", quiet=True)
+    first, last = run.metrics()
+    found = {key for key in last if "ood" in key}
+    assert found == {"test.ood_auroc", "averaged.ood_auroc"}
+    assert not found & first.keys()
+    assert {run.report()[key] for key in found} == {0.5}  # the test set cannot be told from itself
+    assert main(["evaluate", str(run.path), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == pytest.approx({key: run.report()[key] for key in again}, abs=1e-6)

@@ -1,0 +1,264 @@
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesmooth.errors import InputError
+from bayesmooth.train import Recipe, train
+from bayesmooth.train.recipe import (
+    Family,
+    families,
+    read_recipe,
+    recipe_text,
+    shipped_recipes,
+    write_toml,
+)
+
+IVON = "[optimizer]\nname = 'ivon'\nlr = 0.2\n"
+
+
+def write(tmp_path, text):
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            IVON + "weight_deacy = 1e-3",
+            "recipe.toml: unknown key 'weight_deacy' in [optimizer]; did you mean 'weight_decay'?",
+        ),
+        (
+            "[optimiser]\nlr = 1",
+            "recipe.toml: unknown section [optimiser]; did you mean 'optimizer'?",
+        ),
+        ("[loss]\nname = 'lss'", "recipe.toml: [loss]: unknown name 'lss'; did you mean 'ls'"),
+        (
+            "[loss]\nname = 'ce'\nalpha = 0.1",
+            "recipe.toml: unknown key 'alpha' in [loss]; there are 'name'",
+        ),
+        (
+            "[train]\nepochs = 'many'",
+            "recipe.toml: [train] epochs = 'many': must be a whole number",
+        ),
+        ("[train]\nepochs = 2.5", "recipe.toml: [train] epochs = 2.5: must be a whole number"),
+        ("[train]\nepochs = true", "recipe.toml: [train] epochs = True: must be a whole number"),
+        ("[train]\nepochs = 0", "recipe.toml: [train] epochs = 0: must be ≥ 1"),
+        ("[train]\nclip_norm = nan", "recipe.toml: [train] clip_norm = nan: must be a number"),
+        ("[optimizer]\nlr = nan", "recipe.toml: [optimizer] lr = nan: must be a number"),
+        ("[train]\nprecision = 'half'", "must be one of 'float32', 'bfloat16'"),
+        ("[data]\nvalidation = 1.0", "recipe.toml: [data] validation = 1.0: must be < 1"),
+        (
+            "[data]\naugment = 'crop_flop'",
+            "[data] augment: unknown name 'crop_flop'; did you mean 'crop_flip'",
+        ),
+        ("[optimizer]\nname = 'ivon'", "recipe.toml: [optimizer] needs 'lr'; it has no default"),
+        (
+            "[optimizer]\nname = 'sgd'\nlr = '0.1'",
+            "recipe.toml: [optimizer] lr = '0.1': must be a number",
+        ),
+        (
+            "[corruption]\nname = 'symmetric'",
+            "recipe.toml: [corruption] needs 'rate'; it has no default",
+        ),
+        (
+            "[corruption]\nseed = 'mine'",
+            "[corruption] seed = 'mine': must be a whole number or one of 'run'",
+        ),
+        (
+            "[model]\nname = 'mlp'\nhidden = 'wide'",
+            "recipe.toml: [model] hidden = 'wide': must be a list",
+        ),
+        (
+            "[model]\nname = 'mlp'\nhidden = [8, 0.5]",
+            "recipe.toml: [model] hidden = [8, 0.5]: must be",
+        ),
+        ("[model]\nname = 'cnn'\nnum_classes = 3", "unknown key 'num_classes' in [model]"),
+        ("epochs = 3", "'epochs' stands outside of a section"),
+        ("[train\nepochs = 3", "recipe.toml: not valid TOML"),
+    ],
+)
+def test_a_mistake_gives_its_place_the_rule_and_the_way_out(tmp_path, text, message):
+    with pytest.raises(InputError) as raised:
+        Recipe.load(write(tmp_path, text))
+    assert message in str(raised.value)
+
+
+def test_a_missing_file_and_a_broken_override_are_refused(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        Recipe.load(tmp_path / "nowhere.toml")
+    for wrong in ("optimizer.lr", "lr=3", ".lr=3", "optimizer.=3"):
+        with pytest.raises(InputError, match=r"write section\.key=value"):
+            Recipe.load(write(tmp_path, ""), [wrong])
+
+
+def test_a_recipe_comes_back_from_its_own_text(tmp_path, tiny):
+    recipe = tiny(optimizer={"name": "ivon", "lr": 1}, train={"clip_norm": 2})
+    again = Recipe.load(write(tmp_path, recipe.to_toml()))
+    assert again == recipe
+    assert again.hash == recipe.hash
+
+
+def test_the_hash_sees_values_and_not_how_they_are_written(tiny):
+    same = tiny(optimizer={"name": "ivon", "lr": 1, "beta1": 0.9})
+    assert same.hash == tiny(optimizer={"lr": 1.0, "name": "ivon"}).hash
+    assert same.hash != tiny(optimizer={"name": "ivon", "lr": 1, "beta1": 0.8}).hash
+    assert same.hash in same.title
+
+
+def test_changes_name_every_key_that_differs(tiny):
+    one, other = (
+        tiny(),
+        tiny(optimizer={"name": "sgd", "lr": 0.5, "momentum": 0.9}, train={"seed": 3}),
+    )
+    assert one.changes(one) == []
+    assert one.changes(other) == ["optimizer.lr: 0.1 → 0.5", "train.seed: 0 → 3"]
+
+
+def test_overrides_are_read_as_toml_or_as_text(tmp_path):
+    changes = [
+        "optimizer.lr=.5",
+        "loss.name=ls",
+        "model.widths=[4, 8]",
+        "train.compile=true",
+        "train.clip_norm=inf",
+    ]
+    recipe = Recipe.load(write(tmp_path, ""), changes)
+    assert recipe.optimizer.options["lr"] == 0.5
+    assert recipe.loss.name == "ls"
+    assert recipe.model.options["widths"] == (4, 8)
+    assert recipe.train.compile
+    assert recipe.train.clip_norm == math.inf
+
+
+values = st.one_of(
+    st.booleans(),
+    st.integers(-(2**60), 2**60),
+    st.floats(allow_nan=False),
+    st.text(),
+    st.lists(st.integers()),
+)
+names = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1)
+
+
+@given(st.dictionaries(names, st.dictionaries(names, values), min_size=1))
+def test_whatever_is_written_is_read_back(tmp_path_factory, tree):
+    path = write(tmp_path_factory.mktemp("toml"), write_toml(tree))
+    assert read_recipe(path) == tree
+
+
+def test_the_documentation_has_every_key_and_its_recipe_loads(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    example = text.split("```toml\n")[1].split("```")[0]
+    recipe = Recipe.load(write(tmp_path, example))
+    for section, content in Recipe.from_dict({}).to_dict().items():
+        own = set(content) - set(getattr(getattr(recipe, section), "options", {}))
+        assert own - {"widths"} <= set(read_recipe(tmp_path / "recipe.toml")[section]), section
+
+
+SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
+SMALL_IVON = {"name": "ivon", "lr": 0.2, "hess_init": 0.3, "beta2": 0.999, "weight_decay": 1e-3}
+LAPTOP = {
+    "data": {"name": "cifar10", "limit": 5000, "validation": 0.2},
+    "corruption": {"name": "symmetric", "rate": 0.4},
+    "model": {"name": "cnn_batchnorm"},
+    "schedule": {"name": "cosine", "warmup": 0.05},
+    "train": {"epochs": 30, "batch_size": 50, "channels_last": True},
+    "evaluate": {"every": 30, "samples": 16, "test_limit": 5000},
+}
+
+
+@pytest.mark.parametrize(
+    ("sections", "name"),
+    [
+        ({"optimizer": SGD}, "48a178d08f4b"),
+        ({"loss": {"name": "ls", "alpha": 0.5}, "optimizer": SGD}, "9f91528b0148"),
+        ({"optimizer": {**SGD, "name": "sam", "rho": 0.1}}, "bd1f05e10181"),
+        ({"optimizer": SMALL_IVON}, "d50331b0ca47"),
+        (
+            {
+                "corruption": {"name": "data_dependent", "kappa": 0.4, "beta": 0.05},
+                "optimizer": SMALL_IVON,
+            },
+            "28f1daf02a18",
+        ),
+    ],
+)
+def test_the_runs_of_last_month_are_found_again(sections, name):
+    """Finished runs are found by hash: a new key needs a default of None, which `to_dict` leaves out."""
+    assert Recipe.from_dict(LAPTOP | sections).hash == name
+
+
+SHIPPED = shipped_recipes()
+ON_A_LAPTOP = [name for name in SHIPPED if name.startswith(("digits", "mnist"))]
+CIFAR = [name for name in SHIPPED if name.startswith("cifar")]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_recipe_loads_says_what_it_is_and_belongs_to_one_run(name):
+    recipe = Recipe.load(name)
+    assert recipe_text(name).startswith("# ")
+    others = [Recipe.load(other).hash for other in SHIPPED if other != name]
+    assert recipe.hash not in others
+
+
+def test_every_family_says_what_it_is_and_a_member_is_a_plain_recipe_with_its_comments():
+    assert all(20 < len(family.about) < 110 for family in families())
+    text = recipe_text("cifar10-pairflip-sam")
+    assert "[noise" not in text
+    assert "[method" not in text
+    assert [line for line in text.splitlines() if line.startswith("[")] == [
+        "[data]", "[corruption]", "[model]", "[loss]", "[schedule]", "[train]", "[evaluate]", "[optimizer]",
+    ]  # fmt: skip
+    assert "lr = 0.05\n" in text
+    assert "# airplane → automobile" in text
+
+
+def test_a_member_of_a_family_has_the_shared_lines_and_its_own_in_their_place():
+    text = "# about\n\n[a]\nx = 1 # one\ny = 2\n\n[method.m.a]\nx = 3\n\n[method.n.a]\nz = 4\n"
+    assert Family("f", text).recipes() == {
+        "f-m": "# about\n\n[a]\nx = 3\ny = 2\n",
+        "f-n": "# about\n\n[a]\nx = 1 # one\ny = 2\nz = 4\n",
+    }
+
+
+@pytest.mark.parametrize("name", ON_A_LAPTOP)
+def test_every_laptop_recipe_trains(name, tmp_path, request):
+    data_dir = request.getfixturevalue("data_dir") if name.startswith("mnist") else None
+    few = ["train.epochs=1", "train.batch_size=1000", "evaluate.test=false"]
+    run = train(Recipe.load(name, few), tmp_path / "run", data_dir=data_dir, quiet=True)
+    assert run.status == "finished"
+
+
+@pytest.mark.parametrize("name", CIFAR)
+def test_every_cifar_recipe_has_the_papers_settings(name):
+    recipe = Recipe.load(name)
+    data, noise, method = name.split("-")
+    assert recipe.model.name == "resnet34"
+    assert (recipe.train.epochs, recipe.train.batch_size, recipe.data.validation) == (200, 50, 0)
+    options, schedule = recipe.optimizer.options, recipe.schedule
+    assert options.get("momentum", options.get("beta1")) == 0.9
+    decay = {"cifar10": 1e-3, "cifar100": 5e-4 if noise == "pairflip20" else 2e-4}[data]
+    assert options["weight_decay"] == decay
+    if method == "ivon":
+        assert (schedule.name, schedule.options["warmup"], options["beta2"]) == (
+            "cosine",
+            5 / 200,
+            1 - 1e-5,
+        )
+        assert "ess" not in options
+    else:
+        assert (schedule.name, schedule.options["milestones"]) == ("steps", (100 / 200, 150 / 200))
+    rates = {"cifar10": {"ls": 0.05, "sam": 0.05, "ivon": 0.2}}
+    table = {
+        "symmetric20": {"ls": 0.1, "sam": 0.05, "ivon": 0.8},
+        "symmetric40": {"ls": 0.1, "sam": 0.1, "ivon": 0.8},
+        "pairflip20": {"ls": 0.1, "sam": 0.1, "ivon": 0.5},
+    }
+    assert options["lr"] == (rates[data] if data in rates else table[noise])[method]
+    hessians = {"cifar10": 0.9, "cifar100": 0.5 if noise == "pairflip20" else 0.2}
+    assert options.get("hess_init", hessians[data]) == hessians[data]

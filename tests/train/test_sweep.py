@@ -1,0 +1,348 @@
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+
+from bayesmooth import files
+from bayesmooth.errors import InputError
+from bayesmooth.train import Run
+from bayesmooth.train.executors import Processes
+from bayesmooth.train.sweep import (
+    Board,
+    SweepJob,
+    export_csv,
+    grid,
+    name_recipes,
+    split_values,
+    stopped_by_signals,
+    sweep,
+)
+
+MAIN = "from bayesmooth.cli import main; raise SystemExit(main())"
+TREE = {
+    "data": {"name": "digits", "limit": 120, "validation": 0.2},
+    "corruption": {"name": "symmetric", "rate": 0.3},
+    "model": {"name": "mlp", "hidden": [8]},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "train": {"epochs": 1},
+}
+
+
+@pytest.fixture
+def run_all(tmp_path):
+    """Sweep in this process, into a fresh directory."""
+
+    def run(recipes, **how):
+        with ThreadPoolExecutor(1) as executor:
+            return sweep(recipes, tmp_path / "runs", executor, **how)
+
+    return run
+
+
+def test_a_grid_is_every_combination():
+    recipes = grid(TREE, ["train.seed=0:3", "optimizer.lr=.1,.2"])
+    chosen = [(recipe.train.seed, recipe.optimizer.options["lr"]) for recipe in recipes]
+    assert chosen == [(s, lr) for s in range(3) for lr in (0.1, 0.2)]
+    assert len({recipe.hash for recipe in recipes}) == 6
+    assert grid(TREE, []) == grid(TREE, ["train.seed=0"])
+
+
+def test_an_axis_may_have_lists_and_words():
+    assert split_values("[8, 16],[4]") == ["[8, 16]", "[4]"]
+    assert [r.optimizer.name for r in grid({}, ["optimizer.name=sgd"])] == ["sgd"]
+
+
+@pytest.mark.parametrize(
+    ("axis", "says"),
+    [
+        ("loss.alpha", "not an axis"),
+        ("loss.alpha=", "not an axis"),
+        ("alpha=1,2", "section.key=value"),
+        ("train.sed=0:2", "did you mean 'seed'"),
+        ("train.seed=5:5", "no value"),
+        ("train.seed=5:3", "no value"),
+        (" optimizer.lr =.3", "a second axis of optimizer.lr; put all values in one"),
+    ],
+)
+def test_a_wrong_axis_is_refused_before_anything_runs(axis, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        grid(TREE, ["optimizer.lr=.1,.2", axis])
+
+
+def test_runs_are_called_by_what_tells_them_apart():
+    recipes = grid(TREE, ["train.seed=0:2", "optimizer.lr=.1,.2"])
+    assert list(name_recipes(recipes).values())[1] == "optimizer.lr=0.2 train.seed=0"
+    assert name_recipes(recipes[:1]) == {recipes[0].hash: recipes[0].title}
+
+
+def test_equal_recipes_run_once_and_finished_ones_never_again(run_all):
+    recipes = grid(TREE, ["train.seed=0:2"])
+    first = run_all([*recipes, *recipes])
+    assert [outcome.status for outcome in first] == ["finished"] * 2
+    before = {o.path: (o.path / "metrics.jsonl").stat().st_mtime_ns for o in first}
+    again = run_all(grid(TREE, ["train.seed=0:3"]))
+    assert [outcome.status for outcome in again] == ["finished"] * 3
+    assert all((path / "metrics.jsonl").stat().st_mtime_ns == at for path, at in before.items())
+
+
+def test_a_failure_does_not_stop_the_rest(run_all, capsys):
+    missing = {**TREE, "data": {"name": "folder", "path": "nowhere"}}
+    outcomes = run_all([*grid(missing, []), *grid(TREE, [])])
+    assert [outcome.status for outcome in outcomes] == ["failed", "finished"]
+    assert "nowhere" in outcomes[0].message
+    assert "Traceback" in outcomes[0].path.with_suffix(".log").read_text()
+    text = capsys.readouterr().err
+    assert "2 runs" in text
+    assert "[1/2]  failed" in text
+    assert "[2/2]  finished" in text
+
+
+def test_a_failure_is_one_line_with_the_way_out_and_the_log(run_all, tmp_path):
+    (outcome,) = run_all(grid({"data": {"name": "mnist"}}, []), data_dir=tmp_path, quiet=True)
+    assert "\n" not in outcome.message
+    assert "; to get them: " in outcome.message
+    assert outcome.message.endswith(f" (see {outcome.path}.log)")
+
+
+def test_a_damaged_run_is_mended(run_all):
+    (first,) = run_all(grid(TREE, []), quiet=True)
+    report = (first.path / "report.json").read_bytes()
+    (first.path / "report.json").unlink()
+    (again,) = run_all(grid(TREE, []), quiet=True)
+    assert again.status == "finished"
+    assert (first.path / "report.json").read_bytes() == report
+
+
+def test_two_equal_sweeps_share_the_runs_and_both_have_all_results(tmp_path):
+    recipes = grid({**TREE, "train": {"epochs": 60}}, ["train.seed=0:2"])
+
+    def go():
+        with Processes(1) as executor:
+            return sweep(recipes, tmp_path, executor, threads=1, quiet=True)
+
+    with ThreadPoolExecutor(2) as both:
+        answers = [future.result() for future in [both.submit(go), both.submit(go)]]
+    for outcomes in answers:
+        assert [(outcome.status, outcome.message) for outcome in outcomes] == [("finished", "")] * 2
+    for outcome in answers[0]:
+        epochs = [record["epoch"] for record in Run.open(outcome.path).metrics()]
+        assert epochs == list(range(1, 61))
+
+
+def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path, monkeypatch, capsys):
+    (recipe,) = grid(TREE, [])
+    run = Run.start(tmp_path / "runs" / recipe.title, recipe)
+    held, noticed = threading.Event(), threading.Event()
+
+    def other():
+        with files.locked(run.path):
+            held.set()
+            noticed.wait()
+
+    real = Board.elsewhere
+    monkeypatch.setattr(Board, "elsewhere", lambda *known: (real(*known), noticed.set()))
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
+    threading.Thread(target=other, daemon=True).start()
+    held.wait()
+    assert [outcome.status for outcome in run_all([recipe])] == ["finished"]
+    assert capsys.readouterr().err.splitlines()[1] == f"running elsewhere  {recipe.title}"
+
+
+def test_workers_know_where_the_data_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipes, jobs = grid(TREE, []), []
+    monkeypatch.setattr(
+        SweepJob, "__call__", lambda job: (jobs.append(job), job.outcome("failed"))[1]
+    )
+    with ThreadPoolExecutor(1) as executor:
+        monkeypatch.delenv("BAYESMOOTH_DATA", raising=False)
+        sweep(recipes, "runs", executor, quiet=True)
+        monkeypatch.setenv("BAYESMOOTH_DATA", "shared")
+        sweep(recipes, "runs", executor, quiet=True)
+        sweep(recipes, "runs", executor, data_dir="mine", quiet=True)
+    assert [job.data_dir for job in jobs] == [
+        tmp_path / name for name in ("data", "shared", "mine")
+    ]
+
+
+def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
+    stopped = []
+
+    class Recorded(ThreadPoolExecutor):
+        def shutdown(self, wait=True, *, cancel_futures=False):
+            stopped.append(cancel_futures)
+            super().shutdown(wait, cancel_futures=cancel_futures)
+
+    def interrupted(*known):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Board, "done", interrupted)
+    with (
+        pytest.raises(KeyboardInterrupt, match="the same command goes on"),
+        Recorded(1) as executor,
+    ):
+        sweep(grid(TREE, []), tmp_path, executor, quiet=True)
+    assert stopped == [True, False]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_closed_terminal_stops_a_sweep_unless_signals_are_ignored(number):
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), stopped_by_signals():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+    signal.signal(number, signal.SIG_IGN)  # nohup
+    try:
+        with stopped_by_signals():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_run_that_diverged_is_not_tried_again(run_all):
+    wild = grid({**TREE, "optimizer": {"name": "sgd", "lr": 1e30}}, [])
+    assert [outcome.status for outcome in run_all(wild)] == ["diverged"]
+    with ThreadPoolExecutor(1) as executor:
+        executor.shutdown()  # whatever is submitted now fails
+        out = run_all(wild)[0].path.parent
+        assert sweep(wild, out, executor, quiet=True)[0].status == "diverged"
+
+
+def test_the_table_has_settings_and_figures(run_all, tmp_path):
+    outcomes = run_all(grid(TREE, ["optimizer.lr=.1,1e30"]), quiet=True)
+    export_csv(outcomes, tmp_path / "grid.csv")
+    rows = list(csv.DictReader((tmp_path / "grid.csv").read_text().splitlines()))
+    assert [row["optimizer.lr"] for row in rows] == ["0.1", "1e+30"]
+    assert [row["status"] for row in rows] == ["finished", "diverged"]
+    assert 0 <= float(rows[0]["test.accuracy"]) <= 1
+    assert rows[1]["test.accuracy"] == ""
+
+
+def test_a_full_disk_leaves_the_table_of_the_last_time(tmp_path, monkeypatch):
+    (tmp_path / "grid.csv").write_text("last time")
+    monkeypatch.setattr(os, "fsync", lambda handle: os.write(-1, b""))
+    with pytest.raises(InputError, match=r"grid\.csv: cannot be written"):
+        export_csv([], tmp_path / "grid.csv")
+    assert (tmp_path / "grid.csv").read_text() == "last time"
+
+
+def test_a_job_goes_on_where_it_was_killed(tmp_path):
+    (recipe,) = grid({**TREE, "train": {"epochs": 150}}, [])
+    path = tmp_path / recipe.title
+    script = (
+        "from pathlib import Path; from bayesmooth.train import Recipe; from bayesmooth.train.sweep import SweepJob;"
+        f"SweepJob(Recipe.load({str(tmp_path / 'r.toml')!r}), Path({str(path)!r}))()"
+    )
+    (tmp_path / "r.toml").write_text(recipe.to_toml())
+    process = subprocess.Popen([sys.executable, "-c", script])
+    wait_for(process, lambda: lines(path / "metrics.jsonl") > 3)
+    process.kill()
+    process.wait()
+    done = len(Run.open(path).metrics())
+    assert Run.open(path).status == "killed"
+    assert done < 150
+    assert SweepJob(recipe, path)().status == "finished"
+    assert [record["epoch"] for record in Run.open(path).metrics()] == list(range(1, 151))
+
+
+@pytest.fixture
+def two_of_three(tmp_path):
+    """The process of a sweep of three runs, two of which are under way; and the same command again, to its end."""
+    command = [sys.executable, "-c", MAIN, "sweep", "digits.toml", "--jobs", "2"]
+    command += ["--grid", "train.seed=0:3", "--set", "train.epochs=80", "--out", "runs"]
+    (tmp_path / "digits.toml").write_text(grid(TREE, [])[0].to_toml())
+    here = {"cwd": tmp_path, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    here["env"] = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process, runs = subprocess.Popen(command, **here), tmp_path / "runs"
+    wait_for(process, lambda: len([p for p in runs.glob("*/metrics.jsonl") if lines(p)]) >= 2)
+
+    def again():
+        done = subprocess.run(command, **here, check=False)
+        assert done.returncode == 0, done.stderr
+
+    return process, again
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_path, two_of_three):
+    process, again = two_of_three
+    runs = tmp_path / "runs"
+    process.send_signal(number)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 130, text
+    assert "what ran is saved, the same command goes on" in text
+    assert "Traceback" not in text
+    states = sorted(Run.open(path).status for path in runs.glob("*/"))
+    assert set(states) <= {"interrupted", "finished"}
+    assert "interrupted" in states
+    assert len(states) < 3  # the one that waited has not been started
+    saved = max(len(Run.open(path).metrics()) for path in runs.glob("*/"))
+    again()
+    assert [Run.open(path).status for path in runs.glob("*/")] == ["finished"] * 3
+    assert saved > 0
+
+
+def test_a_sweep_that_is_killed_leaves_runs_that_the_same_command_ends(tmp_path, two_of_three):
+    process, again = two_of_three
+    runs = tmp_path / "runs"
+    process.kill()  # its children train on: the second sweep waits for them
+    process.communicate()
+    again()
+    found = [Run.open(path) for path in runs.glob("*/")]
+    assert [run.status for run in found] == ["finished"] * 3
+    for run in found:
+        assert [record["epoch"] for record in run.metrics()] == list(range(1, 81))
+
+
+@pytest.fixture
+def running(tiny, tmp_path):
+    """Make the directory of a run that is under way."""
+
+    def make(name):
+        run = Run.start(tmp_path / name, tiny())
+        run.set_status("running")
+        (run.path / "metrics.jsonl").write_text('{"epoch": 1, "test.accuracy": 0.5}\n')
+        return run
+
+    return make
+
+
+def test_a_broken_run_does_not_hide_the_others(running):
+    pytest.importorskip("rich", reason="rich is not installed")
+    runs = {name: running(name) for name in ("no recipe", "garbage", "no status", "whole")}
+    (runs["no recipe"].path / "recipe.toml").unlink()
+    (runs["garbage"].path / "metrics.jsonl").write_text("garbage\n")
+    (runs["no status"].path / "run.json").write_text("{}")
+    tables = []
+    live = SimpleNamespace(update=tables.append)
+    board = Board({run.path: (name, run) for name, run in runs.items()}, 0, print, live)
+    board.elsewhere(runs["whole"].path)
+    with (
+        files.locked(runs["no recipe"].path),
+        files.locked(runs["garbage"].path),
+        files.locked(runs["whole"].path),
+    ):
+        board.refresh()
+    names, epochs, figures = (list(column.cells) for column in tables[0].columns)
+    assert names == ["no recipe", "garbage", "whole (running elsewhere)"]
+    assert epochs == ["1/2", "0/2", "1/2"]
+    assert figures == ["test 50.0 %", "", "test 50.0 %"]
+
+
+def lines(path):
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def wait_for(process, condition):
+    while not condition():
+        assert process.poll() is None, "it has ended"
+        time.sleep(0.02)
