@@ -18,6 +18,13 @@ OPTIONS = [
     {"mc_samples": 3, "hess_approx": "gradsq"},
     {"rescale_lr": False, "weight_decay": 0.0, "beta1": 0.0},
 ]
+GROUPS = [
+    {"weight_decay": 0.1},
+    {"weight_decay": 0.0},
+    {"beta1": 0.5, "beta2": 0.7, "ess": 300.0},
+    {"beta1": 0.2, "beta2": 0.99, "clip_radius": 0.01},
+    {"hess_approx": "gradsq", "debias": False},
+]
 BACKENDS = {"kernels": True, "torch": False, "compiled": "compile"}
 
 
@@ -54,6 +61,28 @@ def test_compiled_by_inductor_they_are_the_same_steps(task, monkeypatch):
     for ours, plain in zip(trained(task, "compile"), trained_by_the_reference(task), strict=True):
         torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
     assert backends.Compiled.works  # it did not fall back
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor, about torch's own parts
+def test_compiled_every_group_has_its_own_numbers(task, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+
+    def train(fused):
+        params = [nn.Parameter(torch.linspace(-1, 1, 1000)) for _ in GROUPS]
+        groups = [{"params": [p], **own} for p, own in zip(params, GROUPS, strict=True)]
+        optimizer = IVON(groups, 0.1, 40, beta2=0.9, seed=3, fused=fused)
+        for step in range(3):
+            with optimizer.sampled_params(train=True):
+                for p in params:
+                    p.grad = 0.1 * p.detach()
+            optimizer.step()
+            optimizer.zero_grad()
+            optimizer.param_groups[0]["beta1"] = 0.5 + 0.1 * step
+        return params
+
+    for ours, plain in zip(train("compile"), train(False), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

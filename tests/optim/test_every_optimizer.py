@@ -166,6 +166,62 @@ def test_a_compiled_model_takes_the_same_path(task, name):
     assert losses == pytest.approx(train(task, theirs, other, 4), rel=1e-5)
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_a_compiled_step_takes_the_eager_path(task, name):
+    eager, compiled = task.net(), task.net()
+    optimizer, other = MAKE[name](eager.parameters()), MAKE[name](compiled.parameters())
+    closure = task.closure(compiled, other, task.x, task.y)
+    step = torch.compile(lambda: other.step(closure), backend="eager")
+    train(task, eager, optimizer, 4)
+    for _ in range(4):
+        step()
+    assert same(weights_of(eager), weights_of(compiled))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_autocast_sees_every_perturbed_weight(task, name):
+    """It keeps what it has cast; without that memory it cannot be wrong."""
+    losses = []
+    for cached in (True, False):
+        model = task.net()
+        optimizer = MAKE[name](model.parameters())
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=cached):
+            losses.append(train(task, model, optimizer, 6))
+            losses[-1].append(model(task.x).sum().item())
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize(
+    "wrap", [lambda x: (x, 1), lambda x: {"loss": x}, lambda x: x * torch.ones(3)]
+)
+def test_a_closure_may_return_anything(task, name, wrap):
+    model, plain = task.net(), task.net()
+    optimizer, other = MAKE[name](model.parameters()), MAKE[name](plain.parameters())
+    inner = task.closure(model, optimizer, task.x, task.y)
+    found = [optimizer.step(lambda: wrap(inner().detach())) for _ in range(2)]
+    assert type(found[1]) is type(wrap(torch.ones(())))
+    train(task, plain, other, 2)
+    assert same(weights_of(model), weights_of(plain))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("name", OURS)
+def test_zero_redundancy_is_refused_as_it_hides_weights_from_a_rank(task, name):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    kinds = {"ivon": IVON, "evon": EVON, "sam": SAM, "bsam": BSAM}
+    settings = {"lr": 0.1} | ({} if name == "sam" else {"ess": 40})
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        with pytest.raises(InputError, match=r"ZeroRedundancyOptimizer\("):
+            ZeroRedundancyOptimizer(task.net().parameters(), kinds[name.split(" ")[0]], **settings)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 # ---- what they keep ----
 
 
@@ -381,3 +437,6 @@ def test_groups_may_be_added_later_be_empty_and_mix_dtypes(task, name):
     assert (shift != 0).all()
     assert shift.dtype == torch.float64
     assert [group["lr"] for group in optimizer.param_groups][2] == 0.01
+    saved = optimizer.state_dict()
+    assert len(saved["param_groups"]) == 3
+    assert saved["state"].keys() == set(range(5))

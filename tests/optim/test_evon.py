@@ -85,6 +85,15 @@ def test_a_side_that_is_too_long_is_not_turned(task):
     assert {n: q.shape for n, q in posterior.right.items()} == {"0.weight": (5, 5)}
 
 
+def test_a_matrix_without_entries_takes_part(task):
+    model, empty = task.net(), nn.Parameter(torch.zeros(0, 4))
+    optimizer = EVON([*model.parameters(), empty], 0.1, 500, seed=0)
+    with optimizer.sampled_params(train=True):
+        (1e-3 * model(task.x).sum() + empty.sum()).backward()
+    optimizer.step()
+    assert empty.shape == (0, 4)
+
+
 def test_the_noise_that_auto_chooses_is_ivons(task):
     """It is set relative to the weights by norms, which no basis changes."""
     given = {"lr": 0.1, "ess": 40, "epochs": 30, "steps": 60, "seed": 0}

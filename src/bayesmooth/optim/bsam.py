@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim.checkpoints import state_kept_wide
-from bayesmooth.optim.groups import add_group, check_moved, choose_seed, read_beta1
+from bayesmooth.optim.groups import add_group, check_moved, choose_seed, read_beta1, without_graph
 from bayesmooth.optim.sam import (
     buffers_kept,
     check_radius,
@@ -93,6 +94,7 @@ class BSAM(Optimizer):
         }
         super().__init__(params, settings)
 
+    @_disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step, both passes through `closure`; returns the loss of the first."""
@@ -109,7 +111,7 @@ class BSAM(Optimizer):
                 self._climb(first)
                 closure()
         self._update(first)
-        return loss
+        return without_graph(loss)
 
     def posterior(self, model: nn.Module | None = None) -> Posterior:
         """The Gaussian over weights, by the model's names (or those given to the constructor)."""

@@ -18,6 +18,7 @@ References: Minut et al., "SOAP-Bubbles: Structured Weight Uncertainty for Neura
 Vyas et al., "SOAP", arXiv 2409.11321 (2024).
 """
 
+import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ class EVON(IVON):
 
     def _backend(self, local: Tensor, group: dict[str, Any], fits: bool) -> Torch:
         """Matrices with a side that is not too long have a basis."""
-        rotated = local.ndim > 1 and min(matrix_shape(local)) <= group["max_side"]
+        rotated = local.ndim > 1 and local.numel() and min(matrix_shape(local)) <= group["max_side"]
         return ROTATED if rotated else super()._backend(local, group, fits)
 
 
@@ -99,11 +100,23 @@ EVON.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 )
 
 
+def in_full_precision(method: Any) -> Any:
+    """Products with a basis are not what autocast is for."""
+
+    @functools.wraps(method)
+    def run(self: Torch, chunk: list[Weight], *args: Any, **numbers: Any) -> None:
+        with torch.autocast(chunk[0].local.device.type, enabled=False):
+            method(self, chunk, *args, **numbers)
+
+    return run
+
+
 class Rotated(Torch):
     """IVON's rule, each matrix in its own basis."""
 
     bounded = False
 
+    @in_full_precision
     def _compute_samples(self, chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
         """θ = M + Q_L (σ ∘ e) Q_Rᵀ."""
         for w, noise in zip(chunk, split_row(e, [w.momentum for w in chunk]), strict=True):
@@ -113,6 +126,7 @@ class Rotated(Torch):
             else:
                 w.sample.copy_(w.mean + basis.leave(w.std() * noise))
 
+    @in_full_precision
     def fold(self, chunk: list[Weight]) -> None:
         """Pending gradients into the sums of ĝ and of ĝ·(σ ∘ e), or ĝ², in the basis."""
         for w in chunk:
@@ -121,6 +135,7 @@ class Rotated(Torch):
                 total.add_(value)
             w.pending = None
 
+    @in_full_precision
     def update(self, chunk: list[Weight], samples: int, scale: float, **numbers: Any) -> None:
         """Lines 2 to 6; gradients are multiplied by `scale`."""
         for w in chunk:

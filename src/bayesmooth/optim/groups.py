@@ -1,5 +1,6 @@
 """What every optimizer here is given: parameter groups, their settings and gradients, checked before use."""
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -70,10 +71,14 @@ RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
 }
 
 
+SWITCHES = ("sync", "debias", "rescale_lr", "antithetic", "fused")
+
+
 def add_group(
     optimizer: Optimizer, group: dict[str, Any], *checks: Callable[[dict[str, Any]], None]
 ) -> None:
     """`Optimizer.add_param_group`, undone where a check refuses the group."""
+    _refuse_zero_redundancy(optimizer)
     _check_listed_once(group)
     Optimizer.add_param_group(optimizer, group)
     try:
@@ -85,10 +90,22 @@ def add_group(
         raise
 
 
+def _refuse_zero_redundancy(optimizer: Optimizer) -> None:
+    """It gives each rank's optimizer a part of the weights, and the others would not be perturbed."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        if frame.f_globals["__name__"] == "torch.distributed.optim.zero_redundancy_optimizer":
+            raise InputError(
+                f"ZeroRedundancyOptimizer({type(optimizer).__name__}): each rank would perturb its own part of the "
+                "weights only; shard the model with FSDP2 (fully_shard), or use DDP alone"
+            )
+        frame = frame.f_back
+
+
 def check_group(group: dict[str, Any]) -> None:
     """Every value of a parameter group, and every tensor in it."""
-    for name, (holds, rule, way_out) in RULES.items():
-        if name in group and not _passes(holds, group[name]):
+    for name, (_, rule, way_out) in RULES.items():
+        if name in group and not _passes(name, group[name]):
             raise InputError(f"{name}={group[name]!r}: {rule}; {way_out}")
     for name, param in name_all(group):
         check_tensor(name, param)
@@ -175,9 +192,11 @@ def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
     return torch.initial_seed() % 2**63 if seed is None else check_seed(seed)
 
 
-def _passes(holds: Callable[[Any], bool], value: Any) -> bool:
+def _passes(name: str, value: Any) -> bool:
+    if isinstance(value, bool) and name not in SWITCHES:  # True would pass for 1
+        return False
     try:
-        return bool(holds(value))
+        return bool(RULES[name][0](value))
     except TypeError:
         return False
 
@@ -192,6 +211,11 @@ def dense(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
             "to move; build its layer with sparse=False, or give it to another optimizer"
         )
     return grad
+
+
+def without_graph(loss: Any) -> Any:
+    """What a closure returned, as a value alone: it would keep the whole graph alive."""
+    return loss.detach() if isinstance(loss, Tensor) else loss
 
 
 def check_moved(params: Iterable[Tensor], loss: object) -> None:

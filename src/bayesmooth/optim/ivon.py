@@ -40,7 +40,14 @@ from bayesmooth.optim.backends import (
     split_weights,
 )
 from bayesmooth.optim.checkpoints import convert_ivon_opt, state_kept_wide
-from bayesmooth.optim.groups import add_group, check_alike, check_moved, choose_seed, read_beta1
+from bayesmooth.optim.groups import (
+    add_group,
+    check_alike,
+    check_moved,
+    choose_seed,
+    read_beta1,
+    without_graph,
+)
 from bayesmooth.optim.samples import (
     PENDING,
     TRAINING,
@@ -112,7 +119,7 @@ def update(
     d = (1 - β2) * (ĥ - h)  # so that no digits are lost to rounding where β₂ is close to 1
     h = (h + d).addcdiv(d * d, precision, value=0.5)
     ḡ = g / debias
-    step = ḡ.add(m, alpha=δ) / (h + δ)
+    step = (ḡ + δ * m) / (h + δ)  # not by `alpha`: compiled, torch 2.13 keeps its first value
     m = m - α * (step.clamp(-radius, radius) if radius < math.inf else step)
     return m, g, h
 
@@ -379,7 +386,8 @@ class IVON(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update mean and variance from the samples since the last step; a closure is called at new ones.
 
-        Returns the mean of what the closure returned; parameters without a gradient stay at their mean.
+        Returns the mean of what the closure returned, of a tuple, dict or the like the last one; parameters without a
+        gradient stay at their mean.
         """
         samples = self._samples
         try:
@@ -391,7 +399,7 @@ class IVON(Optimizer):
                 step = steps_done(samples.weights) + 1
                 look = Look(samples.weights) if step in LOOKS else None
                 self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
-                self._watch.judge(self, step, look, loss)
+                self._watch.judge(self, step, look, loss if getattr(loss, "ndim", 1) == 0 else None)
         finally:
             samples.abandon()
         return loss
@@ -462,6 +470,7 @@ class IVON(Optimizer):
 
         A state of the public `ivon-opt` package is taken too; a warning says what it does not tell.
         """
+        self._samples.move("read", "load_state_dict()")
         with state_kept_wide(self):
             super().load_state_dict(convert_ivon_opt(state_dict, self.param_groups))
 
@@ -551,10 +560,11 @@ class IVON(Optimizer):
             if not inside:
                 self._draw()
             with torch.enable_grad():
-                losses.append(closure())
+                losses.append(without_graph(closure()))
             check_moved([w.param for w in samples.weights], losses[-1])
-        silent = any(loss is None for loss in losses)
-        return None if silent else sum(losses[1:], losses[0]) / len(losses)
+        if len(losses) > 1 and all(isinstance(loss, Tensor | float) for loss in losses):
+            return sum(losses[1:], losses[0]) / len(losses)
+        return losses[-1]
 
     def _update(self, scale: float) -> None:
         """The step of all weights that have gradients; the others stay at their mean."""

@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim.checkpoints import check_settings
-from bayesmooth.optim.groups import add_group, check_moved, dense
+from bayesmooth.optim.groups import add_group, check_moved, dense, without_graph
 from bayesmooth.optim.sharding import global_norm, shard
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
@@ -75,6 +76,7 @@ class SAM(Optimizer):
         self.defaults = self.base.defaults | self.defaults
         self._share()
 
+    @_disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step: both passes through `closure`, or the gradient that `perturbed()` left."""
@@ -93,7 +95,7 @@ class SAM(Optimizer):
             )
         self._has_second_gradient = False
         self.base.step()
-        return loss
+        return without_graph(loss)
 
     @contextmanager
     def perturbed(self) -> Iterator[None]:
@@ -190,11 +192,13 @@ def weights_kept(params: list[Tensor]) -> Iterator[None]:
     """Whatever happens to the values inside, afterwards they are what they were, bit for bit, in the same memory."""
     before = [shard(param.detach()).clone() for param in params]
     try:
+        torch.clear_autocast_cache()
         yield
     finally:
         if before:
             with torch.no_grad():
                 torch._foreach_copy_([shard(param) for param in params], before)
+        torch.clear_autocast_cache()  # it holds copies of the perturbed weights
 
 
 @contextmanager

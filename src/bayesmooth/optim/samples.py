@@ -281,6 +281,7 @@ def refuse_replaced(w: Weight) -> None:
 def tell_autograd(weights: list[Weight]) -> None:
     """Memory was written behind autograd's back: a backward pass through an older forward must notice."""
     torch.autograd.graph.increment_version([w.param for w in weights])
+    torch.clear_autocast_cache()  # it holds copies of the last weights
 
 
 # ---- the weights ----
