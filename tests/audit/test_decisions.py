@@ -31,17 +31,25 @@ def decisions_file(folder: Path, rows: str, header: str = HEADER) -> Path:
 
 
 def test_only_relabelled_rows_change(labels: Path, tmp_path: Path) -> None:
-    rows = '"a","cat","relabel","dog"\n"b","dog","keep",""\n"c","cat","ambiguous",""\n'
+    rows = '"a","cat","relabel","dog"\n"b","dog","keep",""\n"c","cat","skip",""\n'
     result = clean(labels, decisions_file(tmp_path, rows), tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == LABELS.replace("a,train,cat", "a,train,dog")
     assert labels.read_text() == LABELS
-    assert (result.relabelled, result.ambiguous) == ((0,), (2,))
+    assert (result.relabelled, result.removed) == ((0,), ())
 
 
-def test_ambiguous_rows_leave_when_asked(labels: Path, tmp_path: Path) -> None:
-    decisions = decisions_file(tmp_path, "a,cat,ambiguous,\nb,dog,skip,\n")
-    clean(labels, decisions, tmp_path / "out.csv", drop_ambiguous=True)
+def test_removed_rows_leave(labels: Path, tmp_path: Path) -> None:
+    decisions = decisions_file(tmp_path, "a,cat,remove,\nb,dog,skip,\n")
+    assert clean(labels, decisions, tmp_path / "out.csv").removed == (0,)
     assert (tmp_path / "out.csv").read_text() == LABELS.replace("a,train,cat\n", "")
+
+
+def test_label_that_no_row_has_makes_a_new_class(labels: Path, tmp_path: Path) -> None:
+    decisions = decisions_file(tmp_path, "a,cat,relabel,bird\n")
+    clean(labels, decisions, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == LABELS.replace("a,train,cat", "a,train,bird")
+    with pytest.raises(InputError, match="id 'a': unknown class 'bird'"):
+        clean(labels, decisions, tmp_path / "no.csv", class_names=("cat", "dog"))
 
 
 def test_numbered_labels_are_written_as_numbers(tmp_path: Path) -> None:
@@ -74,7 +82,7 @@ def test_labels_without_a_relabelling_never_change(labels: list[str], data: st.D
     rows = [
         Decision(name, label, kind, data.draw(st.sampled_from(labels)) if kind == "relabel" else "")
         for name, label in zip(ids, labels, strict=True)
-        if (kind := data.draw(st.sampled_from(["keep", "relabel", "ambiguous", "skip", None])))
+        if (kind := data.draw(st.sampled_from(["keep", "relabel", "remove", "skip", None])))
     ]
     result = apply_decisions(ids, labels, rows)
     wanted = {row.id: row.new_label for row in rows if row.decision == "relabel"}
@@ -87,13 +95,12 @@ def test_labels_without_a_relabelling_never_change(labels: list[str], data: st.D
     ("rows", "message"),
     [
         ("a,cat,keep,\na,cat,skip,\n", "row 2 decides on 'a' a second time"),
-        ("a,cat,delete,\n", "'delete' is none of keep, relabel, ambiguous, skip"),
+        ("a,cat,delete,\n", "'delete' is none of keep, relabel, remove, skip"),
         ("a,cat,relabel,\n", "new_label goes with relabel"),
         ("a,cat,keep,dog\n", "new_label goes with relabel"),
         ("a,cat,keep,,\n", "row 1 has 5 fields, the header 4"),
         ("z,cat,keep,\n", "decision on id 'z', which the labels do not have"),
         ("a,dog,keep,\n", "has the label 'cat', but the decision was made on 'dog'"),
-        ("a,cat,relabel,bird\n", "unknown class 'bird'; known: cat, dog"),
         ('"a,cat\n', "line 2 has a stray quotation mark"),
     ],
 )
@@ -148,7 +155,7 @@ def test_missing_files_and_wrong_headers_are_named(labels: Path, tmp_path: Path)
         read_decisions(decisions_file(tmp_path, "", header="id;given\n"))
 
 
-DECIDED = "0,cat,relabel,dog\n2,dog,ambiguous,\n"
+DECIDED = "0,cat,relabel,dog\n2,dog,remove,\n"
 
 
 def test_only_the_label_changes_in_a_csv_and_no_other_byte(tmp_path: Path) -> None:
@@ -158,8 +165,8 @@ def test_only_the_label_changes_in_a_csv_and_no_other_byte(tmp_path: Path) -> No
     clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="kind")
     expected = text.replace(" cat ;", " dog ;").replace('"dog";"a', '"cat";"a')
     assert (tmp_path / "out.csv").read_bytes() == expected.encode()
-    clean(tmp_path / "t.csv", decisions_file(tmp_path, "1,dog,ambiguous,\n"), tmp_path / "out.csv",
-          label="kind", drop_ambiguous=True)  # fmt: skip
+    clean(tmp_path / "t.csv", decisions_file(tmp_path, "1,dog,remove,\n"), tmp_path / "out.csv",
+          label="kind")  # fmt: skip
     assert (tmp_path / "out.csv").read_bytes().decode() == text.replace(
         '"dog";"a ""b""";2\r\n\r\n', ""
     )
@@ -204,7 +211,7 @@ def test_an_npz_comes_back_as_an_npz(tmp_path: Path, packed: bool) -> None:
     }  # fmt: skip
     (np.savez_compressed if packed else np.savez)(tmp_path / "e.npz", **arrays)
     decisions = decisions_file(tmp_path, DECIDED.replace("relabel,dog", "relabel,emu"))
-    clean(tmp_path / "e.npz", decisions, tmp_path / "out.npz", drop_ambiguous=True)
+    clean(tmp_path / "e.npz", decisions, tmp_path / "out.npz")
     made = np.load(tmp_path / "out.npz")
     assert (made["labels"].tolist(), made["labels"].dtype) == ([2, 1], np.int32)
     assert made["embeddings"].tolist() == [[0, 1], [2, 3]]
@@ -218,7 +225,7 @@ def test_an_npz_comes_back_as_an_npz(tmp_path: Path, packed: bool) -> None:
 def test_an_array_of_labels_comes_back_as_one(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.array(["cat", "dog", "dog"]))
     clean(tmp_path / "y.npy", decisions_file(tmp_path, DECIDED), tmp_path / "out.npy")
-    assert np.load(tmp_path / "out.npy").tolist() == ["dog", "dog", "dog"]
+    assert np.load(tmp_path / "out.npy").tolist() == ["dog", "dog"]
 
 
 def test_parquet_keeps_its_types(tmp_path: Path) -> None:
@@ -229,7 +236,7 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     )
     parquet.write_table(table, tmp_path / "t.parquet")
     clean(tmp_path / "t.parquet", decisions_file(tmp_path, DECIDED), tmp_path / "out.parquet",
-          label="kind", drop_ambiguous=True)  # fmt: skip
+          label="kind")  # fmt: skip
     made = parquet.read_table(tmp_path / "out.parquet")
     assert made.schema.equals(table.schema)
     assert made["kind"].to_pylist() == ["dog", "dog"]
@@ -246,8 +253,8 @@ def test_a_folder_of_parquet_files_comes_back_as_one(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name, part in (("a", rows[:2]), ("b", rows[2:])):
         part.to_parquet(tmp_path / "in" / f"{name}.parquet", index=False)
-    decisions = decisions_file(tmp_path, "0,cat,ambiguous,\n3,cat,relabel,dog\n")
-    clean(tmp_path / "in", decisions, tmp_path / "out", drop_ambiguous=True)
+    decisions = decisions_file(tmp_path, "0,cat,remove,\n3,cat,relabel,dog\n")
+    clean(tmp_path / "in", decisions, tmp_path / "out")
     made = {file.stem: pandas.read_parquet(file) for file in (tmp_path / "out").iterdir()}
     assert made["a"].to_numpy().tolist() == [[1, "dog"]]
     assert made["b"].to_numpy().tolist() == [[2, "dog"], [3, "dog"], [4, "cat"]]
@@ -260,8 +267,8 @@ def test_a_folder_of_pictures_comes_back_with_the_pictures_moved(tmp_path: Path,
         (photos / top / name).parent.mkdir(parents=True, exist_ok=True)
         (photos / top / name).write_text(name)
     (photos / "README").write_text("mine")
-    rows = "cat/1.png,cat,relabel,dog\ncat/a/2.png,cat,relabel,dog\ndog/3.png,dog,ambiguous,\n"
-    clean(photos, decisions_file(tmp_path, rows), out, drop_ambiguous=True)
+    rows = "cat/1.png,cat,relabel,dog\ncat/a/2.png,cat,relabel,dog\ndog/3.png,dog,remove,\n"
+    clean(photos, decisions_file(tmp_path, rows), out)
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     start = f"{top}/" if top else ""
     assert found == {"README", f"{start}dog/1.png", f"{start}dog/cat-1.png", f"{start}dog/a/2.png"}

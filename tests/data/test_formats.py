@@ -331,13 +331,13 @@ def test_what_is_no_array_stays_in_an_npz(tmp_path: Path) -> None:
 def test_only_arrays_that_belong_to_the_examples_are_cut(tmp_path: Path) -> None:
     arrays = {"embeddings": np.arange(9.0).reshape(3, 3), "labels": ["a", "b", "b"]}
     np.savez(tmp_path / "t.npz", **arrays, class_names=["a", "b", "c"])
-    decisions = decide(tmp_path, ("1", "b", "ambiguous", ""))
-    clean(tmp_path / "t.npz", decisions, tmp_path / "o.npz", drop_ambiguous=True)
+    decisions = decide(tmp_path, ("1", "b", "remove", ""))
+    clean(tmp_path / "t.npz", decisions, tmp_path / "o.npz")
     made = np.load(tmp_path / "o.npz")
     assert {name: len(made[name]) for name in made} == {"embeddings": 2, "labels": 2, "class_names": 3}  # fmt: skip
     np.savez(tmp_path / "t.npz", **arrays, pca=np.eye(3))
     with pytest.raises(InputError, match=r"pca has as many rows as there are examples \(3\)"):
-        clean(tmp_path / "t.npz", decisions, tmp_path / "n.npz", drop_ambiguous=True)
+        clean(tmp_path / "t.npz", decisions, tmp_path / "n.npz")
     assert not (tmp_path / "n.npz").exists()
 
 

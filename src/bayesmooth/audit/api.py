@@ -173,6 +173,7 @@ def audit(
     made = _build(predictions, names, examples, score, seconds, found)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
+    made = replace(made, summary={**made.summary, "columns": settings.clean_options})
     if consensus is not None:
         made = _add_consensus(made, consensus)
     if decided is not None:

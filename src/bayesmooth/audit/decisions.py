@@ -1,7 +1,8 @@
 """What a reviewer decided, read from the report's CSV and applied to the labels, wherever these are kept.
 
 A decisions file has the columns `id,given,decision,new_label`; `decision` is one of `keep`, `relabel`,
-`ambiguous` and `skip`, and `new_label` is filled for `relabel` only. Labels are class names.
+`remove` (the row leaves the data) and `skip`, and `new_label` is filled for `relabel` only. Labels are class names; a
+new one makes a new class.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from bayesmooth.data.formats import open_labels
 from bayesmooth.data.labels import MISSING, class_numbers, label_texts
 from bayesmooth.errors import InputError
 
-DECISIONS = ("keep", "relabel", "ambiguous", "skip")
+DECISIONS = ("keep", "relabel", "remove", "skip")
 COLUMNS = ["id", "given", "decision", "new_label"]
 
 
@@ -32,11 +33,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Labels after the decisions, with the positions of what was changed and of what is ambiguous."""
+    """Labels after the decisions, with the positions of what was changed and of what is removed."""
 
     labels: tuple[str, ...]
     relabelled: tuple[int, ...]
-    ambiguous: tuple[int, ...]
+    removed: tuple[int, ...]
 
 
 def read_decisions(path: str | Path) -> tuple[Decision, ...]:
@@ -73,7 +74,7 @@ def apply_decisions(
     """The labels after the decisions.
 
     `labels` are class names, or positions in `class_names` written as numbers; the result is written alike.
-    Without `class_names` the classes are those that occur in `labels`. Blanks around a label stay.
+    Without `class_names` the classes are those that occur in `labels` or are decided on. Blanks around a label stay.
 
     >>> apply_decisions(["a", "b"], ["cat ", "dog"], [Decision("a", "cat", "relabel", "dog")]).labels
     ('dog ', 'dog')
@@ -82,6 +83,8 @@ def apply_decisions(
     twice = {name for name, times in Counter(ids).items() if times > 1}
     bare = label_texts(labels)
     classes = _find_classes(bare, class_names, numbered)
+    if class_names is None:
+        classes |= {row.new_label: row.new_label for row in decisions if row.decision == "relabel"}
     # As it stands in the first row that has it: 0.0 stays 0.0.
     written = {text: label.strip() for text, label in zip(bare[::-1], labels[::-1], strict=True)}
     corrected = list(labels)
@@ -95,8 +98,8 @@ def apply_decisions(
             at, new = position[row.id], classes[row.new_label]
             corrected[at] = labels[at].replace(labels[at].strip(), written.get(new, new))
     changed = tuple(i for i, label in enumerate(corrected) if label != labels[i])
-    ambiguous = (position[row.id] for row in decisions if row.decision == "ambiguous")
-    return Corrected(tuple(corrected), changed, tuple(sorted(ambiguous)))
+    removed = (position[row.id] for row in decisions if row.decision == "remove")
+    return Corrected(tuple(corrected), changed, tuple(sorted(removed)))
 
 
 def clean(
@@ -104,7 +107,6 @@ def clean(
     decisions: str | Path,
     out: str | Path,
     class_names: Sequence[str] | None = None,
-    drop_ambiguous: bool = False,
     label: str | None = None,
     id: str | None = None,
     encoding: str | None = None,
@@ -140,8 +142,7 @@ def clean(
     if isinstance(data, TagLabels):
         read, names = rewrite_sets(read, data.words, data.labels)
     made = apply_decisions(data.ids, data.labels, read, names, data.numbered)
-    gone = frozenset(made.ambiguous if drop_ambiguous else ())
-    rows = [i for i in range(len(data.ids)) if i not in gone]
+    rows = sorted({*range(len(data.ids))} - {*made.removed})
     data.write(target, {i: made.labels[i] for i in made.relabelled}, rows)
     return made
 

@@ -105,6 +105,18 @@ class Settings:
         """The columns that are read as they stand in a file: labels, clean labels, ids."""
         return self.label, self.clean_label, self.id
 
+    @property
+    def clean_options(self) -> dict[str, str]:
+        """What `bayesmooth clean` has to be told again to find the same labels."""
+        names = {"label": self.label, "id": self.id, "labels": self.tags}
+        names |= {"separator": self.separator, "class-names": self.class_names}
+        names |= {"encoding": self.encoding}
+        return {
+            option: name if isinstance(name, str) else ",".join(map(str, name))
+            for option, name in names.items()
+            if name is not None
+        }
+
     def describe_way(self) -> str:
         """How an example is kept from supporting its own label, in words."""
         folds = f"{self.folds}-fold cross-fit"

@@ -115,7 +115,6 @@ def add_clean(parser: ArgumentParser) -> None:
     add("--labels", dest="tags", metavar="COLUMN,…", type=split_names, help=columns)
     add("--separator", metavar="TEXT", help="between several labels in the column of labels")
     _add_reading(parser)
-    add("--drop-ambiguous", action="store_true", help="leave out what was judged ambiguous")
 
 
 def add_sweep(parser: ArgumentParser) -> None:

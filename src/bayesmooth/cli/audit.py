@@ -75,8 +75,8 @@ def clean(arguments: Namespace) -> int:
       bayesmooth clean photos.csv decisions.csv --labels beach,dog,night --out corrected.csv
     """
     result = apply_decisions(**vars(arguments))
-    dropped = f", {len(result.ambiguous)} dropped" if arguments.drop_ambiguous else ""
-    print(f"{len(result.relabelled)} of {len(result.labels)} labels changed{dropped}")
+    removed = f", {len(result.removed)} removed" if result.removed else ""
+    print(f"{len(result.relabelled)} of {len(result.labels)} labels changed{removed}")
     print(arguments.out)
     return 0
 

@@ -206,7 +206,7 @@ class Arrays(Labels):
         if unsure:
             raise InputError(
                 f"{self.path}: {unsure[0]} has as many rows as there are examples ({examples}), and may belong "
-                "to them or not; take it out of the file, or clean without --drop-ambiguous"
+                "to them or not; take it out of the file, or clean without its removals"
             )
         return [name for name in long if name in usual]
 

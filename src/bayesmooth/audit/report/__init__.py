@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -13,7 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from bayesmooth.audit.scores import AXES, QUADRANTS
+from bayesmooth.audit.decisions import COLUMNS, DECISIONS
+from bayesmooth.audit.problems import group_spellings
+from bayesmooth.audit.scores import QUADRANTS
 from bayesmooth.audit.similar import Usual, find_usual
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails
@@ -24,7 +27,7 @@ LIKELIEST = 3  # classes that are shown with their probabilities
 WORST_TAGS = 5  # the same of tags
 MOST_USUAL = 20_000  # classes × columns of a table of which is said what is usual
 # In this order, inside one function.
-SCRIPTS = ("model.js", "annotators.js", "review.js", "map.js", "page.js")
+SCRIPTS = ("model.js", "labels.js", "decisions.js", "list.js", "detail.js", "page.js")
 
 Text = str | Mapping[str, object] | None
 
@@ -52,8 +55,8 @@ def render(
     style = _part("style.css")
     values = {
         "policy": _policy(script, style),
-        "title": html.escape(title or str(audit.summary.get("source", "a data set"))),
-        "headline": html.escape(audit.headline),
+        "title": _to_html(title or str(audit.summary.get("source", "a data set"))),
+        "headline": _to_html(audit.headline),
         "style": style,
         "script": script,
         "payload": _to_json(_payload(audit, created, texts, pictures)),
@@ -76,6 +79,11 @@ def _policy(script: str, style: str) -> str:
         f"default-src 'none'; script-src {scripts}; style-src {styles}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
+
+
+def _to_html(text: str) -> str:
+    """Text that is no markup; what UTF-8 cannot carry, as in some names of files, is replaced."""
+    return html.escape(text.encode("utf-8", "replace").decode())
 
 
 def _to_json(value: object) -> str:
@@ -106,18 +114,16 @@ def _payload(
     content = {
         "count": len(audit),
         "classes": list(audit.class_names),
-        "tags": None if tags is None else tags.vocabulary.describe(),
+        "label": _label(audit),
         "ids": None if positions else list(audit.ids),
         "rows": audit.meta.get(SHEET_ROW),
         "columns": columns,
-        "thresholds": [float(audit.ambiguity_threshold), float(audit.disagreement_threshold)],
         "texts": None if texts is None else _texts(texts),
     }
     return {
         "key": hashlib.sha256(_to_json(content).encode()).hexdigest()[:16],
         **content,
         "created": created,
-        "axes": list(AXES),
         "quadrants": list(QUADRANTS),
         "findings": _findings(audit),
         "precision": _precision(audit),
@@ -125,10 +131,45 @@ def _payload(
         "summary": {key: _plain(value) for key, value in audit.summary.items() if key != "notes"},
         "thumbnails": [part.payload() for part in pictures],
         "likeliest": _likeliest(audit, label),
-        "annotators": None if audit.consensus is None else audit.consensus.to_payload(),
+        "spellings": _spellings(audit),
+        "decisions": {"names": DECISIONS, "columns": COLUMNS},
+        "clean": _clean_command(audit),
         "similar": audit.similar and {k: v.tolist() for k, v in audit.similar._asdict().items()},
         "usual": _usual(audit, texts),
     }
+
+
+def _label(audit: Audit) -> dict[str, Any]:
+    """What a label is, and what the page has to know to show and change one."""
+    if audit.tags is not None:
+        return {"kind": "tags", **audit.tags.vocabulary.describe()}
+    if audit.consensus is not None:
+        return {"kind": "votes", **audit.consensus.to_payload()}
+    return {"kind": "class"}
+
+
+def _spellings(audit: Audit) -> list[list[str]]:
+    """Names that differ only in their spelling, the most frequent first."""
+    names, given = audit.class_names, torch.from_numpy(np.asarray(audit.given, np.int64))
+    counts = torch.bincount(given, minlength=len(names))
+    if audit.tags is not None:
+        names, counts = audit.tags.vocabulary.names, torch.from_numpy(audit.tags.given.sum(0))
+    return [[names[k] for k in same] for same, _ in group_spellings(names, counts)]
+
+
+def _clean_command(audit: Audit) -> tuple[str, str]:
+    """What applies the decisions, before and after the name of their file, in the folder of the data.
+
+    Votes, and data that lie in no file with labels, are cleaned in the table that stands beside the page.
+    """
+    source = None if audit.examples is None else audit.examples.source
+    if source is None or audit.consensus is not None or source.suffix == ".npy":
+        return "bayesmooth clean audit.csv", "--out labels.csv"
+    name = source.resolve()
+    options = ["--out", f"{name.stem}-cleaned{name.suffix}"]
+    for option, value in audit.summary.get("columns", {}).items():
+        options += [f"--{option}", value]
+    return shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
 
 
 def _likeliest(audit: Audit, label: DTypeLike) -> dict[str, Any] | None:
@@ -176,7 +217,8 @@ def _findings(audit: Audit) -> dict[str, Any]:
             shown[kind] = {"index": index.tolist(), **values}
         if kind == "rare":
             shown[kind] = np.unique(audit.given[mask]).tolist()
-    return {**shown, "problems": found.list_problems()}
+    problems = [one for one in found.list_problems() if not one["kind"].endswith("_spelling")]
+    return {**shown, "problems": problems}
 
 
 def _precision(audit: Audit) -> tuple[int, int, int] | None:

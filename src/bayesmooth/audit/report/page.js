@@ -1,32 +1,26 @@
-// The whole page: one state, drawn again after every change.
+// The whole page: what is drawn after a change, the words around the data, the keyboard, and the start.
 
+// After another filter or order: at the example it was at, or else at the first.
 function change(edit) {
-  const kept = list.items.length ? currentExample() : -1;
   edit();
-  list.items = filtered();
-  list.current = Math.max(0, list.items.indexOf(kept));
-  scroller.scrollTop = 0;
-  drawAll();
-  revealCurrent();
+  relist(0);
+  drawControls();
 }
 
-function drawAll() {
-  drawControls();
-  drawScatter(list.items);
-  markMatrix();
-  buildTableHead();
+// After a decision here or in another tab, an undo, or a loaded file. Decisions move examples in or out of the list
+// where it is filtered by them.
+function decisionsChanged() {
+  relist(list.current);
+}
+
+function relist(otherwise) {
+  const kept = list.items.length ? currentExample() : -1;
+  list.items = filtered();
+  const position = list.items.indexOf(kept);
+  list.current = Math.max(0, Math.min(position >= 0 ? position : otherwise, list.items.length - 1));
   drawList();
   drawDetail();
   drawProgress();
-}
-
-function moveTo(position) {
-  if (!list.items.length) return;
-  list.current = Math.max(0, Math.min(position, list.items.length - 1));
-  revealCurrent();
-  drawList();
-  drawDetail();
-  drawOver();
 }
 
 // Open an example, in the list it is in or else among all.
@@ -43,51 +37,17 @@ function toReview() {
   if (top < 0 || bottom > innerHeight + 200) byId('review').scrollIntoView({ block: 'start' });
 }
 
-// A decision on the current example, then on to the next one.
-function review(decision) {
-  const example = currentExample();
-  decide([[example, decision]]);
-  const before = list.items.length;
-  byId('notice').hidden = true;
-  refilter();
-  moveTo(list.items.length < before ? list.current : list.current + 1);
-  afterDecision();
-  announce(`${idOf(example)}: ${decisionWords(decision)}. ${byId('progress-text').textContent}`);
+function choosePair(row, column) {
+  const again = filters.given === row && filters.suggested === column;
+  change(() => Object.assign(filters, again ? { show: firstShow, given: -1, suggested: -1 } : { show: 'all', given: row, suggested: column }));
+  if (!again) toReview();
 }
 
-function relabel(label = suggested[currentExample()]) {
-  if (label !== given[currentExample()]) review(label);
-  else if (label === suggested[currentExample()]) openChooser();
-  else review('keep');
-}
-
-function undoLast() {
-  const example = undo();
-  if (example === null) return;
-  refilter();
-  const position = list.items.indexOf(example);
-  if (position >= 0) moveTo(position);
-  else notice(`Undone for ${idOf(example)}, which is not in this list.`);
-  afterDecision();
-  announce(`Undone: ${idOf(example)}.`);
-}
-
-// A decision moves examples in or out of the list only where the list is filtered by decision.
-function refilter() {
-  if (filters.state === 'all') return;
-  list.items = filtered();
-  drawScatter(list.items);
-}
-
-function afterDecision() {
-  if (!list.items.length) { drawList(); drawDetail(); }
-  drawProgress();
-}
+const reviewedCount = () => list.items.reduce((done, i) => done + decisions.has(i), 0);
+const allReviewed = () => list.items.length === reviewedCount();
 
 function drawProgress() {
-  let done = 0;
-  for (const i of list.items) if (decisions.has(i)) done++;
-  const total = list.items.length;
+  const [done, total, open] = [reviewedCount(), list.items.length, undecided().length];
   const progress = byId('progress');
   progress.setAttribute('aria-valuemax', total);
   progress.setAttribute('aria-valuenow', done);
@@ -95,6 +55,8 @@ function drawProgress() {
   byId('progress-text').textContent = `${number.format(done)} of ${number.format(total)} reviewed`;
   byId('undo').disabled = steps.length === 0;
   byId('save').disabled = decisions.size === 0;
+  byId('accept-all').disabled = open === 0;
+  byId('accept-all').textContent = `Accept ${open === 1 ? 'the suggestion' : `all ${number.format(open)} suggestions`} in this list`;
   byId('hits').textContent = hitWords();
   const words = filterWords();
   byId('count').textContent = words ? `${number.format(total)} of ${number.format(count)} examples: ${words}` : `All ${number.format(count)} examples`;
@@ -102,86 +64,82 @@ function drawProgress() {
   if (!storageWorks) notice('This browser keeps nothing for this file: download your decisions before you close it.');
 }
 
-function notice(text) {
+function notice(...words) {
   byId('notice').hidden = false;
-  byId('notice').textContent = text;
+  byId('notice').replaceChildren(...words);
 }
 
-function drawControls() {
-  for (const [name, key] of [['filter-given', 'given'], ['filter-suggested', 'suggested'], ['filter-state', 'state']]) byId(name).value = filters[key];
-  byId('sort').value = sorting.key;
-  byId('direction').textContent = rising() ? '↑' : '↓';
-  byId('direction').setAttribute('aria-pressed', String(sorting.reversed));
-  if (byId('search').value.trim().toLowerCase() !== filters.search) byId('search').value = filters.search;
-  for (const view of ['gallery', 'table']) byId(`view-${view}`).setAttribute('aria-pressed', String(list.view === view));
-  for (const mode of ['score', 'rank']) byId(`scale-${mode}`).setAttribute('aria-pressed', String(plot.mode === mode));
-  [...byId('shows').children].forEach((chip) => chip.setAttribute('aria-pressed', String(chip.dataset.show === filters.show)));
-}
+// ---- The controls above the list ----
 
 function fill(select, entries) {
   byId(select).replaceChildren(...entries.map(([value, text]) => el('option', { value: String(value), text })));
 }
 
+function drawControls() {
+  for (const key of ['given', 'suggested', 'state']) byId(`filter-${key}`).value = filters[key];
+  byId('sort').value = sorting.key;
+  byId('direction').textContent = sorting.reversed ? '↑' : '↓';
+  byId('direction').setAttribute('aria-pressed', String(sorting.reversed));
+  if (byId('search').value.trim().toLowerCase() !== filters.search) byId('search').value = filters.search;
+  for (const view of ['cards', 'lines']) byId(`view-${view}`).setAttribute('aria-pressed', String(list.view === view));
+  for (const chip of byId('shows').children) chip.setAttribute('aria-pressed', String(chip.dataset.show === filters.show));
+  for (const node of document.querySelectorAll('[data-row]')) {
+    node.setAttribute('aria-pressed', String(Number(node.dataset.row) === filters.given && Number(node.dataset.column) === filters.suggested));
+  }
+}
+
 function buildControls() {
-  const chosen = tags ? tags.names.map((_, k) => k) : mostConfused(MOST_OPTIONS);
-  const some = [[-1, 'Any'], ...chosen.map((k) => [k, options[k]])];
-  fill('filter-given', some);
-  fill('filter-suggested', some);
-  fill('filter-state', Object.entries(STATES).map(([key, { label }]) => [key, label]));
-  fill('sort', Object.entries(SORTS).map(([key, { label }]) => [key, label]));
-  for (const key of ['given', 'suggested']) byId(`filter-${key}`).addEventListener('change', (event) => change(() => { filters[key] = Number(event.target.value); }));
-  byId('filter-state').addEventListener('change', (event) => change(() => { filters.state = event.target.value; }));
-  byId('sort').addEventListener('change', (event) => change(() => Object.assign(sorting, { key: event.target.value, reversed: false })));
-  byId('direction').addEventListener('click', () => change(() => { sorting.reversed = !sorting.reversed; }));
-  byId('clear').addEventListener('click', () => { byId('search').value = ''; change(() => Object.assign(filters, NO_FILTER)); });
+  const names = [[-1, 'Any'], ...label.filters().map((k) => [k, label.names[k]])];
+  for (const key of ['given', 'suggested']) {
+    fill(`filter-${key}`, names);
+    byId(`filter-${key}`).previousElementSibling.textContent = label.words[key];
+    on(`filter-${key}`, 'change', (event) => change(() => { filters[key] = Number(event.target.value); }));
+  }
+  fill('filter-state', Object.entries(STATES).map(([key, { label: text }]) => [key, text]));
+  fill('sort', Object.entries(SORTS).map(([key, { label: text }]) => [key, text]));
+  on('filter-state', 'change', (event) => change(() => { filters.state = event.target.value; }));
+  on('sort', 'change', (event) => change(() => Object.assign(sorting, { key: event.target.value, reversed: false })));
+  on('direction', 'click', () => change(() => { sorting.reversed = !sorting.reversed; }));
+  on('clear', 'click', () => change(() => Object.assign(filters, NO_FILTER)));
   let timer = 0;
-  byId('search').addEventListener('input', (event) => {
+  on('search', 'input', (event) => {
     clearTimeout(timer);
     timer = setTimeout(() => change(() => { filters.search = event.target.value.trim().toLowerCase(); }), 150);
   });
-  for (const view of ['gallery', 'table']) byId(`view-${view}`).addEventListener('click', () => change(() => { list.view = view; }));
-  for (const mode of ['score', 'rank']) byId(`scale-${mode}`).addEventListener('click', () => { plot.mode = mode; layoutScatter(); drawAll(); });
+  on('search', 'keydown', (event) => { if (event.key === 'Escape' || event.key === 'Enter') scroller.focus(); });
+  for (const view of ['cards', 'lines']) on(`view-${view}`, 'click', () => change(() => { list.view = view; }));
+  on('filter-button', 'click', () => openFilters(byId('filters').hidden));
 }
-
-// One chip for each thing to ask for, of which there is something.
-function buildShows() {
-  byId('shows').replaceChildren(...Object.entries(SHOWS).filter(([key, { count: some }]) => some || key === 'all').map(([key, { label, words, quadrant: q, count: some, sort }]) => el('button', {
-    type: 'button', class: q === undefined && !['contradicted', 'all'].includes(key) ? 'chip finding' : 'chip', 'data-show': key, title: words,
-    onclick: () => change(() => { Object.assign(filters, { show: key, region: null }); Object.assign(sorting, { key: sort ?? 'disagreement', reversed: false }); }),
-  }, q === undefined ? null : marker(q), el('span', { text: label }), el('b', { text: number.format(some) }))));
-}
-
-// ---- The keyboard: one table for what the keys do and for what the help shows ----
-
-// Digits relabel at once where ten keys are enough: by name if the classes are digits, else by position.
-const digitNames = classes.every((name) => /^\d$/.test(name));
-const classKeys = tags || classes.length > 10 ? [] : classes.map((name, k) => (digitNames ? name : String((k + 1) % 10)));
-
-const KEYS = [
-  { keys: ['k'], words: 'Keep the given label', run: () => review('keep') },
-  { keys: ['r'], words: 'Relabel as suggested', run: () => relabel() },
-  { keys: ['a'], words: 'Mark as ambiguous', run: () => review('ambiguous') },
-  { keys: ['s'], words: 'Skip', run: () => review('skip') },
-  { keys: ['c'], words: tags ? 'Edit the tags' : 'Relabel as another class', run: () => openChooser() },
-  { keys: classKeys, shown: classKeys.length ? `${classKeys[0]} … ${classKeys.at(-1)}` : '', words: 'Relabel as this class', run: (key) => relabel(classKeys.indexOf(key)) },
-  { keys: ['u'], words: 'Undo', run: () => undoLast() },
-  { keys: ['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'], shown: '← → ↑ ↓ Home End', words: 'Move in the list', run: (key) => moveBy(key) },
-  { keys: ['/'], words: 'Search', everywhere: true, run: () => { openFilters(true); byId('search').focus(); } },
-  { keys: ['?'], words: 'This help', everywhere: true, run: () => byId('help').showModal() },
-];
 
 function openFilters(open) {
   byId('filters').hidden = !open;
   byId('filter-button').setAttribute('aria-expanded', String(open));
 }
 
-function moveBy(key) {
-  const last = list.items.length - 1;
-  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -list.columns, ArrowDown: list.columns };
-  if (key === 'Home') moveTo(0);
-  else if (key === 'End') moveTo(last);
-  else moveTo(list.current + steps[key]);
+// One chip for each thing to ask for, of which there is something.
+function buildShows() {
+  const some = Object.entries(SHOWS).filter(([key, show]) => show.count || key === 'all');
+  byId('shows').replaceChildren(...some.map(([key, show]) => button({
+    class: show.finding ? 'chip finding' : 'chip', 'data-show': key, title: show.words,
+    onclick: () => change(() => { filters.show = key; Object.assign(sorting, { key: show.sort ?? 'disagreement', reversed: false }); }),
+  }, show.quadrant === undefined ? null : marker(show.quadrant), el('span', { text: show.label }), el('b', { text: number.format(show.count) }))));
 }
+
+// ---- The keyboard: one table for what the keys do and for what the help shows ----
+
+const classKeys = label.keys();
+const KEYS = [
+  { keys: ['k'], words: 'Keep the given label', run: () => review(decision('keep')) },
+  { keys: ['r'], words: 'Relabel as suggested', run: () => acceptSuggestion() },
+  { keys: ['c'], words: label.words.otherKey, run: () => openChooser() },
+  { keys: classKeys, shown: `${classKeys[0]} … ${classKeys.at(-1)}`, words: 'Relabel as this class', run: (key) => relabel(classes[classKeys.indexOf(key)]) },
+  { keys: ['x', 'Delete'], words: 'Remove the example from the data', run: () => review(decision('remove')) },
+  { keys: ['s'], words: 'Skip: seen, not decided', run: () => review(decision('skip')) },
+  { keys: ['u'], words: 'Undo', run: () => undoLast() },
+  { keys: ['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'], shown: '← → ↑ ↓ Home End', words: 'Move in the list', run: (key) => moveBy(key) },
+  { keys: ['/'], words: 'Search', everywhere: true, run: () => { openFilters(true); byId('search').focus(); } },
+  { keys: ['?'], words: 'This help', everywhere: true, run: () => byId('help').showModal() },
+];
 
 // The keys act where they can be seen to act: inside the review, or with it in sight and nothing focused.
 function reviewing() {
@@ -190,7 +148,7 @@ function reviewing() {
   return byId('review').getBoundingClientRect().top < 0.6 * innerHeight;
 }
 
-function onKey(event) {
+document.addEventListener('keydown', (event) => {
   const typing = event.target.closest?.('input, select, textarea, dialog');
   if (typing || event.ctrlKey || event.metaKey || event.altKey || !byId('shortcuts').checked) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
@@ -198,48 +156,26 @@ function onKey(event) {
   if (!entry || !(entry.everywhere || (list.items.length && reviewing()) || key === 'u')) return;
   event.preventDefault();
   entry.run(key);
-}
+});
 
 function buildHelp() {
-  byId('keys').replaceChildren(...KEYS.filter(({ keys }) => keys.length).map(({ keys, shown, words }) => el('tr', {},
-    el('th', { scope: 'row' }, el('kbd', { text: shown ?? keys[0].toUpperCase() })), el('td', { text: words }))));
+  byId('keys').replaceChildren(...KEYS.filter(({ keys }) => keys.length).map(({ keys, shown: text, words }) => el('tr', {},
+    el('th', { scope: 'row' }, el('kbd', { text: text ?? keys[0].toUpperCase() })), el('td', { text: words }))));
+  on('help-button', 'click', () => byId('help').showModal());
 }
 
-document.addEventListener('keydown', onKey);
-byId('search').addEventListener('keydown', (event) => { if (event.key === 'Escape' || event.key === 'Enter') scroller.focus(); });
-
-// ---- The words around the data, the theme, and the first drawing ----
+// ---- The words around the data ----
 
 function buildLead() {
-  const { warning } = audit.summary;
-  const words = [noiseWords(), contradictedCount ? 'The most suspicious come first; some are mistakes of the model.' : '', truthWords()];
-  byId('lead').textContent = words.filter(Boolean).join(' ');
+  const { warning, noise_rate_words: rate } = audit.summary;
+  byId('lead').textContent = [rate, contradictedCount ? 'The most suspicious labels come first; some of them are right.' : '', truthWords()].filter(Boolean).join(' ');
   byId('remarks').hidden = audit.notes.length === 0;
   byId('remarks').textContent = audit.notes.map((note) => `${capital(note)}.`).join(' ');
   byId('warning').hidden = !warning;
   byId('warning').textContent = warning ?? '';
-  byId('problems').hidden = found.problems.length === 0;
-  byId('problems').replaceChildren(el('summary', { text: `The data has ${number.format(found.problems.length)} ${found.problems.length === 1 ? 'problem' : 'problems'} beside its labels` }),
-    ...found.problems.map(problemNote));
   byId('start').hidden = contradictedCount === 0;
   byId('start').textContent = `Review ${contradictedCount === 1 ? 'it' : `the ${number.format(contradictedCount)}`}`;
-  byId('start').addEventListener('click', openDetail);
-}
-
-// Dirt in the data: what it is, and the first examples that have it.
-function problemNote({ text, count: some, ids }) {
-  const named = ids?.length ? el('span', { class: 'hint', text: ` ${ids.slice(0, 5).join(', ')}${(some ?? ids.length) > 5 ? ', …' : ''}` }) : null;
-  return el('p', {}, text, named);
-}
-
-// What the axes of the map are, as the scores call them.
-function buildMapHint() {
-  const [x, y] = audit.axes.map((name) => name.charAt(0).toLowerCase() + name.slice(1));
-  byId('map-hint').textContent = `Upward: ${y}. To the right: ${x}. Click a point to open it; drag to list a region.`;
-}
-
-function noiseWords() {
-  return audit.summary.noise_rate_words ?? '';
+  on('start', 'click', openDetail);
 }
 
 function truthWords() {
@@ -249,88 +185,73 @@ function truthWords() {
   return `The true labels are known here: ${number.format(both)} of these ${number.format(flagged)} labels are wrong${flagged ? ` (${percent(both / flagged)})` : ''}, and ${missed}.`;
 }
 
+// Dirt in the data: what it is, which examples have it, and labels that are spelled in several ways, which one click merges.
+function buildProblems() {
+  const some = found.problems.length + audit.spellings.length;
+  byId('problems').hidden = some === 0;
+  byId('problems').open = audit.spellings.length > 0;
+  byId('problems').replaceChildren(el('summary', { text: `The data has ${plural(some, 'problem')} beside its labels` }),
+    ...found.problems.map(problemNote), ...audit.spellings.map(spellingNote));
+}
+
+const FIRST_IDS = 5;
+function problemNote({ text, ids }) {
+  if (ids.length <= FIRST_IDS) return el('p', {}, text, el('span', { class: 'hint', text: ` ${ids.join(', ')}` }));
+  return el('details', {}, el('summary', {}, text, el('span', { class: 'hint', text: ` ${ids.slice(0, FIRST_IDS).join(', ')} and ${number.format(ids.length - FIRST_IDS)} more` })),
+    el('p', { class: 'hint', text: ids.join(', ') }));
+}
+
+function spellingNote(spellings) {
+  const [kept, ...rarer] = spellings;
+  const merge = () => {
+    const changes = respelled(spellings);
+    if (changes.length) decide(changes);
+    notice(`Relabelled ${plural(changes.length, 'example')} as “${kept}”. Undo takes ${changes.length === 1 ? 'it' : 'all of them'} back.`);
+  };
+  return el('p', {}, `Are ${rarer.map((name) => `“${name}”`).join(', ')} and “${kept}” the same? `, button({ class: 'merge', text: `Relabel all as “${kept}”`, onclick: merge }));
+}
+
 function buildAbout() {
-  const entries = (facts) => {
-    const made = [];
-    const add = (name, value) => {
-      if (value === null || value === undefined) return;
-      if (typeof value === 'object' && !Array.isArray(value)) Object.entries(value).forEach(([key, inside]) => add(name ? `${name} · ${key}` : key, inside));
-      else made.push(el('div', {}, el('dt', { text: name.replaceAll('_', ' ') }), el('dd', { text: [value].flat().map(worded).join(' to ') })));
-    };
-    add('', facts);
-    return made;
+  const entries = (name, value) => {
+    if (value === null || value === undefined) return [];
+    if (typeof value === 'object' && !Array.isArray(value)) return Object.entries(value).flatMap(([key, inside]) => entries(name ? `${name} · ${key}` : key, inside));
+    return [el('div', {}, el('dt', { text: name.replaceAll('_', ' ') }), el('dd', { text: [value].flat().map(worded).join(' to ') }))];
   };
   const { source, seconds, annotators, ...method } = audit.summary;
-  byId('facts').replaceChildren(...entries({ data: source, created: audit.created, examples: number.format(count), ...(tags ? { tags: tags.names.length } : { classes: classes.length }), seconds }));
-  byId('method').replaceChildren(...entries(method));
+  byId('facts').replaceChildren(...entries('', { data: source, created: audit.created, examples: number.format(count), ...label.facts(), seconds }));
+  byId('method').replaceChildren(...entries('', method));
 }
 
-// What the page calls things where an example has several labels.
-function nameTags() {
-  for (const [name, words] of [['filter-given', 'Has tag'], ['filter-suggested', 'Tag to change']]) byId(name).previousElementSibling.textContent = words;
-  byId('chooser-title').textContent = 'Edit tags';
-  chooserInput.previousElementSibling.textContent = 'Tag';
-  byId('chooser-list').setAttribute('aria-multiselectable', 'true');
-  byId('chooser-hint').replaceChildren(el('kbd', { text: 'Enter' }), ' switches a tag, ', el('kbd', { text: 'Ctrl Enter' }), ' saves, ', el('kbd', { text: 'Esc' }), ' leaves');
-  byId('chooser-save').hidden = false;
-}
-
-function buildTheme() {
-  const root = document.documentElement;
-  const key = 'bayesmooth-theme';
-  const prefers = matchMedia('(prefers-color-scheme: dark)');
-  const dark = () => (root.dataset.theme ? root.dataset.theme === 'dark' : prefers.matches);
-  const apply = (theme) => {
-    if (theme) root.dataset.theme = theme;
-    byId('theme-button').textContent = dark() ? 'Light theme' : 'Dark theme';
-  };
-  const redraw = () => { apply(); buildShows(); drawAll(); };
-  try { apply(localStorage.getItem(key)); } catch { apply(); }
-  byId('theme-button').addEventListener('click', () => {
-    apply(dark() ? 'light' : 'dark');
-    try { localStorage.setItem(key, root.dataset.theme); } catch { /* the choice holds until the page closes */ }
-    redraw();
-  });
-  prefers.addEventListener('change', redraw);
+function buildChooser() {
+  byId('chooser-title').textContent = label.words.choose;
+  chooserInput.previousElementSibling.textContent = label.words.field;
+  byId('chooser-list').setAttribute('aria-multiselectable', String(label.several));
+  byId('chooser-hint').hidden = label.several;
+  byId('chooser-several').hidden = byId('chooser-save').hidden = !label.several;
 }
 
 function buildTools() {
-  byId('filter-button').addEventListener('click', () => openFilters(byId('filters').hidden));
-  byId('undo').addEventListener('click', undoLast);
-  byId('save').addEventListener('click', download);
-  byId('load').addEventListener('click', () => byId('file').click());
-  byId('file').addEventListener('change', async (event) => {
+  on('undo', 'click', undoLast);
+  on('accept-all', 'click', acceptAll);
+  on('save', 'click', () => {
+    const file = download();
+    const [before, after] = audit.clean;
+    notice(`Saved as ${file}. To apply it, put it beside your data and run there:`, el('code', { text: `${before} ${file} ${after}` }));
+  });
+  on('load', 'click', () => byId('file').click());
+  on('file', 'change', async (event) => {
     const [file] = event.target.files;
     if (file) notice(loadCsv(await file.text()));
     event.target.value = '';
-    change(() => {});
     moveTo(firstOpen());
   });
-  byId('help-button').addEventListener('click', () => byId('help').showModal());
 }
 
 // Where a review goes on: at the first example that nobody has decided on.
 const firstOpen = () => Math.max(0, list.items.findIndex((i) => !decisions.has(i)));
 
-function start() {
-  restore();
-  if (tags) nameTags();
-  buildTheme();
-  buildLead();
-  buildMapHint();
-  buildShows();
-  buildControls();
-  buildMatrix();
-  buildPairs();
-  buildCrowd();
-  buildDetail();
-  buildHelp();
-  buildTools();
-  buildAbout();
-  layoutScatter();
-  change(() => {});
-  moveTo(firstOpen());
-  new ResizeObserver(() => { if (plot.width !== byId('plot').clientWidth || plot.height !== byId('plot').clientHeight) { layoutScatter(); drawScatter(list.items); } }).observe(byId('plot'));
-  new ResizeObserver(() => drawList()).observe(scroller);
-}
-start();
+readStore();
+for (const build of [buildLead, buildProblems, buildShows, buildControls, buildChooser, buildDetail, buildHelp, buildTools, buildAbout]) build();
+label.overview();
+change(() => {});
+moveTo(firstOpen());

@@ -1,0 +1,227 @@
+// The example under review: what it is, what it is compared with, and the decision.
+
+const detail = byId('detail');
+const where = el('p', { class: 'where' });
+const stage = el('div', { class: 'stage' });
+const verdict = el('div', { class: 'verdict' });
+const beside = el('div', { class: 'beside' });
+const reason = el('p', { class: 'reason' });
+const scores = el('p', { class: 'hint' });
+const notes = el('div', { class: 'notes' });
+
+function action(name, key, run) {
+  const words = el('span');
+  return [name, { words, node: button({ class: `action ${name}`, onclick: run }, words, el('kbd', { 'aria-hidden': 'true', text: key })) }];
+}
+const actions = Object.fromEntries([
+  action('relabel', 'R', () => acceptSuggestion()),
+  action('keep', 'K', () => review(decision('keep'))),
+  action('other', 'C', () => openChooser()),
+  action('remove', 'X', () => review(decision('remove'))),
+  action('skip', 'S', () => review(decision('skip'))),
+]);
+
+function buildDetail() {
+  const step = (text, words, distance) => button({ class: 'icon', 'aria-label': words, text, onclick: () => moveTo(list.current + distance) });
+  detail.append(
+    el('div', { class: 'detail-head' }, button({ class: 'close', text: '‹ List', onclick: closeDetail }),
+      where, step('←', 'Previous example', -1), step('→', 'Next example', 1)),
+    stage, verdict, el('div', { class: 'actions', role: 'group', 'aria-label': 'Decision' }, ...Object.values(actions).map(({ node }) => node)),
+    beside, notes, el('div', { class: 'more' }, reason, el('details', {}, el('summary', { text: 'Scores' }), scores)));
+}
+
+// On a phone the example covers the page, its buttons at the lower edge, until it is closed.
+function openDetail() {
+  if (list.items.length) document.body.classList.add('reviewing');
+  detail.scrollTop = 0;
+}
+
+function closeDetail() {
+  document.body.classList.remove('reviewing');
+  revealCurrent();
+}
+
+function drawDetail() {
+  detail.hidden = list.items.length === 0;
+  if (detail.hidden) return;
+  const i = currentExample();
+  detail.className = `detail ${isRow(i) ? 'rows' : hasContent ? '' : 'bare'}`;
+  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)}`,
+    el('span', { class: 'id', text: audit.rows ? `row ${audit.rows[i]}, id ${idOf(i)}` : `id ${idOf(i)}` }));
+  drawStage(i);
+  verdict.replaceChildren(...label.evidence(i), ...(clean ? [truth(i)] : []));
+  const near = similar.get(i) ?? { given: [], suggested: [] };
+  const groups = [['given', givenName(i)], ['suggested', suggestedName(i)]].slice(0, agrees(i) ? 1 : 2)
+    .map(([kind, name]) => ({ kind, name, some: near[kind] })).filter(({ some }) => some.length);
+  beside.replaceChildren(...(isRow(i) ? [comparison(i, groups)] : groups.map((group) => neighbours(i, group))));
+  reason.replaceChildren(marker(quadrant[i]), el('b', { text: capital(quadrants[quadrant[i]]) }), ` ${label.quadrants[quadrant[i]]}`);
+  scores.textContent = `Disagreement ${brief(disagreement[i])}, rank ${number.format(suspicion.rank[i] + 1)}; ambiguity ${brief(ambiguity[i])}`;
+  notes.replaceChildren(...findingNotes(i));
+  drawActions(i);
+}
+
+function drawStage(i) {
+  stage.hidden = !hasContent || isRow(i);
+  if (stage.hidden) return;
+  const zoom = () => { byId('zoom').replaceChildren(thumbnail(i), el('p', { class: 'hint', text: idOf(i) })); byId('zoom').showModal(); };
+  stage.replaceChildren(...(tileOf.has(i) ? [
+    button({ class: 'zoom', 'aria-label': 'Enlarge the picture', onclick: zoom }, thumbnail(i)),
+    plainText(i) ? el('p', { class: 'text', text: plainText(i) }) : ''] : [content(i)]));
+}
+on('zoom', 'click', () => byId('zoom').close());
+
+function truth(i) {
+  return el('p', { class: 'truth' }, 'True label: ', el('b', { text: classes[clean[i]] }), clean[i] === given[i] ? ' (the given label is right)' : '');
+}
+
+// The examples most like this one: those with its label, and those with the suggested one.
+function neighbours(i, { kind, name, some }) {
+  const shownBeside = (other) => button({ class: 'neighbour', title: idOf(other), onclick: () => showExample(other) }, content(other));
+  return el('div', { class: `near ${kind}` }, el('h3', {}, ...label.nearWords(i, name)), el('div', { class: 'near-items' }, ...some.map(shownBeside)));
+}
+
+// A table row beside the rows most like it; what is unusual for its label comes first.
+function comparison(i, groups) {
+  const others = groups.flatMap(({ some }) => some);
+  const heads = groups.map(({ kind, name, some }) => el('th', { colspan: some.length, scope: 'colgroup', class: kind }, ...label.nearWords(i, name)));
+  const line = (k) => el('tr', {}, el('th', { scope: 'row', text: texts.keys[k] }), el('td', unusualMark(i, k), worded(rowOf(i)[k])),
+    ...others.map((other) => el('td', { text: worded(rowOf(other)?.[k]) })));
+  const order = columnsOf(i);
+  return el('div', { class: 'compare', tabindex: '0' },
+    el('table', {}, el('thead', {}, el('tr', {}, el('td'), el('th', { scope: 'col', text: 'This row' }), ...heads)), el('tbody', {}, ...order.map(line))),
+    unusual(i, order[0]) ? el('p', { class: 'hint' }, el('span', { class: 'unusual', text: 'Marked' }), `: unusual for “${givenName(i)}”`) : null);
+}
+
+const MOST_COPIES = 8;
+
+// What else was found about an example, its near duplicates to be opened.
+function findingNotes(i) {
+  const note = (title, ...words) => el('p', {}, el('b', { text: title }), ...words);
+  const copyOf = (other) => button({ class: 'copy', onclick: () => showExample(other) }, tileOf.has(other) ? thumbnail(other) : null,
+    el('span', {}, `${idOf(other)}: `, el('b', { text: givenName(other) })));
+  const all = [];
+  const others = copiesOf(i);
+  if (others.length) {
+    all.push(note(conflicting(i) ? 'Near duplicates with different labels:' : 'Near duplicates:'),
+      el('div', { class: 'copies' }, ...others.slice(0, MOST_COPIES).map(copyOf)));
+    if (others.length > MOST_COPIES) all.push(el('p', { text: `and ${number.format(others.length - MOST_COPIES)} more` }));
+  }
+  if (leakOf.has(i)) all.push(note('In the other split: ', `id ${leakOf.get(i).id}, labelled “${leakOf.get(i).label}”`));
+  if (outlierScore.has(i)) all.push(note('Outlier: ', `${brief(outlierScore.get(i))} times as far from its neighbours as examples may be`));
+  if (rareClass.has(given[i])) all.push(note('Rare class: ', `${plural(classCounts[given[i]], 'example')} of “${givenName(i)}”`));
+  return all;
+}
+
+function drawActions(i) {
+  const decided = decisions.get(i);
+  const other = decided?.label && decided.label !== suggestedName(i);
+  actions.relabel.words.replaceChildren(...label.acceptWords(i));
+  actions.relabel.node.hidden = agrees(i);
+  actions.keep.words.replaceChildren(...label.keepWords(i));
+  actions.other.words.textContent = other ? decisionWords(decided) : label.words.other;
+  actions.remove.words.textContent = 'Remove';
+  actions.skip.words.textContent = 'Skip';
+  for (const [name, { node }] of Object.entries(actions)) node.setAttribute('aria-pressed', String(name === (other ? 'other' : decided?.name)));
+}
+
+// ---- A decision, then on to the next example ----
+
+function review(decided) {
+  const [example, position, before] = [currentExample(), list.current, list.items.length];
+  byId('notice').hidden = true;
+  decide([[example, decided]]);
+  moveTo(list.items.length < before ? position : position + 1);
+  announce(`${idOf(example)}: ${decisionWords(decided)}. ${byId('progress-text').textContent}`);
+  if (allReviewed()) notice(`Done: all ${number.format(before)} in this list are reviewed. Download your decisions; the page then shows the command that applies them.`);
+}
+
+function acceptSuggestion() {
+  if (agrees(currentExample())) openChooser();
+  else relabel(suggestedName(currentExample()));
+}
+
+const relabel = (text) => review(text === givenName(currentExample()) ? decision('keep') : decision('relabel', text));
+
+function undoLast() {
+  const example = undo();
+  if (example === null) return;
+  const position = list.items.indexOf(example);
+  if (position >= 0) moveTo(position);
+  else notice(`Undone for ${idOf(example)}, which is not in this list.`);
+  announce(`Undone: ${idOf(example)}.`);
+}
+
+// Everything undecided in the list, at once.
+const undecided = () => Array.from(list.items).filter((i) => !agrees(i) && !decisions.has(i));
+
+function acceptAll() {
+  const some = undecided();
+  decide(some.map((i) => [i, decision('relabel', suggestedName(i))]));
+  notice(`Relabelled ${number.format(some.length)} as suggested. Undo takes all of them back.`);
+}
+
+// The examples of rarer spellings of a label, and that label as it is mostly spelled.
+function respelled([kept, ...rarer]) {
+  const open = Array.from({ length: count }, (_, i) => i).filter((i) => decisions.get(i)?.name !== 'remove');
+  return open.map((i) => {
+    const text = decisions.get(i)?.label || givenName(i);
+    return [i, text, rarer.reduce((changed, name) => label.rename(changed, name, kept), text)];
+  }).filter(([, text, changed]) => text !== changed).map(([i, , changed]) => [i, decision('relabel', changed)]);
+}
+
+// ---- The chooser: type to narrow, arrows to move, Enter to take ----
+
+const chooser = byId('chooser');
+const chooserInput = byId('chooser-input');
+let chosen = ''; // the label so far
+let offered = []; // names
+let option = 0;
+
+function openChooser() {
+  if (!list.items.length) return;
+  chooserInput.value = '';
+  option = 0;
+  chosen = decisions.get(currentExample())?.label || givenName(currentExample());
+  drawOptions();
+  chooser.showModal();
+}
+
+function drawOptions() {
+  const wanted = chooserInput.value.trim();
+  const invented = label.invent(wanted);
+  const known = label.choices().filter((name) => name.toLowerCase().includes(wanted.toLowerCase())).slice(0, 100);
+  offered = invented ? [...known, invented] : known;
+  option = Math.max(0, Math.min(option, offered.length - 1));
+  const exact = offered.findIndex((name) => name.toLowerCase() === wanted.toLowerCase());
+  if (exact >= 0 && !invented) option = exact;
+  const hint = (name) => (name === invented ? `new ${label.words.field.toLowerCase()}` : label.proposes(currentExample(), label.names.indexOf(name)) ? label.words.hint : '');
+  byId('chooser-list').replaceChildren(...offered.map((name, k) => el('div', {
+    role: 'option', id: `option-${k}`, 'aria-selected': String(k === option), 'aria-checked': label.checked(chosen, name), onclick: () => takeOption(name),
+  }, el('span', { text: name }), el('span', { class: 'hint', text: hint(name) }), classKeys[classes.indexOf(name)] ? el('kbd', { text: classKeys[classes.indexOf(name)] }) : null)));
+  byId('chooser-none').hidden = offered.length > 0;
+  byId('chooser-none').textContent = `No ${label.words.field.toLowerCase()} contains “${wanted}”.`;
+  chooserInput.setAttribute('aria-activedescendant', `option-${option}`);
+  byId('chooser-list').children[option]?.scrollIntoView({ block: 'nearest' });
+}
+
+function takeOption(name) {
+  chosen = label.take(chosen, name);
+  if (label.several) drawOptions();
+  else saveChoice();
+}
+
+function saveChoice() {
+  chooser.close();
+  relabel(chosen);
+}
+on('chooser-save', 'click', saveChoice);
+
+chooserInput.addEventListener('input', () => { option = 0; drawOptions(); });
+chooserInput.addEventListener('keydown', (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!step && event.key !== 'Enter') return;
+  event.preventDefault();
+  if (step) { option += step; drawOptions(); }
+  else if (label.several && (event.ctrlKey || event.metaKey)) saveChoice();
+  else if (offered.length) takeOption(offered[option]);
+});
