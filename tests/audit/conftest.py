@@ -7,6 +7,7 @@ import torch
 
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Examples, corrupt
+from tests.audit.browser import driver, reader  # noqa: F401
 
 
 def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:

@@ -6,28 +6,26 @@ const stage = el('div', { class: 'stage' });
 const verdict = el('div', { class: 'verdict' });
 const beside = el('div', { class: 'beside' });
 const reason = el('p', { class: 'reason' });
-const scores = el('p', { class: 'hint' });
 const notes = el('div', { class: 'notes' });
 
-function action(name, key, run) {
-  const words = el('span');
-  return [name, { words, node: button({ class: `action ${name}`, onclick: run }, words, el('kbd', { 'aria-hidden': 'true', text: key })) }];
-}
-const actions = Object.fromEntries([
-  action('relabel', 'R', () => acceptSuggestion()),
-  action('keep', 'K', () => review(decision('keep'))),
-  action('other', 'C', () => openChooser()),
-  action('remove', 'X', () => review(decision('remove'))),
-  action('skip', 'S', () => review(decision('skip'))),
-]);
+// What can be decided: one table for the buttons, the keys and the help.
+const DECIDING = [
+  { action: 'relabel', keys: ['r'], words: 'Relabel as suggested', run: () => acceptSuggestion() },
+  { action: 'keep', keys: ['k'], words: 'Keep the given label', run: () => review(decision('keep')) },
+  { action: 'other', keys: ['c'], words: label.words.otherKey, run: () => openChooser() },
+  { action: 'remove', keys: ['x', 'Delete'], words: 'Remove the example from the data', run: () => review(decision('remove')) },
+  { action: 'skip', keys: ['s'], words: 'Skip: seen, not decided', run: () => review(decision('skip')) },
+];
+const actions = Object.fromEntries(DECIDING.map(({ action, keys, run }) => [action, button({ class: `action ${action}`, onclick: run },
+  el('span', { text: capital(action) }), el('kbd', { 'aria-hidden': 'true', text: keys[0].toUpperCase() }))]));
 
 function buildDetail() {
   const step = (text, words, distance) => button({ class: 'icon', 'aria-label': words, text, onclick: () => moveTo(list.current + distance) });
   detail.append(
     el('div', { class: 'detail-head' }, button({ class: 'close', text: '‹ List', onclick: closeDetail }),
       where, step('←', 'Previous example', -1), step('→', 'Next example', 1)),
-    stage, verdict, el('div', { class: 'actions', role: 'group', 'aria-label': 'Decision' }, ...Object.values(actions).map(({ node }) => node)),
-    beside, notes, el('div', { class: 'more' }, reason, el('details', {}, el('summary', { text: 'Scores' }), scores)));
+    stage, verdict, el('div', { class: 'actions', role: 'group', 'aria-label': 'Decision' }, ...Object.values(actions)),
+    beside, notes, reason);
 }
 
 // On a phone the example covers the page, its buttons at the lower edge, until it is closed.
@@ -46,8 +44,7 @@ function drawDetail() {
   if (detail.hidden) return;
   const i = currentExample();
   detail.className = `detail ${isRow(i) ? 'rows' : hasContent ? '' : 'bare'}`;
-  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)}`,
-    el('span', { class: 'id', text: audit.rows ? `row ${audit.rows[i]}, id ${idOf(i)}` : `id ${idOf(i)}` }));
+  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)} \u2003${audit.rows ? `row ${audit.rows[i]}, ` : ''}id ${idOf(i)}`);
   drawStage(i);
   verdict.replaceChildren(...label.evidence(i), ...(clean ? [truth(i)] : []));
   const near = similar.get(i) ?? { given: [], suggested: [] };
@@ -55,7 +52,6 @@ function drawDetail() {
     .map(([kind, name]) => ({ kind, name, some: near[kind] })).filter(({ some }) => some.length);
   beside.replaceChildren(...(isRow(i) ? [comparison(i, groups)] : groups.map((group) => neighbours(i, group))));
   reason.replaceChildren(marker(quadrant[i]), el('b', { text: capital(quadrants[quadrant[i]]) }), ` ${label.quadrants[quadrant[i]]}`);
-  scores.textContent = `Disagreement ${brief(disagreement[i])}, rank ${number.format(suspicion.rank[i] + 1)}; ambiguity ${brief(ambiguity[i])}`;
   notes.replaceChildren(...findingNotes(i));
   drawActions(i);
 }
@@ -115,13 +111,11 @@ function findingNotes(i) {
 function drawActions(i) {
   const decided = decisions.get(i);
   const other = decided?.label && decided.label !== suggestedName(i);
-  actions.relabel.words.replaceChildren(...label.acceptWords(i));
-  actions.relabel.node.hidden = agrees(i);
-  actions.keep.words.replaceChildren(...label.keepWords(i));
-  actions.other.words.textContent = other ? decisionWords(decided) : label.words.other;
-  actions.remove.words.textContent = 'Remove';
-  actions.skip.words.textContent = 'Skip';
-  for (const [name, { node }] of Object.entries(actions)) node.setAttribute('aria-pressed', String(name === (other ? 'other' : decided?.name)));
+  actions.relabel.firstChild.replaceChildren(...label.acceptWords(i));
+  actions.relabel.hidden = agrees(i);
+  actions.keep.firstChild.replaceChildren(...label.keepWords(i));
+  actions.other.firstChild.textContent = other ? decisionWords(decided) : label.words.other;
+  for (const [name, node] of Object.entries(actions)) node.setAttribute('aria-pressed', String(name === (other ? 'other' : decided?.name)));
 }
 
 // ---- A decision, then on to the next example ----
@@ -132,7 +126,9 @@ function review(decided) {
   decide([[example, decided]]);
   moveTo(list.items.length < before ? position : position + 1);
   announce(`${idOf(example)}: ${decisionWords(decided)}. ${byId('progress-text').textContent}`);
-  if (allReviewed()) notice(`Done: all ${number.format(before)} in this list are reviewed. Download your decisions; the page then shows the command that applies them.`);
+  if (!allReviewed()) return;
+  closeDetail();
+  notice('Done: everything in this list is reviewed. Download your decisions; the page then shows the command that applies them.');
 }
 
 function acceptSuggestion() {

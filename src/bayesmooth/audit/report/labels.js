@@ -3,7 +3,7 @@
 
 const MOST_CLASSES = 12; // in the matrix: a larger one cannot be read
 const MOST_OPTIONS = 40; // in a select; the search finds the others
-const MOST_PAIRS = 6;
+const MOST_PAIRS = 10;
 
 class OneClass {
   several = false;
@@ -29,7 +29,7 @@ class OneClass {
 
   // A label, or the change of one, on a card.
   show(from, to) {
-    const change = from === to ? [] : [el('span', { class: 'arrow', text: '→' }), el('b', {}, ...breakable(to))];
+    const change = from === to ? [] : [' ', el('b', {}, el('span', { class: 'arrow', text: '→ ' }), ...breakable(to))];
     return el('p', { class: 'verdict-line' }, el('span', {}, ...breakable(from)), ...change);
   }
 
@@ -75,7 +75,8 @@ class OneClass {
     const some = chosen.length < classes.length ? `The ${chosen.length} most confused of ${classes.length} classes. ` : '';
     byId('matrix-hint').textContent = `${some}Rows: the given label; columns: what it looks like. Click a cell for its examples.`;
     byId('matrix').replaceChildren(buildMatrix(chosen));
-    byId('pairs').replaceChildren(...confusions.slice(0, MOST_PAIRS).map(buildPair));
+    byId('pairs').replaceChildren(buildTable(['Label → looks like', 'Examples'], confusions.slice(0, MOST_PAIRS).map(({ row, column, times }) => [
+      pairButton(row, column, { class: 'quiet' }, ...breakable(classes[row]), ' → ', ...breakable(classes[column])), number.format(times)])));
     byId('pairs-card').hidden = confusions.length === 0;
   }
 }
@@ -218,15 +219,14 @@ class Votes extends OneClass {
     byId('again-title').textContent = this.asked === null ? 'To label again' : `To label again by ${this.asked}`;
     for (const node of document.querySelectorAll('#people button')) node.setAttribute('aria-pressed', String(node.dataset.annotator === this.asked));
     const some = audit.label.again.filter(([, , , who]) => this.asked === null || who === this.asked);
-    const none = el('p', { class: 'hint', text: 'None: the consensus is sure of every example.' });
-    byId('again').replaceChildren(...(some.length ? some : [none]).map((row) => (row === none ? none : this.againLine(...row))));
+    byId('again').replaceChildren(some.length ? '' : 'None: the consensus is sure of every example.', ...some.map((row) => this.againLine(...row)));
   }
 
   againLine(i, k, share, who) {
     const words = el('span', { class: 'again-words' }, el('b', { text: idOf(i) }),
       el('span', { class: 'hint', text: ` probably ${classes[k]}, ${percent(share)}` }), this.voters(i));
     return button({ class: 'again', onclick: () => showExample(i) }, tileOf.has(i) ? thumbnail(i) : null, words,
-      el('span', { class: 'again-who' }, 'ask ', el('b', { text: who })));
+      el('span', {}, 'ask ', el('b', { text: who })));
   }
 }
 
@@ -270,10 +270,10 @@ function matrixCell(row, column) {
 }
 
 function buildMatrix(chosen) {
-  const heading = (k, scope) => el('th', { scope, title: classes[k] }, el('span', { text: classes[k] }));
+  const heading = (k, scope) => el('th', { scope, title: classes[k] }, el('span', {}, ...breakable(classes[k])));
   const longest = Math.max(...chosen.map((k) => classes[k].length));
-  const looks = ['matrix', chosen.length < 6 ? 'roomy' : '', longest < 4 ? 'short' : chosen.length > 5 ? 'upright' : ''];
-  const table = el('table', { class: looks.join(' ') },
+  const looks = longest < 4 ? 'short' : chosen.length > 5 ? 'upright' : '';
+  const table = el('table', { class: `matrix ${looks}` },
     el('caption', { class: 'live', text: 'Rows: the given label. Columns: the label it looks like.' }),
     el('thead', {}, el('tr', {}, el('td'), ...chosen.map((k) => heading(k, 'col')))),
     el('tbody', {}, ...chosen.map((row) => el('tr', {}, heading(row, 'row'), ...chosen.map((column) => matrixCell(row, column))))));
@@ -292,12 +292,4 @@ function moveInMatrix(event, cells, width) {
   event.target.tabIndex = -1;
   target.tabIndex = 0;
   target.focus();
-}
-
-function buildPair({ row, column, times }) {
-  const fill = el('i', { 'aria-hidden': 'true' });
-  fill.style.width = `${(100 * times) / confusions[0].times}%`;
-  return pairButton(row, column, { class: 'pair' },
-    el('span', { class: 'pair-names' }, ...breakable(classes[row]), ' → ', ...breakable(classes[column])),
-    el('span', { class: 'pair-bar' }, fill), el('span', { text: number.format(times) }));
 }

@@ -20,8 +20,6 @@ const SORTS = {
   disagreement: { label: 'Most suspicious', order: () => suspicion.order },
   ambiguity: { label: 'Most ambiguous', order: () => inOrder(ambiguity) },
   probability: { label: 'Surest suggestion', order: () => inOrder(columns.suggestedProbability) },
-  given: { label: 'Given label', order: () => inOrder(Float32Array.from(given, (k) => -k)) },
-  suggested: { label: 'Suggested label', order: () => inOrder(Float32Array.from(suggested, (k) => -k)) },
   ...(firstCopy.size ? { copies: { label: 'Copies together', order: copiesTogether } } : {}),
   ...(outlierScore.size ? { outliers: { label: 'Farthest outlier', order: () => inOrder(Float32Array.from(given, (_, i) => outlierScore.get(i) ?? 0)) } } : {}),
   position: { label: 'Data set order', order: () => Uint32Array.from({ length: count }, (_, i) => i) },

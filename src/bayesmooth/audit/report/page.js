@@ -129,12 +129,8 @@ function buildShows() {
 
 const classKeys = label.keys();
 const KEYS = [
-  { keys: ['k'], words: 'Keep the given label', run: () => review(decision('keep')) },
-  { keys: ['r'], words: 'Relabel as suggested', run: () => acceptSuggestion() },
-  { keys: ['c'], words: label.words.otherKey, run: () => openChooser() },
+  ...DECIDING,
   { keys: classKeys, shown: `${classKeys[0]} … ${classKeys.at(-1)}`, words: 'Relabel as this class', run: (key) => relabel(classes[classKeys.indexOf(key)]) },
-  { keys: ['x', 'Delete'], words: 'Remove the example from the data', run: () => review(decision('remove')) },
-  { keys: ['s'], words: 'Skip: seen, not decided', run: () => review(decision('skip')) },
   { keys: ['u'], words: 'Undo', run: () => undoLast() },
   { keys: ['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'], shown: '← → ↑ ↓ Home End', words: 'Move in the list', run: (key) => moveBy(key) },
   { keys: ['/'], words: 'Search', everywhere: true, run: () => { openFilters(true); byId('search').focus(); } },
