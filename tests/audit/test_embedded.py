@@ -61,7 +61,8 @@ def test_a_sample_holds_every_class_and_each_row_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(embedded, "SAMPLE", 100)
     monkeypatch.setattr(embedded, "ROWS_PER_CLASS", 7)
     labels = torch.cat([torch.zeros(5000), torch.ones(9), torch.full((3,), 2.0)]).long()
-    chosen = embedded.choose_rows(labels)
+    rows = torch.randn(len(labels), 4, generator=torch.Generator().manual_seed(0))
+    chosen = embedded.choose_rows(Examples(rows, labels, ("a", "b", "c")))
     assert chosen.equal(chosen.unique())
     assert torch.bincount(labels[chosen])[1:].tolist() in ([7, 3], [8, 3], [9, 3])
     assert 100 <= len(chosen) <= 110

@@ -88,6 +88,23 @@ def test_duplicates_are_found_where_most_examples_have_one() -> None:
     assert duplicates(found) == {i: i % 500 for i in range(1500)}
 
 
+def test_what_all_rows_have_in_common_makes_no_duplicates_and_hides_none() -> None:
+    x, labels = clusters(20)
+    both = torch.cat([x, copies(x, [3, 4, 5])])
+    found = find(torch.cat([labels, labels[3:6]]), 10, both, quiet=True)
+    moved = find(torch.cat([labels, labels[3:6]]), 10, both + 1000, quiet=True)
+    assert (
+        duplicates(moved)
+        == duplicates(found)
+        == {i: i for i in (3, 4, 5)}
+        | {
+            1000: 3,
+            1001: 4,
+            1002: 5,
+        }
+    )
+
+
 def test_a_longer_vector_of_the_same_direction_is_no_copy() -> None:
     x = torch.arange(1.0, 101.0)[:, None].repeat(1, 3)
     found = find(torch.arange(100) % 2, 2, x, quiet=True)

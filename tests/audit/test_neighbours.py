@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bayesmooth.audit import neighbours
-from bayesmooth.audit.neighbours import Keys, nearest, rank_copies, unit_rows
+from bayesmooth.audit.neighbours import Distinct, hash_rows, nearest
 from bayesmooth.errors import InputError
 
 
@@ -71,17 +71,16 @@ def test_what_has_no_neighbours_is_refused(x: torch.Tensor, k: int, message: str
         nearest(x, k, quiet=True)
 
 
-def test_thousands_of_copies_do_not_fill_a_cell_and_find_each_other() -> None:
-    x = torch.cat([rows(2000, 4, seed=2), torch.ones(3000, 4), -torch.ones(3000, 4)])
-    keys = Keys(unit_rows("x", x), exact=False)
-    assert len(keys.rows) == 2000 + 2 * neighbours.MOST_COPIES
-    index, similarity = nearest(x, 5, exact=False, quiet=True)
-    torch.testing.assert_close(similarity[2000:], torch.ones(6000, 5))
-    assert (x[index[2000:]] == x[2000:, None]).all()
-    assert not (index == torch.arange(8000)[:, None]).any()
-
-
-def test_a_row_without_its_last_bit_is_no_copy() -> None:
-    x = torch.ones(3, 5)
+def test_equal_rows_are_one_group_and_a_row_without_its_last_bit_is_no_copy() -> None:
+    x = torch.ones(4, 5)
     x[1, 4] = 1 + torch.finfo(torch.float32).eps
-    assert rank_copies(x).tolist() == [0, 0, 1]
+    x[3, 0] = -0.0
+    x = torch.cat([x, x[3:].abs()])  # 0 is −0
+    group, first = Distinct.of(hash_rows(x))
+    assert [(group == group[i]).nonzero().flatten().tolist() for i in first.sort().values] == [
+        [0, 2],
+        [1],
+        [3, 4],
+    ]
+    mixed = torch.randperm(5, generator=torch.Generator().manual_seed(0))
+    assert Distinct.of(hash_rows(x[mixed])).group.equal(group[mixed])

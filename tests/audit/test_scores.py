@@ -9,6 +9,7 @@ from bayesmooth.audit.scores import (
     ambiguity,
     assign_quadrants,
     find_threshold,
+    suggest,
 )
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import exact_label_noise
@@ -43,7 +44,8 @@ def test_the_threshold_leaves_as_many_above_as_are_contradicted(name: str) -> No
     found = predictions()
     score = SCORES[name](found)
     contradicted = int((found.probabilities.argmax(1) != found.labels).sum())
-    cells = assign_quadrants(score, ambiguity(found), find_threshold(name, score, found))
+    against = suggest(score, find_threshold(name, score, found), found) != found.labels
+    cells = assign_quadrants(against, ambiguity(found))
     assert int((cells >= MISLABELLED).sum()) == contradicted
 
 
@@ -91,5 +93,5 @@ def test_ambiguity_comes_from_the_prediction_without_the_example() -> None:
 
 
 def test_quadrants_are_named_as_the_report_names_them() -> None:
-    cells = assign_quadrants(torch.tensor([-1.0, -1, 1, 1]), torch.tensor([0.0, 1, 0, 1]), 0.0)
+    cells = assign_quadrants(torch.tensor([0, 0, 1, 1]).bool(), torch.tensor([0.0, 1, 0, 1]))
     assert [QUADRANTS[int(i)] for i in cells] == ["clear", "ambiguous", "mislabelled", "hard"]

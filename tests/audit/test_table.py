@@ -17,14 +17,26 @@ def test_the_worst_come_first_and_ties_stay_in_the_order_of_the_data(made_up: Ma
     assert made.rank.tolist() == [4, 1, 2, 3]
 
 
-def test_headline_states_count_total_and_share(made_up: Make) -> None:
-    none = np.zeros(300, int)
-    assert made_up(quadrant=none).headline == "The model contradicts none of the 300 labels."
-    one = none.copy()
-    one[7] = 2
-    assert made_up(quadrant=one).headline == "The model contradicts 1 of 300 labels (0.3\u00a0%)."
-    data = made_up(count=2000, quadrant=np.repeat([2, 3, 1, 0], 500))
-    assert data.headline == "The model contradicts 1,000 of 2,000 labels (50.0\u00a0%)."
+@pytest.mark.parametrize(
+    ("wrong", "count", "least", "sentence"),
+    [
+        (0, 300, 0.0, "None of the 300 labels looks wrong."),
+        (1, 300, 0.0, "1 of 300 labels looks wrong (0.3\u00a0%)."),
+        (1000, 2000, 0.0, "1,000 of 2,000 labels look wrong (50.0\u00a0%)."),
+        (
+            90,
+            300,
+            0.123,
+            "At least 12.3\u00a0% of the labels are wrong, and 90 of 300 look wrong.",
+        ),
+    ],
+)
+def test_headline_says_what_holds(
+    made_up: Make, wrong: int, count: int, least: float, sentence: str
+) -> None:
+    quadrant = np.where(np.arange(count) < wrong, 2 + np.arange(count) % 2, 0)
+    made = made_up(count, quadrant=quadrant, summary={"noise_rate_at_least": least})
+    assert made.headline == sentence
 
 
 def test_frame_has_one_row_per_example_with_names_and_the_data(of_texts: Make) -> None:

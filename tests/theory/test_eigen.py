@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayesmooth.theory.eigen import decompose
+from bayesmooth.theory.eigen import decompose, decompose_rows
 
 
 def test_where_lapack_gives_up_repeated_qr_finds_the_same_components(
@@ -22,3 +22,19 @@ def test_where_lapack_gives_up_repeated_qr_finds_the_same_components(
     power, axes = decompose(gram)
     torch.testing.assert_close(power, expected, atol=0.02, rtol=0.02)
     torch.testing.assert_close(axes.mT @ axes, torch.eye(40, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("shape", [(30, 200), (200, 30)])
+def test_principal_axes_come_from_the_smaller_side_and_are_those_of_the_larger(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
+) -> None:
+    rows = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rows -= rows.mean(0)
+    largest = np.linalg.eigvalsh((rows.mT @ rows / len(rows)).numpy())[-25:]
+    sides, eigh = [], np.linalg.eigh
+    monkeypatch.setattr(np.linalg, "eigh", lambda gram: sides.append(len(gram)) or eigh(gram))
+    power, axes = (part[..., -25:] for part in decompose_rows(rows))
+    assert sides == [30]
+    torch.testing.assert_close(power, torch.from_numpy(largest))
+    torch.testing.assert_close((rows @ axes).square().mean(0), power)
+    torch.testing.assert_close(axes.mT @ axes, torch.eye(25, dtype=torch.float64))

@@ -170,6 +170,8 @@ def predict_consensus(
         facts={**made.facts, "trust_in_prediction": consensus.trust},
         without_label=LeftOut.of(z, given, anything),
         transitions=None,
+        mixed=None,
+        informative=True,  # people's votes tell of their labels
     )
     return predictions, consensus
 

@@ -50,6 +50,11 @@ WEAK_WARNING = (
     "The encoder is weak: many of the contradicted labels are its own mistakes, and it cannot tell how many labels are "
     "wrong. pip install 'bayesmooth[audit]' brings a better one."
 )
+NOTHING_TOLD = (
+    "Nothing can be told of these labels: what the examples look like predicts them no better than the sizes of the "
+    "classes do. Are rows and labels in the same order, and do the embeddings fit the task?"
+)
+LEARNED_ERRORS = "Errors that are always made the same way are not counted."
 
 
 def audit(
@@ -166,8 +171,7 @@ def audit(
         classes = predictions.probabilities.shape[1]
         names, problems = tuple(class_names or map(str, range(classes))), ()
         check_labels(predictions.labels, names)
-    neighbours = predictions.neighbours
-    found = find(predictions.labels, len(names), rows, other, neighbours, quiet, cluster)
+    found = find(predictions.labels, len(names), rows, other, quiet, cluster)
     found = replace(found, problems=problems)
     seconds = time.perf_counter() - start
     made = _build(predictions, names, examples, score, seconds, found)
@@ -214,10 +218,10 @@ def _build(
         columns = _judge_tags(predictions, names, score)
         problems = (*found.problems, *predictions.problems)
         found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
-    scores = ("disagreement", "ambiguity", "disagreement_threshold")
+    against = torch.as_tensor(columns["suggested"], device="cpu") != predictions.labels
     columns |= {
         "given": predictions.labels,
-        "quadrant": assign_quadrants(*(columns[name] for name in scores)),
+        "quadrant": assign_quadrants(against, columns["ambiguity"]),
         "clean": None if examples is None else examples.clean_labels,
     }
     for name, column in columns.items():
@@ -286,23 +290,29 @@ def _summarise(
 ) -> dict[str, Any]:
     """The figures and notes of the whole audit."""
     if isinstance(predictions, Predictions):
-        left_out, labels, of = predictions.left_out, predictions.labels, "labels"
+        left_out, labels = predictions.left_out, predictions.labels
     else:
-        (left_out, labels), of = predictions.pool(), "tags"
-    rate = estimate_noise_rate(left_out, labels)._replace(of=of)
+        left_out, labels = predictions.pool()
     contradicted = float((left_out.best_class != labels).double().mean())
     source, notes = ("batches", ()) if examples is None else (examples.name, examples.notes)
     weak = (
         examples is not None and examples.reading is not None and examples.reading.encoder == PLAIN
     )
+    told = predictions.informative and not weak
+    rate = estimate_noise_rate(left_out, labels) if told else None
+    warning = None if predictions.informative else NOTHING_TOLD
+    warning = (
+        warning or warn_if_mostly_contradicted(contradicted) or (WEAK_WARNING if weak else None)
+    )
     return {
         "source": source,
         "method": predictions.method,
         "score": score,
-        "warning": warn_if_mostly_contradicted(contradicted) or (WEAK_WARNING if weak else None),
-        "noise_rate": None if weak else rate.estimate,
-        "noise_rate_at_least": None if weak else rate.at_least,
-        "noise_rate_words": None if weak else str(rate),
+        "warning": warning,
+        "informative": predictions.informative,
+        "noise_rate": rate and rate.estimate,
+        "noise_rate_at_least": rate and rate.at_least,
+        "noise_rate_words": LEARNED_ERRORS,
         "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
         "notes": list(notes),

@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from bayesmooth.audit.neighbours import Distinct, hash_rows
 from bayesmooth.audit.predictions import LeftOut, Predictions
 from bayesmooth.audit.predictors import (
     ROWS_AT_ONCE,
     VOTERS,
     Predictors,
     RowPredictions,
+    beats_class_shares,
     cross_fit,
 )
 from bayesmooth.audit.settings import Settings
@@ -29,6 +32,7 @@ from bayesmooth.progress import track
 
 SAMPLE = 100_000  # rows that are learned from: more hardly change what is learned
 ROWS_PER_CLASS = 100  # that are in the sample at least, if the class has so many
+DIGITS = 1e9  # to which distances are rounded before rows are sorted by them
 LARGEST = 1e15  # number in an embedding: squares of larger ones overflow
 
 Piece = TypeVar("Piece")
@@ -36,33 +40,50 @@ Result = TypeVar("Result")
 
 
 def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
-    """From one fit (`none` or `loo`), or with probabilities from `folds` more."""
-    labels, quiet, way = examples.labels, settings.quiet, settings.out_of_sample
-    chosen, every = choose_rows(labels, settings.seed), torch.arange(len(labels), device="cpu")
-    whole = len(chosen) == len(labels)
+    """From one fit (`none` or `loo`), or with probabilities from `folds` more.
+
+    The rows are sorted by their content first, so that another order of the rows changes nothing.
+    """
+    quiet, way = settings.quiet, settings.out_of_sample
+    chosen = choose_rows(examples, quiet)
+    whole = len(chosen) == len(examples)
     if way == "folds" and not whole:
         raise InputError(f"folds: at most {SAMPLE:,} examples; use 'loo', which needs no refit")
     rows = torch.cat([rows for _, rows in read_pieces(examples, chosen, "reading", quiet)])
-    predictors = Predictors.of(rows, labels[chosen], examples, quiet)
-    held = None
-    if way == "folds":
+    order = sort_by_content(rows, examples.labels[chosen])
+    rows, chosen = rows[order], chosen[order]
+    learned = examples.labels[chosen]
+    predictors = Predictors.of(rows, learned, examples, quiet)
+
+    def fit_folds() -> Tensor:
         features = predictors.projection.features(rows)
-        held = cross_fit(features, labels, examples.num_classes, settings)
-    own = torch.full_like(labels, -1)
-    own[chosen] = every[: len(chosen)]
+        return cross_fit(features, learned, examples.num_classes, settings)
+
+    held = fit_folds() if way == "folds" else None
+    every = chosen if whole else torch.arange(len(examples), device="cpu")
+    labels = examples.labels[every]
     pieces = (
-        (rows, labels[at], own[at], None if held is None else held[at])
-        for at, rows in read_pieces(examples, every, "scoring", quiet)
+        (rows, examples.labels[at], None if held is None else part)
+        for (at, rows), part in zip(
+            read_pieces(examples, every, "scoring", quiet),
+            torch.split(every if held is None else held, ROWS_AT_ONCE),
+            strict=True,
+        )
     )
-    work = partial(predictors.predict, leave_out=way == "loo", with_neighbours=whole)
+    work = partial(predictors.predict, leave_out=way == "loo")
     parts = map_pieces(work, pieces, settings.cluster)
     made = RowPredictions(*map(torch.cat, zip(*parts, strict=True)))
+    informative = beats_class_shares(made.voted, labels)
+    if not informative:
+        held = fit_folds() if held is None else held
+        informative = beats_class_shares(held.gather(1, learned[:, None]).squeeze(1), learned)
     transitions = learn_transitions(made.left_out, labels)
     without = shown = predict_true_classes(made.left_out, transitions)
     if way != "loo":
         shown = predict_true_classes(made.seen, transitions)
-    voters = min(VOTERS, len(chosen) - 1)
-    return Predictions(
+    voters = min(VOTERS, len(predictors.voters.hashes) - 1)
+    mixed = Distinct.of(made.hashes).mean(labels.double()) != labels
+    predictions = Predictions(
         labels,
         shown,
         made.noise,
@@ -77,16 +98,27 @@ def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
         },
         without_label=LeftOut.of(without, labels, transitions),
         transitions=transitions,
-        neighbours=(made.nearest, made.similarity) if whole else None,
+        informative=informative,
+        mixed=mixed if predictors.voters.copies else None,
     )
+    return predictions.take(every.argsort())
 
 
-def choose_rows(labels: Tensor, seed: int = 0) -> Tensor:
-    """Positions of all examples, or of `SAMPLE` at random and at least `ROWS_PER_CLASS` of every class, in order."""
-    if len(labels) <= SAMPLE:
-        return torch.arange(len(labels), device="cpu")
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed), device="cpu")
-    chosen = rank_in_class(order, labels) < ROWS_PER_CLASS
+def sort_by_content(rows: Tensor, labels: Tensor) -> Tensor:
+    """Positions by distance from the mean, which no turn of the rows changes; then by hash, equal rows by label."""
+    distance = torch.linalg.vector_norm(rows.double() - rows.double().mean(0), dim=1)
+    rounded = (distance / distance.max().clamp_min(LARGEST**-1) * DIGITS).round()
+    return torch.from_numpy(np.lexsort((labels, hash_rows(rows), rounded)))
+
+
+def choose_rows(examples: Examples, quiet: bool = True) -> Tensor:
+    """Positions of all examples, or of `SAMPLE` and at least `ROWS_PER_CLASS` of every class, by the rows' hashes."""
+    every = torch.arange(len(examples), device="cpu")
+    if len(examples) <= SAMPLE:
+        return every
+    hashes = [hash_rows(rows) for _, rows in read_pieces(examples, every, "reading", quiet)]
+    order = torch.from_numpy(np.lexsort((examples.labels, torch.cat(hashes))))
+    chosen = rank_in_class(order, examples.labels) < ROWS_PER_CLASS
     chosen[order[:SAMPLE]] = True
     return chosen.nonzero().flatten()
 

@@ -4,7 +4,7 @@ All of these except the problems follow from the labels and the nearest neighbou
 nearest first). Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesmooth.audit.embedded import map_pieces, read_pieces
-from bayesmooth.audit.neighbours import Keys, choose_exact, unit_rows, without_self
+from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows, without_self
+from bayesmooth.audit.predictors import EXACT_ROWS
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
 from bayesmooth.errors import InputError
@@ -122,7 +123,6 @@ def find(
     classes: int,
     embeddings: Tensor | Examples | None = None,
     against: Examples | None = None,
-    neighbours: tuple[Tensor, Tensor] | None = None,
     quiet: bool = False,
     cluster: str | None = None,
 ) -> Findings:
@@ -131,7 +131,6 @@ def find(
     Embeddings given as `Examples` are read piece by piece, and their neighbours looked for in tasks of the `cluster`.
 
     `against` are examples that must not occur among these: the test set of a training set, embedded alike.
-    `neighbours` are what `nearest` returns for the embeddings, if it was called already.
 
     >>> x = torch.eye(4)[[0, 1, 2, 3, 3]]
     >>> find(torch.tensor([0, 0, 1, 1, 0]), 2, x).counts()["near_duplicates_with_different_labels"]
@@ -141,74 +140,102 @@ def find(
     rare = find_rare_classes(given, classes)[given]
     if embeddings is None or len(given) < 3:
         return Findings(rare_class=rare)
-    rows = Rows(embeddings, quiet, cluster)
-    if neighbours is None:
-        neighbours = rows.nearest(min(NEAREST, len(given) - 1))
-    index, similarity = (part[:, :NEAREST].numpy() for part in neighbours)
+    rows = Rows.of(embeddings, quiet, cluster)
+    index, similarity = rows.nearest(min(NEAREST, len(rows.distinct.first) - 1))
     distance = measure_distances(similarity)
     closest = duplicate_distance(distance)
-    first = find_near_duplicates(index, distance, rows.lengths, closest)
+    first = find_near_duplicates(index, distance, rows, closest)
     copies, labels_there = (None, None) if against is None else find_leaks(rows, against, closest)
     return Findings(
         rare_class=rare,
         duplicate_of=first,
         conflicting=find_conflicts(first, given),
-        outlier_score=score_outliers(distance),
+        outlier_score=score_outliers(distance)[rows.distinct.group.numpy()],
         in_other_split=copies,
         label_in_other_split=labels_there,
     )
 
 
+@dataclass(frozen=True, eq=False)
 class Rows:
-    """Embeddings in memory, or `Examples` that are read piece by piece: their lengths and nearest neighbours."""
+    """Embeddings in memory, or `Examples` that are read piece by piece, less their mean: what they have in common
+    says nothing of which are alike."""
 
-    def __init__(
-        self, source: Tensor | Examples, quiet: bool = False, cluster: str | None = None
-    ) -> None:
-        self.source, self.quiet = source, quiet
-        self.in_memory = isinstance(source, Tensor)
-        self.cluster = None if self.in_memory else cluster
-        norms = [torch.linalg.vector_norm(x.float(), dim=1) for _, x in self.pieces("lengths")]
-        self.lengths: Array = torch.cat(norms).numpy()
+    source: Tensor | Examples
+    mean: Tensor
+    lengths: Array
+    distinct: Distinct
+    quiet: bool
+    cluster: str | None
 
-    def pieces(self, description: str) -> Iterable[tuple[Tensor, Tensor]]:
-        """Positions and rows."""
-        index = torch.arange(len(self.source), device="cpu")
-        if isinstance(self.source, Tensor):
-            return [(index, self.source)]
-        return read_pieces(self.source, index, description, self.quiet, QUERIES)
+    @classmethod
+    def of(
+        cls,
+        source: Tensor | Examples,
+        quiet: bool = False,
+        cluster: str | None = None,
+        mean: Tensor | None = None,
+    ) -> "Rows":
+        """`mean` is that of the rows that these are compared with."""
+        if mean is None:
+            sums = [rows.double().sum(0) for _, rows in _read(source, "reading", quiet)]
+            mean = (torch.stack(sums).sum(0) / len(source)).float()
+        lengths, hashes = [], []
+        for _, rows in _read(source, "lengths", quiet):
+            lengths.append(torch.linalg.vector_norm(rows.float() - mean, dim=1))
+            hashes.append(hash_rows(rows))
+        distinct = Distinct.of(torch.cat(hashes))
+        return cls(source, mean, torch.cat(lengths).numpy(), distinct, quiet, cluster)
 
-    def nearest(self, k: int, against: "Rows | None" = None) -> tuple[Tensor, Tensor]:
-        """Positions and similarities (N, k) as `neighbours.nearest` gives them."""
-        keys = (against or self).index(len(self.lengths))
-        quiet = self.quiet or not self.in_memory  # pieces have a bar of their own
-        work = partial(_search_piece, keys, k, against is None, quiet)
-        found = map_pieces(work, self.pieces("neighbours"), self.cluster)
-        index, similarity = zip(*found, strict=True)
-        return torch.cat(index), torch.cat(similarity)
+    def pieces(self, description: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Groups of copies and the unit row of each, every group once."""
+        group, first = self.distinct
+        for at, rows in _read(self.source, description, self.quiet):
+            once = first[group[at]] == at
+            if bool(once.any()):
+                yield group[at][once], unit_rows("embeddings", rows[once].float() - self.mean)
+
+    def nearest(self, k: int, against: "Rows | None" = None) -> tuple[Array, Array]:
+        """Groups and similarities (U, k) of the nearest of each group of copies; without `against` none is its own."""
+        keys = (against or self).index(len(self.distinct.first))
+        work = partial(_search_piece, keys, k, against is None)
+        at, index, similarity = zip(
+            *map_pieces(work, self.pieces("neighbours"), self.cluster), strict=True
+        )
+        order = torch.cat(at).argsort()
+        return torch.cat(index)[order].numpy(), torch.cat(similarity)[order].numpy()
 
     def index(self, queries: int) -> Keys:
         """These rows as the keys of so many queries; they are copied into place, as they may fill half the memory."""
-        keys = torch.empty(0, dtype=torch.float32, device="cpu")
+        keys = self.mean.new_empty(len(self.distinct.first), len(self.mean))
         for at, rows in self.pieces("indexing"):
-            if not len(keys):
-                keys = keys.new_empty(len(self.lengths), rows.shape[1])
-            keys[at] = unit_rows("embeddings", rows)
-        return Keys(keys, choose_exact(queries, len(keys)))
+            keys[at] = rows
+        return Keys(keys, max(queries, len(keys)) <= EXACT_ROWS)
+
+
+def _read(
+    source: Tensor | Examples, description: str, quiet: bool
+) -> Iterable[tuple[Tensor, Tensor]]:
+    """Positions and rows."""
+    index = torch.arange(len(source), device="cpu")
+    if isinstance(source, Tensor):
+        return [(index, source)]
+    return read_pieces(source, index, description, quiet, QUERIES)
 
 
 def _search_piece(
-    keys: Keys, k: int, alone: bool, quiet: bool, piece: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
+    keys: Keys, k: int, alone: bool, piece: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     at, rows = piece
-    found = keys.search(unit_rows("embeddings", rows), k + alone, quiet=quiet)
-    return without_self(*found, at) if alone else found
+    found = keys.search(rows, k + alone)
+    return at, *(without_self(*found, at) if alone else found)
 
 
 def find_leaks(rows: Rows, other: Examples, closest: float) -> tuple[Array, Array]:
     """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
-    theirs = Rows(other, rows.quiet, rows.cluster)
-    there, similarity = (part[:, 0].numpy() for part in rows.nearest(1, theirs))
+    theirs = Rows.of(other, rows.quiet, rows.cluster, rows.mean)
+    groups, similarity = (part[rows.distinct.group, 0] for part in rows.nearest(1, theirs))
+    there = theirs.distinct.first.numpy()[groups]
     leaked = measure_distances(similarity) < closest
     leaked &= _are_as_long(rows.lengths, theirs.lengths[there], closest)
     ids = np.array(other.ids or [*map(str, range(len(other)))], object)
@@ -280,27 +307,32 @@ def duplicate_distance(distance: Array) -> float:
     return max(share * float(np.median(different[:, 0])), ROUNDING)
 
 
-def find_near_duplicates(index: Array, distance: Array, lengths: Array, closest: float) -> Array:
-    """Position of the first example in each one's group of near duplicates; −1 where it has none.
+def find_near_duplicates(index: Array, distance: Array, rows: Rows, closest: float) -> Array:
+    """Position of the first example in each one's group of near duplicates; −1 where it has none."""
+    group, first = (part.numpy() for part in rows.distinct)
+    one, ranks = np.nonzero(distance < closest)
+    other = index[one, ranks]
+    lengths = rows.lengths[first]
+    same = _are_as_long(lengths[one], lengths[other], closest)
+    joined = join_pairs(np.stack([one[same], other[same]]), first)[group]
+    alone = np.bincount(joined, minlength=len(group))[joined] == 1
+    return np.where(alone, -1, joined)
 
-    >>> find_near_duplicates(np.array([[1], [0], [1]]), np.array([[0.0], [0.0], [1.0]]), np.ones(3), 0.1)
-    array([ 0,  0, -1])
+
+def join_pairs(pairs: Array, names: Array) -> Array:
+    """The lowest name (U,) among all that are joined by pairs (2, P) of positions, directly or through others.
+
+    >>> join_pairs(np.array([[0, 1], [1, 2]]), np.array([5, 3, 9, 4])).tolist()
+    [3, 3, 3, 4]
     """
-    rows, ranks = np.nonzero(distance < closest)
-    columns = index[rows, ranks]
-    same = _are_as_long(lengths[rows], lengths[columns], closest)
-    rows, columns = rows[same], columns[same]
-    first = np.arange(len(index))
-    while True:  # every pair agrees on its lower first, until nothing changes
-        before, lower = first.copy(), np.minimum(first[rows], first[columns])
-        np.minimum.at(first, rows, lower)
-        np.minimum.at(first, columns, lower)
-        first = first[first]
-        if (first == before).all():
-            break
-    alone = np.ones(len(index), bool)
-    alone[rows] = alone[columns] = False
-    return np.where(alone, -1, first)
+    lowest = names.copy()
+    one, other = pairs
+    while True:  # every pair agrees on its lower name, until nothing changes
+        before, lower = lowest.copy(), np.minimum(lowest[one], lowest[other])
+        np.minimum.at(lowest, one, lower)
+        np.minimum.at(lowest, other, lower)
+        if (lowest == before).all():
+            return lowest
 
 
 def find_conflicts(first: Array, labels: Array) -> Array:

@@ -15,15 +15,14 @@ from torch import Tensor
 
 from bayesmooth.audit.embedded import SAMPLE
 from bayesmooth.audit.findings import read_rows
-from bayesmooth.audit.neighbours import nearest
+from bayesmooth.audit.neighbours import Distinct, hash_rows
 from bayesmooth.audit.predictions import LeftOut, Predictions
 from bayesmooth.audit.predictors import (
-    BACKGROUND,
-    EXACT_ROWS,
     TEMPERATURES,
     TOLERANCE,
-    VOTERS,
+    Neighbours,
     Projection,
+    Voters,
     choose_weight,
 )
 from bayesmooth.audit.problems import group_spellings, list_names
@@ -59,6 +58,8 @@ class Tags:
     """Higher: the tag is more likely wrongly there, or wrongly not there."""
     worst: Array
     """The tag of each example that is most likely wrong (N,)."""
+    mixed: Array
+    """Whether a copy of the example differs in this tag."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +73,11 @@ class TagPredictions:
     """Which tags of the vocabulary these are, (T,)."""
     vocabulary: Vocabulary
     given: Tensor
+    mixed: Tensor
     method: str
     facts: dict[str, object] = field(default_factory=dict)
-    neighbours: tuple[Tensor, Tensor] | None = None
     problems: tuple[Problem, ...] = ()
+    informative: bool = True
 
     def pool(self) -> tuple[LeftOut, Tensor]:
         """All pairs as examples of 2T classes, each tag its own two: what rates are estimated from."""
@@ -99,7 +101,7 @@ class TagPredictions:
         shares = self._spread([tag.probabilities[:, 1] for tag in self.tags], given)
         unclear = self._spread([ambiguity(tag) for tag in self.tags], torch.zeros_like(scores))
         worst = scores.argmax(1)
-        parts = (self.given, shares, scores, worst)
+        parts = (self.given, shares, scores, worst, self.mixed)
         tags = Tags(self.vocabulary, *(part.numpy() for part in parts))
         return tags, cut, unclear.gather(1, worst[:, None]).squeeze(1)
 
@@ -133,18 +135,21 @@ def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
         )
     rows = read_rows(examples)
     features = Projection.of(rows, examples.name).features(rows)
-    voters = min(VOTERS, len(rows) - 1)
-    found = nearest(rows, voters, exact=len(rows) <= EXACT_ROWS, quiet=settings.quiet)
+    distinct = Distinct.of(hash_rows(rows))
+    voters = Voters.of(examples.name, rows, examples.labels, examples.num_classes)
+    found = voters.find(rows)
+    mixed = torch.stack([distinct.mean(tag.double()) for tag in given.unbind(1)], 1) != given
     columns = given[:, judged].unbind(1)
     asked = [
-        ask(features, column, found)
+        ask(features, column, voters.relabel(distinct, column, 2), found)
         for column in track(columns, description="tags", quiet=settings.quiet)
     ]
     temperature, weight = _weigh(asked)
     leave_out = settings.out_of_sample == "loo"
     made = tuple(_combine(each, temperature, weight, leave_out) for each in asked)
     way = "leave-one-out" if leave_out else "in-sample"
-    method = f"a variational logistic regression for each of {len(made)} tags, and {voters} neighbours, {way}"
+    neighbours = f"{found.voters.shape[1] - 1} neighbours, {way}"
+    method = f"a variational logistic regression for each of {len(made)} tags, and {neighbours}"
     facts: dict[str, object] = {
         "components": features.shape[1] - 1,
         "weight_of_posterior": round(weight, 3),
@@ -152,7 +157,7 @@ def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
     }
     problems = find_problems(words, counts, judged)
     return TagPredictions(
-        examples.labels, made, judged, words, given, method, facts, found, problems
+        examples.labels, made, judged, words, given, mixed, method, facts, problems
     )
 
 
@@ -180,17 +185,13 @@ class Asked(NamedTuple):
     votes: dict[float, Tensor]
 
 
-def ask(features: Tensor, labels: Tensor, found: tuple[Tensor, Tensor]) -> Asked:
+def ask(features: Tensor, labels: Tensor, voters: Voters, found: Neighbours) -> Asked:
     """One tag's posterior, with each example's own pull taken back too (`predictions.leave_one_out`), and the votes."""
     mean, var = fit_tag(features, labels).logits(features)
     seen = sigmoid_moments(mean, var).mean
     left = var / (1 + var * seen * (1 - seen))
     left_out = torch.sigmoid((mean + left * (seen - labels)) / (1 + pi / 8 * left).sqrt())
-    index, similarity = found
-    votes = {}
-    for temperature in TEMPERATURES:
-        share = torch.softmax(similarity / temperature, 1) * (1 - BACKGROUND)
-        votes[temperature] = (share * labels[index]).sum(1) + BACKGROUND / 2
+    votes = {t: voters.vote(found, labels, t, 2)[:, 1] for t in TEMPERATURES}
     return Asked(labels, seen, left_out, torch.sigmoid(mean) - seen, votes)
 
 
@@ -245,7 +246,8 @@ def _take_probabilities(examples: Examples, words: Vocabulary, given: Tensor) ->
     made = tuple(Predictions(labels, _two(p), None, "") for labels, p in columns)
     method = f"probabilities of {len(made)} tags as given"
     judged = torch.ones(len(made), dtype=torch.bool, device="cpu")
-    return TagPredictions(examples.labels, made, judged, words, given, method)
+    mixed = torch.zeros_like(given, dtype=torch.bool)
+    return TagPredictions(examples.labels, made, judged, words, given, mixed, method)
 
 
 def _two(p: Tensor) -> Tensor:
@@ -257,9 +259,11 @@ def suggest_sets(
 ) -> tuple[tuple[str, ...], Array]:
     """Every example's set with its contradicted tags moved, and all sets: the new ones come last."""
     suggested, number = labels.numpy().copy(), {name: k for k, name in enumerate(class_names)}
+    preferred = (tags.probabilities > 0.5).astype(tags.given.dtype)
     moved = np.where(tags.scores > cut, 1 - tags.given, tags.given)
+    moved = np.where(tags.mixed, preferred, moved)  # copies get the same tags
     all_tags = np.array(tags.vocabulary.names, object)
-    for i in np.flatnonzero((tags.scores > cut).any(1)):
+    for i in np.flatnonzero((moved != tags.given).any(1)):
         text = tags.vocabulary.write(all_tags[moved[i] == 1])
         suggested[i] = number.setdefault(text, len(number))
     return tuple(number), suggested

@@ -6,6 +6,7 @@ row are searched. Both are made of matrix products, so no index library is neede
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +22,6 @@ PROBED = 8  # cells that are searched for a row: they hold 87 to 98 % of its tru
 SMALLEST = 128  # rows in a cell, on average
 LEARNT_FROM = 16  # rows for each cell from which k-means learns
 ROUNDS = 4  # of k-means
-MOST_COPIES = 256  # of a row that are searched
-FEW_COLUMNS = 16  # that tell most rows from each other
 
 
 def nearest(
@@ -59,24 +58,21 @@ def choose_exact(queries: int, keys: int) -> bool:
 
 
 class Keys:
-    """Unit rows that can be searched again and again, all of them or cell by cell."""
+    """Unit rows that can be searched again and again, all of them or cell by cell.
+
+    Thousands of copies would fill a cell: give each row once (`Distinct`).
+    """
 
     def __init__(self, rows: Tensor, exact: bool) -> None:
         self.rows, self.order = rows, torch.arange(len(rows), device=rows.device)
         self.centres = rows[:0]
-        if exact:
-            return
-        # Thousands of copies would fill a cell, so only some are kept. A few columns show whether there are so many.
-        if int(rank_copies(rows[:, :: -(-rows.shape[1] // FEW_COLUMNS)]).max()) >= MOST_COPIES:
-            self.order = (rank_copies(rows) < MOST_COPIES).nonzero().flatten()
-            self.rows = rows = rows[self.order]
         cells = min(4 * int(len(rows) ** 0.5), len(rows) // SMALLEST)
-        if cells <= PROBED:
+        if exact or cells <= PROBED:
             return
         self.centres = _find_centres(rows, cells)
         cell = _find_cells(rows, self.centres, 1).flatten()
         sorted_by_cell = cell.argsort(stable=True)
-        self.order, self.rows = self.order[sorted_by_cell], rows[sorted_by_cell]
+        self.order, self.rows = sorted_by_cell, rows[sorted_by_cell]
         counts = torch.bincount(cell, minlength=cells)
         self.bounds = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).tolist()
 
@@ -144,21 +140,38 @@ def without_self(
     return index[~mine].reshape(shape), similarity[~mine].reshape(shape)
 
 
-def rank_copies(rows: Tensor) -> Tensor:
-    """0 for the first of equal rows, 1 for the second, and so on.
+class Distinct(NamedTuple):
+    """Which of N rows are equal: U groups of copies."""
 
-    >>> rank_copies(torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [1.0, 2.0]]))
-    tensor([0, 0, 1, 2])
-    """
-    bits = (rows + 0.0).contiguous().numpy().view(np.int32)  # −0 becomes 0
+    group: Tensor
+    """The group of every row (N,)."""
+    first: Tensor
+    """Position of the first row of every group (U,)."""
+
+    @classmethod
+    def of(cls, hashes: Tensor) -> "Distinct":
+        """From `hash_rows`; groups in the order of their hashes, so that no order of the rows matters.
+
+        >>> Distinct.of(hash_rows(torch.tensor([[1.0], [3.0], [1.0]]))).group.bincount().tolist() in ([1, 2], [2, 1])
+        True
+        """
+        kinds, group = torch.unique(hashes, return_inverse=True)
+        first = group.new_full((len(kinds),), len(group))
+        first.scatter_reduce_(0, group, torch.arange(len(group), device="cpu"), "amin")
+        return cls(group, first)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of each row's group (N,)."""
+        sums = torch.bincount(self.group, values, len(self.first))
+        return (sums / torch.bincount(self.group))[self.group]
+
+
+def hash_rows(rows: Tensor) -> Tensor:
+    """A whole number for each row: the same for equal rows, and hardly ever for others."""
+    bits = (rows.float() + 0.0).contiguous().numpy().view(np.int32)  # −0 becomes 0
     factors = np.random.default_rng(0).integers(1, 2**62, bits.shape[1])
     parts = np.array_split(bits, -(-len(bits) // COLUMNS))
-    hashes = np.concatenate([(part * factors).sum(1) for part in parts])  # wraps around
-    order = hashes.argsort(kind="stable")
-    _, start, counts = np.unique(hashes[order], return_index=True, return_counts=True)
-    rank = np.empty(len(hashes), np.int64)
-    rank[order] = np.arange(len(hashes)) - np.repeat(start, counts)
-    return torch.from_numpy(rank)
+    return torch.from_numpy(np.concatenate([(part * factors).sum(1) for part in parts]))
 
 
 def _find_centres(rows: Tensor, cells: int) -> Tensor:

@@ -1,7 +1,7 @@
 """What is predicted of every example, all that the scores may look at; and which labels and predictions are refused."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import pi
 from typing import NamedTuple
 
@@ -53,13 +53,27 @@ class Predictions:
     """The prediction with every example left out; None where `probabilities` are that already."""
     transitions: Tensor | None = None
     """T (K, K) by which the given labels count in the ranking; None where they do not."""
-    neighbours: tuple[Tensor, Tensor] | None = None
-    """Positions and similarities of every example's nearest ones, where all were compared."""
+    informative: bool = True
+    """Whether they know more of the labels than the shares of the classes; else nothing can be told."""
+    mixed: Tensor | None = None
+    """Which examples have a copy with another label, where that is known."""
 
     @property
     def left_out(self) -> LeftOut:
         """The prediction that has not seen the example's label."""
         return self.without_label or LeftOut.of(self.probabilities, self.labels)
+
+    def take(self, index: Tensor) -> "Predictions":
+        """The same of the examples at these positions."""
+        left = self.without_label
+        return replace(
+            self,
+            labels=self.labels[index],
+            probabilities=self.probabilities[index],
+            noise=None if self.noise is None else self.noise[index],
+            mixed=None if self.mixed is None else self.mixed[index],
+            without_label=None if left is None else LeftOut(*(part[index] for part in left)),
+        )
 
 
 def leave_one_out(

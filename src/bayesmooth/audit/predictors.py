@@ -1,8 +1,8 @@
 """The two predictors of a label from embeddings: a Bayesian softmax regression and the nearest neighbours.
 
 The regression sees principal components. It predicts what its posterior does on average, p̄, and with which label noise
-ε. The neighbours vote, none for itself. Together they predict p = w·p̄ + (1 − w)·p_knn, with the w under which the given
-labels, each left out, are likeliest: no clean label is needed.
+ε. The neighbours vote, none for itself or for its copies. Together they predict p = w·p̄ + (1 − w)·p_knn, with the w
+under which the given labels, each left out, are likeliest: no clean label is needed.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.neighbours import Keys, unit_rows, without_self
+from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows
 from bayesmooth.audit.predictions import predict_left_out
 from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.transitions import rank_in_class
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
 from bayesmooth.progress import bar, track
-from bayesmooth.theory.eigen import decompose
+from bayesmooth.theory.eigen import decompose_rows
 from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.moments import likely_softmax_mean
 
@@ -32,10 +33,12 @@ TOLERANCE = 0.1  # posterior standard deviations: finer steps do not change the 
 DRAWS = 8  # of every example's logits, while fitting
 LIKELY = 8  # classes of an example over which its noise is integrated one by one
 VOTERS = 50  # neighbours that vote
+MOST_LABELS = 32  # different labels of equal rows that count
 EXACT_ROWS = 5_000  # up to which all pairs of rows are compared: searching cells misses one neighbour in twenty
 TEMPERATURES = (0.05, 0.1, 0.3)  # of the vote: the lower, the more the nearest count
 BACKGROUND = 0.02  # of every vote is spread evenly, so that no class has probability 0
 WEIGHED_ON = 1_000  # rows on which the weight w is chosen
+BEYOND_CHANCE = 3.0  # standard errors by which a prediction must beat the shares of the classes
 
 
 class Projection(NamedTuple):
@@ -58,16 +61,11 @@ class Projection(NamedTuple):
         varies = high > low
         if not bool(varies.any()):
             raise InputError(f"{name}: all embeddings are the same; nothing to learn from")
-        mean, columns = rows.mean(0), int(varies.sum())
+        mean, scale = rows.mean(0), (high - low).max()
         # Scaled first, so that no square is lost below float32's smallest number.
-        scale = (high - low).max()
-        gram = torch.zeros(columns, columns, dtype=torch.float64, device="cpu")
-        for piece in torch.split(rows, ROWS_AT_ONCE):
-            moved = (piece - mean)[:, varies] / scale
-            gram += (moved.mT @ moved).double()
-        power, turned = decompose(gram / len(rows))
+        power, turned = decompose_rows(((rows - mean) / scale)[:, varies])
         rounding = torch.finfo(torch.float32).eps * float(rows.abs().max() / scale)
-        least = max(NEGLIGIBLE * float(power[-1]), columns * rounding**2)
+        least = max(NEGLIGIBLE * float(power[-1]), int(varies.sum()) * rounding**2)
         useful = max(int((power > least).sum()), 1)
         kept = turned[:, -min(max_dims, useful) :].flip(1)
         total = float(power.clamp_min(0).sum()) ** 0.5
@@ -80,8 +78,83 @@ class Projection(NamedTuple):
         return torch.cat([(rows - self.mean) @ self.axes, rows.new_ones(len(rows), 1)], 1)
 
 
-Piece = tuple[Tensor, Tensor, Tensor, Tensor | None]
-"""Rows, their labels, their positions among the keys (−1: none), and the predictions of fits without them, if any."""
+def count_labels(distinct: Distinct, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """The labels of each group of equal rows (U, P), the most frequent first, and how often each was given."""
+    pairs, counts = torch.unique(distinct.group * classes + labels, return_counts=True)
+    group, label = pairs // classes, pairs % classes
+    rank = rank_in_class(counts.argsort(descending=True, stable=True), group)
+    width = min(int(rank.max()) + 1, MOST_LABELS)
+    kept = rank < width
+    table = label.new_zeros(len(distinct.first), width)
+    times = table.float()
+    table[group[kept], rank[kept]] = label[kept]
+    times[group[kept], rank[kept]] = counts[kept].float()
+    return table, times
+
+
+class Neighbours(NamedTuple):
+    """The nearest distinct rows of each of N rows, nearest first."""
+
+    voters: Tensor
+    similarity: Tensor
+    own: Tensor
+    """Which distinct row each of them equals (N,); −1 where none."""
+
+
+class Voters(NamedTuple):
+    """Distinct rows that vote, and the labels that were given to the rows equal to each.
+
+    A copy is no independent voter: equal rows have one vote together, and none for themselves. Where most rows have
+    an equal, as in a table of a few categories, they are no copies: each has its vote, and none for itself.
+    """
+
+    keys: Keys
+    hashes: Tensor
+    """Of the keys, ascending."""
+    labels: Tensor
+    """(U, P): the different labels of equal rows."""
+    counts: Tensor
+    """How often each was given."""
+    copies: bool
+
+    @classmethod
+    def of(cls, name: str, rows: Tensor, labels: Tensor, classes: int) -> "Voters":
+        """All pairs are compared up to `EXACT_ROWS`."""
+        hashes, distinct = hash_rows(rows), Distinct.of(hash_rows(rows))
+        first = distinct.first
+        keys = Keys(unit_rows(name, rows[first]), exact=len(rows) <= EXACT_ROWS)
+        table = count_labels(distinct, labels, classes)
+        return cls(keys, hashes[first], *table, 2 * len(first) >= len(rows))
+
+    def relabel(self, distinct: Distinct, labels: Tensor, classes: int) -> "Voters":
+        """The same voters with other labels."""
+        said, times = count_labels(distinct, labels, classes)
+        return self._replace(labels=said, counts=times)
+
+    def find(self, rows: Tensor) -> Neighbours:
+        """The nearest voters of each row."""
+        hashes = hash_rows(rows)
+        place = torch.searchsorted(self.hashes, hashes).clamp_max(len(self.hashes) - 1)
+        own = torch.where(self.hashes[place] == hashes, place, -1)
+        count = min(VOTERS + 1, len(self.hashes))
+        return Neighbours(*self.keys.search(unit_rows("embeddings", rows), count), own)
+
+    def vote(self, found: Neighbours, labels: Tensor, temperature: float, classes: int) -> Tensor:
+        """Their votes (N, K), each label left out of its own."""
+        times, said = self.counts[found.voters], self.labels[found.voters]
+        mine = (found.voters == found.own[:, None])[:, :, None]
+        if self.copies:
+            times = torch.where(mine, 0, times / times.sum(2, keepdim=True))
+        else:
+            times = times - (mine & (said == labels[:, None, None]) & (times > 0)).float()
+        weight = (found.similarity / temperature)[:, :, None] + times.log()
+        share = torch.softmax(weight.flatten(1), 1) * (1 - BACKGROUND)
+        votes = share.new_full((len(labels), classes), BACKGROUND / classes)
+        return votes.scatter_add_(1, said.flatten(1), share)
+
+
+Piece = tuple[Tensor, Tensor, Tensor | None]
+"""Rows, their labels, and the predictions of fits without them, if any."""
 
 
 class RowPredictions(NamedTuple):
@@ -92,9 +165,9 @@ class RowPredictions(NamedTuple):
     noise: Tensor
     left_out: Tensor
     """With the pull of every label on the posterior taken back."""
-    nearest: Tensor
-    """Positions of the nearest keys; empty where they are not wanted."""
-    similarity: Tensor
+    voted: Tensor
+    """The neighbours' share for the given label (N,)."""
+    hashes: Tensor
 
 
 @dataclass(frozen=True)
@@ -103,8 +176,7 @@ class Predictors:
 
     projection: Projection
     fit: GLMFit
-    keys: Keys
-    key_labels: Tensor
+    voters: Voters
     temperature: float = TEMPERATURES[0]
     weight: float = 1.0
     """w, of the posterior; the neighbours have 1 − w."""
@@ -112,34 +184,36 @@ class Predictors:
     @classmethod
     def of(cls, rows: Tensor, labels: Tensor, examples: Examples, quiet: bool) -> "Predictors":
         """Those that learned from these rows, weighed by how likely they find the labels of some, each left out."""
-        affordable = int(WORK / (len(rows) * examples.num_classes))
+        classes = examples.num_classes
+        affordable = int(WORK / (len(rows) * classes))
         dims = min(max(affordable, MIN_DIMS), MAX_DIMS)
         projection = Projection.of(rows, examples.name, dims)
-        fit = fit_softmax(projection.features(rows), labels, examples.num_classes, quiet=quiet)
-        keys = Keys(unit_rows(examples.name, rows), exact=len(rows) <= EXACT_ROWS)
-        made = cls(projection, fit, keys, labels)
+        fit = fit_softmax(projection.features(rows), labels, classes, quiet=quiet)
+        made = cls(projection, fit, Voters.of(examples.name, rows, labels, classes))
         count, last = min(WEIGHED_ON, len(rows)), len(rows) - 1
         some = torch.linspace(0, last, count, dtype=torch.float32, device="cpu").long()
         given = labels[some][:, None]
         posterior = made._ask_posterior(rows[some], labels[some])[2].gather(1, given)
-        found = made._find_neighbours(rows[some], some)
-        votes = {t: made._count_votes(found, t).gather(1, given) for t in TEMPERATURES}
+        found = made.voters.find(rows[some])
+        votes = {
+            t: made.voters.vote(found, labels[some], t, classes).gather(1, given)
+            for t in TEMPERATURES
+        }
         temperature, weight = choose_weight(posterior, votes)
         return replace(made, temperature=temperature, weight=weight)
 
-    def predict(self, piece: Piece, leave_out: bool, with_neighbours: bool) -> RowPredictions:
+    def predict(self, piece: Piece, leave_out: bool) -> RowPredictions:
         """What posterior and neighbours say together."""
-        rows, labels, own, held = piece
+        rows, labels, held = piece
         averaged, noise, left_out = self._ask_posterior(rows, labels)
-        nearest, similarity = found = self._find_neighbours(rows, own)
-        votes = self._count_votes(found, self.temperature)
+        found, classes = self.voters.find(rows), averaged.shape[1]
+        votes = self.voters.vote(found, labels, self.temperature, classes)
         left_out = torch.lerp(votes, left_out, self.weight)
         seen = left_out[:0].clone()  # a view would keep all rows in memory
         if not leave_out:
             seen = torch.lerp(votes, averaged if held is None else held, self.weight)
-        if not with_neighbours:
-            nearest, similarity = nearest[:0].clone(), similarity[:0].clone()
-        return RowPredictions(seen, noise, left_out, nearest, similarity)
+        voted = votes.gather(1, labels[:, None]).squeeze(1)
+        return RowPredictions(seen, noise, left_out, voted, hash_rows(rows))
 
     def _ask_posterior(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The averaged prediction, its noise ε, and the prediction with each example left out."""
@@ -148,18 +222,13 @@ class Predictors:
         left_out = predict_left_out(mean, var, averaged, labels)
         return averaged, mean.softmax(-1) - averaged, left_out
 
-    def _find_neighbours(self, rows: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-        count = min(VOTERS, len(self.key_labels) - 1)
-        found = self.keys.search(unit_rows("embeddings", rows), count + 1, quiet=True)
-        return without_self(*found, own)
 
-    def _count_votes(self, found: tuple[Tensor, Tensor], temperature: float) -> Tensor:
-        """The neighbours' votes (N, K)."""
-        index, similarity = found
-        classes = self.fit.theta.shape[1]
-        share = torch.softmax(similarity / temperature, 1) * (1 - BACKGROUND)
-        even = share.new_full((len(index), classes), BACKGROUND / classes)
-        return even.scatter_add_(1, self.key_labels[index], share)
+def beats_class_shares(own: Tensor, labels: Tensor) -> bool:
+    """Whether predictions that have not seen the labels, by their probabilities `own` (N,), know more than the classes'
+    shares: whether the labels are likelier by more than chance explains."""
+    shares = torch.bincount(labels).double() / len(labels)
+    gain = own.double().clamp_min(1e-9).log() - shares[labels].log()
+    return bool(gain.mean() > BEYOND_CHANCE * gain.std() / len(gain) ** 0.5)
 
 
 def choose_weight(posterior: Tensor, votes: Mapping[float, Tensor]) -> tuple[float, float]:

@@ -9,7 +9,6 @@ from torch import Tensor
 from bayesmooth.audit.predictions import LeftOut
 from bayesmooth.audit.transitions import select_confident
 from bayesmooth.errors import InputError
-from bayesmooth.words import format_percent
 
 NORMAL_95 = 1.96
 CONFIDENT = 0.1  # share of the predictions of each class
@@ -17,18 +16,10 @@ ENOUGH = 20  # decisions from which a rate is told, and that stand for one stret
 
 
 class NoiseRate(NamedTuple):
-    """The share of wrong labels by the model's own account; as text, the sentence that tells what it is worth."""
+    """The share of wrong labels by the model's own account."""
 
     estimate: float
     at_least: float
-    of: str = "labels"
-
-    def __str__(self) -> str:
-        least, about = format_percent(self.at_least), format_percent(self.estimate)
-        return (
-            f"At least {least} of the {self.of} are wrong, about {about} by the model's own account; systematic errors "
-            "that the model has learned are not counted."
-        )
 
 
 def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> NoiseRate:

@@ -84,10 +84,16 @@ def weigh_label(predictions: Predictions) -> Tensor:
 
 
 def suggest(disagreement: Tensor, cut: float, predictions: Predictions) -> Tensor:
-    """The likeliest other class where the label is contradicted, else the label (N,)."""
+    """The likeliest other class where the label is contradicted, else the label (N,).
+
+    Equal examples with different labels get the same suggestion, the likeliest class, and never swap their labels.
+    """
     labels = predictions.labels
     rival = weigh_label(predictions).scatter(1, labels[:, None], -1.0).argmax(1)
-    return torch.where(disagreement > cut, rival, labels)
+    suggested = torch.where(disagreement > cut, rival, labels)
+    if predictions.mixed is None or not predictions.informative:
+        return suggested
+    return torch.where(predictions.mixed, predictions.probabilities.argmax(1), suggested)
 
 
 def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -> float:
@@ -96,6 +102,8 @@ def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -
     As many labels lie above it as there are for which the averaged prediction prefers another class. For
     the margins of the prediction and the log-odds that is 0 by definition. For other scores `leave_above` finds it.
     """
+    if not predictions.informative:  # nobody is accused
+        return float(disagreement.max())
     weighed = predictions.transitions is not None
     if score in ("margin", "log_odds") or (score == "root_margin" and not weighed):
         return 0.0
@@ -119,13 +127,13 @@ def ambiguity(predictions: Predictions) -> Tensor:
     return left_out.second / left_out.best.clamp_min(torch.finfo(torch.float32).tiny)
 
 
-def assign_quadrants(disagreement: Tensor, ambiguity: Tensor, cut: float) -> Tensor:
+def assign_quadrants(against: Tensor, ambiguity: Tensor) -> Tensor:
     """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and ambiguous hard.
 
-    >>> assign_quadrants(torch.tensor([-1.0, -1.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]), 0.0)
+    >>> assign_quadrants(torch.tensor([False, False, True, True]), torch.tensor([0.0, 1.0, 0.0, 1.0]))
     tensor([0, 1, 2, 3])
     """
-    against, unclear = disagreement > cut, ambiguity >= AMBIGUOUS_FROM
+    unclear = ambiguity >= AMBIGUOUS_FROM
     return MISLABELLED * against.long() + AMBIGUOUS * unclear.long()  # both: HARD
 
 

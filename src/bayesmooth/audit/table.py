@@ -28,6 +28,7 @@ KINDS = ("contradicted", *QUADRANTS, *FINDINGS)
 """What `Audit.select` selects, named as the report's chips are: conflicts are copies with different labels, rare those
 of rare classes, leaks those that the other split holds too."""
 
+LEAST_TOLD = 0.0005  # of the labels: less would be told as 0.0 %
 BOUNDS = {
     "given_probability": (0, 1 + 1e-6),
     "suggested_probability": (0, 1 + 1e-6),
@@ -140,14 +141,19 @@ class Audit:
     def headline(self) -> str:
         """The claim in one sentence."""
         wrong, total = int(self.contradicted.sum()), len(self)
+        least = self.summary.get("noise_rate_at_least") or 0.0
+        if not self.summary.get("informative", True):
+            return "Nothing can be told of these labels."
         if self.tags is not None:
             changes = int(self.tag_changes().sum())
-            return f"The model would change {changes:,} tags, on {wrong:,} of {total:,} examples."
+            return f"{changes:,} tags look wrong, on {wrong:,} of {total:,} examples."
         if wrong == 0:
-            return f"The model contradicts none of the {total:,} labels."
-        digits = 1 if wrong / total >= 0.001 else 3
-        share = f"{100 * wrong / total:.{digits}f}\u00a0%"
-        return f"The model contradicts {wrong:,} of {total:,} labels ({share})."
+            return f"None of the {total:,} labels looks wrong."
+        look = f"{wrong:,} of {total:,} look wrong" if wrong > 1 else f"1 of {total:,} looks wrong"
+        if least < LEAST_TOLD:
+            share = f"{100 * wrong / total:.{1 if wrong / total >= 0.001 else 3}f}\u00a0%"
+            return f"{look.replace(' look', ' labels look')} ({share})."
+        return f"At least {100 * least:.1f}\u00a0% of the labels are wrong, and {look}."
 
     @property
     def tags_to_add(self) -> Array | None:

@@ -348,7 +348,7 @@ class CleanedClassifier(_Classifier):
         estimator = base.clone(default if self.estimator is None else self.estimator)
         self.audit_ = self._audit(estimator, inputs, labels)
         # The contradicted labels, worst first, as many as are estimated to be wrong.
-        count = round(self.audit_.summary["noise_rate"] * len(labels))
+        count = round((self.audit_.summary["noise_rate"] or 0.0) * len(labels))
         worst = self.audit_.contradicted.copy()
         worst[self.audit_.order[count:]] = False
         given = self.classes_[labels]
