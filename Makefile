@@ -21,7 +21,6 @@ bench: .venv/.dev  # `python -m benchmarks --help` lists them with their time
 	$(BIN)/python -m benchmarks
 
 docs: .venv/.docs
-	$(BIN)/python examples/gallery.py docs/gallery
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict && echo "site/index.html"
 
 wheel:

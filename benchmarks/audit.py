@@ -5,15 +5,14 @@
 
 BAYESMOOTH_AUDIT_DATA names a folder of .npz files with `embeddings`, `clean_labels` and the given `labels` (or several
 columns of given labels under names of their own). One JSON line per data set and method goes to results/audit.jsonl
-(BAYESMOOTH_OUT names another folder). What the file holds already is not measured again: remove it to begin anew. The
-tables in README.md and docs/evidence-audit.md are filled from it.
+(BAYESMOOTH_OUT names another folder). What the file holds already is not measured again: remove it to begin anew.
+docs/make_tables.py makes the tables of the pages from it.
 
 Cleanlab's classifier is the one with the least cross-validated log loss on the given labels (`competitors.candidates`).
 No method sees a clean label.
 """
 
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -46,7 +45,6 @@ NAMES = {
     "cifar10h": "CIFAR-10H, one of fifty people",
     "banking_similar": "banking intents, moved to the most similar",
 }
-PAGES = (Path("README.md"), Path("docs/evidence-audit.md"))
 NOT_LABELS = {"embeddings", "clean_labels", "votes", "test_embeddings", "test_labels"}
 MOST_ROWS, PIXEL_ROWS = 5_000, 2_500  # the first of every file
 FIGURES = ("ap", "at_errors", "at_100", "recall", "precision")
@@ -244,58 +242,14 @@ def table(records: list[Row], kind: str, figure: str = "ap") -> list[list[str]]:
     return lines
 
 
-def shorten(lines: list[list[str]]) -> list[list[str]]:
-    """The columns and lines that README shows."""
-    columns = ("data", "wrong", OURS, TUNED, "AUM", "SimiFeat")
-    first = ("data", "news", "tweets", "CIFAR-10N, a second", "Hausa", "mean")
-    chosen = [lines[0].index(name) for name in columns] if lines else []
-    return [[line[i] for i in chosen] for line in lines if line[0].startswith(first)]
-
-
-def fill(page: Path, tables: Mapping[str, str]) -> None:
-    """Put every table between its marks, <!-- name --> and <!-- end -->, where the page has them."""
-
-    def put(found: re.Match[str]) -> str:
-        name = found[1]
-        return f"<!-- {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else found[0]
-
-    parts = re.compile(r"<!-- (audit[^>]*) -->\n.*?<!-- end -->", re.DOTALL)
-    page.write_text(parts.sub(put, page.read_text("utf-8")), "utf-8")
-
-
-def tables_of(records: list[Row]) -> dict[str, str]:
-    """Every table of the pages, by the name of its mark."""
-    every = {
-        f"audit {kind} {figure}": table(records, kind, figure)
-        for kind in (REAL, MADE)
-        for figure in FIGURES
-    }
-    every[f"audit {CLEAN}"] = table(records, CLEAN, "flagged")
-    every["audit rates"] = rates(records)
-    every["audit"] = shorten(every[f"audit {REAL} ap"])
-    return {name: markdown(lines) for name, lines in every.items() if len(lines) > 2}
-
-
-def rates(records: list[Row]) -> list[list[str]]:
-    """How many labels are wrong, and how many the audit said."""
-    lines = [["data", "wrong", "at least", "about", "contradicted", "called mislabelled"]]
-    for record in records:
-        if record["method"] == OURS:
-            said = (record[key] for key in ("wrong", "at_least", "rate", "flagged", "mislabelled"))
-            name = str(NAMES.get(record["data"], record["data"]))
-            lines.append([name, *(f"{100 * share:.1f} %" for share in said)])
-    return lines
-
-
 def main(quick: bool = False) -> None:
     """Measure what is missing and print the tables."""
     warnings.simplefilter("ignore")  # of the peers, about iterations and small classes
-    tables = tables_of(run(cases(quick), results_path("audit"), jobs_for))
-    for name, lines in tables.items():
-        print(f"\n{name}\n{lines}")
-    if "BAYESMOOTH_OUT" not in os.environ:
-        for page in filter(Path.exists, PAGES):
-            fill(page, tables)
+    records = run(cases(quick), results_path("audit"), jobs_for)
+    for kind, figures in ((REAL, FIGURES), (MADE, FIGURES), (CLEAN, ("flagged",))):
+        for figure in figures:
+            if lines := table(records, kind, figure):
+                print(f"\n{kind}, {figure}\n{markdown(lines)}")
 
 
 def _rounded(value: Any) -> Any:

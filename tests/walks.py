@@ -1,14 +1,15 @@
 """Three walks through the code, traced: one step of IVON, an audit of a folder, a study of the paper.
 
-    python tests/walks.py           how many functions and files each walk has
-    python tests/walks.py --list    the functions of each file, in the order of their first call
+    python tests/walks.py [step audit study]    how many functions and files each walk has
+    python tests/walks.py --list                the functions of each file, in the order of their first call
+    python tests/walks.py --write               the same, into docs/architecture.md
 
 Named functions of `src/` and `reproduce/` count, in every thread and process of the walk; functions that run while a
 module is imported do not.
 """
 
-import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,18 +18,15 @@ from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
 ROOMS = (str(ROOT / "src"), str(ROOT / "reproduce"))
 LOG = "BAYESMOOTH_WALK"
-Calls = dict[str, list[str]]  # file → its functions, both in the order of their first call
-
 COMMANDS = {
-    "step": (sys.executable, __file__, "--step"),
-    "audit": (sys.executable, "-m", "bayesmooth", "audit", "photos/", "--encoder", "plain"),
-    "study": (
-        *(sys.executable, "-m", "bayesmooth", "reproduce", "data-dependent"),
-        *("--scale", "smoke", "--jobs", "1"),
-    ),
+    "step": f"{__file__} --step",
+    "audit": "-m bayesmooth audit photos/ --encoder plain",
+    "study": "-m bayesmooth reproduce data-dependent --scale smoke --jobs 1",
 }
+Calls = dict[str, list[str]]  # file → its functions, both in the order of their first call
 
 
 def record(log: str) -> None:
@@ -64,9 +62,9 @@ def take_step() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
     optimizer = IVON(model.parameters(), lr=0.1, ess=100, hess_init=0.5, seed=0)
     inputs, labels = torch.ones(10, 8), torch.arange(10) % 2
-    for log in (None, os.environ[LOG]):
-        if log:
-            record(log)
+    for before in (True, False):
+        if not before:
+            record(os.environ[LOG])
         with optimizer.sampled_params(train=True):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), labels).backward()
@@ -90,46 +88,44 @@ def draw_photos(folder: Path) -> None:
 def trace(walk: str) -> Calls:
     """Take the walk in processes of its own, in an empty folder; returns the functions that it calls."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, log = Path(name), Path(name, "log")
         draw_photos(folder / "photos")
-        # Python runs this at the start of every process, the workers of a sweep included.
-        start = "import os, walks\nwalks.record(os.environ['BAYESMOOTH_WALK'])\n"
-        (folder / "hook").mkdir()
-        (folder / "hook" / "sitecustomize.py").write_text(start if walk != "step" else "")
-        paths = [folder / "hook", ROOT / "src", ROOT, ROOT / "tests"]
-        env = os.environ | {
-            LOG: str(folder / "log"),
-            "BAYESMOOTH_CACHE": str(folder / "cache"),
-            "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        }
-        done = subprocess.run(COMMANDS[walk], cwd=folder, env=env, capture_output=True, text=True)
+        if walk != "step":  # Python runs this file at the start of every process, also of a sweep's
+            start = f"import os, walks\nwalks.record(os.environ['{LOG}'])\n"
+            (folder / "sitecustomize.py").write_text(start)
+        paths = os.pathsep.join(map(str, (folder, ROOT / "src", ROOT, ROOT / "tests")))
+        env = os.environ | {LOG: str(log), "BAYESMOOTH_CACHE": f"{name}/cache", "PYTHONPATH": paths}
+        command = [sys.executable, *COMMANDS[walk].split()]
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{walk}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
         calls: Calls = {}
-        for line in dict.fromkeys((folder / "log").read_text("utf-8").splitlines()):
+        for line in dict.fromkeys(log.read_text("utf-8").splitlines()):
             file, function = line.split("\t")
             short = str(Path(file).relative_to(ROOT)).removeprefix("src/bayesmooth/")
             calls.setdefault(short, []).append(function)
         return calls
 
 
+def describe(calls: Calls) -> str:
+    """The walk as it stands on the page."""
+    rows = [f"| `{file}` | {', '.join(functions)} |" for file, functions in calls.items()]
+    head = f"{sum(map(len, calls.values()))} functions in {len(calls)} files:"
+    return "\n".join([head, "", "| file | functions |", "| --- | --- |", *rows])
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("walks", nargs="*", default=list(COMMANDS), help="step, audit, study")
-    parser.add_argument("--list", action="store_true", help="name the functions")
-    parser.add_argument("--step", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.step:
+    options = {argument for argument in sys.argv[1:] if argument.startswith("--")}
+    if "--step" in options:
         take_step()
         return
-    for walk in options.walks:
-        calls = trace(walk)
-        print(f"{walk:6} {sum(map(len, calls.values())):4} functions in {len(calls):3} files")
-        if options.list:
-            for file, functions in calls.items():
-                print(f"  {file}: {', '.join(functions)}")
+    for walk in [argument for argument in sys.argv[1:] if argument in COMMANDS] or COMMANDS:
+        shown = describe(trace(walk))
+        print(f"{walk}: {shown if '--list' in options else shown.partition(':')[0]}")
+        if "--write" in options:
+            place = rf"(<!-- walk: {walk} -->\n).*?(<!-- end -->)"
+            text = PAGE.read_text("utf-8")
+            PAGE.write_text(re.sub(place, rf"\g<1>{shown}\n\2", text, flags=re.DOTALL), "utf-8")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def _refuse_zero_redundancy(optimizer: Optimizer) -> None:
     """It gives each rank's optimizer a part of the weights, and the others would not be perturbed."""
     frame: Any = sys._getframe()
     while frame is not None:
-        if frame.f_globals["__name__"] == "torch.distributed.optim.zero_redundancy_optimizer":
+        if frame.f_globals.get("__name__") == "torch.distributed.optim.zero_redundancy_optimizer":
             raise InputError(
                 f"ZeroRedundancyOptimizer({type(optimizer).__name__}): each rank would perturb its own part of the "
                 "weights only; shard the model with FSDP2 (fully_shard), or use DDP alone"
