@@ -121,12 +121,16 @@ def test_key_of_the_decisions_follows_the_content_and_not_the_date(made_up: Make
     assert payload_of(render(made_up(count=299)))["key"] != key
 
 
-def test_precision_compares_the_flagged_with_the_truth(made_up: Make) -> None:
+def test_page_says_how_many_flagged_labels_are_wrong_where_the_truth_is_known(
+    made_up: Make,
+) -> None:
     data = made_up()
-    assert payload_of(render(data))["precision"] is None
-    known = payload_of(render(made_up(clean=data.suggested)))
-    flagged = int((data.quadrant >= 2).sum())
-    assert known["precision"] == [flagged, flagged, int((data.given != data.suggested).sum())]
+    assert payload_of(render(data))["truth"] == ""
+    known = payload_of(render(made_up(clean=data.suggested)))["truth"]
+    assert known.endswith("30 of these 30 labels are wrong (100.0 %), and none was missed.")
+    clean = np.where(np.arange(300) < 100, (data.given + 1) % 4, data.given)
+    known = payload_of(render(made_up(clean=clean)))["truth"]
+    assert "10 of these 30 labels are wrong (33.3 %), and 90 of 100 wrong" in known
 
 
 def test_three_likeliest_classes_come_with_their_probabilities(made_up: Make) -> None:

@@ -22,6 +22,7 @@ from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
+from bayesmooth.words import format_percent
 
 LIKELIEST = 3  # classes that are shown with their probabilities
 WORST_TAGS = 5  # the same of tags
@@ -126,7 +127,7 @@ def _payload(
         "created": created,
         "quadrants": list(QUADRANTS),
         "findings": _findings(audit),
-        "precision": _precision(audit),
+        "truth": _describe_truth(audit),
         "notes": [str(note) for note in audit.summary.get("notes", ())],
         "summary": {key: _plain(value) for key, value in audit.summary.items() if key != "notes"},
         "thumbnails": [part.payload() for part in pictures],
@@ -202,31 +203,34 @@ def _usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | No
 
 
 def _findings(audit: Audit) -> dict[str, Any]:
-    """Only the examples that are concerned; null where there was nothing to look at."""
+    """Only the examples that are concerned, of the kinds that could be looked for."""
     found = audit.found
-    shown: dict[str, Any] = dict.fromkeys(("duplicates", "outliers", "rare", "leaks"))
     columns = {
         "duplicates": {"first": found.duplicate_of},
         "outliers": {"score": found.outlier_score},
         "leaks": {"id": found.in_other_split, "label": found.label_in_other_split},
     }
+    shown: dict[str, Any] = {}
     for kind, mask in found.masks().items():
-        if kind in columns:
-            index = np.flatnonzero(mask)
-            values = {name: np.asarray(all)[index].tolist() for name, all in columns[kind].items()}
-            shown[kind] = {"index": index.tolist(), **values}
-        if kind == "rare":
-            shown[kind] = np.unique(audit.given[mask]).tolist()
+        index = np.flatnonzero(mask)
+        values = columns.get(kind, {}).items()
+        shown[kind] = {name: np.asarray(column)[index].tolist() for name, column in values}
+        shown[kind]["index"] = index.tolist()
     problems = [one for one in found.list_problems() if not one["kind"].endswith("_spelling")]
     return {**shown, "problems": problems}
 
 
-def _precision(audit: Audit) -> tuple[int, int, int] | None:
-    """Where the truth is known: (flagged and wrong, flagged, wrong)."""
+def _describe_truth(audit: Audit) -> str:
+    """Where the true labels are known: how many of the flagged are wrong, and how many were missed."""
     if audit.clean is None:
-        return None
+        return ""
     flagged, wrong = audit.contradicted, audit.given != audit.clean
-    return int((flagged & wrong).sum()), int(flagged.sum()), int(wrong.sum())
+    both, all_flagged, all_wrong = (int(some.sum()) for some in (flagged & wrong, flagged, wrong))
+    share = f" ({format_percent(both / all_flagged)})" if all_flagged else ""
+    missed = f"{all_wrong - both:,} of {all_wrong:,} wrong labels were missed"
+    if both == all_wrong:
+        missed = "none was missed"
+    return f"The true labels are known here: {both:,} of these {all_flagged:,} labels are wrong{share}, and {missed}."
 
 
 def _pack_share(values: NDArray[Any]) -> dict[str, str]:

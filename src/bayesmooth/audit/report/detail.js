@@ -104,7 +104,7 @@ function findingNotes(i) {
   }
   if (leakOf.has(i)) all.push(note('In the other split: ', `id ${leakOf.get(i).id}, labelled “${leakOf.get(i).label}”`));
   if (outlierScore.has(i)) all.push(note('Outlier: ', `${brief(outlierScore.get(i))} times as far from its neighbours as examples may be`));
-  if (rareClass.has(given[i])) all.push(note('Rare class: ', `${plural(classCounts[given[i]], 'example')} of “${givenName(i)}”`));
+  if (rare.has(i)) all.push(note('Rare class: ', `${plural(classCounts[given[i]], 'example')} of “${givenName(i)}”`));
   return all;
 }
 

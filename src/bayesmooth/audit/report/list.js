@@ -11,7 +11,7 @@ const SHOWS = {
   conflicts: finding('Conflicting copies', 'Near duplicates that do not carry the same label.', conflicting, 'copies'),
   duplicates: finding('Near duplicates', 'Examples that are nearly the same, and their copies.', (i) => firstCopy.has(i), 'copies'),
   outliers: finding('Outliers', 'Far from every other example.', (i) => outlierScore.has(i), 'outliers'),
-  rare: finding('Rare classes', 'Their class has less than a tenth of an even share.', (i) => rareClass.has(given[i])),
+  rare: finding('Rare classes', 'Their class has less than a tenth of an even share.', (i) => rare.has(i)),
   leaks: finding('In the other split', 'The other split holds a near duplicate.', (i) => leakOf.has(i)),
 };
 
@@ -91,11 +91,7 @@ function itemWords(example) {
 }
 
 // The label that was decided on, or else the suggested one.
-function labelToShow(example) {
-  const decided = decisions.get(example);
-  if (decided?.name === 'keep') return givenName(example);
-  return decided?.label || suggestedName(example);
-}
+const labelToShow = (i) => (decisions.get(i)?.name === 'keep' ? givenName(i) : decisions.get(i)?.label || suggestedName(i));
 
 function card(position) {
   const example = list.items[position];

@@ -83,12 +83,7 @@ function percent(share) {
   return `${value.toFixed(value < 10 || value > 90 ? 1 : 0)}\u00a0%`;
 }
 
-function brief(value) {
-  if (!Number.isFinite(value)) return String(value);
-  const size = Math.abs(value);
-  const odd = size !== 0 && (size < 1e-3 || size >= 1e5);
-  return (odd ? value.toExponential(1) : String(Number(value.toPrecision(3)))).replaceAll('-', '−');
-}
+const brief = (value) => String(Number(value.toPrecision(3))).replaceAll('-', '−');
 
 // Everything that comes from data passes through here, as text and never as markup.
 function el(tag, properties = {}, ...children) {
@@ -123,12 +118,12 @@ const byExample = (part, value) => new Map(part ? part.index.map((example, k) =>
 const firstCopy = byExample(found.duplicates, (k) => found.duplicates.first[k]);
 const outlierScore = byExample(found.outliers, (k) => found.outliers.score[k]);
 const leakOf = byExample(found.leaks, (k) => ({ id: found.leaks.id[k], label: found.leaks.label[k] }));
-const rareClass = new Set(found.rare ?? []);
+const rare = new Set(found.rare?.index);
 
 const copies = new Map(); // from the first of each group to all of it
 for (const [example, first] of firstCopy) copies.set(first, [...(copies.get(first) ?? []), example]);
-const mixed = new Set([...copies].filter(([, group]) => group.some((i) => given[i] !== given[group[0]])).map(([first]) => first));
-const conflicting = (i) => mixed.has(firstCopy.get(i));
+const conflicts = new Set(found.conflicts?.index);
+const conflicting = (i) => conflicts.has(i);
 const copiesOf = (i) => (firstCopy.has(i) ? copies.get(firstCopy.get(i)).filter((other) => other !== i) : []);
 
 // Groups with different labels first, the copies of one example side by side.

@@ -164,7 +164,7 @@ function buildHelp() {
 
 function buildLead() {
   const { warning, noise_rate_words: rate } = audit.summary;
-  byId('lead').textContent = [rate, contradictedCount ? 'The most suspicious labels come first; some of them are right.' : '', truthWords()].filter(Boolean).join(' ');
+  byId('lead').textContent = [rate, contradictedCount ? 'The most suspicious labels come first; some of them are right.' : '', audit.truth].filter(Boolean).join(' ');
   byId('remarks').hidden = audit.notes.length === 0;
   byId('remarks').textContent = audit.notes.map((note) => `${capital(note)}.`).join(' ');
   byId('warning').hidden = !warning;
@@ -172,13 +172,6 @@ function buildLead() {
   byId('start').hidden = contradictedCount === 0;
   byId('start').textContent = `Review ${contradictedCount === 1 ? 'it' : `the ${number.format(contradictedCount)}`}`;
   on('start', 'click', openDetail);
-}
-
-function truthWords() {
-  if (!audit.precision) return '';
-  const [both, flagged, wrong] = audit.precision;
-  const missed = wrong === both ? 'none was missed' : `${number.format(wrong - both)} of ${number.format(wrong)} wrong labels were missed`;
-  return `The true labels are known here: ${number.format(both)} of these ${number.format(flagged)} labels are wrong${flagged ? ` (${percent(both / flagged)})` : ''}, and ${missed}.`;
 }
 
 // Dirt in the data: what it is, which examples have it, and labels that are spelled in several ways, which one click merges.
@@ -232,7 +225,8 @@ function buildTools() {
   on('save', 'click', () => {
     const file = download();
     const [before, after] = audit.clean;
-    notice(`Saved as ${file}. To apply it, put it beside your data and run there:`, el('code', { text: `${before} ${file} ${after}` }));
+    const command = `${before} ${file} ${after}`;
+    notice(`Saved as ${file}. To apply it, put it beside your data and run there:`, el('code', {}, ...command.split(' ').flatMap((part) => [' ', el('span', { text: part })]).slice(1)));
   });
   on('load', 'click', () => byId('file').click());
   on('file', 'change', async (event) => {
