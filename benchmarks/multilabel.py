@@ -134,7 +134,7 @@ def compare(rows: Array, true: Array, given: Array) -> dict[str, float]:
     """Average precision of every method over pairs and over examples, and CPU seconds."""
     wrong = given != true
     ours, seconds = time_cpu(partial(audit, embeddings=rows, labels=given, quiet=True))
-    left_out = audit(embeddings=rows, labels=given, out_of_sample="loo", score="margin", quiet=True)
+    left_out = audit(embeddings=rows, labels=given, out_of_sample="loo", quiet=True)
     assert ours.tags is not None
     assert left_out.tags is not None
     (name, own), theirs = time_cpu(partial(choose_probabilities, rows, given))

@@ -8,8 +8,8 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,6 +46,23 @@ def replace_with(path: Path, save: Callable[[Path], object]) -> None:
         _sync(beside)
         os.replace(beside, path)
         _sync(path.parent)
+
+
+def write_together(directory: Path, contents: Mapping[str, bytes | str]) -> None:
+    """Write several files of a directory: all new, or all as they were."""
+    with ExitStack() as every:
+        written = []
+        for name, content in contents.items():
+            path = directory / name
+            beside = every.enter_context(_beside(path))
+            beside.write_bytes(content.encode() if isinstance(content, str) else content)
+            if path.is_file():
+                beside.chmod(path.stat().st_mode & 0o777)
+            _sync(beside)
+            written.append((beside, path))
+        for beside, path in written:
+            os.replace(beside, path)
+        _sync(directory)
 
 
 def make_folder(path: Path, fill: Callable[[Path], object]) -> None:

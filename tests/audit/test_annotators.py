@@ -128,7 +128,7 @@ def test_a_table_with_one_row_per_vote_gives_the_same_and_files_to_act_on(
         np.mean([same[f"p{i}"] == names[i] for i in range(300)]) > 0.95
     )  # columns are standardised
     page = (tmp_path / "out" / "audit.html").read_text()
-    shown = json.loads(re.search(r'id="payload">(.*?)</script>', page)[1])["annotators"]
+    shown = json.loads(re.search(r'id="payload">(.*?)</script>', page)[1])["label"]
     votes = made.consensus.votes
     assert sum(map(len, shown["votes"])) == len(votes.label)
     assert {one["name"] for one in shown["people"]} == {f"w{name}" for name in votes.annotators}

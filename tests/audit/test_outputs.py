@@ -1,6 +1,8 @@
+import errno
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 import bayesmooth
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Examples
+from bayesmooth.errors import InputError
 
 Make = Callable[..., Audit]
 
@@ -44,6 +47,34 @@ def test_plot_draws_every_label_once(made_up: Make) -> None:
     scatter, matrix = made_up().plot().axes
     assert sum(len(points.get_offsets()) for points in scatter.collections) == 300
     assert matrix.images[0].get_array().sum() == 30
+
+
+def test_a_notebook_shows_the_figure(made_up: Make) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib, the extra plot")
+    assert made_up().plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_files_of_an_audit_are_all_new_or_all_old(
+    made_up: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_up().save(tmp_path)
+    (tmp_path / "annotators.csv").touch()
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    write = Path.write_bytes
+
+    def fill_up(path: Path, content: bytes) -> int:
+        if "audit.html" in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fill_up)
+        with pytest.raises(InputError, match=r".*audit\.html: cannot be written: No space left"):
+            made_up(200).save(tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    made_up(200).save(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == before.keys() - {"annotators.csv"}
+    assert all(file.read_bytes() != before[file.name] for file in tmp_path.iterdir())
 
 
 def test_names_of_the_package_are_the_public_ones() -> None:

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -5,13 +6,15 @@ from bayesmooth.audit.predictions import LeftOut, Predictions
 from bayesmooth.audit.scores import (
     MISLABELLED,
     QUADRANTS,
-    SCORES,
+    NoiseRate,
     ambiguity,
     assign_quadrants,
+    estimate_noise_rate,
     find_threshold,
+    root_margin,
     suggest,
+    wilson,
 )
-from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import exact_label_noise
 
 
@@ -23,52 +26,34 @@ def predictions(count: int = 200, classes: int = 4, seed: int = 0) -> Prediction
     return Predictions(labels, noise.averaged, noise.expected, "made up")
 
 
-@pytest.mark.parametrize("name", SCORES)
-def test_every_score_is_higher_where_the_prediction_contradicts_the_label(name: str) -> None:
-    found = predictions()
-    score = SCORES[name](found)
-    against = found.probabilities.argmax(1) != found.labels
-    assert score[against].mean() > score[~against].mean()
-    assert score.isfinite().all()
-
-
-def test_the_margin_is_positive_exactly_where_another_class_is_preferred() -> None:
+def test_the_score_is_positive_exactly_where_another_class_is_preferred() -> None:
     found = predictions()
     against = found.probabilities.argmax(1) != found.labels
-    for name in ("root_margin", "margin", "log_odds"):
-        assert torch.equal(SCORES[name](found) > 0, against)
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_the_threshold_leaves_as_many_above_as_are_contradicted(name: str) -> None:
-    found = predictions()
-    score = SCORES[name](found)
-    contradicted = int((found.probabilities.argmax(1) != found.labels).sum())
-    against = suggest(score, find_threshold(name, score, found), found) != found.labels
-    cells = assign_quadrants(against, ambiguity(found))
-    assert int((cells >= MISLABELLED).sum()) == contradicted
+    score = root_margin(found)
+    assert torch.equal(score > 0, against)
+    suggested = suggest(score, find_threshold(score, found), found)
+    assert suggested.equal(found.probabilities.argmax(1))
+    cells = assign_quadrants(suggested != found.labels, ambiguity(found))
+    assert int((cells >= MISLABELLED).sum()) == int(against.sum())
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
-def test_as_few_as_are_contradicted_are_flagged(wrong: int) -> None:
+def test_with_transitions_as_many_are_flagged_as_the_prediction_alone_contradicts(
+    wrong: int,
+) -> None:
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
-    found = Predictions(torch.tensor([int(wrong > 0), int(wrong > 1)]), p, None, "")
-    score = SCORES["self_confidence"](found)
-    assert int((score > find_threshold("self_confidence", score, found)).sum()) == wrong
-
-
-def test_a_label_that_ties_with_the_last_contradicted_one_is_flagged_with_it() -> None:
-    p = torch.tensor([[0.3, 0.4, 0.2, 0.1], [0.3, 0.25, 0.25, 0.2], [0.7, 0.1, 0.1, 0.1]])
-    found = Predictions(torch.zeros(3, dtype=torch.int64), p, None, "")
-    score = SCORES["self_confidence"](found)
-    assert (score > find_threshold("self_confidence", score, found)).tolist() == [True, True, False]
+    slips = torch.tensor([[0.2, 0.8], [0.1, 0.9]])
+    labels = torch.tensor([int(wrong > 0), int(wrong > 1)])
+    found = Predictions(labels, p, None, "", transitions=slips)
+    score = root_margin(found)
+    assert int((score > find_threshold(score, found)).sum()) == wrong
 
 
 def test_ambiguity_does_not_look_at_the_label() -> None:
     found = predictions()
     other = Predictions((found.labels + 1) % 4, found.probabilities, found.noise, "")
     assert ambiguity(found).equal(ambiguity(other))
-    assert not SCORES["margin"](found).equal(SCORES["margin"](other))
+    assert not root_margin(found).equal(root_margin(other))
 
 
 def test_a_coin_flip_has_ambiguity_one_whatever_the_number_of_classes() -> None:
@@ -77,12 +62,6 @@ def test_a_coin_flip_has_ambiguity_one_whatever_the_number_of_classes() -> None:
         p[0, :2], p[1, 1] = 0.5, 1.0
         found = Predictions(torch.tensor([0, 1]), p, None, "")
         torch.testing.assert_close(ambiguity(found), torch.tensor([1.0, 0.0]))
-
-
-def test_without_a_posterior_the_noise_score_says_so() -> None:
-    found = Predictions(torch.tensor([0, 1]), torch.tensor([[0.5, 0.5], [0.0, 1.0]]), None, "")
-    with pytest.raises(InputError, match="needs a posterior"):
-        SCORES["noise_of_label"](found)
 
 
 def test_ambiguity_comes_from_the_prediction_without_the_example() -> None:
@@ -95,3 +74,44 @@ def test_ambiguity_comes_from_the_prediction_without_the_example() -> None:
 def test_quadrants_are_named_as_the_report_names_them() -> None:
     cells = assign_quadrants(torch.tensor([0, 0, 1, 1]).bool(), torch.tensor([0.0, 1, 0, 1]))
     assert [QUADRANTS[int(i)] for i in cells] == ["clear", "ambiguous", "mislabelled", "hard"]
+
+
+def calibrated(errors: float, noise: float, classes: int = 4, count: int = 4000) -> Predictions:
+    """A calibrated model that errs on so many examples, the unsure ones, under labels of so much noise."""
+    generator = torch.Generator().manual_seed(0)
+    best = 1 - 2 * errors * torch.rand(count, generator=generator)
+    truth = torch.arange(count) % classes
+    right = torch.rand(count, generator=generator) < best
+    predicted = torch.where(right, truth, (truth + 1) % classes)
+    moved = torch.rand(count, generator=generator) < noise
+    shift = torch.randint(1, classes, (count,), generator=generator)
+    labels = torch.where(moved, (truth + shift) % classes, truth)
+    p = ((1 - best) / (classes - 1))[:, None].repeat(1, classes)
+    p[torch.arange(count), predicted] = best
+    return Predictions(labels, p, None, "")
+
+
+@pytest.mark.parametrize("errors", [0.0, 0.1, 0.2])
+@pytest.mark.parametrize("noise", [0.0, 0.005, 0.05, 0.2, 0.5])
+def test_what_is_said_at_least_holds_however_often_the_model_errs(
+    errors: float, noise: float
+) -> None:
+    found = calibrated(errors, noise)
+    rate = estimate_noise_rate(found.left_out, found.labels)
+    assert 0 <= rate.at_least <= noise + 0.02  # the most confident predictions err too, a little
+    assert rate.at_least <= rate.estimate <= noise + 1.1 * errors + 0.02
+    assert errors or rate.at_least > 0.7 * noise - 0.005
+
+
+def test_learned_errors_are_not_counted() -> None:
+    """A model that says what the labels say, all of them, contradicts none: the truth may lie far above."""
+    labels = torch.arange(100) % 2
+    agreed = Predictions(labels, torch.eye(2)[labels], None, "")
+    rate = estimate_noise_rate(agreed.left_out, labels)
+    assert rate == NoiseRate(0.0, 0.0)
+
+
+def test_wilson_holds_what_a_binomial_draws() -> None:
+    seen = np.random.default_rng(0).binomial(50, 0.1, 2000) / 50
+    held = [low <= 0.1 <= high for low, high in (wilson(float(share), 50) for share in seen)]
+    assert 0.93 < np.mean(held) < 0.99

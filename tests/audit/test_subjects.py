@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 from bayesmooth.audit import audit
 from bayesmooth.data import Examples
@@ -42,6 +42,11 @@ def trained(examples: Examples) -> tuple[nn.Module, IVON]:
     return model, optimizer
 
 
+def posterior_of(model: nn.Module, std: float = 0.1) -> Posterior:
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    return Posterior(mean, {name: torch.full_like(p, std) for name, p in mean.items()})
+
+
 @pytest.mark.filterwarnings("ignore:a step moved the weights")  # it is a tiny model
 def test_three_lines_audit_a_users_own_model() -> None:
     examples = clouds()
@@ -56,6 +61,20 @@ def test_three_lines_audit_a_users_own_model() -> None:
     assert other.class_names == NAMES
 
 
+def test_batches_in_another_order_than_the_data_are_refused() -> None:
+    examples, model = clouds(), nn.Linear(3, 3)
+    data = TensorDataset(examples.batch(torch.arange(90)), examples.labels)
+    chosen = SubsetRandomSampler(range(90))
+    for loader in (
+        DataLoader(data, 32, shuffle=True),
+        DataLoader(data, 32, sampler=chosen),
+        DataLoader(data, batch_sampler=[[1, 0], [2, 3]]),
+        DataLoader(data, None, sampler=chosen),
+    ):
+        with pytest.raises(InputError, match="a DataLoader with a"):
+            audit(model, posterior_of(model), loader, quiet=True)
+
+
 def test_a_posterior_of_another_model_is_refused() -> None:
     model = nn.Linear(3, 3)
     foreign = Posterior({"w": torch.zeros(2)}, {"w": torch.ones(2)})
@@ -68,14 +87,9 @@ def test_a_posterior_of_another_model_is_refused() -> None:
 def test_labels_beyond_the_models_classes_are_refused() -> None:
     examples = clouds()
     batch = [(examples.batch(torch.arange(90)), examples.labels + 5)]
-    model, optimizer = nn.Linear(3, 3), None
-    q = Posterior(
-        {n: p.detach().clone() for n, p in model.named_parameters()},
-        {n: torch.ones_like(p) for n, p in model.named_parameters()},
-    )
-    assert optimizer is None
+    model = nn.Linear(3, 3)
     with pytest.raises(InputError, match="must be from 0 to 2"):
-        audit(model, q, batch, quiet=True)
+        audit(model, posterior_of(model), batch, quiet=True)
 
 
 def test_a_network_with_batch_norm_is_audited_with_the_statistics_of_the_weights_that_predict() -> (
@@ -83,8 +97,7 @@ def test_a_network_with_batch_norm_is_audited_with_the_statistics_of_the_weights
 ):
     """Stale running statistics, as training under samples leaves them, must not matter."""
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
-    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
-    posterior = Posterior(mean, {name: torch.full_like(p, 0.1) for name, p in mean.items()})
+    posterior = posterior_of(model)
     inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
     examples = Examples(inputs, torch.arange(60) % 3, ("a", "b", "c"))
     fresh = audit(model, posterior, examples, quiet=True).probabilities

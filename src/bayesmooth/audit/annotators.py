@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bayesmooth.audit.embedded import predict_embedded
 from bayesmooth.audit.predictions import LeftOut, Predictions
-from bayesmooth.audit.rates import wilson
+from bayesmooth.audit.scores import wilson
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.subjects import Embedded, Subject
 from bayesmooth.audit.votes import Ballots, Votes

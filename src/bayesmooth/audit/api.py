@@ -22,13 +22,13 @@ from bayesmooth.audit.multilabel import (
     suggest_sets,
 )
 from bayesmooth.audit.predictions import Predictions, check_labels
-from bayesmooth.audit.rates import estimate_noise_rate
 from bayesmooth.audit.scores import (
     AMBIGUOUS_FROM,
-    SCORES,
     ambiguity,
     assign_quadrants,
+    estimate_noise_rate,
     find_threshold,
+    root_margin,
     suggest,
     warn_if_mostly_contradicted,
 )
@@ -85,7 +85,6 @@ def audit(
     # how labels are judged
     out_of_sample: str = "none",
     folds: int = 5,
-    score: str = "root_margin",
     samples: int = 16,
     seed: int = 0,
     batch_size: int = 256,
@@ -120,7 +119,7 @@ def audit(
 
     `out_of_sample` says how an example is kept from supporting its own label: `none` (a variational fit
     memorises little, and this finds the most; see docs/audit-method.md), `loo` (leave-one-out from the posterior, no
-    refit), or `folds` (refits, embeddings only). `score` is one of `SCORES`. `cluster="ray"` scores embeddings in
+    refit), or `folds` (refits, embeddings only). `cluster="ray"` scores embeddings in
     tasks of a Ray cluster. Beyond 100,000 rows a sample of them is learned from, and all are scored piece by piece.
 
     >>> x = torch.cat([torch.randn(20, 2), torch.randn(20, 2) + 9])
@@ -174,7 +173,7 @@ def audit(
     found = find(predictions.labels, len(names), rows, other, quiet, cluster)
     found = replace(found, problems=problems)
     seconds = time.perf_counter() - start
-    made = _build(predictions, names, examples, score, seconds, found)
+    made = _build(predictions, names, examples, seconds, found)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
     made = replace(made, summary={**made.summary, "columns": settings.clean_options})
@@ -207,15 +206,14 @@ def _build(
     predictions: Predictions | TagPredictions,
     names: tuple[str, ...],
     examples: Examples | None,
-    score: str,
     seconds: float,
     found: Findings,
 ) -> Audit:
     """The ranked table."""
     if isinstance(predictions, Predictions):
-        columns = _judge_classes(predictions, names, score)
+        columns = _judge_classes(predictions, names)
     else:  # sets of tags are no classes, so none of them is rare
-        columns = _judge_tags(predictions, names, score)
+        columns = _judge_tags(predictions, names)
         problems = (*found.problems, *predictions.problems)
         found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
     against = torch.as_tensor(columns["suggested"], device="cpu") != predictions.labels
@@ -233,22 +231,22 @@ def _build(
     return Audit(
         ids=ids,
         ambiguity_threshold=AMBIGUOUS_FROM,
-        summary=_summarise(predictions, examples, score, seconds),
+        summary=_summarise(predictions, examples, seconds),
         examples=examples,
         findings=found,
         **columns,
     )
 
 
-def _judge_classes(predictions: Predictions, names: tuple[str, ...], score: str) -> dict[str, Any]:
+def _judge_classes(predictions: Predictions, names: tuple[str, ...]) -> dict[str, Any]:
     """The columns of the table that follow from the predictions of one class per example."""
     probabilities, labels, noise = predictions.probabilities, predictions.labels, predictions.noise
     if probabilities.shape[1] != len(names):
         raise InputError(
             f"{len(names)} class names for a model of {probabilities.shape[1]} classes"
         )
-    disagreement = SCORES[score](predictions)
-    cut = find_threshold(score, disagreement, predictions)
+    disagreement = root_margin(predictions)
+    cut = find_threshold(disagreement, predictions)
     suggested = suggest(disagreement, cut, predictions)
     return {
         "class_names": names,
@@ -263,9 +261,9 @@ def _judge_classes(predictions: Predictions, names: tuple[str, ...], score: str)
     }
 
 
-def _judge_tags(predictions: TagPredictions, names: tuple[str, ...], score: str) -> dict[str, Any]:
+def _judge_tags(predictions: TagPredictions, names: tuple[str, ...]) -> dict[str, Any]:
     """The same where an example has several labels: its row is that of the pair most likely wrong."""
-    tags, cut, unclear = predictions.score(score)
+    tags, cut, unclear = predictions.score()
     names, suggested = suggest_sets(tags, cut, names, predictions.labels)
     every = np.arange(len(suggested))
     own = np.where(tags.given == 1, tags.probabilities, 1 - tags.probabilities)[every, tags.worst]
@@ -285,7 +283,6 @@ def _judge_tags(predictions: TagPredictions, names: tuple[str, ...], score: str)
 def _summarise(
     predictions: Predictions | TagPredictions,
     examples: Examples | None,
-    score: str,
     seconds: float,
 ) -> dict[str, Any]:
     """The figures and notes of the whole audit."""
@@ -307,7 +304,6 @@ def _summarise(
     return {
         "source": source,
         "method": predictions.method,
-        "score": score,
         "warning": warning,
         "informative": predictions.informative,
         "noise_rate": rate and rate.estimate,

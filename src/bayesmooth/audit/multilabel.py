@@ -26,7 +26,7 @@ from bayesmooth.audit.predictors import (
     choose_weight,
 )
 from bayesmooth.audit.problems import group_spellings, list_names
-from bayesmooth.audit.scores import SCORES, ambiguity, leave_above, margin
+from bayesmooth.audit.scores import ambiguity, leave_above, margin, root_margin
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.similar import Similar, find_similar
 from bayesmooth.audit.subjects import Embedded, Predicted, Subject
@@ -86,13 +86,13 @@ class TagPredictions:
         labels = torch.cat([own + first for first, own, _ in numbered])
         return LeftOut(*map(torch.cat, zip(*parts, strict=True))), labels
 
-    def score(self, name: str) -> tuple[Tags, float, Tensor]:
+    def score(self) -> tuple[Tags, float, Tensor]:
         """Every pair's score, the score above which a pair is contradicted, and the ambiguity of the worst pairs.
 
         As many pairs are contradicted as have another value that is twice as likely as the given one. If "likelier"
         were enough, nearly every tag that few examples have and nobody can predict would be contradicted.
         """
-        found = [SCORES[name](tag) for tag in self.tags]
+        found = [root_margin(tag) for tag in self.tags]
         contradicted = sum(int((margin(tag) > TWICE).sum()) for tag in self.tags)
         pairs = torch.stack(found, 1)
         cut = leave_above(pairs.flatten(), contradicted)

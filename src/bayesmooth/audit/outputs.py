@@ -1,6 +1,6 @@
 """What an audit becomes: its files, and in a notebook the ten worst labels, the report inline and the map as a figure.
 
-All files are made in memory first, then each is written whole.
+All files are made in memory first, then written together.
 """
 
 import base64
@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 import webbrowser
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,17 @@ from bayesmooth.audit.thumbnails import (
 )
 from bayesmooth.data.tabular import SHEET_ROW
 from bayesmooth.errors import InputError
-from bayesmooth.files import check_directory, write_atomically
+from bayesmooth.files import check_directory, write_together
 from bayesmooth.optional import require
 
+FILES = {
+    "audit.csv",
+    "audit.parquet",
+    "audit.json",
+    "audit.html",
+    "annotators.csv",
+    "label_again.csv",
+}
 MATRIX_CLASSES = 500  # up to which audit.json holds the matrices of pairs of classes
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
 WORST = 10  # labels that a notebook shows by themselves
@@ -58,8 +67,9 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
         files |= _write_annotators(audit, audit.consensus)
     files["audit.html"] = to_html(audit, thumbnails=thumbnails, title=title)
     check_directory(directory)
-    for name, content in files.items():
-        write_atomically(directory / name, content)
+    write_together(directory, files)
+    for name in FILES - files.keys():  # of an audit that was here before
+        (directory / name).unlink(missing_ok=True)
     return directory / "audit.html"
 
 
@@ -198,6 +208,7 @@ def plot_audit(audit: Audit) -> Any:
     """A matplotlib figure: every label by ambiguity and disagreement, and the labels that get confused."""
     figures = require("matplotlib.figure", extra="audit")
     figure = figures.Figure(figsize=(10, 4.2), layout="constrained")
+    figure._repr_png_ = partial(_to_png, figure)  # a notebook shows it
     scatter, matrix = figure.subplots(1, 2)
     for number, (name, colour) in enumerate(zip(QUADRANTS, COLOURS, strict=True)):
         some = audit.quadrant == number
@@ -218,6 +229,12 @@ def plot_audit(audit: Audit) -> Any:
         matrix.set_xticks(ticks, audit.class_names, rotation=90, fontsize=8)
         matrix.set_yticks(ticks, audit.class_names, fontsize=8)
     return figure
+
+
+def _to_png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def _plot_tags(axes: Any, audit: Audit, tags: Tags) -> None:

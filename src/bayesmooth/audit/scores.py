@@ -1,22 +1,29 @@
-"""Two axes, never mixed up: disagreement with the label, and ambiguity, which is blind to it.
+"""Two axes, never mixed up: disagreement with the label, and ambiguity, which is blind to it."""
 
-Every disagreement score: higher = the label is more likely wrong.
-"""
-
-from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.predictions import Predictions
-from bayesmooth.audit.transitions import weigh_by_label
-from bayesmooth.errors import InputError
+from bayesmooth.audit.predictions import LeftOut, Predictions
+from bayesmooth.audit.transitions import select_confident, weigh_by_label
 
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
 AXES = ("Ambiguity (second best class over the best)", "Disagreement with the label")
 AMBIGUOUS_FROM = 1 / 4  # from here on no class is four times as likely as the next
 WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is wrong
+NORMAL_95 = 1.96
+CONFIDENT = 0.1  # share of the predictions of each class
+
+
+def root_margin(predictions: Predictions) -> Tensor:
+    """√max_{k≠y} r_k − √r_y, −1 … 1: higher, the label is more likely wrong (docs/evidence-audit.md).
+
+    r is the prediction with the given label as evidence (`weigh_label`).
+    """
+    own, rival = _split(weigh_label(predictions), predictions.labels)
+    return rival.clamp_min(0).sqrt() - own.clamp_min(0).sqrt()
 
 
 def margin(predictions: Predictions) -> Tensor:
@@ -25,55 +32,10 @@ def margin(predictions: Predictions) -> Tensor:
     return rival - own
 
 
-def self_confidence(predictions: Predictions) -> Tensor:
-    """1 − p_y, 0 … 1: the averaged probability that the label is wrong."""
-    return 1 - _split(predictions.probabilities, predictions.labels)[0]
-
-
-def log_odds(predictions: Predictions) -> Tensor:
-    """log max_{k≠y} p_k − log p_y: above 0 another class is preferred. It still tells the very certain apart."""
-    tiny = torch.finfo(torch.float32).tiny
-    own, rival = _split(predictions.probabilities, predictions.labels)
-    return rival.clamp_min(tiny).log() - own.clamp_min(tiny).log()
-
-
-def root_margin(predictions: Predictions) -> Tensor:
-    """√max_{k≠y} r_k − √r_y, −1 … 1, half-way between margin and log-odds.
-
-    r is the prediction with the given label as evidence (`weigh_label`). The default: it finds the most
-    (docs/evidence-audit.md).
-    """
-    own, rival = _split(weigh_label(predictions), predictions.labels)
-    return rival.clamp_min(0).sqrt() - own.clamp_min(0).sqrt()
-
-
-def normalised_margin(predictions: Predictions) -> Tensor:
-    """The margin less its mean over the examples of the class: fair to classes that are hard as a whole."""
-    values, labels = margin(predictions), predictions.labels
-    counts = torch.bincount(labels, minlength=predictions.probabilities.shape[1]).clamp_min(1)
-    means = torch.bincount(labels, values, len(counts)) / counts
-    return (values - means[labels]).to(values.dtype)
-
-
-def noise_of_label(predictions: Predictions) -> Tensor:
-    """−ε_y: averaging takes certainty from what the mean prefers, so it is positive for other labels."""
-    if predictions.noise is None:
-        raise InputError(
-            "score='noise_of_label' needs a posterior; with probabilities alone use 'root_margin'"
-        )
-    return -_split(predictions.noise, predictions.labels)[0]
-
-
 def _split(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """What each row has for its label, and the most that it has for another class."""
     at = labels[:, None]
     return rows.gather(1, at).squeeze(1), rows.scatter(1, at, -1.0).amax(1)
-
-
-SCORES: dict[str, Callable[[Predictions], Tensor]] = {
-    score.__name__: score
-    for score in (root_margin, margin, log_odds, self_confidence, normalised_margin, noise_of_label)
-}
 
 
 def weigh_label(predictions: Predictions) -> Tensor:
@@ -96,16 +58,14 @@ def suggest(disagreement: Tensor, cut: float, predictions: Predictions) -> Tenso
     return torch.where(predictions.mixed, predictions.probabilities.argmax(1), suggested)
 
 
-def find_threshold(score: str, disagreement: Tensor, predictions: Predictions) -> float:
+def find_threshold(disagreement: Tensor, predictions: Predictions) -> float:
     """The score above which a label counts as contradicted.
 
-    As many labels lie above it as there are for which the averaged prediction prefers another class. For
-    the margins of the prediction and the log-odds that is 0 by definition. For other scores `leave_above` finds it.
+    As many labels lie above it as there are for which the averaged prediction prefers another class.
     """
     if not predictions.informative:  # nobody is accused
         return float(disagreement.max())
-    weighed = predictions.transitions is not None
-    if score in ("margin", "log_odds") or (score == "root_margin" and not weighed):
+    if predictions.transitions is None:
         return 0.0
     return leave_above(disagreement, int((margin(predictions) > 0).sum()))
 
@@ -146,3 +106,43 @@ def warn_if_mostly_contradicted(rate: float) -> str | None:
         "labels in the same order, the columns of probabilities in that of the classes, and do the embeddings fit "
         "the task?"
     )
+
+
+class NoiseRate(NamedTuple):
+    """The share of wrong labels by the model's own account."""
+
+    estimate: float
+    at_least: float
+
+
+def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> NoiseRate:
+    """How many labels are wrong, from predictions that have not seen them.
+
+    at_least: the mean probability that a label is wrong (`LeftOut.wrong`), or how often labels contradict the most
+    confident tenth of the predictions of each class if that is less (hardly any of these is the model's own error),
+    less the 95 % sampling error.
+    estimate: confident learning (Northcutt et al. 2021), how often labels contradict predictions that are at least as
+    sure of their class as they are, on average, of its examples.
+    Neither is a bound from above: a model that has learned a systematic error does not contradict it.
+    """
+    classes = int(max(labels.max(), left_out.best_class.max())) + 1
+    against = (left_out.best_class != labels).double()
+    counts = torch.bincount(labels, minlength=classes)
+    typical = torch.bincount(labels, left_out.own.double(), classes) / counts.clamp_min(1)
+    typical[counts == 0] = 1.0
+    confident = left_out.best >= typical[left_out.best_class]
+    estimate = float((against[confident] if bool(confident.any()) else against).mean())
+    sure = select_confident(left_out.best, left_out.best_class, CONFIDENT)
+    of, every = left_out.best_class[sure], torch.bincount(left_out.best_class)
+    shares = torch.bincount(of, against[sure], len(every)) / torch.bincount(of).clamp_min(1)
+    share = float((shares * every).sum() / every.sum())
+    wrong = wilson(float(left_out.wrong.double().mean()), len(labels))[0]
+    least = max(min(wrong, wilson(share, int(sure.sum()))[0]), 0.0)
+    return NoiseRate(max(estimate, least), least)
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share that was seen in so many (Wilson 1927)."""
+    z = NORMAL_95**2 / count
+    half = NORMAL_95 * (share * (1 - share) / count + z / (4 * count)) ** 0.5
+    return (share + z / 2 - half) / (1 + z), (share + z / 2 + half) / (1 + z)

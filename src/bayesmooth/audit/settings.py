@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 
-from bayesmooth.audit.scores import SCORES
 from bayesmooth.data.encoders import Encoder
 from bayesmooth.errors import InputError
 
@@ -48,7 +47,6 @@ class Settings:
     out_of_sample: str = WAYS[0]
     """How an example is kept from supporting its own label."""
     folds: int = 5
-    score: str = next(iter(SCORES))
     samples: int = 16
     """Of the posterior over a network's weights."""
     seed: int = 0
@@ -68,7 +66,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what no audit can be made with, before anything is read."""
-        known = {"out_of_sample": WAYS, "score": tuple(SCORES), "cluster": CLUSTERS}
+        known = {"out_of_sample": WAYS, "cluster": CLUSTERS}
         for name, choices in known.items():
             if getattr(self, name) not in choices:
                 shown = ", ".join(map(str, choices))

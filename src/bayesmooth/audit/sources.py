@@ -23,7 +23,14 @@ from bayesmooth.audit.problems import (
     settle_classes,
 )
 from bayesmooth.audit.settings import Settings
-from bayesmooth.audit.subjects import Embedded, Network, Predicted, Subject, as_posterior
+from bayesmooth.audit.subjects import (
+    Embedded,
+    Network,
+    Predicted,
+    Subject,
+    as_posterior,
+    check_batches,
+)
 from bayesmooth.data import Examples
 from bayesmooth.data.columns import Reading
 from bayesmooth.data.encoders import (
@@ -60,6 +67,7 @@ def open_source(
         learned = as_posterior(posterior, source)
         if isinstance(data, Examples):
             return Network(source, learned, settle(data))
+        check_batches(data)
         return Network(source, learned, None, data)
     file = Path(labels) if isinstance(labels, str | Path) else None
     settings = replace(settings, labels_file=file, predicted=probabilities is not None)

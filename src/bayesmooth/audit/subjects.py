@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from bayesmooth.audit.embedded import predict_embedded
 from bayesmooth.audit.findings import MOST_ROWS, read_rows
@@ -122,6 +123,20 @@ class Predicted:
 
 
 Subject = Network | Embedded | Predicted
+
+
+def check_batches(batches: Any) -> None:
+    """Refuse a loader that does not keep the order of its data: no label could be told from another."""
+    if not isinstance(batches, DataLoader) or isinstance(batches.dataset, IterableDataset):
+        return
+    order = batches.batch_sampler
+    if order is None or type(order) is BatchSampler:
+        order = getattr(order, "sampler", batches.sampler)
+    if not isinstance(order, SequentialSampler):
+        raise InputError(
+            f"a DataLoader with a {type(order).__name__}: its batches come in another order than the data, so that no "
+            "id would be right; give DataLoader(dataset, batch_size) without shuffle or sampler"
+        )
 
 
 def as_posterior(source: Any, model: nn.Module) -> Posterior:

@@ -92,8 +92,6 @@ def add_audit(parser: ArgumentParser) -> None:
     add("--against", metavar="FILE", type=Path, default=None, help=split)
     add("--out-of-sample", metavar="WAY", help="none (default), loo or folds")
     add("--folds", type=int, help="cross-fit with this many folds instead")
-    scores = "margin, log_odds, self_confidence, normalised_margin or noise_of_label"
-    add("--score", metavar="NAME", help=f"root_margin (default), {scores}")
     add("--samples", type=int, help="drawn from a run's posterior (default: 16)")
     add("--cluster", choices=("ray",), help="score the examples as tasks of a cluster")
     add("--seed", type=int, help="(default: 0)")
