@@ -1,11 +1,8 @@
-"""Three walks through the code, traced: one step of IVON, an audit of a folder, a study of the paper.
+"""Three walks through the code, traced: `python tests/walks.py [step audit study] [--list] [--write]`.
 
-    python tests/walks.py [step audit study]    how many functions and files each walk has
-    python tests/walks.py --list                the functions of each file, in the order of their first call
-    python tests/walks.py --write               the same, into docs/architecture.md
-
-Named functions of `src/` and `reproduce/` count, in every thread and process of the walk; functions that run while a
-module is imported do not.
+Counts the functions and files of each walk. `--list` names them in the order of their first call, `--write` puts them
+into docs/architecture.md. Named functions of `src/` and `reproduce/` count, in every thread and process; functions that
+run while a module is imported do not.
 """
 
 import os
@@ -62,8 +59,8 @@ def take_step() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
     optimizer = IVON(model.parameters(), lr=0.1, ess=100, hess_init=0.5, seed=0)
     inputs, labels = torch.ones(10, 8), torch.arange(10) % 2
-    for before in (True, False):
-        if not before:
+    for number in range(2):
+        if number:
             record(os.environ[LOG])
         with optimizer.sampled_params(train=True):
             optimizer.zero_grad()
@@ -80,8 +77,7 @@ def draw_photos(folder: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 90, (36, 32, 32, 3), dtype=np.uint8)
     for i, picture in enumerate(pixels):
         picture[..., i % 3] += 150
-        place = folder / ("red", "green", "blue")[i % 3]
-        place.mkdir(parents=True, exist_ok=True)
+        (place := folder / "rgb"[i % 3]).mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).save(place / f"{i:02d}.png")
 
 
