@@ -149,7 +149,7 @@ def test_header_shows_the_rate_the_warning_the_notes_and_all_problems(reader: Re
 def test_chips_and_selects_and_search_filter_the_list(reader: Reader) -> None:
     data = reader.make(ids=tuple(f"image-{i:03d}" for i in range(300)))
     reader.open("filters", ids=data.ids)
-    assert reader.text("#count") == f"{data.contradicted.sum()} of 300 examples: contradicted"
+    assert reader.text("#count") == f"{data.contradicted.sum()} of 300 examples: look wrong"
     name = QUADRANTS[MISLABELLED]
     flagged = data.quadrant == MISLABELLED
     reader.show(name)
@@ -209,7 +209,7 @@ def test_matrix_cell_shows_its_examples_by_mouse_and_by_keyboard(reader: Reader)
     assert reader.text(".bar.given b") == "class 1"
     assert reader.text(".bar.suggested b") == "class 2"
     reader.press(Keys.ENTER)
-    assert reader.text("#count").endswith("examples: contradicted")
+    assert reader.text("#count").endswith("examples: look wrong")
     reader.press(Keys.ARROW_UP, *[Keys.ARROW_DOWN] * 3, *[Keys.ARROW_LEFT] * 2, Keys.ENTER)
     assert reader.text("#count").endswith("labelled “class 3”, looks like “class 0”")
 

@@ -4,7 +4,7 @@ const finding = (title, words, test, sort) => ({ label: title, words, test, sort
 
 // What the reader can ask to see, one at a time; `words` explain it.
 const SHOWS = {
-  contradicted: { label: 'Contradicted', words: 'The model prefers another label.', count: contradictedCount, test: contradicted },
+  contradicted: { label: 'Look wrong', words: 'The model prefers another label.', count: contradictedCount, test: contradicted },
   ...Object.fromEntries([MISLABELLED, HARD, AMBIGUOUS, CLEAR].map((q) => [quadrants[q],
     { label: capital(quadrants[q]), words: label.quadrants[q], quadrant: q, count: quadrantCounts[q], test: (i) => quadrant[i] === q }])),
   all: { label: 'All', words: 'Every example.', count, test: () => true },

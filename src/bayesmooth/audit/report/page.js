@@ -163,8 +163,9 @@ function buildHelp() {
 // ---- The words around the data ----
 
 function buildLead() {
-  const { warning, noise_rate_words: rate } = audit.summary;
-  byId('lead').textContent = [rate, contradictedCount ? 'The most suspicious labels come first; some of them are right.' : '', audit.truth].filter(Boolean).join(' ');
+  const { warning, noise_rate_words: rate, informative } = audit.summary;
+  const order = contradictedCount ? 'The most suspicious labels come first; some of them are right.' : '';
+  byId('lead').textContent = [informative === false ? '' : rate, order, audit.truth].filter(Boolean).join(' ');
   byId('remarks').hidden = audit.notes.length === 0;
   byId('remarks').textContent = audit.notes.map((note) => `${capital(note)}.`).join(' ');
   byId('warning').hidden = !warning;
