@@ -15,6 +15,7 @@ from torch import Tensor
 from bayesmooth.audit.annotators import Consensus, predict_consensus
 from bayesmooth.audit.decisions import Decision, apply_decisions, read_decisions, rewrite_sets
 from bayesmooth.audit.findings import Findings, check_other_split, find
+from bayesmooth.audit.looks import list_odd_pictures, look_at
 from bayesmooth.audit.multilabel import (
     TagPredictions,
     find_similar_pairs,
@@ -170,7 +171,13 @@ def audit(
         classes = predictions.probabilities.shape[1]
         names, problems = tuple(class_names or map(str, range(classes))), ()
         check_labels(predictions.labels, names)
-    found = find(predictions.labels, len(names), rows, other, quiet, cluster)
+    looks = None
+    if examples is not None and examples.pictures is not None:
+        looks = look_at(examples.pictures, quiet)
+    if examples is not None and looks is not None:
+        problems = (*problems, *list_odd_pictures(looks, examples))
+    colours = None if looks is None else looks.colours
+    found = find(predictions.labels, len(names), rows, other, quiet, cluster, colours)
     found = replace(found, problems=problems)
     seconds = time.perf_counter() - start
     made = _build(predictions, names, examples, seconds, found)

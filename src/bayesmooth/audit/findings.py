@@ -125,8 +125,11 @@ def find(
     against: Examples | None = None,
     quiet: bool = False,
     cluster: str | None = None,
+    looks: Tensor | None = None,
 ) -> Findings:
     """Everything that the labels, and the embeddings (N, D) if there are any, can tell.
+
+    `looks` (N, D′) are other numbers by which near duplicates are known: what pictures look like.
 
     Embeddings given as `Examples` are read piece by piece, and their neighbours looked for in tasks of the `cluster`.
 
@@ -145,6 +148,8 @@ def find(
     distance = measure_distances(similarity)
     closest = duplicate_distance(distance)
     first = find_near_duplicates(index, distance, rows, closest)
+    if looks is not None:
+        first = join_groups(first, find_copies(looks))
     copies, labels_there = (None, None) if against is None else find_leaks(rows, against, closest)
     return Findings(
         rare_class=rare,
@@ -317,6 +322,26 @@ def find_near_duplicates(index: Array, distance: Array, rows: Rows, closest: flo
     joined = join_pairs(np.stack([one[same], other[same]]), first)[group]
     alone = np.bincount(joined, minlength=len(group))[joined] == 1
     return np.where(alone, -1, joined)
+
+
+def find_copies(looks: Tensor) -> Array:
+    """The same by other rows than the embeddings."""
+    rows = Rows.of(looks)
+    index, similarity = rows.nearest(min(NEAREST, len(rows.distinct.first) - 1))
+    distance = measure_distances(similarity)
+    return find_near_duplicates(index, distance, rows, duplicate_distance(distance))
+
+
+def join_groups(*groups: Array) -> Array:
+    """Position of the first example of each one's group, where groups that share an example are one.
+
+    >>> join_groups(np.array([0, 0, -1, -1]), np.array([-1, 1, 1, -1])).tolist()
+    [0, 0, 0, -1]
+    """
+    every = np.arange(len(groups[0]))
+    pairs = [np.stack([every[first >= 0], first[first >= 0]]) for first in groups]
+    alone = np.all([first < 0 for first in groups], axis=0)
+    return np.where(alone, -1, join_pairs(np.concatenate(pairs, 1), every))
 
 
 def join_pairs(pairs: Array, names: Array) -> Array:
