@@ -1,5 +1,6 @@
 import csv
 import io
+import json
 import os
 from pathlib import Path
 
@@ -303,3 +304,47 @@ def test_a_hugging_face_data_set_comes_back_as_one(tmp_path: Path) -> None:
 def test_a_place_that_does_not_exist_is_named_before_the_work(labels: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its folder does not exist"):
         clean(labels, decisions_file(tmp_path, "a,cat,keep,\n"), tmp_path / "no" / "out.csv")
+
+
+def save_audit(folder: Path, source: str, **summary: object) -> Path:
+    """The files of an audit that `clean` reads: two copies of a, one of them with another label, and a bad picture."""
+    (folder / "audit").mkdir()
+    bad = [{"kind": "unreadable_picture", "ids": ["d"]}]
+    (folder / "audit" / "audit.json").write_text(
+        json.dumps({"source": source, "problems": bad, **summary})
+    )
+    table = "id,duplicate_of\na,a\nb,a\nc,a\nd,\n"
+    (folder / "audit" / "audit.csv").write_text(table)
+    return folder / "audit"
+
+
+def test_copies_with_the_same_label_and_unreadable_pictures_leave_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.csv").write_text("id,label\na,cat\nb,dog\nc,cat\nd,dog\n")
+    save_audit(tmp_path, "t")
+    monkeypatch.chdir(tmp_path)  # where `audit` is found by itself
+    out = tmp_path / "out.csv"
+    assert clean("t.csv", None, out, drop_duplicates=True).removed == (2,)
+    assert clean("t.csv", None, out, drop_unreadable=True).removed == (3,)
+    decisions = decisions_file(tmp_path, "b,dog,relabel,cat\n")
+    clean("t.csv", decisions, out, drop_duplicates=True, drop_unreadable=True)
+    assert out.read_text() == "id,label\na,cat\n"
+    (tmp_path / "other.csv").write_text("id,label\na,cat\n")
+    with pytest.raises(InputError, match=r"other\.csv: no audit of it is at hand"):
+        clean("other.csv", None, out, drop_duplicates=True)
+    with pytest.raises(InputError, match=r"nowhere: holds no audit\.json"):
+        clean("t.csv", None, out, audit="nowhere")
+
+
+def test_the_audit_knows_which_columns_were_audited(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("key,kind,label\na,cat,1\nb,dog,2\n")
+    folder = save_audit(tmp_path, "t", columns={"label": "kind", "id": "key"})
+    decisions = decisions_file(folder, "b,dog,relabel,cat\n")
+    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == "key,kind,label\na,cat,1\nb,cat,2\n"
+    decisions = decisions_file(folder, "b,2,relabel,1\n")
+    clean(
+        tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="label"
+    )  # what is named counts
+    assert (tmp_path / "out.csv").read_text() == "key,kind,label\na,cat,1\nb,dog,1\n"

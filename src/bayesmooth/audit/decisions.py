@@ -9,13 +9,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from bayesmooth.audit.problems import UNREADABLE
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.tags import TagLabels, Vocabulary
 from bayesmooth.data.csvtext import CsvText, unguard
 from bayesmooth.data.formats import open_labels
 from bayesmooth.data.labels import MISSING, class_numbers, label_texts
 from bayesmooth.errors import InputError
+from bayesmooth.files import read_json
 
 DECISIONS = ("keep", "relabel", "remove", "skip")
 COLUMNS = ["id", "given", "decision", "new_label"]
@@ -104,7 +107,7 @@ def apply_decisions(
 
 def clean(
     labels: str | Path,
-    decisions: str | Path,
+    decisions: str | Path | None,
     out: str | Path,
     class_names: Sequence[str] | None = None,
     label: str | None = None,
@@ -112,39 +115,101 @@ def clean(
     encoding: str | None = None,
     tags: Sequence[str] | None = None,
     separator: str | None = None,
+    audit: str | Path | None = None,
+    drop_duplicates: bool = False,
+    drop_unreadable: bool = False,
 ) -> Corrected:
     """Write `out`: the labels with the decisions applied, in the format they came in, all else as it was.
 
     `labels` is what was audited (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
     pictures or of Parquet files) or the `audit.csv` of it. `label` and `id` name the columns, or the arrays in a .npz;
-    else the usual names count, and without ids the position of a row, from 0, is its id. No input is ever written to.
-    Where an example has several labels, `tags` names their columns of 0 and 1, or `separator` is what stands between
-    them in the column of labels.
+    else those that were audited count, if the `audit` is at hand (a folder; by default that of the decisions, or
+    `audit`), else the usual names, and without ids the position of a row, from 0, is its id. No input is ever written
+    to. Where an example has several labels, `tags` names their columns of 0 and 1, or `separator` is what stands
+    between them in the column of labels.
+
+    `drop_duplicates` leaves out all but the first of the near duplicates that have the same label in the end,
+    `drop_unreadable` the pictures that the audit could not read.
     """
     source, target = Path(labels), Path(out)
-    if any(target.exists() and target.samefile(path) for path in (source, decisions)):
+    inputs = [source, *([] if decisions is None else [Path(decisions)])]
+    if any(target.exists() and path.exists() and target.samefile(path) for path in inputs):
         raise InputError(f"{target}: would overwrite an input; name another file")
     if not target.parent.is_dir():
         raise InputError(f"{target}: its folder does not exist; create {target.parent} first")
-    settings = Settings(
-        label=label,
-        id=id,
-        encoding=encoding,
-        separator=separator,
-        class_names=class_names,
-        tags=tags,
-    )
-    read: Sequence[Decision] = read_decisions(decisions)
+    files = AuditFiles.find(source, decisions, audit)
+    named: dict[str, Any] = {"label": label, "id": id, "encoding": encoding}
+    named |= {"separator": separator, "class_names": class_names, "tags": tags}
+    audited = {} if files is None else files.read_columns()
+    settings = Settings(**audited | {name: v for name, v in named.items() if v is not None})
+    read: Sequence[Decision] = () if decisions is None else read_decisions(decisions)
     data = (
-        TagLabels(source, settings) if settings.tagged else open_labels(source, label, id, encoding)
+        TagLabels(source, settings)
+        if settings.tagged
+        else open_labels(source, settings.label, settings.id, settings.encoding)
     )
-    names = class_names if class_names is not None else data.class_names
+    names = data.class_names if settings.class_names is None else settings.class_names
     if isinstance(data, TagLabels):
         read, names = rewrite_sets(read, data.words, data.labels)
     made = apply_decisions(data.ids, data.labels, read, names, data.numbered)
-    rows = sorted({*range(len(data.ids))} - {*made.removed})
+    gone = {*made.removed}
+    if drop_duplicates or drop_unreadable:
+        if files is None:
+            raise InputError(f"{source}: no audit of it is at hand; name its folder (--audit)")
+        final = dict(zip(data.ids, made.labels, strict=True))
+        dropped = files.list_copies(final) if drop_duplicates else set[str]()
+        dropped |= files.list_unreadable() if drop_unreadable else set()
+        gone |= {i for i, name in enumerate(data.ids) if name in dropped}
+    rows = [i for i in range(len(data.ids)) if i not in gone]
     data.write(target, {i: made.labels[i] for i in made.relabelled}, rows)
-    return made
+    return replace(made, removed=tuple(sorted(gone)))
+
+
+@dataclass(frozen=True)
+class AuditFiles:
+    """The folder of an audit, as `Audit.save` wrote it."""
+
+    folder: Path
+    summary: Mapping[str, Any]
+
+    @classmethod
+    def find(
+        cls, source: Path, decisions: str | Path | None, named: str | Path | None
+    ) -> "AuditFiles | None":
+        """The audit of this source: in the folder that is named, beside the decisions or the source, or in `audit`."""
+        near = [source.parent] if decisions is None else [Path(decisions).parent, source.parent]
+        folders = [Path(named)] if named is not None else [*near, Path("audit")]
+        for folder in folders:
+            if (folder / "audit.json").is_file():
+                summary = read_json(folder / "audit.json")
+                if named is not None or summary.get("source") in (source.name, source.stem):
+                    return cls(folder, summary)
+        if named is not None:
+            raise InputError(f"{named}: holds no audit.json; name the folder that `audit` wrote")
+        return None
+
+    def read_columns(self) -> dict[str, Any]:
+        """The settings by which the labels were read."""
+        columns = self.summary.get("columns", {})
+        lists = {"labels": "tags", "class-names": "class_names"}
+        return {
+            lists.get(name, name): value.split(",") if name in lists else value
+            for name, value in columns.items()
+        }
+
+    def list_copies(self, labels: Mapping[str, str]) -> set[str]:
+        """Ids of near duplicates that have the same label as the first of them, which is not among them."""
+        table = CsvText(self.folder / "audit.csv")
+        if "duplicate_of" not in table.header:
+            raise InputError(f"{self.folder}: this audit looked for no duplicates")
+        id, first = (table.header.index(name) for name in ("id", "duplicate_of"))
+        pairs = [(unguard(row[id]), unguard(row[first])) for row in table.rows()]
+        return {a for a, b in pairs if b not in ("", a) and labels.get(a) == labels.get(b)}
+
+    def list_unreadable(self) -> set[str]:
+        """Ids of the pictures that could not be read."""
+        problems = self.summary.get("problems", [])
+        return {id for one in problems if one["kind"] == UNREADABLE for id in one["ids"]}
 
 
 def rewrite_sets(

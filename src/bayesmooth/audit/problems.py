@@ -21,6 +21,7 @@ from bayesmooth.data.labels import find_missing
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 
+UNREADABLE = "unreadable_picture"
 NAMED = 5  # ids or classes in a sentence
 MOST_LEFT_OUT = 0.5  # share of the examples; beyond it the audit would be one of other data
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bayesmooth.audit.opening import is_frame, open_data
 from bayesmooth.audit.problems import (
+    UNREADABLE,
     check_share,
     find_missing_pictures,
     leave_out,
@@ -44,7 +45,6 @@ from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 
 DEFAULT = Settings()
-UNREADABLE = "unreadable_picture"
 
 
 def open_source(

@@ -106,8 +106,12 @@ def add_clean(parser: ArgumentParser) -> None:
     """`clean`."""
     add = parser.add_argument
     add("labels", type=Path, help="what was audited, or its audit.csv")
-    add("decisions", type=Path, help="the CSV that the report exported")
+    add("decisions", type=Path, nargs="?", default=None, help="the CSV that the report exported")
     add("--out", type=Path, required=True, help="the file or folder to write")
+    folder = "folder of the audit (default: that of the decisions, or audit)"
+    add("--audit", metavar="DIR", type=Path, help=folder)
+    add("--drop-duplicates", action="store_true", help="keep one of copies with the same label")
+    add("--drop-unreadable", action="store_true", help="leave out pictures that cannot be read")
     add("--label", metavar="COLUMN", help="column of labels (default: label, or given)")
     columns = "columns of 0 and 1, one per tag"
     add("--labels", dest="tags", metavar="COLUMN,…", type=split_names, help=columns)

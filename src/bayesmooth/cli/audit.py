@@ -71,6 +71,7 @@ def clean(arguments: Namespace) -> int:
       bayesmooth clean reviews.csv decisions.csv --out corrected.csv --label stars
       bayesmooth clean embeddings.npz decisions.csv --out corrected.npz
       bayesmooth clean photos/ decisions.csv --out corrected/
+      bayesmooth clean photos/ --out fewer/ --drop-duplicates --drop-unreadable
       bayesmooth clean audit/audit.csv decisions.csv --out labels.csv
       bayesmooth clean photos.csv decisions.csv --labels beach,dog,night --out corrected.csv
     """
