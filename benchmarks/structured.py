@@ -21,7 +21,6 @@ EVERY, LONGEST = 10, 4096
 MAKERS: dict[str, Callable[[list[nn.Parameter], int], torch.optim.Optimizer]] = {
     "AdamW": lambda p, every: torch.optim.AdamW(p),
     "IVON": lambda p, every: ours(p),
-    "IVON in 16 bits": lambda p, every: ours(p, state_dtype="bfloat16"),
     "EVON": lambda p, every: EVON(p, 0.1, ESS, seed=0, basis_every=every, max_side=LONGEST),
     "SOAP": lambda p, every: SOAP(p, precondition_frequency=every, max_precondition_dim=LONGEST),
 }

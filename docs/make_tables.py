@@ -181,7 +181,7 @@ def compare_costs() -> Lines:
     parts = re.findall(
         r"^training step, (.*?)\n(.*?)state in sizes of the weights: (.*?)$", text, re.M | re.S
     )
-    lines: Lines = [["", "AdamW", "IVON", "IVON in 16 bits", "EVON", "SOAP"]]
+    lines: Lines = [["", "AdamW", "IVON", "EVON", "SOAP"]]
     for title, ratios, state in parts:
         times = dict(re.findall(r"^(\w[\w ]*?) +([\d.]+)×", ratios, re.M))
         sizes = dict(re.findall(r"'([^']+)': ([\d.]+)", state))
@@ -301,7 +301,6 @@ TABLES: dict[str, Callable[[], Lines]] = {
     "verdicts": list_verdicts,
     "accuracies": compare_accuracies,
     "costs": compare_costs,
-    "state": lambda: read_columns("choices/state.txt", "at the mean"),
 }
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from bayesmooth import _kernels, randomness
 from bayesmooth.optim import IVON
-from bayesmooth.randomness import name_elements, round_randomly, standard_normal
+from bayesmooth.randomness import standard_normal
 
 
 @pytest.mark.parametrize(
@@ -106,59 +106,3 @@ def test_layout_and_dtype_follow_the_tensor():
     noise = standard_normal(like, seed=0, stream=0)
     assert noise.stride() == like.stride()
     assert noise.dtype == like.dtype
-
-
-# ---- random rounding ----
-
-CPU = torch.device("cpu")
-
-
-@given(
-    value=st.floats(-(2.0**126), 2.0**126, width=32, allow_subnormal=False),
-    name=st.integers(0, 2**62),
-)
-def test_a_rounded_number_is_one_of_its_two_neighbours(value, name):
-    x = torch.full((64,), value)
-    for rounded in round_randomly(x, x, name_elements(64, CPU, 0, name)):
-        assert torch.equal(rounded.bfloat16().float(), rounded)
-        below = (x.view(torch.int32) & -0x10000).view(torch.float32)
-        above = ((x.view(torch.int32) & -0x10000) + 0x10000).view(torch.float32)
-        assert bool(((rounded == below) | (rounded == above)).all())
-
-
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.5, 0.99])
-def test_the_mean_of_rounded_numbers_is_the_number(share):
-    """1 + share/128 lies between the bfloat16 numbers 1 and 1 + 1/128."""
-    n = 1 << 20
-    x = torch.full((n,), 1 + share / 128)
-    exact = (float(x[0]) - 1) * 128
-    ups = [(r > 1).double() for r in round_randomly(x, x, name_elements(n, CPU, 0, 1, 2, 3, 4))]
-    for up in ups:
-        assert abs(float(up.mean()) - exact) <= 4.5 * (exact * (1 - exact) / n) ** 0.5
-    if share:  # the two halves have nothing to do with each other, nor have neighbours
-        pairs = torch.stack([ups[0], ups[1], ups[0].roll(1), ups[0].roll(64)])
-        assert (torch.corrcoef(pairs) - torch.eye(4)).abs().max() < 5 * n**-0.5
-
-
-def test_numbers_that_bfloat16_has_and_those_that_are_not_finite_stay():
-    kept = torch.tensor([0.0, -0.0, 1.0, -2.5, 1e-30, float("inf"), -float("inf")]).bfloat16()
-    rounded, _ = round_randomly(kept.float(), kept.float(), name_elements(7, CPU, 0, 0))
-    assert torch.equal(rounded, kept.float())
-    nan = torch.full((9,), float("nan"))
-    assert bool(round_randomly(nan, nan, name_elements(9, CPU, 0, 0))[1].isnan().all())
-
-
-@given(n=st.integers(1, 500), cut=st.integers(0, 500), seed=st.integers(0, 2**63 - 1))
-def test_a_shard_is_rounded_as_its_slice_of_the_whole(n, cut, seed):
-    cut = min(cut, n)
-    whole = name_elements(n, CPU, 0, seed, 3, 7)
-    assert torch.equal(whole[cut:], name_elements(n - cut, CPU, cut, seed, 3, 7))
-
-
-@pytest.mark.parametrize("other", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
-def test_every_part_of_the_name_changes_the_rounding(other):
-    x = torch.full((4096,), 1 + 1 / 256)
-    one, two = (
-        round_randomly(x, x, name_elements(4096, CPU, 0, *name))[0] for name in ((0, 0, 0), other)
-    )
-    assert abs(torch.corrcoef(torch.stack([one, two]))[0, 1]) < 0.1

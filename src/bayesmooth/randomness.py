@@ -23,7 +23,6 @@ except ImportError:  # installed without a compiler: torch does the work, more s
 KERNELS = _kernels is not None
 EVALUATION = 2**32 - 1  # the draw number of a context for evaluation: training never reaches it
 PREDICTION = 2**32 - 2  # that of a posterior's own draws, which have nothing to do with either
-ROUNDING = 2**32 - 3  # that of the state, where it has 16 bits
 PARALLEL_FROM = 1 << 17  # elements a thread must have before handing work over pays
 
 _pool: ThreadPoolExecutor | None = None
@@ -92,27 +91,6 @@ def fill(targets: list[Target], seed: int, draw: int, sign: float = 1.0) -> None
         lambda part, parts: _kernels.fill(targets, seed, draw, part, parts, sign),  # type: ignore[arg-type]
         sum(target.size for target in targets),
     )
-
-
-def name_elements(size: int, device: torch.device, offset: int, *name: int) -> Tensor:
-    """One int32 per element, different for every name and every index in the whole tensor; for `round_randomly`."""
-    first = (_mix(*name) + offset + 2**31) % 2**32 - 2**31
-    return torch.arange(size, dtype=torch.int32, device=device).add_(first)  # which wraps around
-
-
-def round_randomly(first: Tensor, second: Tensor, names: Tensor) -> tuple[Tensor, Tensor]:
-    """Two vectors rounded to bfloat16, up or down at random so that the mean is exact; still in float32.
-
-    A float32 is a bfloat16 and 16 bits more: a random number below 2¹⁶ is added to these, and the sum cut off. The
-    random bits are a hash of the names (Wellons' lowbias32); each vector has a half of them.
-    """
-    x = (names ^ ((names >> 16) & 0xFFFF)) * 0x7FEB352D
-    x = (x ^ ((x >> 15) & 0x1FFFF)) * -0x7B935975
-    x = x ^ ((x >> 16) & 0xFFFF)
-    low, high = x & 0xFFFF, (x >> 16) & 0xFFFF
-    pairs = ((first, low), (second, high))
-    a, b = (((v.float().view(torch.int32) + bits) & -0x10000) for v, bits in pairs)
-    return a.view(torch.float32), b.view(torch.float32)
 
 
 def in_parts(call: Callable[[int, int], object], size: int) -> None:

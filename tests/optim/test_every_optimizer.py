@@ -23,17 +23,11 @@ MAKE = {
     "ivon in torch": lambda params, lr=0.1: IVON(
         params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0, fused=False
     ),
-    "ivon in 16 bits": lambda params, lr=0.1: IVON(
-        params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0, state_dtype="bfloat16"
-    ),
     "evon": lambda params, lr=0.1: EVON(params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0),
-    "evon in 16 bits": lambda params, lr=0.1: EVON(
-        params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0, state_dtype="bfloat16"
-    ),
     "bsam": lambda params, lr=0.1: BSAM(params, lr, 1e4, weight_decay=0, seed=0),
 }
 CALLS = {"sam": 2, "sam over adamw": 2, "bsam": 2}  # of the closure per step; else one
-OURS = ["ivon", "ivon in torch", "ivon in 16 bits", "evon", "evon in 16 bits", "sam", "bsam"]
+OURS = ["ivon", "ivon in torch", "evon", "sam", "bsam"]
 COPIES = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda pair: pickle.loads(pickle.dumps(pair)),

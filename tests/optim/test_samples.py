@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bayesmooth.optim import IVON, backends
+from bayesmooth.optim import IVON, fused
 
 F = nn.functional
 PATHS = {"fused": None, "plain": False}
@@ -58,7 +58,7 @@ def test_a_closure_that_skips_its_batch_leaves_the_mean(task, made):
 def test_a_draw_that_fails_half_way_brings_every_mean_back(task, monkeypatch, failing):
     model, twin = task.net(), task.net()
     optimizer, control = (IVON(m.parameters(), 0.1, 40, seed=0, fused=False) for m in (model, twin))
-    mean, real, calls = weights_of(model), backends.draw_noise, []
+    mean, real, calls = weights_of(model), fused.draw_noise, []
 
     def short_of_memory(*args, **kwargs):
         calls.append(1)
@@ -66,8 +66,8 @@ def test_a_draw_that_fails_half_way_brings_every_mean_back(task, monkeypatch, fa
             raise MemoryError
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(backends, "draw_noise", short_of_memory)
-    monkeypatch.setattr(backends, "CHUNK_IN_CACHE", 1)
+    monkeypatch.setattr(fused, "draw_noise", short_of_memory)
+    monkeypatch.setattr(fused, "CHUNK_ON_CPU", 1)
     with pytest.raises(MemoryError):
         optimizer.step(task.closure(model, optimizer, task.x, task.y))
     assert torch.equal(weights_of(model), mean)
@@ -80,7 +80,7 @@ def test_a_draw_that_fails_half_way_brings_every_mean_back(task, monkeypatch, fa
 def test_ctrl_c_while_a_kernel_runs_brings_every_mean_back(task, monkeypatch, kernel):
     model = task.net()
     optimizer = IVON(model.parameters(), 0.1, 40, seed=0)
-    mean, real = weights_of(model), backends.run_kernel
+    mean, real = weights_of(model), fused.run_kernel
 
     def interrupted(name, *args):
         real(name, *args)
@@ -88,7 +88,7 @@ def test_ctrl_c_while_a_kernel_runs_brings_every_mean_back(task, monkeypatch, ke
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(backends, "run_kernel", interrupted)
+        patched.setattr(fused, "run_kernel", interrupted)
         with pytest.raises(KeyboardInterrupt):
             take(task, model, optimizer)
     assert torch.equal(weights_of(model), mean)
@@ -105,7 +105,7 @@ def test_a_failing_update_brings_the_mean_back(task, monkeypatch):
     def breaks(*args, **numbers):
         raise MemoryError
 
-    monkeypatch.setattr(backends.Torch, "update", breaks)
+    monkeypatch.setattr(fused.Torch, "update", breaks)
     with pytest.raises(MemoryError):
         optimizer.step(task.closure(model, optimizer, task.x, task.y))
     assert torch.equal(weights_of(model), mean)
@@ -114,10 +114,12 @@ def test_a_failing_update_brings_the_mean_back(task, monkeypatch):
 # ---- what counts ----
 
 
-def test_a_gradient_that_the_caller_removes_does_not_move_its_weight(task, made):
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_gradient_that_the_caller_removes_does_not_move_its_weight(task, made, samples):
     model, optimizer = made()
     last = model[2].weight.detach().clone()
-    take(task, model, optimizer)
+    for _ in range(samples):
+        take(task, model, optimizer)
     model[2].weight.grad = None
     optimizer.step()
     assert torch.equal(model[2].weight, last)
@@ -161,18 +163,45 @@ def test_micro_batches_of_a_sample_add_up_also_over_zero_grad(task, made):
     torch.testing.assert_close(after(task, model, optimizer), after(task, twin, control))
 
 
-def test_clipping_each_of_several_samples_is_not_done_to_them_twice(task, made):
-    def norms_clipped(m):
-        nn.utils.clip_grad_norm_(m.parameters(), 0.01)
+def halve_one_layer(model):
+    for param in model[2].parameters():
+        param.grad *= 0.5
 
-    (model, optimizer), (twin, control) = made(), made()
+
+def mask_rows(model):
+    model[0].weight.grad[:5] = 0
+
+
+def replace_by_a_copy(model):
+    for param in model.parameters():
+        param.grad = 0.1 * param.grad
+
+
+@pytest.mark.parametrize("approx", ["price", "gradsq"])
+@pytest.mark.parametrize("change", [halve_one_layer, mask_rows, replace_by_a_copy])
+def test_what_is_done_to_the_average_of_several_samples_is_done_to_each(task, made, change, approx):
+    (model, optimizer), (twin, control) = made(hess_approx=approx), made(hess_approx=approx)
     for _ in range(3):
         take(task, model, optimizer)
-        norms_clipped(model)
         with control.sampled_params(train=True):
             F.cross_entropy(twin(task.x), task.y).backward()
-            norms_clipped(twin)
+            change(twin)
+    change(model)
     torch.testing.assert_close(after(task, model, optimizer), after(task, twin, control))
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(optimizer.state[ours]["hess"], control.state[theirs]["hess"])
+
+
+def test_a_step_takes_the_clipped_average_of_several_samples(task, made):
+    model, optimizer = made(beta1=0.0)
+    for _ in range(3):
+        take(task, model, optimizer)
+    average = model[0].weight.grad.clone()
+    nn.utils.clip_grad_value_(model.parameters(), 0.01)
+    optimizer.step()
+    momentum = optimizer.state[model[0].weight]["momentum"]
+    torch.testing.assert_close(momentum, average.clamp(-0.01, 0.01))
+    assert not torch.equal(average, momentum)
 
 
 # ---- where the settings stand ----

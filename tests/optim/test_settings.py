@@ -580,16 +580,6 @@ def trained(**settings):
     return model, optimizer
 
 
-@pytest.mark.parametrize(("spread", "times"), [("constant", 1), ("growing", 1), ("falling", -1)])
-def test_spread_is_a_schedule_of_sigma_whatever_h_does(spread, times):
-    optimizer = trained(spread=spread)[1]
-    h = torch.cat([s["hess"].flatten() for s in optimizer.state.values()]).double()
-    with optimizer.sampled_params(train=True):
-        λ, δ = (optimizer.param_groups[0][name] for name in ("ess", "weight_decay"))
-    grown = 0 if spread == "constant" else times * 2
-    assert λ * float(h.mean() + δ) == pytest.approx(600 * (0.5 + δ) * torch.e**-grown, rel=1e-4)
-
-
 def test_with_the_current_h_lr_means_the_same_wherever_h_has_gone():
     weight = torch.zeros(3, requires_grad=True)
     settings = {"hess_init": 1.0, "beta2": 1.0, "weight_decay": 0.0, "seed": 0}
@@ -603,11 +593,6 @@ def test_with_the_current_h_lr_means_the_same_wherever_h_has_gone():
             weight.sum().backward()
         optimizer.step()
         torch.testing.assert_close(before - weight.detach(), torch.full((3,), 0.1))
-
-
-def test_a_schedule_needs_the_steps_of_the_run():
-    with pytest.raises(InputError, match="a schedule of σ needs the steps of the run; give steps="):
-        IVON(net().parameters(), 0.1, 600, spread="constant")
 
 
 def test_diagnostics_tell_what_of_h_is_decay_and_what_is_data():
@@ -689,7 +674,7 @@ def test_a_warning_points_at_the_line_that_called_step():
 def test_large_steps_that_lower_the_loss_are_left_in_peace():
     """Adapters move by more than their size in good runs."""
     model = net()
-    look = rules.Look(IVON(model.parameters(), **GOOD)._weights("test"))
+    look = rules.Look(IVON(model.parameters(), **GOOD)._collect())
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(1.2)

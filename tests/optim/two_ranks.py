@@ -39,9 +39,6 @@ OPTIMIZERS = {
     "ivon, two squares": lambda p, seed: IVON(
         p, 0.1, 200, beta2=0.9, mc_samples=2, hess_approx="gradsq", seed=seed
     ),
-    "ivon, 16 bits": lambda p, seed: IVON(
-        p, 0.1, 200, beta2=0.9, state_dtype="bfloat16", seed=seed
-    ),
     "ivon, distance": lambda p, seed: IVON(
         p, 0.1, 200, beta2=0.9, rescale_lr="distance", seed=seed
     ),
@@ -111,7 +108,6 @@ def cases():
     yield "columns", "ivon", torch.float64
     yield "columns", "ivon, distance", torch.float64
     yield "columns", "ivon, per tensor", torch.float64
-    yield "columns", "ivon, 16 bits", torch.float64
     yield "columns", "bsam", torch.float64
     yield "fsdp2", "sam", torch.bfloat16
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.groups import find_state_dtype
 
 
 def check_settings(loaded: dict[str, Any], optimizer: Optimizer) -> None:
@@ -42,13 +41,11 @@ def state_kept_wide(optimizer: Optimizer) -> Iterator[None]:
         loaded.update(state_dict)
 
     def widen(_: Optimizer) -> None:
-        for group, param, state in _pairs(optimizer, loaded):
+        for param, state in _pairs(optimizer, loaded):
             wide = torch.promote_types(param.dtype, torch.float32)
-            kept = find_state_dtype(param, group)
             for key, value in state.items():
                 if isinstance(value, Tensor):
-                    dtype = kept if key in ("momentum", "hess") else wide
-                    optimizer.state[param][key] = value.to(param.device, dtype, copy=True)
+                    optimizer.state[param][key] = value.to(param.device, wide, copy=True)
 
     hooks = [
         optimizer.register_load_state_dict_pre_hook(check),
@@ -61,19 +58,17 @@ def state_kept_wide(optimizer: Optimizer) -> Iterator[None]:
             hook.remove()
 
 
-def _pairs(
-    optimizer: Optimizer, loaded: dict[str, Any]
-) -> Iterator[tuple[dict[str, Any], Tensor, dict[str, Any]]]:
-    """Each group and parameter with the state that it is about to get; torch itself refuses another number of them."""
-    own = ((group, param) for group in optimizer.param_groups for param in group["params"])
+def _pairs(optimizer: Optimizer, loaded: dict[str, Any]) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    """Each parameter with the state that it is about to get; torch itself refuses another number of them."""
+    own = (param for group in optimizer.param_groups for param in group["params"])
     saved = (index for group in loaded["param_groups"] for index in group["params"])
-    for (group, param), index in zip(own, saved, strict=False):
-        yield group, param, loaded["state"].get(index, {})
+    for param, index in zip(own, saved, strict=False):
+        yield param, loaded["state"].get(index, {})
 
 
 def _check_loaded(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
     check_settings(loaded, optimizer)
-    for number, (_, param, state) in enumerate(_pairs(optimizer, loaded)):
+    for number, (param, state) in enumerate(_pairs(optimizer, loaded)):
         for key, value in state.items():
             if isinstance(value, Tensor) and value.shape != shape_of(key, param):
                 raise InputError(

@@ -18,8 +18,8 @@ References: Minut et al., "SOAP-Bubbles: Structured Weight Uncertainty for Neura
 Vyas et al., "SOAP", arXiv 2409.11321 (2024).
 """
 
-import functools
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -28,9 +28,10 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.backends import Torch, Weight, note_sample, pack, split_row, unpack
+from bayesmooth.optim.fused import Torch, unflatten
 from bayesmooth.optim.groups import name_all
 from bayesmooth.optim.ivon import IVON, RULE
+from bayesmooth.optim.samples import Weight, mark
 from bayesmooth.posterior import Posterior, name_parameters
 from bayesmooth.theory.eigen import decompose
 
@@ -88,10 +89,11 @@ class EVON(IVON):
         )
         return RotatedPosterior(plain.mean, plain.std, left, right)
 
-    def _backend(self, local: Tensor, group: dict[str, Any], fits: bool) -> Torch:
+    def _choose_backend(self, w: Weight) -> Torch:
         """Matrices with a side that is not too long have a basis."""
-        rotated = local.ndim > 1 and local.numel() and min(matrix_shape(local)) <= group["max_side"]
-        return ROTATED if rotated else super()._backend(local, group, fits)
+        matrix = w.local.ndim > 1 and w.local.numel() > 0
+        rotated = matrix and min(matrix_shape(w.local)) <= w.group["max_side"]
+        return ROTATED if rotated else super()._choose_backend(w)
 
 
 _ours, _own = (inspect.signature(kind.__init__).parameters.values() for kind in (IVON, EVON))
@@ -100,75 +102,74 @@ EVON.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 )
 
 
-def in_full_precision(method: Any) -> Any:
-    """Products with a basis are not what autocast is for."""
-
-    @functools.wraps(method)
-    def run(self: Torch, chunk: list[Weight], *args: Any, **numbers: Any) -> None:
-        with torch.autocast(chunk[0].local.device.type, enabled=False):
-            method(self, chunk, *args, **numbers)
-
-    return run
-
-
 class Rotated(Torch):
-    """IVON's rule, each matrix in its own basis."""
+    """IVON's lines, each matrix in its own basis; autocast would round the products with it."""
 
-    bounded = False
-
-    @in_full_precision
-    def _compute_samples(self, chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
+    def compute_samples(self, chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
         """θ = M + Q_L (σ ∘ e) Q_Rᵀ."""
-        for w, noise in zip(chunk, split_row(e, [w.momentum for w in chunk]), strict=True):
-            basis = read_basis(w.state)
-            if basis.is_identity:
-                w.sample.copy_(self.rule.sample(w.mean, w.curvature, noise, λ, δ))
-            else:
-                w.sample.copy_(w.mean + basis.leave(w.std() * noise))
+        noises = unflatten(e, [w.momentum for w in chunk])
+        with in_full_precision(e):
+            for w, noise in zip(chunk, noises, strict=True):
+                basis = read_basis(w.state)
+                if basis.is_identity:
+                    w.sample.copy_(self.rule.sample(w.mean, w.hess, noise, λ, δ))
+                else:
+                    w.sample.copy_(w.mean + basis.leave(w.std() * noise))
 
-    @in_full_precision
-    def fold(self, chunk: list[Weight]) -> None:
-        """Pending gradients into the sums of ĝ and of ĝ·(σ ∘ e), or ĝ², in the basis."""
+    def add_up(self, chunk: list[Weight]) -> None:
+        """Pending gradients into the sums of Ĝ and of ĝ·(σ ∘ e), or ĝ², in the basis."""
         for w in chunk:
             assert w.sums is not None
-            for total, value in zip(w.sums, self._enter(w, w.gradient()), strict=True):
-                total.add_(value)
-            w.pending = None
+            w.sums[0].add_(w.gradient())
+            w.sums[1].add_(self._enter(w, w.gradient())[1])
 
-    @in_full_precision
-    def update(self, chunk: list[Weight], samples: int, scale: float, **numbers: Any) -> None:
+    def compare(self, now: Tensor, before: Tensor) -> Tensor:
+        """By how much a gradient has been changed: one factor, as the elements of ĥ are those of the basis."""
+        factor: Tensor = now.norm() / before.norm().clamp_min(torch.finfo(before.dtype).tiny)
+        return factor
+
+    def update(
+        self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any
+    ) -> None:
         """Lines 2 to 6; gradients are multiplied by `scale`."""
-        for w in chunk:
-            basis, factor = read_basis(w.state), scale / samples
-            if w.sums is None:
-                Ĝ = w.gradient().to(w.mean) * factor
-                ĝ, ĝΔ = self._enter(w, Ĝ)
-            else:
-                ĝ = w.sums[0] * factor
-                Ĝ = basis.leave(ĝ)
+        for w, rate in zip(chunk, rates, strict=True):
+            factor = scale / samples
+            Ĝ = (w.gradient() if w.sums is None else w.sums[0]).to(w.mean) * factor
+            ĝ, ĝΔ = self._enter(w, Ĝ)
+            if w.sums is not None:
                 ĝΔ = w.sums[1] * (factor * scale if numbers["squared"] else factor)
-            m = basis.enter(w.mean)
-            g, h = w.momentum.to(m.dtype), w.curvature
-            new, g, h = self.rule.update(m, g, h, ĝ, ĝΔ, **numbers)
-            place = w.mean if w.narrow else w.local
-            # A turned mean would lose digits at every step; its change may.
-            place.copy_(new if basis.is_identity else w.mean + basis.leave(new - m))
-            self._keep(w, *learn_basis(w, Ĝ, g, h))
-        note_sample(chunk, held=False)
-        if chunk[0].narrow:
+            self._update(w, Ĝ, ĝ, ĝΔ, **numbers | {"α": numbers["α"] * rate})
+        mark(chunk, held=False)
+        if chunk[0].wide is not None:
             torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
 
-    def _keep(self, w: Weight, g: Tensor, h: Tensor) -> None:
-        """Momentum and Hessian after the step."""
-        rows, targets = pack([w.hess], [[g], [h]], g.dtype), [[w.momentum], [w.hess]]
-        self._round([w], 0, rows, targets)
-        unpack([w.hess], rows, targets)
+    def _update(self, w: Weight, Ĝ: Tensor, ĝ: Tensor, ĝΔ: Tensor, **numbers: Any) -> None:
+        with in_full_precision(Ĝ):
+            basis = read_basis(w.state)
+            m = basis.enter(w.mean)
+            new, g, h = self.rule.update(m, w.momentum, w.hess, ĝ, ĝΔ, **numbers)
+            place = w.local if w.wide is None else w.wide
+            # A turned mean would lose digits at every step; its change may.
+            place.copy_(new if basis.is_identity else w.mean + basis.leave(new - m))
+            g, h = learn_basis(w, Ĝ, g, h)
+            w.momentum.copy_(g)
+            w.hess.copy_(h)
 
     def _enter(self, w: Weight, grad: Tensor) -> tuple[Tensor, Tensor]:
         """ĝ and ĝ·(σ ∘ e), or ĝ²."""
         basis, squared = read_basis(w.state), w.group["hess_approx"] == "gradsq"
-        ĝ, Δ = (basis.enter(x) for x in (grad.to(w.mean), w.sample - w.mean))
-        return ĝ, self.rule.product(ĝ, Δ, torch.zeros_like(Δ), squared)
+        with in_full_precision(grad):
+            ĝ, Δ = (basis.enter(x) for x in (grad.to(w.mean), w.sample - w.mean))
+            return ĝ, self.rule.product(ĝ, Δ, torch.zeros_like(Δ), squared)
+
+    def limit(self, device: torch.device) -> float:
+        """One call for all."""
+        return math.inf
+
+
+def in_full_precision(tensor: Tensor) -> torch.autocast:
+    """Without autocast on the device of a tensor."""
+    return torch.autocast(tensor.device.type, enabled=False)
 
 
 ROTATED = Rotated(RULE)
@@ -195,7 +196,7 @@ class RotatedPosterior(Posterior):
     ) -> dict[str, Tensor]:
         """Q_L (σ ∘ e) Q_Rᵀ of draw number `index`."""
         inside = super().deviations(model, index, seed=seed, sign=sign)
-        with torch.autocast(next(iter(inside.values())).device.type, enabled=False):
+        with in_full_precision(next(iter(inside.values()))):
             return {
                 name: Basis(self.left.get(name), self.right.get(name)).to(e).leave(e)
                 for name, e in inside.items()

@@ -39,26 +39,11 @@ RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
         "must be True, False, 'current', 'distance' or 'per_tensor'",
         "True is usual",
     ),
-    "spread": (
-        lambda x: x in (None, "constant", "growing", "falling"),
-        "must be None, 'constant', 'growing' or 'falling'",
-        "None is alg:ivon",
-    ),
-    "length": (
-        lambda x: x is None or bool(x[1]),
-        "a schedule of σ needs the steps of the run",
-        "give steps=, or leave spread out",
-    ),
     "antithetic": (lambda x: isinstance(x, bool), "must be True or False", "False is usual"),
     "fused": (
         lambda x: x in (None, True, False, "compile"),
         "must be None, True, False or 'compile'",
         "None chooses",
-    ),
-    "state_dtype": (
-        lambda x: x in (None, "bfloat16"),
-        "must be None or 'bfloat16'",
-        "None is float32",
     ),
     "basis_every": (
         lambda x: isinstance(x, int) and x >= 1,
@@ -175,12 +160,6 @@ def check_memory(groups: list[dict[str, Any]]) -> None:
 def read_beta1(group: dict[str, Any]) -> float:
     """β₁: `beta1`, or what OneCycleLR and CyclicLR make of it under the name that they know, `momentum`."""
     return float(group["beta1"] if group.get("momentum") is None else group["momentum"])
-
-
-def find_state_dtype(param: Tensor, group: dict[str, Any]) -> torch.dtype:
-    """In which momentum and Hessian are kept: as the group says, or in float32 at least."""
-    wide = torch.promote_types(param.dtype, torch.float32)
-    return torch.bfloat16 if group.get("state_dtype") else wide
 
 
 def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:

@@ -1,11 +1,13 @@
 """Where the weights are, at their mean or at a sample, and the way of a sample's gradients to the step.
 
 When a training context ends, mean and sample are exchanged: the caller sees the mean, and the update still finds the
-sample. So the state is three tensors of the parameter's size (buffer, momentum, Hessian). The gradients of the last
-sample stay in `.grad`, where the caller may clip or unscale them; those of earlier ones are folded into two sums.
+sample. So the state is three tensors of the parameter's size (buffer, momentum, Hessian). The gradient of one sample
+stays in `.grad`. Several samples are summed, and `.grad` is their average. Either way the caller may clip, mask,
+unscale or remove it before the step; what is done to an average is done to each sample in it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -13,32 +15,18 @@ import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.backends import (
-    Torch,
-    Weight,
-    fits_kernels,
-    note_sample,
-    split_weights,
-)
-from bayesmooth.optim.groups import find_state_dtype
-from bayesmooth.optim.sharding import (
-    average_over_ranks,
-    global_norm,
-    mean_over_ranks,
-    on_any_rank,
-    shard,
-    start,
-)
+from bayesmooth.optim.groups import dense
+from bayesmooth.optim.sharding import average_over_ranks, on_any_rank, shard, start
 
-Choose = Callable[[Tensor, dict[str, Any], bool], Torch]
+Choose = Callable[["Weight"], Any]
 
 
 class Place(Enum):
     """Where the life of a sample is."""
 
-    MEAN = auto()  # the parameters hold the mean, and no sample has unused gradients
+    MEAN = auto()  # the parameters hold the mean, and no sample has gradients in `.grad`
     TRAINING = auto()  # in a training context: the parameters hold a sample
-    PENDING = auto()  # after it: the last sample waits, its gradients in `.grad`, for a step
+    PENDING = auto()  # after it: the sample waits, its gradients in `.grad`, for a step
     EVALUATION = auto()  # in an evaluation context
     EVALUATION_WHILE_PENDING = auto()
 
@@ -53,7 +41,7 @@ MEAN, TRAINING, PENDING, EVALUATION, EVALUATION_WHILE_PENDING = Place
 MOVES: dict[str, dict[Place, Place]] = {
     "draw": {MEAN: TRAINING, PENDING: TRAINING},
     "hold": {TRAINING: PENDING},  # the context ends, or the step begins
-    "fold": {PENDING: MEAN, TRAINING: MEAN},  # also of a draw without gradients: it does not count
+    "put away": {TRAINING: MEAN, PENDING: MEAN},
     "evaluate": {MEAN: EVALUATION, PENDING: EVALUATION_WHILE_PENDING},
     "resume": {EVALUATION: MEAN, EVALUATION_WHILE_PENDING: PENDING},
     "step": {MEAN: MEAN, PENDING: PENDING, TRAINING: TRAINING},
@@ -65,23 +53,123 @@ REFUSALS = {
 }
 
 
+@dataclass(slots=True, eq=False)
+class Weight:
+    """One parameter with all that a step of it needs; tensors are this rank's shards.
+
+    The parameter's memory holds the mean, and the buffer is free or holds a sample; while a sample is in the parameter,
+    the mean is in the buffer. A parameter below float32 has a mean of its own, because updates would be lost to
+    rounding; its buffer holds the sample.
+    """
+
+    param: Tensor  # the user's
+    local: Tensor  # its memory
+    group: dict[str, Any]
+    state: dict[str, Any]
+    momentum: Tensor
+    hess: Tensor
+    wide: Tensor | None  # the mean of a parameter below float32
+    buffer: Tensor
+    stream: int  # position among all parameters: names the noise
+    offset: int | None  # of the shard in the whole tensor; None where it is not one piece of it
+    backend: Any = None
+    held: bool = False  # the parameter holds a sample
+    before: tuple[Tensor, int] | None = None  # gradient from before the sample, and its version
+    pending: Tensor | None = None  # gradient of a single sample
+    sums: tuple[Tensor, Tensor] | None = None  # over several samples: of ĝ, and of ĝ·(θ − m) or ĝ²
+
+    @property
+    def mean(self) -> Tensor:
+        """Where m is."""
+        if self.wide is not None:
+            return self.wide
+        return self.buffer if self.held else self.local
+
+    @property
+    def sample(self) -> Tensor:
+        """Where θ is, of a draw."""
+        return self.local if self.held and self.wide is None else self.buffer
+
+    @property
+    def name(self) -> str:
+        """The parameter's name, or its position."""
+        at = next(i for i, param in enumerate(self.group["params"]) if param is self.param)
+        return str((self.group.get("param_names") or {at: f"#{self.stream}"})[at])
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the parameter got other memory since (`p.data = …`, `model.double()`)."""
+        param = self.param
+        return param.data_ptr() != self.local.data_ptr() and not hasattr(param, "to_local")
+
+    def std(self) -> Tensor:
+        """σ of the shard."""
+        λ, δ = float(self.group["ess"]), float(self.group["weight_decay"])
+        σ: Tensor = self.backend.rule.sigma(self.hess, λ, δ)
+        return σ
+
+    def fits(self, stream: int, group: dict[str, Any], state: dict[str, Any]) -> bool:
+        """Whether all of it is still as it was, so that it can be used again."""
+        return (
+            self.group is group
+            and self.stream == stream
+            and self.hess is state.get("hess")
+            and self.momentum is state.get("momentum")
+            and self.wide is None
+            and self.local.dtype == self.param.dtype
+            and not self.replaced
+            and not hasattr(self.param, "to_local")
+        )
+
+    def gradient(self) -> Tensor:
+        """The pending gradient of the shard."""
+        assert self.pending is not None
+        if self.pending.layout is not torch.strided:
+            dense(self.pending, self.param, self.group)
+        return shard(self.pending)
+
+    def average(self, count: int) -> Tensor:
+        """The average gradient of several samples, as `.grad` shows it."""
+        assert self.sums is not None
+        return (self.sums[0] / count).to(self.param.dtype)
+
+    def show_average(self, count: int) -> None:
+        """Put it into `.grad`."""
+        if self.param.grad is None:
+            self.param.grad = torch.zeros_like(self.param, requires_grad=False)
+        shard(self.param.grad).copy_(self.average(count))
+
+    def take_average(self, count: int) -> None:
+        """Into the sums what the caller has done to the average since; GradScaler does it without a new version."""
+        assert self.sums is not None
+        if (grad := self.param.grad) is not None:
+            shown = self.average(count).to(self.hess.dtype)
+            now = shard(dense(grad, self.param, self.group)).to(shown.dtype)
+            factor = self.backend.compare(now, shown)
+            squared = self.group["hess_approx"] == "gradsq"
+            self.sums[1].mul_(factor.square() if squared else factor)
+            self.sums[0].copy_(torch.where(now == shown, self.sums[0], now * count))
+
+
 class Samples:
     """The samples around one mean, on their way to a step."""
 
     def __init__(self) -> None:
-        self.buffers: dict[Tensor, Tensor] = {}
+        self.kept: dict[Tensor, Weight] = {}
         self.zeroed: dict[Tensor, int] = {}  # gradients that zero_grad left as zeros, by version
-        self.forget()
+        self.place, self.count, self.number = (
+            MEAN,
+            0,
+            0,
+        )  # samples with gradients; the one drawn last
+        self.weights: list[Weight] = []  # of the training samples
+        self.drawn: list[Weight] = []  # whose parameters hold a sample, if any do
 
     def forget(self) -> None:
         """No sample is under way."""
-        self.place = MEAN
-        self.weights: list[Weight] = []  # of the training samples
-        self.drawn: list[Weight] = []  # whose parameters hold a sample, if any do
-        self.count = 0
-        self.sync = False  # gradients are averaged over ranks
-        self.norm = 0.0  # of the pending gradients, when their context ended
-        self.each_clipped = False
+        for w in self.weights:
+            w.before = w.pending = w.sums = None
+        self.place, self.count, self.weights, self.drawn = MEAN, 0, [], []
 
     def move(self, name: str, call: str = "") -> None:
         """Go to where the move leads from here, or refuse."""
@@ -89,24 +177,39 @@ class Samples:
             raise InputError(REFUSALS[name].format(call))
         self.place = MOVES[name][self.place]
 
-    def draw(self, fresh: bool) -> int:
+    def begin(self, fresh: bool) -> int:
         """Begin a training sample; its number. Not `fresh`, it is the last one again, and gradients add up."""
-        if self.place is PENDING and fresh:
-            self.fold()
+        again = not fresh and self.count > 0
+        if self.place is PENDING and (not again or self.has_sums):
+            self.put_away()
+        if again and any(w.sums and w.group["hess_approx"] == "gradsq" for w in self.weights):
+            raise InputError(
+                "fresh=False after several samples, or after zero_grad(), with hess_approx='gradsq': squares of "
+                "gradients do not add up; compute all micro-batches of a sample inside one context"
+            )
         if self.place is MEAN:
             for w in self.weights:
-                grad, w.before = w.param.grad, None
+                grad = w.param.grad
+                w.before = None
                 if grad is not None and self.zeroed.get(w.param) != grad._version:
                     w.before = grad, grad._version
         self.move("draw")
         self.drawn = self.weights
-        self.count += fresh or not self.count
-        return self.count - 1
+        self.number = self.count - again
+        return self.number
 
-    def evaluate(self, weights: list[Weight]) -> None:
-        """Begin an evaluation sample, of weights with buffers of their own."""
-        self.move("evaluate")
+    @property
+    def has_sums(self) -> bool:
+        """Whether gradients have left `.grad` for the sums."""
+        return any(w.sums for w in self.weights)
+
+    def evaluate(self, weights: list[Weight]) -> list[Weight]:
+        """Begin an evaluation sample; the weights to draw, with buffers of their own if a sample is pending."""
         self.drawn = weights
+        if self.place is PENDING:
+            self.drawn = [replace(w, buffer=torch.empty_like(w.buffer)) for w in weights]
+        self.move("evaluate")
+        return self.drawn
 
     def leave(self) -> None:
         """The context is over; after a `step` inside it, the mean is back already."""
@@ -133,117 +236,92 @@ class Samples:
 
     def hold(self) -> None:
         """The draw is over, and pending with the gradients that it has got; without any it does not count."""
-        mixed = False
         for w in self.weights:
-            grad = w.param.grad
-            w.pending = None if grad is None else (grad, grad._version)
-            if w.before and w.pending:
-                mixed |= grad is w.before[0] and w.pending[1] > w.before[1]
-        if mixed:
-            raise InputError(
-                "gradients at a sample were added to gradients from before it, which were taken at the mean or at "
-                "another sample; call optimizer.zero_grad() first (in the closure, if there is one); to accumulate "
-                "micro-batches, compute each inside `with optimizer.sampled_params(train=True, fresh=False):`"
-            )
-        if self.sync or any(w.pending is not None for w in self.weights):
-            self.move("hold")
-        else:
-            self.drop()
-        if self.count > 1:
-            self.norm = global_norm(self.gradients())
+            grad = w.pending = w.param.grad
+            if (
+                grad is not None
+                and w.before
+                and grad is w.before[0]
+                and grad._version > w.before[1]
+            ):
+                raise InputError(
+                    "gradients at a sample were added to gradients from before it, which were taken at the mean or at "
+                    "another sample; call optimizer.zero_grad() first (in the closure, if there is one); to accumulate "
+                    "micro-batches, compute each inside `with optimizer.sampled_params(train=True, fresh=False):`"
+                )
+        if self.sync:
+            self._average_over_ranks()
+        if not any(w.pending is not None for w in self.weights):
+            self.move("put away")
+            return
+        self.move("hold")
+        self.count = self.number + 1
+        if self.count > 1 or self.has_sums:
+            self._sum_up()
+            for w in self.weights:
+                if w.sums:
+                    w.show_average(self.count)
 
-    def note_zeros(self, params: list[Tensor]) -> None:
-        """The caller has cleared the gradients; those of these parameters are there, and zero."""
+    def put_away(self) -> None:
+        """Pending gradients into the sums, as the caller has left them, or as they were if they were cleared."""
         for w in self.weights:
-            w.before = None
-        self.zeroed.update((p, p.grad._version) for p in params if p.grad is not None)
-
-    def fold(self) -> None:
-        """The pending sample into the average."""
-        for w in self.weights:
-            now = w.param.grad
-            if now is not None:  # else the caller has cleared it, and the reference is what is left
-                seen = w.pending or (None, 0)
-                self.each_clipped |= now is not seen[0] or now._version != seen[1]
-                w.pending = now, now._version
-        self._add_up()
+            if w.sums:
+                w.take_average(self.count)
+            elif w.param.grad is not None:
+                w.pending = w.param.grad
+        self._sum_up()
         for w in self.weights:
             w.param.grad = None
-        self.move("fold")
+        self.move("put away")
 
-    def drop(self) -> None:
-        """Without the last sample."""
-        for w in self.weights:
-            w.pending = None
-        self.count -= 1
-        self.move("fold")
+    def clear(self) -> None:
+        """The caller is about to clear the gradients: keep the samples in the sums, if they are finite."""
+        if self.place is PENDING:
+            self.put_away()
+            sums = [w.sums[0] for w in self.weights if w.sums]
+            if self._on_any_rank(not all(bool(s.isfinite().all()) for s in sums)):
+                self.forget()
 
     def finish(self, found: Tensor | None = None) -> bool:
         """Everything ready for the update, with the gradients that the caller made of them; False if they overflowed.
 
         `found` is GradScaler's verdict.
         """
-        self.move("step", "step()")
-        if self.place is TRAINING:
-            # The last sample stays in the parameters, where the update reads it.
-            if replaced := [w for w in self.drawn if w.replaced]:
-                refuse_replaced(replaced[0])
-            self.hold()
-        if found is not None and self.count and self._overflowed(found):
+        if found is not None and self.count and self._on_any_rank(bool(found)):
             return False
         if self.place is PENDING:
             for w in self.weights:
-                w.pending = None if w.param.grad is None else (w.param.grad, 0)
-            if self.count > 1 and not self.each_clipped:
-                self._rescale()
-            if self.count > 1 or any(w.sums is not None for w in self.weights):
-                self._add_up()
-            elif self.sync:
-                self._average()
+                if not w.sums:
+                    w.pending = w.param.grad
+                elif w.param.grad is None:
+                    w.sums = None
+                else:
+                    w.take_average(self.count)
         return True
 
-    def is_finite(self) -> bool:
-        """Whether the pending gradients are finite, on every rank."""
-        bad = not all(bool(grad.isfinite().all()) for grad in self.gradients())
-        return not self._on_any_rank(bad)
+    @property
+    def sync(self) -> bool:
+        """Whether gradients are averaged over ranks."""
+        return bool(self.weights) and self.weights[0].group["sync"]
 
-    def gradients(self) -> list[Tensor]:
-        """Those that are pending."""
-        return [w.gradient() for w in self.weights if w.pending is not None]
-
-    def _add_up(self) -> None:
-        """Pending gradients into the sums."""
-        if self.sync:
-            self._average()
+    def _sum_up(self) -> None:
         pending = [w for w in self.weights if w.pending is not None]
         for w in pending:
             if w.sums is None:
                 zeros = torch.zeros_like(w.hess, dtype=w.mean.dtype)
                 w.sums = zeros, zeros.clone()
         for chunk in split_weights(pending):
-            chunk[0].backend.fold(chunk)
+            chunk[0].backend.add_up(chunk)
+            for w in chunk:
+                w.pending = None
 
-    def _overflowed(self, found: Tensor) -> bool:
-        """Whether GradScaler found an overflow in the pending gradients, or an earlier sample has one."""
-        sums = [w.sums[0] for w in self.weights if w.sums is not None]
-        return self._on_any_rank(bool(found) or not all(bool(s.isfinite().all()) for s in sums))
-
-    def _rescale(self) -> None:
-        """Clipping or unscaling since the last context reached `.grad` alone: do the same to the folded samples."""
-        factor = global_norm(self.gradients()) / self.norm if self.norm else 1.0
-        factor = mean_over_ranks(factor, self._device()) if self.sync else factor
-        for w in self.weights:
-            if factor != 1.0 and w.sums is not None:
-                w.sums[0].mul_(factor)
-                w.sums[1].mul_(factor**2 if w.group["hess_approx"] == "gradsq" else factor)
-
-    def _average(self) -> None:
+    def _average_over_ranks(self) -> None:
         """Pending gradients over ranks. Where one has a gradient, all take part."""
         found = on_any_rank([w.pending is not None for w in self.weights], self._device())
         for w, somewhere in zip(self.weights, found, strict=True):
-            if somewhere and w.pending is None:
-                w.pending = torch.zeros_like(w.param), 0
-        average_over_ranks(self.gradients())
+            if somewhere and w.param.grad is None:
+                w.pending = w.param.grad = torch.zeros_like(w.param, requires_grad=False)
+        average_over_ranks([w.gradient() for w in self.weights if w.pending is not None])
 
     def _on_any_rank(self, flag: bool) -> bool:
         return on_any_rank([flag], self._device())[0] if self.sync else flag
@@ -257,7 +335,7 @@ def restore(weights: list[Weight]) -> list[Weight]:
     replaced = [w for w in weights if w.replaced]
     for chunk in split_weights(w for w in weights if w.held):
         torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
-        note_sample(chunk, held=False)
+        mark(chunk, held=False)
     bring_back(weights, replaced)
     return replaced
 
@@ -278,62 +356,85 @@ def refuse_replaced(w: Weight) -> None:
     )
 
 
+def mark(chunk: Iterable[Weight], *, held: bool) -> None:
+    """What the parameters hold. Set before a kernel runs; Ctrl-C is raised after it."""
+    for w in chunk:
+        w.held = held
+
+
 def tell_autograd(weights: list[Weight]) -> None:
-    """Memory was written behind autograd's back: a backward pass through an older forward must notice."""
+    """Memory was written behind torch's back: older graphs and autocast's copies are out of date."""
     torch.autograd.graph.increment_version([w.param for w in weights])
-    torch.clear_autocast_cache()  # it holds copies of the last weights
+    torch.clear_autocast_cache()
 
 
-# ---- the weights ----
+def split_weights(
+    weights: Iterable[Weight], key: Callable[[Weight], object] = lambda w: None
+) -> list[list[Weight]]:
+    """Chunks: weights of one group, backend, device, dtype and `key`; for torch, of bounded size.
+
+    Sizes are those of whole parameters, so that the chunks are the same however a model is sharded.
+    """
+    chunks: list[list[Weight]] = []
+    open_: dict[object, tuple[list[Weight], int]] = {}
+    for w in weights:
+        of = id(w.group), w.backend, w.local.device, w.hess.dtype, w.local.dtype, key(w)
+        chunk, size = open_.get(of, ([], 0))
+        more = w.param.numel()
+        if not chunk or size + more > w.backend.limit(w.local.device):
+            chunk, size = [], 0
+            chunks.append(chunk)
+        chunk.append(w)
+        open_[of] = chunk, size + more
+    return chunks
+
+
+# ---- the weights, kept from step to step ----
 
 
 def collect_weights(
-    groups: list[dict[str, Any]], state: Any, buffers: dict[Tensor, Tensor], choose: Choose
+    kept: dict[Tensor, Weight], groups: list[dict[str, Any]], state: Any, choose: Choose
 ) -> list[Weight]:
     """Every parameter that takes gradients. Frozen ones are never touched."""
-    every = [(group, param) for group in groups for param in group["params"]]
-    return [
-        _weight(param, group, state[param], buffers, stream, choose)
-        for stream, (group, param) in enumerate(every)
-        if param.requires_grad
-    ]
-
-
-def _weight(
-    param: Tensor,
-    group: dict[str, Any],
-    state: dict[str, Any],
-    buffers: dict[Tensor, Tensor],
-    stream: int,
-    choose: Choose,
-) -> Weight:
-    if not state or state["momentum"].dtype != param.dtype or "mean" in state:
-        _prepare(param, group, state)
-    narrow = "mean" in state
-    tensors = [param.data, state["momentum"], state["hess"], *([state["mean"]] if narrow else [])]
-    offset: int | None = 0
-    if hasattr(param, "to_local"):
-        offset, tensors = start(param), [shard(tensor) for tensor in tensors]
-    local, momentum, hess, mean = tensors[0], tensors[1], tensors[2], tensors[3 if narrow else 0]
-    form = mean.shape, mean.dtype, mean.device
-    buffer = buffers.get(param)
-    if buffer is None or (buffer.shape, buffer.dtype, buffer.device) != form:
-        buffer = buffers[param] = torch.empty_like(momentum, dtype=mean.dtype)
-    backend = choose(local, group, offset is not None and fits_kernels(*tensors, buffer))
-    place = mean, buffer, stream, offset
-    return Weight(param, local, group, state, momentum, hess, *place, backend, narrow)
+    weights, stream = [], 0
+    for group in groups:
+        for param in group["params"]:
+            if param.requires_grad:
+                w = kept.get(param)
+                if w is None or not w.fits(stream, group, state[param]):
+                    w = kept[param] = make_weight(param, group, state[param], stream, w)
+                    w.backend = choose(w)
+                weights.append(w)
+            stream += 1
+    return weights
 
 
 @torch.inference_mode(False)  # an evaluation draw may be the first to come here; training follows
-def _prepare(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+def make_weight(
+    param: Tensor, group: dict[str, Any], state: dict[str, Any], stream: int, last: Weight | None
+) -> Weight:
+    """A parameter with its state; the buffer is the last one, if it has the right form."""
+    prepare_state(param, group, state)
+    wide = shard(state["mean"]) if "mean" in state else None
+    local, momentum, hess = (shard(t) for t in (param.data, state["momentum"], state["hess"]))
+    mean = local if wide is None else wide
+    buffer = last.buffer if last else mean
+    form = mean.shape, mean.stride(), mean.dtype, mean.device
+    if not last or (buffer.shape, buffer.stride(), buffer.dtype, buffer.device) != form:
+        buffer = torch.empty_like(momentum)
+    offset = start(param) if hasattr(param, "to_local") else 0
+    return Weight(param, local, group, state, momentum, hess, wide, buffer, stream, offset)
+
+
+def prepare_state(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
     """State where there is none; state that fits, where a dtype has changed."""
-    wide, kept = torch.promote_types(param.dtype, torch.float32), find_state_dtype(param, group)
+    wide = torch.promote_types(param.dtype, torch.float32)
     if not state:
         state["step"] = 0
-        state["momentum"] = torch.zeros_like(param, dtype=kept, requires_grad=False)
-        state["hess"] = torch.full_like(param, group["hess_init"], dtype=kept, requires_grad=False)
-    if state["momentum"].dtype != kept:
-        state["momentum"], state["hess"] = state["momentum"].to(kept), state["hess"].to(kept)
+        state["momentum"] = torch.zeros_like(param, dtype=wide, requires_grad=False)
+        state["hess"] = torch.full_like(param, group["hess_init"], dtype=wide, requires_grad=False)
+    if state["momentum"].dtype != wide:
+        state["momentum"], state["hess"] = state["momentum"].to(wide), state["hess"].to(wide)
     if param.dtype == wide:
         state.pop("mean", None)
         return

@@ -33,7 +33,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from math import exp, inf, sqrt
+from math import hypot, inf, sqrt
 from statistics import fmean, median
 from typing import Any
 
@@ -51,9 +51,9 @@ from bayesmooth.calling import (
     take_logits,
 )
 from bayesmooth.errors import InputError
-from bayesmooth.optim.backends import Weight
 from bayesmooth.optim.groups import check_group
-from bayesmooth.optim.sharding import whole
+from bayesmooth.optim.samples import Weight
+from bayesmooth.optim.sharding import read_norms, whole
 
 LENGTHS = ("distance", "per_tensor")  # with these `rescale_lr`, lr is the length of a step
 STRENGTH = 0.95  # K
@@ -61,6 +61,8 @@ LIMIT = 2.0  # of C
 WITHOUT_NORMALISATION = 0.7  # times that much noise
 TWO_CLASSES = 1.4  # times as much, with normalisation
 MANY_INPUTS = 16  # d inputs of a fully connected network get (d/16)² times as much, at most once
+NORM_BETA = 0.95  # of the running mean of ‖ĝ‖²
+LEAST = 0.1  # a tensor's gradients count as at least this share of the size of all
 RATE = 0.1  # lr for which these constants were chosen
 SHORT_LIMIT = 1.4  # of C/factor in the three cases that follow
 PRETRAINED = 0.7  # times as much where lr is a length that all tensors share
@@ -244,12 +246,101 @@ def choose_lr(
     return min(SHARE * value / square, MOST)
 
 
-def schedule_ess(group: dict[str, Any], h: float, done: int) -> float:
-    """λ with which the mean of 1/σ² = λ(h + δ), after a share x of the run, is the first times 1, e⁻²ˣ or e²ˣ."""
-    start, steps = group["length"]
-    rate = {"constant": 0, "growing": -2, "falling": 2}[group["spread"]]
-    δ = group["weight_decay"]
-    return float(start * (group["hess_init"] + δ) / (h + δ) * exp(rate * min(done / steps, 1)))
+def make_optimizer(
+    kind: Any,
+    model: nn.Module,
+    batches: Any,
+    epochs: float,
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+    quiet: bool = False,
+    **settings: Any,
+) -> Any:
+    """IVON for the trainable weights of a model, pretrained or not, with settings that suit it; prints them.
+
+    `ess` is the number of examples, h₀ and β₂ are those of `epochs=` and `steps=` above at lr = 0.1. lr itself is
+    the length of a step in a pretrained network (`rescale_lr="distance"`, or "per_tensor" with depthwise
+    convolutions), 0.1 in a new one with normalisation layers, and measured on a few batches in any other
+    (`rescale_lr="current"`); `settings.py` has the rules. It is the largest of the run: let it fall to zero on a
+    cosine after a warm-up over a tenth of the steps. Model, generators and gradients are left as they were.
+
+    Arguments:
+        batches: the training loader, or a list of batches: (inputs, labels), or dicts with "labels".
+        epochs: how often the run will visit each example.
+        loss: of logits and labels.
+        quiet: print nothing.
+        settings: of the constructor, to be used instead: `noise=1.4`, `lr=0.1`, `seed=0`, …
+    """
+    weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    chosen: dict[str, Any] = {
+        "lr": RATE,
+        "ess": count_examples(batches),
+        "epochs": epochs,
+        "steps": max(round(epochs * len(batches)), 1),
+        "weight_decay": 1e-3,
+        "rescale_lr": choose_rescaling(model),
+    } | settings
+    optimizer = kind(weights, **chosen)
+    if "lr" not in settings:
+        lr = choose_lr(model, optimizer, batches, epochs, loss)
+        for holder in (optimizer.defaults, *optimizer.param_groups):
+            holder["lr"] = lr
+    if not quiet:
+        group = optimizer.param_groups[0]
+        names = ("lr", "ess", "hess_init", "beta2", "weight_decay")
+        values = ", ".join(f"{name}={group[name]:.4g}" for name in names)
+        print(f"IVON: {values}, for {chosen['steps']} steps")
+    return optimizer
+
+
+def find_rates(
+    optimizer: Any, weights: list[Weight], samples: int, scale: float
+) -> dict[Weight, float]:
+    """What `rescale_lr` multiplies lr by, for each weight."""
+    levels = {id(group): read_level(group, optimizer.state) for group in optimizer.param_groups}
+    rates = {w: levels[id(w.group)] for w in weights}
+    if any(group["rescale_lr"] in LENGTHS for group in optimizer.param_groups):
+        norms = note_norms(weights, samples, scale)
+        size = sum(w.param.numel() for w in weights)
+        total = hypot(*norms.values())
+        for w, norm in norms.items():
+            if w.group["rescale_lr"] == "per_tensor":
+                share = sqrt(w.param.numel() / size)
+                rates[w] *= share / max(norm, LEAST * share * total) if total else 0.0
+            elif w.group["rescale_lr"] == "distance":
+                rates[w] *= 1 / total if total else 0.0
+    return rates
+
+
+def read_level(group: dict[str, Any], state: Any) -> float:
+    """h + δ as `rescale_lr` takes it for a group: at the start, or its mean by now."""
+    kind, δ = group["rescale_lr"], float(group["weight_decay"])
+    if kind is False:
+        return 1.0
+    if kind is True:
+        return float(group["hess_init"]) + δ
+    found = [state[p]["hess"] for p in group["params"] if "hess" in state[p]]
+    sums = [whole(h.sum()) for h in found]
+    total = float(torch.stack([each.to(sums[0]) for each in sums]).sum())
+    return total / float(sum(h.numel() for h in found)) + δ
+
+
+def note_norms(weights: list[Weight], samples: int, scale: float) -> dict[Weight, float]:
+    """The running root mean square of ‖ĝ‖ for each weight, with this step's; `scale` multiplies gradients."""
+    if any(w.sums and hasattr(w.param, "to_local") for w in weights):
+        raise InputError(
+            "rescale_lr by lengths with several samples per step of sharded weights: their sums are local; "
+            "take one sample, or rescale_lr='current'"
+        )
+    grads = {w: w.pending for w in weights if w.pending is not None}
+    grads |= {w: w.sums[0] / samples for w in weights if w.sums}
+    means = {}
+    for w, norm in zip(grads, read_norms(list(grads.values())), strict=True):
+        mean, weight = w.state.get("norm", 0.0), w.state.get("norm_weight", 0.0)
+        w.state["norm"] = NORM_BETA * mean + (1 - NORM_BETA) * (scale * norm) ** 2
+        w.state["norm_weight"] = NORM_BETA * weight + 1 - NORM_BETA
+        means[w] = sqrt(w.state["norm"] / w.state["norm_weight"])
+    return means
 
 
 def steps_done(weights: list[Weight]) -> int:
@@ -308,7 +399,7 @@ def describe(weights: list[Weight]) -> dict[str, Any]:
     """The figures that `IVON.diagnostics` documents."""
     size = sum(w.local.numel() for w in weights) or 1
     moved = sum(
-        int(((w.curvature - h0).abs() > 0.01 * h0).sum())
+        int(((w.hess - h0).abs() > 0.01 * h0).sum())
         for w in weights
         for h0 in [w.group["hess_init"]]
     )
@@ -323,7 +414,7 @@ def describe(weights: list[Weight]) -> dict[str, Any]:
         "noise_to_weight": std / max(rms(*(w.mean for w in weights)), 1e-30),
         "layers": compare_layers(weights),
         "hess_moved": moved / size,
-        "hess_from_data": 1 - left / max(sum(float(w.curvature.sum()) for w in weights), 1e-30),
+        "hess_from_data": 1 - left / max(sum(float(w.hess.sum()) for w in weights), 1e-30),
         "std": std,
         "steps": steps_done(weights),
     }
@@ -331,6 +422,8 @@ def describe(weights: list[Weight]) -> dict[str, Any]:
 
 def check_start(weights: list[Weight]) -> None:
     """Before the first step: is there more noise than this network bears, and is this the slow installation?"""
+    if steps_done(weights):
+        return
     _warn_if_slow(weights)
     ratios = compare_layers(weights)
     ratio = median(ratios.values()) if ratios else 0.0
@@ -351,9 +444,14 @@ class Watch:
     def __init__(self) -> None:
         self.course, self.warned = Course(), set[str]()
 
-    def judge(self, optimizer: Any, step: int, look: "Look | None", loss: Any) -> None:
-        """After an update, number `step`: `look` was taken before it, `loss` is what its closure returned."""
-        group, steps = optimizer.param_groups[0], optimizer.steps
+    def before(self, weights: list[Weight]) -> "tuple[int, Look | None]":
+        """Before an update: its number, and a look at the weights at some of them."""
+        step = steps_done(weights) + 1
+        return step, Look(weights) if step in LOOKS else None
+
+    def after(self, optimizer: Any, watched: "tuple[int, Look | None]", loss: Any) -> None:
+        """After an update; `watched` is what `before` returned, `loss` what the closure did."""
+        (step, look), group, steps = watched, optimizer.param_groups[0], optimizer.steps
         found = self.course.add(loss, group, steps)
         if look:
             late = steps is not None and 2 * step > steps
@@ -377,7 +475,7 @@ class Course:
 
     def add(self, loss: Any, group: dict[str, Any], steps: int | None) -> dict[str, str]:
         """The loss of one more step; what is wrong, at the end of a block."""
-        if isinstance(loss, Tensor):
+        if isinstance(loss, Tensor) and loss.ndim == 0:
             self.block.append(loss.detach())
         if len(self.block) < BLOCK:
             return {}

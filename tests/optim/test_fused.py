@@ -6,9 +6,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from bayesmooth.models import MODELS
-from bayesmooth.optim import EVON, IVON, backends
+from bayesmooth.optim import IVON, fused
 from bayesmooth.optim.reference import ReferenceIVON
-from bayesmooth.randomness import name_elements, round_randomly
 
 OPTIONS = [
     {},
@@ -57,10 +56,10 @@ def test_a_backend_takes_the_steps_of_the_reference(task, backend, options):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor, about torch's own parts
 def test_compiled_by_inductor_they_are_the_same_steps(task, monkeypatch):
-    monkeypatch.setattr(backends.Compiled, "works", True)
+    monkeypatch.setattr(fused.Compiled, "works", True)
     for ours, plain in zip(trained(task, "compile"), trained_by_the_reference(task), strict=True):
         torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
-    assert backends.Compiled.works  # it did not fall back
+    assert fused.Compiled.works  # it did not fall back
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor, about torch's own parts
@@ -96,98 +95,11 @@ def test_in_float64_the_reference_is_met_to_rounding(task, options):
         torch.testing.assert_close(ours.detach(), plain, rtol=1e-10, atol=1e-12)
 
 
-# ---- a state of 16 bits ----
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor, about torch's own parts
-def test_compiled_it_is_rounded_to_the_same_bits(monkeypatch):
-    monkeypatch.setattr(backends.Compiled, "works", True)
-    values = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0)).unbind()
-    names = name_elements(1000, torch.device("cpu"), 0, 5)
-    expected, rows = round_randomly(*values, names), [value.clone() for value in values]
-    backends.Compiled.compute(round_randomly, rows, *rows, names)
-    assert backends.Compiled.works
-    for row, value in zip(rows, expected, strict=True):
-        assert torch.equal(row, value)
-
-
-def decayed(optimizer, weight, steps):
-    """h where the data say nothing: line 4 with ĥ = 0."""
-    for _ in range(steps):
-        weight.grad = torch.zeros_like(weight)
-        optimizer.step(lambda: None)
-    return optimizer.state[weight]["hess"]
-
-
-@pytest.mark.parametrize("kind", [IVON, EVON])
-def test_h_falls_by_less_than_bfloat16_can_tell_and_is_right_on_average(kind, monkeypatch):
-    """h·(1 − 10⁻⁵) is h in bfloat16, so to the nearest h would never change."""
-    settings = {"ess": 1e6, "beta2": 0.99999, "state_dtype": "bfloat16", "seed": 0}
-    exact = (0.99999 + 0.5e-10) ** 300
-    weight = nn.Parameter(torch.ones(200, 200))
-    h = decayed(kind([weight], 0.1, **settings), weight, 300)
-    assert h.dtype == torch.bfloat16
-    # a share 300·10⁻⁵·2⁷ of the weights has gone down by 2⁻⁸
-    error = (0.003 * 2**-8 / weight.numel()) ** 0.5
-    assert abs(float(h.double().mean()) - exact) < 5 * error < 0.1 * (1 - exact)
-    monkeypatch.setattr(backends, "round_randomly", lambda g, h, names: (g, h))
-    frozen = decayed(kind([weight], 0.1, **settings), weight, 300)
-    assert torch.equal(frozen, torch.ones_like(frozen))
-
-
-@pytest.mark.parametrize("kind", [IVON, EVON])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_state_of_16_bits_takes_two_sizes_of_the_weights_for_three(task, kind, dtype):
-    """Beyond weights, gradients and bases; 16-bit weights have a mean of 32 bits besides."""
-    sizes = {}
-    for state_dtype in (None, "bfloat16"):
-        model = task.net(dtype)
-        optimizer = kind(model.parameters(), 0.1, 40, seed=0, state_dtype=state_dtype)
-        optimizer.step(task.closure(model, optimizer, task.x, task.y))
-        state = [
-            optimizer.state[p][key] for p in model.parameters() for key in ("momentum", "hess")
-        ]
-        tensors = [*state, *optimizer._samples.buffers.values()]
-        weights = sum(p.numel() for p in model.parameters())
-        sizes[state_dtype] = sum(t.numel() * t.itemsize for t in tensors) / (4 * weights)
-        assert optimizer.posterior(model).std["0.weight"].dtype == torch.float32
-    assert sizes == {None: 3.0, "bfloat16": 2.0}
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_a_state_of_16_bits_tracks_the_reference(task, options):
-    """m after 20 steps: nearer to the reference than a step is long, by far."""
-    ours = trained(task, None, steps=20, state_dtype="bfloat16", **options)[::2]
-    plain = trained_by_the_reference(task, steps=20, **options)[::2]
-    start = [p.detach() for p in task.net().parameters()]
-    off = sum(float((a - b).square().sum()) for a, b in zip(ours, plain, strict=True))
-    way = sum(float((a - b).square().sum()) for a, b in zip(start, plain, strict=True))
-    assert off < 0.03**2 * way
-
-
-def test_groups_may_differ_in_the_width_of_their_state(task):
-    model = task.net()
-    groups = [
-        {"params": [model[0].weight, model[0].bias], "state_dtype": "bfloat16"},
-        {"params": [model[2].weight, model[2].bias]},
-    ]
-    optimizer = IVON(groups, 0.1, 40, seed=0)
-    first, *_, last = [
-        optimizer.step(task.closure(model, optimizer, task.x, task.y)).item() for _ in range(50)
-    ]
-    assert last < first
-    widths = [optimizer.state[p]["hess"].dtype for p in model.parameters()]
-    assert widths == [torch.bfloat16] * 2 + [torch.float32] * 2
-    assert 0 < optimizer.diagnostics()["noise_to_weight"] < 10
-
-
-@pytest.mark.parametrize("state_dtype", [None, "bfloat16"])
 @pytest.mark.parametrize("size", [1, 50, 1 << 24])
-def test_chunks_and_slices_do_not_change_the_steps(task, monkeypatch, size, state_dtype):
-    settings = {"dtype": torch.float64, "state_dtype": state_dtype}
-    expected = trained(task, False, **settings)
-    monkeypatch.setattr(backends, "CHUNK_IN_CACHE", size)
-    for ours, theirs in zip(trained(task, False, **settings), expected, strict=True):
+def test_chunks_do_not_change_the_steps(task, monkeypatch, size):
+    expected = trained(task, False, dtype=torch.float64)
+    monkeypatch.setattr(fused, "CHUNK_ON_CPU", size)
+    for ours, theirs in zip(trained(task, False, dtype=torch.float64), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
@@ -195,8 +107,8 @@ def test_where_nothing_compiles_there_is_one_warning_and_the_same_steps(task, mo
     def fails(*args, **kwargs):
         raise RuntimeError("no compiler\nand a long story")
 
-    monkeypatch.setattr(backends, "compile_lines", lambda lines: fails)
-    monkeypatch.setattr(backends.Compiled, "works", True)
+    monkeypatch.setattr(fused, "compile_lines", lambda lines: fails)
+    monkeypatch.setattr(fused.Compiled, "works", True)
     with pytest.warns(UserWarning, match=r"RuntimeError: no compiler\);.*fused=False") as caught:
         ours = trained(task, "compile")
     assert len(caught) == 1
@@ -206,7 +118,7 @@ def test_where_nothing_compiles_there_is_one_warning_and_the_same_steps(task, mo
 
 def test_a_step_of_resnet34_is_at_most_100_operator_calls(monkeypatch):
     """As on an accelerator, where calls are what small tensors cost: no call per tensor, 110 of them."""
-    monkeypatch.setattr(backends, "CHUNK_IN_CACHE", backends.CHUNK)
+    monkeypatch.setattr(fused, "on_cpu", lambda device: False)
     params = [nn.Parameter(torch.ones_like(p)) for p in MODELS["resnet34"](10).parameters()]
     assert len(params) == 110
     for param in params:
