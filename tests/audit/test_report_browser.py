@@ -63,9 +63,7 @@ def test_worst_ten_are_in_sight_before_any_click(reader: Reader, content: str) -
         assert reader.find("#zoom canvas").size["width"] > 1.5 * size["width"]
 
 
-LONG_NAMES = (
-    "balance_not_updated_after_bank_transfer", "card_payment_wrong_exchange_rate", "cat", "beneficiary_not_allowed",
-)  # fmt: skip
+LONG_NAMES = ("balance_not_updated_after_transfer", "card_payment_wrong_rate", "cat", "not_allowed")
 
 
 @pytest.mark.parametrize("content", ["pictures", "texts", "rows"])

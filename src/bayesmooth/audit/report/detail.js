@@ -44,7 +44,8 @@ function drawDetail() {
   if (detail.hidden) return;
   const i = currentExample();
   detail.className = `detail ${isRow(i) ? 'rows' : hasContent ? '' : 'bare'}`;
-  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)} \u2003${audit.rows ? `row ${audit.rows[i]}, ` : ''}id ${idOf(i)}`);
+  const row = audit.rows ? `row ${audit.rows[i]}, ` : '';
+  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)} \u2003${row}id ${idOf(i)}`);
   drawStage(i);
   verdict.replaceChildren(...label.evidence(i), ...(clean ? [truth(i)] : []));
   const near = similar.get(i) ?? { given: [], suggested: [] };
@@ -190,10 +191,14 @@ function drawOptions() {
   option = Math.max(0, Math.min(option, offered.length - 1));
   const exact = offered.findIndex((name) => name.toLowerCase() === wanted.toLowerCase());
   if (exact >= 0 && !invented) option = exact;
-  const hint = (name) => (name === invented ? `new ${label.words.field.toLowerCase()}` : label.proposes(currentExample(), label.names.indexOf(name)) ? label.words.hint : '');
-  byId('chooser-list').replaceChildren(...offered.map((name, k) => el('div', {
-    role: 'option', id: `option-${k}`, 'aria-selected': String(k === option), 'aria-checked': label.checked(chosen, name), onclick: () => takeOption(name),
-  }, el('span', { text: name }), el('span', { class: 'hint', text: hint(name) }), classKeys[classes.indexOf(name)] ? el('kbd', { text: classKeys[classes.indexOf(name)] }) : null)));
+  byId('chooser-list').replaceChildren(...offered.map((name, k) => {
+    const at = label.names.indexOf(name);
+    const hint = name === invented ? `new ${label.words.field.toLowerCase()}` : label.proposes(currentExample(), at) ? label.words.hint : '';
+    return el('div', {
+      role: 'option', id: `option-${k}`, 'aria-selected': String(k === option), 'aria-checked': label.checked(chosen, name),
+      onclick: () => takeOption(name),
+    }, el('span', { text: name }), el('span', { class: 'hint', text: hint }), classKeys[at] ? el('kbd', { text: classKeys[at] }) : null);
+  }));
   byId('chooser-none').hidden = offered.length > 0;
   byId('chooser-none').textContent = `No ${label.words.field.toLowerCase()} contains “${wanted}”.`;
   chooserInput.setAttribute('aria-activedescendant', `option-${option}`);

@@ -16,12 +16,13 @@ const SHOWS = {
 };
 
 const inOrder = (scores) => ranking(scores).order;
+const farthestFirst = () => inOrder(Float32Array.from(given, (_, i) => outlierScore.get(i) ?? 0));
 const SORTS = {
   disagreement: { label: 'Most suspicious', order: () => suspicion.order },
   ambiguity: { label: 'Most ambiguous', order: () => inOrder(ambiguity) },
   probability: { label: 'Surest suggestion', order: () => inOrder(columns.suggestedProbability) },
   ...(firstCopy.size ? { copies: { label: 'Copies together', order: copiesTogether } } : {}),
-  ...(outlierScore.size ? { outliers: { label: 'Farthest outlier', order: () => inOrder(Float32Array.from(given, (_, i) => outlierScore.get(i) ?? 0)) } } : {}),
+  ...(outlierScore.size ? { outliers: { label: 'Farthest outlier', order: farthestFirst } } : {}),
   position: { label: 'Data set order', order: () => Uint32Array.from({ length: count }, (_, i) => i) },
 };
 
@@ -35,7 +36,7 @@ const STATES = {
 const firstShow = contradictedCount ? 'contradicted' : 'all';
 const NO_FILTER = { search: '', given: -1, suggested: -1, state: 'all' };
 const filters = { show: firstShow, ...NO_FILTER };
-const sorting = { key: 'disagreement', reversed: false };
+let sorting = 'disagreement'; // a key of SORTS
 
 let haystack = null;
 function searchable(example) {
@@ -54,9 +55,8 @@ function passes(i) {
 
 const orders = new Map(); // a ranking is computed when it is first asked for
 function filtered() {
-  if (!orders.has(sorting.key)) orders.set(sorting.key, SORTS[sorting.key].order());
-  const items = orders.get(sorting.key).filter(passes);
-  return sorting.reversed ? items.reverse() : items;
+  if (!orders.has(sorting)) orders.set(sorting, SORTS[sorting].order());
+  return orders.get(sorting).filter(passes);
 }
 
 const anyFilter = () => Object.keys(NO_FILTER).some((key) => filters[key] !== NO_FILTER[key]);
@@ -80,9 +80,6 @@ const scroller = byId('list');
 const inner = byId('list-inner');
 const currentExample = () => list.items[list.current];
 const pageOf = (position) => Math.floor(position / PAGE);
-
-// How many cards stand side by side.
-const columnCount = () => getComputedStyle(inner).gridTemplateColumns.split(' ').length;
 
 function itemWords(example) {
   const decided = decisions.get(example);
@@ -140,11 +137,10 @@ function moveTo(position) {
   drawDetail();
 }
 
+const MOVES = ['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'];
 function moveBy(key) {
-  const row = columnCount();
-  const places = { Home: 0, End: list.items.length - 1 };
-  const distances = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -row, ArrowDown: row };
-  moveTo(places[key] ?? list.current + distances[key]);
+  const row = getComputedStyle(inner).gridTemplateColumns.split(' ').length; // cards side by side
+  moveTo([list.current - 1, list.current + 1, list.current - row, list.current + row, 0, list.items.length - 1][MOVES.indexOf(key)]);
 }
 
 inner.addEventListener('click', (event) => {

@@ -3,12 +3,7 @@
 const audit = JSON.parse(document.getElementById('payload').textContent);
 const { count, classes, quadrants } = audit;
 
-function decodeBase64(text) {
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
-  return bytes;
-}
+const decodeBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 function unpack(column) {
   if (column === null) return null;
@@ -132,13 +127,9 @@ function copiesTogether() {
   return Uint32Array.from([...[...firstCopy.keys()].sort(grouped), ...suspicion.order.filter((i) => !firstCopy.has(i))]);
 }
 
-function findingWords(example) {
-  const words = [];
-  if (firstCopy.has(example)) words.push(conflicting(example) ? 'conflict' : 'copy');
-  if (outlierScore.has(example)) words.push('outlier');
-  if (leakOf.has(example)) words.push('in other split');
-  return words;
-}
+const findingWords = (i) => [
+  firstCopy.has(i) && (conflicting(i) ? 'conflict' : 'copy'), outlierScore.has(i) && 'outlier', leakOf.has(i) && 'in other split',
+].filter(Boolean);
 
 // ---- What an example looks like: its thumbnail, its text, or its table row ----
 

@@ -77,9 +77,7 @@ function fill(select, entries) {
 
 function drawControls() {
   for (const key of ['given', 'suggested', 'state']) byId(`filter-${key}`).value = filters[key];
-  byId('sort').value = sorting.key;
-  byId('direction').textContent = sorting.reversed ? '↑' : '↓';
-  byId('direction').setAttribute('aria-pressed', String(sorting.reversed));
+  byId('sort').value = sorting;
   if (byId('search').value.trim().toLowerCase() !== filters.search) byId('search').value = filters.search;
   for (const view of ['cards', 'lines']) byId(`view-${view}`).setAttribute('aria-pressed', String(list.view === view));
   for (const chip of byId('shows').children) chip.setAttribute('aria-pressed', String(chip.dataset.show === filters.show));
@@ -98,8 +96,7 @@ function buildControls() {
   fill('filter-state', Object.entries(STATES).map(([key, { label: text }]) => [key, text]));
   fill('sort', Object.entries(SORTS).map(([key, { label: text }]) => [key, text]));
   on('filter-state', 'change', (event) => change(() => { filters.state = event.target.value; }));
-  on('sort', 'change', (event) => change(() => Object.assign(sorting, { key: event.target.value, reversed: false })));
-  on('direction', 'click', () => change(() => { sorting.reversed = !sorting.reversed; }));
+  on('sort', 'change', (event) => change(() => { sorting = event.target.value; }));
   on('clear', 'click', () => change(() => Object.assign(filters, NO_FILTER)));
   let timer = 0;
   on('search', 'input', (event) => {
@@ -121,7 +118,7 @@ function buildShows() {
   const some = Object.entries(SHOWS).filter(([key, show]) => show.count || key === 'all');
   byId('shows').replaceChildren(...some.map(([key, show]) => button({
     class: show.finding ? 'chip finding' : 'chip', 'data-show': key, title: show.words,
-    onclick: () => change(() => { filters.show = key; Object.assign(sorting, { key: show.sort ?? 'disagreement', reversed: false }); }),
+    onclick: () => change(() => { filters.show = key; sorting = show.sort ?? 'disagreement'; }),
   }, show.quadrant === undefined ? null : marker(show.quadrant), el('span', { text: show.label }), el('b', { text: number.format(show.count) }))));
 }
 
@@ -130,9 +127,12 @@ function buildShows() {
 const classKeys = label.keys();
 const KEYS = [
   ...DECIDING,
-  { keys: classKeys, shown: `${classKeys[0]} … ${classKeys.at(-1)}`, words: 'Relabel as this class', run: (key) => relabel(classes[classKeys.indexOf(key)]) },
+  {
+    keys: classKeys, shown: `${classKeys[0]} … ${classKeys.at(-1)}`, words: 'Relabel as this class',
+    run: (key) => relabel(classes[classKeys.indexOf(key)]),
+  },
   { keys: ['u'], words: 'Undo', run: () => undoLast() },
-  { keys: ['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End'], shown: '← → ↑ ↓ Home End', words: 'Move in the list', run: (key) => moveBy(key) },
+  { keys: MOVES, shown: '← → ↑ ↓ Home End', words: 'Move in the list', run: moveBy },
   { keys: ['/'], words: 'Search', everywhere: true, run: () => { openFilters(true); byId('search').focus(); } },
   { keys: ['?'], words: 'This help', everywhere: true, run: () => byId('help').showModal() },
 ];
@@ -187,8 +187,8 @@ function buildProblems() {
 const FIRST_IDS = 5;
 function problemNote({ text, ids }) {
   if (ids.length <= FIRST_IDS) return el('p', {}, text, el('span', { class: 'hint', text: ` ${ids.join(', ')}` }));
-  return el('details', {}, el('summary', {}, text, el('span', { class: 'hint', text: ` ${ids.slice(0, FIRST_IDS).join(', ')} and ${number.format(ids.length - FIRST_IDS)} more` })),
-    el('p', { class: 'hint', text: ids.join(', ') }));
+  const first = ` ${ids.slice(0, FIRST_IDS).join(', ')} and ${number.format(ids.length - FIRST_IDS)} more`;
+  return el('details', {}, el('summary', {}, text, el('span', { class: 'hint', text: first })), el('p', { class: 'hint', text: ids.join(', ') }));
 }
 
 function spellingNote(spellings) {
@@ -196,15 +196,17 @@ function spellingNote(spellings) {
   const merge = () => {
     const changes = respelled(spellings);
     if (changes.length) decide(changes);
-    notice(`Relabelled ${plural(changes.length, 'example')} as “${kept}”. Undo takes ${changes.length === 1 ? 'it' : 'all of them'} back.`);
+    notice(`Relabelled ${plural(changes.length, 'example')} as “${kept}”. One Undo takes everything back.`);
   };
-  return el('p', {}, `Are ${rarer.map((name) => `“${name}”`).join(', ')} and “${kept}” the same? `, button({ class: 'merge', text: `Relabel all as “${kept}”`, onclick: merge }));
+  return el('p', {}, `Are ${rarer.map((name) => `“${name}”`).join(', ')} and “${kept}” the same? `,
+    button({ class: 'merge', text: `Relabel all as “${kept}”`, onclick: merge }));
 }
 
 function buildAbout() {
   const entries = (name, value) => {
     if (value === null || value === undefined) return [];
-    if (typeof value === 'object' && !Array.isArray(value)) return Object.entries(value).flatMap(([key, inside]) => entries(name ? `${name} · ${key}` : key, inside));
+    const inside = typeof value === 'object' && !Array.isArray(value) ? Object.entries(value) : null;
+    if (inside) return inside.flatMap(([key, part]) => entries(name ? `${name} · ${key}` : key, part));
     return [el('div', {}, el('dt', { text: name.replaceAll('_', ' ') }), el('dd', { text: [value].flat().map(worded).join(' to ') }))];
   };
   const { source, seconds, annotators, ...method } = audit.summary;
@@ -226,8 +228,8 @@ function buildTools() {
   on('save', 'click', () => {
     const file = download();
     const [before, after] = audit.clean;
-    const command = `${before} ${file} ${after}`;
-    notice(`Saved as ${file}. To apply it, put it beside your data and run there:`, el('code', {}, ...command.split(' ').flatMap((part) => [' ', el('span', { text: part })]).slice(1)));
+    const parts = `${before} ${file} ${after}`.split(' ').flatMap((text) => [' ', el('span', { text })]).slice(1); // no option is broken
+    notice(`Saved as ${file}. To apply it, put it beside your data and run there:`, el('code', {}, ...parts));
   });
   on('load', 'click', () => byId('file').click());
   on('file', 'change', async (event) => {
