@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from bayesmooth import progress
 from bayesmooth.data import Examples, load
+from bayesmooth.executors import keep_freed_memory
 from bayesmooth.integrations.sklearn import VariationalLogisticRegression
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.losses import ALASCA, LOSSES
@@ -28,7 +29,6 @@ from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import effective_labels, expected_noise
 from bayesmooth.train import Recipe, Splits
-from bayesmooth.train.executors import keep_freed_memory
 from bayesmooth.train.loop import Loop
 from benchmarks.harness import Jobs, compare_seconds, measure_seconds, print_ratios, time_cpu
 

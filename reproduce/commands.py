@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bayesmooth.cli.sweeps import check_place, make_executor, report_failures, sweep_options
 from bayesmooth.errors import InputError
-from bayesmooth.train.executors import Processes
+from bayesmooth.executors import Processes
 from bayesmooth.words import format_duration
 from reproduce import STUDIES
 from reproduce.cost import expected_seconds

@@ -13,7 +13,7 @@ SOURCE = Path(bayesmooth.__file__).parent
 FLOORS = [
     {"errors", "_kernels"},
     {"optional", "words"},
-    {"progress", "files"},
+    {"progress", "files", "executors"},
     {"randomness", "theory", "calling"},
     {"posterior"},
     {"optim", "losses", "data", "models", "metrics", "labelnoise"},

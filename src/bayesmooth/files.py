@@ -5,29 +5,15 @@ import os
 import re
 import secrets
 import shutil
-import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from bayesmooth.errors import InputError
 
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
-
 STALE = 24 * 3600.0  # seconds after which an unfinished file was left by a process that was killed
-PATIENCE = 1.0  # seconds; a process that looks whether the lock is held takes it for an instant
-# On Windows a lock covers bytes, and nobody else can read those: one far behind the content.
-LOCKED_BYTE = 1 << 30
-
-
-class LockedError(InputError):
-    """Another process is at work in the directory."""
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -45,7 +31,6 @@ def replace_with(path: Path, save: Callable[[Path], object]) -> None:
         beside.chmod(mode)
         _sync(beside)
         os.replace(beside, path)
-        _sync(path.parent)
 
 
 def write_together(directory: Path, contents: Mapping[str, bytes | str]) -> None:
@@ -73,7 +58,6 @@ def make_folder(path: Path, fill: Callable[[Path], object]) -> None:
         if path.is_dir():
             path.rmdir()  # refuses one that is not empty
         os.rename(beside, path)
-        _sync(path.parent)
 
 
 @contextmanager
@@ -151,12 +135,10 @@ def is_file_name(name: Any) -> bool:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line and force it to the disk; a crash in between leaves a torn last line, which `lines` drops."""
+    """Add a line; a crash may leave a torn last line, which `records` drops."""
     try:
         with open(path, "ab") as file:
             file.write(line.encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -169,39 +151,22 @@ def unwritable(path: Path, error: OSError) -> InputError:
     )
 
 
-def lines(path: Path) -> list[str]:
-    """The complete lines of a file that is only appended to; none where there is no file."""
+def records(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a file as JSON objects; none where there is no file."""
     if not path.exists():
         return []
-    return path.read_text("utf-8", errors="backslashreplace").split("\n")[:-1]
-
-
-def records(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a file as JSON objects."""
     found = []
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(path.read_text("utf-8", "replace").split("\n")[:-1], 1):
         try:
             record = json.loads(line)
         except ValueError:
             record = None
         if not isinstance(record, dict):
             raise InputError(
-                f"{path}, line {number}: {line[:40]!r} is not a JSON object; the file was damaged: "
-                "put it back, or delete its folder and start again"
+                f"{path}, line {number}: {line[:40]!r} is not a JSON object; put the file back, or delete it"
             )
         found.append(record)
     return found
-
-
-def keep_lines(path: Path, count: int) -> None:
-    """Cut the file back to its first `count` lines."""
-    kept = lines(path)[:count]
-    if len(kept) < count:
-        raise InputError(
-            f"{path}: has {len(kept)} complete lines, and {count} were written; "
-            "the file was cut: put it back, or delete its folder and start again"
-        )
-    write_atomically(path, "".join(line + "\n" for line in kept))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -219,47 +184,6 @@ def read_json(path: Path) -> dict[str, Any]:
         kind = type(content).__name__
         raise InputError(f"{path}: holds a {kind}; must be a JSON object; put the file back")
     return content
-
-
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory for this process alone. The lock dies with its process, however that ends."""
-    with open(directory / "lock", "a+") as file:
-        end = time.monotonic() + PATIENCE
-        while not _try_lock(file):
-            if time.monotonic() > end:
-                file.seek(0)
-                raise LockedError(
-                    f"{directory}: another process is at work in it ({file.read().strip()}); "
-                    "wait for it, stop it, or choose another directory"
-                )
-            time.sleep(0.02)
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
-        yield
-
-
-def _try_lock(file: IO[str], shared: bool = False) -> bool:
-    """Take the lock if nobody else holds it; `shared` suffices to see whether that is so."""
-    try:
-        if sys.platform == "win32":
-            os.lseek(file.fileno(), LOCKED_BYTE, os.SEEK_SET)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
-
-
-def is_locked(directory: Path) -> bool:
-    """Whether a living process holds the directory."""
-    try:
-        with open(directory / "lock") as file:
-            return not _try_lock(file, shared=True)
-    except FileNotFoundError:
-        return False
 
 
 def check_output(path: Path | None, kinds: Sequence[str] = ()) -> None:
@@ -286,11 +210,6 @@ def check_directory(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Force a file's content, or a directory's names, to the disk."""
-    if sys.platform == "win32" and path.is_dir():
-        return  # Windows opens no directories, and keeps their names safe by itself
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Force a file's content to the disk: what is renamed afterwards is whole even if the power goes."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())

@@ -7,16 +7,13 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 
-from bayesmooth import files
 from bayesmooth.errors import InputError
+from bayesmooth.executors import Processes
 from bayesmooth.train import Run
-from bayesmooth.train.executors import Processes
 from bayesmooth.train.sweep import (
-    Board,
     SweepJob,
     export_csv,
     grid,
@@ -112,15 +109,7 @@ def test_a_failure_is_one_line_with_the_way_out_and_the_log(run_all, tmp_path):
     assert outcome.message.endswith(f" (see {outcome.path}.log)")
 
 
-def test_a_damaged_run_is_mended(run_all):
-    (first,) = run_all(grid(TREE, []), quiet=True)
-    report = (first.path / "report.json").read_bytes()
-    (first.path / "report.json").unlink()
-    (again,) = run_all(grid(TREE, []), quiet=True)
-    assert again.status == "finished"
-    assert (first.path / "report.json").read_bytes() == report
-
-
+@pytest.mark.slow
 def test_two_equal_sweeps_share_the_runs_and_both_have_all_results(tmp_path):
     recipes = grid({**TREE, "train": {"epochs": 60}}, ["train.seed=0:2"])
 
@@ -137,23 +126,14 @@ def test_two_equal_sweeps_share_the_runs_and_both_have_all_results(tmp_path):
         assert epochs == list(range(1, 61))
 
 
-def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path, monkeypatch, capsys):
+def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path):
     (recipe,) = grid(TREE, [])
+    (tmp_path / "runs" / recipe.title).mkdir(parents=True)
     run = Run.start(tmp_path / "runs" / recipe.title, recipe)
-    held, noticed = threading.Event(), threading.Event()
-
-    def other():
-        with files.locked(run.path):
-            held.set()
-            noticed.wait()
-
-    real = Board.elsewhere
-    monkeypatch.setattr(Board, "elsewhere", lambda *known: (real(*known), noticed.set()))
-    monkeypatch.setattr(files, "PATIENCE", 0.1)
-    threading.Thread(target=other, daemon=True).start()
-    held.wait()
+    held = run.lock
+    held.acquire()
+    threading.Timer(0.5, held.release).start()
     assert [outcome.status for outcome in run_all([recipe])] == ["finished"]
-    assert capsys.readouterr().err.splitlines()[1] == f"running elsewhere  {recipe.title}"
 
 
 def test_workers_know_where_the_data_are(tmp_path, monkeypatch):
@@ -184,7 +164,7 @@ def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
     def interrupted(*known):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Board, "done", interrupted)
+    monkeypatch.setattr("bayesmooth.train.sweep.format_figures", interrupted)
     with (
         pytest.raises(KeyboardInterrupt, match="the same command goes on"),
         Recorded(1) as executor,
@@ -235,6 +215,7 @@ def test_a_full_disk_leaves_the_table_of_the_last_time(tmp_path, monkeypatch):
     assert (tmp_path / "grid.csv").read_text() == "last time"
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_where_it_was_killed(tmp_path):
     (recipe,) = grid({**TREE, "train": {"epochs": 150}}, [])
     path = tmp_path / recipe.title
@@ -272,6 +253,7 @@ def two_of_three(tmp_path):
     return process, again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_path, two_of_three):
     process, again = two_of_three
@@ -291,6 +273,7 @@ def test_ctrl_c_and_kill_stop_cleanly_and_the_same_command_goes_on(number, tmp_p
     assert saved > 0
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_leaves_runs_that_the_same_command_ends(tmp_path, two_of_three):
     process, again = two_of_three
     runs = tmp_path / "runs"
@@ -301,41 +284,6 @@ def test_a_sweep_that_is_killed_leaves_runs_that_the_same_command_ends(tmp_path,
     assert [run.status for run in found] == ["finished"] * 3
     for run in found:
         assert [record["epoch"] for record in run.metrics()] == list(range(1, 81))
-
-
-@pytest.fixture
-def running(tiny, tmp_path):
-    """Make the directory of a run that is under way."""
-
-    def make(name):
-        run = Run.start(tmp_path / name, tiny())
-        run.set_status("running")
-        (run.path / "metrics.jsonl").write_text('{"epoch": 1, "test.accuracy": 0.5}\n')
-        return run
-
-    return make
-
-
-def test_a_broken_run_does_not_hide_the_others(running):
-    pytest.importorskip("rich", reason="rich is not installed")
-    runs = {name: running(name) for name in ("no recipe", "garbage", "no status", "whole")}
-    (runs["no recipe"].path / "recipe.toml").unlink()
-    (runs["garbage"].path / "metrics.jsonl").write_text("garbage\n")
-    (runs["no status"].path / "run.json").write_text("{}")
-    tables = []
-    live = SimpleNamespace(update=tables.append)
-    board = Board({run.path: (name, run) for name, run in runs.items()}, 0, print, live)
-    board.elsewhere(runs["whole"].path)
-    with (
-        files.locked(runs["no recipe"].path),
-        files.locked(runs["garbage"].path),
-        files.locked(runs["whole"].path),
-    ):
-        board.refresh()
-    names, epochs, figures = (list(column.cells) for column in tables[0].columns)
-    assert names == ["no recipe", "garbage", "whole (running elsewhere)"]
-    assert epochs == ["1/2", "0/2", "1/2"]
-    assert figures == ["test 50.0 %", "", "test 50.0 %"]
 
 
 def lines(path):

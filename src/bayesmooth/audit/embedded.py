@@ -4,10 +4,8 @@ The predictors predict the given label. How true classes turn into given ones is
 (`transitions`). Rows beyond the sample need not fit in memory, and a cluster may work on the pieces.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,16 +25,13 @@ from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.transitions import learn_transitions, predict_true_classes, rank_in_class
 from bayesmooth.data import Examples
 from bayesmooth.errors import InputError
-from bayesmooth.optional import require
+from bayesmooth.executors import map_pieces
 from bayesmooth.progress import track
 
 SAMPLE = 100_000  # rows that are learned from: more hardly change what is learned
 ROWS_PER_CLASS = 100  # that are in the sample at least, if the class has so many
 DIGITS = 1e9  # to which distances are rounded before rows are sorted by them
 LARGEST = 1e15  # number in an embedding: squares of larger ones overflow
-
-Piece = TypeVar("Piece")
-Result = TypeVar("Result")
 
 
 def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
@@ -138,27 +133,3 @@ def read_pieces(
                 "must be ordinary numbers: drop such rows, or scale the embeddings"
             )
         yield at, rows
-
-
-def map_pieces(
-    work: Callable[[Piece], Result], pieces: Iterable[Piece], cluster: str | None = None
-) -> Iterator[Result]:
-    """`work` on every piece, in order; with "ray" as tasks of a Ray cluster, some at a time."""
-    if cluster is None:
-        yield from map(work, pieces)
-        return
-    ray = require("ray", extra="cluster")
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level="error")
-    task, shared = ray.remote(_apply), ray.put(work)
-    limit = 2 * int(ray.cluster_resources().get("CPU", 1))
-    waiting: deque[Any] = deque()
-    for piece in pieces:
-        if len(waiting) >= limit:
-            yield ray.get(waiting.popleft())
-        waiting.append(task.remote(shared, piece))
-    yield from map(ray.get, waiting)
-
-
-def _apply(work: Callable[[Piece], Result], piece: Piece) -> Result:
-    return work(piece)

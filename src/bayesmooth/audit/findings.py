@@ -14,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesmooth.audit.embedded import map_pieces, read_pieces
+from bayesmooth.audit.embedded import read_pieces
 from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows, without_self
 from bayesmooth.audit.predictors import EXACT_ROWS
 from bayesmooth.data import Examples
 from bayesmooth.data.examples import Problem
 from bayesmooth.errors import InputError
+from bayesmooth.executors import map_pieces
 
 Array = NDArray[Any]
 

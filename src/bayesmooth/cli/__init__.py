@@ -38,6 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"bayesmooth: {error}", file=sys.stderr)
         return WRONG_INPUT
+    except PermissionError as error:
+        print(
+            f"bayesmooth: {error.filename}: {error.strerror}; choose another place", file=sys.stderr
+        )
+        return WRONG_INPUT
     except KeyboardInterrupt as stop:
         print(f"bayesmooth: interrupted{stop}", file=sys.stderr)
         return INTERRUPTED

@@ -224,7 +224,7 @@ def _add_training(parser: ArgumentParser) -> None:
     add, board = parser.add_argument, "also write the figures for TensorBoard"
     add("--tensorboard", action="store_true", help=board)
     add("--save-steps", type=int, default=0, metavar="N", help="also save every N steps")
-    often = "also save every S seconds (default: 300)"
+    often = "save every S seconds (default: 300)"
     add("--save-seconds", type=float, default=300, metavar="S", help=often)
 
 
@@ -240,10 +240,8 @@ def _add_place(parser: ArgumentParser) -> None:
     add = parser.add_argument
     _add_settings(parser, "change a key in every recipe; may be repeated")
     add("--jobs", type=int, default=1, help="runs at a time here (default: 1)")
-    add("--cluster", choices=("ray", "slurm"), help="run on a cluster instead of here")
+    add("--cluster", choices=("ray",), help="run on a cluster instead of here")
     add("--address", help="Ray cluster to use; auto finds one (default: start one)")
     add("--cpus", type=int, help="CPUs per run on a cluster (default: 1)")
     add("--gpus", type=float, help="GPUs per run on a cluster (default: 0)")
-    add("--partition", help="Slurm partition")
-    add("--hours", type=float, help="time limit of a Slurm job (default: 24)")
     _add_run(parser)

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from bayesmooth.errors import InputError
+from bayesmooth.executors import keep_freed_memory
 from bayesmooth.files import check_output
 from bayesmooth.train import Recipe, Run
 from bayesmooth.train import train as train_recipe
@@ -19,7 +20,6 @@ from bayesmooth.train.compare import (
     format_table,
 )
 from bayesmooth.train.distributed import writes_here
-from bayesmooth.train.executors import keep_freed_memory
 from bayesmooth.train.options import parameters
 from bayesmooth.train.recipe import families, recipe_text
 from bayesmooth.train.run import RECIPE
@@ -144,12 +144,6 @@ def compare(arguments: Namespace) -> int:
     runs = [Run.open(path) for path in places]
     rows = compare_runs(runs)
     print(format_csv(rows) if arguments.csv else format_table(rows) + "\n", end="")
-    for row, run in zip(rows, runs, strict=True):
-        if row["status"] == "damaged":
-            print(
-                f"{run.path}: damaged; `bayesmooth resume {run.path}` mends it, or says why not",
-                file=sys.stderr,
-            )
     if arguments.plot:
         draw_curves(runs, arguments.plot)
         print(f"plot: {arguments.plot}", file=sys.stderr)

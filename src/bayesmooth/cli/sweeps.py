@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from bayesmooth.errors import InputError
+from bayesmooth.executors import Processes, RayTasks
 from bayesmooth.files import check_output, write_atomically
 from bayesmooth.train.compare import format_table
-from bayesmooth.train.executors import Processes, RayTasks, Submitit
 from bayesmooth.train.recipe import Recipe, override, read_recipe
 from bayesmooth.train.sweep import OVER, Outcome, export_csv, grid, name_recipes, sweep_rows
 from bayesmooth.train.sweep import sweep as run_all
@@ -20,11 +20,6 @@ from bayesmooth.train.tune import AUTO, AXES, Trial
 from bayesmooth.train.tune import tune as choose
 
 FAILED = 1
-CLUSTERS = {
-    "ray": ("address", "cpus", "gpus"),
-    "slurm": ("cpus", "gpus", "hours", "partition"),
-}
-"""The options that each kind of cluster has; on this machine none of them means anything."""
 
 
 def sweep(arguments: Namespace) -> int:
@@ -92,35 +87,22 @@ def _row(trial: Trial, names: dict[str, str]) -> dict[str, Any]:
 def make_executor(arguments: Namespace) -> Executor:
     """Where the runs go."""
     check_place(arguments)
-    cpus, gpus = arguments.cpus or 1, arguments.gpus or 0
     if arguments.cluster == "ray":
+        cpus, gpus = arguments.cpus or 1, arguments.gpus or 0
         return RayTasks(arguments.address, cpus=cpus, gpus=gpus)
-    if arguments.cluster == "slurm":
-        return Submitit(
-            Path("slurm"),
-            timeout_min=round(60 * (arguments.hours or 24)),
-            cpus_per_task=cpus,
-            gpus_per_node=int(gpus),
-            **({"slurm_partition": arguments.partition} if arguments.partition else {}),
-        )
     return Processes(arguments.jobs)
 
 
 def check_place(arguments: Namespace) -> None:
     """Refuse options that the place of the runs does not have, rather than drop them."""
-    for option in ("jobs", "cpus", "hours"):
+    for option in ("jobs", "cpus"):
         value = getattr(arguments, option)
         if value is not None and value <= 0:
             raise InputError(f"--{option} {value}: must be > 0; leave it out for the default")
-    for option in dict.fromkeys(option for options in CLUSTERS.values() for option in options):
+    for option in ("address", "cpus", "gpus"):
         value = getattr(arguments, option)
-        if value is not None and option not in CLUSTERS.get(arguments.cluster, ()):
-            right = " or ".join(name for name, options in CLUSTERS.items() if option in options)
-            raise InputError(
-                f"--{option} {value}: needs --cluster {right}; add that, or leave it out"
-            )
-    if arguments.cluster == "slurm" and (arguments.gpus or 0) % 1:
-        raise InputError(f"--gpus {arguments.gpus}: Slurm gives out whole GPUs; write 0, 1, …")
+        if value is not None and arguments.cluster is None:
+            raise InputError(f"--{option} {value}: needs --cluster ray; add that, or leave it out")
 
 
 def sweep_options(arguments: Namespace) -> dict[str, Any]:

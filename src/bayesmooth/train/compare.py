@@ -55,8 +55,8 @@ OKABE_ITO = {  # colours that the colour-blind can distinguish
 }
 
 
-def format_epoch(record: Mapping[str, Any], epochs: int, notes: Sequence[str] = ()) -> str:
-    """An epoch in a line, and below it what should worry the reader.
+def format_epoch(record: Mapping[str, Any], epochs: int) -> str:
+    """An epoch in a line.
 
     >>> format_epoch({"epoch": 3, "train.loss": 0.5, "test.accuracy": 0.931}, epochs=20)
     'epoch  3/20  loss 0.500  test 93.1 %'
@@ -65,7 +65,7 @@ def format_epoch(record: Mapping[str, Any], epochs: int, notes: Sequence[str] = 
     start = f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}"
     while len("  ".join([start, *words])) > WIDTH:
         words.pop(0)
-    return "\n".join(["  ".join([start, *words]), *(f"  warning: {note}" for note in notes)])
+    return "  ".join([start, *words])
 
 
 def name_figures(record: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
@@ -98,22 +98,14 @@ def format_report(record: Mapping[str, Any], path: Path) -> str:
 
 
 def compare_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One row per run: its name, status, epochs, and the last value of every figure that any of them has.
-
-    A damaged run has no figures: those that are left could be of any epoch.
-    """
-    rows = []
-    for name, run in zip(name_runs(runs), runs, strict=True):
-        damaged = (status := run.status) == "damaged"
-        records = [] if damaged else run.metrics()
-        figures = {key: value for record in records for key, value in record.items()}
-        rows.append((name, status, figures, None if damaged else format_duration(run.seconds())))
-    shown = [key for key in FIGURES if any(key in figures for _, _, figures, _ in rows)]
+    """One row per run: its name, status, epochs, and the last value of every figure that any of them has."""
+    figures = [{k: v for record in run.metrics() for k, v in record.items()} for run in runs]
+    shown = [key for key in FIGURES if any(key in own for own in figures)]
     return [
-        {"run": name, "status": status, "epoch": figures.get("epoch")}
-        | {FIGURES[key]: figures.get(key) for key in shown}
-        | {"time": time}
-        for name, status, figures, time in rows
+        {"run": name, "status": run.status, "epoch": own.get("epoch")}
+        | {FIGURES[key]: own.get(key) for key in shown}
+        | {"time": format_duration(run.seconds())}
+        for name, run, own in zip(name_runs(runs), runs, figures, strict=True)
     ]
 
 

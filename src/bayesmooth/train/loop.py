@@ -6,6 +6,7 @@ before the checkpoint is overwritten.
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
@@ -28,12 +29,14 @@ from bayesmooth.train.options import BASE, make, name_place
 from bayesmooth.train.pretrained import check_logits, evaluate_frozen, freeze
 from bayesmooth.train.recipe import Recipe
 from bayesmooth.train.splits import Splits
+from bayesmooth.words import format_percent
 
 Batch = tuple[Tensor, Tensor, Tensor]  # positions in the training set, inputs, labels
 Checkpoint = dict[str, Any]  # a loop as plain containers and tensors
 Record = dict[str, Any]  # the figures of an epoch
 
-PROGRESS = ("epoch", "batch", "best", "best_epoch")
+PROGRESS = ("epoch", "batch", "best", "best_epoch", "records", "seconds")
+LONG_ENOUGH = 100  # steps before a model is expected to know anything
 EXPLODED = 1e6  # no classification loss that can still learn is larger
 
 
@@ -47,6 +50,8 @@ class Loop:
         epoch: how many are complete.
         batch: how many batches of the next epoch are done.
         best, best_epoch: the best accuracy on the noisy validation split, and when that was.
+        records, seconds: the figures of the epochs so far, and the time that their steps took.
+        best_weights: the model of the best epoch, until it is saved.
     """
 
     def __init__(
@@ -57,7 +62,9 @@ class Loop:
         self.sums = torch.zeros(3, dtype=torch.float64, device=device)
         self.past: nn.Module | None = None
         self.epoch = self.batch = self.best_epoch = 0
-        self.best = -1.0
+        self.best, self.seconds = -1.0, 0.0
+        self.records: list[Record] = []
+        self.best_weights: dict[str, Tensor] | None = None
         self._build()
         self.forward: Callable[[Tensor], Tensor] = (
             torch.compile(self.model) if recipe.train.compile else self.model
@@ -98,8 +105,8 @@ class Loop:
 
     def epochs(
         self, after_step: Callable[[], None], after_batch: Callable[[], None]
-    ) -> Iterator[tuple[Record, dict[str, float], bool]]:
-        """Train to the end; yield the figures of every epoch, its seconds, and whether it is the best so far.
+    ) -> Iterator[Record]:
+        """Train to the end; yield the figures of every epoch.
 
         `after_step` is called between two steps, `after_batch` within an evaluation; either may raise, to stop.
         """
@@ -107,24 +114,35 @@ class Loop:
             start = time.monotonic()
             for _ in self.steps():
                 after_step()
-            trained = time.monotonic()
+            self.seconds += time.monotonic() - start
             self.settle()
             record = self.measure(after_batch)
             if self.is_last and self.statistics is not None:
                 # A finished model predicts at the mean, so BatchNorm's statistics become those of the mean.
                 recompute_batchnorm(self.model, self.statistics)
-            measured = time.monotonic()
             self.loss.end_epoch()
             self.epoch, self.batch = self.epoch + 1, 0
             self.sums.zero_()
-            accuracy = record.get("validation.accuracy", -1.0)
-            improved: bool = accuracy > self.best
-            if improved:
+            self.records.append(record)
+            self._check_learning(record)
+            if (accuracy := record.get("validation.accuracy", -1.0)) > self.best:
                 self.best, self.best_epoch = accuracy, self.epoch
+                self.best_weights = deepcopy(self.model.state_dict())
                 if "past" in self.loss.needs:
                     self._remember()
-            seconds = {"train_seconds": trained - start, "evaluate_seconds": measured - trained}
-            yield record, seconds, improved
+            yield record
+
+    def _check_learning(self, record: Record) -> None:
+        """Say once, when a third of the steps is behind it, that a run is no better than guessing."""
+        steps, accuracy = record["step"], record["train.accuracy"]
+        total = self.recipe.train.epochs * self.batches
+        late = max(total / 3, LONG_ENOUGH)
+        if steps - self.batches < late <= steps and accuracy < self.guessing:
+            warnings.warn(
+                f"nothing is learned after {steps} of {total} steps: accuracy {format_percent(accuracy)}, no better "
+                "than always giving the most frequent label; try another optimizer.lr, or less noise",
+                stacklevel=2,
+            )
 
     @property
     def is_last(self) -> bool:

@@ -1,22 +1,21 @@
-"""A run is a directory that can be read, or is reported as damaged, whatever happened to the process that made it.
+"""A run is a directory: its recipe, its figures, one checkpoint, its status; and when it is finished, a report.
 
-Checkpoints carry their digest, and the one before the last is kept beside it. A finished run has a file of checksums
-that covers all the others, in the format of `sha256sum`; whoever reads a file of it checks that file first.
+The checkpoint is replaced in one move, and all that a run needs to go on is in it. A lock tells a run that is being
+trained from one whose process was killed.
 """
 
-import hashlib
 import io
 import json
 import os
 import pickle
 import platform
-import subprocess
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -31,15 +30,9 @@ from bayesmooth.train.recipe import Recipe, recipe_text
 from bayesmooth.train.source import open_new
 from bayesmooth.train.splits import Splits, prepare
 
-RECIPE, STATUS, NOISE, ENVIRONMENT = "recipe.toml", "run.json", "noise.json", "environment.json"
-METRICS, TIMING, REPORT = "metrics.jsonl", "timing.jsonl", "report.json"
-CHECKPOINTS, POSTERIOR, DATA = "checkpoints", "posterior.safetensors", "data.json"
-LAST, BEST = f"{CHECKPOINTS}/last.pt", f"{CHECKPOINTS}/best.pt"
-CHECKSUMS = "SHA256SUMS"
-
-FILES = (RECIPE, STATUS, NOISE, ENVIRONMENT, DATA, METRICS, TIMING, REPORT, POSTERIOR, LAST, BEST)
-BIG = (".pt", ".safetensors")  # checked when they are read; the others whenever the status is read
-FOR_GOOD = (METRICS, TIMING, BEST)  # only training from the start would make these again
+RECIPE, STATUS, NOISE, DATA = "recipe.toml", "run.json", "noise.json", "data.json"
+METRICS, REPORT, POSTERIOR = "metrics.jsonl", "report.json", "posterior.safetensors"
+LAST, BEST, LOCK = "last.pt", "best.pt", "lock"
 PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
 
 Which = Literal["last", "best"]
@@ -47,7 +40,7 @@ Split = Literal["train", "validation", "test"]
 
 
 class Run:
-    """One directory: recipe, metrics, checkpoints, posterior, environment, report.
+    """One directory: recipe, metrics, checkpoints, posterior, report.
 
     Attributes:
         path: the directory.
@@ -59,30 +52,27 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Read a run's directory; a recipe that was edited after the run is refused."""
+        """Read a run's directory."""
         path = Path(path)
         if not (path / RECIPE).is_file():
             raise InputError(f"{path}: not a run (no {RECIPE} in it); `bayesmooth train` makes one")
         if not recipe_text(path / RECIPE).strip():
             raise InputError(f"{path / RECIPE}: is empty; put it back, or delete the run")
-        run = cls(path, Recipe.load(path / RECIPE))
-        if run.damaged(RECIPE):
-            run.checkpoint()  # it knows what the run was trained with, and refuses anything else
-        return run
+        return cls(path, Recipe.load(path / RECIPE))
 
     @classmethod
-    def start(cls, path: str | Path, recipe: Recipe) -> Self:
-        """Make the directory, or find the same recipe in it; a different one is an error that says what differs."""
-        path = Path(path)
-        make_directory(path)
+    def start(cls, path: Path, recipe: Recipe) -> Self:
+        """Write the recipe, or find the same one there; a different one is an error that says what differs."""
+        run, text = cls(path, recipe), recipe.to_toml()
         if (path / RECIPE).is_file():
-            run = cls.open(path)
-            if run.status != "failed" or any((path / name).exists() for name in (DATA, METRICS)):
-                run.must_be(recipe)
+            if recipe_text(path / RECIPE) == text:
                 return run
-        # It is new, or was refused before it began.
-        files.write_atomically(path / RECIPE, recipe.to_toml())
-        return cls(path, recipe)
+            before = cls.open(path)
+            if before.status != "failed" or (path / DATA).exists():
+                before.must_be(recipe)
+                return run
+        files.write_atomically(path / RECIPE, text)  # it is new, or was refused before it began
+        return run
 
     def must_be(self, recipe: Recipe, whose: str = "the run's") -> None:
         """Refuse to go on under another recipe."""
@@ -92,91 +82,57 @@ class Run:
             )
 
     @property
-    def status(self) -> str:
-        """finished, running, interrupted, diverged or failed; "killed" if its process ended without writing its status.
+    def lock(self) -> FileLock:
+        """Held by the process that trains; the system releases it when that process ends, however it ends."""
+        return FileLock(self.path / LOCK, thread_local=False)
 
-        "damaged" is a run whose `run.json` cannot be read, or that finished and whose files have changed since.
+    def is_locked(self) -> bool:
+        """Whether a living process trains here."""
+        if not (self.path / LOCK).exists():
+            return False
+        try:
+            with self.lock.acquire(timeout=0):
+                return False
+        except (Timeout, PermissionError):
+            return True
+
+    @property
+    def status(self) -> str:
+        """new, running, finished, interrupted, diverged or failed; "killed" if its process could not say how it ended.
+
+        "damaged" is a run whose `run.json` cannot be read; training goes on from its checkpoint.
         """
         if not (self.path / STATUS).exists():
             return "new"
         try:
-            status: str = files.read_json(self.path / STATUS)["status"]
-            if status == "finished":
-                files.read_json(self.path / REPORT)
-                small = {name for name in self.checksums() if not name.endswith(BIG)}
-                if self.damaged(*small - {RECIPE}):  # `open` has compared what the recipe says
-                    return "damaged"
-        except (InputError, KeyError, TypeError):
+            status = str(files.read_json(self.path / STATUS)["status"])
+        except (InputError, KeyError):
             return "damaged"
-        return "killed" if status == "running" and not files.is_locked(self.path) else status
+        return "killed" if status == "running" and not self.is_locked() else status
 
-    def set_status(self, status: str, message: str = "") -> None:
-        """Write `run.json`."""
-        content = {"status": status, "hash": self.recipe.hash, "seed": self.recipe.train.seed}
+    def set_status(self, status: str, message: str = "", **facts: Any) -> None:
+        """Write `run.json`; `facts` are what else it says."""
+        content: dict[str, Any] = {"status": status, "hash": self.recipe.hash}
+        content |= {"seed": self.recipe.train.seed, **facts}
         files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
 
-    def checksums(self) -> dict[str, str]:
-        """The SHA-256 of every file, as the finished run wrote them down; empty before."""
-        path = self.path / CHECKSUMS
-        if not path.exists():
-            return {}
-        lines = path.read_text("utf-8", errors="replace").splitlines()
-        pairs = [line.split("  ") for line in lines]
-        if not lines or not all(len(pair) == 2 and pair[1] in FILES for pair in pairs):
-            raise InputError(f"{path}: damaged; delete it to read the run without checks")
-        return {name: digest for digest, name in pairs}
+    def record_data(self, splits: Splits) -> None:
+        """Write down what the run is trained on; whoever reads its data again must find the same."""
+        if not (self.path / DATA).exists():
+            files.write_json(self.path / DATA, splits.facts())
+            if splits.corruption is not None:
+                splits.corruption.save(self.path / NOISE)
 
-    def write_checksums(self) -> None:
-        """Write down what every file of the run holds; `sha256sum -c SHA256SUMS` in its directory agrees."""
-        lines = [f"{digest}  {name}\n" for name in FILES if (digest := digest_of(self.path / name))]
-        files.write_atomically(self.path / CHECKSUMS, "".join(lines))
-
-    def damaged(self, *names: str) -> list[str]:
-        """Those of the files (default: of all) that are not what the finished run wrote."""
-        known = self.checksums()
-        chosen = [name for name in known if not names or name in names]
-        return [name for name in chosen if digest_of(self.path / name) != known[name]]
-
-    def checked(self, name: str) -> Path:
-        """The path of one of the run's files, unless that was damaged since the run finished."""
-        if self.damaged(name):
-            raise InputError(
-                f"{self.path / name}: was changed after the run (see {CHECKSUMS}); {self._way_out(name)}"
-            )
-        return self.path / name
-
-    def check_repairable(self) -> None:
-        """Refuse to go on where a file is damaged that cannot be made again."""
-        for name in FOR_GOOD:
-            self.checked(name)
-
-    def record_origin(self, splits: Splits, device: torch.device) -> None:
-        """Write what the run is made of, and where; a run that goes on must find the same data."""
-        here, facts = environment(device), splits.facts()
-        before = _read_again(self.path / DATA, facts)
-        if changed := [key for key in facts if before.get(key) != facts[key]]:
-            differences = "; ".join(f"{key}: {before.get(key)} → {facts[key]}" for key in changed)
+    def check_data(self, splits: Splits) -> None:
+        """Refuse other data than those that the run was trained on."""
+        if not (self.path / DATA).exists():
+            return
+        before, now = self.data(), json.loads(json.dumps(splits.facts()))
+        if changed := [key for key in now if before.get(key) != now[key]]:
+            differences = "; ".join(f"{key}: {before.get(key)} → {now[key]}" for key in changed)
             raise InputError(
                 f"{self.path}: its data have changed: {differences}; bring back what it began with"
             )
-        if splits.corruption is not None:
-            files.replace_with(self.path / NOISE, splits.corruption.save)
-        before = _read_again(self.path / ENVIRONMENT, here)
-        for key in ("packages", "device", "threads", "processes"):
-            if (then := before.get(key)) != (now := here[key]):
-                print(f"{key}: {then} before, {now} now; the last bits may differ", file=sys.stderr)
-
-    def add_epoch(self, record: dict[str, Any], seconds: dict[str, float]) -> None:
-        """Add the figures of an epoch, and how long it took."""
-        files.append_line(self.path / METRICS, json.dumps(record))
-        files.append_line(self.path / TIMING, json.dumps({"epoch": record["epoch"], **seconds}))
-
-    def cut_back(self, epoch: int) -> None:
-        """Take back the figures after an epoch, and an earlier end of the run: no one may take it for the new one."""
-        files.keep_lines(self.path / METRICS, epoch)
-        for name in (CHECKSUMS, REPORT, POSTERIOR):
-            (self.path / name).unlink(missing_ok=True)
-        self.metrics()  # the report will need them: damage is an error now, not after the training
 
     def write_end(self, posterior: Posterior | None, best_epoch: int) -> None:
         """Write the posterior and the report; written again, they are the same."""
@@ -185,14 +141,9 @@ class Run:
         report = {"title": self.recipe.title, **self.metrics()[-1], "best_epoch": best_epoch}
         files.write_json(self.path / REPORT, report)
 
-    def _way_out(self, name: str) -> str:
-        if name in FOR_GOOD:
-            return "put it back, or delete the run and train it again"
-        return f"`bayesmooth resume {self.path}` makes it again"
-
     def metrics(self) -> list[dict[str, Any]]:
         """One record per epoch."""
-        return files.records(self.checked(METRICS))
+        return files.records(self.path / METRICS)
 
     def report(self) -> dict[str, Any]:
         """The final figures."""
@@ -200,21 +151,19 @@ class Run:
             raise InputError(
                 f"{self.path}: not finished ({self.status}); `bayesmooth resume {self.path}` goes on"
             )
-        path = self.checked(REPORT)
-        try:
-            return files.read_json(path)
-        except InputError as error:
-            raise InputError(f"{error}; `bayesmooth resume {self.path}` writes it again") from None
+        return files.read_json(self.path / REPORT)
 
     def seconds(self) -> float:
-        """Time spent in training steps, interrupted epochs left out."""
-        lines = files.records(self.checked(TIMING))
-        epochs = {line["epoch"]: line["train_seconds"] for line in lines}  # a crash may repeat one
-        return sum(map(float, epochs.values()))
+        """Time spent in training steps."""
+        if not (self.path / STATUS).exists():
+            return 0.0
+        return float(files.read_json(self.path / STATUS).get("seconds", 0.0))
 
     def splits(self, data_dir: str | Path | None = None) -> Splits:
-        """The data as the run saw it."""
-        return prepare(self.recipe, data_dir)
+        """The data as the run saw it; data that have changed since are refused."""
+        splits = prepare(self.recipe, data_dir)
+        self.check_data(splits)
+        return splits
 
     def examples(self, split: Split = "train", data_dir: str | Path | None = None) -> Examples:
         """One split of it; `train` and `validation` have the noisy labels, and the clean ones beside them."""
@@ -225,16 +174,17 @@ class Run:
 
     def data(self) -> dict[str, Any]:
         """What the run wrote down about its data: the names of the classes, the shape of an input."""
-        facts = files.read_json(self.checked(DATA))
+        facts = files.read_json(self.path / DATA)
         if not {"class_names", "input_shape"} <= facts.keys():
             raise InputError(
-                f"{self.path / DATA}: has no class_names and input_shape; {self._way_out(DATA)}"
+                f"{self.path / DATA}: has no class_names and input_shape; delete it, and "
+                f"`bayesmooth resume {self.path}` makes it again"
             )
         return facts
 
     def corruption(self) -> Corruption | None:
         """Which labels were made wrong; None where the run left them alone."""
-        path = self.checked(NOISE)
+        path = self.path / NOISE
         return Corruption.load(path) if path.exists() else None
 
     def model(self, which: Which = "last") -> nn.Module:
@@ -263,8 +213,8 @@ class Run:
 
     def audit(self, data_dir: str | Path | None = None, **how: Any) -> Audit:
         """The audit of its training labels; `how` goes to `bayesmooth.audit`."""
-        examples = self.examples("train", data_dir)
-        return audit(self.model(), self.posterior(), examples, **how)
+        model, posterior = self.model(), self.posterior()
+        return audit(model, posterior, self.examples("train", data_dir), **how)
 
     def predict(
         self, given: Any, *, samples: int = 0, data_dir: str | Path | None = None
@@ -287,22 +237,18 @@ class Run:
 
     def checkpoint(self, which: Which = "last") -> Checkpoint:
         """The last checkpoint, or that of the epoch with the best accuracy on the validation split."""
-        if which == "best":
-            return load_checkpoint(self.checked(BEST))
-        saved, wrong = load_last(self.path / CHECKPOINTS)
-        if wrong:
-            raise InputError(f"{wrong[0]}; {self._way_out(LAST)}")
-        if saved is None:
+        path = self.path / (LAST if which == "last" else BEST)
+        if not path.exists():
             raise InputError(
                 f"{self.path}: has no checkpoint yet; `bayesmooth resume {self.path}` goes on"
             )
+        saved = load_checkpoint(path)
         self.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
-        self.checked(LAST)
         return saved
 
     def posterior(self) -> Posterior:
         """The Gaussian over the weights at the end of the run."""
-        path = self.checked(POSTERIOR)
+        path = self.path / POSTERIOR
         if not path.exists():
             raise InputError(
                 f"{self.path}: no {POSTERIOR}: the run is not finished, or its optimizer "
@@ -311,122 +257,52 @@ class Run:
         return Posterior.load(path)
 
 
-def _read_again(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """What the file said before; where there is nothing, or nothing that can be read, `content` is written."""
-    if path.exists():
-        try:
-            return files.read_json(path)
-        except InputError:
-            print(f"{path}: was damaged, and is written again", file=sys.stderr)
-    files.write_json(path, content)
-    return content
-
-
 def make_directory(path: Path) -> None:
-    """Make the directory of a run; one that holds something else is not touched.
-
-    Two processes may do this at once, so what either makes before it has the lock counts as part of a run.
-    """
-    own = ("lock", CHECKPOINTS)
-    if path.is_dir() and not (path / RECIPE).is_file():
-        for file in path.iterdir():
-            if file.name not in own and file.suffix != ".tmp" and not (path / RECIPE).is_file():
-                raise InputError(
-                    f"{path}: holds {file.name!r} and is not a run; choose another directory"
-                )
+    """Make the directory of a run; one that holds something else is not touched."""
     try:
-        (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
+        if not (path / RECIPE).is_file():
+            for file in path.iterdir():
+                # Another process may start the same run at this moment.
+                if file.name != LOCK and file.suffix != ".tmp" and not (path / RECIPE).is_file():
+                    raise InputError(
+                        f"{path}: holds {file.name!r} and is not a run; choose another directory"
+                    )
     except OSError as error:
-        raise InputError(f"{path}: cannot be made: {error.strerror}") from None
-
-
-def digest_of(path: Path) -> str:
-    """The SHA-256 of a file in hexadecimal digits; empty where there is no file."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        return ""
-
-
-DIGEST = hashlib.sha256().digest_size
+        raise InputError(
+            f"{path}: cannot be made: {error.strerror}; choose another directory"
+        ) from None
 
 
 def save_checkpoint(path: Path, state: Checkpoint) -> None:
-    """Write `state`, with the SHA-256 of it as the last 32 bytes; `torch.load` does not mind those."""
+    """Put `state` in the place of the checkpoint before it, in one move."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    buffer.write(hashlib.sha256(buffer.getbuffer()).digest())
     files.write_atomically(path, buffer.getvalue())
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read what `save_checkpoint` wrote; a file that was cut or changed is an `InputError`."""
+    """Read what `save_checkpoint` wrote."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    body, digest = content[:-DIGEST], content[-DIGEST:]
-    if hashlib.sha256(body).digest() != digest:
-        raise InputError(f"{path}: damaged ({len(content)} bytes, the digest does not match)")
-    try:
-        state: Checkpoint = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError) as error:
-        raise InputError(f"{path}: not a checkpoint: {error}") from None
+        state: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"{path}: not a checkpoint ({reason}); put it back, or delete the run and train again"
+        ) from None
     return state
 
 
-def save_last(directory: Path, state: Checkpoint) -> None:
-    """Make `state` the last checkpoint, and the one that was last the previous."""
-    save_checkpoint(directory / "next.pt", state)
-    if (directory / "last.pt").exists():
-        os.replace(directory / "last.pt", directory / "previous.pt")
-    os.replace(directory / "next.pt", directory / "last.pt")
-
-
-def load_last(directory: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest whole checkpoint (None where none was written yet), and what was wrong with those passed over."""
-    wrong: list[str] = []
-    # `next.pt` is whole: it stands alone only when a crash came between the two renames of `save_last`.
-    found = [directory / f"{name}.pt" for name in ("next", "last", "previous")]
-    for path in filter(Path.exists, found):
-        try:
-            return load_checkpoint(path), wrong
-        except InputError as damage:
-            wrong.append(str(damage))
-    if wrong:
-        raise InputError(
-            f"{directory}: no whole checkpoint is left: {'; '.join(wrong)}; start again"
-        )
-    return None, wrong
-
-
-def environment(device: torch.device) -> dict[str, Any]:
+def describe_environment(device: torch.device) -> dict[str, Any]:
     """Where a run happens: what another person needs to know to get the same bits."""
     cpu = platform.processor() or "cpu"
     return {
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "packages": {p: found[0].version for p in PACKAGES if (found := [*distributions(name=p)])},
-        "torch_build": torch.__config__.show().strip().splitlines(),
-        "git": _git_commit(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
         "threads": torch.get_num_threads(),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "process": os.getpid(),
         "command": sys.argv,
     }
-
-
-def _git_commit() -> str | None:
-    """The commit of the source tree, with `+` where it was changed; None for an installed package."""
-    source = Path(__file__).resolve().parents[1]
-    if "site-packages" in source.parts:
-        return None  # a repository around it would be another project's
-    command = ["git", "-C", str(source), "describe", "--always", "--abbrev=40", "--exclude=*"]
-    try:
-        answer = subprocess.run(
-            [*command, "--dirty=+"], capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()

@@ -1,11 +1,9 @@
 """`train` and `resume`: from a recipe to a finished run, however often the process is stopped on the way."""
 
-import re
+import json
 import signal
-import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,29 +13,40 @@ from types import FrameType
 from typing import Any
 
 import torch
+from filelock import Timeout
 
 from bayesmooth import files, progress
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 from bayesmooth.train.compare import format_epoch
 from bayesmooth.train.distributed import Team, find_device, join_team
-from bayesmooth.train.loop import DivergedError, Loop, Record
+from bayesmooth.train.loop import Checkpoint, DivergedError, Loop
 from bayesmooth.train.recipe import Recipe
 from bayesmooth.train.run import (
     BEST,
-    CHECKPOINTS,
+    LAST,
+    METRICS,
+    POSTERIOR,
+    REPORT,
     Run,
-    load_last,
+    describe_environment,
     make_directory,
     save_checkpoint,
-    save_last,
 )
-from bayesmooth.train.splits import prepare
-from bayesmooth.words import format_figure, format_percent
+from bayesmooth.words import format_figure
 
-LONG_ENOUGH = 100  # steps, after which a model should know more than the most frequent label
+SAVE_SECONDS = 300.0  # between two checkpoints
+PATIENCE = 1.0  # seconds; a process that looks whether the lock is held takes it for an instant
 
 Listener = Callable[[Mapping[str, Any]], None]  # gets every epoch's record, once it is on the disk
+
+
+class LockedError(InputError):
+    """Another process is at work in the directory."""
+
+
+class StoppedError(KeyboardInterrupt):
+    """Somebody asked the run to stop; it is saved."""
 
 
 def train(
@@ -49,43 +58,43 @@ def train(
     quiet: bool = False,
     listeners: Iterable[Listener] = (),
     save_steps: int = 0,
-    save_seconds: float = 300.0,
+    save_seconds: float = SAVE_SECONDS,
     tensorboard: bool = False,
+    patience: float = PATIENCE,
 ) -> Run:
     """Train a recipe in the directory `out`, or go on where a run of the same recipe stopped there.
 
     The run is a function of the recipe: stopped and resumed, at whatever moment, it ends with the same bits. Without
-    `out` the directory is `runs/` and the recipe's title. A finished run is returned as it is, once its checksums are
-    found right. It is saved after every epoch, and within one after `save_steps` steps (0: not) and when the last time
-    is `save_seconds` ago. `listeners` are called with every epoch's record; `tensorboard` adds one that writes all
-    figures to a folder of the run.
+    `out` the directory is `runs/` and the recipe's title. A finished run is returned as it is. It is saved when the
+    last time is `save_seconds` ago, and after every `save_steps` steps of an epoch (0: not). `listeners` are called
+    with every epoch's record; `tensorboard` adds one that writes all figures to a folder of the run. Where another
+    process trains the same run, this one waits for so many seconds of `patience` (−1: until it can go on).
     """
     where = find_device(device)
     with ExitStack() as scope:
         team = scope.enter_context(join_team(where))
-        path = Path(out) if out is not None else Path("runs") / recipe.title
+        run = Run(Path(out) if out is not None else Path("runs") / recipe.title, recipe)
         if team.writes:
-            make_directory(path)
-            scope.enter_context(files.locked(path))  # before anything is written that counts
-            Run.start(path, recipe)
+            make_directory(run.path)
+            scope.enter_context(hold(run, patience))  # before anything is written that counts
+            Run.start(run.path, recipe)
         team.wait()
-        run = Run.open(path)
-        if run.status == "finished" and not run.damaged():
+        if run.status == "finished":
             return run
-        run.check_repairable()
         scope.enter_context(torch.random.fork_rng())  # dropout draws there; restored at the end
         torch.manual_seed(recipe.train.seed)
         saving = Saving(run, save_steps, save_seconds)
         scope.enter_context(handle_signals(saving.ask_to_stop, signal.SIGINT, signal.SIGTERM))
-        scope.enter_context(keep_status(run, team))
+        facts = describe_environment(where)
+        scope.enter_context(keep_status(run, team, facts))
         listening = list(listeners) if team.writes else []
         if tensorboard and team.writes:
-            listening.append(scope.enter_context(open_tensorboard(path / "tensorboard")))
-        loop = Loop(recipe, prepare(recipe, data_dir), where, team)
-        restore_checkpoint(run, loop)
-        if team.writes:
-            run.record_origin(loop.splits, where)
+            listening.append(scope.enter_context(open_tensorboard(run.path / "tensorboard")))
+        saved = run.checkpoint() if (run.path / LAST).exists() else None
+        loop = Loop(recipe, run.splits(data_dir), where, team)
+        restore(run, loop, saved)
         train_epochs(loop, saving, listening, quiet or not team.writes)
+        facts["seconds"] = round(loop.seconds, 3)
         if team.writes:
             run.write_end(loop.posterior(), loop.best_epoch)
         team.wait()
@@ -98,25 +107,31 @@ def resume(path: str | Path, **how: Any) -> Run:
 
 
 @contextmanager
-def keep_status(run: Run, team: Team) -> Iterator[None]:
-    """Keep `run.json` true: it says how the run ended, unless the process was killed. A finished run gets checksums."""
-    write = run.set_status if team.writes else lambda *words: None
-    write("running")
+def hold(run: Run, patience: float) -> Iterator[None]:
+    """Keep the directory for this process alone."""
+    try:
+        with run.lock.acquire(timeout=patience):
+            yield
+    except Timeout:
+        raise LockedError(
+            f"{run.path}: another process is at work in it; wait for it, stop it, or choose another directory"
+        ) from None
+
+
+@contextmanager
+def keep_status(run: Run, team: Team, facts: Mapping[str, Any]) -> Iterator[None]:
+    """Keep `run.json` true: it says how the run ended, unless the process was killed."""
+    write = run.set_status if team.writes else lambda *words, **facts: None
+    write("running", **facts)
     try:
         yield
-        write("finished")
+        write("finished", **facts)
     except BaseException as error:
         ends = {KeyboardInterrupt: "interrupted", DivergedError: "diverged"}
         word = next((word for kind, word in ends.items() if isinstance(error, kind)), "failed")
         with suppress(InputError):  # a full disk has been reported already
-            write(word, str(error))
+            write(word, str(error), **facts)
         raise
-    if team.writes:
-        run.write_checksums()
-
-
-class StoppedError(KeyboardInterrupt):
-    """Somebody asked the run to stop; it is saved."""
 
 
 @contextmanager
@@ -133,7 +148,7 @@ def handle_signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
 
 @dataclass
 class Saving:
-    """When a run is saved: after every epoch, every so many steps or seconds (0: never), and when asked to stop."""
+    """When a run is saved: every so many seconds, every so many steps (0: never), at its end, when asked to stop."""
 
     run: Run
     steps: int
@@ -164,19 +179,15 @@ class Saving:
             self.save(loop)
             raise StoppedError
 
-    def after_epoch(self, loop: Loop, record: Record, seconds: Record, improved: bool) -> None:
-        """The lines go first: a crash before the checkpoint leaves one too many, and that is cut."""
-        if loop.team.writes:
-            if improved:
-                best = {"epoch": record["epoch"], "accuracy": loop.best}
-                save_checkpoint(self.run.path / BEST, {**best, "model": loop.model.state_dict()})
-            self.run.add_epoch(record, seconds)
-        self.save(loop)
-
     def save(self, loop: Loop) -> None:
         """Make this the last checkpoint."""
         if loop.team.writes:
-            save_last(self.run.path / CHECKPOINTS, loop.capture())
+            state = loop.capture()
+            if loop.best_weights is not None:
+                best = {"epoch": loop.best_epoch, "accuracy": loop.best, "recipe": state["recipe"]}
+                save_checkpoint(self.run.path / BEST, {**best, "model": loop.best_weights})
+                loop.best_weights = None
+            save_checkpoint(self.run.path / LAST, state)
         self.last = time.monotonic()
 
 
@@ -191,55 +202,26 @@ def train_epochs(loop: Loop, saving: Saving, listeners: Sequence[Listener], quie
     def show_figures() -> dict[str, str]:
         return {name: format_figure(name, x) for name, x in loop.figures().items()}
 
-    with (
-        progress.bar(epochs * loop.batches, description="train", done=done, quiet=quiet) as bar,
-        hear_warnings() as warned,
-    ):
-        after_batch = partial(saving.after_batch, loop)
-        for record, seconds, improved in loop.epochs(after_step, after_batch):
-            saving.after_epoch(loop, record, seconds, improved)
-            bar.line(format_epoch(record, epochs, find_worries(loop, record, warned)))
-            warned.clear()
+    with progress.bar(epochs * loop.batches, description="train", done=done, quiet=quiet) as bar:
+        for record in loop.epochs(after_step, partial(saving.after_batch, loop)):
+            if loop.team.writes:
+                files.append_line(saving.run.path / METRICS, json.dumps(record))
+            bar.line(format_epoch(record, epochs))
             for listener in listeners:
                 listener(record)
+    saving.save(loop)
 
 
-@contextmanager
-def hear_warnings() -> Iterator[list[str]]:
-    """Warnings inside are shown as ever, and remembered for the line of their epoch."""
-    heard: list[str] = []
-    with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def remember(message: Warning | str, *where: Any, **how: Any) -> None:
-            heard.append(str(message))
-            show(message, *where, **how)
-
-        warnings.showwarning = remember
-        yield heard
-
-
-def find_worries(loop: Loop, record: Record, warned: Iterable[str]) -> list[str]:
-    """What should worry whoever watches: the warnings of the epoch, and a model that has learned nothing so far."""
-    worries = [re.split(r" \(|[:;]", text)[0] for text in warned]
-    accuracy = record.get("train.accuracy", 1.0)
-    if record["epoch"] > 1 and record["step"] >= LONG_ENOUGH and accuracy < loop.guessing:
-        worries.append(
-            f"nothing is learned so far: accuracy {format_percent(accuracy)}, no better than guessing"
-        )
-    return list(dict.fromkeys(worries))
-
-
-def restore_checkpoint(run: Run, loop: Loop) -> None:
-    """Go on from the last checkpoint in the run's directory, if there is one."""
-    saved, damaged = load_last(run.path / CHECKPOINTS)
+def restore(run: Run, loop: Loop, saved: Checkpoint | None) -> None:
+    """Go on from the checkpoint, if there is one; figures after it, and an earlier end of the run, are taken back."""
     if saved is not None:
-        run.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
         loop.restore(saved)
     if loop.team.writes:
-        for damage in damaged:
-            print(f"{damage}; going on from epoch {loop.epoch}", file=sys.stderr)
-        run.cut_back(loop.epoch)
+        run.record_data(loop.splits)
+        lines = "".join(f"{json.dumps(record)}\n" for record in loop.records)
+        files.write_atomically(run.path / METRICS, lines)
+        for name in (REPORT, POSTERIOR):
+            (run.path / name).unlink(missing_ok=True)
     loop.team.wait()
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from bayesmooth.errors import InputError
 from bayesmooth.train.recipe import Recipe
-from bayesmooth.train.run import Run
 from bayesmooth.train.sweep import Outcome, sweep
 
 AXES = ("optimizer.noise=0.5,0.7,1.0,1.4,2.0",)
@@ -69,7 +68,7 @@ def _ranked(recipes: Iterable[Recipe], outcomes: Iterable[Outcome]) -> list[Tria
     """Best first: by accuracy, then NLL; what did not finish comes last."""
     trials = []
     for recipe, outcome in zip(recipes, outcomes, strict=True):
-        report = Run.open(outcome.path).report() if outcome.status == "finished" else WORST
+        report = outcome.run.report() if outcome.status == "finished" else WORST
         figures = report["validation.accuracy"], report["validation.nll"]
         trials.append(Trial(recipe, outcome, *figures))
     return sorted(trials, key=lambda trial: (-trial.accuracy, trial.nll))

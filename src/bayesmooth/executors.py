@@ -1,25 +1,26 @@
-"""Where jobs run: processes of this machine, a Ray cluster, or Slurm, behind the shape of `concurrent.futures`.
+"""Where jobs run: processes of this machine, or tasks of a Ray cluster, behind the shape of `concurrent.futures`.
 
 `submit` gives a future. `shutdown(cancel_futures=True)` drops what waits and asks what runs to stop, and a run that is
-asked to stop saves itself. Each kind of executor leaves the scheduling to what it is named after.
+asked to stop saves itself.
 """
 
 import ctypes
 import os
 import signal
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import cache
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, TypeVar
 
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
 T = TypeVar("T")
+Piece = TypeVar("Piece")
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
@@ -108,34 +109,33 @@ def _child(sender: Connection, fn: Callable[..., Any], args: Any, kwargs: Any) -
 class RayTasks(Executor):
     """Tasks of a Ray cluster: the one at `address`, or one that is started here. A lost worker's task starts again.
 
-    The directory of the runs must be one that all nodes see.
+    Files that tasks write must lie where all nodes see them.
     """
 
     def __init__(self, address: str | None = None, *, cpus: float = 1, gpus: float = 0) -> None:
-        self.ray = require("ray", extra="cluster")
-        self.started = not self.ray.is_initialized()
-        if self.started:
-            where = {"address": address} if address else {"include_dashboard": False}
-            try:
-                self.ray.init(**where, log_to_driver=False, logging_level="error")
-            except ConnectionError as error:
-                raise InputError(
-                    f"--address {address}: no Ray cluster there: {error}; start one with `ray start --head`, "
-                    "or leave --address out"
-                ) from None
+        self.ray, self.started = connect_ray(address)
         self.options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
-        self.tasks: list[Any] = []
+        self.tasks: set[Any] = set()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run `fn` on a node with the resources of one job free."""
-        task = self.ray.remote(_call).options(**self.options).remote(fn, args, kwargs)
-        self.tasks.append(task)
+        """Run `fn`, or what `share` made of it, on a node with the resources of one job free."""
+        task = self.ray.remote(_call).options(**self.options).remote(fn, *args, **kwargs)
+        self.tasks.add(task)
         future: Future[T] = task.future()
+        future.add_done_callback(lambda _: self.tasks.discard(task))  # Ray may forget its result
         return future
+
+    def share(self, fn: Callable[..., T]) -> Callable[..., T]:
+        """Send a large function to the nodes once instead of once per task."""
+        reference: Callable[..., T] = self.ray.put(fn)
+        return reference
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for the tasks; with `cancel_futures` ask Ray to stop them."""
-        tasks, self.tasks = self.tasks, []  # a second call must not ask a cluster that is gone
+        tasks, self.tasks = (
+            list(self.tasks),
+            set(),
+        )  # a second call must not ask a cluster that is gone
         if cancel_futures:
             for task in tasks:
                 self.ray.cancel(task)
@@ -145,35 +145,40 @@ class RayTasks(Executor):
             self.ray.shutdown()
 
 
-def _call(fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+def connect_ray(address: str | None = None) -> tuple[Any, bool]:
+    """Ray, connected, and whether it was started for this call."""
+    ray = require("ray", extra="cluster")
+    if ray.is_initialized():
+        return ray, False
+    where = {"address": address} if address else {"include_dashboard": False}
+    try:
+        ray.init(**where, log_to_driver=False, logging_level="error")
+    except ConnectionError as error:
+        raise InputError(
+            f"--address {address}: no Ray cluster there: {error}; start one with `ray start --head`, "
+            "or leave --address out"
+        ) from None
+    return ray, True
+
+
+def _call(fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     return fn(*args, **kwargs)
 
 
-class Submitit(Executor):
-    """Jobs that submitit hands to Slurm (or, with cluster="local", to processes here); it keeps its files in `folder`.
-
-    A job that loses its node is queued again if it has a `checkpoint` method.
-    """
-
-    def __init__(self, folder: Path, cluster: str = "slurm", **parameters: Any) -> None:
-        submitit = require("submitit", extra="slurm")
-        try:
-            self.executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
-        except RuntimeError as error:  # there is no sbatch on this machine
-            raise InputError(f"--cluster {cluster}: {error}") from None
-        self.executor.update_parameters(**parameters)
-        self.jobs: list[Any] = []
-        self.watching = ThreadPoolExecutor(max_workers=1024)  # they sleep: submitit's results block
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Hand the job to the queue of the cluster."""
-        job = self.executor.submit(fn, *args, **kwargs)
-        self.jobs.append(job)
-        return self.watching.submit(job.result)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for the jobs; with `cancel_futures` take them back from the queue."""
-        if cancel_futures:
-            for job in self.jobs:
-                job.cancel()
-        self.watching.shutdown(wait=wait)
+def map_pieces(
+    work: Callable[[Piece], T], pieces: Iterable[Piece], cluster: str | None = None
+) -> Iterator[T]:
+    """`work` on every piece, in order; with "ray" as tasks of a Ray cluster, some at a time."""
+    if cluster is None:
+        yield from map(work, pieces)
+        return
+    ray, _ = connect_ray()  # it stays for the next call
+    limit, waiting = 2 * int(ray.cluster_resources().get("CPU", 1)), deque[Future[T]]()
+    with RayTasks() as tasks:
+        shared = tasks.share(work)
+        for piece in pieces:
+            if len(waiting) >= limit:
+                yield waiting.popleft().result()
+            waiting.append(tasks.submit(shared, piece))
+        for future in waiting:
+            yield future.result()

@@ -1,3 +1,4 @@
+import json
 import os
 import resource
 import signal
@@ -11,9 +12,9 @@ import pytest
 import torch
 
 from bayesmooth.errors import InputError
+from bayesmooth.executors import LostError, Processes, RayTasks, keep_freed_memory
 from bayesmooth.train import Run
-from bayesmooth.train.executors import LostError, Processes, RayTasks, Submitit, keep_freed_memory
-from bayesmooth.train.sweep import SweepJob, grid, sweep
+from bayesmooth.train.sweep import grid, sweep
 
 TREE = {
     "data": {"name": "digits", "limit": 120, "validation": 0.2},
@@ -26,9 +27,6 @@ TREE = {
 FILES = ("metrics.jsonl", "report.json", "noise.json", "recipe.toml")
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed (extra cluster)")
-needs_submitit = pytest.mark.skipif(
-    not find_spec("submitit"), reason="submitit is not installed (extra slurm)"
-)
 
 
 def test_ctrl_c_is_heard_by_the_parent_alone():
@@ -115,6 +113,7 @@ def two_nodes():
 
 
 @needs_ray
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_nodes, tmp_path):
     (long,) = grid({**TREE, "train": {"epochs": 150}}, [])
@@ -125,7 +124,7 @@ def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_n
         """Once the long run is on its way, kill the process that does it."""
         while not (path / "metrics.jsonl").exists() or len(Run.open(path).metrics()) < 5:
             time.sleep(0.02)
-        killed.append(int((path / "lock").read_text().split()[1]))
+        killed.append(json.loads((path / "run.json").read_text())["process"])
         os.kill(killed[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill_the_worker, daemon=True)
@@ -148,29 +147,9 @@ def test_without_a_ray_cluster_the_error_says_how_to_start_one(monkeypatch):
         raise ConnectionError("Could not find any running Ray instance.")
 
     ray = SimpleNamespace(is_initialized=lambda: False, init=init)
-    monkeypatch.setattr("bayesmooth.train.executors.require", lambda *name, **how: ray)
+    monkeypatch.setattr("bayesmooth.executors.require", lambda *name, **how: ray)
     with pytest.raises(InputError, match=r"--address auto: no Ray cluster.*`ray start --head`"):
         RayTasks("auto")
-
-
-@needs_submitit
-@pytest.mark.filterwarnings("ignore")  # submitit's own
-def test_submitit_gives_the_same_runs(recipes, local, tmp_path):
-    with Submitit(tmp_path / "jobs", cluster="local", timeout_min=5) as executor:
-        outcomes = sweep(recipes, tmp_path / "runs", executor, threads=1, quiet=True)
-    assert_equal_runs(local, outcomes)
-
-
-@needs_submitit
-def test_a_preempted_job_is_queued_again(recipes, tmp_path):
-    job = SweepJob(recipes[0], tmp_path / "run")
-    assert job.checkpoint().function is job
-
-
-@needs_submitit
-def test_without_slurm_the_error_says_so(tmp_path):
-    with pytest.raises(InputError, match="--cluster slurm"):
-        Submitit(tmp_path)
 
 
 def faults_of(steps):
