@@ -52,6 +52,23 @@ def test_train_prints_the_final_figures_and_where_they_are(run, tmp_path):
     assert out.split()[1:5] == ["test", "mean", "averaged", "accuracy"]
 
 
+def test_the_table_of_a_run_without_a_test_set_does_not_speak_of_one(run, tmp_path):
+    untested = ["--set", "evaluate.test=false", *TINY]
+    _, out, _ = run("train", "digits-ivon", "--out", tmp_path / "run", *untested)
+    assert "test" not in out.replace(str(tmp_path), "")
+    assert "validation.accuracy" in out
+
+
+def test_predictions_do_not_overwrite_the_data(run, tmp_path):
+    rows = "".join(f"{i * i % 17},{'ab'[i % 2]}\n" for i in range(40))
+    (tmp_path / "data.csv").write_text(text := f"size,label\n{rows}")
+    data, place = tmp_path / "data.csv", tmp_path / "run"
+    assert run("train", data, "--out", place, "--set", "train.epochs=1", "--quiet")[0] == 0
+    code, _, err = run("predict", place, data, "--out", data)
+    assert (code, data.read_text()) == (2, text)
+    assert "the data themselves" in err
+
+
 def test_without_a_terminal_progress_is_a_plain_line_an_epoch_on_stderr(run, tmp_path):
     code, _, err = run("train", "digits-ce", "--out", tmp_path / "run", *TINY[:-1])
     assert code == 0
@@ -199,7 +216,7 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_2(line, message, run):
 
 
 def test_a_bug_shows_its_traceback(monkeypatch):
-    monkeypatch.setattr("bayesmooth.cli.runs.families", lambda: 1 / 0)
+    monkeypatch.setattr("bayesmooth.train.recipe.families", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["recipes"])
 
@@ -213,7 +230,7 @@ def test_a_warning_is_one_line_without_the_code_that_gave_it(run, tmp_path):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", cli.MODULES)
 def test_every_command_explains_itself_with_an_example(command, capsys):
     with pytest.raises(SystemExit) as left:
         cli.main([command, "--help"])
@@ -228,7 +245,7 @@ def test_the_overview_lists_every_command(line, capsys):
     with pytest.raises(SystemExit):
         cli.main(line)
     shown = capsys.readouterr().out
-    assert all(f"\n  {command} " in shown for command in cli.COMMANDS)
+    assert all(f"\n  {command} " in shown for command in cli.MODULES)
 
 
 def test_recipes_are_listed_and_printed(run):
@@ -239,6 +256,20 @@ def test_recipes_are_listed_and_printed(run):
     ]
     assert "digits-{ce,ls,sam,ivon}" in out
     assert run("recipes", "digits-ivon")[1] == shipped_recipes()["digits-ivon"]
+
+
+def test_a_source_is_checked_like_any_data_set(run, tmp_path):
+    rows = "".join(f"{i * i % 17},{'ab'[i % 2]}\n" for i in range(20))
+    (tmp_path / "mine.csv").write_text(f"size,kind\n{rows}")
+    code, out, _ = run(
+        "data", "check", "source", "--set", f"path={tmp_path / 'mine.csv'}", "--set", "label=kind"
+    )
+    assert code == 0
+    assert out.startswith("train ")
+    assert "20 ×" in out
+    code, out, _ = run("data", "check", "source", "--set", f"path={tmp_path / 'typo.csv'}")
+    assert code == 2
+    assert "typo.csv" in out
 
 
 def test_data_are_listed_and_checked(run, tmp_path):
@@ -262,11 +293,12 @@ def test_tensorboard_gets_every_figure(run, tmp_path):
 
 
 EXPLAIN = """
-import contextlib, io, sys, bayesmooth_command as c
-for command in c.COMMANDS:
+import contextlib, io, sys
+from bayesmooth import cli
+for command in [*cli.MODULES, "--help", "--version"]:
     sys.argv = ["bayesmooth", command, "--help"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        c.main()
+        cli.main()
     for name in ("torch", "numpy", "bayesmooth.train"):
         assert name not in sys.modules, (command, name)
 """
@@ -295,16 +327,3 @@ def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     *scales, last = SCALES
     assert f"{', '.join(scales)} or {last} (default: laptop)" in words("studies")
     assert f"(default: {AXES[0]})" in words("tune")
-
-
-def test_commands_are_listed_without_loading_torch():
-    script = (
-        "import sys, bayesmooth_command as c\n"
-        "sys.argv = ['bayesmooth', '--help']\n"
-        "try:\n    c.main()\nexcept SystemExit:\n    print('torch' in sys.modules)"
-    )
-    shown = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, encoding="utf-8"
-    ).stdout
-    assert shown.endswith("False\n")
-    assert all(f"\n  {command} " in shown for command in cli.COMMANDS)

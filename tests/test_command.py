@@ -14,7 +14,7 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 sys.argv = ["bayesmooth", "reproduce", "sigmoid-noise", "--scale", "smoke"]
-from bayesmooth_command import main
+from bayesmooth.cli import main
 sys.exit(main())
 """
 
@@ -29,7 +29,7 @@ def test_ctrl_c_while_a_compiled_module_is_loaded_raises_nothing_inside_it(name,
 
 def test_ctrl_c_after_the_work_changes_nothing():
     code = (
-        "import os, signal, sys; sys.argv = ['bayesmooth', 'recipes']; from bayesmooth_command import main;"
+        "import os, signal, sys; sys.argv = ['bayesmooth', 'recipes']; from bayesmooth.cli import main;"
         "code = main(); os.kill(os.getpid(), signal.SIGINT); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -52,9 +52,17 @@ def test_imports_point_downward_and_neighbours_do_not_meet(path):
         assert FLOOR[other] < FLOOR[room], f"{path.name} ({room}) imports {other}"
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_the_package_never_imports_what_stands_beside_it(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        modules = [node.module] if isinstance(node, ast.ImportFrom) else []
+        modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        assert not {(name or "").split(".")[0] for name in modules} & {"reproduce", "benchmarks"}
+
+
 def test_the_front_door_loads_torch_and_numpy_and_nothing_heavier():
     code = (
-        "import sys, torch, numpy; before = set(sys.modules); import bayesmooth;"
+        "import sys, torch, numpy; before = set(sys.modules); from bayesmooth import *;"
         "print(' '.join(sorted({m.split('.')[0] for m in set(sys.modules) - before})))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -67,7 +75,15 @@ def test_every_public_name_is_there_and_documented():
         assert getattr(bayesmooth, name).__doc__, name
 
 
-@pytest.mark.parametrize("code", ["import bayesmooth", "import bayesmooth.cli.audit"])
+def test_the_function_audit_stays_public_when_the_package_of_that_name_is_loaded():
+    code = (
+        "import bayesmooth.audit.table; from bayesmooth import audit; audit.__code__;"
+        "import bayesmooth; bayesmooth.audit.__code__"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("code", ["from bayesmooth import *", "import bayesmooth.cli.audit"])
 def test_whoever_wants_the_library_never_loads_the_training(code):
     show = f"{code}; import sys; print([m for m in sys.modules if (m + '.').startswith('bayesmooth.train.')])"
     out = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)

@@ -1,41 +1,80 @@
 """Train with labels that are partly wrong, and find the wrong ones.
 
-Variational learning as adaptive label smoothing, after Yang, Liu, Marconi and Khan (arXiv 2502.07273).
+Variational learning as adaptive label smoothing, after Yang, Liu, Marconi and Khan (arXiv 2502.07273). The public names
+load what they need when they are first used.
 """
 
-from bayesmooth import data, losses, metrics, models, theory
-from bayesmooth.audit import Audit, audit
-from bayesmooth.calling import recompute_batchnorm
-from bayesmooth.data import Examples
-from bayesmooth.errors import InputError
-from bayesmooth.labelnoise import LabelNoise, label_noise
-from bayesmooth.optim import BSAM, EVON, IVON, SAM
-from bayesmooth.posterior import Posterior
-from bayesmooth.theory.noise import effective_labels
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bayesmooth import data as data
+    from bayesmooth import losses as losses
+    from bayesmooth import metrics as metrics
+    from bayesmooth import models as models
+    from bayesmooth import theory as theory
+    from bayesmooth.audit import Audit as Audit
+    from bayesmooth.audit import audit as audit
+    from bayesmooth.calling import recompute_batchnorm as recompute_batchnorm
+    from bayesmooth.data import Examples as Examples
+    from bayesmooth.errors import InputError as InputError
+    from bayesmooth.labelnoise import LabelNoise as LabelNoise
+    from bayesmooth.labelnoise import label_noise as label_noise
+    from bayesmooth.optim import BSAM as BSAM
+    from bayesmooth.optim import EVON as EVON
+    from bayesmooth.optim import IVON as IVON
+    from bayesmooth.optim import SAM as SAM
+    from bayesmooth.posterior import Posterior as Posterior
+    from bayesmooth.theory.noise import effective_labels as effective_labels
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "BSAM",
-    "EVON",
-    "IVON",
-    "SAM",
-    "Audit",
-    "Examples",
-    "InputError",
-    "LabelNoise",
-    "Posterior",
-    "audit",
-    "data",
-    "effective_labels",
-    "label_noise",
-    "losses",
-    "metrics",
-    "models",
-    "recompute_batchnorm",
-    "theory",
-]
+# public name → its module; a module itself has none
+HOMES = {
+    "BSAM": "optim",
+    "EVON": "optim",
+    "IVON": "optim",
+    "SAM": "optim",
+    "Audit": "audit",
+    "Examples": "data",
+    "InputError": "errors",
+    "LabelNoise": "labelnoise",
+    "Posterior": "posterior",
+    "audit": "audit",
+    "data": "",
+    "effective_labels": "theory.noise",
+    "label_noise": "labelnoise",
+    "losses": "",
+    "metrics": "",
+    "models": "",
+    "recompute_batchnorm": "calling",
+    "theory": "",
+}
+
+__all__ = list(HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'bayesmooth' has no attribute {name!r}")
+    home = import_module(f"bayesmooth.{HOMES[name] or name}")
+    value = getattr(home, name) if HOMES[name] else home
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+class _Package(ModuleType):
+    """`bayesmooth.audit` is the function, also after somebody has imported a module of the package of that name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "audit" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

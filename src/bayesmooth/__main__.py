@@ -2,7 +2,7 @@
 
 import sys
 
-from bayesmooth_command import main
+from bayesmooth.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,7 +11,7 @@ import torch
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.settings import Settings
-from bayesmooth.cli.arguments import add_audit
+from bayesmooth.cli.audit import add_audit
 from bayesmooth.errors import InputError
 
 INNER = {"tags", "labels_file", "predicted"}  # known once the source is opened

@@ -60,11 +60,8 @@ def test_a_wrong_axis_is_one_line(tmp_path, capsys):
         ("--csv nowhere/grid.csv", "nowhere/grid.csv: there is no directory nowhere"),
         ("--jobs 0", "--jobs 0: must be > 0"),
         ("--jobs 0 --cluster ray", "--jobs 0: must be > 0"),
-        ("--gpus 1", "--gpus 1.0: needs --cluster ray or slurm"),
-        ("--hours 2", "--hours 2.0: needs --cluster slurm"),
-        ("--partition gpu --cluster ray", "--partition gpu: needs --cluster slurm"),
+        ("--gpus 1", "--gpus 1.0: needs --cluster ray"),
         ("--address auto", "--address auto: needs --cluster ray"),
-        ("--gpus .5 --cluster slurm", "--gpus 0.5: Slurm gives out whole GPUs"),
     ],
 )
 def test_what_cannot_be_had_is_refused_before_anything_runs(

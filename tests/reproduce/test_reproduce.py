@@ -29,7 +29,7 @@ from reproduce.scale import SMOKE
 
 FACTS = {"scale": "smoke", "command": "", "runs": 0, "seconds": 0}
 
-MAIN = "import sys; from bayesmooth_command import main; sys.exit(main())"
+MAIN = "import sys; from bayesmooth.cli import main; sys.exit(main())"
 STUDY = "natural-noise"
 
 

@@ -1,11 +1,20 @@
 """`data list`, `data check` and `data embed`."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from typing import Any
 
-from bayesmooth.data import check, describe_datasets
+from bayesmooth.cli.options import add_data_dir, add_settings
 from bayesmooth.errors import InputError
-from bayesmooth.train.features import embed_data
-from bayesmooth.train.recipe import parse_value
+
+LOADED = ("bayesmooth.train", "sklearn.datasets")
+
+
+def add_data(parser: ArgumentParser) -> None:
+    """The options of `data`."""
+    parser.add_argument("action", choices=("list", "check", "embed"))
+    parser.add_argument("name", nargs="?", help="the data set to check or embed")
+    add_data_dir(parser)
+    add_settings(parser, "an option of the data set", "KEY=VALUE")
 
 
 def data(arguments: Namespace) -> int:
@@ -19,6 +28,11 @@ def data(arguments: Namespace) -> int:
       bayesmooth data check table --set path=mine.csv
       bayesmooth data embed cifar10 --set limit=10000 --data-dir ~/data
     """
+    from bayesmooth.data import check, describe_datasets
+    from bayesmooth.train.features import embed_data
+    from bayesmooth.train.recipe import parse_value
+    from bayesmooth.train.source import SOURCE
+
     name, place = arguments.name, arguments.data_dir
     if arguments.action == "list":
         for row in describe_datasets(place):
@@ -38,9 +52,22 @@ def data(arguments: Namespace) -> int:
         for path in embed_data(name, place, **options):
             print(path)
         return 0
-    results = check(name, place, **options)
+    results = check_source(options) if name == SOURCE else check(name, place, **options)
     for result in results:
         print(f"{result['split']:12} {result['summary'] if result['ok'] else result['problem']}")
         for note in result.get("notes", ()):
             print(f"{'':12} {note}")
     return 0 if all(result["ok"] for result in results) else 2
+
+
+def check_source(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Open a file or folder of the user's as `train` does: what it holds, or its problem."""
+    from bayesmooth.data import data_root
+    from bayesmooth.train.options import build
+    from bayesmooth.train.source import source
+
+    try:
+        examples = build(source, options, split="train", root=data_root(None))
+    except InputError as error:
+        return [{"split": "train", "ok": False, "problem": str(error)}]
+    return [{"split": "train", "ok": True, "summary": repr(examples), "notes": examples.notes}]

@@ -2,32 +2,50 @@
 
 import json
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bayesmooth.errors import InputError
-from bayesmooth.executors import keep_freed_memory
-from bayesmooth.files import check_output
-from bayesmooth.train import Recipe, Run
-from bayesmooth.train import train as train_recipe
-from bayesmooth.train.compare import (
-    PICTURES,
-    compare_runs,
-    draw_curves,
-    format_csv,
-    format_report,
-    format_table,
+from bayesmooth.cli.options import (
+    LABELS_FILE,
+    RECIPE,
+    add_columns,
+    add_data_dir,
+    add_device,
+    add_samples,
+    add_settings,
 )
-from bayesmooth.train.distributed import writes_here
-from bayesmooth.train.options import parameters
-from bayesmooth.train.recipe import families, recipe_text
-from bayesmooth.train.run import RECIPE
-from bayesmooth.train.source import SOURCE, is_source, source
-from bayesmooth.train.training import StoppedError
+from bayesmooth.errors import InputError
+from bayesmooth.files import check_output
 
+if TYPE_CHECKING:
+    from bayesmooth.train import Recipe
+
+LOADED = ("bayesmooth.train", "sklearn.datasets", "matplotlib.figure")
 TEMPLATE = "own"  # the shipped recipe to start one's own from
 SHOWN = 10  # classes of predictions that are counted in the terminal
+
+
+def add_train(parser: ArgumentParser) -> None:
+    """The options of `train`."""
+    data = "your data (what `audit` takes)"
+    parser.add_argument("recipe", metavar="data|recipe", help=f"{data}, {RECIPE}")
+    add_columns(parser, LABELS_FILE)
+    add_settings(parser, "change a key of the recipe; may be repeated")
+    place = "the run's directory (default: runs/ and its title)"
+    parser.add_argument("--out", type=Path, help=place)
+    add_training(parser)
+
+
+def add_training(parser: ArgumentParser) -> None:
+    """What the commands of one run have."""
+    add_device(parser)
+    add, board = parser.add_argument, "also write the figures for TensorBoard"
+    add("--tensorboard", action="store_true", help=board)
+    add("--save-steps", type=int, default=0, metavar="N", help="also save every N steps")
+    often = "save every S seconds (default: 300)"
+    add("--save-seconds", type=float, default=300, metavar="S", help=often)
 
 
 def train(arguments: Namespace) -> int:
@@ -43,14 +61,20 @@ def train(arguments: Namespace) -> int:
       bayesmooth train reviews.csv --text review --label stars
       bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
     """
+    from bayesmooth.train import Recipe
+    from bayesmooth.train.options import parameters
+    from bayesmooth.train.recipe import override, read_recipe
+    from bayesmooth.train.run import RECIPE as RECIPE_FILE
+    from bayesmooth.train.source import SOURCE, is_source, source
+
     asked = {key: getattr(arguments, key, None) for key in parameters(source)}
     columns = {key: value for key, value in asked.items() if value is not None}
     place = Path(arguments.recipe)
     if is_source(place):
-        given = [f"data.{key}={json.dumps(value)}" for key, value in columns.items()]
-        given = [f"data.path={json.dumps(str(place))}", *given, *arguments.settings]
-        recipe = Recipe.load(SOURCE, given)
-    elif (place / RECIPE).is_file():
+        tree = read_recipe(SOURCE)
+        tree["data"] |= {"path": str(place), **columns}
+        recipe = Recipe.from_dict(override(tree, arguments.settings), SOURCE)
+    elif (place / RECIPE_FILE).is_file():
         raise InputError(f"{place}: a run; `bayesmooth resume {place}` goes on with it")
     elif columns:
         raise InputError(
@@ -58,7 +82,13 @@ def train(arguments: Namespace) -> int:
         )
     else:
         recipe = Recipe.load(arguments.recipe, arguments.settings)
-    return _go(recipe, arguments.out or Path("runs") / recipe.title, arguments)
+    return run_recipe(recipe, arguments.out or Path("runs") / recipe.title, arguments)
+
+
+def add_resume(parser: ArgumentParser) -> None:
+    """The options of `resume`."""
+    parser.add_argument("run", type=Path, help="the run's directory")
+    add_training(parser)
 
 
 def resume(arguments: Namespace) -> int:
@@ -67,10 +97,19 @@ def resume(arguments: Namespace) -> int:
     example:
       bayesmooth resume runs/first
     """
-    return _go(Run.open(arguments.run).recipe, arguments.run, arguments)
+    from bayesmooth.train import Run
+
+    return run_recipe(Run.open(arguments.run).recipe, arguments.run, arguments)
 
 
-def _go(recipe: Recipe, out: Path, arguments: Namespace) -> int:
+def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
+    """Train, and print the final figures."""
+    from bayesmooth.executors import keep_freed_memory
+    from bayesmooth.train import train as train_recipe
+    from bayesmooth.train.compare import format_report
+    from bayesmooth.train.distributed import writes_here
+    from bayesmooth.train.training import StoppedError
+
     keep_freed_memory()
     asked = ("data_dir", "device", "quiet", "save_steps", "save_seconds", "tensorboard")
     try:
@@ -84,12 +123,25 @@ def _go(recipe: Recipe, out: Path, arguments: Namespace) -> int:
     return 0
 
 
+def add_evaluate(parser: ArgumentParser) -> None:
+    """The options of `evaluate`."""
+    add = parser.add_argument
+    add("run", type=Path, help="the run's directory")
+    add("--checkpoint", choices=("last", "best"), default="last", help="default: last")
+    add_samples(parser)
+    add_data_dir(parser)
+    add("--json", action="store_true", help="print JSON")
+
+
 def evaluate(arguments: Namespace) -> int:
     """Measure a trained model again: accuracy, NLL, Brier, calibration, memorised errors.
 
     example:
       bayesmooth evaluate runs/first --samples 64
     """
+    from bayesmooth.train import Run
+    from bayesmooth.train.compare import format_report
+
     if arguments.checkpoint == "best" and arguments.samples:
         raise InputError(
             f"--samples {arguments.samples} with --checkpoint best: the posterior is that of the last; leave one out"
@@ -107,6 +159,16 @@ def evaluate(arguments: Namespace) -> int:
     return 0
 
 
+def add_predict(parser: ArgumentParser) -> None:
+    """The options of `predict`."""
+    add, out = parser.add_argument, Path("predictions.csv")
+    add("run", type=Path, help="the run's directory")
+    add("data", type=Path, help="a file or folder like the one it was trained on")
+    add("--out", type=Path, default=out, help=f"a .csv (default: {out})")
+    add_samples(parser)
+    add_data_dir(parser)
+
+
 def predict(arguments: Namespace) -> int:
     """Predict the classes of new examples with a trained run; they need no labels.
 
@@ -118,17 +180,31 @@ def predict(arguments: Namespace) -> int:
       bayesmooth predict runs/penguins new.csv
       bayesmooth predict runs/photos unsorted/ --out predictions.csv
     """
-    check_output(arguments.out, (".csv",))
-    found = Run.open(arguments.run).predict(
-        arguments.data, samples=arguments.samples, data_dir=arguments.data_dir
+    from bayesmooth.train import Run
+
+    out, data = arguments.out, arguments.data
+    check_output(out, (".csv",))
+    if out.exists() and data.exists() and out.samefile(data):
+        raise InputError(f"--out {out}: the data themselves; choose another file")
+    forecast = Run.open(arguments.run).predict(
+        data, samples=arguments.samples, data_dir=arguments.data_dir
     )
-    found.save(arguments.out)
-    for note in (*found.examples.notes, *(problem.text for problem in found.examples.problems)):
+    forecast.save(out)
+    examples = forecast.examples
+    for note in (*examples.notes, *(problem.text for problem in examples.problems)):
         print(f"note: {note}")
-    for name, count in Counter(found.columns()["at_mean"]).most_common(SHOWN):
+    for name, count in Counter(forecast.columns()["at_mean"]).most_common(SHOWN):
         print(f"{count:>8,}  {name}")
-    print(arguments.out)
+    print(out)
     return 0
+
+
+def add_compare(parser: ArgumentParser) -> None:
+    """The options of `compare`."""
+    add = parser.add_argument
+    add("runs", nargs="+", type=Path, help="directories of runs")
+    add("--plot", type=Path, metavar="FILE", help="draw the curves: .png, .svg or .pdf")
+    add("--csv", action="store_true", help="print the table as CSV")
 
 
 def compare(arguments: Namespace) -> int:
@@ -137,17 +213,26 @@ def compare(arguments: Namespace) -> int:
     example:
       bayesmooth compare runs/* --plot compare.png
     """
-    check_output(arguments.plot, PICTURES)
+    from bayesmooth.train import Run, compare
+
+    check_output(arguments.plot, compare.PICTURES)
     places = [path for path in arguments.runs if not path.is_file()]  # `runs/*` also matches logs
     if not places:
         raise InputError(f"{arguments.runs[0]}: a file; name the directories of runs")
     runs = [Run.open(path) for path in places]
-    rows = compare_runs(runs)
-    print(format_csv(rows) if arguments.csv else format_table(rows) + "\n", end="")
+    rows = compare.compare_runs(runs)
+    text = compare.format_csv(rows) if arguments.csv else compare.format_table(rows) + "\n"
+    print(text, end="")
     if arguments.plot:
-        draw_curves(runs, arguments.plot)
+        compare.draw_curves(runs, arguments.plot)
         print(f"plot: {arguments.plot}", file=sys.stderr)
     return 0
+
+
+def add_recipes(parser: ArgumentParser) -> None:
+    """The options of `recipes`."""
+    parser.add_argument("name", nargs="?", help="print this recipe")
+    parser.add_argument("--own", action="store_true", help="print the template for your own data")
 
 
 def recipes(arguments: Namespace) -> int:
@@ -157,6 +242,8 @@ def recipes(arguments: Namespace) -> int:
       bayesmooth recipes digits-ivon > mine.toml
       bayesmooth recipes --own > mine.toml            for your own pictures, table or network
     """
+    from bayesmooth.train.recipe import families, recipe_text
+
     if name := TEMPLATE if arguments.own else arguments.name:
         print(recipe_text(name), end="")
         return 0

@@ -1,16 +1,28 @@
 """`reproduce`, `studies` and `demo`: the paper's code lies beside the package in a clone, and is called from here."""
 
+import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bayesmooth.cli.options import add_place
 from bayesmooth.errors import InputError
 
-LOADED = ("pandas", "matplotlib.figure", "sklearn.datasets")
-"""Optional packages, loaded before a command starts, because Ctrl-C must not hit a module that is being loaded."""
+LOADED = ("bayesmooth.train", "pandas", "matplotlib.figure", "sklearn.datasets")
+SCALES = "smoke, demo, laptop, overnight, features, showcase or full"
 CLONE = "https://github.com/bayesmooth/bayesmooth"
+
+
+def add_reproduce(parser: ArgumentParser) -> None:
+    """The options of `reproduce`."""
+    add = parser.add_argument
+    add("name", help="a study that `bayesmooth studies` lists, or all")
+    add_studies(parser)
+    add("--out", type=Path, help="where figures go (default: results/SCALE)")
+    add("--runs", type=Path, help="where runs go (default: runs/SCALE)")
+    add_place(parser)
 
 
 def reproduce(arguments: Namespace) -> int:
@@ -23,6 +35,12 @@ def reproduce(arguments: Namespace) -> int:
     return code
 
 
+def add_studies(parser: ArgumentParser) -> None:
+    """The options of `studies`."""
+    usual = f"how much to train: {SCALES} (default: laptop)"
+    parser.add_argument("--scale", default="laptop", help=usual)
+
+
 def studies(arguments: Namespace) -> int:
     """List the studies: what each shows, how many runs it needs, how long that takes.
 
@@ -31,6 +49,16 @@ def studies(arguments: Namespace) -> int:
     """
     code: int = import_studies().studies(arguments)
     return code
+
+
+def add_demo(parser: ArgumentParser) -> None:
+    """The options of `demo`."""
+    add, out = parser.add_argument, Path("out/demo")
+    add("--out", type=Path, default=out, help=f"where to write (default: {out})")
+    add("--seeds", type=int, default=3, help="runs of each method (default: 3)")
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    add("--jobs", type=int, default=cores, help="runs at a time (default: one per core)")
+    add("--quiet", action="store_true", help="no progress")
 
 
 def demo(arguments: Namespace) -> int:

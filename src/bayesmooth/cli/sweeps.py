@@ -1,25 +1,42 @@
 """`sweep` and `tune`, and the options that they share with `reproduce`."""
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from bayesmooth.cli.options import RECIPE, add_place
 from bayesmooth.errors import InputError
-from bayesmooth.executors import Processes, RayTasks
 from bayesmooth.files import check_output, write_atomically
-from bayesmooth.train.compare import format_table
-from bayesmooth.train.recipe import Recipe, override, read_recipe
-from bayesmooth.train.sweep import OVER, Outcome, export_csv, grid, name_recipes, sweep_rows
-from bayesmooth.train.sweep import sweep as run_all
-from bayesmooth.train.tune import AUTO, AXES, Trial
-from bayesmooth.train.tune import tune as choose
 
+if TYPE_CHECKING:
+    from bayesmooth.train import Recipe
+    from bayesmooth.train.sweep import Outcome
+    from bayesmooth.train.tune import Trial
+
+LOADED = ("bayesmooth.train", "sklearn.datasets")
 FAILED = 1
+
+
+def add_sweep(parser: ArgumentParser) -> None:
+    """The options of `sweep`."""
+    values = (
+        "an axis of the grid: values with commas between, or 0:5 for 0 … 4; as often as you like"
+    )
+    add_grid(parser, values)
+    csv = "write settings and figures there"
+    parser.add_argument("--csv", type=Path, metavar="FILE", help=csv)
+    add_place(parser)
+
+
+def add_grid(parser: ArgumentParser, values: str) -> None:
+    """The recipe and the axes along which it is changed."""
+    add, axis = parser.add_argument, "SECTION.KEY=VALUES"
+    add("recipe", help=RECIPE)
+    add("--grid", metavar=axis, action="append", default=[], help=values)
+    add("--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)")
 
 
 def sweep(arguments: Namespace) -> int:
@@ -29,6 +46,10 @@ def sweep(arguments: Namespace) -> int:
       bayesmooth sweep digits-ls --grid loss.alpha=0,.1,.3 --grid train.seed=0:5 --jobs 2
       bayesmooth sweep mine.toml --grid optimizer.lr=.1,.2 --cluster ray --address auto --csv grid.csv
     """
+    from bayesmooth.train.compare import format_table
+    from bayesmooth.train.sweep import OVER, export_csv, sweep_rows
+    from bayesmooth.train.sweep import sweep as run_all
+
     check_output(arguments.csv)
     recipes = _read_grid(arguments, arguments.settings, arguments.grid)
     with make_executor(arguments) as where:
@@ -42,6 +63,16 @@ def sweep(arguments: Namespace) -> int:
     return report_failures(outcomes)
 
 
+def add_tune(parser: ArgumentParser) -> None:
+    """The options of `tune`."""
+    add, usual = parser.add_argument, "optimizer.noise=0.5,0.7,1.0,1.4,2.0"
+    add_grid(parser, f"settings to try, as in `sweep` (default: {usual})")
+    add("--shorten", type=int, default=1, metavar="N", help="try over 1/N of the epochs first")
+    add("--keep", type=int, default=2, help="how many of those to run whole (default: 2)")
+    add("--write", type=Path, metavar="FILE", help="write the chosen recipe there, as TOML")
+    add_place(parser)
+
+
 def tune(arguments: Namespace) -> int:
     """Choose a recipe's noise, or other settings, by the noisy labels of its validation split.
 
@@ -49,6 +80,11 @@ def tune(arguments: Namespace) -> int:
       bayesmooth tune digits-ivon --write mine.toml
       bayesmooth tune mine.toml --grid optimizer.noise=.7,1,1.4 --grid optimizer.lr=.1,.2 --jobs 2
     """
+    from bayesmooth.train.compare import format_table
+    from bayesmooth.train.sweep import name_recipes
+    from bayesmooth.train.tune import AUTO, AXES
+    from bayesmooth.train.tune import tune as choose
+
     check_output(arguments.write)
     settings = [*arguments.settings, *(() if arguments.grid else AUTO)]
     recipes = _read_grid(arguments, settings, arguments.grid or AXES)
@@ -68,12 +104,17 @@ def tune(arguments: Namespace) -> int:
     return report_failures([trial.outcome for trial in trials])
 
 
-def _read_grid(arguments: Namespace, settings: Sequence[str], axes: Sequence[str]) -> list[Recipe]:
+def _read_grid(
+    arguments: Namespace, settings: Sequence[str], axes: Sequence[str]
+) -> "list[Recipe]":
+    from bayesmooth.train.recipe import override, read_recipe
+    from bayesmooth.train.sweep import grid
+
     tree = override(read_recipe(arguments.recipe), settings)
     return grid(tree, axes, Path(arguments.recipe).name)
 
 
-def _row(trial: Trial, names: dict[str, str]) -> dict[str, Any]:
+def _row(trial: "Trial", names: dict[str, str]) -> dict[str, Any]:
     finished = trial.outcome.status == "finished"
     return {
         "setting": names[trial.recipe.hash],
@@ -86,6 +127,8 @@ def _row(trial: Trial, names: dict[str, str]) -> dict[str, Any]:
 
 def make_executor(arguments: Namespace) -> Executor:
     """Where the runs go."""
+    from bayesmooth.executors import Processes, RayTasks
+
     check_place(arguments)
     if arguments.cluster == "ray":
         cpus, gpus = arguments.cpus or 1, arguments.gpus or 0
@@ -107,13 +150,17 @@ def check_place(arguments: Namespace) -> None:
 
 def sweep_options(arguments: Namespace) -> dict[str, Any]:
     """The other options of `sweep`; torch's threads (see OMP_NUM_THREADS) are divided among the jobs."""
+    import torch
+
     local = max(1, torch.get_num_threads() // arguments.jobs)
     threads = (arguments.cpus or 1) if arguments.cluster else local
     return {"device": arguments.device, "threads": threads, "quiet": arguments.quiet}
 
 
-def report_failures(outcomes: Sequence[Outcome]) -> int:
+def report_failures(outcomes: "Sequence[Outcome]") -> int:
     """Say what did not end well; the exit code."""
+    from bayesmooth.train.sweep import OVER
+
     bad = [outcome for outcome in outcomes if outcome.status not in OVER]
     for outcome in bad:
         path, message = str(outcome.path), outcome.message

@@ -90,7 +90,7 @@ def format_report(record: Mapping[str, Any], path: Path) -> str:
     tested = [key.removeprefix("test.") for key in record if key.startswith("test.")]
     rows = {name: (f"test.{name}", f"averaged.{name}") for name in tested}
     rows |= {name: (name, f"averaged.{name}") for name in OTHERS if name in record}
-    cells = {"test": ["mean", *["averaged"] * averaged]}
+    cells = {"test" if tested else "": ["mean", *["averaged"] * averaged]}
     for name, keys in rows.items():
         cells[name] = [format_figure(key, record[key]) for key in keys if key in record]
     lines = [f"  {name:20}" + "".join(f"{x:>10}" for x in row) for name, row in cells.items()]
