@@ -47,7 +47,6 @@ def write_together(directory: Path, contents: Mapping[str, bytes | str]) -> None
             written.append((beside, path))
         for beside, path in written:
             os.replace(beside, path)
-        _sync(directory)
 
 
 def make_folder(path: Path, fill: Callable[[Path], object]) -> None:

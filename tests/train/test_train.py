@@ -148,7 +148,7 @@ def test_kill_9_at_random_moments_and_the_result_is_the_same_to_the_bit(tiny, tm
     command += ["--save-steps", "7"]
     # A server that has torch loaded starts the victims, so that nine of them take seconds.
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["bayesmooth.cli.runs", "sklearn.datasets"])
+    server.set_forkserver_preload(["bayesmooth.cli.runs", "bayesmooth.train", "sklearn.datasets"])
     moments = random.Random(0)
     for _ in range(8):
         moment = {"last": moments.randrange(50), "delay": moments.uniform(0, 0.01)}
