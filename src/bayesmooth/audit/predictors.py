@@ -22,16 +22,16 @@ from bayesmooth.errors import InputError
 from bayesmooth.progress import bar, track
 from bayesmooth.theory.eigen import decompose_rows
 from bayesmooth.theory.glm import GLMFit, fit_glm
-from bayesmooth.theory.moments import likely_softmax_mean
+from bayesmooth.theory.moments import softmax_moments
 
 ROWS_AT_ONCE = 1 << 13
 MAX_DIMS = 384  # principal components that are kept at most
 MIN_DIMS = 128  # and that are kept however many rows and classes there are
 NEGLIGIBLE = 1e-6  # of the largest variance: less is lost in products of float32
 WORK = 1.2e8  # examples × classes × components from which on fewer of these are kept
-TOLERANCE = 0.1  # posterior standard deviations: finer steps do not change the ranking
+TOLERANCE = 0.03  # posterior standard deviations: finer steps do not change the ranking
 DRAWS = 8  # of every example's logits, while fitting
-LIKELY = 8  # classes of an example over which its noise is integrated one by one
+SAMPLES = 64  # quasi-random points over which predictions are averaged
 VOTERS = 50  # neighbours that vote
 MOST_LABELS = 32  # different labels of equal rows that count
 EXACT_ROWS = 5_000  # up to which all pairs of rows are compared: searching cells misses one neighbour in twenty
@@ -218,7 +218,7 @@ class Predictors:
     def _ask_posterior(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The averaged prediction, its noise ε, and the prediction with each example left out."""
         mean, var = self.fit.logits(self.projection.features(rows))
-        averaged = likely_softmax_mean(mean, var, LIKELY)
+        averaged = softmax_moments(mean, var, SAMPLES).mean
         left_out = predict_left_out(mean, var, averaged, labels)
         return averaged, mean.softmax(-1) - averaged, left_out
 
@@ -278,7 +278,7 @@ def cross_fit(features: Tensor, labels: Tensor, classes: int, settings: Settings
     for fold in track(range(settings.folds), description="cross-fit", quiet=settings.quiet):
         held = member == fold
         fit = fit_softmax(features[~held], labels[~held], classes, quiet=True)
-        out[held] = likely_softmax_mean(*fit.logits(features[held]), LIKELY)
+        out[held] = softmax_moments(*fit.logits(features[held]), SAMPLES).mean
     return out
 
 

@@ -91,7 +91,7 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
 
 
 def normal_rule(std: Tensor, fewest: int) -> Rule:
-    """Nodes dense enough for sigmoids and Gumbel CDFs of std·x: Gauss–Hermite while that is narrow.
+    """Nodes dense enough for sigmoids of std·x: Gauss–Hermite while that is narrow.
 
     Then the trapezoid rule, as Hermite nodes spread out instead of closing up.
     """
@@ -131,29 +131,9 @@ def hermite_rule(nodes: int) -> Rule:
 @lru_cache(maxsize=1)
 def logistic_rule() -> Rule:
     """Points and weights with E[h(x)] ≈ Σ w h(x), x logistic: the trapezoid rule."""
-    points = [0.75 * i - 25.0 for i in range(68)]
+    points = [0.6 * i for i in range(-50, 51)]
     density = [1 / (2 + exp(x) + exp(-x)) for x in points]
     return points, [value / sum(density) for value in density]
-
-
-@lru_cache(maxsize=64)
-def gumbel_rule(nodes: int) -> Rule:
-    """Gauss's points and weights with E[h(g)] ≈ Σ w h(x), g Gumbel: exact to degree 2·nodes − 1.
-
-    By Lanczos on a fine grid: the points are the eigenvalues of x in the span of 1, x, …, x^(nodes − 1). With 32/s
-    nodes the CDF of g plus a normal variable of deviation s is right to 1e-7.
-    """
-    x = np.arange(-4.5, 120.0, 0.01)
-    q = np.exp(-(x + np.exp(-x)) / 2)
-    basis = [q / np.linalg.norm(q)]
-    for _ in range(nodes - 1):
-        rest = x * basis[-1]
-        for known in basis:
-            rest -= (known @ rest) * known
-        basis.append(rest / np.linalg.norm(rest))
-    rows = np.array(basis)
-    points, vectors = np.linalg.eigh((rows * x) @ rows.T)
-    return points.tolist(), (vectors[0] ** 2).tolist()
 
 
 @lru_cache(maxsize=16)

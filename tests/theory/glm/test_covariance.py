@@ -71,13 +71,6 @@ def test_isotropic_blend_and_shift(structure, covariance):
     torch.testing.assert_close(dense(covariance.shifted(0.5)), dense(covariance) + 0.5 * eye)
 
 
-def test_equal_curvatures_share_one_gram():
-    features, weights = random(N, D), torch.full((N, C), 0.2, dtype=torch.float64)
-    shared = Covariance.from_curvature(features, weights, 1.0).precision
-    each = torch.stack([0.2 * features.T @ features + torch.eye(D)] * C)
-    torch.testing.assert_close(shared, each)
-
-
 def test_a_singular_hessian_is_named_with_the_way_out():
     broken = Covariance(torch.full((1, 2, 2), torch.nan))
     with pytest.raises(InputError, match="raise prior_precision"):

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from bayesmooth.errors import InputError
 
-ROWS = 1 << 13  # examples at a time: keeps the scaled copy of the features small
 FULL_LIMIT = 4_000  # parameters; their covariance has the square of it
 
 
@@ -36,19 +35,15 @@ class Covariance:
     @classmethod
     def isotropic(cls, precision: float, theta: Tensor) -> Self:
         """Λ = precision · I, for parameters like `theta`: a prior and no examples."""
-        dim, classes = theta.shape
-        curvature = theta.new_zeros(0, *[classes] * (1 + cls.matrix))
-        return cls.from_curvature(theta.new_zeros(0, dim), curvature, precision)
+        return cls.from_curvature(theta.new_zeros(0, len(theta)), theta[:0], precision)
 
     @classmethod
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
-        """Λ = Σᵢ A″ᵢ φᵢφᵢᵀ + δI for every class, once if all have the same curvature (at θ = 0)."""
-        classes = curvature.shape[1]
-        same = bool((curvature == curvature[:, :1]).all())
-        columns = curvature[:, :1] if same else curvature
-        grams = torch.stack([_gram(features, weights) for weights in columns.unbind(1)])
+        """Λ = Σᵢ A″ᵢ φᵢφᵢᵀ + δI for every class."""
+        weighted = [(features * column[:, None]).mT @ features for column in curvature.unbind(1)]
+        grams = torch.stack(weighted)
         grams.diagonal(dim1=-2, dim2=-1).add_(prior)
-        return cls(grams.expand(classes, -1, -1))
+        return cls(grams)
 
     def blend(self, other: "Covariance", rho: float) -> "Covariance":
         """(1 − ρ)Λ + ρΛ′  (eq:von)."""
@@ -66,9 +61,7 @@ class Covariance:
         diagonal = self.precision.diagonal(dim1=-2, dim2=-1)
         unit = self.precision.shape[-1] * torch.finfo(self.precision.dtype).eps * diagonal
         for jitter in (0, 1, 100):
-            shifted = self.precision
-            if jitter:
-                shifted = shifted + torch.diag_embed(jitter * unit)
+            shifted = self.precision + torch.diag_embed(jitter * unit)
             root: Tensor
             root, failed = torch.linalg.cholesky_ex(shifted)
             if not bool(failed.any()) and bool(root.diagonal(dim1=-2, dim2=-1).isfinite().all()):
@@ -103,11 +96,7 @@ class Covariance:
 
     def logit_covariance(self, features: Tensor) -> Tensor:
         """φᵀΣφ of every example and class (N, C)."""
-        pieces = [
-            torch.stack([_triangular_norms(rows, inverse) for inverse in self.inverse_root], 1)
-            for rows in torch.split(features, ROWS)
-        ]
-        return torch.cat(pieces)
+        return torch.stack([(features @ r.mT).square().sum(1) for r in self.inverse_root], 1)
 
 
 class Full(Covariance):
@@ -117,13 +106,14 @@ class Full(Covariance):
 
     @classmethod
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
-        """Λ = Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI."""
-        dim, classes = features.shape[1], curvature.shape[1]
-        blocks = features.new_zeros(classes, classes, dim, dim)
+        """Λ = Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI; a curvature (N, C) is the diagonal of A″."""
+        matrices = torch.diag_embed(curvature) if curvature.ndim == 2 else curvature
+        dim, classes = features.shape[1], matrices.shape[1]
+        blocks = features.new_zeros(classes, dim, classes, dim)
         for j in range(classes):
-            for k in range(j + 1):
-                blocks[j, k] = blocks[k, j] = _gram(features, curvature[:, j, k])
-        precision = blocks.permute(0, 2, 1, 3).reshape(classes * dim, classes * dim)
+            for k in range(classes):
+                blocks[j, :, k] = (features * matrices[:, j, k, None]).mT @ features
+        precision = blocks.reshape(classes * dim, classes * dim)
         precision.diagonal().add_(prior)
         return cls(precision)
 
@@ -141,14 +131,9 @@ class Full(Covariance):
         dim = features.shape[1]
         classes = len(self.precision) // dim
         blocks = self.covariance().reshape(classes, dim, classes, dim)
-        out = features.new_empty(len(features), classes, classes)
-        for start in range(0, len(features), ROWS):
-            rows = slice(start, start + ROWS)
-            for j in range(classes):
-                for k in range(j + 1):
-                    value = ((features[rows] @ blocks[j, :, k]) * features[rows]).sum(1)
-                    out[rows, j, k] = out[rows, k, j] = value
-        return out
+        return torch.stack(
+            [torch.einsum("nd,dke,ne->nk", features, block, features) for block in blocks], 1
+        )
 
 
 class Diagonal(Covariance):
@@ -185,28 +170,3 @@ class Diagonal(Covariance):
 
 
 COVARIANCES: dict[str, type[Covariance]] = {"full": Full, "block": Covariance, "diagonal": Diagonal}
-
-
-def _gram(features: Tensor, weights: Tensor) -> Tensor:
-    """Σᵢ wᵢ φᵢφᵢᵀ: the lower triangle in four column strips, then mirrored (5/8 of the work)."""
-    dim = features.shape[1]
-    width = max(64, -(-dim // 4))
-    lower = features.new_zeros(dim, dim)
-    pieces = (torch.split(values, ROWS) for values in (features, weights))
-    for part, weight in zip(*pieces, strict=True):
-        scaled = part * weight[:, None]
-        for column in range(0, dim, width):
-            strip = slice(column, column + width)
-            lower[column:, strip].addmm_(part[:, column:].mT, scaled[:, strip])
-    return lower.tril() + lower.tril(-1).mT
-
-
-def _triangular_norms(features: Tensor, inverse: Tensor) -> Tensor:
-    """‖R⁻¹φ‖² of every row, without the zeros above the diagonal of R⁻¹."""
-    dim = features.shape[1]
-    width = max(64, -(-dim // 4))
-    total = features.new_zeros(len(features))
-    for row in range(0, dim, width):
-        end = min(row + width, dim)
-        total += (features[:, :end] @ inverse[row:end, :end].mT).square().sum(1)
-    return total

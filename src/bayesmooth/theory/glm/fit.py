@@ -9,14 +9,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.glm.covariance import COVARIANCES, FULL_LIMIT, Covariance
-from bayesmooth.theory.glm.solver import Control, find_fixed_point, iterate, von
-from bayesmooth.theory.glm.steps import GLMProblem
+from bayesmooth.theory.glm.covariance import COVARIANCES, FULL_LIMIT, Covariance, Full
+from bayesmooth.theory.glm.solver import Control, descend, evaluate, find_posterior
+from bayesmooth.theory.glm.steps import GLMProblem, logit_spread, moments_at
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 from bayesmooth.theory.moments import moments
 from bayesmooth.theory.noise import expected_noise
 
 MAX_ITER = {"gd": 10_000, "newton": 100, "variational_gd": 10_000, "von": 200}
+SUM_TOLERANCE = 1e-3  # of the sum of a soft label
 T = TypeVar("T")
 FAMILIES: dict[str, Link] = {
     "bernoulli": Bernoulli(),
@@ -53,7 +54,9 @@ class GLMFit:
     def covariance(self) -> Tensor:
         """Their covariance: full (KD, KD) class by class; block (K, D, D); diagonal as the mean."""
         sigma = self.posterior.covariance()
-        return sigma[0] if sigma.ndim == 3 and not self.link.vector else self._drop(sigma)
+        if self.link.vector or isinstance(self.posterior, Full):
+            return sigma
+        return sigma[0] if sigma.ndim == 3 else self._drop(sigma)
 
     def logits(self, features: Any) -> tuple[Tensor, Tensor]:
         """Mean (N, K) and variance of the logits: (N, K), or (N, K, K) if they are correlated."""
@@ -61,7 +64,7 @@ class GLMFit:
         if matrix.shape[1] != len(self.theta):
             wanted = len(self.theta) - self.bias
             raise InputError(f"{matrix.shape[1] - self.bias} features: the model has {wanted}")
-        spread = self.posterior.logit_covariance(matrix)
+        spread = logit_spread(self.link, self.posterior, matrix)
         return self._drop(matrix @ self.theta), self._drop(spread)
 
     def predict(self, features: Any) -> Tensor:
@@ -89,12 +92,10 @@ def fit_glm(
     bias: bool = True,
     weights: Any | None = None,
     classes: int | None = None,
-    step_size: float | None = None,
     init_variance: float = 1.0,
-    tol: float = 1e-3,
+    tol: float = 1e-2,
     max_iter: int | None = None,
     draws: int = 0,
-    start: GLMFit | None = None,
     dtype: torch.dtype = torch.float64,
     on_step: Callable[[float], None] = lambda excess: None,
 ) -> GLMFit:
@@ -103,11 +104,10 @@ def fit_glm(
     family: 'categorical' (K classes), 'bernoulli', 'poisson', 'gaussian' (unit noise).
     method: 'von' fits mean and covariance; 'newton' and 'gd' find the mode, and give Laplace's
         covariance there; 'variational_gd' fits the mean under the fixed covariance init_variance·I.
+    labels: class numbers, counts or real numbers, one per example; soft labels are rows of probabilities (N, K), for
+        'bernoulli' one probability per example. They may have their noise added, y + ε.
     covariance: 'full' (up to 4,000 parameters), 'block' (one block per class) or 'diagonal'.
     prior_precision: δ of the prior N(0, I/δ), also of the bias; 'elbo' finds the best (VON only).
-    step_size: ρ, to run the paper's iteration as printed. Without it a solver with step control
-        goes to the same fixed point, and copes with badly scaled or separable data.
-    start: a fit of the same problem to go on from (VON): its posterior, and with 'elbo' its prior precision.
     draws: 0 takes expectations exactly. A few draws of every example's logits, the same ones in every iteration, cost
         far less and end within a fraction of a posterior standard deviation of the fixed point (VON, categorical,
         independent logits).
@@ -118,13 +118,11 @@ def fit_glm(
     >>> x, y = torch.tensor([[-1.0], [0.0], [1.0], [2.0]]), torch.tensor([0, 0, 1, 1])
     >>> fit = fit_glm(x, y, family="bernoulli")
     >>> fit.mean.round(decimals=2), fit.message
-    (tensor([ 1.0300, -0.1900], dtype=torch.float64), 'converged in 4 iterations')
+    (tensor([ 1.0300, -0.1900], dtype=torch.float64), 'converged in 5 iterations')
     """
     automatic = prior_precision == "elbo"
-    if automatic and (method != "von" or step_size is not None):
-        raise InputError(
-            "prior_precision='elbo': needs method='von' without step_size; give a number"
-        )
+    if automatic and method != "von":
+        raise InputError("prior_precision='elbo': needs method='von'; give a number")
     prior = 1.0 if prior_precision == "elbo" else positive("prior_precision", prior_precision)
     link, matrix = choose("family", family, FAMILIES), design_matrix(features, bias, dtype)
     if not bool(matrix.any()):
@@ -133,23 +131,24 @@ def fit_glm(
     problem = GLMProblem(matrix, targets, link, prior, check_weights(weights, matrix))
     structure = covariance_structure(covariance, problem)
     limit = choose("method", method, MAX_ITER) if max_iter is None else max_iter
-    if draws and (family != "categorical" or structure.matrix or method != "von" or step_size):
+    if draws and (family != "categorical" or structure.matrix or method != "von"):
         raise InputError(
-            f"draws={draws}: serve VON with family='categorical', independent logits and no step_size; "
-            "leave them out"
+            f"draws={draws}: serve VON with family='categorical' and independent logits; leave them out"
         )
-    if method == "von" and step_size is None:
-        if start is not None and automatic:
-            problem = replace(problem, prior=start.prior_precision)
-        near = None if start is None else (start.posterior, start.theta)
-        found = von(problem, structure, Control(tol, limit, automatic, draws, on_step), near)
+    control = Control(tol, limit, automatic, draws, on_step)
+    if method == "von":
+        found = find_posterior(problem, structure, control)
     else:
-        first = structure.isotropic(1 / positive("init_variance", init_variance), problem.origin())
-        found = (
-            find_fixed_point(problem, method, first, tol, limit)
-            if step_size is None
-            else iterate(problem, method, first, positive("step_size", step_size), tol, limit)
-        )
+        theta, fixed = problem.origin(), None
+        if method == "variational_gd":
+            fixed = structure.isotropic(1 / positive("init_variance", init_variance), theta)
+        found = descend(problem, evaluate(problem, theta, fixed), structure, control)
+        if fixed is None:  # Laplace's covariance
+            theta = found.point.theta
+            here = moments_at(link, matrix @ theta, structure.matrix)
+            laplace = evaluate(problem, theta, problem.hessian(structure, here.variance))
+            found = replace(found, point=laplace)
+    assert found.point.covariance is not None
     return GLMFit(
         link=problem.link,
         theta=found.point.theta,
@@ -159,7 +158,7 @@ def fit_glm(
         elbo=-found.point.objective,
         converged=not found.trouble,
         iterations=found.iterations,
-        message=found.message,
+        message=found.trouble or f"converged in {found.iterations} iterations",
     )
 
 
@@ -193,7 +192,7 @@ def covariance_structure(name: str, problem: GLMProblem) -> type[Covariance]:
             f"covariance='full' with {parameters:,} parameters: at most {FULL_LIMIT:,}; "
             "use covariance='block' (one block per class) or 'diagonal'"
         )
-    return Covariance if name == "full" and outputs == 1 else structure
+    return structure
 
 
 def choose(argument: str, name: str, table: Mapping[str, T]) -> T:
@@ -211,12 +210,16 @@ def positive(argument: str, value: float) -> float:
 
 
 def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) -> Tensor:
-    """The labels as one column of numbers; those of 'categorical' as one-hot rows."""
+    """The labels as one column of numbers; those of 'categorical' as rows, one-hot where they are whole numbers."""
     y = as_tensor(labels).to(matrix.device)
+    if family == "categorical" and y.ndim == 2 and y.is_floating_point():
+        return check_soft(y.to(matrix), len(matrix), classes or y.shape[1])
     if y.ndim != 1 or len(y) != len(matrix):
         raise InputError(
             f"labels of shape {tuple(y.shape)}: must be ({len(matrix)},), one per example"
         )
+    if family == "bernoulli" and y.is_floating_point():
+        return check_soft(y.unsqueeze(1).to(matrix), len(matrix), 1)
     if family in ("poisson", "gaussian"):
         y = y.double()
         bad = ~y.isfinite() | (y < 0 if family == "poisson" else False)
@@ -226,7 +229,9 @@ def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) 
             raise InputError(f"labels[{i}] is {float(y[i])}: must be {rule}")
         return y.unsqueeze(1).to(matrix)
     if y.is_floating_point() or y.is_complex():
-        raise InputError(f"labels of dtype {y.dtype}: must be integers, the classes' numbers")
+        raise InputError(
+            f"labels of dtype {y.dtype}: must be integers, the classes' numbers, or rows of probabilities"
+        )
     top, bottom = int(y.max()), int(y.min())
     count = 2 if family == "bernoulli" else top + 1 if classes is None else classes
     if bottom < 0 or top >= count:
@@ -236,6 +241,20 @@ def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) 
     if top == bottom:
         raise InputError(f"all labels are {top}: at least two classes must occur")
     return (y.unsqueeze(1) if family == "bernoulli" else F.one_hot(y.long(), count)).to(matrix)
+
+
+def check_soft(y: Tensor, count: int, classes: int) -> Tensor:
+    """Soft labels (N, C) if they are usable; y + ε may leave 0 … 1, and its rows sum to one."""
+    if y.shape != (count, classes):
+        raise InputError(f"soft labels of shape {tuple(y.shape)}: must be ({count}, {classes})")
+    row = y.sum(1) if classes > 1 else torch.ones_like(y[:, 0])
+    bad = ~((y > -1) & (y < 2)).all(1) | ((row - 1).abs() > SUM_TOLERANCE)
+    if bool(bad.any()):
+        i = int(bad.nonzero()[0])
+        raise InputError(
+            f"labels[{i}] is {[round(v, 4) for v in y[i].tolist()]}: must be probabilities, which sum to one"
+        )
+    return y
 
 
 def check_weights(weights: Any | None, matrix: Tensor) -> Tensor | None:

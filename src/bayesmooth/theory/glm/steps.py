@@ -5,7 +5,7 @@ a sum over examples. Parameters θ are (D, C): one column per class, one column 
 The steps are pure functions, exactly as printed; `fit_glm` in `fit` wraps a robust solver around.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,12 +28,6 @@ class GLMProblem:
     def origin(self) -> Tensor:
         """θ = 0."""
         return self.features.new_zeros(self.features.shape[1], self.labels.shape[1])
-
-    def to(self, dtype: torch.dtype) -> "GLMProblem":
-        """The same problem in another precision."""
-        weights = None if self.weights is None else self.weights.to(dtype)
-        features, labels = self.features.to(dtype), self.labels.to(dtype)
-        return replace(self, features=features, labels=labels, weights=weights)
 
     def weighted(self, values: Tensor) -> Tensor:
         """Per-example values times the example weights."""
@@ -65,9 +59,15 @@ def moments_at(link: Link, logits: Tensor, matrix: bool = False) -> Moments:
     return Moments(link.log_partition(logits), probs, variance)
 
 
+def logit_spread(link: Link, covariance: Covariance, features: Tensor) -> Tensor:
+    """ΦΣΦᵀ of every example: (N, C), or (N, C, C) where the logits of one are correlated."""
+    spread = covariance.logit_covariance(features)
+    return spread if link.vector or spread.ndim == 2 else spread.squeeze(-1)
+
+
 def expected_moments(problem: GLMProblem, theta: Tensor, covariance: Covariance) -> Moments:
     """E[A], E[A′], E[A″] of every example's logits ~ N(θᵀφ, ΦΣΦᵀ)  (eq:qf_newton)."""
-    spread = covariance.logit_covariance(problem.features)
+    spread = logit_spread(problem.link, covariance, problem.features)
     return moments(problem.link, problem.features @ theta, spread)
 
 
