@@ -149,11 +149,11 @@ function undoLast() {
 }
 
 // Everything undecided in the list, at once.
-const undecided = () => Array.from(list.items).filter((i) => !agrees(i) && !decisions.has(i));
+const undecided = () => list.items.filter((i) => !agrees(i) && !decisions.has(i));
 
 function acceptAll() {
   const some = undecided();
-  decide(some.map((i) => [i, decision('relabel', suggestedName(i))]));
+  decide(Array.from(some, (i) => [i, decision('relabel', suggestedName(i))]));
   notice(`Relabelled ${number.format(some.length)} as suggested. Undo takes all of them back.`);
 }
 

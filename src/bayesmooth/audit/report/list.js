@@ -73,7 +73,7 @@ function filterWords() {
 
 // ---- The list ----
 
-const PAGE = 120; // examples that are in the page at a time
+const PAGE = 60; // examples that are in the page at a time
 const list = { items: new Uint32Array(0), current: 0, view: hasContent ? 'cards' : 'lines' };
 const narrow = matchMedia('(max-width: 720px)'); // a phone: the example under review covers the page
 const scroller = byId('list');

@@ -10,7 +10,8 @@ function change(edit) {
 // After a decision here or in another tab, an undo, or a loaded file. Decisions move examples in or out of the list
 // where it is filtered by them.
 function decisionsChanged() {
-  relist(list.current);
+  if (filters.state === 'all') redrawReview();
+  else relist(list.current);
 }
 
 function relist(otherwise) {
@@ -18,6 +19,10 @@ function relist(otherwise) {
   list.items = filtered();
   const position = list.items.indexOf(kept);
   list.current = Math.max(0, Math.min(position >= 0 ? position : otherwise, list.items.length - 1));
+  redrawReview();
+}
+
+function redrawReview() {
   drawList();
   drawDetail();
   drawProgress();
@@ -43,7 +48,7 @@ function choosePair(row, column) {
   if (!again) toReview();
 }
 
-const reviewedCount = () => list.items.reduce((done, i) => done + decisions.has(i), 0);
+const reviewedCount = () => list.items.reduce((done, i) => (decisions.has(i) ? done + 1 : done), 0);
 const allReviewed = () => list.items.length === reviewedCount();
 
 function drawProgress() {
