@@ -134,10 +134,10 @@ def test_page_says_how_many_flagged_labels_are_wrong_where_the_truth_is_known(
 
 
 def test_three_likeliest_classes_come_with_their_probabilities(made_up: Make) -> None:
-    assert payload_of(render(made_up()))["likeliest"] is None
+    assert payload_of(render(made_up()))["label"]["likeliest"] is None
     shares = np.tile([0.1, 0.5, 0.05, 0.35], (300, 1))
-    likeliest = payload_of(render(made_up(probabilities=shares)))["likeliest"]
-    classes = np.frombuffer(base64.b64decode(likeliest["classes"]["data"]), np.uint8)
+    likeliest = payload_of(render(made_up(probabilities=shares)))["label"]["likeliest"]
+    classes = np.frombuffer(base64.b64decode(likeliest["names"]["data"]), np.uint8)
     assert classes.reshape(300, 3)[7].tolist() == [1, 3, 0]
     packed = np.frombuffer(base64.b64decode(likeliest["shares"]["data"]), np.uint16)
     np.testing.assert_allclose(packed.reshape(300, 3)[7] / 65535, [0.5, 0.35, 0.1], atol=1e-5)

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
 
 from bayesmooth.audit.decisions import COLUMNS, DECISIONS
+from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.problems import group_spellings
 from bayesmooth.audit.scores import QUADRANTS
 from bayesmooth.audit.similar import Usual, find_usual
@@ -97,9 +99,7 @@ def _payload(
     audit: Audit, created: str, texts: Sequence[Text] | None, pictures: Sequence[Thumbnails]
 ) -> dict[str, Any]:
     """The columns as base64 of little-endian arrays, the rest as it is."""
-    tags = audit.tags
-    most = max(len(audit.class_names), 0 if tags is None else tags.given.shape[1])
-    label = np.min_scalar_type(most - 1)
+    label = np.min_scalar_type(len(audit.class_names) - 1)
     columns = {
         "given": _pack(audit.given, label),
         "suggested": _pack(audit.suggested, label),
@@ -109,13 +109,12 @@ def _payload(
         "ambiguity": _pack(audit.ambiguity, np.float32),
         "quadrant": _pack(audit.quadrant, np.uint8),
         "clean": None if audit.clean is None else _pack(audit.clean, label),
-        "worst": None if tags is None else _pack(tags.worst, label),
     }
     positions = all(name == str(i) for i, name in enumerate(audit.ids))
     content = {
         "count": len(audit),
         "classes": list(audit.class_names),
-        "label": _label(audit),
+        "label": _describe_label(audit, texts),
         "ids": None if positions else list(audit.ids),
         "rows": audit.meta.get(SHEET_ROW),
         "columns": columns,
@@ -131,31 +130,55 @@ def _payload(
         "notes": [str(note) for note in audit.summary.get("notes", ())],
         "summary": {key: _plain(value) for key, value in audit.summary.items() if key != "notes"},
         "thumbnails": [part.payload() for part in pictures],
-        "likeliest": _likeliest(audit, label),
-        "spellings": _spellings(audit),
         "decisions": {"names": DECISIONS, "columns": COLUMNS},
         "clean": _clean_command(audit),
         "similar": audit.similar and {k: v.tolist() for k, v in audit.similar._asdict().items()},
-        "usual": _usual(audit, texts),
     }
 
 
-def _label(audit: Audit) -> dict[str, Any]:
+def _describe_label(audit: Audit, texts: Sequence[Text] | None) -> dict[str, Any]:
     """What a label is, and what the page has to know to show and change one."""
     if audit.tags is not None:
-        return {"kind": "tags", **audit.tags.vocabulary.describe()}
+        return _describe_tags(audit.tags)
+    counts = np.bincount(audit.given, minlength=len(audit.class_names))
+    shown: dict[str, Any] = {"kind": "class", "likeliest": None, "usual": _find_usual(audit, texts)}
+    if audit.probabilities is not None:
+        each = min(LIKELIEST, len(audit.class_names))
+        shares, best = torch.from_numpy(audit.probabilities).topk(each, dim=1)
+        shown["likeliest"] = _pack_likeliest(best, shares)
     if audit.consensus is not None:
-        return {"kind": "votes", **audit.consensus.to_payload()}
-    return {"kind": "class"}
+        shown |= {"kind": "votes", **audit.consensus.to_payload()}
+    return {**shown, "spellings": _list_spellings(audit.class_names, counts)}
 
 
-def _spellings(audit: Audit) -> list[list[str]]:
+def _describe_tags(tags: Tags) -> dict[str, Any]:
+    """The same of sets of tags."""
+    names = tags.vocabulary.names
+    best = torch.from_numpy(tags.scores).topk(min(WORST_TAGS, len(names)), dim=1).indices
+    shares = torch.from_numpy(tags.probabilities).gather(1, best)
+    return {
+        "kind": "tags",
+        **tags.vocabulary.describe(),
+        "worst": _pack(tags.worst, np.min_scalar_type(len(names) - 1)),
+        "likeliest": _pack_likeliest(best, shares),
+        "usual": None,
+        "spellings": _list_spellings(names, tags.given.sum(0)),
+    }
+
+
+def _pack_likeliest(best: Tensor, shares: Tensor) -> dict[str, Any]:
+    """A few positions of names per example, with their probabilities."""
+    return {
+        "each": best.shape[1],
+        "names": _pack(best.numpy(), np.min_scalar_type(int(best.max()))),
+        "shares": _pack_share(shares.numpy()),
+    }
+
+
+def _list_spellings(names: Sequence[str], counts: NDArray[Any]) -> list[list[str]]:
     """Names that differ only in their spelling, the most frequent first."""
-    names, given = audit.class_names, torch.from_numpy(np.asarray(audit.given, np.int64))
-    counts = torch.bincount(given, minlength=len(names))
-    if audit.tags is not None:
-        names, counts = audit.tags.vocabulary.names, torch.from_numpy(audit.tags.given.sum(0))
-    return [[names[k] for k in same] for same, _ in group_spellings(names, counts)]
+    groups = group_spellings(names, torch.from_numpy(counts))
+    return [[names[k] for k in same] for same, _ in groups]
 
 
 def _clean_command(audit: Audit) -> tuple[str, str]:
@@ -173,29 +196,9 @@ def _clean_command(audit: Audit) -> tuple[str, str]:
     return shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
 
 
-def _likeliest(audit: Audit, label: DTypeLike) -> dict[str, Any] | None:
-    """The three most probable classes of every example, where all probabilities are known; the five worst tags."""
-    if audit.tags is not None:
-        each = min(WORST_TAGS, audit.tags.given.shape[1])
-        best = torch.from_numpy(audit.tags.scores).topk(each, dim=1).indices
-        shares = torch.from_numpy(audit.tags.probabilities).gather(1, best)
-    elif audit.probabilities is None:
-        return None
-    else:
-        each = min(LIKELIEST, len(audit.class_names))
-        shares, best = torch.from_numpy(audit.probabilities).topk(each, dim=1)
-    return {
-        "each": each,
-        "classes": _pack(best.numpy(), label),
-        "shares": _pack_share(shares.numpy()),
-    }
-
-
-def _usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | None:
+def _find_usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | None:
     """What is usual for each class in each column of a table, if that is not too much to carry."""
     rows = [row for row in texts or () if isinstance(row, Mapping)]
-    if audit.tags is not None:  # a set of tags is no class
-        return None
     if len(rows) < len(audit) or len(rows[0]) * len(audit.class_names) > MOST_USUAL:
         return None
     columns = {key: [row.get(key) for row in rows] for key in rows[0]}

@@ -89,9 +89,8 @@ function comparison(i, groups) {
     unusual(i, order[0]) ? el('p', { class: 'hint' }, el('span', { class: 'unusual', text: 'Marked' }), `: unusual for “${givenName(i)}”`) : null);
 }
 
-const MOST_COPIES = 8;
-
 // What else was found about an example, its near duplicates to be opened.
+const MOST_COPIES = 8;
 function findingNotes(i) {
   const note = (title, ...words) => el('p', {}, el('b', { text: title }), ...words);
   const copyOf = (other) => button({ class: 'copy', onclick: () => showExample(other) }, tileOf.has(other) ? thumbnail(other) : null,

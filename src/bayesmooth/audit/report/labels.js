@@ -97,6 +97,7 @@ class TagSet extends OneClass {
   ];
 
   sets = new Map();
+  worst = unpack(audit.label.worst);
 
   // The tags of a text.
   split(text) {
@@ -127,7 +128,7 @@ class TagSet extends OneClass {
 
   // The neighbours agree with the example on its worst tag, or do not.
   nearWords(i, name) {
-    const worst = this.names[columns.worst[i]];
+    const worst = this.names[this.worst[i]];
     const has = this.split(givenName(i)).has(worst) === (name === givenName(i));
     return [`Most similar ${has ? 'with' : 'without'} `, ...nameInQuotes(worst)];
   }
@@ -190,7 +191,6 @@ class Votes extends OneClass {
       ...breakable(classes[k]), el('i', { text: some > 1 ? ` × ${some}` : '' }))));
   }
 
-  // The same by name.
   voters(i) {
     return el('p', { class: 'votes' }, ...audit.label.votes[i].map(([who, k]) => el('span', { class: this.mark(i, k) },
       el('i', { text: audit.label.names[who] }), ` ${classes[k]}`)));

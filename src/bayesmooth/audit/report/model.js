@@ -22,7 +22,8 @@ const givenProbability = (i) => columns.givenProbability[i] / 65535;
 const suggestedProbability = (i) => columns.suggestedProbability[i] / 65535;
 
 // The most probable classes of an example, or its worst tags: [position, probability], as far as they are known.
-const likely = audit.likeliest && { each: audit.likeliest.each, names: unpack(audit.likeliest.classes), shares: unpack(audit.likeliest.shares) };
+const packed = audit.label.likeliest;
+const likely = packed && { ...packed, names: unpack(packed.names), shares: unpack(packed.shares) };
 function likeliest(i) {
   if (!likely) return [];
   const places = Array.from({ length: likely.each }, (_, k) => i * likely.each + k);
@@ -167,7 +168,7 @@ const rowOf = (example) => (texts ? texts.rows[example] : null);
 const isRow = (example) => Array.isArray(rowOf(example)) && !tileOf.has(example);
 
 // What is usual in column k for the class of an example: [low, high], a list of categories, or null; and whether its value is.
-const usualFor = (example, k) => audit.usual?.[given[example]]?.[k] ?? null;
+const usualFor = (example, k) => audit.label.usual?.[given[example]]?.[k] ?? null;
 
 function unusual(example, k) {
   const usual = usualFor(example, k);

@@ -182,11 +182,11 @@ function buildLead() {
 
 // Dirt in the data: what it is, which examples have it, and labels that are spelled in several ways, which one click merges.
 function buildProblems() {
-  const some = found.problems.length + audit.spellings.length;
+  const some = found.problems.length + audit.label.spellings.length;
   byId('problems').hidden = some === 0;
-  byId('problems').open = audit.spellings.length > 0;
+  byId('problems').open = audit.label.spellings.length > 0;
   byId('problems').replaceChildren(el('summary', { text: `The data has ${plural(some, 'problem')} beside its labels` }),
-    ...found.problems.map(problemNote), ...audit.spellings.map(spellingNote));
+    ...found.problems.map(problemNote), ...audit.label.spellings.map(spellingNote));
 }
 
 const FIRST_IDS = 5;
