@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -255,3 +256,17 @@ def test_mixed_inputs_have_both_labels_in_their_shares(case):
     if "index" in extra:
         extra["index"] = extra["index"][partner]
     torch.testing.assert_close(loss, 0.7 * own + 0.3 * apart(z, y[partner], **extra))
+
+
+def test_nothing_is_read_from_the_device_in_a_step(case, monkeypatch):
+    """Tensors of the device `meta` have no values: whoever looks at one gets an error."""
+    if case.method == "alasca":
+        pytest.skip("its features come from a model, which would have to lie there too")
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # knows no such device
+    z, y = batch(5, dtype=torch.float32)
+    loss = case.make(5)
+    extra = {k: v.to("meta") if torch.is_tensor(v) else v for k, v in case.prepare(loss, z).items()}
+    loss = loss.to("meta")
+    z = z.to("meta").requires_grad_()
+    loss(z, y.to("meta"), **extra).backward()
+    assert z.grad.shape == z.shape

@@ -27,8 +27,6 @@ class LowRankSmoothing(Loss):
     ICLR 2021.
     """
 
-    draws: Tensor
-
     def __init__(
         self,
         num_classes: int,
@@ -49,7 +47,7 @@ class LowRankSmoothing(Loss):
         self.dropout = within("dropout", dropout, 0, 0.99, "0 is no dropout")
         self.seed = seed
         self.embedding = nn.Parameter(torch.ones(num_classes, rank, dtype=torch.float32))
-        self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
+        self.draws = 0
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """Cross-entropy and β times that with the learned label V, less ηH(V)."""
@@ -63,13 +61,20 @@ class LowRankSmoothing(Loss):
     def _dropped(self) -> Tensor:
         shape, device = self.embedding.shape, self.embedding.device
         # torch's CPU generator reads 32 bits of its seed; the golden ratio keeps the draws of two seeds far apart
-        name = (self.seed * 0x9E3779B1 + int(self.draws)) % 2**32
-        generator = torch.Generator(device).manual_seed(name)
+        name = (self.seed * 0x9E3779B1 + self.draws) % 2**32
+        generator = torch.Generator().manual_seed(name)
         self.draws += 1
-        keep = torch.rand(shape, generator=generator, dtype=torch.float32, device=device).ge_(
-            self.dropout
-        )
-        return self.embedding * keep.div_(1 - self.dropout)
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float32, device="cpu")
+        keep = uniform.ge_(self.dropout).div_(1 - self.dropout)
+        return self.embedding * keep.to(device, non_blocking=True)
+
+    def get_extra_state(self) -> dict[str, int]:
+        """The number of draws, which `state_dict` keeps."""
+        return {"draws": self.draws}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Go on with the draws of the saved loss."""
+        self.draws = state["draws"]
 
 
 class _LowRank(torch.autograd.Function):

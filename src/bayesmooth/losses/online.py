@@ -63,11 +63,10 @@ class OnlineLabelSmoothing(Loss):
 
     def _add(self, log_probs: Tensor, labels: Tensor) -> None:
         """Sum p of the correct predictions by class."""
-        correct = (predictions(log_probs) == labels).nonzero().squeeze(1)
-        classes = labels[correct]
-        probs = log_probs.index_select(0, correct).exp_().to(self.sums.dtype)
-        self.sums.index_add_(0, classes, probs)
-        self.counts.index_add_(0, classes, self.counts.new_ones(len(classes)))
+        correct = (predictions(log_probs) == labels).to(self.sums.dtype)
+        probs = log_probs.exp().to(self.sums.dtype) * correct.unsqueeze(1)
+        self.sums.index_add_(0, labels, probs)
+        self.counts.index_add_(0, labels, correct)
 
     @torch.no_grad()
     def end_epoch(self) -> None:

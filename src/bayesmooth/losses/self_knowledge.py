@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-from bayesmooth.losses.base import Loss, dot
+from bayesmooth.losses.base import Loss, can_be_read, dot
 
 
 class SelfKnowledgeSmoothing(Loss):
@@ -54,7 +54,7 @@ def _check_past(past: Tensor, logits: Tensor) -> None:
             f"past of shape {tuple(past.shape)} for logits of shape {tuple(logits.shape)}: must agree; "
             "pass the past self's probabilities of the same batch"
         )
-    if not torch.compiler.is_compiling():
+    if can_be_read(past):
         low, high = (float(bound) for bound in torch.aminmax(past.sum(1)))
         if not 0.98 < low <= high < 1.02:
             raise InputError(
