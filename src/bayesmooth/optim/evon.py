@@ -31,7 +31,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.optim.fused import Torch, unflatten
 from bayesmooth.optim.groups import name_all
 from bayesmooth.optim.ivon import IVON, RULE
-from bayesmooth.optim.samples import Weight, mark
+from bayesmooth.optim.samples import Weight
 from bayesmooth.posterior import Posterior, name_parameters
 from bayesmooth.theory.eigen import decompose
 
@@ -139,7 +139,8 @@ class Rotated(Torch):
             if w.sums is not None:
                 ĝΔ = w.sums[1] * (factor * scale if numbers["squared"] else factor)
             self._update(w, Ĝ, ĝ, ĝΔ, **numbers | {"α": numbers["α"] * rate})
-        mark(chunk, held=False)
+        for w in chunk:
+            w.held = False
         if chunk[0].wide is not None:
             torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth import randomness
-from bayesmooth.optim.samples import Weight, mark
+from bayesmooth.optim.samples import Weight
 from bayesmooth.optim.sharding import cut, noise_of
 from bayesmooth.randomness import in_parts, torch_normal
 
@@ -71,7 +71,8 @@ class Torch:
         e = draw_noise(chunk, noise)
         if chunk[0].wide is None:
             torch._foreach_copy_([w.buffer for w in chunk], [w.local for w in chunk])
-        mark(chunk, held=True)
+        for w in chunk:
+            w.held = True
         self.compute_samples(chunk, e, λ, δ)
         if chunk[0].wide is not None:
             torch._foreach_copy_([w.local for w in chunk], [w.buffer for w in chunk])
@@ -87,7 +88,8 @@ class Torch:
         # Copies of a list of tensors, in one call.
         samples = [] if chunk[0].wide is not None else list(torch._foreach_mul(locals_, 1))
         torch._foreach_copy_(locals_, means)
-        mark(chunk, held=False)
+        for w in chunk:
+            w.held = False
         if samples:
             torch._foreach_copy_(means, samples)
 
@@ -124,7 +126,8 @@ class Torch:
         new = [w.local if w.wide is None else w.wide for w in chunk]  # where θ may be still
         numbers["α"] = spread_rate(chunk, numbers["α"], rates)
         self._run(lines, [[w.mean for w in chunk], *state, *columns], [new, *state], **numbers)
-        mark(chunk, held=False)
+        for w in chunk:
+            w.held = False
         if chunk[0].wide is not None:
             torch._foreach_copy_([w.local for w in chunk], new)
 
@@ -191,14 +194,16 @@ class Kernels(Torch):
 
     def draw(self, chunk: list[Weight], noise: Noise, λ: float, δ: float) -> None:
         """θ into the parameters, m into the buffers."""
-        mark(chunk, held=True)
+        for w in chunk:
+            w.held = True
         jobs = [_job(w, step=w.state["step"] if noise.step is None else noise.step) for w in chunk]
         run_kernel("sample", jobs, Constants(λ, δ, sign=noise.sign), noise.seed, noise.draw)
 
     def exchange(self, chunk: list[Weight]) -> None:
         """The mean back into the parameters, the sample into the buffers."""
         jobs = [_job(w) for w in chunk]
-        mark(chunk, held=False)
+        for w in chunk:
+            w.held = False
         run_kernel("swap", jobs, Constants())
 
     def update(
@@ -208,11 +213,15 @@ class Kernels(Torch):
         if chunk[0].sums is not None:
             super().update(chunk, rates, samples, scale, **numbers)
             return
-        grads = [in_layout_of(w.local, w.gradient().to(torch.float32)) for w in chunk]
+        grads = [w.gradient() for w in chunk]
+        for i, (w, grad) in enumerate(zip(chunk, grads, strict=True)):
+            if grad.stride() != w.local.stride() or grad.dtype != torch.float32:
+                grads[i] = torch.empty_like(w.local).copy_(grad)
         debias = numbers["debias"]
         jobs = [_job(w, grad, debias) for w, grad in zip(chunk, grads, strict=True)]
         λ, δ, β1, β2 = (numbers[name] for name in ("λ", "δ", "β1", "β2"))
-        mark(chunk, held=False)
+        for w in chunk:
+            w.held = False
         for rate in set(rates):
             own = [job for job, of in zip(jobs, rates, strict=True) if of == rate]
             bounds = numbers["α"] * rate, numbers["radius"], scale / samples, 1.0
@@ -278,12 +287,6 @@ def as_tuple(values: Any) -> tuple[Tensor, ...]:
 def on_cpu(device: torch.device) -> bool:
     """Whether memory is what a computation waits for, not the number of its calls."""
     return device.type == "cpu"
-
-
-def in_layout_of(like: Tensor, tensor: Tensor) -> Tensor:
-    """The tensor itself, or a copy in the memory layout of `like`."""
-    same = tensor.stride() == like.stride()
-    return tensor if same else torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
 
 
 def spread_rate(chunk: list[Weight], α: float, rates: list[float]) -> float | Tensor:

@@ -39,14 +39,15 @@ from bayesmooth.optim.groups import (
     check_alike,
     check_moved,
     choose_seed,
-    read_beta1,
     without_graph,
 )
 from bayesmooth.optim.samples import (
+    AT_A_SAMPLE,
+    PENDING,
     TRAINING,
     Samples,
     Weight,
-    collect_weights,
+    make_weight,
     refuse_replaced,
     split_weights,
     tell_autograd,
@@ -264,7 +265,7 @@ class IVON(Optimizer):
         first time, a new one), for micro-batches whose gradients add up. Inside another context, or a closure that
         `step` calls, nothing is drawn. A `step(closure)` inside a training context takes that context's sample.
         """
-        if self._samples.place.is_sample:
+        if self._samples.place in AT_A_SAMPLE:
             yield
             return
         try:
@@ -293,12 +294,11 @@ class IVON(Optimizer):
                 if replaced := [w for w in samples.drawn if w.replaced]:
                     refuse_replaced(replaced[0])
                 samples.hold()
-            if not samples.finish(getattr(self, "found_inf", None)):
-                pass  # they overflowed
-            elif samples.count:
-                self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0), loss)
-            else:
+            overflow = getattr(self, "found_inf", None)  # GradScaler's verdict
+            if not samples.count:
                 self._refuse_gradients_at_the_mean()
+            elif overflow is None or not samples.on_any_rank(bool(overflow)):
+                self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0), loss)
         finally:
             samples.abandon()
         return loss
@@ -317,7 +317,8 @@ class IVON(Optimizer):
             if not samples.count:
                 if dist.is_available() and dist.is_initialized():
                     agree_on_seed(self.param_groups)
-                settings.check_start(weights)
+                if not any(w.state["step"] for w in weights):
+                    settings.check_start(weights)
                 samples.weights = weights
             weights, number = samples.weights, samples.begin(fresh)
         for chunk in split_weights(weights):
@@ -336,7 +337,7 @@ class IVON(Optimizer):
         if getattr(self, "found_inf", None) is not None:
             self._refuse_a_scaler()
         samples, count = self._samples, self.param_groups[0]["mc_samples"]
-        inside = samples.place.is_sample
+        inside = samples.place in AT_A_SAMPLE
         if inside and (count > 1 or samples.place is not TRAINING):
             raise InputError(
                 f"step(closure) inside a sampling context with mc_samples={count}: it can take one sample there, of a "
@@ -357,13 +358,19 @@ class IVON(Optimizer):
 
     def _update(self, scale: float, loss: Any) -> None:
         """The step of all weights that have gradients, each multiplied by `scale`; the others stay at their mean."""
-        count = self._samples.count
-        weights = [w for w in self._samples.weights if w.pending is not None or w.sums]
-        rates = settings.find_rates(self, weights, count, scale)
+        count, weights = self._samples.count, self._samples.finish()
+        rates = {
+            w: w.group["hess_init"] + float(w.group["weight_decay"])
+            if w.group["rescale_lr"]
+            else 1.0
+            for w in weights
+        }
+        if any(not isinstance(group["rescale_lr"], bool) for group in self.param_groups):
+            rates = settings.find_rates(self, weights, count, scale)
         watched = self._watch.before(weights)
         for chunk in split_weights(weights, lambda w: (w.state["step"], w.sums is None)):
             group, t = chunk[0].group, chunk[0].state["step"] + 1
-            β1 = read_beta1(group)
+            β1 = float(group["beta1"] if group["momentum"] is None else group["momentum"])
             chunk[0].backend.update(
                 chunk,
                 [rates[w] for w in chunk],
@@ -387,7 +394,8 @@ class IVON(Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in torch; but samples whose gradients would be lost are kept for the average first, if they are finite."""
         samples = self._samples
-        samples.clear()
+        if samples.place is PENDING:
+            samples.keep_finite()
         super().zero_grad(set_to_none)
         for w in samples.weights:
             w.before = None
@@ -484,9 +492,22 @@ class IVON(Optimizer):
         return COMPILED if fused == "compile" or accelerated else TORCH
 
     def _collect(self) -> list[Weight]:
-        """Every weight that takes gradients."""
-        kept = self._samples.kept
-        return collect_weights(kept, self.param_groups, self.state, self._choose_backend)
+        """Every weight that takes gradients, kept from step to step; frozen ones are never touched."""
+        kept, weights, stream = self._samples.kept, [], -1
+        for group in self.param_groups:
+            for param in group["params"]:
+                stream += 1
+                if not param.requires_grad:
+                    continue
+                w, state = kept.get(param), self.state[param]
+                form = stream, id(group), id(state.get("hess")), param.dtype
+                if w is None or w.form != form or w.wide is not None or w.sharded or w.replaced:
+                    w = kept[param] = make_weight(param, group, state, stream, w)
+                    w.form = stream, id(group), id(state["hess"]), param.dtype
+                    w.backend = self._choose_backend(w)
+                    w.limit = w.backend.limit(w.local.device)
+                weights.append(w)
+        return weights
 
     def _refuse_a_scaler(self) -> None:
         """It looks for overflows before a closure has made the gradients."""

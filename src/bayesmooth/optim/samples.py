@@ -6,6 +6,7 @@ stays in `.grad`. Several samples are summed, and `.grad` is their average. Eith
 unscale or remove it before the step; what is done to an average is done to each sample in it.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -18,8 +19,6 @@ from bayesmooth.errors import InputError
 from bayesmooth.optim.groups import dense
 from bayesmooth.optim.sharding import average_over_ranks, on_any_rank, shard, start
 
-Choose = Callable[["Weight"], Any]
-
 
 class Place(Enum):
     """Where the life of a sample is."""
@@ -30,13 +29,9 @@ class Place(Enum):
     EVALUATION = auto()  # in an evaluation context
     EVALUATION_WHILE_PENDING = auto()
 
-    @property
-    def is_sample(self) -> bool:
-        """Whether the caller sees a sample, not the mean."""
-        return self not in (MEAN, PENDING)
-
 
 MEAN, TRAINING, PENDING, EVALUATION, EVALUATION_WHILE_PENDING = Place
+AT_A_SAMPLE = (TRAINING, EVALUATION, EVALUATION_WHILE_PENDING)  # what the caller sees there
 # What may happen, and from where to where it leads.
 MOVES: dict[str, dict[Place, Place]] = {
     "draw": {MEAN: TRAINING, PENDING: TRAINING},
@@ -71,8 +66,11 @@ class Weight:
     wide: Tensor | None  # the mean of a parameter below float32
     buffer: Tensor
     stream: int  # position among all parameters: names the noise
+    sharded: bool  # the parameter is a DTensor
     offset: int | None  # of the shard in the whole tensor; None where it is not one piece of it
+    form: object = None  # what it was made for
     backend: Any = None
+    limit: float = math.inf  # elements that the backend computes together
     held: bool = False  # the parameter holds a sample
     before: tuple[Tensor, int] | None = None  # gradient from before the sample, and its version
     pending: Tensor | None = None  # gradient of a single sample
@@ -99,8 +97,7 @@ class Weight:
     @property
     def replaced(self) -> bool:
         """Whether the parameter got other memory since (`p.data = …`, `model.double()`)."""
-        param = self.param
-        return param.data_ptr() != self.local.data_ptr() and not hasattr(param, "to_local")
+        return not self.sharded and self.param.data_ptr() != self.local.data_ptr()
 
     def std(self) -> Tensor:
         """σ of the shard."""
@@ -108,25 +105,13 @@ class Weight:
         σ: Tensor = self.backend.rule.sigma(self.hess, λ, δ)
         return σ
 
-    def fits(self, stream: int, group: dict[str, Any], state: dict[str, Any]) -> bool:
-        """Whether all of it is still as it was, so that it can be used again."""
-        return (
-            self.group is group
-            and self.stream == stream
-            and self.hess is state.get("hess")
-            and self.momentum is state.get("momentum")
-            and self.wide is None
-            and self.local.dtype == self.param.dtype
-            and not self.replaced
-            and not hasattr(self.param, "to_local")
-        )
-
     def gradient(self) -> Tensor:
         """The pending gradient of the shard."""
-        assert self.pending is not None
-        if self.pending.layout is not torch.strided:
-            dense(self.pending, self.param, self.group)
-        return shard(self.pending)
+        grad = self.pending
+        assert grad is not None
+        if grad.layout is not torch.strided:
+            dense(grad, self.param, self.group)
+        return shard(grad) if hasattr(grad, "to_local") else grad
 
     def average(self, count: int) -> Tensor:
         """The average gradient of several samples, as `.grad` shows it."""
@@ -157,19 +142,19 @@ class Samples:
     def __init__(self) -> None:
         self.kept: dict[Tensor, Weight] = {}
         self.zeroed: dict[Tensor, int] = {}  # gradients that zero_grad left as zeros, by version
-        self.place, self.count, self.number = (
-            MEAN,
-            0,
-            0,
-        )  # samples with gradients; the one drawn last
         self.weights: list[Weight] = []  # of the training samples
         self.drawn: list[Weight] = []  # whose parameters hold a sample, if any do
+        self.abandon()
 
-    def forget(self) -> None:
-        """No sample is under way."""
+    def abandon(self) -> None:
+        """The mean back into the parameters, and nothing of the samples kept."""
+        if held := [w for w in self.drawn if w.held]:
+            restore(held)
         for w in self.weights:
             w.before = w.pending = w.sums = None
-        self.place, self.count, self.weights, self.drawn = MEAN, 0, [], []
+        self.place, self.weights, self.drawn = MEAN, [], []
+        self.count, self.number = 0, 0  # samples with gradients; the one drawn last
+        self.summed = False  # gradients have left `.grad` for the sums
 
     def move(self, name: str, call: str = "") -> None:
         """Go to where the move leads from here, or refuse."""
@@ -180,7 +165,7 @@ class Samples:
     def begin(self, fresh: bool) -> int:
         """Begin a training sample; its number. Not `fresh`, it is the last one again, and gradients add up."""
         again = not fresh and self.count > 0
-        if self.place is PENDING and (not again or self.has_sums):
+        if self.place is PENDING and (not again or self.summed):
             self.put_away()
         if again and any(w.sums and w.group["hess_approx"] == "gradsq" for w in self.weights):
             raise InputError(
@@ -189,19 +174,13 @@ class Samples:
             )
         if self.place is MEAN:
             for w in self.weights:
-                grad = w.param.grad
-                w.before = None
+                grad, w.before = w.param.grad, None
                 if grad is not None and self.zeroed.get(w.param) != grad._version:
                     w.before = grad, grad._version
         self.move("draw")
         self.drawn = self.weights
         self.number = self.count - again
         return self.number
-
-    @property
-    def has_sums(self) -> bool:
-        """Whether gradients have left `.grad` for the sums."""
-        return any(w.sums for w in self.weights)
 
     def evaluate(self, weights: list[Weight]) -> list[Weight]:
         """Begin an evaluation sample; the weights to draw, with buffers of their own if a sample is pending."""
@@ -217,46 +196,32 @@ class Samples:
             replaced = [w for w in self.drawn if w.replaced]
             for chunk in split_weights(self.drawn):
                 chunk[0].backend.exchange(chunk)
-            bring_back(self.drawn, replaced)
+            tell_autograd(self.drawn)
             if replaced:
+                bring_back(replaced)
                 refuse_replaced(replaced[0])
             self.hold()
-        elif self.place.is_sample:
+        elif self.place in AT_A_SAMPLE:
             replaced = restore(self.drawn)
             self.move("resume")
             for w in replaced:
                 if w.param.shape != w.local.shape:
                     refuse_replaced(w)
 
-    def abandon(self) -> None:
-        """The mean back into the parameters, and nothing of the samples kept."""
-        if held := [w for w in self.drawn if w.held]:
-            restore(held)
-        self.forget()
-
     def hold(self) -> None:
         """The draw is over, and pending with the gradients that it has got; without any it does not count."""
         for w in self.weights:
             grad = w.pending = w.param.grad
-            if (
-                grad is not None
-                and w.before
-                and grad is w.before[0]
-                and grad._version > w.before[1]
-            ):
-                raise InputError(
-                    "gradients at a sample were added to gradients from before it, which were taken at the mean or at "
-                    "another sample; call optimizer.zero_grad() first (in the closure, if there is one); to accumulate "
-                    "micro-batches, compute each inside `with optimizer.sampled_params(train=True, fresh=False):`"
-                )
-        if self.sync:
+            if grad is not None and w.before and grad is w.before[0]:
+                _refuse_mixed(grad._version > w.before[1])
+        if self.weights and self.weights[0].group["sync"]:
             self._average_over_ranks()
         if not any(w.pending is not None for w in self.weights):
             self.move("put away")
             return
         self.move("hold")
         self.count = self.number + 1
-        if self.count > 1 or self.has_sums:
+        if self.count > 1 or self.summed:
             self._sum_up()
             for w in self.weights:
                 if w.sums:
@@ -274,21 +239,15 @@ class Samples:
             w.param.grad = None
         self.move("put away")
 
-    def clear(self) -> None:
+    def keep_finite(self) -> None:
         """The caller is about to clear the gradients: keep the samples in the sums, if they are finite."""
-        if self.place is PENDING:
-            self.put_away()
-            sums = [w.sums[0] for w in self.weights if w.sums]
-            if self._on_any_rank(not all(bool(s.isfinite().all()) for s in sums)):
-                self.forget()
+        self.put_away()
+        sums = [w.sums[0] for w in self.weights if w.sums]
+        if self.on_any_rank(not all(bool(s.isfinite().all()) for s in sums)):
+            self.abandon()
 
-    def finish(self, found: Tensor | None = None) -> bool:
-        """Everything ready for the update, with the gradients that the caller made of them; False if they overflowed.
-
-        `found` is GradScaler's verdict.
-        """
-        if found is not None and self.count and self._on_any_rank(bool(found)):
-            return False
+    def finish(self) -> list[Weight]:
+        """The weights that have gradients, as the caller has left them."""
         if self.place is PENDING:
             for w in self.weights:
                 if not w.sums:
@@ -297,37 +256,42 @@ class Samples:
                     w.sums = None
                 else:
                     w.take_average(self.count)
-        return True
+        return [w for w in self.weights if w.pending is not None or w.sums]
 
-    @property
-    def sync(self) -> bool:
-        """Whether gradients are averaged over ranks."""
-        return bool(self.weights) and self.weights[0].group["sync"]
+    def on_any_rank(self, flag: bool) -> bool:
+        """Whether it is true here, or on any rank that takes the same step."""
+        sync = self.weights and self.weights[0].group["sync"]
+        return on_any_rank([flag], self.weights[0].local.device)[0] if sync else flag
 
     def _sum_up(self) -> None:
         pending = [w for w in self.weights if w.pending is not None]
         for w in pending:
             if w.sums is None:
-                zeros = torch.zeros_like(w.hess, dtype=w.mean.dtype)
+                zeros = torch.zeros_like(w.hess)
                 w.sums = zeros, zeros.clone()
         for chunk in split_weights(pending):
             chunk[0].backend.add_up(chunk)
-            for w in chunk:
-                w.pending = None
+        for w in pending:
+            w.pending = None
+        self.summed = True
 
     def _average_over_ranks(self) -> None:
         """Pending gradients over ranks. Where one has a gradient, all take part."""
-        found = on_any_rank([w.pending is not None for w in self.weights], self._device())
-        for w, somewhere in zip(self.weights, found, strict=True):
-            if somewhere and w.param.grad is None:
+        here = [w.pending is not None for w in self.weights]
+        anywhere = on_any_rank(here, self.weights[0].local.device)
+        for w, somewhere in zip(self.weights, anywhere, strict=True):
+            if somewhere and w.pending is None:
                 w.pending = w.param.grad = torch.zeros_like(w.param, requires_grad=False)
         average_over_ranks([w.gradient() for w in self.weights if w.pending is not None])
 
-    def _on_any_rank(self, flag: bool) -> bool:
-        return on_any_rank([flag], self._device())[0] if self.sync else flag
 
-    def _device(self) -> torch.device:
-        return next((w.local.device for w in self.weights), torch.device("cpu"))
+def _refuse_mixed(mixed: bool) -> None:
+    if mixed:
+        raise InputError(
+            "gradients at a sample were added to gradients from before it, which were taken at the mean or at "
+            "another sample; call optimizer.zero_grad() first (in the closure, if there is one); to accumulate "
+            "micro-batches, compute each inside `with optimizer.sampled_params(train=True, fresh=False):`"
+        )
 
 
 def restore(weights: list[Weight]) -> list[Weight]:
@@ -335,17 +299,18 @@ def restore(weights: list[Weight]) -> list[Weight]:
     replaced = [w for w in weights if w.replaced]
     for chunk in split_weights(w for w in weights if w.held):
         torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
-        mark(chunk, held=False)
-    bring_back(weights, replaced)
+        for w in chunk:
+            w.held = False
+    bring_back(replaced)
+    tell_autograd(weights)
     return replaced
 
 
-def bring_back(weights: list[Weight], replaced: list[Weight]) -> None:
+def bring_back(replaced: list[Weight]) -> None:
     """The mean into memory that took the parameters' place too, if it has the same shape."""
     for w in replaced:
         if w.param.shape == w.local.shape:
             w.param.data.copy_(w.mean)
-    tell_autograd(weights)
 
 
 def refuse_replaced(w: Weight) -> None:
@@ -354,12 +319,6 @@ def refuse_replaced(w: Weight) -> None:
         f"parameter #{w.stream}: its data was replaced inside a sampling context (by `p.data = …` or "
         "`model.double()`, say), and the sample is lost; do it outside the context"
     )
-
-
-def mark(chunk: Iterable[Weight], *, held: bool) -> None:
-    """What the parameters hold. Set before a kernel runs; Ctrl-C is raised after it."""
-    for w in chunk:
-        w.held = held
 
 
 def tell_autograd(weights: list[Weight]) -> None:
@@ -381,32 +340,12 @@ def split_weights(
         of = id(w.group), w.backend, w.local.device, w.hess.dtype, w.local.dtype, key(w)
         chunk, size = open_.get(of, ([], 0))
         more = w.param.numel()
-        if not chunk or size + more > w.backend.limit(w.local.device):
+        if not chunk or size + more > w.limit:
             chunk, size = [], 0
             chunks.append(chunk)
         chunk.append(w)
         open_[of] = chunk, size + more
     return chunks
-
-
-# ---- the weights, kept from step to step ----
-
-
-def collect_weights(
-    kept: dict[Tensor, Weight], groups: list[dict[str, Any]], state: Any, choose: Choose
-) -> list[Weight]:
-    """Every parameter that takes gradients. Frozen ones are never touched."""
-    weights, stream = [], 0
-    for group in groups:
-        for param in group["params"]:
-            if param.requires_grad:
-                w = kept.get(param)
-                if w is None or not w.fits(stream, group, state[param]):
-                    w = kept[param] = make_weight(param, group, state[param], stream, w)
-                    w.backend = choose(w)
-                weights.append(w)
-            stream += 1
-    return weights
 
 
 @torch.inference_mode(False)  # an evaluation draw may be the first to come here; training follows
@@ -422,8 +361,9 @@ def make_weight(
     form = mean.shape, mean.stride(), mean.dtype, mean.device
     if not last or (buffer.shape, buffer.stride(), buffer.dtype, buffer.device) != form:
         buffer = torch.empty_like(momentum)
-    offset = start(param) if hasattr(param, "to_local") else 0
-    return Weight(param, local, group, state, momentum, hess, wide, buffer, stream, offset)
+    sharded = hasattr(param, "to_local")
+    place = stream, sharded, start(param) if sharded else 0
+    return Weight(param, local, group, state, momentum, hess, wide, buffer, *place)
 
 
 def prepare_state(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
