@@ -24,8 +24,8 @@ from torch import Tensor
 from bayesmooth.audit.annotators import agree
 from bayesmooth.audit.embedded import predict_embedded
 from bayesmooth.audit.settings import Settings
-from bayesmooth.audit.votes import Votes, from_columns
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source
+from bayesmooth.data.opening import read_vote_array
 from bayesmooth.data.reading import read_npz
 from benchmarks.harness import markdown, real_data, time_cpu
 
@@ -72,11 +72,11 @@ def draw_votes(clean: Any, generator: np.random.Generator) -> Any:
 def compare(rows: Tensor, table: Any, clean: Tensor) -> dict[str, float]:
     """Accuracy of every consensus, and seconds of the two that use the prediction."""
     names = tuple(map(str, range(10)))
-    majority, ballots = from_columns(table, names)
-    examples = Examples(rows, torch.tensor([int(label) for label in majority]), names)
-    votes, left_out = Votes.of(ballots, examples), Settings(out_of_sample="loo", quiet=True)
+    voted = read_vote_array(table, names)
+    examples = Source(rows, voted)
+    votes, left_out = voted.count(), Settings(out_of_sample="loo", quiet=True)
     first = agree(votes, predict_embedded(examples, left_out).probabilities)
-    again = Examples(rows, first.labels, names)
+    again = Source(rows, Labels(first.labels, names))
     q = predict_embedded(again, left_out).probabilities
     ours, seconds = time_cpu(partial(agree, votes, q))
     frame = pandas.DataFrame(np.where(table < 0, np.nan, table))

@@ -24,7 +24,7 @@ import torch
 
 from bayesmooth.audit.api import audit
 from bayesmooth.audit.scores import MISLABELLED
-from bayesmooth.data import Examples, corrupt, load
+from bayesmooth.data import Labels, Source, corrupt, load
 from bayesmooth.data.reading import read_npz
 from bayesmooth.metrics import average_precision, precision_at_k
 from benchmarks.competitors import METHODS, Found, choose_classifier, confident_learning, rows_of
@@ -55,7 +55,7 @@ class Case(NamedTuple):
     """A data set of the benchmark, and where its errors come from."""
 
     kind: str
-    examples: Examples
+    examples: Source
 
 
 def cases(quick: bool) -> Iterator[Case]:
@@ -68,7 +68,7 @@ def cases(quick: bool) -> Iterator[Case]:
     digits = load("digits", "train")
     yield made(digits, "pairflip", rate=0.2)
     yield made(digits, "symmetric", rate=0.2)
-    yield Case(CLEAN, replace(digits, clean_labels=digits.labels, name="digits, clean"))
+    yield Case(CLEAN, replace(digits, clean=digits.labels.numbers, name="digits, clean"))
     if quick:
         return
     yield boundary_noise(digits, "digits")
@@ -101,59 +101,64 @@ def read_cases(path: Path) -> Iterator[Case]:
 
 def read_examples(
     path: Path, given: str, name: str, rows: str = "embeddings", clean: str = "clean_labels"
-) -> Examples:
+) -> Source:
     """The first rows of a file, with the labels that stand in these columns."""
     arrays = {key: torch.from_numpy(values[:MOST_ROWS]) for key, values in read_npz(path).items()}
     labels, true = arrays[given].long(), arrays[clean].long()
     names = tuple(map(str, range(int(max(labels.max(), true.max())) + 1)))
-    return Examples(arrays[rows].float(), labels, names, true, name=name)
+    return Source(arrays[rows].float(), Labels(labels, names), true, name=name)
 
 
-def made(examples: Examples, noise: str, **settings: float) -> Case:
+def made(examples: Source, noise: str, **settings: float) -> Case:
     """The examples with labels moved."""
     noisy, _ = corrupt(examples, noise, seed=0, **settings)
     return Case(MADE, replace(noisy, name=f"{examples.name.split('/')[0]}, {noise}"))
 
 
-def imbalanced(examples: Examples, many: int, few: int) -> Case:
+def imbalanced(examples: Source, many: int, few: int) -> Case:
     """5,000 of one class and 100 of another, a tenth of the labels moved."""
-    chosen = [(examples.labels == k).nonzero().flatten()[:n] for k, n in ((many, 5000), (few, 100))]
+    chosen = [
+        (examples.labels.numbers == k).nonzero().flatten()[:n]
+        for k, n in ((many, 5000), (few, 100))
+    ]
     both = examples.subset(torch.cat(chosen))
-    labels = (both.labels == few).long()
+    labels = (both.labels.numbers == few).long()
     names = (examples.class_names[many], examples.class_names[few])
-    two = Examples(rows_of(both), labels, names, name=f"{examples.name.split('/')[0]} 1:50")
+    two = Source(rows_of(both), Labels(labels, names), name=f"{examples.name.split('/')[0]} 1:50")
     return made(two, "symmetric", rate=0.1)
 
 
-def long_tail(examples: Examples, least: int = 20) -> Case:
+def long_tail(examples: Source, least: int = 20) -> Case:
     """Class sizes that fall evenly on a logarithmic scale to 20, a fifth of the labels moved."""
-    most = int(torch.bincount(examples.labels).min())
+    most = int(torch.bincount(examples.labels.numbers).min())
     sizes = torch.logspace(0, 1, examples.num_classes, base=least / most).mul(most).long().tolist()
-    chosen = [(examples.labels == k).nonzero().flatten()[:n] for k, n in enumerate(sizes)]
+    chosen = [(examples.labels.numbers == k).nonzero().flatten()[:n] for k, n in enumerate(sizes)]
     few = replace(examples.subset(torch.cat(chosen)), name=f"{examples.name}, long tail")
     return made(few, "symmetric", rate=0.2)
 
 
-def boundary_noise(examples: Examples, name: str, rate: float = 0.2) -> Case:
+def boundary_noise(examples: Source, name: str, rate: float = 0.2) -> Case:
     """Examples nearest to another class, by a model of the clean labels, have the label of that class."""
-    kept = replace(examples, clean_labels=examples.labels)
+    kept = replace(examples, clean=examples.labels.numbers)
     left_out = torch.from_numpy(audit(kept, out_of_sample="loo", quiet=True).probabilities)
     own = left_out.gather(1, kept.labels[:, None]).squeeze(1)
     rival = left_out.scatter(1, kept.labels[:, None], -1.0).max(1)
     moved = (rival.values - own).topk(int(rate * len(kept))).indices
-    labels = kept.labels.clone()
+    labels = kept.labels.numbers.clone()
     labels[moved] = rival.indices[moved]
-    return Case(MADE, replace(kept, labels=labels, name=f"{name}, near the boundary"))
+    return Case(
+        MADE, replace(kept, labels=kept.labels.renumber(labels), name=f"{name}, near the boundary")
+    )
 
 
-def jobs_for(examples: Examples) -> dict[str, Job]:
+def jobs_for(examples: Source) -> dict[str, Job]:
     """Every method, ours first."""
     ours: dict[str, Job] = {OURS: partial(_ours, examples), LENT: partial(_lent, examples)}
     others: dict[str, Job] = {name: partial(method, examples) for name, method in METHODS.items()}
     return ours | {TUNED: partial(_tuned, examples)} | others
 
 
-def _ours(examples: Examples) -> Found:
+def _ours(examples: Source) -> Found:
     found = audit(examples, quiet=True)
     facts = {
         "rate": found.summary["noise_rate"],
@@ -163,23 +168,23 @@ def _ours(examples: Examples) -> Found:
     return Found(torch.from_numpy(found.disagreement), torch.from_numpy(found.contradicted), facts)
 
 
-def _lent(examples: Examples) -> Found:
+def _lent(examples: Source) -> Found:
     probabilities = audit(examples, out_of_sample="loo", quiet=True).probabilities
     return confident_learning(examples, probabilities)
 
 
-def _tuned(examples: Examples) -> Found:
+def _tuned(examples: Source) -> Found:
     probabilities, facts = choose_classifier(examples)
     return replace(confident_learning(examples, probabilities), facts=facts)
 
 
-def errors(examples: Examples) -> Any:
+def errors(examples: Source) -> Any:
     """Which labels are wrong."""
-    assert examples.clean_labels is not None
-    return examples.labels != examples.clean_labels
+    assert examples.clean is not None
+    return examples.labels.numbers != examples.clean
 
 
-def measure(job: Job, examples: Examples) -> Row:
+def measure(job: Job, examples: Source) -> Row:
     """Time a method and compare what it found with the errors."""
     found, cpu = time_cpu(job)
     wrong, count = errors(examples), int(errors(examples).sum())
@@ -198,7 +203,7 @@ def measure(job: Job, examples: Examples) -> Row:
 
 
 def run(
-    cases: Iterable[Case], path: Path, jobs: Callable[[Examples], Mapping[str, Job]]
+    cases: Iterable[Case], path: Path, jobs: Callable[[Source], Mapping[str, Job]]
 ) -> list[Row]:
     """All rows of the file, after measuring what it did not have: one row per data set and method."""
 

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from bayesmooth.audit.api import audit
-from bayesmooth.data import Examples
-from bayesmooth.data.examples import Mapped
+from bayesmooth.data import Labels, Source
+from bayesmooth.data.source import Mapped
 from benchmarks.audit_speed import DIM, draw_centres, draw_rows
 from benchmarks.harness import time_cpu
 
@@ -63,7 +63,7 @@ def main(quick: bool = False) -> None:
         rows[outliers] = far / np.linalg.norm(far, axis=1, keepdims=True)
         other[: len(leaks)] = copy_noisily(rows, leaks, 3)
         train, test = (
-            Examples(Mapped(each), torch.arange(len(each)) % CLASSES, NAMES, name=name)
+            Source(Mapped(each), Labels(torch.arange(len(each)) % CLASSES, NAMES), name=name)
             for name, each in (("clouds", rows), ("test", other))
         )
         start = time.perf_counter()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.audit.api import audit
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source
 from benchmarks.competitors import confident_learning, out_of_fold, regression
 from benchmarks.harness import time_cpu
 
@@ -29,17 +29,17 @@ def draw_rows(centres: Tensor, generator: torch.Generator) -> Tensor:
     return torch.nn.functional.normalize(rows, dim=1)
 
 
-def clouds(count: int, classes: int) -> Examples:
+def clouds(count: int, classes: int) -> Source:
     """Unit embeddings around a centre per class, with 10 % of the labels moved."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % classes
     rows = draw_rows(draw_centres(classes, generator)[labels], generator)
     moved = torch.rand(count, generator=generator) < 0.1
     given = torch.where(moved, torch.randint(classes, (count,), generator=generator), labels)
-    return Examples(rows, given, tuple(map(str, range(classes))), labels, name="clouds")
+    return Source(rows, Labels(given, tuple(map(str, range(classes)))), labels, name="clouds")
 
 
-def cleanlab(examples: Examples) -> None:
+def cleanlab(examples: Source) -> None:
     """With the classifier that log loss chooses on such embeddings, without the time of choosing."""
     confident_learning(examples, out_of_fold(regression("unit norm", 10.0), examples))
 

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.predictors import assign_folds
-from bayesmooth.data import Examples, batches, load
+from bayesmooth.data import Source, batches, load
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
 from benchmarks.audit import MADE, REAL, Case, Job, made, run, table
@@ -74,7 +74,7 @@ def cases(quick: bool) -> Iterator[Case]:
             yield Case(REAL, replace(human, name=f"CIFAR-10N {labels}"))
 
 
-def train(examples: Examples, make: Make, settings: Settings) -> Fit:
+def train(examples: Source, make: Make, settings: Settings) -> Fit:
     """The network, its optimizer, and the margin of every example averaged over the epochs."""
     model = MODELS["cnn"](num_classes=10, input_shape=examples.input_shape)
     optimizer = make(model, len(examples))
@@ -93,12 +93,12 @@ def train(examples: Examples, make: Make, settings: Settings) -> Fit:
 
 
 @torch.no_grad()
-def predict(model: nn.Module, examples: Examples) -> Tensor:
+def predict(model: nn.Module, examples: Source) -> Tensor:
     out: Tensor = model(examples.batch(torch.arange(len(examples)))).softmax(-1)
     return out
 
 
-def jobs_for(examples: Examples, quick: bool) -> dict[str, Job]:
+def jobs_for(examples: Source, quick: bool) -> dict[str, Job]:
     """Every method, ours first."""
     settings = CIFAR if examples.name.startswith("CIFAR") else DIGITS
     settings = replace(settings, epochs=2) if quick else settings
@@ -109,7 +109,7 @@ def jobs_for(examples: Examples, quick: bool) -> dict[str, Job]:
         return Found(torch.from_numpy(found.disagreement), torch.from_numpy(found.contradicted))
 
     def cleanlab() -> Found:
-        member = assign_folds(examples.labels, FOLDS, seed=0)
+        member = assign_folds(examples.labels.numbers, FOLDS, seed=0)
         out = torch.empty(len(examples), examples.num_classes)
         for fold in range(FOLDS):
             model, _, _ = train(examples.subset(member != fold), settings.sgd, settings)
@@ -119,7 +119,7 @@ def jobs_for(examples: Examples, quick: bool) -> dict[str, Job]:
     def loss() -> Found:
         probabilities = predict(train(examples, settings.sgd, settings)[0], examples)
         own = probabilities.gather(1, examples.labels[:, None]).squeeze(1)
-        return Found(1 - own, probabilities.argmax(1) != examples.labels)
+        return Found(1 - own, probabilities.argmax(1) != examples.labels.numbers)
 
     def area() -> Found:
         margins = train(examples, settings.sgd, settings)[2]

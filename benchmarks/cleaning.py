@@ -27,7 +27,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
-from bayesmooth.data import Examples, corrupt
+from bayesmooth.data import Labels, Source, corrupt
 from bayesmooth.data.reading import read_npz
 from bayesmooth.integrations.sklearn import CleanedClassifier, IVONClassifier
 from benchmarks.harness import Row, accuracy_table, real_data, results_path, run_missing
@@ -69,8 +69,8 @@ def data_sets(seed: int) -> Iterator[Data]:
             rows, labels, test_size=0.4, random_state=seed, stratify=labels
         )
         names = tuple(map(str, range(labels.max() + 1)))
-        clean = Examples(torch.zeros(len(old), 1), torch.from_numpy(old), names)
-        given = corrupt(clean, kind, rate=rate, seed=seed)[0].labels.numpy()
+        clean = Source(torch.zeros(len(old), 1), Labels(torch.from_numpy(old), names))
+        given = corrupt(clean, kind, rate=rate, seed=seed)[0].labels.numbers.numpy()
         yield standardize(Data(name, train, given, test, true))
     if not (folder := real_data()):
         return

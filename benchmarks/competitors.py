@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from bayesmooth.audit.neighbours import nearest
-from bayesmooth.data import Examples, batches
+from bayesmooth.data import Source, batches
 
 FOLDS = 5
 STRENGTHS = {"raw": -4, "unit norm": -1, "standardised": -4}  # log₁₀ of the smallest C tried
@@ -52,7 +52,7 @@ class Candidate:
     loss: float
 
 
-def choose_classifier(examples: Examples) -> tuple[Any, dict[str, Any]]:
+def choose_classifier(examples: Source) -> tuple[Any, dict[str, Any]]:
     """Out-of-fold probabilities (N, K) of the classifier with the least log loss on the given labels, and the losses.
 
     All candidates are compared on the first fold, and those within `NEAR` of the best of them on all folds.
@@ -61,7 +61,7 @@ def choose_classifier(examples: Examples) -> tuple[Any, dict[str, Any]]:
     least = min(candidate.loss for candidate in tried)
     kept = [candidate for candidate in tried if candidate.loss <= NEAR * least]
     whole = {each.name: out_of_fold(each.model, examples) for each in kept}
-    losses = {name: _loss(values, examples.labels) for name, values in whole.items()}
+    losses = {name: _loss(values, examples.labels.numbers) for name, values in whole.items()}
     chosen = min(losses, key=lambda name: losses[name])
     facts = {
         "chosen": chosen,
@@ -71,7 +71,7 @@ def choose_classifier(examples: Examples) -> tuple[Any, dict[str, Any]]:
     return whole[chosen], facts
 
 
-def candidates(examples: Examples) -> Iterator[Candidate]:
+def candidates(examples: Source) -> Iterator[Candidate]:
     """Every classifier that cleanlab may choose from; C rises in decades until the log loss does."""
 
     def tried(name: str, model: Any) -> Candidate:
@@ -106,17 +106,17 @@ def regression(scale: str, strength: float) -> Any:
     return make_pipeline(*steps, LogisticRegression(C=strength, max_iter=300))
 
 
-def confident_learning(examples: Examples, probabilities: Any) -> Found:
+def confident_learning(examples: Source, probabilities: Any) -> Found:
     """Cleanlab's label issues, and its ranking by self-confidence (with the issues first it is worse)."""
-    labels = examples.labels.numpy()
+    labels = examples.labels.numbers.numpy()
     quality = get_label_quality_scores(labels, probabilities, method="self_confidence")
     issues = find_label_issues(labels, probabilities, n_jobs=1)
     return Found(torch.from_numpy(-quality), torch.from_numpy(issues))
 
 
-def datalab(examples: Examples) -> Found:
+def datalab(examples: Source) -> Found:
     """Cleanlab's front door, given the embeddings alone."""
-    lab = Datalab({"label": examples.labels.numpy()}, label_name="label", verbosity=0)
+    lab = Datalab({"label": examples.labels.numbers.numpy()}, label_name="label", verbosity=0)
     with warnings.catch_warnings():
         # It calls what pandas will remove, and gives up on a warning.
         warnings.simplefilter("ignore")
@@ -126,13 +126,13 @@ def datalab(examples: Examples) -> Found:
     return Found(-torch.from_numpy(issues["label_score"].to_numpy(float, copy=True)), flagged)
 
 
-def area_under_margin(examples: Examples, epochs: int = 20, lr: float = 0.1) -> Found:
+def area_under_margin(examples: Source, epochs: int = 20, lr: float = 0.1) -> Found:
     """−AUM: z_y − max_{k≠y} z_k averaged over the epochs of a short SGD run (Pleiss et al. 2020)."""
     rows = rows_of(examples)
     spread = rows.std(0)
     features = ((rows - rows.mean(0)) / spread.clamp_min(1e-6))[:, spread > 1e-6]
     features = torch.cat([features, torch.ones(len(features), 1)], 1)
-    table = Examples(features, examples.labels, examples.class_names)
+    table = Source(features, examples.labels)
     theta = torch.zeros(features.shape[1], examples.num_classes)
     momentum, total = torch.zeros_like(theta), torch.zeros(len(examples))
     for epoch in range(epochs):
@@ -141,7 +141,7 @@ def area_under_margin(examples: Examples, epochs: int = 20, lr: float = 0.1) -> 
             error[torch.arange(len(y)), y] -= 1
             momentum = 0.9 * momentum + x.mT @ error / len(y)
             theta = theta - lr / features.shape[1] ** 0.5 * momentum
-        total += margin(features @ theta, examples.labels)
+        total += margin(features @ theta, examples.labels.numbers)
     return Found(-total / epochs, total < 0)
 
 
@@ -151,20 +151,20 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.gather(1, given).squeeze(1) - logits.scatter(1, given, -torch.inf).amax(1)
 
 
-def neighbour_vote(examples: Examples) -> Found:
+def neighbour_vote(examples: Source) -> Found:
     """1 − the share of the 20 nearest neighbours that have the label."""
     votes = neighbour_votes(examples, 20)
     own = votes.gather(1, examples.labels[:, None]).squeeze(1)
-    return Found(1 - own, votes.argmax(1) != examples.labels)
+    return Found(1 - own, votes.argmax(1) != examples.labels.numbers)
 
 
-def simifeat(examples: Examples) -> Found:
+def simifeat(examples: Source) -> Found:
     """SimiFeat-R (Zhu et al., arXiv 2110.06283): votes of 10 neighbours, cut where the transition matrix says.
 
     The score of a label is the cosine between it and its neighbours' votes. Of the labels of class j the worst share
     P(Y ≠ j | Ỹ = j) = 1 − T_jj p_j / P(Ỹ = j) are reported, with T and p by consensus of two neighbours.
     """
-    labels, classes = examples.labels, examples.num_classes
+    labels, classes = examples.labels.numbers, examples.num_classes
     votes = neighbour_votes(examples, 10)
     score = 1 - votes.gather(1, labels[:, None]).squeeze(1) / votes.norm(dim=1)
     transitions, prior = consensus(examples)
@@ -177,13 +177,13 @@ def simifeat(examples: Examples) -> Found:
     return Found(score + flagged, flagged, {"rate": float(1 - transitions.diagonal() @ prior)})
 
 
-def consensus(examples: Examples, steps: int = 300) -> tuple[Tensor, Tensor]:
+def consensus(examples: Source, steps: int = 300) -> tuple[Tensor, Tensor]:
     """T and p of the true classes, from how often an example and its two nearest share labels (HOC, arXiv 2102.05291).
 
     If the three have one true class, P(ỹ₁, ỹ₂, ỹ₃) = Σ_k p_k T_ka T_kb T_kc; T and p are fitted to the frequencies of
     one, two and three labels by Adam, from a diagonal start.
     """
-    labels, classes = examples.labels, examples.num_classes
+    labels, classes = examples.labels.numbers, examples.num_classes
     index, _ = nearest(rows_of(examples), 2, quiet=True)
     triple = (labels * classes + labels[index[:, 0]]) * classes + labels[index[:, 1]]
     third = torch.bincount(triple, minlength=classes**3).view(classes, classes, classes).float()
@@ -204,7 +204,7 @@ def consensus(examples: Examples, steps: int = 300) -> tuple[Tensor, Tensor]:
     return raw.softmax(1).detach(), prior.softmax(0).detach()
 
 
-METHODS: dict[str, Callable[[Examples], Found]] = {
+METHODS: dict[str, Callable[[Source], Found]] = {
     "Datalab": datalab,
     "AUM": area_under_margin,
     "20 neighbours": neighbour_vote,
@@ -212,25 +212,25 @@ METHODS: dict[str, Callable[[Examples], Found]] = {
 }
 
 
-def neighbour_votes(examples: Examples, count: int) -> Tensor:
+def neighbour_votes(examples: Source, count: int) -> Tensor:
     """The share (N, K) of the nearest neighbours that have each label, none its own."""
     index, _ = nearest(rows_of(examples), min(count, len(examples) - 1), quiet=True)
     return one_hot(examples.labels[index], examples.num_classes).float().mean(1)
 
 
-def rows_of(examples: Examples) -> Tensor:
+def rows_of(examples: Source) -> Tensor:
     """All inputs as rows of numbers."""
     return examples.batch(torch.arange(len(examples))).flatten(1)
 
 
-def _folds(examples: Examples) -> list[tuple[Any, Any]]:
+def _folds(examples: Source) -> list[tuple[Any, Any]]:
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
-    return list(folds.split(examples.labels, examples.labels))
+    return list(folds.split(examples.labels.numbers, examples.labels.numbers))
 
 
-def out_of_fold(model: Any, examples: Examples, folds: int = FOLDS) -> Any:
+def out_of_fold(model: Any, examples: Source, folds: int = FOLDS) -> Any:
     """Probabilities (N, K) of the examples of the first so many folds."""
-    labels, rows = examples.labels.numpy(), rows_of(examples).numpy()
+    labels, rows = examples.labels.numbers.numpy(), rows_of(examples).numpy()
     out = np.zeros((len(labels), examples.num_classes))
     for fit, held in _folds(examples)[:folds]:
         model.fit(rows[fit], labels[fit])

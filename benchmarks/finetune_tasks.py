@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from bayesmooth.data import Examples, corrupt, load
+from bayesmooth.data import Labels, Source, corrupt, load
 from bayesmooth.data.encoders import embed_texts
 from bayesmooth.models import weights_from
 from bayesmooth.optional import require
@@ -53,7 +53,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Task:
-    """Examples for training, validation and test; how to get them; the network; the rates for AdamW."""
+    """Source for training, validation and test; how to get them; the network; the rates for AdamW."""
 
     sizes: tuple[int, int, int]
     epochs: int
@@ -216,8 +216,8 @@ def pictures(name: str, **options: Any) -> Any:
 
     def read(training: bool) -> tuple[Any, Tensor, Tensor, tuple[str, ...]]:
         found = load(name, "train" if training else "test", **options)
-        clean = found.labels if found.clean_labels is None else found.clean_labels
-        return found.inputs, found.labels, clean, found.class_names
+        clean = found.labels.numbers if found.clean is None else found.clean
+        return found.inputs, found.labels.numbers, clean, found.class_names
 
     return read
 
@@ -310,8 +310,8 @@ def problem(name: str, noise: str, seed: int) -> Problem:
     labels = given.clone()
     if noise != "real":
         kind, rate = NOISES[noise]
-        found = Examples(torch.zeros(len(given), 1), given, classes)
-        labels = corrupt(found, kind, rate=rate, seed=seed)[0].labels
+        found = Source(torch.zeros(len(given), 1), Labels(given, classes))
+        labels = corrupt(found, kind, rate=rate, seed=seed)[0].labels.numbers
     test_inputs, _, test_labels, _ = _read(name, False)
     test = torch.randperm(len(test_labels), generator=torch.Generator().manual_seed(0))
     test = test[: task.sizes[2]]

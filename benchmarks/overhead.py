@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bayesmooth import progress
-from bayesmooth.data import Examples, load
+from bayesmooth.data import Labels, Source, load
 from bayesmooth.executors import keep_freed_memory
 from bayesmooth.integrations.sklearn import VariationalLogisticRegression
 from bayesmooth.labelnoise import label_noise
@@ -166,7 +166,7 @@ def compare_training(repeats: int) -> None:
         rng = torch.Generator().manual_seed(0)
         inputs = torch.randint(256, (2000, *shape), dtype=torch.uint8, generator=rng)
         labels = torch.randint(10, (2000,), generator=rng)
-        examples = Examples(inputs, labels, tuple("0123456789"), mean=(0.5,), std=(0.25,))
+        examples = Source(inputs, Labels(labels, tuple("0123456789")), mean=(0.5,), std=(0.25,))
         jobs: Jobs = {
             "bare": partial(step_bare, make_loop(model, "none", examples), ready(examples)),
             "loop": partial(step_by_loop, make_loop(model, augment, examples)),
@@ -174,7 +174,7 @@ def compare_training(repeats: int) -> None:
         compare_seconds(f"training: {title}", jobs, {"loop": 1.05}, repeats=repeats)
 
 
-def make_loop(model: str, augment: str, examples: Examples) -> Loop:
+def make_loop(model: str, augment: str, examples: Source) -> Loop:
     recipe = Recipe.from_dict(
         {
             "data": {"augment": augment},
@@ -187,7 +187,7 @@ def make_loop(model: str, augment: str, examples: Examples) -> Loop:
     return Loop(recipe, Splits(examples, None, None, None), torch.device("cpu"))
 
 
-def ready(examples: Examples) -> list[tuple[Tensor, Tensor]]:
+def ready(examples: Source) -> list[tuple[Tensor, Tensor]]:
     """The batches of a few steps."""
     first = torch.arange(STEP_BATCH * STEPS).chunk(STEPS)
     return [(examples.batch(index), examples.labels[index]) for index in first]

@@ -14,10 +14,10 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
 
-from bayesmooth.data import Examples, corrupt, load, split
+from bayesmooth.data import Labels, Source, corrupt, load, split
 from bayesmooth.models import cnn, cnn_batchnorm, mlp, resnet_small
 
-Halves = tuple[Examples, Examples]
+Halves = tuple[Source, Source]
 """For training and for the test."""
 
 PACKAGES = (
@@ -140,17 +140,17 @@ def problem(task: str, noise: str, seed: int) -> Problem:
     train, test = _load(task)
     kind, options = NOISES[noise]
     fit, held = split(corrupt(train, kind, seed=seed, **options)[0], HELD_BACK, seed=seed)
-    assert fit.clean_labels is not None
+    assert fit.clean is not None
     facts = {"num_classes": train.num_classes, "input_shape": train.input_shape}
     return Problem(
         facts,
         _inputs(fit),
-        fit.labels,
-        fit.clean_labels,
+        fit.labels.numbers,
+        fit.clean,
         _inputs(held),
-        held.labels,
+        held.labels.numbers,
         _inputs(test),
-        test.labels,
+        test.labels.numbers,
     )
 
 
@@ -159,13 +159,13 @@ def _load(task: str) -> Halves:
     return TASKS[task]()
 
 
-def _inputs(examples: Examples) -> Tensor:
+def _inputs(examples: Source) -> Tensor:
     inputs = examples.batch(torch.arange(len(examples)))
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
 
 
 def _split(inputs: Tensor, labels: Tensor, names: tuple[str, ...], test: float) -> Halves:
-    return split(Examples(inputs, labels.long(), names), test, seed=0)
+    return split(Source(inputs, Labels(labels.long(), names)), test, seed=0)
 
 
 def _pictures(name: str, count: int) -> Halves:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import benchmarks
-from bayesmooth.data import Examples, corrupt, load
+from bayesmooth.data import Labels, Source, corrupt, load
 from bayesmooth.files import records
 from benchmarks.__main__ import BENCHMARKS
 
@@ -21,13 +21,13 @@ from benchmarks.harness import markdown
 
 
 @pytest.fixture(scope="module")
-def digits() -> Examples:
+def digits() -> Source:
     noisy, _ = corrupt(load("digits", "train"), "symmetric", rate=0.2, seed=0)
     return noisy.subset(torch.arange(300))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_peer_finds_most_of_the_errors(digits: Examples, method: str) -> None:
+def test_every_peer_finds_most_of_the_errors(digits: Source, method: str) -> None:
     found = measure(lambda: METHODS[method](digits), digits)
     assert found["ap"] > 0.75, found
     assert found["at_errors"] > 0.7, found
@@ -40,17 +40,17 @@ def test_consensus_of_neighbours_finds_the_transition_matrix_of_well_separated_c
     rows = 9 * torch.eye(3)[clean] + torch.randn(3000, 3, generator=generator)
     true = torch.tensor([[0.7, 0.3, 0.0], [0.0, 0.8, 0.2], [0.1, 0.0, 0.9]])
     given = torch.multinomial(true[clean], 1, generator=generator).squeeze(1)
-    found, prior = consensus(Examples(rows, given, ("a", "b", "c"), clean))
+    found, prior = consensus(Source(rows, Labels(given, ("a", "b", "c")), clean))
     assert torch.allclose(found, true, atol=0.08)
     assert torch.allclose(prior, torch.full((3,), 1 / 3), atol=0.03)
 
 
-def test_what_is_measured_is_kept_and_not_measured_again(digits: Examples, tmp_path: Path) -> None:
-    clean = replace(digits, labels=digits.clean_labels, name="clean digits")
+def test_what_is_measured_is_kept_and_not_measured_again(digits: Source, tmp_path: Path) -> None:
+    clean = replace(digits, labels=digits.labels.renumber(digits.clean), name="clean digits")
     every = [Case(MADE, digits), Case(CLEAN, clean)]
     path, calls = tmp_path / "audit.jsonl", []
 
-    def jobs(examples: Examples):
+    def jobs(examples: Source):
         calls.append(examples.name)
         neighbours, area = METHODS["20 neighbours"], METHODS["AUM"]
         return {"20 neighbours": lambda: neighbours(examples), "AUM": lambda: area(examples)}
@@ -73,7 +73,7 @@ def test_what_is_measured_is_kept_and_not_measured_again(digits: Examples, tmp_p
 
 
 def test_cleanlab_gets_the_classifier_with_the_least_log_loss_on_the_given_labels(
-    digits: Examples, monkeypatch: pytest.MonkeyPatch
+    digits: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.competitors.STRENGTHS", {"unit norm": 0})
     monkeypatch.setattr("benchmarks.competitors.BOOSTED", 0)

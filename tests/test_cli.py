@@ -204,7 +204,7 @@ def test_ctrl_c_saves_exits_with_130_and_resume_goes_on(run, tmp_path, monkeypat
         (["compare", "nowhere"], "nowhere: not a run"),
         (["data", "check"], "data check: which one?"),
         (["data", "check", "digts"], "did you mean 'digits'?"),
-        (["data", "check", "table", "--set", "path"], "write key=value"),
+        (["data", "check", "source", "--set", "path"], "write key=value"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line_and_exit_code_2(line, message, run):

@@ -14,7 +14,7 @@ from torch import nn
 import bayesmooth
 from bayesmooth import IVON, audit, metrics
 from bayesmooth.calling import recompute_batchnorm
-from bayesmooth.data import Examples, corrupt
+from bayesmooth.data import Labels, Source, corrupt
 from bayesmooth.integrations.sklearn import IVONClassifier
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.losses import estimate_transition
@@ -109,10 +109,10 @@ def fit_models(folder):
 
 def judge_labels(folder):
     _, inputs, labels = task()
-    examples, _ = corrupt(Examples(inputs, labels, ("a", "b", "c")), "symmetric", rate=0.2)
-    found = audit(embeddings=inputs, labels=examples.labels, quiet=True)
+    examples, _ = corrupt(Source(inputs, Labels(labels, ("a", "b", "c"))), "symmetric", rate=0.2)
+    found = audit(embeddings=inputs, labels=examples.labels.numbers, quiet=True)
     return [
-        examples.labels,
+        examples.labels.numbers,
         estimate_transition(inputs.softmax(1)),
         torch.from_numpy(found.disagreement),
         torch.from_numpy(found.ambiguity),

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import bayesmooth.calling as chunking
 from bayesmooth import labelnoise
 from bayesmooth.calling import recompute_batchnorm
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import (
     LabelNoise,
@@ -230,7 +230,7 @@ def test_without_variance_there_is_no_noise() -> None:
 def test_cutting_the_data_otherwise_changes_nothing(batch: int, seed: int, chunk: int) -> None:
     model, x = linear()
     labels = torch.arange(len(x)) % K
-    examples = Examples(x, labels, ("a", "b", "c"))
+    examples = Source(x, Labels(labels, ("a", "b", "c")))
     whole = label_noise(model, spread(model, 0.3), examples, seed=seed, quiet=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunking, "CHUNK_BYTES", chunk)
@@ -267,7 +267,7 @@ def test_it_streams_without_reading_ahead_of_the_chunk() -> None:
 
 def test_noise_sums_to_zero_and_smoothed_labels_to_one() -> None:
     model, x = linear()
-    examples = Examples(x, torch.arange(len(x)) % K, ("a", "b", "c"))
+    examples = Source(x, Labels(torch.arange(len(x)) % K, ("a", "b", "c")))
     noise = label_noise(model, spread(model, 0.5), examples, quiet=True)
     assert float(noise.expected.sum(1).abs().max()) < 1e-6
     torch.testing.assert_close(noise.smoothed.sum(1), torch.ones(len(x)))

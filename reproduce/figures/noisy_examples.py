@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data import Examples
+from bayesmooth.data import Source
 from bayesmooth.labelnoise import LabelNoise, label_noise
 from reproduce.methods import Cell, Condition
 from reproduce.rows import Row, Table, format_values, make_table, select
@@ -38,7 +38,7 @@ def list_ivon(scale: Scale, task: str) -> list[Cell]:
     ]
 
 
-def measure_noises(finished: Finished) -> Iterator[tuple[Row, Examples, LabelNoise]]:
+def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise]]:
     """Data set and seed, training examples, and the expected noise at the end, of each run that there is."""
     for cell, run in finished.pairs():
         if run.status != "diverged":
@@ -109,7 +109,7 @@ def measure_digits(finished: Finished) -> Table:
         same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
         extremes = {*order[:SHOWN], *order[-SHOWN:]}
         pixels = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
-        distance = own_kind_distance(pixels, examples.labels)
+        distance = own_kind_distance(pixels, examples.labels.numbers)
         rows += [
             {
                 **facts,
@@ -171,7 +171,7 @@ def measure_sixes(finished: Finished) -> Table:
     """The 6 that is nearest to its own kind and the one that is farthest: |ε| by class, for both methods."""
     rows = []
     for facts, examples, noise in measure_noises(finished):
-        sixes = (examples.labels == DIGIT).nonzero().flatten()
+        sixes = (examples.labels.numbers == DIGIT).nonzero().flatten()
         pixels = examples.inputs[sixes].float().flatten(1)
         distance = own_kind_distance(pixels, examples.labels[sixes])
         same = smoothing_noise(examples.num_classes, DIGIT)

@@ -44,7 +44,7 @@ def measure_classes(finished: Finished) -> Table:
         for facts, examples, noise in measure_noises(replace(finished, cells=[ours])):
             if (online := finished.runs.get(ols.recipe.hash)) is None:
                 continue
-            known = smoothed_labels_by_class({"IVON": noise}, noise.logits, examples.labels)
+            known = smoothed_labels_by_class({"IVON": noise}, noise.logits, examples.labels.numbers)
             known["OLS"] = _read_soft_labels(online, examples.num_classes)
             known["LS"] = torch.full_like(known["IVON"], ALPHA / examples.num_classes)
             for method, mass in known.items():

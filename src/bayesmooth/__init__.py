@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from bayesmooth.audit import Audit as Audit
     from bayesmooth.audit import audit as audit
     from bayesmooth.calling import recompute_batchnorm as recompute_batchnorm
-    from bayesmooth.data import Examples as Examples
+    from bayesmooth.data import Labels as Labels
+    from bayesmooth.data import Source as Source
+    from bayesmooth.data import open_source as open_source
     from bayesmooth.errors import InputError as InputError
     from bayesmooth.labelnoise import LabelNoise as LabelNoise
     from bayesmooth.labelnoise import label_noise as label_noise
@@ -38,10 +40,11 @@ HOMES = {
     "IVON": "optim",
     "SAM": "optim",
     "Audit": "audit",
-    "Examples": "data",
     "InputError": "errors",
     "LabelNoise": "labelnoise",
+    "Labels": "data",
     "Posterior": "posterior",
+    "Source": "data",
     "audit": "audit",
     "data": "",
     "effective_labels": "theory.noise",
@@ -49,6 +52,7 @@ HOMES = {
     "losses": "",
     "metrics": "",
     "models": "",
+    "open_source": "data",
     "recompute_batchnorm": "calling",
     "theory": "",
 }

@@ -87,7 +87,7 @@ class LabelNoise:
 
     def _labels(self) -> Tensor:
         if self.label is None:
-            raise InputError("the data had no labels; give an Examples or batches (inputs, labels)")
+            raise InputError("the data had no labels; give a Source or batches (inputs, labels)")
         return self.label
 
 
@@ -133,7 +133,7 @@ def label_noise_chunks(
 ) -> Iterator[LabelNoise]:
     """The label noise, one piece after the other, in memory that does not grow with the data.
 
-    `data` is an `Examples`, a tensor of inputs, or an iterable of batches in a fixed order: (inputs, labels),
+    `data` is a `Source`, a tensor of inputs, or an iterable of batches in a fixed order: (inputs, labels),
     (inputs, labels, index), or dicts of the model's arguments with "labels" among them. `samples` draws of the
     weights are averaged, `antithetic` in mirrored pairs, in which the first-order part of the noise, far larger
     than ε, cancels. `linearised` is the number of linearised draws (True: as many as samples); the first belongs to
@@ -237,7 +237,7 @@ class Batch(NamedTuple):
 
 
 def _has_rows(data: Any) -> bool:
-    """Whether it gives its inputs by position: a tensor, or an object like `bayesmooth.data.Examples`."""
+    """Whether it gives its inputs by position: a tensor, or an object like `bayesmooth.data.Source`."""
     return isinstance(data, Tensor) or hasattr(data, "batch")
 
 

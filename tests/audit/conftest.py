@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bayesmooth.audit.table import Audit
-from bayesmooth.data import Examples, corrupt
+from bayesmooth.data import Labels, Source, corrupt
 from tests.audit.browser import driver, reader  # noqa: F401
 
 
@@ -46,18 +46,18 @@ def made_up() -> Callable[..., Audit]:
     return make_audit
 
 
-def make_clouds(rate: float, count: int = 2000, apart: float = 3.5) -> Examples:
+def make_clouds(rate: float, count: int = 2000, apart: float = 3.5) -> Source:
     """Five clouds that overlap somewhat (the best classifier errs on about 5 %), and labels moved anywhere."""
     clean = torch.arange(count) % 5
     x = torch.randn(count, 8, generator=torch.Generator().manual_seed(1))
-    examples = Examples(
-        apart * torch.eye(8)[clean] + x, clean, tuple("01234"), clean, name="clouds"
+    examples = Source(
+        apart * torch.eye(8)[clean] + x, Labels(clean, tuple("01234")), clean, name="clouds"
     )
     return corrupt(examples, "symmetric", rate=rate, seed=1)[0]
 
 
 @pytest.fixture(scope="session")
-def noisy_clouds() -> Callable[..., Examples]:
+def noisy_clouds() -> Callable[..., Source]:
     return make_clouds
 
 
@@ -66,7 +66,7 @@ def make_audit_of_texts(**changes: Any) -> Audit:
     texts = [f"text {i} <b>" for i in range(300)]
     names = tuple(f"class {k}" for k in range(4))
     meta = {"row": [str(i + 2) for i in range(300)], "text": texts, "given": ["theirs"] * 300}
-    data = Examples(torch.zeros(300, 1), torch.arange(300) % 4, names, meta=meta)
+    data = Source(torch.zeros(300, 1), Labels(torch.arange(300) % 4, names), meta=meta)
     return make_audit(examples=data, **changes)
 
 

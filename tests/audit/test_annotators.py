@@ -12,9 +12,9 @@ import torch
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.annotators import agree
-from bayesmooth.audit.votes import Votes, from_columns
 from bayesmooth.cli import main
-from bayesmooth.data import Examples
+from bayesmooth.data.labels import Votes
+from bayesmooth.data.opening import read_vote_array
 from bayesmooth.errors import InputError
 
 SKILL = np.array([0.95, 0.9, 0.8, 0.7, 0.5, 0.35])
@@ -35,10 +35,8 @@ def crowd(
     return x, votes, clean
 
 
-def as_votes(votes: np.ndarray, x: np.ndarray) -> Votes:
-    majority, ballots = from_columns(votes, None)
-    labels = torch.tensor([int(label) for label in majority])
-    return Votes.of(ballots, Examples(torch.from_numpy(x).float(), labels, ("0", "1", "2")))
+def as_votes(votes: np.ndarray) -> Votes:
+    return read_vote_array(votes, ["0", "1", "2"]).count()
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -50,7 +48,7 @@ def test_consensus_beats_majority_prediction_and_the_votes_alone() -> None:
     made = audit(embeddings=x, votes=votes, quiet=True)
     assert made.consensus is not None
     right = (made.consensus.labels.numpy() == clean).mean()
-    alone = agree(as_votes(votes, x), torch.full((len(x), 3), 1 / 3))  # an even prior says nothing
+    alone = agree(as_votes(votes), torch.full((len(x), 3), 1 / 3))  # an even prior says nothing
     assert right > (made.given == clean).mean() + 0.05
     assert right > (alone.labels.numpy() == clean).mean() + 0.01
     sure = made.consensus.posterior.amax(1).numpy()
@@ -93,8 +91,8 @@ def test_without_features_or_with_a_useless_prior_the_votes_alone_decide() -> No
     x, votes, _ = crowd()
     generator = torch.Generator().manual_seed(0)
     nonsense = torch.rand(len(x), 3, generator=generator).softmax(1)
-    made = agree(as_votes(votes, x), nonsense)
-    alone = agree(as_votes(votes, x), torch.full((len(x), 3), 1 / 3))
+    made = agree(as_votes(votes), nonsense)
+    alone = agree(as_votes(votes), torch.full((len(x), 3), 1 / 3))
     assert made.trust <= 0.5
     assert float((made.labels == alone.labels).double().mean()) > 0.97
 

@@ -19,9 +19,8 @@ from bayesmooth.audit import Audit, audit, outputs
 from bayesmooth.audit.decisions import clean
 from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.scores import HARD, MISLABELLED, root_margin
-from bayesmooth.audit.sources import open_source
 from bayesmooth.cli import main
-from bayesmooth.data import Examples, corrupt, load
+from bayesmooth.data import Labels, Source, corrupt, load, open_source
 from bayesmooth.errors import InputError
 from bayesmooth.metrics import average_precision
 from bayesmooth.train import Recipe, train
@@ -30,14 +29,14 @@ NAMES = ("ant", "bee", "<script>")
 PETS = ("cat", "dog", "cow")
 
 
-def clouds(count: int = 90, wrong: int = 6) -> Examples:
+def clouds(count: int = 90, wrong: int = 6) -> Source:
     """Three clouds far apart; the first `wrong` labels are moved on by one."""
     generator = torch.Generator().manual_seed(0)
     clean = torch.arange(count) % 3
     x = 8 * torch.eye(3)[clean] + torch.randn(count, 3, generator=generator)
     labels = clean.clone()
     labels[:wrong] = (labels[:wrong] + 1) % 3
-    return Examples(x, labels, NAMES, clean, name="clouds")
+    return Source(x, Labels(labels, NAMES), clean, name="clouds")
 
 
 def errors(made: Audit) -> float:
@@ -47,7 +46,7 @@ def errors(made: Audit) -> float:
 
 
 @pytest.fixture(scope="module")
-def digits() -> Examples:
+def digits() -> Source:
     noisy, _ = corrupt(load("digits", "train"), "symmetric", rate=0.2, seed=0)
     return noisy.subset(torch.arange(500))
 
@@ -55,13 +54,13 @@ def digits() -> Examples:
 @pytest.mark.parametrize("way", ["loo", "none", "folds"])
 def test_wrong_labels_come_first(way: str) -> None:
     made = audit(clouds(), out_of_sample=way, folds=3, quiet=True)
-    assert {row["id"] for row in made.top(6)} == {str(i) for i in range(6)}
+    assert {row["row"] for row in made.top(6)} == {str(i + 2) for i in range(6)}
     assert made.counts["mislabelled"] + made.counts["hard"] == 6
     assert (made.suggested == made.clean).all()
     assert made.rank[made.order].tolist() == list(range(1, 91))
 
 
-def test_real_digits_are_found_from_pixels(digits: Examples) -> None:
+def test_real_digits_are_found_from_pixels(digits: Source) -> None:
     assert errors(audit(digits, quiet=True)) > 0.95
 
 
@@ -70,7 +69,7 @@ def test_labels_that_slip_to_the_next_class_are_found_by_this_habit() -> None:
     assert errors(audit(noisy, quiet=True)) > 0.99  # without it .984
 
 
-def test_the_size_of_the_noise_does_not_find_wrong_labels(digits: Examples) -> None:
+def test_the_size_of_the_noise_does_not_find_wrong_labels(digits: Source) -> None:
     made = audit(digits, quiet=True)
     assert made.clean is not None
     wrong = torch.from_numpy(made.given != made.clean)
@@ -81,9 +80,9 @@ def test_the_size_of_the_noise_does_not_find_wrong_labels(digits: Examples) -> N
 def test_mislabelled_ones_are_wrong_at_least_as_often_as_hard_ones(kind: str) -> None:
     noisy, _ = corrupt(load("digits", "train"), kind, rate=0.2, seed=0)
     rows = noisy.batch(torch.arange(len(noisy))).flatten(1)
-    made = audit(embeddings=rows, labels=noisy.labels, quiet=True)
-    assert noisy.clean_labels is not None
-    wrong = (noisy.labels != noisy.clean_labels).numpy()
+    made = audit(embeddings=rows, labels=noisy.labels.numbers, quiet=True)
+    assert noisy.clean is not None
+    wrong = (noisy.labels.numbers != noisy.clean).numpy()
     sure, hard = (wrong[made.quadrant == q] for q in (MISLABELLED, HARD))
     assert len(sure) > 100
     assert sure.mean() > 0.95
@@ -108,11 +107,11 @@ def test_the_labels_of_coin_flips_are_hard_and_seldom_called_mislabelled(count: 
 
 @pytest.mark.parametrize("rate", [0.005, 0.05, 0.2, 0.5])
 def test_at_least_so_many_labels_are_wrong_and_about_so_many(
-    rate: float, noisy_clouds: Callable[..., Examples]
+    rate: float, noisy_clouds: Callable[..., Source]
 ) -> None:
     examples = noisy_clouds(rate)
     summary = audit(examples, quiet=True).summary
-    true = float((examples.labels != examples.clean_labels).double().mean())
+    true = float((examples.labels.numbers != examples.clean).double().mean())
     assert 0.6 * true - 0.01 < summary["noise_rate_at_least"] <= true
     assert summary["noise_rate"] == pytest.approx(true, abs=0.05)
     assert summary["noise_rate_words"].startswith("Errors that are always made the same way")
@@ -122,8 +121,10 @@ def test_where_labels_slip_to_one_class_the_label_itself_is_evidence() -> None:
     """A label that no other class is ever given is less likely wrong than the prediction alone says."""
     noisy, _ = corrupt(load("digits", "train"), "pairflip", rate=0.3, seed=0)
     made = audit(noisy, quiet=True)
-    wrong = noisy.labels != noisy.clean_labels
-    without = root_margin(Predictions(noisy.labels, torch.from_numpy(made.probabilities), None, ""))
+    wrong = noisy.labels.numbers != noisy.clean
+    without = root_margin(
+        Predictions(noisy.labels.numbers, torch.from_numpy(made.probabilities), None, "")
+    )
     assert errors(made) > average_precision(without, wrong)
     assert made.contradicted.sum() == int((without > 0).sum())  # the prediction alone says how many
 
@@ -168,7 +169,7 @@ def test_a_faint_signal_in_the_embeddings_is_enough_to_tell() -> None:
 
 @pytest.mark.parametrize("count", [60, pytest.param(5200, marks=pytest.mark.slow)])
 def test_another_order_of_the_rows_is_the_same_audit(
-    count: int, noisy_clouds: Callable[..., Examples]
+    count: int, noisy_clouds: Callable[..., Source]
 ) -> None:
     examples = noisy_clouds(0.2, count=count, apart=2.0)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
@@ -243,7 +244,7 @@ def test_the_files_agree_with_the_table_and_with_each_other(tmp_path: Path) -> N
 
 def npz(path: Path, **changes: object) -> Path:
     examples = clouds()
-    content = {"embeddings": examples.inputs, "labels": examples.labels} | changes
+    content = {"embeddings": examples.inputs, "labels": examples.labels.numbers} | changes
     np.savez(path, **{key: np.asarray(value) for key, value in content.items()})
     return path
 
@@ -257,7 +258,7 @@ def test_the_command_writes_a_report_and_prints_its_path_last(
     decisions = tmp_path / "decisions.csv"
     row = next(csv.DictReader(io.StringIO((out / "audit.csv").read_text())))
     decisions.write_text(
-        f"id,given,decision,new_label\n0,{row['given']},relabel,{row['suggested']}\n"
+        f"id,given,decision,new_label\n{row['id']},{row['given']},relabel,{row['suggested']}\n"
     )
     fixed = tmp_path / "fixed.csv"
     arguments = ["clean", str(out / "audit.csv"), str(decisions), "--out", str(fixed)]
@@ -303,18 +304,18 @@ def test_only_the_texts_of_the_worst_labels_go_into_a_report_that_would_be_too_l
 
 def test_predicted_probabilities_may_be_called_as_in_cleanlab(tmp_path: Path) -> None:
     examples = clouds()
-    p = torch.nn.functional.one_hot(examples.clean_labels, 3) * 0.7 + 0.1
-    np.savez(tmp_path / "p.npz", pred_probs=p.numpy(), labels=examples.labels.numpy())
-    made = audit(probabilities=open_source(tmp_path / "p.npz").examples, quiet=True)
-    assert {int(row["id"]) for row in made.top(6)} == set(range(6))
+    p = torch.nn.functional.one_hot(examples.clean, 3) * 0.7 + 0.1
+    np.savez(tmp_path / "p.npz", pred_probs=p.numpy(), labels=examples.labels.numbers.numpy())
+    made = audit(probabilities=open_source(tmp_path / "p.npz"), quiet=True)
+    assert {int(row["id"].partition("-")[0]) for row in made.top(6)} == set(range(6))
 
 
 def test_a_file_of_probabilities_alone_is_not_audited_as_embeddings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     examples = clouds()
-    p = torch.nn.functional.one_hot(examples.clean_labels, 3) * 0.7 + 0.1
-    np.savez(tmp_path / "p.npz", pred_probs=p.numpy(), labels=examples.labels.numpy())
+    p = torch.nn.functional.one_hot(examples.clean, 3) * 0.7 + 0.1
+    np.savez(tmp_path / "p.npz", pred_probs=p.numpy(), labels=examples.labels.numbers.numpy())
     command = ["audit", str(tmp_path / "p.npz"), "--out", str(tmp_path / "out"), "--quiet"]
     assert main(command) == 2
     said = capsys.readouterr().err
@@ -326,9 +327,12 @@ def test_a_file_of_probabilities_alone_is_not_audited_as_embeddings(
 
 def test_beside_embeddings_probabilities_are_used_when_asked_for(tmp_path: Path) -> None:
     examples = clouds()
-    p = torch.nn.functional.one_hot(examples.labels, 3) * 0.7 + 0.1  # which agree with every label
+    p = (
+        torch.nn.functional.one_hot(examples.labels.numbers, 3) * 0.7 + 0.1
+    )  # which agree with every label
     table = npz(tmp_path / "e.npz", pred_probs=p)
-    assert {int(row["id"]) for row in audit(table, quiet=True).top(6)} == set(range(6))
+    worst = audit(table, quiet=True).top(6)
+    assert {int(row["id"].partition("-")[0]) for row in worst} == set(range(6))
     assert audit(probabilities=table, quiet=True).counts["clear"] == 90
 
 
@@ -345,12 +349,14 @@ def test_a_csv_of_numbers_is_a_table_of_embeddings(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     examples = clouds()
     lines = ["a,b,c,label"]
-    for x, y in zip(examples.batch(torch.arange(90)).tolist(), examples.labels, strict=True):
+    for x, y in zip(
+        examples.batch(torch.arange(90)).tolist(), examples.labels.numbers, strict=True
+    ):
         lines.append(",".join([*map(str, x), NAMES[int(y)]]))
     path = tmp_path / "t.csv"
     path.write_text("\n".join(lines))
     made = audit(path, quiet=True)
-    assert {row["id"] for row in made.top(6)} == {str(i) for i in range(6)}
+    assert {row["row"] for row in made.top(6)} == {str(i + 2) for i in range(6)}
     assert set(made.class_names) == set(NAMES)
 
 
@@ -380,7 +386,7 @@ def test_bad_input_is_said_in_a_line_and_nothing_is_written(
         ({"probabilities": [[0.5, 0.6]] * 4, "labels": [0, 1, 0, 1]}, "sum to one"),
         ({"embeddings": [[1.0], [2.0]]}, "labels=: missing"),
         ({}, "give one source"),
-        ({"source": 3}, "no source for an audit"),
+        ({"source": 3}, "a int: no data"),
         ({"source": "nowhere.npz"}, "no such file"),
         ({"source": clouds(), "out_of_sample": "magic"}, "must be one of"),
         ({"source": nn.Linear(3, 3)}, "give its posterior"),
@@ -395,7 +401,7 @@ def test_arguments_that_make_no_audit_are_explained(
 
 def test_an_unknown_kind_of_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.zip").touch()
-    with pytest.raises(InputError, match=r"must be one of \.npz"):
+    with pytest.raises(InputError, match=r"must be one of \.csv"):
         open_source(tmp_path / "x.zip")
 
 

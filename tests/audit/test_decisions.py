@@ -2,19 +2,23 @@ import csv
 import io
 import json
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import Decision, apply_decisions, clean, read_decisions
+from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.csvtext import guard
-from bayesmooth.data.formats import read_arrow
 from bayesmooth.errors import InputError
 
 HEADER = "id,given,decision,new_label\n"
+CLASSES = ("cat", "dog", "bird")
 LABELS = "id,split,label\na,train,cat\nb,train,dog\nc,test,cat\n"
 
 
@@ -25,7 +29,13 @@ def labels(tmp_path: Path) -> Path:
     return path
 
 
-def decisions_file(folder: Path, rows: str, header: str = HEADER) -> Path:
+def decisions_file(
+    folder: Path, rows: str, header: str = HEADER, of: Path | None = None, **names: Any
+) -> Path:
+    """A file of decisions; the number of a row stands for its id in the data `of`."""
+    if of is not None:
+        ids = open_source(of, Columns(**names)).ids
+        rows = re.sub(r"^\d+", lambda found: ids[int(found[0])], rows, flags=re.MULTILINE)
     path = folder / "decisions.csv"
     path.write_bytes((header + rows).encode())
     return path
@@ -56,8 +66,8 @@ def test_label_that_no_row_has_makes_a_new_class(labels: Path, tmp_path: Path) -
 def test_numbered_labels_are_written_as_numbers(tmp_path: Path) -> None:
     labels = tmp_path / "audit.csv"
     labels.write_text("given,score\n0,.5\n1,.7\n")
-    decisions = decisions_file(tmp_path, "1,dog,relabel,bird\n")
-    clean(labels, decisions, tmp_path / "out.csv", class_names=("cat", "dog", "bird"))
+    decisions = decisions_file(tmp_path, "1,dog,relabel,bird\n", of=labels, class_names=CLASSES)
+    clean(labels, decisions, tmp_path / "out.csv", class_names=CLASSES)
     assert (tmp_path / "out.csv").read_text() == "given,score\n0,.5\n2,.7\n"
 
 
@@ -85,9 +95,12 @@ def test_labels_without_a_relabelling_never_change(labels: list[str], data: st.D
         for name, label in zip(ids, labels, strict=True)
         if (kind := data.draw(st.sampled_from(["keep", "relabel", "remove", "skip", None])))
     ]
-    result = apply_decisions(ids, labels, rows)
+    names = tuple(sorted(set(labels)))
+    numbers = torch.tensor([names.index(label) for label in labels])
+    source = Source(torch.zeros(len(ids), 1), Labels(numbers, names), ids=tuple(ids))
+    result = apply_decisions(source, rows)
     wanted = {row.id: row.new_label for row in rows if row.decision == "relabel"}
-    assert list(result.labels) == [
+    assert result.labels.texts() == [
         wanted.get(i, label) for i, label in zip(ids, labels, strict=True)
     ]
 
@@ -95,11 +108,11 @@ def test_labels_without_a_relabelling_never_change(labels: list[str], data: st.D
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("a,cat,keep,\na,cat,skip,\n", "row 2 decides on 'a' a second time"),
+        ("a,cat,keep,\na,cat,skip,\n", "row 3 decides on 'a' a second time"),
         ("a,cat,delete,\n", "'delete' is none of keep, relabel, remove, skip"),
         ("a,cat,relabel,\n", "new_label goes with relabel"),
         ("a,cat,keep,dog\n", "new_label goes with relabel"),
-        ("a,cat,keep,,\n", "row 1 has 5 fields, the header 4"),
+        ("a,cat,keep,,\n", "row 2 has 5 fields, the header 4"),
         ("z,cat,keep,\n", "decision on id 'z', which the labels do not have"),
         ("a,dog,keep,\n", "has the label 'cat', but the decision was made on 'dog'"),
         ('"a,cat\n', "line 2 has a stray quotation mark"),
@@ -140,13 +153,6 @@ def test_broken_label_files_are_named(
         clean(labels, decisions_file(tmp_path, "a,cat,keep,\n"), tmp_path / "out.csv")
 
 
-def test_labels_outside_the_classes_are_refused() -> None:
-    with pytest.raises(
-        InputError, match="label '7' is neither one of the 2 classes nor its position"
-    ):
-        apply_decisions(["a"], ["7"], [], class_names=("cat", "dog"))
-
-
 def test_missing_files_and_wrong_headers_are_named(labels: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv: cannot be read"):
         clean(labels, tmp_path / "none.csv", tmp_path / "out.csv")
@@ -162,12 +168,14 @@ DECIDED = "0,cat,relabel,dog\n2,dog,remove,\n"
 def test_only_the_label_changes_in_a_csv_and_no_other_byte(tmp_path: Path) -> None:
     text = '\ufeff"kind";note; x\r\n cat ;"a;b";1,50\r\n"dog";"a ""b""";2\r\n\r\ndog;  ;003\r\n'
     (tmp_path / "t.csv").write_bytes(text.encode())
-    decisions = decisions_file(tmp_path, "0,cat,relabel,dog\n1,dog,relabel,cat\n")
+    decisions = decisions_file(
+        tmp_path, "0,cat,relabel,dog\n1,dog,relabel,cat\n", of=tmp_path / "t.csv", label="kind"
+    )
     clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="kind")
     expected = text.replace(" cat ;", " dog ;").replace('"dog";"a', '"cat";"a')
     assert (tmp_path / "out.csv").read_bytes() == expected.encode()
-    clean(tmp_path / "t.csv", decisions_file(tmp_path, "1,dog,remove,\n"), tmp_path / "out.csv",
-          label="kind")  # fmt: skip
+    decisions = decisions_file(tmp_path, "1,dog,remove,\n", of=tmp_path / "t.csv", label="kind")
+    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="kind")
     assert (tmp_path / "out.csv").read_bytes().decode() == text.replace(
         '"dog";"a ""b""";2\r\n\r\n', ""
     )
@@ -175,7 +183,7 @@ def test_only_the_label_changes_in_a_csv_and_no_other_byte(tmp_path: Path) -> No
 
 def test_a_label_with_a_separator_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('label,x\ncat,1\n"dog, ""big""",2\n')
-    decisions = decisions_file(tmp_path, '0,cat,relabel,"dog, ""big"""\n')
+    decisions = decisions_file(tmp_path, '0,cat,relabel,"dog, ""big"""\n', of=tmp_path / "t.csv")
     clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == 'label,x\n"dog, ""big""",1\n"dog, ""big""",2\n'
 
@@ -197,7 +205,7 @@ def test_any_csv_that_python_writes_is_cleaned(
         csv.writer(file).writerows([["first,", "label", "last"], *rows])
     at = data.draw(st.integers(0, len(rows) - 1))
     other = {"cat": "dog", "dog": "cat"}[labels[at]]
-    decisions = decisions_file(folder, f"{at},{labels[at]},relabel,{other}\n")
+    decisions = decisions_file(folder, f"{at},{labels[at]},relabel,{other}\n", of=folder / "t.csv")
     clean(folder / "t.csv", decisions, folder / "out.csv", class_names=("cat", "dog"))
     with open(folder / "out.csv", encoding="utf-8", newline="") as file:
         _, *made = csv.reader(file)
@@ -211,7 +219,9 @@ def test_an_npz_comes_back_as_an_npz(tmp_path: Path, packed: bool) -> None:
         "class_names": np.array(["cat", "dog", "emu"]), "about": np.array(3),
     }  # fmt: skip
     (np.savez_compressed if packed else np.savez)(tmp_path / "e.npz", **arrays)
-    decisions = decisions_file(tmp_path, DECIDED.replace("relabel,dog", "relabel,emu"))
+    decisions = decisions_file(
+        tmp_path, DECIDED.replace("relabel,dog", "relabel,emu"), of=tmp_path / "e.npz"
+    )
     clean(tmp_path / "e.npz", decisions, tmp_path / "out.npz")
     made = np.load(tmp_path / "out.npz")
     assert (made["labels"].tolist(), made["labels"].dtype) == ([2, 1], np.int32)
@@ -225,7 +235,11 @@ def test_an_npz_comes_back_as_an_npz(tmp_path: Path, packed: bool) -> None:
 
 def test_an_array_of_labels_comes_back_as_one(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.array(["cat", "dog", "dog"]))
-    clean(tmp_path / "y.npy", decisions_file(tmp_path, DECIDED), tmp_path / "out.npy")
+    clean(
+        tmp_path / "y.npy",
+        decisions_file(tmp_path, DECIDED, of=tmp_path / "y.npy"),
+        tmp_path / "out.npy",
+    )
     assert np.load(tmp_path / "out.npy").tolist() == ["dog", "dog"]
 
 
@@ -236,12 +250,14 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
         {"v": [[1.0], [2.0], [3.0]], "kind": kinds, "stars": arrow.array([1, 5, 5], arrow.int8())}
     )
     parquet.write_table(table, tmp_path / "t.parquet")
-    clean(tmp_path / "t.parquet", decisions_file(tmp_path, DECIDED), tmp_path / "out.parquet",
-          label="kind")  # fmt: skip
+    decisions = decisions_file(tmp_path, DECIDED, of=tmp_path / "t.parquet", label="kind")
+    clean(tmp_path / "t.parquet", decisions, tmp_path / "out.parquet", label="kind")
     made = parquet.read_table(tmp_path / "out.parquet")
     assert made.schema.equals(table.schema)
     assert made["kind"].to_pylist() == ["dog", "dog"]
-    decisions = decisions_file(tmp_path, "0,1,relabel,5\n")
+    decisions = decisions_file(
+        tmp_path, "0,1,relabel,5\n", of=tmp_path / "t.parquet", label="stars"
+    )
     clean(tmp_path / "t.parquet", decisions, tmp_path / "out.parquet", label="stars")
     made = parquet.read_table(tmp_path / "out.parquet")
     assert made.schema.equals(table.schema)
@@ -254,7 +270,7 @@ def test_a_folder_of_parquet_files_comes_back_as_one(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name, part in (("a", rows[:2]), ("b", rows[2:])):
         part.to_parquet(tmp_path / "in" / f"{name}.parquet", index=False)
-    decisions = decisions_file(tmp_path, "0,cat,remove,\n3,cat,relabel,dog\n")
+    decisions = decisions_file(tmp_path, "0,cat,remove,\n3,cat,relabel,dog\n", of=tmp_path / "in")
     clean(tmp_path / "in", decisions, tmp_path / "out")
     made = {file.stem: pandas.read_parquet(file) for file in (tmp_path / "out").iterdir()}
     assert made["a"].to_numpy().tolist() == [[1, "dog"]]
@@ -283,27 +299,50 @@ def test_a_folder_of_pictures_comes_back_with_the_pictures_moved(tmp_path: Path,
             clean(photos, decisions_file(tmp_path, rows), place)
 
 
-def test_a_hugging_face_data_set_comes_back_as_one(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    table = arrow.table({"text": ["a", "b", "c"], "label": arrow.array([0, 1, -1], arrow.int64())})
-    folder = tmp_path / "set"
-    folder.mkdir()
-    with arrow.ipc.new_stream(folder / "data-00000-of-00001.arrow", table.schema) as stream:
-        stream.write_table(table)
-    state = '{"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": "train"}'
-    (folder / "state.json").write_text(state)
-    names = '{"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}'
-    (folder / "dataset_info.json").write_text(names)
-    clean(folder, decisions_file(tmp_path, "0,cat,relabel,dog\n"), tmp_path / "out")
-    made = read_arrow(tmp_path / "out")
-    assert made.schema.equals(table.schema)
-    assert made["label"].to_pylist() == [1, 1, -1]
-    assert (tmp_path / "out" / "dataset_info.json").read_text() == names
-
-
 def test_a_place_that_does_not_exist_is_named_before_the_work(labels: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its folder does not exist"):
         clean(labels, decisions_file(tmp_path, "a,cat,keep,\n"), tmp_path / "no" / "out.csv")
+
+
+def drop_rows(path: Path, gone: set[int]) -> None:
+    """Delete rows of a file, as its owner may do between the audit and the cleaning."""
+    if path.suffix == ".csv":
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for i, line in enumerate(lines) if i - 1 not in gone))
+    elif path.suffix == ".npz":
+        arrays = dict(np.load(path))
+        kept = [i for i in range(len(arrays["labels"])) if i not in gone]
+        np.savez(path, **{name: array[kept] for name, array in arrays.items()})
+    else:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.read_parquet(path)
+        frame.drop(index=list(gone)).reset_index(drop=True).to_parquet(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_a_decision_finds_its_row_after_others_were_deleted_and_never_hits_another(
+    tmp_path: Path, kind: str
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    path, count = tmp_path / f"t.{kind}", 12
+    words = [f"text {i}" for i in range(count)]
+    frame = pandas.DataFrame({"text": words, "label": ["cat"] * count})
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    else:
+        np.savez(path, embeddings=np.arange(2.0 * count).reshape(-1, 2), labels=["cat"] * count)
+    rows = "".join(f"{i},cat,relabel,dog\n" for i in (2, 5, 9))
+    decisions = decisions_file(tmp_path, rows, of=path)
+    drop_rows(path, {0, 7})
+    clean(path, decisions, tmp_path / f"out.{kind}")
+    changed = open_source(tmp_path / f"out.{kind}").labels.texts()
+    assert [i for i, label in enumerate(changed) if label == "dog"] == [1, 4, 7]
+    drop_rows(path, {1})  # one that was decided on
+    with pytest.raises(InputError, match="decision on id"):
+        clean(path, decisions, tmp_path / f"again.{kind}")
+    assert not (tmp_path / f"again.{kind}").exists()
 
 
 def save_audit(folder: Path, source: str, **summary: object) -> Path:

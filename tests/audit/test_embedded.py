@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bayesmooth.audit import Audit, audit, embedded
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 from bayesmooth.metrics import average_precision
 
@@ -18,7 +18,7 @@ def errors(made: Audit) -> float:
 
 
 @pytest.fixture
-def examples(noisy_clouds: Callable[..., Examples]) -> Examples:
+def examples(noisy_clouds: Callable[..., Source]) -> Source:
     return noisy_clouds(0.1, count=1000, apart=8)
 
 
@@ -30,7 +30,7 @@ def learn_from_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_learned_from_a_sample_finds_the_errors_of_all(
-    examples: Examples, monkeypatch: pytest.MonkeyPatch
+    examples: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = errors(audit(examples, quiet=True))
     learn_from_few(monkeypatch)
@@ -42,7 +42,7 @@ def test_what_is_learned_from_a_sample_finds_the_errors_of_all(
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_ray_cluster_gives_the_same_ranking(
-    examples: Examples, monkeypatch: pytest.MonkeyPatch
+    examples: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray = pytest.importorskip("ray")
     learn_from_few(monkeypatch)
@@ -62,7 +62,7 @@ def test_a_sample_holds_every_class_and_each_row_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(embedded, "ROWS_PER_CLASS", 7)
     labels = torch.cat([torch.zeros(5000), torch.ones(9), torch.full((3,), 2.0)]).long()
     rows = torch.randn(len(labels), 4, generator=torch.Generator().manual_seed(0))
-    chosen = embedded.choose_rows(Examples(rows, labels, ("a", "b", "c")))
+    chosen = embedded.choose_rows(Source(rows, Labels(labels, ("a", "b", "c"))))
     assert chosen.equal(chosen.unique())
     assert torch.bincount(labels[chosen])[1:].tolist() in ([7, 3], [8, 3], [9, 3])
     assert 100 <= len(chosen) <= 110

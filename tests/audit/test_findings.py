@@ -8,7 +8,7 @@ from torch import Tensor
 from bayesmooth import audit
 from bayesmooth.audit import embedded, findings, neighbours, subjects
 from bayesmooth.audit.findings import Findings, find, find_rare_classes
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 
 
@@ -45,10 +45,10 @@ def test_clean_data_raises_few_alarms(dims: int) -> None:
 NAMES = tuple("abcdefghij")
 
 
-def other_half(dims: int) -> Examples:
+def other_half(dims: int) -> Source:
     x, labels = clusters(dims, 2000)
     ids = tuple(f"test-{i}" for i in range(1000))
-    return Examples(x[1000:], labels[1000:], NAMES, ids=ids, name="test")
+    return Source(x[1000:], Labels(labels[1000:], NAMES), ids=ids, name="test")
 
 
 @pytest.mark.parametrize("dims", [10, 50, 384])
@@ -121,13 +121,12 @@ def test_planted_outliers_are_found() -> None:
     assert found.outlier_score[1000:].min() > np.quantile(found.outlier_score[:1000], 0.99)
 
 
-def with_leaks(x: Tensor, leaked: list[int]) -> Examples:
+def with_leaks(x: Tensor, leaked: list[int]) -> Source:
     """The other half, and copies of some examples of this one, all called j."""
     other = other_half(x.shape[1])
-    return Examples(
+    return Source(
         torch.cat([other.inputs[:], copies(x, leaked)]),
-        torch.cat([other.labels, torch.full((len(leaked),), 9)]),
-        NAMES,
+        Labels(torch.cat([other.labels.numbers, torch.full((len(leaked),), 9)]), NAMES),
         ids=(*(other.ids or ()), *(f"copy of {i}" for i in leaked)),
         name="test",
     )
@@ -148,8 +147,8 @@ def test_one_call_audits_labels_and_finds_the_rest_with_the_other_split_scaled_a
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 2
     x = 3 * labels[:, None] + torch.randn(60, 8, generator=generator)
-    scaled = Examples(1000 + 5 * x, labels, ("cat", "dog"), mean=(1000.0,), std=(5.0,))
-    other = Examples(1000 + 5 * x[:9], labels[:9], ("cat", "dog"), mean=(0.0,), std=(1.0,))
+    scaled = Source(1000 + 5 * x, Labels(labels, ("cat", "dog")), mean=(1000.0,), std=(5.0,))
+    other = Source(1000 + 5 * x[:9], Labels(labels[:9], ("cat", "dog")), mean=(0.0,), std=(1.0,))
     made = audit(scaled, against=other, quiet=True)
     assert made.findings is not None
     assert made.findings.counts()["in_other_split"] == 9
@@ -160,10 +159,10 @@ def test_one_call_audits_labels_and_finds_the_rest_with_the_other_split_scaled_a
 
 def test_splits_that_cannot_be_compared_are_refused_before_the_fit() -> None:
     x, labels = clusters(20)
-    these = Examples(x, labels, NAMES, name="train")
+    these = Source(x, Labels(labels, NAMES), name="train")
     with pytest.raises(InputError, match=r"test has rows of shape \[50\], train of \[20\]"):
         audit(these, against=other_half(50), quiet=True)
-    texts = Examples(x, labels, NAMES, notes=("texts encoded by TF-IDF and SVD",))
+    texts = Source(x, Labels(labels, NAMES), notes=("texts encoded by TF-IDF and SVD",))
     with pytest.raises(InputError, match="name an encoder"):
         audit(these, against=texts, quiet=True)
     with pytest.raises(InputError, match="must be embedded data"):
@@ -187,14 +186,14 @@ def test_tables_with_other_categories_are_refused_by_name() -> None:
     assert made.findings.counts()["in_other_split"] == 40
 
 
-def many(monkeypatch: pytest.MonkeyPatch, exact: int) -> tuple[Examples, Examples, Findings]:
+def many(monkeypatch: pytest.MonkeyPatch, exact: int) -> tuple[Source, Source, Findings]:
     """Copies, outliers and leaks among rows that are compared at once, then all settings for pieces of them."""
     x, _ = clusters(50)
     strange = 3 * torch.randn(10, 50, generator=torch.Generator().manual_seed(5))
     rows = torch.cat([x, copies(x, list(range(0, 1000, 50))), strange])
-    these = Examples(rows, torch.arange(len(rows)) % 10, NAMES, name="train")
+    these = Source(rows, Labels(torch.arange(len(rows)) % 10, NAMES), name="train")
     other = with_leaks(x, list(range(100, 110)))
-    whole = find(these.labels, 10, rows, other, quiet=True)
+    whole = find(these.labels.numbers, 10, rows, other, quiet=True)
     for name, value in (("MOST_ROWS", 100), ("QUERIES", 300)):
         monkeypatch.setattr(findings, name, value)
     monkeypatch.setattr(subjects, "MOST_ROWS", 100)
@@ -216,7 +215,7 @@ def test_rows_that_are_read_in_pieces_have_the_findings_of_all_at_once(
 ) -> None:
     these, other, whole = many(monkeypatch, exact)
     assert whole.counts()["in_other_split"] == 11  # 100 has a copy here too
-    assert alike(find(these.labels, 10, these, other, quiet=True), whole)
+    assert alike(find(these.labels.numbers, 10, these, other, quiet=True), whole)
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own

@@ -9,7 +9,7 @@ import torch
 
 import bayesmooth
 from bayesmooth.audit.table import Audit
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 
 Make = Callable[..., Audit]
@@ -24,7 +24,9 @@ def test_ten_worst_show_as_texts_or_pictures_and_are_escaped(made_up: Make, of_t
     assert "texts encoded &lt;i&gt;" in shown
     pytest.importorskip("PIL", reason="needs pillow, the extra data")
     images = torch.zeros(300, 1, 8, 8, dtype=torch.uint8)
-    data = Examples(torch.zeros(300, 1), torch.arange(300) % 4, tuple("abcd"), pictures=images)
+    data = Source(
+        torch.zeros(300, 1), Labels(torch.arange(300) % 4, tuple("abcd")), pictures=images
+    )
     assert made_up(examples=data)._repr_html_().count("<img") == 10
 
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from bayesmooth.audit.predictions import (
-    check_labels,
     check_order,
     check_probabilities,
     leave_one_out,
     predict_left_out,
 )
+from bayesmooth.data.prepare import check_labels
 from bayesmooth.errors import InputError
 from bayesmooth.theory.glm import fit_glm
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.predictors import Projection, assign_folds
-from bayesmooth.data import Examples
+from bayesmooth.data import Source
 from bayesmooth.errors import InputError
 
 
 def test_the_weights_of_the_predictors_are_in_the_summary(
-    noisy_clouds: Callable[..., Examples],
+    noisy_clouds: Callable[..., Source],
 ) -> None:
     summary = audit(noisy_clouds(0.1, count=300), quiet=True).summary
     weights = summary["weight_of_posterior"], summary["weight_of_neighbours"]
@@ -78,18 +78,16 @@ def test_rows_that_are_all_the_same_are_refused_whatever_their_value() -> None:
             Projection.of(torch.full((90, 3), value))
 
 
-def test_a_turn_of_the_embeddings_changes_nothing(noisy_clouds: Callable[..., Examples]) -> None:
+def test_a_turn_of_the_embeddings_changes_nothing(noisy_clouds: Callable[..., Source]) -> None:
     examples = noisy_clouds(0.1, count=300)
     turn = torch.linalg.qr(torch.randn(8, 8)).Q
-    turned = Examples(
-        examples.batch(torch.arange(300)) @ turn, examples.labels, examples.class_names
-    )
+    turned = Source(examples.batch(torch.arange(300)) @ turn, examples.labels.numbers)
     one, two = audit(examples, quiet=True), audit(turned, quiet=True)
     np.testing.assert_allclose(one.disagreement, two.disagreement, atol=2e-3)
 
 
 def test_prepared_features_have_unit_mean_square_norm_and_a_column_of_ones(
-    noisy_clouds: Callable[..., Examples],
+    noisy_clouds: Callable[..., Source],
 ) -> None:
     rows = noisy_clouds(0.1, count=300).batch(torch.arange(300))
     features = Projection.of(rows).features(rows)

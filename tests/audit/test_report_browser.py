@@ -15,10 +15,10 @@ from bayesmooth.audit.findings import Findings
 from bayesmooth.audit.scores import MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.audit.table import Audit
-from bayesmooth.audit.tags import split_tags
 from bayesmooth.audit.thumbnails import make_thumbnails
 from bayesmooth.cli import main
-from bayesmooth.data.examples import Problem
+from bayesmooth.data.source import Kind, Note
+from bayesmooth.data.tags import split_tags
 from tests.audit.browser import Reader, import_selenium
 
 Keys = import_selenium("common.keys").Keys
@@ -128,8 +128,8 @@ def test_header_shows_the_rate_the_warning_the_notes_and_all_problems(reader: Re
     reader.open("plain")
     for part in ("#warning", "#remarks", "#problems"):
         assert not reader.find(part).is_displayed()
-    few = Problem("empty", "2 texts are empty", ("4", "7"))
-    many = Problem("unreadable", "9 pictures cannot be read", tuple(map(str, range(20, 29))))
+    few = Note(Kind.EMPTY_TEXT, "2 texts are empty", ("4", "7"))
+    many = Note(Kind.UNREADABLE, "9 pictures cannot be read", tuple(map(str, range(20, 29))))
     rate, warning = "At least 6.0 % of the labels are wrong.", "The input is probably wrong."
     summary = {"noise_rate_words": rate, "warning": warning, "notes": ["column 'x' is left out"]}
     reader.open("warned", summary=summary, findings=Findings(problems=(few, many)))

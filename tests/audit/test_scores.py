@@ -28,12 +28,12 @@ def predictions(count: int = 200, classes: int = 4, seed: int = 0) -> Prediction
 
 def test_the_score_is_positive_exactly_where_another_class_is_preferred() -> None:
     found = predictions()
-    against = found.probabilities.argmax(1) != found.labels
+    against = found.probabilities.argmax(1) != found.labels.numbers
     score = root_margin(found)
     assert torch.equal(score > 0, against)
     suggested = suggest(score, find_threshold(score, found), found)
     assert suggested.equal(found.probabilities.argmax(1))
-    cells = assign_quadrants(suggested != found.labels, ambiguity(found))
+    cells = assign_quadrants(suggested != found.labels.numbers, ambiguity(found))
     assert int((cells >= MISLABELLED).sum()) == int(against.sum())
 
 
@@ -51,7 +51,7 @@ def test_with_transitions_as_many_are_flagged_as_the_prediction_alone_contradict
 
 def test_ambiguity_does_not_look_at_the_label() -> None:
     found = predictions()
-    other = Predictions((found.labels + 1) % 4, found.probabilities, found.noise, "")
+    other = Predictions((found.labels.numbers + 1) % 4, found.probabilities, found.noise, "")
     assert ambiguity(found).equal(ambiguity(other))
     assert not root_margin(found).equal(root_margin(other))
 
@@ -97,7 +97,7 @@ def test_what_is_said_at_least_holds_however_often_the_model_errs(
     errors: float, noise: float
 ) -> None:
     found = calibrated(errors, noise)
-    rate = estimate_noise_rate(found.left_out, found.labels)
+    rate = estimate_noise_rate(found.left_out, found.labels.numbers)
     assert 0 <= rate.at_least <= noise + 0.02  # the most confident predictions err too, a little
     assert rate.at_least <= rate.estimate <= noise + 1.1 * errors + 0.02
     assert errors or rate.at_least > 0.7 * noise - 0.005

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 from bayesmooth.audit import audit
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
@@ -16,20 +16,20 @@ from bayesmooth.posterior import Posterior
 NAMES = ("ant", "bee", "cow")
 
 
-def clouds(count: int = 90, wrong: int = 6) -> Examples:
+def clouds(count: int = 90, wrong: int = 6) -> Source:
     """Three clouds far apart; the first `wrong` labels are moved on by one."""
     generator = torch.Generator().manual_seed(0)
     clean = torch.arange(count) % 3
     x = 8 * torch.eye(3)[clean] + torch.randn(count, 3, generator=generator)
     labels = clean.clone()
     labels[:wrong] = (labels[:wrong] + 1) % 3
-    return Examples(x, labels, NAMES, clean, name="clouds")
+    return Source(x, Labels(labels, NAMES), clean, name="clouds")
 
 
-def trained(examples: Examples) -> tuple[nn.Module, IVON]:
+def trained(examples: Source) -> tuple[nn.Module, IVON]:
     model = MODELS["linear"](num_classes=3, input_shape=(3,), seed=0)
     optimizer = IVON(model.parameters(), lr=0.1, ess=90, hess_init=4.0, weight_decay=1e-2, seed=0)
-    x, y = examples.batch(torch.arange(90)), examples.labels
+    x, y = examples.batch(torch.arange(90)), examples.labels.numbers
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -52,7 +52,7 @@ def test_three_lines_audit_a_users_own_model() -> None:
     examples = clouds()
     model, optimizer = trained(examples)
     loader = DataLoader(
-        TensorDataset(examples.batch(torch.arange(90)), examples.labels), batch_size=32
+        TensorDataset(examples.batch(torch.arange(90)), examples.labels.numbers), batch_size=32
     )
     made = audit(model, optimizer, loader, quiet=True)
     assert {row["id"] for row in made.top(6)} == {str(i) for i in range(6)}
@@ -63,7 +63,7 @@ def test_three_lines_audit_a_users_own_model() -> None:
 
 def test_batches_in_another_order_than_the_data_are_refused() -> None:
     examples, model = clouds(), nn.Linear(3, 3)
-    data = TensorDataset(examples.batch(torch.arange(90)), examples.labels)
+    data = TensorDataset(examples.batch(torch.arange(90)), examples.labels.numbers)
     chosen = SubsetRandomSampler(range(90))
     for loader in (
         DataLoader(data, 32, shuffle=True),
@@ -86,7 +86,7 @@ def test_a_posterior_of_another_model_is_refused() -> None:
 
 def test_labels_beyond_the_models_classes_are_refused() -> None:
     examples = clouds()
-    batch = [(examples.batch(torch.arange(90)), examples.labels + 5)]
+    batch = [(examples.batch(torch.arange(90)), examples.labels.numbers + 5)]
     model = nn.Linear(3, 3)
     with pytest.raises(InputError, match="must be from 0 to 2"):
         audit(model, posterior_of(model), batch, quiet=True)
@@ -99,7 +99,7 @@ def test_a_network_with_batch_norm_is_audited_with_the_statistics_of_the_weights
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
     posterior = posterior_of(model)
     inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    examples = Examples(inputs, torch.arange(60) % 3, ("a", "b", "c"))
+    examples = Source(inputs, Labels(torch.arange(60) % 3, ("a", "b", "c")))
     fresh = audit(model, posterior, examples, quiet=True).probabilities
     model[1].running_mean += 5.0
     stale = audit(model, posterior, examples, quiet=True).probabilities

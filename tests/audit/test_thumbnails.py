@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from bayesmooth.audit.findings import Findings
-from bayesmooth.audit.sources import open_source
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails, make_thumbnails, report_thumbnails
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source, open_source
 from bayesmooth.errors import InputError
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow, the extra data")
@@ -106,7 +105,7 @@ def test_pictures_named_by_their_paths_are_drawn_in_the_report(
         labels=np.arange(40) % 4,
         images=np.array([f"{i}.png" for i in range(40)]),
     )
-    audit = made_up(40, examples=open_source(tmp_path / "pets.npz").examples)
+    audit = made_up(40, examples=open_source(tmp_path / "pets.npz"))
     drawn, _ = report_thumbnails(audit, 10)
     assert drawn is not None
     assert drawn.index.tolist() == audit.order[:10].tolist()
@@ -124,7 +123,7 @@ def test_findings_have_pictures_too(made_up: Callable[..., Audit]) -> None:
         outlier_score=np.zeros(40),
     )
     images = torch.from_numpy(flat_images(40))[:, None]
-    data = Examples(torch.zeros(40, 1), torch.arange(40) % 4, tuple("abcd"), pictures=images)
+    data = Source(torch.zeros(40, 1), Labels(torch.arange(40) % 4, tuple("abcd")), pictures=images)
     audit = made_up(40, examples=data, findings=found)
     drawn, _ = report_thumbnails(audit, 10)
     assert drawn is not None

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from bayesmooth.data import Examples
+from bayesmooth.data import Columns, Labels, Source, open_source
+from bayesmooth.data.prepare import choose_inputs
 from bayesmooth.errors import InputError
 
 
@@ -57,7 +58,7 @@ def pictures():
     """Twenty pictures of 3 × 8 × 8 bytes in four classes."""
     rng = np.random.default_rng(0)
     inputs = torch.from_numpy(rng.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8))
-    return Examples(inputs, torch.arange(20) % 4, ("a", "b", "c", "d"), name="pictures")
+    return Source(inputs, Labels(torch.arange(20) % 4, ("a", "b", "c", "d")), name="pictures")
 
 
 def idx_bytes(array):
@@ -129,3 +130,14 @@ def write(tmp_path):
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def open_data():
+    """Open a source and choose its inputs; rows that cannot be learned from stay."""
+
+    def open_data(what, labels=None, cache=None, **names):
+        columns = Columns(**names)
+        return choose_inputs(open_source(what, columns, labels), columns, False, cache, True)
+
+    return open_data

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesmooth.data import load
+from bayesmooth.data import open_source
 from bayesmooth.data.reading import read_npy, read_npz
 from bayesmooth.errors import InputError
 
@@ -20,10 +20,10 @@ def test_an_npz_gives_all_that_is_in_it(tmp_path):
         embeddings=X, labels=["b", "a", "b", "b"], clean_labels=["a", "a", "b", "b"],
         ids=[7, 8, 9, 10], texts=list("wxyz"), images=images,
     )  # fmt: skip
-    examples = load("embeddings", path=str(tmp_path / "e.npz"))
+    examples = open_source(tmp_path / "e.npz")
     assert np.array_equal(examples.inputs.numpy(), X)
-    assert examples.labels.tolist() == [1, 0, 1, 1]
-    assert examples.clean_labels.tolist() == [0, 0, 1, 1]
+    assert examples.labels.numbers.tolist() == [1, 0, 1, 1]
+    assert examples.clean.tolist() == [0, 0, 1, 1]
     assert examples.ids == ("7", "8", "9", "10")
     assert examples.meta == {"text": list("wxyz")}
     assert examples.pictures.shape == (4, 3, 5, 6)
@@ -31,7 +31,7 @@ def test_an_npz_gives_all_that_is_in_it(tmp_path):
 
 def test_labels_may_be_bytes(tmp_path):
     np.savez(tmp_path / "e.npz", embeddings=X, labels=np.array([b"b", b"a", b"a", b"b"]))
-    assert load("embeddings", path=str(tmp_path / "e.npz")).class_names == ("a", "b")
+    assert open_source(tmp_path / "e.npz").class_names == ("a", "b")
 
 
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch):
@@ -53,38 +53,30 @@ def test_other_usual_names_and_image_paths_are_known(tmp_path, inputs, labels):
         "class_names": ["cat", "dog"],
     }
     np.savez_compressed(tmp_path / "e.npz", **content)
-    examples = load("embeddings", path=str(tmp_path / "e.npz"))
+    examples = open_source(tmp_path / "e.npz")
     assert examples.class_names == ("cat", "dog")
-    assert examples.labels.tolist() == [0, 1, 1, 0]
+    assert examples.labels.numbers.tolist() == [0, 1, 1, 0]
     assert examples.meta == {"path": list("abcd")}
     assert examples.pictures.items == list("abcd")
 
 
 def test_predicted_probabilities_are_no_embeddings(tmp_path):
-    path, p = str(tmp_path / "e.npz"), np.full((4, 2), 0.5)
+    path, p = tmp_path / "e.npz", np.full((4, 2), 0.5)
     np.savez(path, pred_probs=p, X=-X, embeddings=X, labels=[0, 1, 1, 0])
-    both = load("embeddings", path=path, probabilities=True)
+    both = open_source(path)
     assert np.array_equal(both.inputs.numpy(), X)
     assert np.array_equal(both.subset([1, 3]).predicted.numpy(), p[:2])
-    assert load("embeddings", path=path).predicted is None
     np.savez(path, pred_probs=p, labels=[0, 1, 1, 0])
-    alone = load("embeddings", path=path, probabilities=True)
-    assert alone.inputs.shape == (4, 0)
-    assert np.array_equal(alone.predicted.numpy(), p)
-    with pytest.raises(InputError, match=r"only labels, pred_probs; .* probabilities=True"):
-        load("embeddings", path=path)
+    assert open_source(path).inputs.shape == (4, 0)
 
 
-def test_a_split_is_numbered_as_the_train_file_and_labels_may_lie_apart(tmp_path):
-    for split, labels in (("train", ["a", "b", "a", "c"]), ("test", ["c", "c", "b", "b"])):
-        np.save(tmp_path / f"x-{split}.npy", X)
-        np.save(tmp_path / f"y-{split}.npy", labels)
-    options = {"path": str(tmp_path / "x-{split}.npy"), "labels": str(tmp_path / "y-{split}.npy")}
-    assert load("embeddings", "test", **options).labels.tolist() == [2, 2, 1, 1]
-    with pytest.raises(InputError, match=r"put \{split\} in it"):
-        load("embeddings", "test", path=str(tmp_path / "x-train.npy"))
-    with pytest.raises(InputError, match="of labels with labels="):
-        load("embeddings", path=str(tmp_path / "x-train.npy"))
+def test_labels_may_lie_apart(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", ["c", "c", "b", "b"])
+    source = open_source(tmp_path / "x.npy", labels=tmp_path / "y.npy")
+    assert source.labels.numbers.tolist() == [1, 1, 0, 0]
+    with pytest.raises(InputError, match="of them with labels"):
+        open_source(tmp_path / "x.npy")
 
 
 @pytest.mark.parametrize(
@@ -105,26 +97,29 @@ def test_arrays_of_every_order_and_width_come_back(tmp_path, array):
     ("changes", "message"),
     [
         ({"embeddings": np.where(X == 7, np.nan, X)}, r"embeddings\[2, 1\] is nan; must be finite"),
-        ({"embeddings": X[:3]}, "labels of shape"),
-        ({"embeddings": X[0]}, "must be N × D"),
+        ({"embeddings": X[:3]}, "embeddings of shape"),
+        ({"embeddings": X[0]}, "must be 4 × D"),
         ({"embeddings": np.array([["a"] * 3] * 4)}, "must be numbers"),
         ({"embeddings": X[:0]}, "shape"),
-        ({"labels": [0.5, 1, 0, 1]}, "labels, row 1: 0.5 is not a class"),
+        ({"labels": [0.5, 1, 0, 1]}, r"labels, row 0 \(counted from 0\): 0.5 is not a class"),
         ({"labels": [[0], [1], [0], [1]]}, "N labels"),
         ({"labels": np.array([{}, 1, 0, 1], dtype=object)}, "labels: not an array of numbers"),
-        ({"class_names": ["a"]}, "labels, row 2: '1' is not one of the classes a"),
+        (
+            {"class_names": ["a"]},
+            r"labels, row 1 \(counted from 0\): '1' is not one of the classes a",
+        ),
         ({"texts": [1, 2, 3, 4]}, "must be N strings"),
         ({"images": X}, "images are float64 of shape .* must be paths"),
-        ({"ids": ["a"]}, "1 ids for 4 inputs"),
-        ({"pred_probs": X[:3]}, "3 predicted for 4 inputs"),
-        ({"pred_probs": X[0]}, "must be N × D"),
+        ({"ids": ["a"]}, "1 ids for 4 rows"),
+        ({"pred_probs": X[:3]}, "predicted of shape"),
+        ({"pred_probs": X[0]}, "must be 4 × D"),
         ({"probabilities": np.full((4, 2), np.inf)}, r"probabilities\[0, 0\] is inf"),
     ],
 )
 def test_a_wrong_array_is_named(tmp_path, changes, message):
     np.savez(tmp_path / "e.npz", **({"embeddings": X, "labels": [0, 1, 0, 1]} | changes))
     with pytest.raises(InputError, match=message):
-        load("embeddings", path=str(tmp_path / "e.npz"), probabilities=True)
+        open_source(tmp_path / "e.npz")
 
 
 def npy(array):
@@ -175,4 +170,4 @@ def test_any_damage_is_arrays_or_an_input_error(
     path = tmp_path_factory.getbasetemp() / f"fuzz{suffix}"
     path.write_bytes(good[:at] + insert + good[at + cut :])
     labels = str(path) if suffix == ".npy" else None
-    result_or_input_error("fuzz", load, "embeddings", path=str(path), labels=labels)
+    result_or_input_error("fuzz", open_source, path, labels=labels)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesmooth.data import AUGMENTATIONS, Augment, Examples, batches, count_batches, split
+from bayesmooth.data import AUGMENTATIONS, Augment, Labels, Source, batches, count_batches, split
 from bayesmooth.errors import InputError
 
 AUGMENT = Augment(pad=2, flip=True)
@@ -29,7 +29,7 @@ def test_without_a_seed_the_order_is_that_of_the_set(pictures):
     index, inputs, labels = next(batches(pictures, 20))
     assert torch.equal(index, torch.arange(20))
     torch.testing.assert_close(inputs, pictures.inputs / 255)
-    assert torch.equal(labels, pictures.labels)
+    assert torch.equal(labels, pictures.labels.numbers)
 
 
 def test_batches_are_a_function_of_seed_and_epoch_and_leave_the_global_generator_alone(pictures):
@@ -44,7 +44,7 @@ def test_batches_are_a_function_of_seed_and_epoch_and_leave_the_global_generator
 @given(st.integers(1, 9), st.integers(0, 22))
 def test_starting_at_batch_k_is_the_epoch_without_its_first_k(batch_size, start):
     inputs = torch.arange(20.0)[:, None, None, None].expand(-1, 1, 4, 4)
-    examples = Examples(inputs, torch.zeros(20).long(), ("a",))
+    examples = Source(inputs, Labels(torch.zeros(20).long(), ("a",)))
     options = {"seed": 0, "epoch": 5, "augment": AUGMENT}
     whole = list(batches(examples, batch_size, **options))
     assert len(whole) == count_batches(20, batch_size)
@@ -63,14 +63,14 @@ def test_a_late_start_reads_nothing_of_what_it_leaves_out():
             return torch.zeros(len(index), 1)
 
     source = Counting()
-    list(batches(Examples(source, torch.zeros(100).long(), ("a",)), 10, seed=0, start=9))
+    list(batches(Source(source, Labels(torch.zeros(100).long(), ("a",))), 10, seed=0, start=9))
     assert source.read == 10
 
 
 @given(st.integers(1, 5), st.integers(1, 9))
 def test_the_slices_of_all_ranks_joined_are_the_batch_of_one_process(world_size, batch_size):
     inputs = torch.arange(23.0)[:, None, None, None] + torch.rand(23, 1, 4, 4)
-    examples = Examples(inputs, torch.arange(23) % 3, ("a", "b", "c"))
+    examples = Source(inputs, Labels(torch.arange(23) % 3, ("a", "b", "c")))
     options = {"seed": 1, "epoch": 0, "augment": AUGMENT}
     ranks = [
         list(batches(examples, batch_size, rank=rank, world_size=world_size, **options))

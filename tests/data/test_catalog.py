@@ -1,6 +1,6 @@
 import pytest
 
-from bayesmooth.data import DATASETS, Examples, check, describe_datasets, load
+from bayesmooth.data import DATASETS, Source, check, describe_datasets, load
 from bayesmooth.errors import InputError
 
 PUBLIC = ["mnist", "fashion_mnist", "cifar10", "cifar100", "cifar10n", "cifar100n", "clothing1m"]
@@ -47,7 +47,7 @@ def test_the_data_directory_is_the_argument_then_the_variable_then_data(tmp_path
         (("digits", "valid"), {}, "split 'valid' is not known; there are 'test' and 'train'"),
         (("mnist", "train"), {"verfy": 1}, "option 'verfy' is not known; did you mean 'verify'"),
         (("digits", "train"), {"size": 1}, "option 'size' is not known; there are none"),
-        (("table", "train"), {}, "table: give its path with path="),
+        (("source", "train"), {}, "source: give its path with path="),
     ],
 )
 def test_a_wrong_name_gets_the_nearest_one(arguments, options, message):
@@ -82,4 +82,4 @@ def test_loaders_know_their_splits_and_return_examples(mnist_dir):
     for dataset in DATASETS.values():
         assert dataset.splits[0] == "train"
         assert dataset.splits[-1] == "test"
-    assert isinstance(load("mnist", "test", mnist_dir, verify=False), Examples)
+    assert isinstance(load("mnist", "test", mnist_dir, verify=False), Source)

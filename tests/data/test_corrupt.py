@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesmooth.data import Corruption, Examples, corrupt
+from bayesmooth.data import Corruption, Labels, Source, corrupt
 from bayesmooth.data.corrupt import data_dependent, draw_labels, pairflip, symmetric
 from bayesmooth.errors import InputError
 
@@ -19,14 +19,14 @@ RATES = {("symmetric", 0.2): 0.19754, ("symmetric", 0.4): 0.40216, ("pairflip", 
 
 
 def ten_classes(count):
-    return Examples(torch.zeros(count, 1), torch.arange(count) % 10, tuple("0123456789"))
+    return Source(torch.zeros(count, 1), Labels(torch.arange(count) % 10, tuple("0123456789")))
 
 
 @pytest.mark.parametrize(("kind", "rate"), GOLDENS)
 def test_seed_0_gives_the_noisy_labels_of_the_public_code(kind, rate):
     noisy, _ = corrupt(ten_classes(40), kind, rate=rate, seed=0)
     golden = [int(digit) for digit in GOLDENS[kind, rate].replace(" ", "")]
-    assert noisy.labels.tolist() == golden
+    assert noisy.labels.numbers.tolist() == golden
     _, corruption = corrupt(ten_classes(50_000), kind, rate=rate, seed=0)
     assert corruption.rate == RATES[kind, rate]
 
@@ -42,7 +42,7 @@ def test_the_draws_are_those_of_a_multinomial_per_example(K, seed):
 
 def test_pairflip_moves_to_the_next_class_and_the_last_to_the_first():
     noisy, _ = corrupt(ten_classes(10), "pairflip", rate=1.0)
-    assert noisy.labels.tolist() == [*range(1, 10), 0]
+    assert noisy.labels.numbers.tolist() == [*range(1, 10), 0]
 
 
 @given(st.integers(2, 12), st.floats(0, 1))
@@ -66,17 +66,17 @@ def test_data_dependent_noise_grows_with_the_class_by_beta():
 
 def test_at_kappa_one_half_the_last_class_keeps_no_label():
     noisy, _ = corrupt(ten_classes(5000), "data_dependent", kappa=0.5)
-    assert not (noisy.labels[noisy.clean_labels == 9] == 9).any()
+    assert not (noisy.labels[noisy.clean == 9] == 9).any()
     with pytest.raises(InputError, match="lower beta for 100 classes"):
         data_dependent(100, 0.1)
 
 
 def test_realised_noise_follows_a_given_matrix():
     matrix = [[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6]]
-    clean = Examples(torch.zeros(30_000, 1), torch.arange(30_000) % 3, ("a", "b", "c"))
+    clean = Source(torch.zeros(30_000, 1), Labels(torch.arange(30_000) % 3, ("a", "b", "c")))
     noisy, _ = corrupt(clean, "matrix", matrix=matrix, seed=5)
     counts = torch.zeros(3, 3).index_put_(
-        (clean.labels, noisy.labels), torch.ones(30_000), accumulate=True
+        (clean.labels.numbers, noisy.labels.numbers), torch.ones(30_000), accumulate=True
     )
     np.testing.assert_allclose(counts / 10_000, matrix, atol=0.015)
 
@@ -85,11 +85,11 @@ def test_old_labels_become_the_clean_ones_unless_these_are_known():
     clean = ten_classes(1000)
     once, first = corrupt(clean, "symmetric", rate=0.3, seed=0)
     twice, _ = corrupt(once, "symmetric", rate=0.3, seed=1)
-    assert torch.equal(once.clean_labels, clean.labels)
-    assert torch.equal(twice.clean_labels, clean.labels)
-    changed = (once.labels != clean.labels).nonzero().flatten()
+    assert torch.equal(once.clean, clean.labels.numbers)
+    assert torch.equal(twice.clean, clean.labels.numbers)
+    changed = (once.labels.numbers != clean.labels.numbers).nonzero().flatten()
     assert changed.tolist() == first.index.tolist()
-    assert clean.clean_labels is None
+    assert clean.clean is None
 
 
 @pytest.mark.parametrize(
@@ -117,32 +117,32 @@ def test_noise_that_cannot_be_is_refused(kind, settings, message):
 )
 @pytest.mark.parametrize("classes", [(), ("a",)])
 def test_fewer_than_two_classes_have_nothing_to_flip_to(kind, settings, classes):
-    few = Examples(torch.zeros(len(classes), 1), torch.zeros(len(classes)).long(), classes)
+    few = Source(torch.zeros(len(classes), 1), Labels(torch.zeros(len(classes)).long(), classes))
     with pytest.raises(InputError, match=f"{len(classes)} classes: label noise needs at least two"):
         corrupt(few, kind, **settings)
 
 
 @pytest.fixture
 def clean():
-    return Examples(torch.zeros(300, 1), torch.arange(300) % 3, ("a", "b", "c"), name="three")
+    return Source(torch.zeros(300, 1), Labels(torch.arange(300) % 3, ("a", "b", "c")), name="three")
 
 
 def test_a_noise_file_gives_the_same_noisy_labels(clean, tmp_path):
     noisy, corruption = corrupt(clean, "symmetric", rate=0.4, seed=7)
     corruption.save(tmp_path / "noise.json")
     again = Corruption.load(tmp_path / "noise.json")
-    assert torch.equal(again.apply(clean).labels, noisy.labels)
-    assert torch.equal(again.apply(clean).clean_labels, clean.labels)
+    assert torch.equal(again.apply(clean).labels.numbers, noisy.labels.numbers)
+    assert torch.equal(again.apply(clean).clean, clean.labels.numbers)
     assert (again.kind, again.seed, again.rate, again.hash) == (
         "symmetric", 7, corruption.rate, corruption.hash,
     )  # fmt: skip
     assert (again.matrix == corruption.matrix).all()
-    assert (again.old == clean.labels.numpy()[again.index]).all()
+    assert (again.old == clean.labels.numbers.numpy()[again.index]).all()
 
 
 def test_noise_is_refused_by_other_labels_or_another_order(clean, tmp_path):
     noisy, corruption = corrupt(clean, "symmetric", rate=0.4)
-    four = Examples(clean.inputs, clean.labels, ("a", "b", "c", "d"))
+    four = Source(clean.inputs, Labels(clean.labels.numbers, ("a", "b", "c", "d")))
     for other in (noisy, clean.subset(range(299, -1, -1)), clean.subset(range(299)), four):
         with pytest.raises(InputError, match="are not those the noise was drawn for"):
             corruption.apply(other)

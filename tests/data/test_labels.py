@@ -26,16 +26,16 @@ def test_numbers_index_the_given_names_and_words_do_not():
     assert torch.equal(encode(["2", "1"], ("1", "2"), "y"), torch.tensor([1, 0]))
 
 
-@pytest.mark.parametrize("value", [None, "", "  ", math.nan, 1.5, math.inf])
+@pytest.mark.parametrize("value", [1.5, math.inf, math.nan])
 def test_what_is_no_class_is_named_with_its_row(value):
-    with pytest.raises(InputError, match=r"y, row 2: .* is not a class"):
+    with pytest.raises(InputError, match=r"y, row 1: .* is not a class"):
         read_labels(["a", value], "y")
 
 
 def test_labels_outside_the_given_names_are_named_with_their_row():
-    with pytest.raises(InputError, match="y, row 2: 'emu' is not one of the classes cat, dog"):
+    with pytest.raises(InputError, match="y, row 1: 'emu' is not one of the classes cat, dog"):
         encode(["cat", "emu"], ("cat", "dog"), "y")
-    with pytest.raises(InputError, match="y, row 1: '2'"):
+    with pytest.raises(InputError, match="y, row 0: '2'"):
         encode(["2"], ("cat", "dog"), "y")
     with pytest.raises(InputError, match="appears twice"):
         encode(["cat"], ("cat", "cat"), "y")

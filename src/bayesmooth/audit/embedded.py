@@ -23,7 +23,7 @@ from bayesmooth.audit.predictors import (
 )
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.transitions import learn_transitions, predict_true_classes, rank_in_class
-from bayesmooth.data import Examples
+from bayesmooth.data import Source
 from bayesmooth.errors import InputError
 from bayesmooth.executors import map_pieces
 from bayesmooth.progress import track
@@ -34,33 +34,33 @@ DIGITS = 1e9  # to which distances are rounded before rows are sorted by them
 LARGEST = 1e15  # number in an embedding: squares of larger ones overflow
 
 
-def predict_embedded(examples: Examples, settings: Settings) -> Predictions:
+def predict_embedded(source: Source, settings: Settings) -> Predictions:
     """From one fit (`none` or `loo`), or with probabilities from `folds` more.
 
     The rows are sorted by their content first, so that another order of the rows changes nothing.
     """
     quiet, way = settings.quiet, settings.out_of_sample
-    chosen = choose_rows(examples, quiet)
-    whole = len(chosen) == len(examples)
+    chosen = choose_rows(source, quiet)
+    whole = len(chosen) == len(source)
     if way == "folds" and not whole:
         raise InputError(f"folds: at most {SAMPLE:,} examples; use 'loo', which needs no refit")
-    rows = torch.cat([rows for _, rows in read_pieces(examples, chosen, "reading", quiet)])
-    order = sort_by_content(rows, examples.labels[chosen])
+    rows = torch.cat([rows for _, rows in read_pieces(source, chosen, "reading", quiet)])
+    order = sort_by_content(rows, source.labels[chosen])
     rows, chosen = rows[order], chosen[order]
-    learned = examples.labels[chosen]
-    predictors = Predictors.of(rows, learned, examples, quiet)
+    learned = source.labels[chosen]
+    predictors = Predictors.of(rows, learned, source, quiet)
 
     def fit_folds() -> Tensor:
         features = predictors.projection.features(rows)
-        return cross_fit(features, learned, examples.num_classes, settings)
+        return cross_fit(features, learned, source.num_classes, settings)
 
     held = fit_folds() if way == "folds" else None
-    every = chosen if whole else torch.arange(len(examples), device="cpu")
-    labels = examples.labels[every]
+    every = chosen if whole else torch.arange(len(source), device="cpu")
+    labels = source.labels[every]
     pieces = (
-        (rows, examples.labels[at], None if held is None else part)
+        (rows, source.labels[at], None if held is None else part)
         for (at, rows), part in zip(
-            read_pieces(examples, every, "scoring", quiet),
+            read_pieces(source, every, "scoring", quiet),
             torch.split(every if held is None else held, ROWS_AT_ONCE),
             strict=True,
         )
@@ -106,30 +106,30 @@ def sort_by_content(rows: Tensor, labels: Tensor) -> Tensor:
     return torch.from_numpy(np.lexsort((labels, hash_rows(rows), rounded)))
 
 
-def choose_rows(examples: Examples, quiet: bool = True) -> Tensor:
-    """Positions of all examples, or of `SAMPLE` and at least `ROWS_PER_CLASS` of every class, by the rows' hashes."""
-    every = torch.arange(len(examples), device="cpu")
-    if len(examples) <= SAMPLE:
+def choose_rows(source: Source, quiet: bool = True) -> Tensor:
+    """Positions of all source, or of `SAMPLE` and at least `ROWS_PER_CLASS` of every class, by the rows' hashes."""
+    every = torch.arange(len(source), device="cpu")
+    if len(source) <= SAMPLE:
         return every
-    hashes = [hash_rows(rows) for _, rows in read_pieces(examples, every, "reading", quiet)]
-    order = torch.from_numpy(np.lexsort((examples.labels, torch.cat(hashes))))
-    chosen = rank_in_class(order, examples.labels) < ROWS_PER_CLASS
+    hashes = [hash_rows(rows) for _, rows in read_pieces(source, every, "reading", quiet)]
+    order = torch.from_numpy(np.lexsort((source.labels.numbers, torch.cat(hashes))))
+    chosen = rank_in_class(order, source.labels.numbers) < ROWS_PER_CLASS
     chosen[order[:SAMPLE]] = True
     return chosen.nonzero().flatten()
 
 
 def read_pieces(
-    examples: Examples, index: Tensor, description: str, quiet: bool, size: int | None = None
+    source: Source, index: Tensor, description: str, quiet: bool, size: int | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Positions and rows, piece by piece, checked."""
     parts = torch.split(index, size or ROWS_AT_ONCE)
     for at in track(parts, description=description, quiet=quiet or len(parts) < 2):
-        rows = examples.batch(at).flatten(1)
+        rows = source.batch(at).flatten(1)
         broken = ~(rows.abs() <= LARGEST).all(1)
         if broken.any():
             row = int(at[int(broken.nonzero()[0])])
             raise InputError(
-                f"{examples.name}: row {row} has entries that are NaN, infinite or beyond ±{LARGEST:.0e}; "
+                f"{source.name}: row {row} has entries that are NaN, infinite or beyond ±{LARGEST:.0e}; "
                 "must be ordinary numbers: drop such rows, or scale the embeddings"
             )
         yield at, rows

@@ -17,8 +17,9 @@ from torch import Tensor
 from bayesmooth.audit.embedded import read_pieces
 from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows, without_self
 from bayesmooth.audit.predictors import EXACT_ROWS
-from bayesmooth.data import Examples
-from bayesmooth.data.examples import Problem
+from bayesmooth.data import Source
+from bayesmooth.data.encoder_models import PLAIN
+from bayesmooth.data.source import Note
 from bayesmooth.errors import InputError
 from bayesmooth.executors import map_pieces
 
@@ -40,7 +41,6 @@ ROUNDING = 1e-3  # what float32 makes of the distance 0
 FENCE = 2.0  # interquartile ranges above the upper quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
 MOST_ROWS = 100_000  # examples that are compared in one piece
 QUERIES = 1 << 16  # examples at a time beyond
-TEXT_FITTED = "TF-IDF"  # in the note of an encoder that is fitted to the texts themselves
 RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
 
 
@@ -60,7 +60,7 @@ class Findings:
     """Id of its near duplicate in the other split; empty where it has none."""
     label_in_other_split: Array | None = None
     """The label that this one carries there; empty where it has none."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Note, ...] = ()
     """What is wrong with examples that were left out, or with how labels are written."""
 
     def masks(self) -> dict[str, Array]:
@@ -122,8 +122,8 @@ class Findings:
 def find(
     labels: Tensor,
     classes: int,
-    embeddings: Tensor | Examples | None = None,
-    against: Examples | None = None,
+    embeddings: Tensor | Source | None = None,
+    against: Source | None = None,
     quiet: bool = False,
     cluster: str | None = None,
     looks: Tensor | None = None,
@@ -132,7 +132,7 @@ def find(
 
     `looks` (N, D′) are other numbers by which near duplicates are known: what pictures look like.
 
-    Embeddings given as `Examples` are read piece by piece, and their neighbours looked for in tasks of the `cluster`.
+    Embeddings given as a `Source` are read piece by piece, and their neighbours looked for in tasks of the `cluster`.
 
     `against` are examples that must not occur among these: the test set of a training set, embedded alike.
 
@@ -164,10 +164,10 @@ def find(
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Embeddings in memory, or `Examples` that are read piece by piece, less their mean: what they have in common
+    """Embeddings in memory, or a `Source` that is read piece by piece, less their mean: what they have in common
     says nothing of which are alike."""
 
-    source: Tensor | Examples
+    source: Tensor | Source
     mean: Tensor
     lengths: Array
     distinct: Distinct
@@ -177,7 +177,7 @@ class Rows:
     @classmethod
     def of(
         cls,
-        source: Tensor | Examples,
+        source: Tensor | Source,
         quiet: bool = False,
         cluster: str | None = None,
         mean: Tensor | None = None,
@@ -220,7 +220,7 @@ class Rows:
 
 
 def _read(
-    source: Tensor | Examples, description: str, quiet: bool
+    source: Tensor | Source, description: str, quiet: bool
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """Positions and rows."""
     index = torch.arange(len(source), device="cpu")
@@ -237,51 +237,56 @@ def _search_piece(
     return at, *(without_self(*found, at) if alone else found)
 
 
-def find_leaks(rows: Rows, other: Examples, closest: float) -> tuple[Array, Array]:
+def find_leaks(rows: Rows, other: Source, closest: float) -> tuple[Array, Array]:
     """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
     theirs = Rows.of(other, rows.quiet, rows.cluster, rows.mean)
     groups, similarity = (part[rows.distinct.group, 0] for part in rows.nearest(1, theirs))
     there = theirs.distinct.first.numpy()[groups]
     leaked = measure_distances(similarity) < closest
     leaked &= _are_as_long(rows.lengths, theirs.lengths[there], closest)
-    ids = np.array(other.ids or [*map(str, range(len(other)))], object)
-    labels = np.array(other.class_names, object)[other.labels.numpy()]
+    ids = np.array(other.ids, object)
+    labels = np.array(other.class_names, object)[other.labels.numbers.numpy()]
     return np.where(leaked, ids[there], ""), np.where(leaked, labels[there], "")
 
 
-def read_rows(examples: Examples) -> Tensor:
+def read_rows(source: Source) -> Tensor:
     """The embeddings of examples, one row each."""
-    return examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
+    return source.batch(torch.arange(len(source), device="cpu")).flatten(1)
 
 
-def check_other_split(other: Examples, examples: Examples | None) -> Examples:
+def check_other_split(other: Source, source: Source | None) -> Source:
     """The other split, scaled as these examples are; or an error where the two cannot be compared."""
-    if examples is None:
+    if source is None:
         raise InputError(
-            "against: what is audited must be embedded data too: a file, a table, an Examples"
+            "against: what is audited must be embedded data too: a file, a table, a Source"
         )
-    tables = bool(examples.mean and other.mean and examples.columns and other.columns)
-    if tables and other.columns != examples.columns:
-        raise InputError(f"against: {other.name}: {_compare_columns(examples, other)}")
-    if other.input_shape != examples.input_shape:
+    own, theirs = _name_columns(source), _name_columns(other)
+    if own and theirs and own != theirs:
+        raise InputError(f"against: {other.name}: {_compare_columns(own, theirs)}")
+    if other.input_shape != source.input_shape:
         raise InputError(
-            f"against: {other.name} has rows of shape {list(other.input_shape)}, {examples.name} of "
-            f"{list(examples.input_shape)}; both must come from the same encoder or have the same columns"
+            f"against: {other.name} has rows of shape {list(other.input_shape)}, {source.name} of "
+            f"{list(source.input_shape)}; both must come from the same encoder or have the same columns"
         )
-    if any(TEXT_FITTED in note for note in other.notes):
+    fitted = (
+        other.texts is not None and other.reading is not None and other.reading.encoder == PLAIN
+    )
+    if fitted:
         raise InputError(
-            f"against: {other.name} and {examples.name} are texts encoded by TF-IDF, each its own way; name an encoder "
+            f"against: {other.name} and {source.name} are texts encoded by TF-IDF, each its own way; name an encoder "
             "(--encoder), or pip install 'bayesmooth[audit]'"
         )
-    return replace(other, mean=examples.mean, std=examples.std)
+    return replace(other, mean=source.mean, std=source.std)
 
 
-def _compare_columns(examples: Examples, other: Examples) -> str:
+def _name_columns(source: Source) -> tuple[str, ...]:
+    """The columns of a table that are learned from, where they are numbers and categories."""
+    return source.reading.names if source.mean and source.reading is not None else ()
+
+
+def _compare_columns(own: tuple[str, ...], theirs: tuple[str, ...]) -> str:
     """Which columns, or categories in them, only one of two tables has."""
-    sides = (
-        ("what is audited", examples.columns, other.columns),
-        ("the other", other.columns, examples.columns),
-    )
+    sides = (("what is audited", own, theirs), ("the other", theirs, own))
     only = [(side, [c for c in own if c not in rest]) for side, own, rest in sides]
     parts = [
         f"only {side} has {', '.join(map(repr, columns))}" for side, columns in only if columns

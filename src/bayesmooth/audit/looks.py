@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, conv2d
 
-from bayesmooth.data.examples import Examples, Inputs, Problem
+from bayesmooth.data.source import Inputs, Kind, Note, Source
 from bayesmooth.errors import InputError
 from bayesmooth.progress import track
 
@@ -80,13 +80,13 @@ def _measure(pictures: Tensor) -> Looks:
     )
 
 
-def list_odd_pictures(looks: Looks, examples: Examples) -> list[Problem]:
+def list_odd_pictures(looks: Looks, source: Source) -> list[Note]:
     """One problem for each kind that occurs."""
     problems = []
     for kind, odd in looks.find_odd().items():
         which = odd.nonzero().flatten().tolist()
         if which:
             count = "1 picture is" if len(which) == 1 else f"{len(which)} pictures are"
-            ids = tuple(str(i) if examples.ids is None else examples.ids[i] for i in which)
-            problems.append(Problem(f"{kind}_picture", WORDS[kind].format(count), ids))
+            ids = tuple(source.ids[i] for i in which)
+            problems.append(Note(Kind(f"{kind}_picture"), WORDS[kind].format(count), ids))
     return problems

@@ -25,15 +25,16 @@ from bayesmooth.audit.predictors import (
     Voters,
     choose_weight,
 )
-from bayesmooth.audit.problems import group_spellings, list_names
 from bayesmooth.audit.scores import ambiguity, leave_above, margin, root_margin
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.similar import Similar, find_similar
 from bayesmooth.audit.subjects import Embedded, Predicted, Subject
-from bayesmooth.audit.tags import Vocabulary
 from bayesmooth.audit.transitions import learn_transitions, predict_true_classes
-from bayesmooth.data import Examples
-from bayesmooth.data.examples import Problem
+from bayesmooth.data import Source
+from bayesmooth.data.labels import TagLabels
+from bayesmooth.data.prepare import group_spellings, list_names
+from bayesmooth.data.source import Kind, Note
+from bayesmooth.data.tags import Vocabulary
 from bayesmooth.errors import InputError
 from bayesmooth.progress import track
 from bayesmooth.theory.glm import GLMFit, fit_glm
@@ -76,7 +77,7 @@ class TagPredictions:
     mixed: Tensor
     method: str
     facts: dict[str, object] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Note, ...] = ()
     informative: bool = True
 
     def pool(self) -> tuple[LeftOut, Tensor]:
@@ -117,26 +118,26 @@ def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
         raise InputError(
             "several labels per example: give embeddings, texts, pictures, columns or probabilities to judge them by"
         )
-    examples = subject.examples
-    words = Vocabulary.of(examples.class_names, settings)
-    given = words.table(examples.class_names)[examples.labels]
+    source = subject.source
+    assert isinstance(source.labels, TagLabels)
+    words, given = source.labels.vocabulary, source.labels.table()
     if isinstance(subject, Predicted):
-        return _take_probabilities(examples, words, given)
-    if len(examples) > SAMPLE:
+        return _take_probabilities(source, words, given)
+    if len(source) > SAMPLE:
         raise InputError(
-            f"{len(examples):,} examples with several labels each: at most {SAMPLE:,}; audit them in parts"
+            f"{len(source):,} examples with several labels each: at most {SAMPLE:,}; audit them in parts"
         )
     counts = given.sum(0)
     judged = torch.minimum(counts, len(given) - counts) >= FEWEST
     if not judged.any():
         raise InputError(
-            f"{examples.name}: none of the tags {list_names(words.names)} is on {FEWEST} examples and missing on "
+            f"{source.name}: none of the tags {list_names(words.names)} is on {FEWEST} examples and missing on "
             f"{FEWEST}: nothing can be learned"
         )
-    rows = read_rows(examples)
-    features = Projection.of(rows, examples.name).features(rows)
+    rows = read_rows(source)
+    features = Projection.of(rows, source.name).features(rows)
     distinct = Distinct.of(hash_rows(rows))
-    voters = Voters.of(examples.name, rows, examples.labels, examples.num_classes)
+    voters = Voters.of(source.name, rows, source.labels.numbers, source.num_classes)
     found = voters.find(rows)
     mixed = torch.stack([distinct.mean(tag.double()) for tag in given.unbind(1)], 1) != given
     columns = given[:, judged].unbind(1)
@@ -157,21 +158,21 @@ def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
     }
     problems = find_problems(words, counts, judged)
     return TagPredictions(
-        examples.labels, made, judged, words, given, mixed, method, facts, problems
+        source.labels.numbers, made, judged, words, given, mixed, method, facts, problems
     )
 
 
-def find_problems(words: Vocabulary, counts: Tensor, judged: Tensor) -> tuple[Problem, ...]:
+def find_problems(words: Vocabulary, counts: Tensor, judged: Tensor) -> tuple[Note, ...]:
     """Tags that differ only in case or blanks, and those that are not judged."""
     found = [
-        Problem("tag_spelling", text.replace("labels", "tags"), ())
+        Note(Kind.TAG_SPELLING, text.replace("labels", "tags"))
         for _, text in group_spellings(words.names, counts)
     ]
     odd = [words.names[t] for t in (~judged).nonzero().flatten().tolist()]
     if odd:
         tags = "1 tag is" if len(odd) == 1 else f"{len(odd)} tags are"
         text = f"{tags} not judged, as fewer than {FEWEST} examples have or lack them: {list_names(odd)}"
-        found.append(Problem("single_example", text, ()))
+        found.append(Note(Kind.SINGLE_EXAMPLE, text))
     return tuple(found)
 
 
@@ -234,9 +235,9 @@ def _combine(asked: Asked, temperature: float, weight: float, leave_out: bool) -
     return Predictions(labels, shown, noise, "", without_label=left_out, transitions=transitions)
 
 
-def _take_probabilities(examples: Examples, words: Vocabulary, given: Tensor) -> TagPredictions:
+def _take_probabilities(source: Source, words: Vocabulary, given: Tensor) -> TagPredictions:
     """Somebody's P(tag), out of sample one hopes."""
-    rows = read_rows(examples)
+    rows = read_rows(source)
     if rows.shape != given.shape or not bool(((rows >= 0) & (rows <= 1)).all()):
         raise InputError(
             f"probabilities of shape {tuple(rows.shape)}: must be {len(given)} × {given.shape[1]}, one column per tag, "
@@ -247,7 +248,7 @@ def _take_probabilities(examples: Examples, words: Vocabulary, given: Tensor) ->
     method = f"probabilities of {len(made)} tags as given"
     judged = torch.ones(len(made), dtype=torch.bool, device="cpu")
     mixed = torch.zeros_like(given, dtype=torch.bool)
-    return TagPredictions(examples.labels, made, judged, words, given, mixed, method)
+    return TagPredictions(source.labels.numbers, made, judged, words, given, mixed, method)
 
 
 def _two(p: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from bayesmooth.audit.thumbnails import (
     open_shown,
     report_thumbnails,
 )
-from bayesmooth.data.tabular import SHEET_ROW
+from bayesmooth.data.prepare import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_together
 from bayesmooth.optional import require
@@ -58,7 +58,7 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
 
     With several annotators also annotators.csv and label_again.csv.
     """
-    check_source_stays(directory, None if audit.examples is None else audit.examples.source)
+    check_source_stays(directory, None if audit.examples is None else audit.examples.path)
     files: dict[str, str | bytes] = {"audit.csv": audit.to_csv()}
     if find_spec("pyarrow"):
         files["audit.parquet"] = to_parquet(audit)
@@ -89,7 +89,8 @@ def _write_annotators(audit: Audit, consensus: Consensus) -> dict[str, str]:
 def check_source_stays(directory: Path, source: Path | None) -> None:
     """Refuse a folder where the files of an audit would overwrite the one that is audited."""
     for place in (directory / f"audit.{kind}" for kind in ("csv", "parquet", "json", "html")):
-        if source is not None and place.exists() and place.samefile(source):
+        there = source is not None and source.exists() and place.exists()
+        if there and place.samefile(source or place):
             raise InputError(
                 f"{place}: is what is audited, and would be overwritten; choose another folder (--out)"
             )

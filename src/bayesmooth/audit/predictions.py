@@ -108,18 +108,6 @@ def predict_left_out(logits: Tensor, var: Tensor, averaged: Tensor, labels: Tens
     return torch.softmax(mean / (1 + pi / 8 * left).sqrt(), -1)
 
 
-def check_labels(labels: Tensor, class_names: Sequence[str]) -> None:
-    """Refuse labels from which nothing can be learned about themselves."""
-    if len(class_names) < 2:
-        raise InputError(f"{len(class_names)} class: an audit needs at least two classes")
-    counts = torch.bincount(labels, minlength=len(class_names))
-    if int((counts > 0).sum()) < 2:
-        raise InputError(
-            f"all {len(labels)} labels are {class_names[int(counts.argmax())]!r}: an audit needs "
-            "at least two classes"
-        )
-
-
 def check_probabilities(probabilities: Tensor, count: int, classes: int) -> Tensor:
     """Rows of probabilities as float32 that sum to one."""
     if probabilities.shape != (count, classes):

@@ -17,7 +17,7 @@ from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows
 from bayesmooth.audit.predictions import predict_left_out
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.transitions import rank_in_class
-from bayesmooth.data import Examples
+from bayesmooth.data import Source
 from bayesmooth.errors import InputError
 from bayesmooth.progress import bar, track
 from bayesmooth.theory.eigen import decompose_rows
@@ -182,14 +182,14 @@ class Predictors:
     """w, of the posterior; the neighbours have 1 − w."""
 
     @classmethod
-    def of(cls, rows: Tensor, labels: Tensor, examples: Examples, quiet: bool) -> "Predictors":
+    def of(cls, rows: Tensor, labels: Tensor, source: Source, quiet: bool) -> "Predictors":
         """Those that learned from these rows, weighed by how likely they find the labels of some, each left out."""
-        classes = examples.num_classes
+        classes = source.num_classes
         affordable = int(WORK / (len(rows) * classes))
         dims = min(max(affordable, MIN_DIMS), MAX_DIMS)
-        projection = Projection.of(rows, examples.name, dims)
+        projection = Projection.of(rows, source.name, dims)
         fit = fit_softmax(projection.features(rows), labels, classes, quiet=quiet)
-        made = cls(projection, fit, Voters.of(examples.name, rows, labels, classes))
+        made = cls(projection, fit, Voters.of(source.name, rows, labels, classes))
         count, last = min(WEIGHED_ON, len(rows)), len(rows) - 1
         some = torch.linspace(0, last, count, dtype=torch.float32, device="cpu").long()
         given = labels[some][:, None]

@@ -18,7 +18,9 @@ from bayesmooth.audit.predictions import (
     predict_left_out,
 )
 from bayesmooth.audit.settings import Settings
-from bayesmooth.data import Examples
+from bayesmooth.data import Columns, Source, open_source
+from bayesmooth.data.opening import can_open, read_vote_array
+from bayesmooth.data.prepare import choose_inputs, choose_to_embed, embed, prepare, settle
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import LabelNoise, label_noise
 from bayesmooth.posterior import Posterior
@@ -28,11 +30,11 @@ STATISTICS_FROM = 2_000  # examples from which batch-norm statistics are compute
 
 @dataclass(frozen=True)
 class Network:
-    """A network, its posterior and its data: an `Examples`, or else `batches` in a fixed order."""
+    """A network, its posterior and its data: a `Source`, or else `batches` in a fixed order."""
 
     model: nn.Module
     posterior: Posterior
-    examples: Examples | None
+    source: Source | None
     batches: Any = None
 
     def predict(self, settings: Settings) -> Predictions:
@@ -49,7 +51,7 @@ class Network:
         noise = label_noise(
             self.model,
             self.posterior,
-            self.batches if self.examples is None else self.examples,
+            self.batches if self.source is None else self.source,
             samples=settings.samples,
             seed=settings.seed,
             batch_size=settings.batch_size,
@@ -71,11 +73,11 @@ class Network:
     def _read_for_statistics(self, batch_size: int) -> list[Tensor] | None:
         """Inputs for batch-norm statistics, where there are such layers and the data gives its rows by position."""
         norms = any(isinstance(part, _BatchNorm) for part in self.model.modules())
-        if not norms or self.examples is None:
+        if not norms or self.source is None:
             return None
         device = next(self.model.parameters()).device
-        some = torch.arange(min(len(self.examples), STATISTICS_FROM), device="cpu")
-        return [self.examples.batch(part).to(device) for part in torch.split(some, batch_size)]
+        some = torch.arange(min(len(self.source), STATISTICS_FROM), device="cpu")
+        return [self.source.batch(part).to(device) for part in torch.split(some, batch_size)]
 
     def rows(self) -> None:
         """None: neighbours are not looked for among the inputs of a network."""
@@ -85,41 +87,41 @@ class Network:
 class Embedded:
     """A table of embeddings."""
 
-    examples: Examples
+    source: Source
 
     def predict(self, settings: Settings) -> Predictions:
         """From a variational softmax regression and the nearest neighbours."""
-        if self.examples.predicted is not None and self.examples.input_shape == (0,):
+        if self.source.predicted is not None and self.source.input_shape == (0,):
             raise InputError(
-                f"{self.examples.name}: has predicted probabilities and no embeddings; audit them with "
+                f"{self.source.name}: has predicted probabilities and no embeddings; audit them with "
                 "--probabilities, in Python with probabilities=path"
             )
-        return predict_embedded(self.examples, settings)
+        return predict_embedded(self.source, settings)
 
-    def rows(self) -> Tensor | Examples:
+    def rows(self) -> Tensor | Source:
         """The rows in which neighbours are looked for: in memory, or as they are where they may not fit."""
-        return read_rows(self.examples) if len(self.examples) <= MOST_ROWS else self.examples
+        return read_rows(self.source) if len(self.source) <= MOST_ROWS else self.source
 
 
 @dataclass(frozen=True)
 class Predicted:
     """Probabilities that someone else's model predicted, which should be out of sample."""
 
-    examples: Examples
+    source: Source
 
     def predict(self, settings: Settings) -> Predictions:
         """As they are."""
-        examples, rows = self.examples, self.examples.predicted
+        source, rows = self.source, self.source.predicted
         if rows is None:
-            rows = examples.batch(torch.arange(len(examples), device="cpu"))
-        values = check_probabilities(rows, len(examples), examples.num_classes)
-        check_order(values, examples.labels, examples.class_names)
-        return Predictions(examples.labels, values, None, "probabilities as given")
+            rows = source.batch(torch.arange(len(source), device="cpu"))
+        values = check_probabilities(rows, len(source), source.num_classes)
+        check_order(values, source.labels.numbers, source.class_names)
+        return Predictions(source.labels.numbers, values, None, "probabilities as given")
 
-    def rows(self) -> Tensor | Examples | None:
+    def rows(self) -> Tensor | Source | None:
         """The rows in which neighbours are looked for, where there are embeddings beside the predictions."""
-        alone = self.examples.predicted is None or self.examples.input_shape == (0,)
-        return None if alone else Embedded(self.examples).rows()
+        alone = self.source.predicted is None or self.source.input_shape == (0,)
+        return None if alone else Embedded(self.source).rows()
 
 
 Subject = Network | Embedded | Predicted
@@ -137,6 +139,58 @@ def check_batches(batches: Any) -> None:
             f"a DataLoader with a {type(order).__name__}: its batches come in another order than the data, so that no "
             "id would be right; give DataLoader(dataset, batch_size) without shuffle or sampler"
         )
+
+
+def open_subject(
+    source: Any,
+    posterior: Any,
+    data: Any,
+    *,
+    embeddings: Any,
+    probabilities: Any,
+    labels: Any,
+    votes: Any,
+    columns: Columns,
+    settings: Settings,
+) -> Subject:
+    """The subject that the arguments of `audit` describe."""
+    given = [x for x in (source, embeddings, probabilities) if x is not None]
+    if len(given) != 1:
+        raise InputError("give one source: a model, a table, embeddings= or probabilities=")
+    if isinstance(source, nn.Module):
+        if posterior is None or data is None:
+            raise InputError("a model: give its posterior (or optimizer) and its data too")
+        learned = as_posterior(posterior, source)
+        if isinstance(data, Source):
+            return Network(source, learned, settle(data))
+        check_batches(data)
+        return Network(source, learned, None, data)
+    if votes is not None:
+        labels = read_vote_array(votes, columns.class_names)
+    elif columns.annotator is not None and not can_open(source):
+        raise InputError(
+            "annotator: needs a table with one row per vote; for an array N × A use votes="
+        )
+    elif labels is None and source is None and not can_open(given[0]):
+        raise InputError("labels=: missing; they are what is audited")
+    predicted = probabilities is not None
+    opened = open_source(given[0], columns, labels, predicted=predicted)
+    settings.check_for(opened.labels)
+    how = {"encoder": settings.encoder, "cache": settings.cache, "quiet": settings.quiet}
+    ready = prepare(opened, columns, predicted=predicted, **how)  # type: ignore[arg-type]
+    return Predicted(ready) if predicted else Embedded(ready)
+
+
+def open_other_split(against: Any, columns: Columns, settings: Settings) -> Source:
+    """The split that is only compared with: its labels are not judged, so any will do."""
+    if not can_open(against):
+        raise InputError(
+            f"against: a {type(against).__name__}; must be embedded data: a file, a table, a Source"
+        )
+    opened = open_source(against, columns)
+    chosen = choose_inputs(opened, columns, False, settings.cache, settings.quiet)
+    what = choose_to_embed(chosen, columns)
+    return embed(chosen, what, settings.encoder, settings.cache, settings.quiet)
 
 
 def as_posterior(source: Any, model: nn.Module) -> Posterior:

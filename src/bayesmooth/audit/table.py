@@ -16,9 +16,9 @@ from bayesmooth.audit.findings import FINDINGS, Findings
 from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.scores import HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
-from bayesmooth.data import Examples
+from bayesmooth.data import Source
 from bayesmooth.data.csvtext import guard
-from bayesmooth.data.tabular import SHEET_ROW
+from bayesmooth.data.prepare import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
 from bayesmooth.optional import require
@@ -71,7 +71,7 @@ class Audit:
     probabilities: Array | None = None
     """N×K: what is predicted of every example; the columns of the table are its largest and the label's."""
     summary: Mapping[str, Any] = field(default_factory=dict)
-    examples: Examples | None = None
+    examples: Source | None = None
     """What the report shows beside the numbers."""
     findings: Findings | None = None
     """What else was found: near duplicates, outliers, rare classes, leaks."""

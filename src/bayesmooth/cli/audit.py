@@ -65,8 +65,8 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit photos/ --decisions decisions.csv    another round, after a review
     """
     from bayesmooth.audit import audit as make_audit
-    from bayesmooth.audit.opening import RUN
     from bayesmooth.audit.outputs import check_source_stays
+    from bayesmooth.data.opening import RUN
 
     settings = {"decisions": arguments.decisions, **_read_settings(arguments)}
     _check_folder(arguments.out)
@@ -137,12 +137,14 @@ def clean(arguments: Namespace) -> int:
 
 
 def _read_settings(arguments: Namespace) -> dict[str, Any]:
-    """The settings that were given; those that were not keep the defaults of `Settings`."""
+    """The settings that were given; those that were not keep their defaults."""
     from dataclasses import fields
 
     from bayesmooth.audit.settings import Settings
+    from bayesmooth.data import Columns
 
-    given = {f.name: getattr(arguments, f.name) for f in fields(Settings) if f.name in arguments}
+    names = [f.name for kind in (Settings, Columns) for f in fields(kind)]
+    given = {name: getattr(arguments, name) for name in names if name in arguments}
     if "folds" in given:
         if given.get("out_of_sample") == "loo":
             raise InputError("--folds with --out-of-sample loo: choose one")

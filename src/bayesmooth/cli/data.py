@@ -1,7 +1,6 @@
 """`data list`, `data check` and `data embed`."""
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
 
 from bayesmooth.cli.options import add_data_dir, add_settings
 from bayesmooth.errors import InputError
@@ -25,13 +24,12 @@ def data(arguments: Namespace) -> int:
     examples:
       bayesmooth data list
       bayesmooth data check cifar10 --data-dir ~/data
-      bayesmooth data check table --set path=mine.csv
+      bayesmooth data check source --set path=mine.csv
       bayesmooth data embed cifar10 --set limit=10000 --data-dir ~/data
     """
     from bayesmooth.data import check, describe_datasets
     from bayesmooth.train.features import embed_data
     from bayesmooth.train.recipe import parse_value
-    from bayesmooth.train.source import SOURCE
 
     name, place = arguments.name, arguments.data_dir
     if arguments.action == "list":
@@ -52,22 +50,9 @@ def data(arguments: Namespace) -> int:
         for path in embed_data(name, place, **options):
             print(path)
         return 0
-    results = check_source(options) if name == SOURCE else check(name, place, **options)
+    results = check(name, place, **options)
     for result in results:
         print(f"{result['split']:12} {result['summary'] if result['ok'] else result['problem']}")
         for note in result.get("notes", ()):
             print(f"{'':12} {note}")
     return 0 if all(result["ok"] for result in results) else 2
-
-
-def check_source(options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Open a file or folder of the user's as `train` does: what it holds, or its problem."""
-    from bayesmooth.data import data_root
-    from bayesmooth.train.options import build
-    from bayesmooth.train.source import source
-
-    try:
-        examples = build(source, options, split="train", root=data_root(None))
-    except InputError as error:
-        return [{"split": "train", "ok": False, "problem": str(error)}]
-    return [{"split": "train", "ok": True, "summary": repr(examples), "notes": examples.notes}]

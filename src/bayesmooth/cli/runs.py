@@ -61,11 +61,13 @@ def train(arguments: Namespace) -> int:
       bayesmooth train reviews.csv --text review --label stars
       bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
     """
+    from bayesmooth.data.opening import is_source
+    from bayesmooth.data.own import source
     from bayesmooth.train import Recipe
     from bayesmooth.train.options import parameters
     from bayesmooth.train.recipe import override, read_recipe
     from bayesmooth.train.run import RECIPE as RECIPE_FILE
-    from bayesmooth.train.source import SOURCE, is_source, source
+    from bayesmooth.train.source import SOURCE
 
     asked = {key: getattr(arguments, key, None) for key in parameters(source)}
     columns = {key: value for key, value in asked.items() if value is not None}
@@ -191,7 +193,7 @@ def predict(arguments: Namespace) -> int:
     )
     forecast.save(out)
     examples = forecast.examples
-    for note in (*examples.notes, *(problem.text for problem in examples.problems)):
+    for note in examples.notes:
         print(f"note: {note}")
     for name, count in Counter(forecast.columns()["at_mean"]).most_common(SHOWN):
         print(f"{count:>8,}  {name}")

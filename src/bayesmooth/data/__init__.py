@@ -1,17 +1,21 @@
-"""Examples in memory and on disk, their corruption, and batches of them."""
+"""`Source`, a data set where it lies; its labels and their corruption, and batches of it."""
 
 from bayesmooth.data.batches import AUGMENTATIONS, Augment, batches, count_batches, mixup, split
 from bayesmooth.data.catalog import DATASETS, check, describe_datasets, load
 from bayesmooth.data.corrupt import Corruption, corrupt, label_hash
-from bayesmooth.data.examples import Examples
+from bayesmooth.data.labels import Labels
+from bayesmooth.data.opening import open_source
 from bayesmooth.data.reading import data_root
+from bayesmooth.data.source import Columns, Source
 
 __all__ = [
     "AUGMENTATIONS",
     "DATASETS",
     "Augment",
+    "Columns",
     "Corruption",
-    "Examples",
+    "Labels",
+    "Source",
     "batches",
     "check",
     "corrupt",
@@ -21,5 +25,6 @@ __all__ = [
     "label_hash",
     "load",
     "mixup",
+    "open_source",
     "split",
 ]

@@ -1,147 +1,231 @@
-"""Your own arrays: embeddings with labels in a .npz, or in a .npy beside a .npy of labels."""
+"""Arrays: a .npz, a .npy of rows with its labels in another, or a .npy of labels."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import chain
+import io
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from bayesmooth.data.examples import Examples, Inputs
-from bayesmooth.data.formats import KEYS, find_array, find_name
-from bayesmooth.data.labels import as_text, encode, name_classes, read_labels
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
-from bayesmooth.data.reading import Array, MissingError, as_finite, locate, read_npy, read_npz
+from bayesmooth.data.reading import Array, as_finite, map_npy, read_npy, read_npz
+from bayesmooth.data.source import Columns, Inputs, Mapped
+from bayesmooth.data.tables import Table, digest, find_name, find_rows
+from bayesmooth.data.tags import as_text
 from bayesmooth.errors import InputError
+from bayesmooth.files import replace_with, write_atomically
 
-WAYS_OUT = {
-    "embeddings": "predicted probabilities are read with probabilities=True",
-    "labels": "name a .npy of labels with labels=",
+# Arrays of a .npz that have one entry per example, under their usual names: the first that is there counts.
+KEYS = {
+    "embeddings": ("embeddings", "features", "X"),
+    "predicted": ("probabilities", "pred_probs"),
+    "labels": ("labels", "y"),
+    "clean_labels": ("clean_labels",),
+    "ids": ("ids",),
+    "texts": ("texts",),
+    "images": ("images",),
 }
+USUAL = {name for names in KEYS.values() for name in names}
 
 
-def embeddings(
-    split: str,
-    root: Path,
-    path: str,
-    labels: str | None = None,
-    class_names: Sequence[str] | None = None,
-    probabilities: bool = False,
-) -> Examples:
-    """Rows of numbers from `path` (.npz or .npy); `labels` names a .npy of labels kept apart.
+class Arrays(Table):
+    """A .npz: embeddings (or features, X), labels (or y), and, if there are any, clean_labels, class_names, ids, texts,
+    images (paths, or pictures as bytes), and probabilities (or pred_probs) that a model predicted."""
 
-    A path with {split} in it has one file per split. In a .npz: embeddings (or features, X), labels (or y), and, if you
-    have them, clean_labels, class_names, ids, texts, and images (paths, or pictures as bytes). `probabilities` is for
-    audits: it reads those that a model predicted (probabilities, or pred_probs) too, and where there are no embeddings
-    beside them, or beside images or texts, the inputs have no columns.
-    """
-    if split != "train" and "{split}" not in path:
-        raise MissingError(f"path={path!r}: put {{split}} in it, to read {split!r} from its file")
+    usual_labels = KEYS["labels"]
 
-    def content(split: str) -> dict[str, Array]:
-        apart = None if labels is None else read_npy(locate(labels, root, split))
-        return read_arrays(locate(path, root, split), apart, probabilities)
+    def __init__(self, path: Path, columns: Columns) -> None:
+        super().__init__(str(path), columns)
+        if columns.tags is not None or columns.separator is not None:
+            raise InputError(
+                f"{path}: tags are read from tables; for arrays use Python, with labels N × T, or a list of sets"
+            )
+        self.path, self.folder, self.arrays = path, path.parent, read_npz(path, raw=True)
+        self.names = sorted(self.arrays)
+        names = self.arrays.get("class_names")
+        if names is not None:
+            self.class_names = tuple(self._strings("class_names"))
 
-    file = locate(path, root, split)
-    names = tuple(class_names or ())
-    if not names and split != "train":
-        # The train file numbers the classes of the others, which may lack one.
-        names = _npz_names(content("train"), locate(path, root, "train"))
-    made = arrays_as_examples(content(split), file, names)
-    return replace(made, name=f"{file.stem}/{split}")
+    def __len__(self) -> int:
+        named = next((n for n in (self.columns.label, *USUAL) if n in self.arrays), None)
+        return 0 if named is None else len(self.arrays[named])
+
+    @property
+    def label(self) -> str:
+        """The array of labels."""
+        wanted = (self.columns.label,) if self.columns.label else self.usual_labels
+        name = find_name(self.where, self.names, wanted, "name another", "array")
+        if self.arrays[name].ndim != 1:
+            shape = self.arrays[name].shape
+            raise InputError(f"{self.where}: {name} of shape {shape}: must be N labels")
+        return name
+
+    def values(self, name: str) -> list[Any]:
+        """The entries of an array."""
+        if name not in self.arrays:
+            find_name(self.where, self.names, (name,), "name another", "array")
+        values: list[Any] = self.arrays[name].tolist()
+        return values
+
+    def find(self, wanted: str | None, usual: Sequence[str], way_out: str) -> str | None:
+        """The array that is named, which must be there; else the first with a usual name, or none."""
+        if wanted is not None:
+            return find_name(self.where, self.names, (wanted,), way_out, "array")
+        return next((name for name in usual if name in self.names), None)
+
+    def get(self, key: str) -> Array | None:
+        """The array of one of KEYS, where there is one."""
+        name = next((name for name in KEYS[key] if name in self.arrays), None)
+        return None if name is None else self.arrays[name]
+
+    def digests(self, without: Iterable[str]) -> list[str]:
+        """From the bytes of what an example is known by: embeddings, texts, pictures."""
+        found = [a for a in map(self.get, ("embeddings", "texts", "images")) if a is not None]
+        known = [np.ascontiguousarray(a) for a in found if a.shape[:1] == (len(self),)]
+        if not known:
+            return super().digests(without)
+        rows = zip(*known, strict=True)
+        return [digest(b"\x1f".join(np.asarray(a).tobytes() for a in row)) for row in rows]
+
+    def inputs(self, rows: Tensor) -> Inputs | None:
+        """The embeddings."""
+        return self._numbers("embeddings", rows)
+
+    def predicted(self, rows: Tensor) -> Tensor | None:
+        """The probabilities."""
+        return self._numbers("predicted", rows)
+
+    def _numbers(self, key: str, rows: Tensor) -> Tensor | None:
+        array = self.get(key)
+        if array is None:
+            return None
+        if array.ndim != 2 or len(array) != len(self):
+            raise InputError(f"{self.where}: {key} of shape {array.shape}: must be {len(self)} × D")
+        what = {"predicted": "probabilities"}.get(key, key)
+        return as_finite(array, self.where, what)[rows]
+
+    def texts_to_show(self, rows: Tensor) -> dict[str, list[str]]:
+        """The texts, and the paths of pictures."""
+        shown = {"text": "texts"} if "texts" in self.arrays else {}
+        images = self.arrays.get("images")
+        if images is not None and images.dtype.kind in "US":
+            shown["path"] = "images"
+        columns = {key: self._strings(name) for key, name in shown.items()}
+        return {key: [column[i] for i in rows.tolist()] for key, column in columns.items()}
+
+    def pictures(self, rows: Tensor) -> Inputs | None:
+        """(N, C, H, W) bytes from (N, H, W) or (N, H, W, C); or the pictures at paths beside the file."""
+        array = self.arrays.get("images")
+        if array is None:
+            return None
+        if array.dtype.kind in "US" and array.ndim == 1:
+            paths = self._strings("images")
+            return ImageFiles(self.folder, [paths[i] for i in rows.tolist()], SHOWN_SIZE)
+        pictures = array[..., None] if array.ndim == 3 else array
+        if array.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] not in (1, 3):
+            raise InputError(
+                f"{self.where}: images are {array.dtype} of shape {array.shape}; must be paths, or bytes (uint8) "
+                "of shape N × H × W or N × H × W × 3"
+            )
+        return torch.from_numpy(pictures).permute(0, 3, 1, 2)[rows]
+
+    def _strings(self, name: str) -> list[str]:
+        array = self.arrays[name]
+        if array.ndim != 1 or array.dtype.kind not in "US":
+            raise InputError(
+                f"{self.where}: {name} are {array.dtype} of shape {array.shape}; must be N strings"
+            )
+        return [as_text(value) for value in array.tolist()]
+
+    def write(self, out: Path, changes: Mapping[str, Mapping[int, str]], rows: list[int]) -> None:
+        """All that is in the file, with these rows of the arrays that have one entry per example."""
+        changed = {name: self._change(name, some) for name, some in changes.items()}
+        if len(rows) < len(self):
+            changed = {k: (self.arrays | changed)[k][rows] for k in self._per_example()}
+        replace_with(out, lambda beside: self._copy_archive(beside, changed))
+
+    def _change(self, name: str, changed: Mapping[int, str]) -> Array:
+        """Labels keep their type: a changed one is copied from a row that has it, or made."""
+        array = self.arrays[name]
+        new, index = find_rows(self.texts(name), changed)
+        if new:
+            array = np.concatenate([array, *(self._make(text, array) for text in new)])
+        return np.asarray(array[index])
+
+    def _make(self, text: str, array: Array) -> Array:
+        """A label that no row has yet, in the type of the others."""
+        kind = array.dtype.kind
+        try:
+            if kind in "SU":
+                return np.array([text.encode() if kind == "S" else text])
+            value = np.array([text == "True" if kind == "b" else float(text)], array.dtype)
+        except (ValueError, OverflowError):
+            value = np.array([])
+        if [*map(as_text, value.tolist())] != [text]:
+            raise InputError(f"{self.where}: labels are {array.dtype}; {text!r} is not one")
+        return value
+
+    def _per_example(self) -> list[str]:
+        """The arrays that have one entry per example, by their names; nothing is cut if one is in doubt."""
+        usual = {self.label, self.id_column, *USUAL}
+        long = [name for name, array in self.arrays.items() if array.shape[:1] == (len(self),)]
+        unsure = [name for name in long if name not in {*usual, "class_names"}]
+        if unsure:
+            raise InputError(
+                f"{self.where}: {unsure[0]} has as many rows as there are examples ({len(self)}), and may belong "
+                "to them or not; take it out of the file, or clean without its removals"
+            )
+        return [name for name in long if name in usual]
+
+    def _copy_archive(self, out: Path, changed: Mapping[str, Array]) -> None:
+        entries = {f"{name}.npy": array for name, array in changed.items()}
+        with zipfile.ZipFile(self.path or "") as old, zipfile.ZipFile(out, "w") as new:
+            for entry in old.infolist():
+                array = entries.get(entry.filename)
+                content = old.read(entry) if array is None else _npy(array)
+                new.writestr(entry, content, entry.compress_type)
 
 
-def read_arrays(
-    file: Path,
-    labels: Array | None = None,
-    probabilities: bool = False,
-    *,
-    label: str | None = None,
-    id: str | None = None,
-) -> dict[str, Array]:
-    """The arrays of a file under the names of KEYS, of which the first counts; `label` and `id` name others."""
-    found = {"embeddings": read_npy(file)} if file.suffix == ".npy" else read_npz(file)
-    content = {k: found[name] for k, names in KEYS.items() for name in names[::-1] if name in found}
-    for key, name in {"labels": label, "ids": id}.items():
-        if name is not None:
-            content[key] = found[find_array(file, found, name, key)]
-    if not probabilities:
-        content.pop("predicted", None)
-    for key in ("predicted", "images", "texts") if probabilities else ():
-        if key in content:
-            content.setdefault("embeddings", np.empty((*content[key].shape[:1], 0), np.float32))
-    if labels is not None:
-        content["labels"] = labels
-    for key, way_out in WAYS_OUT.items():
-        if key not in content:
-            find_name(file, sorted(found), KEYS[key], way_out, "array")
-    for key, ndim in {"embeddings": 2, "predicted": 2, "labels": 1}.items():
-        if key in content and content[key].ndim != ndim:
-            shape = content[key].shape
-            raise InputError(f"{file}: {key} of shape {shape}: must be N × D, and N labels")
-    if "class_names" in found:
-        content["class_names"] = found["class_names"]
-    return content
+class Npy(Arrays):
+    """A .npy of rows, which stay on the disk, with the labels of another file; or a .npy of labels alone."""
+
+    def __init__(self, path: Path, columns: Columns, labels: Path | None, labelled: bool) -> None:
+        Table.__init__(self, str(path), columns)
+        self.path, self.folder, self.rows = path, path.parent, None
+        self.arrays = {}
+        alone = labels is None and labelled
+        if not alone:
+            self.rows = map_npy(path)
+            if self.rows.ndim != 2 or self.rows.dtype.kind not in "fiu":
+                raise InputError(
+                    f"{path}: {self.rows.dtype} of shape {self.rows.shape}; must be N × D numbers"
+                )
+        if labelled:
+            self.arrays["labels"] = read_npy(labels or path, raw=True)
+            if alone and self.arrays["labels"].ndim != 1:
+                raise InputError(
+                    f"{path}: has no labels; name a .npy of them with labels (--labels)"
+                )
+        self.names = sorted(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays["labels"] if self.rows is None else self.rows)
+
+    def inputs(self, rows: Tensor) -> Inputs | None:
+        """The rows, read when they are asked for."""
+        if self.rows is None:
+            return None
+        return Mapped(self.rows) if len(rows) == len(self) else Mapped(self.rows, rows)
+
+    def write(self, out: Path, changes: Mapping[str, Mapping[int, str]], rows: list[int]) -> None:
+        """A .npy of labels."""
+        write_atomically(out, _npy(self._change("labels", changes["labels"])[rows]))
 
 
-def arrays_as_examples(content: dict[str, Array], file: Path, names: Sequence[str]) -> Examples:
-    """The arrays as examples; without `names` the file itself names its classes, or they are those that occur."""
-    names = tuple(names) or _npz_names(content, file)
-    numbers = {
-        key: encode(labels, names, f"{file}: {key}")
-        for key, labels in _npz_labels(content, file, names).items()
-    }
-    predicted, images = content.get("predicted"), content.get("images")
-    shown = {"text": content.get("texts")}
-    if images is not None and images.dtype.kind == "U":
-        shown["path"] = images
-    return Examples(
-        as_finite(content["embeddings"], str(file), "embeddings"),
-        numbers["labels"],
-        names,
-        numbers.get("clean_labels"),
-        tuple(map(as_text, content["ids"].tolist())) if "ids" in content else None,
-        file.stem,
-        meta={key: _strings(a, file, key) for key, a in shown.items() if a is not None},
-        pictures=_pictures(images, file),
-        predicted=None if predicted is None else as_finite(predicted, str(file), "probabilities"),
-    )
-
-
-def _npz_names(content: dict[str, Array], file: Path) -> tuple[str, ...]:
-    return read_names(content, file) or name_classes(chain(*_npz_labels(content, file).values()))
-
-
-def read_names(content: dict[str, Array], file: Path) -> tuple[str, ...]:
-    """The classes that a .npz names; none where it has no `class_names`."""
-    found = content.get("class_names")
-    return () if found is None else tuple(_strings(found, file, "class_names"))
-
-
-def _npz_labels(
-    content: dict[str, Array], file: Path, names: Sequence[str] = ()
-) -> dict[str, list[str]]:
-    present = [key for key in ("labels", "clean_labels") if key in content]
-    return {key: read_labels(content[key].tolist(), f"{file}: {key}", names) for key in present}
-
-
-def _strings(rows: Array, file: Path, key: str) -> list[str]:
-    if rows.ndim != 1 or rows.dtype.kind != "U":
-        raise InputError(f"{file}: {key} are {rows.dtype} of shape {rows.shape}; must be N strings")
-    return [str(value) for value in rows]
-
-
-def _pictures(array: Array | None, file: Path) -> Inputs | None:
-    """(N, C, H, W) bytes from (N, H, W) or (N, H, W, C); or the pictures at paths beside the file."""
-    if array is None:
-        return None
-    if array.dtype.kind == "U" and array.ndim == 1:
-        return ImageFiles(file.parent, array.tolist(), SHOWN_SIZE)
-    pictures = array[..., None] if array.ndim == 3 else array
-    if array.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] not in (1, 3):
-        raise InputError(
-            f"{file}: images are {array.dtype} of shape {array.shape}; must be paths, or bytes (uint8) "
-            "of shape N × H × W or N × H × W × 3"
-        )
-    return torch.from_numpy(pictures).permute(0, 3, 1, 2)
+def _npy(array: Array) -> bytes:
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    return content.getvalue()

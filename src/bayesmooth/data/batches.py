@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from bayesmooth.data.examples import Examples
+from bayesmooth.data.source import Source
 from bayesmooth.errors import InputError
 
 ORDER, AUGMENT, SPLIT, MIX = range(4)  # one stream of random numbers each
@@ -86,7 +86,7 @@ def count_batches(count: int, batch_size: int) -> int:
 
 
 def batches(
-    examples: Examples,
+    source: Source,
     batch_size: int,
     *,
     seed: int | None = None,
@@ -108,18 +108,18 @@ def batches(
         )
     if augment is not None and seed is None:
         raise InputError("augment without a seed: give a seed, or leave the inputs as they are")
-    order = torch.arange(len(examples), device="cpu")
+    order = torch.arange(len(source), device="cpu")
     if seed is not None:
-        order = torch.randperm(len(examples), generator=generator(seed, ORDER, epoch), device="cpu")
-    for number in range(start, count_batches(len(examples), batch_size)):
+        order = torch.randperm(len(source), generator=generator(seed, ORDER, epoch), device="cpu")
+    for number in range(start, count_batches(len(source), batch_size)):
         whole = order[number * batch_size : (number + 1) * batch_size]
         index = whole.tensor_split(world_size)[rank]
-        inputs = examples.inputs[index]
+        inputs = source.inputs[index]
         if augment is not None and seed is not None:
             # Drawn for the whole batch, so that a picture gets the same with any number of ranks.
             draw = augment.draw(len(whole), generator(seed, AUGMENT, epoch, number))
             inputs = augment.apply(inputs, draw.tensor_split(world_size)[rank])
-        yield index, examples.as_float(inputs), examples.labels[index]
+        yield index, source.as_float(inputs), source.labels[index]
 
 
 def mixup(inputs: Tensor, alpha: float, seed: int, *stream: int) -> tuple[Tensor, Tensor, float]:
@@ -141,19 +141,20 @@ def mixup(inputs: Tensor, alpha: float, seed: int, *stream: int) -> tuple[Tensor
     return share * inputs + (1 - share) * inputs[partner], partner, share
 
 
-def split(examples: Examples, valid_fraction: float, seed: int) -> tuple[Examples, Examples]:
+def split(source: Source, valid_fraction: float, seed: int) -> tuple[Source, Source]:
     """(train, validation): a random part is held out, with its labels as noisy as the rest.
 
-    >>> examples = Examples(torch.zeros(10, 1), torch.zeros(10).long(), ("a",))
-    >>> train, valid = split(examples, 0.2, seed=0)
+    >>> from bayesmooth.data.labels import Labels
+    >>> source = Source(torch.zeros(10, 1), Labels(torch.zeros(10).long(), ("a",)))
+    >>> train, valid = split(source, 0.2, seed=0)
     >>> len(train), len(valid)
     (8, 2)
     """
-    held = round(valid_fraction * len(examples))
-    if not 0 < held < len(examples):
+    held = round(valid_fraction * len(source))
+    if not 0 < held < len(source):
         raise InputError(
-            f"valid_fraction={valid_fraction} of {len(examples)} examples holds out {held}: "
+            f"valid_fraction={valid_fraction} of {len(source)} examples holds out {held}: "
             "both parts need at least one"
         )
-    order = torch.randperm(len(examples), generator=generator(seed, SPLIT), device="cpu")
-    return examples.subset(order[held:].sort().values), examples.subset(order[:held].sort().values)
+    order = torch.randperm(len(source), generator=generator(seed, SPLIT), device="cpu")
+    return source.subset(order[held:].sort().values), source.subset(order[:held].sort().values)

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.data import sets
-from bayesmooth.data.arrays import embeddings
-from bayesmooth.data.examples import Examples
-from bayesmooth.data.pictures import folder
+from bayesmooth.data.own import folder, source
 from bayesmooth.data.reading import MissingError, data_root
-from bayesmooth.data.tabular import table
+from bayesmooth.data.source import Source
 from bayesmooth.errors import InputError
 from bayesmooth.words import did_you_mean
 
@@ -23,7 +21,7 @@ class Dataset:
     It is present if one of `places` exists; without places it needs no files, or the user names them.
     """
 
-    load: Callable[..., Examples]
+    load: Callable[..., Source]
     about: str
     files: str
     bring: str = "give its path with path="
@@ -107,29 +105,24 @@ DATASETS: dict[str, Dataset] = {
     ),
     "folder": Dataset(
         folder,
-        "your pictures, one folder per class",
+        "your pictures, one folder per class, as pixels",
         "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg",
     ),
-    "table": Dataset(
-        table,
-        "your CSV or parquet: a column of labels; columns of numbers and categories, or of paths of pictures",
-        "PATH.csv or PATH.parquet, with a column `split` or one file per split: PATH-{split}.csv",
-    ),
-    "embeddings": Dataset(
-        embeddings,
-        "your .npz or .npy of embeddings with labels",
-        "PATH.npz with embeddings and labels, one file per split: PATH-{split}.npz",
+    "source": Dataset(
+        source,
+        "your data, as `bayesmooth audit` opens them: a table, texts, pictures or embeddings",
+        "PATH.csv, .parquet, .npz or a folder, with a column `split` or one file per split: PATH-{split}.csv",
     ),
 }
 
 
 def load(
     name: str, split: str = "train", data_dir: str | Path | None = None, **options: Any
-) -> Examples:
+) -> Source:
     """A split of a data set, read from `data_dir` (else BAYESMOOTH_DATA, else ./data).
 
     >>> load("digits", "test")
-    Examples(digits/test: 359 × float32[1, 8, 8], 10 classes)
+    Source(digits/test: 359 × float32[1, 8, 8], 10 classes)
     """
     dataset = _named(name)
     _check_choice("split", split, dataset.splits)
@@ -179,7 +172,7 @@ def check(name: str, data_dir: str | Path | None = None, **options: Any) -> list
             continue
         row = {"split": split, "ok": True, "examples": len(examples), "shape": shape}
         row |= {"classes": examples.num_classes, "summary": repr(examples)}
-        rows.append(row | {"notes": list(examples.notes)})
+        rows.append(row | {"notes": [note.text for note in examples.notes]})
     return rows
 
 

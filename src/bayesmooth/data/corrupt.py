@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bayesmooth.data.examples import Examples, as_class_numbers
+from bayesmooth.data.labels import as_class_numbers
 from bayesmooth.data.reading import name_errors, read_bytes
+from bayesmooth.data.source import Source
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 
@@ -44,18 +45,18 @@ class Corruption:
         """The share of labels that changed."""
         return len(self.index) / max(self.count, 1)
 
-    def apply(self, examples: Examples) -> Examples:
+    def apply(self, source: Source) -> Source:
         """The examples with the noisy labels; the labels they have must be those the noise was drawn for."""
-        found = label_hash(examples)
+        found = label_hash(source)
         if found != self.hash:
             raise InputError(
-                f"{examples.name}: its labels (hash {found[:12]}) are not those the noise was drawn "
+                f"{source.name}: its labels (hash {found[:12]}) are not those the noise was drawn "
                 f"for (hash {self.hash[:12]}, {self.count} labels); use the same set, split and order"
             )
-        labels = examples.labels.clone()
+        labels = source.labels.numbers.clone()
         labels[torch.from_numpy(self.index)] = torch.from_numpy(self.new)
-        clean = examples.labels if examples.clean_labels is None else examples.clean_labels
-        return replace(examples, labels=labels, clean_labels=clean)
+        clean = source.labels.numbers if source.clean is None else source.clean
+        return replace(source, labels=source.labels.renumber(labels), clean=clean)
 
     def save(self, path: str | Path) -> None:
         """Write the noise file, as JSON."""
@@ -82,7 +83,8 @@ class Corruption:
                     raise InputError(f"{key} must be a list of whole numbers")
                 values = torch.tensor(content[key], dtype=torch.int64, device="cpu")
                 end = count if key == "index" else len(matrix)
-                arrays.append(as_class_numbers(values, len(content["index"]), end, key).numpy())
+                count_of = len(content["index"])
+                arrays.append(as_class_numbers(values, end, key, count_of).numpy())
         index, old, new = arrays
         return cls(kind, matrix, seed, index, old, new, count, digest)
 
@@ -138,39 +140,40 @@ KINDS: dict[str, Callable[..., Matrix]] = {
 
 
 def corrupt(
-    examples: Examples, kind: str, *, seed: int = 0, **settings: Any
-) -> tuple[Examples, Corruption]:
+    source: Source, kind: str, *, seed: int = 0, **settings: Any
+) -> tuple[Source, Corruption]:
     """Draw noisy labels; the old ones become the clean labels unless those are known already.
 
     `settings` are those of the kind: rate (symmetric, pairflip); kappa, beta and offset
     (data_dependent); matrix (matrix).
 
     >>> import torch
-    >>> clean = Examples(torch.zeros(40, 1), torch.arange(40) % 10, tuple("0123456789"))
+    >>> from bayesmooth.data.labels import Labels
+    >>> clean = Source(torch.zeros(40, 1), Labels(torch.arange(40) % 10, tuple("0123456789")))
     >>> noisy, corruption = corrupt(clean, "symmetric", rate=0.2, seed=0)
     >>> corruption
     Corruption(symmetric, seed 0: 8 of 40 labels, 20.00%)
     >>> noisy
-    Examples(examples: 40 × float32[1], 10 classes, 20.00% of the labels wrong)
+    Source(examples: 40 × float32[1], 10 classes, 20.00% of the labels wrong)
     """
     if kind not in KINDS:
         raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
-    if examples.num_classes < 2:
-        raise InputError(f"{examples.num_classes} classes: label noise needs at least two")
+    if source.num_classes < 2:
+        raise InputError(f"{source.num_classes} classes: label noise needs at least two")
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: must be from 0 to 2³²−1")
     try:
-        matrix = KINDS[kind](examples.num_classes, **settings)
+        matrix = KINDS[kind](source.num_classes, **settings)
     except TypeError:
         known = ", ".join(KINDS[kind].__code__.co_varnames[1 : KINDS[kind].__code__.co_argcount])
         raise InputError(f"{kind} noise with {settings}: its settings are {known}") from None
-    old = examples.labels.numpy()
+    old = source.labels.numbers.numpy()
     new = draw_labels(old, matrix, seed)
     index = np.flatnonzero(old != new)
     corruption = Corruption(
-        kind, matrix, seed, index, old[index], new[index], len(old), label_hash(examples)
+        kind, matrix, seed, index, old[index], new[index], len(old), label_hash(source)
     )
-    return corruption.apply(examples), corruption
+    return corruption.apply(source), corruption
 
 
 def draw_labels(labels: Integers, matrix: Matrix, seed: int) -> Integers:
@@ -217,7 +220,7 @@ def _rate(rate: float) -> float:
     return rate
 
 
-def label_hash(examples: Examples) -> str:
+def label_hash(source: Source) -> str:
     """SHA-256 of the labels and the number of classes."""
-    labels = examples.labels.numpy().astype("<i8").tobytes()
-    return hashlib.sha256(labels + str(examples.num_classes).encode()).hexdigest()
+    labels = source.labels.numbers.numpy().astype("<i8").tobytes()
+    return hashlib.sha256(labels + str(source.num_classes).encode()).hexdigest()

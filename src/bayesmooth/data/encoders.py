@@ -38,8 +38,8 @@ from bayesmooth.data.encoder_models import (
     load_text_model,
     plain_texts,
 )
-from bayesmooth.data.examples import Inputs
 from bayesmooth.data.pictures import ImageFiles
+from bayesmooth.data.source import Inputs
 from bayesmooth.errors import InputError
 from bayesmooth.progress import bar
 

@@ -1,38 +1,222 @@
-"""Labels as people write them, words or numbers, to class names and class numbers; and any value as its text."""
+"""One label type: a class, a set of tags, or what several people voted for; and labels as people write them.
+
+To everything that learns, a label is a number: a position in `names`. What the number stands for, how it is shown, and
+what a reviewer may write for it, its `Labels` know.
+"""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from bayesmooth.data.tags import MISSING, VALUES, Vocabulary, as_text, flip_cell, split_tags
 from bayesmooth.errors import InputError
 
-# Columns of labels where none is named: the first that is there counts.
-LABELS = ("label", "labels", "target", "class", "y")
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None", "<NA>")
+LABELS = ("label", "labels", "target", "class", "y")  # the first that is there counts
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
 
-def as_text(value: Any) -> str:
-    """A value as text, the same from every format: a missing one is empty, whole reals lose their point.
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """One class per example: `numbers` are positions in `names`."""
 
-    What UTF-8 cannot hold is written with a backslash.
+    numbers: Tensor
+    names: tuple[str, ...]
 
-    >>> [as_text(value) for value in ("0007", 7.0, 7.5, b"cat", None, float("nan"))]
-    ['0007', '7', '7.5', 'cat', '', '']
+    kind: ClassVar[str] = "class"
+    are_classes: ClassVar[bool] = True
+    """Whether each name is a class, which is learned from its own examples."""
+
+    def __post_init__(self) -> None:
+        numbers = as_class_numbers(self.numbers, len(self.names), "labels")
+        object.__setattr__(self, "numbers", numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return self.numbers[index]
+
+    def texts(self) -> list[str]:
+        """The label of every example as it is shown."""
+        return [self.names[k] for k in self.numbers.tolist()]
+
+    def counts(self) -> Tensor:
+        """How many examples each name has."""
+        return torch.bincount(self.numbers, minlength=len(self.names))
+
+    def subset(self, index: Tensor) -> Self:
+        """The labels at these positions."""
+        return replace(self, numbers=self.numbers[index])
+
+    def renumber(self, numbers: Tensor) -> Self:
+        """Other labels with the same names."""
+        return replace(self, numbers=numbers)
+
+    def parse(self, text: str, where: str) -> str:
+        """A label that somebody wrote, as these labels write it."""
+        return unicodedata.normalize("NFC", text)
+
+    def relabel(self, texts: Sequence[str]) -> Self:
+        """Other labels, given as texts, of which some may be new."""
+        names = tuple(dict.fromkeys([*self.names, *texts]))
+        number = {name: k for k, name in enumerate(names)}
+        numbers = torch.tensor([number[t] for t in texts], dtype=torch.int64, device="cpu")
+        return replace(self, numbers=numbers, names=names)
+
+    def keep_names(self, kept: Tensor) -> Self:
+        """The same labels without the names that are not kept, which no example has."""
+        names = tuple(n for n, k in zip(self.names, kept.tolist(), strict=True) if k)
+        return replace(self, numbers=(kept.cumsum(0) - 1)[self.numbers], names=names)
+
+    def edit_cells(
+        self, cells: Mapping[str, Sequence[str]], wanted: Mapping[int, str], numbered: bool = False
+    ) -> dict[str, dict[int, str]]:
+        """The cells of a table, by column and row, that other labels change; each is written as its column writes it.
+
+        `numbered` cells hold positions in the names. Blanks around a label stay, and 0.0 stays 0.0.
+        """
+        ((column, texts),) = cells.items()
+        bare = label_texts(texts)
+        present = {*bare} - {*MISSING, "-1"}  # rows without a label are not changed
+        numbers = class_numbers(present, self.names, numbered)
+        codes = {self.names[k]: text for text, k in numbers.items()}
+        written = {code: cell.strip() for code, cell in zip(bare[::-1], texts[::-1], strict=True)}
+        changed = {}
+        for row, label in wanted.items():
+            code, old = codes.get(label, label), texts[row]
+            if code != bare[row]:
+                changed[row] = old.replace(old.strip(), written.get(code, code))
+        return {column: changed}
+
+
+@dataclass(frozen=True, eq=False)
+class TagLabels(Labels):
+    """A set of tags per example; `names` are the sets that occur, each written as one text."""
+
+    vocabulary: Vocabulary
+
+    kind: ClassVar[str] = "tags"
+    are_classes: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, sets: Sequence[str], vocabulary: Vocabulary) -> "TagLabels":
+        """From one text per example."""
+        names = name_classes(sets)
+        return cls(encode(sets, names, "tags"), names, vocabulary)
+
+    def parse(self, text: str, where: str) -> str:
+        """The set as the vocabulary writes it; an unknown tag is an error."""
+        return self.vocabulary.rewrite(text, where)
+
+    def edit_cells(
+        self, cells: Mapping[str, Sequence[str]], wanted: Mapping[int, str], numbered: bool = False
+    ) -> dict[str, dict[int, str]]:
+        """The cells that other sets change: in columns of 0 and 1, or in one of texts."""
+        words = self.vocabulary
+        if tuple(cells) != words.names:
+            ((column, texts),) = cells.items()
+            moved = {row: new for row, new in wanted.items() if not self._is_set(texts[row], new)}
+            return {column: {r: words.edit_cell(texts[r], new, texts) for r, new in moved.items()}}
+        tags = words.table(list(wanted.values())).T.tolist()
+        return {
+            name: {
+                row: flip_cell(texts[row], texts)
+                for row, value in zip(wanted, column, strict=True)
+                if VALUES[texts[row].strip().lower()] != value
+            }
+            for (name, texts), column in zip(cells.items(), tags, strict=True)
+        }
+
+    def _is_set(self, cell: str, text: str) -> bool:
+        mark = self.vocabulary.separator
+        return {*split_tags(cell, mark)} == {*split_tags(text, mark)}
+
+    def table(self) -> Tensor:
+        """0 and 1 (N, T): which tags every example has."""
+        return self.vocabulary.table(self.names)[self.numbers]
+
+
+@dataclass(frozen=True, eq=False)
+class VotedLabels(Labels):
+    """The class that most people chose, and everybody's votes: (position of the example, annotator, class)."""
+
+    votes: tuple[tuple[int, str, str], ...]
+
+    kind: ClassVar[str] = "votes"
+
+    def subset(self, index: Tensor) -> "VotedLabels":
+        """The labels at these positions, with the votes on them."""
+        place = {row: at for at, row in enumerate(index.tolist())}
+        votes = tuple((place[row], who, said) for row, who, said in self.votes if row in place)
+        return replace(self, numbers=self.numbers[index], votes=votes)
+
+    def count(self) -> "Votes":
+        """The votes as numbers; a label that is no example's majority is no class, and its votes do not count."""
+        number = class_numbers({said for _, _, said in self.votes}, self.names)
+        people = tuple(sorted({who for _, who, _ in self.votes}))
+        place = {who: a for a, who in enumerate(people)}
+        kept = [(row, place[who], number[said]) for row, who, said in self.votes if said in number]
+        table = torch.tensor(kept, dtype=torch.int64, device="cpu").reshape(-1, 3)
+        example, annotator, label = table.unbind(1)
+        return Votes(example, annotator, label, len(self), people, len(self.names))
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Votes as numbers: entry v is the `label` that an `annotator` gave an `example`."""
+
+    example: Tensor
+    annotator: Tensor
+    label: Tensor
+    examples: int
+    annotators: tuple[str, ...]
+    classes: int
+
+    def counts(self) -> Tensor:
+        """How many chose each class, (N, K)."""
+        cells = self.examples * self.classes
+        flat = torch.bincount(self.example * self.classes + self.label, minlength=cells)
+        return flat.view(self.examples, self.classes)
+
+    def majority(self, prior: Tensor) -> Tensor:
+        """The class that most people chose (N,); where classes tie, the one that the prior prefers."""
+        return (self.counts() + 0.5 * prior).argmax(1)
+
+    def by_example(self) -> list[list[tuple[int, int]]]:
+        """The votes on each example as pairs of annotator and label."""
+        said: list[list[tuple[int, int]]] = [[] for _ in range(self.examples)]
+        for i, a, k in torch.stack([self.example, self.annotator, self.label], 1).tolist():
+            said[i].append((a, k))
+        return said
+
+    def texts(self, class_names: Sequence[str]) -> list[str]:
+        """The votes on each example in words: "ann: cat, bob: dog"."""
+        return [
+            ", ".join(f"{self.annotators[a]}: {class_names[k]}" for a, k in votes)
+            for votes in self.by_example()
+        ]
+
+
+def find_majority(said: Iterable[tuple[Any, str]]) -> dict[Any, str]:
+    """What most people said of each example; where two labels tie, the one that was said first.
+
+    >>> find_majority([("a", "cat"), ("a", "dog"), ("a", "dog"), ("b", "cat"), ("b", "dog")])
+    {'a': 'dog', 'b': 'cat'}
     """
-    if value is None or (isinstance(value, float) and value != value):
-        return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="backslashreplace")
-    text = str(int(value) if isinstance(value, float) and value.is_integer() else value)
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+    counts: dict[Any, Counter[str]] = {}
+    for example, label in said:
+        counts.setdefault(example, Counter())[label] += 1
+    return {example: each.most_common(1)[0][0] for example, each in counts.items()}
 
 
 def label_texts(values: Iterable[Any]) -> list[str]:
-    """Labels as texts, without the blanks around them; where all are whole numbers, 1.0 is 1.
+    """Labels as texts in one spelling (NFC), without the blanks around them; where all are whole numbers, 1.0 is 1.
 
     >>> label_texts(["0", "0.0", " 1"]), label_texts(["2.7", "3.0"])
     (['0', '0', '1'], ['2.7', '3.0'])
@@ -41,7 +225,10 @@ def label_texts(values: Iterable[Any]) -> list[str]:
     present = set(texts) - set(MISSING)
     if any("." in text for text in present) and all(map(WHOLE.fullmatch, present)):
         return [text if text in MISSING else text.partition(".")[0] for text in texts]
-    return texts
+    if all(map(str.isascii, present)):
+        return texts
+    spelled = {text: unicodedata.normalize("NFC", text) for text in {*texts}}
+    return [spelled[text] for text in texts]
 
 
 def find_missing(
@@ -58,21 +245,22 @@ def find_missing(
     return [as_text(label).strip() in absent for label in labels]
 
 
-def read_labels(values: Iterable[Any], where: str, names: Sequence[str] = ()) -> list[str]:
-    """Labels as texts, of which none may be missing; "NA" is a label only if `names` has it.
+def read_labels(
+    values: Iterable[Any], where: str, places: Sequence[str] | None = None
+) -> list[str]:
+    """Labels as texts, where none is missing; a number with a fraction is no class.
 
     >>> read_labels(["cat", b"dog", 1, 2.0], "labels")
     ['cat', 'dog', '1', '2']
     """
-    values, missing = list(values), set(MISSING) - set(names)
-    texts = label_texts(values)
-    for row, (value, text) in enumerate(zip(values, texts, strict=True)):
-        if text in missing or (isinstance(value, float) and not value.is_integer()):
+    values = list(values)
+    for row, value in enumerate(values):
+        if isinstance(value, float) and not value.is_integer():
+            place = places[row] if places else f"row {row}"
             raise InputError(
-                f"{where}, row {row + 1}: {value!r} is not a class (a word or a whole number); fill it in, leave the "
-                "row out, or name it in class_names"
+                f"{where}, {place}: {value!r} is not a class (a word or a whole number); mend it, or leave the row out"
             )
-    return texts
+    return label_texts(values)
 
 
 def name_classes(labels: Iterable[str]) -> tuple[str, ...]:
@@ -102,23 +290,40 @@ def class_numbers(
 
 
 def encode(
-    labels: Sequence[str], names: Sequence[str], where: str, numbered: bool = False
+    labels: Sequence[str],
+    names: Sequence[str],
+    where: str,
+    numbered: bool = False,
+    places: Sequence[str] | None = None,
 ) -> Tensor:
-    """Labels as class numbers.
+    """Labels as class numbers; `places` say where each stands.
 
     >>> encode(["b", "a"], ("a", "b"), "labels"), encode(["1", "0"], ("cat", "dog"), "labels")
     (tensor([1, 0]), tensor([1, 0]))
     """
-    number = class_numbers(labels, names, numbered)
-    for row, label in enumerate(labels, 1):
+    number = class_numbers(set(labels), names, numbered)
+    for row, label in enumerate(labels):
         if label not in number:
-            known = ", ".join(names)[:200]
-            raise InputError(
-                f"{where}, row {row}: {label[:80]!r} is not one of the classes {known}"
-            )
+            place, known = places[row] if places else f"row {row}", ", ".join(names)[:200]
+            raise InputError(f"{where}, {place}: {label[:80]!r} is not one of the classes {known}")
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")
 
 
 def is_number(text: str) -> bool:
     """Whether a text is a whole number as one writes class numbers: digits alone, and not too many."""
     return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def as_class_numbers(labels: Tensor, classes: int, what: str, count: int | None = None) -> Tensor:
+    """Labels as int64, one per input, each in 0 … K−1."""
+    if labels.ndim != 1 or len(labels) != (len(labels) if count is None else count):
+        wanted = "N" if count is None else count
+        raise InputError(f"{what} of shape {tuple(labels.shape)}: must be one per row, ({wanted},)")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise InputError(f"{what} are {labels.dtype}: must be integers from 0 to {classes - 1}")
+    labels = labels.to(torch.int64)
+    bad = ((labels < 0) | (labels >= classes)).nonzero()
+    if len(bad):
+        at = int(bad[0])
+        raise InputError(f"{what}[{at}]={int(labels[at])}: must be from 0 to {classes - 1}")
+    return labels

@@ -1,14 +1,10 @@
-"""Pictures on disk: decoded in threads when a batch asks for them, never all in memory; one folder per class.
-
-Layouts: `PATH/train/<class>/*.jpg` and `PATH/test/<class>/*.jpg`, or `PATH/<class>/*.jpg`.
-"""
+"""Pictures on disk, decoded in threads when a batch asks for them, never all in memory."""
 
 import io
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.examples import Examples
-from bayesmooth.data.reading import MissingError, locate, name_errors, utf8_name
+from bayesmooth.data.reading import name_errors
 from bayesmooth.errors import InputError
-from bayesmooth.files import leads_up
 from bayesmooth.optional import require
 
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
@@ -58,6 +52,10 @@ class ImageFiles:
             pictures = list(pool.map(lambda i: self.decode(i, self.size, out), index.tolist()))
         return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
 
+    def take(self, index: Tensor) -> "ImageFiles":
+        """Some of the pictures, which are not read yet."""
+        return replace(self, items=[self.items[i] for i in index.tolist()])
+
     def decode(self, number: int, size: int, crop: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """One picture as (crop, crop, 3), turned as its camera meant it."""
         with self.open(number) as picture:
@@ -84,7 +82,7 @@ def open_picture(source: Path | bytes, name: str = "") -> Iterator[Any]:
 
     Whatever is wrong with it, also while the body reads its pixels, is an error that names it.
     """
-    with name_errors(name or str(source), "picture", "; replace it, or take it off the list"):
+    with name_errors(name or str(source), "picture", "; replace it, or delete it"):
         if isinstance(source, Path) and not source.exists():
             raise InputError("no such picture; is the set complete?")
         if not (source.stat().st_size if isinstance(source, Path) else len(source)):
@@ -124,75 +122,3 @@ def as_bytes(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8
         low, high = 0.0, 65535.0
     scaled = (numbers.astype(np.float64) - low) * (255 / max(high - low, 1e-300))
     return np.nan_to_num(scaled, nan=0.0).clip(0, 255).round().astype(np.uint8)
-
-
-def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None = None) -> Examples:
-    """`path/train/<class>/*.jpg`, `path/test/<class>/*.jpg`; or `path/<class>/*.jpg`, all for training."""
-    examples = open_folder(locate(path, root), split, size, crop)
-    for file in examples.meta["path"]:
-        if not os.path.exists(file) or not os.path.getsize(file):
-            raise InputError(f"{file}: is empty or a broken link; replace it or delete it")
-    return examples
-
-
-def open_folder(top: Path, split: str, size: int = 64, crop: int | None = None) -> Examples:
-    """The pictures of one folder per class, in a fixed order; whether one can be read is seen when it is opened.
-
-    The id of a picture is its path below the folder of the classes, which are the folders that hold a picture.
-    """
-    base = picture_base(top, split)
-    if not base.is_dir():
-        raise MissingError(f"{base} is not a folder; put one folder per class in it")
-    found = _pictures_by_class(base)
-    # The classes of `train` also number the others, which may lack one.
-    train = picture_base(top, "train")
-    names = tuple(found if train == base else _pictures_by_class(train))
-    unknown = sorted(set(found) - set(names))
-    if unknown:
-        raise InputError(f"{base}: class {unknown[0]!r} is not in {train}")
-    pairs = [(file, k) for k, name in enumerate(names) for file in found.get(name, ())]
-    files = tuple(file for file, _ in pairs)
-    return Examples(
-        ImageFiles(base, files, size, crop),
-        torch.tensor([k for _, k in pairs], dtype=torch.int64, device="cpu"),
-        names,
-        ids=files,
-        name=f"{top.name}/{split}",
-        meta={"path": [str(base / file) for file in files]},
-    )
-
-
-def picture_base(top: Path, split: str = "train") -> Path:
-    """Where the folders of the classes are: `top/split`, or `top` itself where there is no `top/train`."""
-    return top if split == "train" and not (top / "train").is_dir() else top / split
-
-
-def find_pictures(top: Path) -> tuple[str, ...]:
-    """Paths below `top` of all pictures there, whatever folders they lie in."""
-    found = _pictures(top, "")
-    if not found:
-        raise InputError(f"{top}: no pictures in it ({', '.join(sorted(SUFFIXES))})")
-    return tuple(found)
-
-
-def _pictures_by_class(base: Path) -> dict[str, list[str]]:
-    """Paths below `base` of the pictures of every class that has any."""
-    folders = [path for path in base.iterdir() if path.is_dir() and not leads_up(path)]
-    names = sorted(utf8_name(p.name, base) for p in folders if not p.name.startswith("."))
-    if not names:
-        raise InputError(f"{base}: no folders in it; put one folder per class there")
-    found = {name: files for name in names if (files := _pictures(base, name))}
-    if not found:
-        raise InputError(f"{base}: no pictures in its folders ({', '.join(sorted(SUFFIXES))})")
-    return found
-
-
-def _pictures(base: Path, name: str) -> list[str]:
-    """Paths below `base` of the pictures of one class, in a fixed order; links to folders are not followed."""
-    found = []
-    for where, _, files in os.walk(base / name):
-        for file in files:
-            if Path(file).suffix.lower() in SUFFIXES:
-                path = Path(where, utf8_name(file, Path(where)))
-                found.append(path.relative_to(base).as_posix())
-    return sorted(found)

@@ -8,10 +8,11 @@ import math
 import os
 import pickle
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -47,6 +48,13 @@ def name_errors(name: Path | str, what: str, way_out: str = "") -> Iterator[None
         if isinstance(error, OSError) and error.strerror:
             problem = f"cannot be read ({error.strerror})"
         raise InputError(f"{name}: {problem}{way_out}") from None
+
+
+def check_columns(where: Path | str, names: Sequence[Any]) -> None:
+    """Refuse a table in which a column appears twice."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise InputError(f"{where}: the column {twice[0]!r} appears twice; rename one")
 
 
 def find_file(root: Path, candidates: Sequence[str]) -> Path:
@@ -129,16 +137,6 @@ def _guess_codec(data: bytes) -> str:
     return "utf-8"
 
 
-def utf8_name(name: str, folder: Path) -> str:
-    """A file's name, if it can be written down (others come from the system with surrogates)."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        shown = os.fsencode(name)
-        raise InputError(f"{folder}: the name {shown!r} is not UTF-8; rename it") from None
-    return name
-
-
 def load_pickle(data: bytes, name: str) -> dict[str, Any]:
     """The dict that a pickle holds: numbers, strings, containers of these, and numpy arrays."""
     with name_errors(name, "pickle", "; download it again, or copy it again"):
@@ -170,93 +168,32 @@ TORCH_GLOBALS: list[Any] = [
 ]
 
 
+def _encode_latin1(text: str, codec: str) -> bytes:
+    """Bytes as protocol 2 writes them."""
+    if codec != "latin1":
+        raise InputError("asks for a codec other than latin1")
+    return text.encode(codec)
+
+
 class _Unpickler(pickle._Unpickler):
-    """The standard unpickler, reduced to plain containers and arrays; nothing that a file names is imported or called.
+    """The standard unpickler, which finds nothing but what numpy arrays are made of.
 
     It is the one written in Python: its memo is a dict, so no file can take memory by counting from 2³².
     """
 
-    dispatch: ClassVar[dict[int, Any]] = {
-        code: run
-        for code, run in pickle._Unpickler.dispatch.items()
-        if chr(code) in "\x80\x95}])N\x88\x89(t\x85\x86\x87aesuKMJ\x8aGUTCB\x8cXqr\x94hjc\x93Rb."
-    }
-
     def find_class(self, module: str, name: str) -> Any:
-        """Our own function for each of the few names that arrays need."""
+        """One of the few names that arrays need."""
         admitted = {
-            "numpy.core.multiarray._reconstruct": lambda *_: _Array(self),
-            "numpy._core.multiarray._reconstruct": lambda *_: _Array(self),
-            "numpy.ndarray": None,  # an argument of the above, never called
-            "numpy.dtype": _Dtype,
-            "_codecs.encode": self.encode,
+            "numpy.core.multiarray._reconstruct": RECONSTRUCT,
+            "numpy._core.multiarray._reconstruct": RECONSTRUCT,
+            "numpy.ndarray": np.ndarray,
+            "numpy.dtype": np.dtype,
+            "_codecs.encode": _encode_latin1,
         }
         asked = f"{module}.{name}"
         if asked not in admitted:
             raise InputError(f"asks for {asked[:80]!r}; only arrays and plain containers are read")
         return admitted[asked]
-
-    taken = 0
-
-    def take(self, size: int) -> None:
-        """Count the bytes of arrays: many may share the bytes of one string."""
-        self.taken = _within_limit(self.taken + size)
-
-    def encode(self, text: str, codec: str) -> bytes:
-        """Bytes as protocol 2 writes them."""
-        if codec != "latin1":
-            raise InputError("asks for a codec other than latin1")
-        self.take(len(text))
-        return text.encode("latin1")
-
-    def load_dict(self) -> None:
-        """A dict that takes text as keys: nested tuples take forever to hash."""
-        self.append(_Dict())  # type: ignore[attr-defined]
-
-    def load_state(self) -> None:
-        """Give an array or a type its content; nothing else has any."""
-        state = self.stack.pop()  # type: ignore[attr-defined]
-        self.stack[-1].set_state(*state)  # type: ignore[attr-defined]
-
-    dispatch[pickle.EMPTY_DICT[0]] = load_dict
-    dispatch[pickle.BUILD[0]] = load_state
-
-
-class _Dict(dict[str, Any]):
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if type(key) is not str:
-            raise TypeError
-        super().__setitem__(key, value)
-
-
-class _Dtype:
-    def __init__(self, code: Any, *_: Any) -> None:
-        if type(code) is not str or code not in NUMBERS:
-            raise InputError("asks for an array of something else than numbers")
-        self.code, self.order = code, "="
-
-    def set_state(self, version: int, order: str, *_: Any) -> None:
-        if type(order) is not str or order not in ("<", ">", "|", "="):
-            raise TypeError
-        self.order = order.replace("|", "=")
-
-
-class _Array:
-    value: Array | None = None
-
-    def __init__(self, reader: _Unpickler) -> None:
-        self.reader = reader
-
-    def set_state(self, version: int, shape: Any, dtype: Any, fortran: Any, raw: Any) -> None:
-        if type(dtype) is not _Dtype or type(raw) not in (bytes, str) or type(shape) is not tuple:
-            raise TypeError
-        self.reader.take(len(raw))
-        data = raw.encode("latin1") if isinstance(raw, str) else raw
-        kind = np.dtype(dtype.order + dtype.code)
-        sane = len(shape) <= 4 and all(type(n) is int and 0 <= n <= LIMIT for n in shape)
-        if not sane or len(data) != math.prod(shape) * kind.itemsize:
-            raise InputError(f"the shape of an array does not go with its {len(data)} bytes")
-        self.value = np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C").copy()
 
 
 def _within_limit(size: int) -> int:
@@ -268,9 +205,7 @@ def _within_limit(size: int) -> int:
 def _as_dict(content: object) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"holds a {type(content).__name__}; a dict was expected")
-    return {
-        key: value.value if isinstance(value, _Array) else value for key, value in content.items()
-    }
+    return content
 
 
 def read_npz(file: Path, raw: bool = False) -> dict[str, Array]:

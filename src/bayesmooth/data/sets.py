@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.examples import Examples, as_class_numbers
-from bayesmooth.data.labels import is_number
+from bayesmooth.data.labels import Labels, as_class_numbers, is_number
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.data.reading import (
     LIMIT,
@@ -24,19 +23,19 @@ from bayesmooth.data.reading import (
     read_bytes,
     read_lines,
 )
+from bayesmooth.data.source import Source
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
 
-def digits(split: str, root: Path) -> Examples:
+def digits(split: str, root: Path) -> Source:
     """1,797 digits of 8 × 8; every fifth is for the test, so both parts have all the writers."""
     bunch = require("sklearn.datasets", extra="data").load_digits()
     position = np.arange(len(bunch.target))
     chosen = position[(position % 5 == 4) == (split == "test")]
-    return Examples(
+    return Source(
         torch.from_numpy(bunch.images[chosen] / 16).float().unsqueeze(1),
-        torch.from_numpy(bunch.target[chosen]),
-        tuple("0123456789"),
+        Labels(torch.from_numpy(bunch.target[chosen]), tuple("0123456789")),
         ids=tuple(map(str, chosen)),
         name=f"digits/{split}",
         mean=(0.3053,),
@@ -83,18 +82,20 @@ FASHION_NAMES = (
 )  # fmt: skip
 
 
-def mnist(split: str, root: Path, verify: bool = True) -> Examples:
+def mnist(split: str, root: Path, verify: bool = True) -> Source:
     """Handwritten digits, 60,000 and 10,000 of 28 × 28."""
     inputs, labels = _read_mnist(split, root, MNIST_FOLDERS, verify)
     names = tuple("0123456789")
-    return Examples(inputs, labels, names, name=f"mnist/{split}", mean=(0.1307,), std=(0.3081,))
+    return Source(
+        inputs, Labels(labels, names), name=f"mnist/{split}", mean=(0.1307,), std=(0.3081,)
+    )
 
 
-def fashion_mnist(split: str, root: Path, verify: bool = True) -> Examples:
+def fashion_mnist(split: str, root: Path, verify: bool = True) -> Source:
     """Pieces of clothing, 60,000 and 10,000 of 28 × 28."""
     inputs, labels = _read_mnist(split, root, FASHION_FOLDERS, verify)
     name = f"fashion_mnist/{split}"
-    return Examples(inputs, labels, FASHION_NAMES, name=name, mean=(0.2860,), std=(0.3530,))
+    return Source(inputs, Labels(labels, FASHION_NAMES), name=name, mean=(0.2860,), std=(0.3530,))
 
 
 def _read_mnist(
@@ -124,7 +125,7 @@ def parse_idx(data: bytes, name: str, ndim: int) -> np.ndarray[tuple[int, ...], 
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()
 
 
-def cifar10(split: str, root: Path, verify: bool = True) -> Examples:
+def cifar10(split: str, root: Path, verify: bool = True) -> Source:
     """Photographs, 50,000 and 10,000 of 32 × 32, 10 classes."""
     files = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
     name, files = f"cifar10/{split}", ["batches.meta", *files]
@@ -132,7 +133,7 @@ def cifar10(split: str, root: Path, verify: bool = True) -> Examples:
     return replace(made, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 
 
-def cifar100(split: str, root: Path, verify: bool = True) -> Examples:
+def cifar100(split: str, root: Path, verify: bool = True) -> Source:
     """Photographs, 50,000 and 10,000 of 32 × 32, 100 fine classes."""
     name, files = f"cifar100/{split}", ["meta", split]
     made = _read_cifar(name, root, CIFAR100_FOLDERS, files, "fine_", verify)
@@ -141,20 +142,20 @@ def cifar100(split: str, root: Path, verify: bool = True) -> Examples:
 
 def _read_cifar(
     name: str, root: Path, folders: tuple[str, ...], files: list[str], kind: str, verify: bool
-) -> Examples:
+) -> Source:
     """The class names in the first of the files, and the pictures in the others."""
     meta, *batches = [_read(root, folders, file, verify) for file in files]
     names = parse_names(*meta, f"{kind}label_names")
     parts = [parse_batch(*batch, f"{kind}labels", len(names)) for batch in batches]
     inputs, labels, ids = zip(*parts, strict=True)
     every = tuple(chain.from_iterable(ids))
-    return Examples(torch.cat(inputs), torch.cat(labels), names, None, every, name)
+    return Source(torch.cat(inputs), Labels(torch.cat(labels), names), None, every, name)
 
 
 HUMAN_LABELS = ("aggre", "random1", "random2", "random3", "worse")
 
 
-def cifar10n(split: str, root: Path, labels: str = "aggre", verify: bool = True) -> Examples:
+def cifar10n(split: str, root: Path, labels: str = "aggre", verify: bool = True) -> Source:
     """CIFAR-10 under the labels that people gave it: aggre, random1, random2, random3 or worse."""
     if labels not in HUMAN_LABELS:
         raise InputError(f"labels={labels!r}: must be one of {', '.join(HUMAN_LABELS)}")
@@ -163,7 +164,7 @@ def cifar10n(split: str, root: Path, labels: str = "aggre", verify: bool = True)
     return clean if split == "test" else _human(clean, root, "CIFAR-10_human.pt", key)
 
 
-def cifar100n(split: str, root: Path, verify: bool = True) -> Examples:
+def cifar100n(split: str, root: Path, verify: bool = True) -> Source:
     """CIFAR-100 under the labels that people gave it."""
     clean = cifar100(split, root, verify)
     return clean if split == "test" else _human(clean, root, "CIFAR-100_human.pt", "noisy_label")
@@ -188,7 +189,7 @@ def _label_tensor(labels: Any, name: str, key: str, count: int, classes: int) ->
         numbers = np.asarray(labels).astype(np.int64, casting="same_kind")
     except (TypeError, ValueError):
         raise InputError(f"{name}: {key} are not whole numbers from 0 to {classes - 1}") from None
-    return as_class_numbers(torch.from_numpy(numbers), count, classes, f"{name}: {key}")
+    return as_class_numbers(torch.from_numpy(numbers), classes, f"{name}: {key}", count)
 
 
 def parse_names(data: bytes, name: str, key: str) -> tuple[str, ...]:
@@ -206,14 +207,15 @@ def _text(value: Any, name: str, key: str) -> str:
         raise InputError(f"{name}: `{key}` holds something that is not UTF-8 text") from None
 
 
-def _human(clean: Examples, root: Path, file: str, key: str) -> Examples:
+def _human(clean: Source, root: Path, file: str, key: str) -> Source:
     path = find_file(root, [file, f"{clean.name.split('/')[0]}n/{file}"])
     human, true = parse_human(read_bytes(path), str(path), key, len(clean), clean.num_classes)
-    if not torch.equal(true, clean.labels):
-        at = int((true != clean.labels).nonzero()[0])
+    if not torch.equal(true, clean.labels.numbers):
+        at = int((true != clean.labels.numbers).nonzero()[0])
         raise InputError(f"{path}: clean_label[{at}]={true[at]}, but CIFAR says {clean.labels[at]}")
     name = f"{clean.name.replace('/', 'n/')}:{key}"
-    return replace(clean, labels=human, clean_labels=clean.labels, name=name)
+    labels = clean.labels.renumber(human)
+    return replace(clean, labels=labels, clean=clean.labels.numbers, name=name)
 
 
 def parse_human(
@@ -237,7 +239,7 @@ CLOTHING_LISTS = {
 }
 
 
-def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None) -> Examples:
+def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None) -> Source:
     """The noisy `train`, or the clean `clean_train`, `valid`, `test`; pictures stay on disk.
 
     The train splits come as size × size, for augmentation to cut 224 out of 256; the others as
@@ -259,10 +261,11 @@ def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None)
             raise InputError(f"{path}, line {line}: {key!r} has no label in {labels_file}")
     files = tuple(key for _, key in keys)
     crop = crop or (size if split.endswith("train") else size * 7 // 8)
-    return Examples(
+    return Source(
         ImageFiles(find_file(root, CLOTHING_FOLDERS), files, size, crop),
-        torch.tensor([labels[key] for key in files], dtype=torch.int64, device="cpu"),
-        names,
+        Labels(
+            torch.tensor([labels[key] for key in files], dtype=torch.int64, device="cpu"), names
+        ),
         ids=files,
         name=f"clothing1m/{split}",
         mean=(0.6959, 0.6537, 0.6371),

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import metrics
 from bayesmooth.calling import recompute_batchnorm, statistics_kept
-from bayesmooth.data import Examples, batches
+from bayesmooth.data import Source, batches
 from bayesmooth.data.csvtext import guard
 from bayesmooth.files import write_atomically
 from bayesmooth.posterior import Posterior
@@ -30,7 +30,7 @@ MEASURES = ("accuracy", "nll", "brier", "ece", "adaptive_ece")  # of the test se
 @torch.no_grad()
 def probabilities(
     model: nn.Module,
-    examples: Examples,
+    examples: Source,
     batch_size: int = 256,
     *,
     posterior: Posterior | None = None,
@@ -79,14 +79,14 @@ def probabilities(
 class Forecast:
     """The class probabilities (N, K) of new examples: at the mean of the weights, and averaged over the posterior."""
 
-    examples: Examples
+    examples: Source
     at_mean: Tensor
     averaged: Tensor | None
 
     def columns(self) -> dict[str, list[Any]]:
         """One row per example: the likeliest class and its probability, then those of all classes."""
-        names, count = self.examples.class_names, len(self.examples)
-        columns: dict[str, list[Any]] = {"id": list(self.examples.ids or map(str, range(count)))}
+        names = self.examples.class_names
+        columns: dict[str, list[Any]] = {"id": list(self.examples.ids)}
         kinds = {"at_mean": self.at_mean, "averaged": self.averaged}
         known = {how: rows for how, rows in kinds.items() if rows is not None}
         for how, rows in known.items():
@@ -147,18 +147,20 @@ def evaluate(
     how |= {"seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
     record: dict[str, float] = {}
 
-    def predict(examples: Examples) -> Tensor:
+    def predict(examples: Source) -> Tensor:
         return probabilities(model, examples, **how)
 
     if (test := splits.test) is not None:
         probs = predict(test)
-        record = {f"{name}.{key}": getattr(metrics, key)(probs, test.labels) for key in MEASURES}
+        record = {
+            f"{name}.{key}": getattr(metrics, key)(probs, test.labels.numbers) for key in MEASURES
+        }
         if ood and splits.ood is not None:
             record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, predict(splits.ood))
     if (validation := splits.validation) is not None:
         probs = predict(validation)
-        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, validation.labels)
-        record[f"{whose}validation.nll"] = metrics.nll(probs, validation.labels)
+        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, validation.labels.numbers)
+        record[f"{whose}validation.nll"] = metrics.nll(probs, validation.labels.numbers)
     if splits.wrong is not None and posterior is None:
-        record["memorised"] = metrics.accuracy(predict(splits.wrong), splits.wrong.labels)
+        record["memorised"] = metrics.accuracy(predict(splits.wrong), splits.wrong.labels.numbers)
     return record

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data import Examples, load
+from bayesmooth.data import Source, load
 from bayesmooth.data.encoders import embed_pictures
 from bayesmooth.data.reading import data_root
 from bayesmooth.files import write_atomically
@@ -17,7 +17,7 @@ from bayesmooth.theory.eigen import decompose
 ENCODER = "efficientnet@96"
 COMPONENTS = 256
 FOLDER = "features"
-"""Below the data directory: NAME-OPTIONS-LIMIT-{split}.npz, for the data set `embeddings`."""
+"""Below the data directory: NAME-OPTIONS-LIMIT-{split}.npz, for the data set `source`."""
 
 
 def embed_data(
@@ -63,14 +63,14 @@ def principal_axes(centred: Tensor, count: int) -> Tensor:
     return axes * signs
 
 
-def _save(rows: Tensor, examples: Examples, path: Path) -> None:
+def _save(rows: Tensor, examples: Source, path: Path) -> None:
     arrays: dict[str, Any] = {
         "embeddings": rows.float().numpy(),
-        "labels": examples.labels.numpy(),
+        "labels": examples.labels.numbers.numpy(),
         "class_names": np.array(examples.class_names),
     }
-    if examples.clean_labels is not None:
-        arrays["clean_labels"] = examples.clean_labels.numpy()
+    if examples.clean is not None:
+        arrays["clean_labels"] = examples.clean.numpy()
     content = io.BytesIO()
     np.savez(content, **arrays)
     write_atomically(path, content.getvalue())

@@ -71,7 +71,7 @@ class Loop:
         )
         self.statistics = statistics_batches(recipe, splits, self.model, device)
         # The accuracy of always predicting the most frequent label, plus two standard errors.
-        share = float(splits.train.labels.bincount().max()) / len(splits.train)
+        share = float(splits.train.labels.counts().max()) / len(splits.train)
         self.guessing = share + 2 * (share * (1 - share) / len(splits.train)) ** 0.5
         # Reading the loss makes a GPU wait, so there it is checked only now and then.
         self.check_every = 1 if device.type == "cpu" else 20

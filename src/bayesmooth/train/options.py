@@ -23,7 +23,6 @@ from bayesmooth.models import MODELS
 from bayesmooth.optim import OPTIMIZERS
 from bayesmooth.optim.schedule import SCHEDULES
 from bayesmooth.train.pretrained import import_factory, transformers_classifier
-from bayesmooth.train.source import SOURCE, source
 from bayesmooth.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ NONE, FILE = "none", "file"  # corruptions that draw nothing: there is none, or 
 
 # section → (what is meant when it names nothing, the table)
 CHOICES: dict[str, tuple[str, Builders]] = {
-    "data": ("digits", {name: data.load for name, data in DATASETS.items()} | {SOURCE: source}),
+    "data": ("digits", {name: data.load for name, data in DATASETS.items()}),
     "corruption": (NONE, {NONE: lambda: None, **KINDS, FILE: Corruption.load}),
     "model": ("cnn", ChainMap(MODELS, {"transformers": transformers_classifier})),
     "loss": ("ce", LOSSES),

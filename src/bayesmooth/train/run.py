@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import files
 from bayesmooth.audit import Audit, audit
-from bayesmooth.data import Corruption, Examples
+from bayesmooth.data import Corruption, Source
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.evaluate import Forecast, evaluate, probabilities, statistics_batches
@@ -165,9 +165,9 @@ class Run:
         self.check_data(splits)
         return splits
 
-    def examples(self, split: Split = "train", data_dir: str | Path | None = None) -> Examples:
+    def examples(self, split: Split = "train", data_dir: str | Path | None = None) -> Source:
         """One split of it; `train` and `validation` have the noisy labels, and the clean ones beside them."""
-        found: Examples | None = getattr(self.splits(data_dir), split)
+        found: Source | None = getattr(self.splits(data_dir), split)
         if found is None:
             raise InputError(f"{self.path}: this run has no {split} split; see its {RECIPE}")
         return found
@@ -219,7 +219,7 @@ class Run:
     def predict(
         self, given: Any, *, samples: int = 0, data_dir: str | Path | None = None
     ) -> Forecast:
-        """The classes of new examples: a path, a data frame, an `Examples`; they are read as the training data were.
+        """The classes of new examples: a path, a data frame, a `Source`; they are read as the training data were.
 
         At the mean of the weights, and averaged over `samples` draws (0: the recipe's) of the posterior, if there is
         one.

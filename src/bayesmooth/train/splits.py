@@ -7,12 +7,10 @@ from typing import Any
 
 import torch
 
-from bayesmooth.data import Corruption, Examples, corrupt, label_hash, load, split
-from bayesmooth.data.reading import data_root
+from bayesmooth.data import Corruption, Source, corrupt, label_hash, load, split
 from bayesmooth.errors import InputError
-from bayesmooth.train.options import FILE, NONE, build
+from bayesmooth.train.options import FILE, NONE
 from bayesmooth.train.recipe import Recipe
-from bayesmooth.train.source import SOURCE, source
 
 WRONG_LIMIT = 5000  # the share that is memorised is then known to 1.4 % (two standard errors)
 
@@ -21,18 +19,18 @@ WRONG_LIMIT = 5000  # the share that is memorised is then known to 1.4 % (two st
 class Splits:
     """What a run trains on, chooses by and is tested on."""
 
-    train: Examples
-    validation: Examples | None  # its labels are as noisy as those of the training set
-    test: Examples | None
+    train: Source
+    validation: Source | None  # its labels are as noisy as those of the training set
+    test: Source | None
     corruption: Corruption | None
-    ood: Examples | None = None  # another data set, to be distinguished from the test set
+    ood: Source | None = None  # another data set, to be distinguished from the test set
 
     @cached_property
-    def wrong(self) -> Examples | None:
+    def wrong(self) -> Source | None:
         """Training examples whose label is known to be wrong: `WRONG_LIMIT` of them at most."""
-        if self.train.clean_labels is None:
+        if self.train.clean is None:
             return None
-        wrong = (self.train.labels != self.train.clean_labels).nonzero().flatten()[:WRONG_LIMIT]
+        wrong = (self.train.labels.numbers != self.train.clean).nonzero().flatten()[:WRONG_LIMIT]
         return self.train.subset(wrong) if len(wrong) else None
 
     def facts(self) -> dict[str, Any]:
@@ -49,7 +47,8 @@ class Splits:
             facts |= {"mean": list(self.train.mean), "std": list(self.train.std)}
         if self.train.reading is not None:
             facts["reading"] = {k: v for k, v in asdict(self.train.reading).items() if v}
-        return facts | ({"notes": list(self.train.notes)} if self.train.notes else {})
+        notes = [note.text for note in self.train.notes]
+        return facts | ({"notes": notes} if notes else {})
 
 
 def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
@@ -72,14 +71,11 @@ def prepare(recipe: Recipe, data_dir: str | Path | None = None) -> Splits:
     return Splits(examples, validation, test, corruption, ood)
 
 
-def _load(recipe: Recipe, split: str, data_dir: str | Path | None) -> Examples:
-    data = recipe.data
-    if data.name == SOURCE:
-        return build(source, data.options, split=split, root=data_root(data_dir))
-    return load(data.name, split, data_dir, **data.options)
+def _load(recipe: Recipe, split: str, data_dir: str | Path | None) -> Source:
+    return load(recipe.data.name, split, data_dir, **recipe.data.options)
 
 
-def _take(examples: Examples, count: int, setting: str, seed: int | None = None) -> Examples:
+def _take(examples: Source, count: int, setting: str, seed: int | None = None) -> Source:
     """So many examples (0: all), the first ones, or with a seed any."""
     if count > len(examples):
         raise InputError(f"{setting} = {count}: {examples.name} has {len(examples)}; 0 takes all")

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from bayesmooth.audit.decisions import COLUMNS, DECISIONS
 from bayesmooth.audit.multilabel import Tags
-from bayesmooth.audit.problems import group_spellings
 from bayesmooth.audit.scores import QUADRANTS
 from bayesmooth.audit.similar import Usual, find_usual
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails
-from bayesmooth.data.tabular import SHEET_ROW
+from bayesmooth.data.prepare import SHEET_ROW, group_spellings
 from bayesmooth.errors import InputError
 from bayesmooth.words import format_percent
 
@@ -186,7 +185,7 @@ def _clean_command(audit: Audit) -> tuple[str, str]:
 
     Votes, and data that lie in no file with labels, are cleaned in the table that stands beside the page.
     """
-    source = None if audit.examples is None else audit.examples.source
+    source = None if audit.examples is None else audit.examples.path
     if source is None or audit.consensus is not None or source.suffix == ".npy":
         return "bayesmooth clean audit.csv", "--out labels.csv"
     name = source.resolve()

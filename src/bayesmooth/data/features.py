@@ -1,7 +1,7 @@
 """The columns of a table that can be learned from: numbers, categories and vectors; ids and row numbers are not."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,25 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.formats import find_name
-from bayesmooth.data.labels import as_text
 from bayesmooth.data.reading import Array, as_finite
+from bayesmooth.data.source import Kind, Note
+from bayesmooth.data.tables import Table, as_values, find_name
+from bayesmooth.data.tags import MISSING, as_text
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
 PICTURES = ("path", "image")  # columns of pictures
 CATEGORIES = 50  # of a column at most, and each must occur four times on average
+SHOWN_CELLS = 3  # cells that are no numbers, in a note
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def as_texts(column: Any) -> list[str]:
     """The values of a column as texts; missing ones are empty."""
     return [as_text(value) for value in as_values(column)]
-
-
-def as_values(column: Any) -> list[Any]:
-    """The values of a column; missing ones are None."""
-    values = column.astype(object)
-    return list(values.where(values.notna(), None))
 
 
 def is_text(column: Any) -> bool:
@@ -38,19 +35,33 @@ def is_text(column: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Some rows of a table as a pandas frame, whose index is their place in the table, and their ids."""
+
+    frame: Any
+    table: Table
+    ids: Sequence[str]
+
+    def place(self, at: int, column: str = "") -> str:
+        """Where a row or a cell stands, in words."""
+        row = self.table.place(int(self.frame.index[at]))
+        return f"{self.table.where}, {row}, column {column!r}" if column else row
+
+
+@dataclass(frozen=True)
 class Reading:
     """How the inputs of training were read, so that new ones are read alike; plain data, as JSON keeps it."""
 
     label: str | None = None  # the columns of the labels, of the texts and of the pictures
     text: str | None = None
     image: str | None = None
-    encoder: str | None = None  # what made rows of numbers of texts or pictures
+    encoder: str | None = None  # what turned texts or pictures into rows of numbers
     numbers: dict[str, float] = field(default_factory=dict)
     """By column, its mean over the training rows, which a missing number counts as."""
     categories: dict[str, list[str]] = field(default_factory=dict)
     """By column, the values that become a column of 0 and 1 each."""
     vectors: dict[str, list[float]] = field(default_factory=dict)
-    """By column, the mean of its vectors, which a missing one counts as."""
+    """By column, the mean of its vectors, which a missing one counts as in new data."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,29 +74,67 @@ class Reading:
         """The columns of the table that the inputs come from."""
         return (*self.vectors, *self.numbers, *self.categories)
 
-    def read(self, frame: Any, where: str, fill: bool = True) -> tuple[Tensor, list[str]]:
-        """The rows of a table as numbers, and what is worth a note; without `fill` a gap is an error."""
+    def read(self, rows: Rows, fill: bool = True) -> tuple[Tensor, list[Note]]:
+        """The rows as numbers, and what is worth a note; without `fill` a gap is an error."""
+        where, frame = rows.table.where, rows.frame
         columns = {str(column): column for column in frame}
         for name in self.sources:
             find_name(where, columns, (name,), "the columns must be those of the training rows")
         frame = frame[[columns[name] for name in self.sources]].set_axis(list(self.sources), axis=1)
-        gaps = {name: int(frame[name].isna().sum()) for name in (*self.vectors, *self.numbers)}
-        filled = ", ".join(f"{count} in {name!r}" for name, count in gaps.items() if count)
-        what, notes = "vectors" if self.vectors else "numbers", list[str]()
-        if filled:
-            notes.append(f"missing {what} count as the mean of their column: {filled}")
+        notes = list[Note]()
         if self.vectors:
-            parts = [_stack(frame[c], where, mean, fill) for c, mean in self.vectors.items()]
-            return torch.cat(parts, 1), notes
+            gaps = {name: int(frame[name].isna().sum()) for name in self.vectors}
+            parts = [_stack(frame[c], where, mean) for c, mean in self.vectors.items()]
+            return torch.cat(parts, 1), _note_gaps(gaps, "vectors")
         levels = {name: np.array(as_texts(frame[name]), object) for name in self.categories}
         onehot = [np.equal.outer(levels[name], known) for name, known in self.categories.items()]
         new = {c: sorted({*levels[c]} - {*known}) for c, known in self.categories.items()}
         unknown = ", ".join(f"{texts[0]!r} in {c!r}" for c, texts in new.items() if texts)
         if unknown:
-            notes.append(f"not in the training rows, and counted as no category: {unknown}")
-        numbers = _numbers(frame, self.numbers, where, fill)
-        rows = np.concatenate([numbers, *onehot], axis=1, dtype=np.float64)
-        return torch.from_numpy(rows), notes
+            text = f"not in the training rows, and counted as no category: {unknown}"
+            notes.append(Note(Kind.FILLED, text))
+        numbers, gaps = [np.empty((len(frame), 0))], {}
+        for name, mean in self.numbers.items():
+            values = _as_numbers(frame[name])
+            odd = ~(np.abs(values) <= LARGEST)
+            broken = _find_broken(frame[name], odd)
+            if odd.any() and not fill:
+                at = int(odd.argmax())
+                raise InputError(
+                    f"{rows.place(at, name)}: {frame[name].iloc[at]} is not a finite number; mend it, or name other "
+                    "columns with features (--features)"
+                )
+            notes += _note_broken(frame[name], broken, rows)
+            gaps[name] = int(odd.sum()) - len(broken)
+            numbers.append(np.where(odd, mean, values)[:, None])
+        joined = np.concatenate([*numbers, *onehot], axis=1, dtype=np.float64)
+        return torch.from_numpy(joined), [*_note_gaps(gaps, "numbers"), *notes]
+
+
+def _note_gaps(gaps: Mapping[str, int], what: str) -> list[Note]:
+    filled = ", ".join(f"{count} in {name!r}" for name, count in gaps.items() if count)
+    text = f"missing {what} count as the mean of their column: {filled}"
+    return [Note(Kind.FILLED, text)] if filled else []
+
+
+def _find_broken(column: Any, odd: Array) -> list[int]:
+    """Where a cell holds something that is no number, and is not a word for a missing one."""
+    places = np.flatnonzero(odd).tolist()
+    return [at for at in places if as_text(column.iloc[at]).strip() not in MISSING]
+
+
+def _note_broken(column: Any, broken: Sequence[int], rows: Rows) -> list[Note]:
+    """The cells that are no numbers, as a finding."""
+    if not broken:
+        return []
+    name, some = str(column.name), broken[:SHOWN_CELLS]
+    cells = [f"{str(column.iloc[at])[:40]!r} ({rows.place(at)})" for at in some]
+    text = (
+        f"{len(broken)} of {len(column)} cells in {name!r} are no numbers and count as missing: "
+        f"{', '.join(cells)}{', …' if len(broken) > len(some) else ''}; mend them, or name other columns with features "
+        "(--features)"
+    )
+    return [Note(Kind.NOT_A_NUMBER, text, tuple(rows.ids[at] for at in broken))]
 
 
 @dataclass(frozen=True)
@@ -96,53 +145,57 @@ class Features:
     rows: Tensor
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What the numbers of a row are called."""
-        return self.reading.names
+    notes: tuple[Note, ...] = ()
 
 
 def choose_features(
-    frame: Any,
-    where: str,
+    rows: Rows,
     features: Sequence[str] | None,
     taken: Iterable[str | None],
     class_names: Sequence[str],
-    train: Any = None,
     fill: bool = True,
 ) -> Features:
-    """Columns of vectors as they are; else numbers (standardised by the rows of `train`) and categories as 0 and 1.
+    """Columns of vectors as they are; else numbers, standardised, and categories as 0 and 1.
 
     `taken` are columns with another use. Without `features`, ids and row numbers are left out. A missing number counts
-    as the mean of its column in `train`; without `fill` it is an error.
+    as the mean of its column; without `fill` it is an error.
     """
-    train = frame if train is None else train
-    if unknown := [column for column in features or () if column not in train]:
+    frame, where = rows.frame, rows.table.where
+    if unknown := [column for column in features or () if column not in frame]:
         raise InputError(f"{where}: no column {unknown[0]!r} among the features")
-    columns = features or [c for c in train if c not in {*taken, "id", "split", *PICTURES}]
-    reading, left = learn_reading(train, where, columns, bool(features), class_names)
-    rows, notes = reading.read(frame, where, fill)
+    columns = features or [c for c in frame if c not in {*taken, "id", "split", *PICTURES}]
+    reading, left = learn_reading(frame, where, columns, bool(features), class_names)
+    values, notes = reading.read(rows, fill)
     if left:
-        said = ", ".join(f"{str(column)!r} ({why})" for column, why in left.items())
+        reasons = ", ".join(f"{str(column)!r} ({why})" for column, why in left.items())
         way_out = "names the columns to learn from, `text` (--text) one of texts"
-        notes.insert(0, f"not learned from: {said}; `features` (--features) {way_out}")
+        text = f"not learned from: {reasons}; `features` (--features) {way_out}"
+        notes.insert(0, Note(Kind.NOT_LEARNED, text))
     if reading.vectors:
-        return Features(reading, rows, None, None, tuple(notes))
-    known = rows if train is frame else reading.read(train, where, fill)[0]
-    numbers = known[:, : len(reading.numbers)].numpy()
-    spread, rest = numbers.std(0), rows.shape[1] - numbers.shape[1]
+        return Features(reading, values, None, None, tuple(notes))
+    numbers = values[:, : len(reading.numbers)].numpy()
+    spread, rest = numbers.std(0), values.shape[1] - numbers.shape[1]
     mean = (*numbers.mean(0).tolist(), *[0.0] * rest)
     std = (*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest)
-    return Features(reading, rows, mean, std, tuple(notes))
+    return Features(reading, values, mean, std, tuple(notes))
+
+
+def find_probabilities(names: Iterable[Any], classes: Sequence[str]) -> list[Any] | None:
+    """The columns that are called as the classes, in the order of these; None if there are no such columns."""
+    present = {str(column): column for column in names}
+    for column in present:
+        before, found, after = column.partition(classes[0])
+        wanted = [f"{before}{name}{after}" for name in classes]
+        if found and present.keys() >= {*wanted}:
+            return [present[name] for name in wanted]
+    return None
 
 
 def learn_reading(
     train: Any, where: str, columns: Sequence[Any], named: bool, class_names: Sequence[str]
 ) -> tuple[Reading, dict[Any, str]]:
     """How these columns are learned from, and why some are not: an error where the user `named` them."""
-    vectors = [c for c in columns if _is_vector(train[c])]
+    vectors = [c for c in columns if is_vector(train[c])]
     if vectors:
         beside = {c: "beside vectors" for c in columns if c not in vectors}
         centres = {str(c): _known_vectors(train[c], where).mean(0).tolist() for c in vectors}
@@ -164,7 +217,8 @@ def learn_reading(
     return Reading(numbers=means, categories=kinds), left
 
 
-def _is_vector(column: Any) -> bool:
+def is_vector(column: Any) -> bool:
+    """Whether a column holds vectors."""
     present = column.dropna()
     first = present.iloc[0] if len(present) else None
     return isinstance(first, list | tuple | np.ndarray) and len(np.shape(first)) == 1
@@ -180,20 +234,16 @@ def _known_vectors(column: Any, where: str) -> Tensor:
     return as_finite(values, where, str(column.name))
 
 
-def _stack(column: Any, where: str, mean: Sequence[float], fill: bool) -> Tensor:
+def _stack(column: Any, where: str, mean: Sequence[float]) -> Tensor:
     known = column.notna().to_numpy()
-    if not (known.all() or fill):
-        at = f"row {int(known.argmin()) + 1}, column {column.name!r}"
-        raise InputError(f"{where}, {at}: no vector; leave the row out")
-    if not known.any():
-        raise InputError(f"{where}: column {column.name!r}: no row has a vector")
-    rows = _known_vectors(column, where)
-    if rows.shape[1] != len(mean):
-        raise InputError(
-            f"{where}: column {column.name!r}: vectors of {rows.shape[1]} numbers; in training they had {len(mean)}"
-        )
-    filled = torch.tensor(mean, dtype=rows.dtype, device="cpu").repeat(len(column), 1)
-    filled[torch.tensor(known, dtype=torch.bool, device="cpu")] = rows
+    filled = torch.tensor(mean, dtype=torch.float32, device="cpu").repeat(len(column), 1)
+    if known.any():
+        rows = _known_vectors(column, where)
+        if rows.shape[1] != len(mean):
+            raise InputError(
+                f"{where}: column {column.name!r}: vectors of {rows.shape[1]} numbers; in training they had {len(mean)}"
+            )
+        filled[torch.tensor(known, dtype=torch.bool, device="cpu")] = rows
     return filled
 
 
@@ -220,7 +270,7 @@ def _as_numbers(column: Any) -> Array:
 
 
 def _is_numeric(column: Any, named: bool) -> bool:
-    """A stray word in a column of numbers is an error to report, not a reason to leave the column out."""
+    """A stray word in a column of numbers is a finding, not a reason to leave the column out."""
     if require("pandas", extra="data").api.types.is_numeric_dtype(column):
         return True
     return bool((~np.isnan(_as_numbers(column))).mean() > (0.0 if named else 0.5))
@@ -259,23 +309,5 @@ def _describe(column: Any) -> str:
 
 def _known_mean(values: Array) -> float:
     """The mean of the finite values; 0 where there is none."""
-    known = np.isfinite(values)
+    known = np.abs(values) <= LARGEST
     return float(np.where(known, values, 0).sum() / max(known.sum(), 1))
-
-
-def _numbers(frame: Any, means: dict[str, float], where: str, fill: bool) -> Array:
-    if not means:
-        return np.empty((len(frame), 0))
-    values = np.column_stack([_as_numbers(frame[column]) for column in means])
-    if fill:
-        gaps = np.column_stack([frame[column].isna() for column in means])
-        values = np.where(gaps, list(means.values()), values)
-    broken = np.argwhere(~(np.abs(values) <= np.finfo(np.float32).max))
-    if len(broken):
-        row, column = broken[0]
-        name = list(means)[column]
-        raise InputError(
-            f"{where}, row {row + 1}, column {name!r}: {frame[name].iloc[row]} is not a finite number; mend it, "
-            "or name other columns with features="
-        )
-    return values

@@ -14,15 +14,20 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bayesmooth.audit.opening import open_data
-from bayesmooth.audit.settings import Settings
-from bayesmooth.audit.sources import open_source
-from bayesmooth.data.formats import open_labels
+from bayesmooth.data import Columns, Source, open_source
+from bayesmooth.data.prepare import choose_inputs, prepare
+from bayesmooth.data.tags import as_text
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
+NOTHING = Columns()
 ROWS = np.arange(40, dtype=np.float32).reshape(20, 2)
+
+
+def open_data(what: Any, cache: Path | None = None) -> Source:
+    """A source with its inputs."""
+    return choose_inputs(open_source(what), NOTHING, False, cache, True)
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def write_part(folder: Path, rows: Any) -> None:
 
 
 def vectors(folder: Path, cache: Path) -> Any:
-    inputs: Any = open_data(folder, Settings(cache=cache, quiet=True)).inputs
+    inputs: Any = open_data(folder, cache).inputs
     return np.array(inputs.array)
 
 
@@ -94,30 +99,34 @@ def test_missing_vectors_in_a_folder_are_a_finding_and_the_rest_is_read(
     (parts / "part.parquet").rename(parts / "part-0.parquet")
     write_part(parts, [None] * 20)
     for _ in range(2):  # from the files, then from the cache
-        examples = open_data(parts, Settings(cache=tmp_path / "cache", quiet=True))
+        examples = open_data(parts, tmp_path / "cache")
         index = torch.arange(len(examples))
         expected = np.delete(ROWS, [0, 7], axis=0)
         np.testing.assert_array_equal(examples.batch(index).numpy(), expected)
         assert examples.problems[-1].kind == "missing_vector"
-        assert examples.problems[-1].ids == ("0", "7", *map(str, range(20, 40)))
+        places = [name.partition("-")[0] for name in examples.problems[-1].ids]
+        assert places == ["0", "7", *map(str, range(20, 40))]
 
 
-def test_a_missing_vector_counts_as_the_mean_wherever_it_stands() -> None:
+def test_a_missing_vector_in_one_file_is_the_same_finding(tmp_path: Path) -> None:
     rows: list[Any] = list(ROWS)
     rows[0] = None
     frame = pandas.DataFrame({"embedding": rows, "label": ["a", "b"] * 10})
-    examples = open_data(frame, Settings())
-    assert examples.columns == ("embedding",)
-    np.testing.assert_allclose(examples.inputs[0], ROWS[1:].mean(0))
-    np.testing.assert_array_equal(examples.inputs[1:], ROWS[1:])
-    assert "missing vectors count as the mean of their column: 1 in 'embedding'" in examples.notes
+    frame.to_parquet(tmp_path / "t.parquet")
+    for what in (frame, tmp_path / "t.parquet"):
+        source = open_data(what)
+        assert source.reading is not None
+        assert source.reading.names == ("embedding",)
+        np.testing.assert_array_equal(source.inputs, ROWS[1:])
+        ((kind, ids),) = [(note.kind, note.ids) for note in source.problems]
+        assert (kind, ids[0].partition("-")[0]) == ("missing_vector", "0")
 
 
 def test_percentages_are_numbers(tmp_path: Path) -> None:
     cells = [f"{k % 7}.5%" for k in range(20)]
     table = pandas.DataFrame({"share": cells, "label": ["a", "b"] * 10})
-    examples = open_data(table, Settings())
-    assert examples.columns == ("share",)
+    examples = open_data(table)
+    assert examples.reading.names == ("share",)
     assert examples.inputs[:3, 0].tolist() == [0.5, 1.5, 2.5]
 
 
@@ -125,13 +134,13 @@ def test_complex_numbers_are_refused() -> None:
     for column in (ROWS[:, 0] + 1j, list(ROWS + 1j)):
         frame = pandas.DataFrame({"x": column, "label": ["a", "b"] * 10})
         with pytest.raises(InputError, match=r"complex"):
-            open_data(frame, Settings())
+            open_data(frame)
 
 
 def test_every_column_is_said_to_be_learned_from_or_not() -> None:
     count = {"n": range(20), "note": [f"note {k}" for k in range(20)], "none": [None] * 20}
     frame = pandas.DataFrame(count | {"x": np.sin(ROWS[:, 0]), "label": ["a", "b"] * 10})
-    learned, left = open_data(frame, Settings()).notes
+    learned, left = map(str, open_data(frame).notes)
     assert learned == "learned from 'x'"
     for said in ("'n' (row numbers)", "'note' (texts)", "'none' (empty)"):
         assert said in left
@@ -167,21 +176,21 @@ LABELS = COLUMNS | st.sampled_from([["a", "b"] * 6, [0, 1] * 6, [1.0, 2.0] * 6, 
 NAMES = st.sampled_from(
     ["id", "text", "path", "image", "split", "row", "", "a", "=x", "ü\n", " label", 0, 1.5, None]
 )
-QUIET = Settings(encoder="plain", quiet=True)
 hostile = settings(
     max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
-def check_opened(**source: Any) -> None:
+def check_opened(what: Any, labels: Any = None, predicted: bool = False, **names: Any) -> None:
     """It is opened, every row under a name of its own, or refused."""
+    columns = Columns(**names)
     try:
-        examples = open_source(**source).examples
+        opened = open_source(what, columns, labels, predicted=predicted)
+        source = prepare(opened, columns, encoder="plain", quiet=True, predicted=predicted)
     except InputError:
         return
-    assert examples is not None
-    assert len({*(examples.ids or range(len(examples)))}) == len(examples) <= COUNT
-    "".join([*(examples.ids or ()), *examples.class_names]).encode()  # can be written
+    assert len({*source.ids}) == len(source) <= COUNT
+    "".join([*source.ids, *source.class_names]).encode()  # can be written
 
 
 @hostile
@@ -189,24 +198,23 @@ def check_opened(**source: Any) -> None:
 def test_every_table_is_opened_or_refused(columns: dict[Any, Any], labels: Any) -> None:
     frame = pandas.DataFrame(dict(enumerate([*columns.values(), pandas.Series(labels)])))
     frame.columns = pandas.Index([*columns, "label"], dtype=object)
-    check_opened(source=frame, settings=QUIET)
+    check_opened(frame)
 
 
 @hostile
 @given(LABELS | st.lists(CELLS, max_size=14), st.sampled_from([None, ["a", "b"], ["-1", "1"]]))
 def test_every_kind_of_labels_is_taken_or_refused(labels: Any, names: Any) -> None:
-    known = Settings(class_names=names, quiet=True)
     try:
         array = np.asarray(labels)
     except ValueError:  # lists of several lengths
         array = labels
-    for rows in ("embeddings", "probabilities"):
-        check_opened(**{rows: np.full((COUNT, 2), 0.5)}, labels=array, settings=known)
+    for predicted in (False, True):
+        check_opened(np.full((COUNT, 2), 0.5), array, predicted, class_names=names)
 
 
 @hostile
 @given(COLUMNS, LABELS, st.sampled_from(["csv", "parquet", "npz"]))
-def test_clean_knows_every_row_by_the_id_that_an_audit_gives_it(
+def test_every_row_keeps_its_id_and_its_label_through_a_file(
     tmp_path_factory: pytest.TempPathFactory, ids: Any, labels: Any, kind: str
 ) -> None:
     file = tmp_path_factory.getbasetemp() / f"ids.{kind}"
@@ -221,18 +229,15 @@ def test_clean_knows_every_row_by_the_id_that_an_audit_gives_it(
     except Exception:  # what the format cannot hold
         return
     try:
-        opened = open_data(file, QUIET)
+        source = open_source(file)
     except InputError:
         return
-    kept = open_labels(file)
-    assert {*(opened.ids or ())} <= {*kept.ids}
-    if len({*kept.ids}) == COUNT:
-        given_labels = dict(zip(kept.ids, kept.labels, strict=True))
-        for name, number in zip(opened.ids or (), opened.labels.tolist(), strict=True):
-            assert given_labels[name].strip().removesuffix(".0") == opened.class_names[number]
+    name = "label" if kind != "npz" else "labels"
+    cells = [as_text(value).strip() for value in source.column(name)]
+    assert [cell.removesuffix(".0") for cell in cells] == source.labels.texts()
 
 
 def test_vectors_of_words_are_refused(parts: Path, tmp_path: Path) -> None:
     write_part(parts, [["a", "b"]] * 20)
     with pytest.raises(InputError, match="'embedding': its vectors must be numbers"):
-        open_data(parts, Settings(cache=tmp_path / "cache", quiet=True))
+        open_data(parts, tmp_path / "cache")

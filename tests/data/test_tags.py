@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import clean
-from bayesmooth.audit.settings import Settings
-from bayesmooth.audit.tags import NO_TAGS, TagLabels, Vocabulary, read_tag_labels, split_tags
+from bayesmooth.data import Columns, open_source
+from bayesmooth.data.opening import read_tag_arrays
+from bayesmooth.data.tags import NO_TAGS, Vocabulary, split_tags
 from bayesmooth.errors import InputError
 
 NAMES = ("beach", "dog", "night sky")
@@ -36,9 +37,11 @@ def test_arrays_frames_and_sets_are_the_same_labels() -> None:
     rows = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
     sets = [{"beach", "night sky"}, set(), {"dog"}]
     same: list[Any] = [rows, rows.astype(bool), pd.DataFrame(rows, columns=NAMES), sets]
-    found = [read_tag_labels(None, labels, Settings(class_names=NAMES)) for labels in same]
-    assert {tuple(texts) for texts, _ in found} == {("beach; night sky", NO_TAGS, "dog")}
-    assert {known.tags for _, known in found} == {NAMES}
+    for labels in same:
+        source = open_source(np.eye(3), Columns(class_names=NAMES), labels)
+        assert source.labels.texts() == ["beach; night sky", NO_TAGS, "dog"]
+        assert source.labels.vocabulary.names == NAMES
+        assert source.labels.table().tolist() == rows.tolist()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,7 @@ def test_arrays_frames_and_sets_are_the_same_labels() -> None:
 def test_labels_that_are_no_tags_are_refused(labels: Any, message: str) -> None:
     names = None if isinstance(labels, np.ndarray) else NAMES
     with pytest.raises(InputError, match=message):
-        read_tag_labels(None, labels, Settings(class_names=names))
+        read_tag_arrays(labels, Columns(class_names=names))
 
 
 def write_tables(folder: Path, rows: list[set[str]], value: tuple[str, str]) -> tuple[Path, Path]:
@@ -99,8 +102,8 @@ def test_only_decided_pairs_change_and_all_else_stays_to_the_byte(
     wanted, _ = write_tables(tmp_path_factory.mktemp("wanted"), after, value)
     assert out.read_bytes() == wanted.read_bytes()
     clean(texts, decisions, out, label="tags", separator=";", class_names=NAMES)
-    got = TagLabels(out, Settings(label="tags", separator=";", class_names=NAMES))
-    assert got.labels == [words.write(tags) for tags in after]
+    got = open_source(out, Columns(label="tags", separator=";", class_names=NAMES))
+    assert got.labels.texts() == [words.write(tags) for tags in after]
     untouched = [i for i in range(len(rows)) if decided.get(i, rows[i]) == rows[i]]
     before, now = texts.read_bytes().split(b"\r\n"), out.read_bytes().split(b"\r\n")
     assert all(before[i + 1] == now[i + 1] for i in untouched)

@@ -1,0 +1,339 @@
+"""`Source`: a data set where it lies. What is trained on, audited, corrupted, predicted and cleaned is one of these."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayesmooth.data.labels import Labels, as_class_numbers
+from bayesmooth.errors import InputError
+
+if TYPE_CHECKING:
+    from bayesmooth.data.features import Reading
+    from bayesmooth.data.tables import Table
+
+
+class Stored(Protocol):
+    """Inputs that are not in memory: as long as a tensor, and indexed by one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Tensor, /) -> Tensor: ...
+
+    def take(self, index: Tensor) -> "Stored":
+        """Some of them, which are not read yet."""
+        ...
+
+
+Inputs = Tensor | Stored
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """The rows of an array that stays on the disk (`numpy.memmap`), or some of them, read when they are asked for."""
+
+    array: np.ndarray[Any, Any]
+    rows: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.array if self.rows is None else self.rows)
+
+    def __getitem__(self, index: Tensor, /) -> Tensor:
+        at = index if self.rows is None else self.rows[index]
+        return torch.from_numpy(self.array[at.numpy()].astype(np.float32))
+
+    def take(self, index: Tensor) -> "Mapped":
+        """Some of the rows."""
+        return replace(self, rows=index if self.rows is None else self.rows[index])
+
+
+class Kind(StrEnum):
+    """What a note is about."""
+
+    LEARNED = "learned_from"
+    NOT_LEARNED = "not_learned_from"
+    FILLED = "missing_number"
+    ENCODER = "encoder"
+    ENCODING = "encoding"
+    SPLIT = "split"
+    # What is wrong with some examples other than their labels' meaning: a finding with its ids.
+    MISSING_LABEL = "missing_label"
+    MISSING_VECTOR = "missing_vector"
+    NOT_A_NUMBER = "not_a_number"
+    DUPLICATE_ID = "duplicate_id"
+    EMPTY_TEXT = "empty_text"
+    SINGLE_EXAMPLE = "single_example"
+    LABEL_SPELLING = "label_spelling"
+    TAG_SPELLING = "tag_spelling"
+    UNREADABLE = "unreadable_picture"
+    MISSING_PICTURE = "missing_picture"
+    BLANK = "blank_picture"
+    DARK = "dark_picture"
+    BLURRED = "blurred_picture"
+    UNKNOWN_FORMAT = "unknown_format"
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether it is a finding, and not only a word on what was done."""
+        kinds = list(Kind)
+        return kinds.index(self) >= kinds.index(Kind.MISSING_LABEL)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a loader left out, assumed or found."""
+
+    kind: Kind
+    text: str
+    """A sentence: how many, what is wrong, and what was done about it."""
+    ids: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """What the columns of a table mean. None: the usual names decide."""
+
+    label: str | None = None
+    clean_label: str | None = None
+    """True labels, where they are known."""
+    text: str | None = None
+    """Texts to learn from."""
+    image: str | None = None
+    """Pictures to learn from: paths, or the bytes of files."""
+    id: str | None = None
+    annotator: str | None = None
+    """Who gave the label: the table has one row per vote, and `id` names the example."""
+    separator: str | None = None
+    """Between the tags of an example in the column of labels."""
+    tags: Sequence[str] | None = None
+    """Columns of 0 and 1, one per tag: an example has several labels."""
+    features: Sequence[str] | None = None
+    """Columns to learn from."""
+    class_names: Sequence[str] | None = None
+    """In the order of their numbers."""
+    encoding: str | None = None
+    """Of a CSV, where it is neither UTF-8 nor UTF-16 nor cp1252."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no table can have, before anything is read."""
+        for name in ("features", "class_names", "tags"):
+            if isinstance(getattr(self, name), str):
+                raise InputError(f"{name}={getattr(self, name)!r}: must be a list of names")
+        if self.separator == "":
+            raise InputError("separator='': must be what stands between two tags, such as ';'")
+        if self.tags is not None and not len(self.tags):
+            raise InputError("labels=[]: must name at least one column of 0 and 1")
+        if self.annotator is not None and (self.tags is not None or self.separator is not None):
+            raise InputError(
+                "annotator with several labels per example: votes are on one label: audit one tag at a time"
+            )
+
+    @property
+    def clean_options(self) -> dict[str, str]:
+        """What `bayesmooth clean` has to be told again to find the same labels."""
+        names = {"label": self.label, "id": self.id, "labels": self.tags}
+        names |= {"separator": self.separator, "class-names": self.class_names}
+        names |= {"encoding": self.encoding}
+        return {
+            option: name if isinstance(name, str) else ",".join(map(str, name))
+            for option, name in names.items()
+            if name is not None
+        }
+
+
+class Written(NamedTuple):
+    """What went in and what came out."""
+
+    rows_in: int
+    rows_out: int
+    changed: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Source:
+    """Labelled examples. `inputs` stay as they are on disk (uint8 pictures as uint8); `batch` makes them float.
+
+    >>> Source(torch.zeros(3, 2), Labels(torch.tensor([0, 1, 1]), ("cat", "dog")), name="pets")
+    Source(pets: 3 × float32[2], 2 classes)
+    """
+
+    inputs: Inputs
+    labels: Labels
+    clean: Tensor | None = None
+    """The true classes, where they are known."""
+    ids: tuple[str, ...] = ()
+    """Unique and stable names of the examples, kept by subsets; their positions by default."""
+    name: str = "examples"
+    mean: tuple[float, ...] | None = None
+    """With `std`: one number per channel or column, which `batch` scales by."""
+    std: tuple[float, ...] | None = None
+    meta: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Columns of text to show beside the examples; `text` is the one to learn from."""
+    pictures: Inputs | None = None
+    """What to show, or to embed, where the inputs are no pictures themselves."""
+    predicted: Tensor | None = None
+    """Class probabilities that somebody's model gave."""
+    reading: "Reading | None" = None
+    """How new rows are read alike."""
+    notes: tuple[Note, ...] = ()
+    table: "Table | None" = None
+    """Where it lies, with the position of every example in it."""
+    rows: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.inputs)
+        if not self.ids:
+            object.__setattr__(self, "ids", tuple(map(str, range(count))))
+        if self.clean is not None:
+            clean = as_class_numbers(self.clean, len(self.labels.names), "clean labels")
+            object.__setattr__(self, "clean", clean)
+        per_row = {"labels": self.labels, "clean labels": self.clean, "ids": self.ids}
+        shown = {"pictures": self.pictures, "predicted": self.predicted}
+        for name, column in {**per_row, **shown, **self.meta}.items():
+            if column is not None and len(column) != count:
+                raise InputError(
+                    f"{self.name}: {len(column)} {name} for {count} inputs; give one per input"
+                )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the class numbers stand for."""
+        return self.labels.names
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether the user or the data set named the classes, so that there are no others."""
+        table = self.table
+        named = table is not None and (table.columns.class_names or table.class_names)
+        return bool(named)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(self.labels.names)
+
+    @property
+    def texts(self) -> Sequence[str] | None:
+        """The texts to learn from, where there are any."""
+        return self.meta.get("text")
+
+    @property
+    def problems(self) -> tuple[Note, ...]:
+        """The notes that are findings: what is wrong with which examples."""
+        return tuple(note for note in self.notes if note.kind.is_problem)
+
+    @property
+    def path(self) -> Path | None:
+        """The file or folder it comes from."""
+        return None if self.table is None else self.table.path
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, as a model wants to know it."""
+        first = self.inputs[torch.arange(min(len(self), 1), device="cpu")]
+        return tuple(first.shape[1:])
+
+    def as_float(self, inputs: Tensor) -> Tensor:
+        """Raw inputs as the network sees them: (x − mean) / std, uint8 scaled to [0, 1] first."""
+        unit = 255.0 if inputs.dtype == torch.uint8 else 1.0
+        shape = (-1,) + (1,) * (inputs.ndim - 2)
+        kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32
+        mean = torch.tensor(self.mean or (0.0,), dtype=kind, device="cpu").view(shape)
+        std = torch.tensor(self.std or (1.0,), dtype=kind, device="cpu").view(shape)
+        if kind is torch.float64:  # a column of a table may be far from zero and hardly spread
+            return inputs.sub(mean).div_(std).float()
+        return inputs.to(torch.float32, copy=True).mul_(1 / (unit * std)).sub_(mean / std)
+
+    def batch(self, index: Tensor) -> Tensor:
+        """The inputs at these positions, as float.
+
+        >>> black, first = torch.zeros(1, 1, 8, 8, dtype=torch.uint8), torch.tensor([0])
+        >>> Source(black, Labels(first, ("a",)), mean=(0.5,), std=(0.5,)).batch(first).mean()
+        tensor(-1.)
+        """
+        return self.as_float(self.inputs[index])
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column of the table it comes from."""
+        if self.table is None:
+            raise InputError(f"{self.name}: has no columns, as it comes from no table")
+        values = self.table.values(name)
+        return values if self.rows is None else [values[i] for i in self.rows.tolist()]
+
+    def subset(self, index: Tensor | Sequence[int]) -> "Source":
+        """The examples at these positions (or where a mask is true), in that order."""
+        at = torch.as_tensor(index, device="cpu")
+        at = at.nonzero().flatten() if at.dtype == torch.bool else at.to(torch.int64)
+        if len(at) and not (int(at.min()) >= 0 and int(at.max()) < len(self)):
+            raise InputError(f"{self.name}: positions must be from 0 to {len(self) - 1}")
+        rows = at.tolist()
+        return replace(
+            self,
+            inputs=take(self.inputs, at),
+            labels=self.labels.subset(at),
+            clean=None if self.clean is None else self.clean[at],
+            ids=tuple(self.ids[i] for i in rows),
+            meta={key: [column[i] for i in rows] for key, column in self.meta.items()},
+            pictures=None if self.pictures is None else take(self.pictures, at),
+            predicted=None if self.predicted is None else self.predicted[at],
+            rows=None if self.rows is None else self.rows[at],
+        )
+
+    def note(self, kind: Kind, text: str, concerned: Tensor | None = None) -> "Source":
+        """The same examples with a note on those that are concerned."""
+        at = [] if concerned is None else concerned.nonzero().flatten().tolist()
+        ids = tuple(self.ids[i] for i in at)
+        return replace(self, notes=(*self.notes, Note(kind, text, ids)))
+
+    def find(self, ids: Sequence[str]) -> dict[str, int]:
+        """The positions of examples by id; a row without an id of its own is found by its content, where it moved."""
+        position = {name: i for i, name in enumerate(self.ids)}
+        contents = Counter(name.partition("-")[2] for name in self.ids)
+        moved = {
+            content: i
+            for i, name in enumerate(self.ids)
+            if contents[content := name.partition("-")[2]] == 1
+        }
+        found = {}
+        for name in ids:
+            at = position.get(name)
+            if at is None and self.table is not None and self.table.names_rows:
+                at = moved.get(name.partition("-")[2]) if "-" in name else None
+            if at is not None:
+                found[name] = at
+        return found
+
+    def write(self, out: Path, changes: Mapping[str, str | None]) -> Written:
+        """Write it again in its own format, with other labels by id and without those that are None."""
+        if self.table is None or self.rows is None:
+            raise InputError(f"{self.name}: lies in no file, so it cannot be written again")
+        where = self.find(list(changes))
+        by_row = {int(self.rows[where[name]]): text for name, text in changes.items()}
+        return self.table.rewrite(out, self.labels, by_row)
+
+    def __repr__(self) -> str:
+        kind = "streamed inputs"
+        if isinstance(self.inputs, Tensor):
+            kind = f"{str(self.inputs.dtype).removeprefix('torch.')}{list(self.input_shape)}"
+        parts = [f"{len(self):,} × {kind}", f"{self.num_classes} classes"]
+        if self.clean is not None and len(self):
+            wrong = (self.labels.numbers != self.clean).double().mean()
+            parts.append(f"{wrong:.2%} of the labels wrong")
+        return f"Source({self.name}: {', '.join(parts)})"
+
+
+def take(inputs: Inputs, index: Tensor) -> Inputs:
+    """Some of the inputs."""
+    return inputs[index] if isinstance(inputs, Tensor) else inputs.take(index)

@@ -1,0 +1,91 @@
+import pytest
+import torch
+
+from bayesmooth.errors import InputError
+
+pandas = pytest.importorskip("pandas")
+
+
+def test_columns_called_as_the_classes_come_in_their_order(write, open_data):
+    path = write("dog,cat,fish,label\n.7,.2,.1,dog\n.1,.8,.1,cat\n.2,.2,.6,fish\n")
+    examples = open_data(path)
+    assert examples.class_names == ("cat", "dog", "fish")
+    assert torch.equal(examples.inputs.argmax(1), examples.labels.numbers)
+
+
+def test_categories_become_columns_of_zero_and_one(write, open_data):
+    rows = "".join(
+        f"{colour},{i / 7},{'ab'[i % 2]}\n" for i, colour in enumerate(["red", "blue"] * 4)
+    )
+    train = open_data(write(f"colour,x,label\n{rows}"), features=["colour"])
+    assert train.inputs.tolist() == [[0, 1], [1, 0]] * 4
+    assert (train.mean, train.std) == ((0, 0), (1, 1))
+    assert open_data(write(f"colour,x,label\n{rows}")).inputs.shape == (8, 3)
+
+
+NUMBERS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "why"),
+    [
+        ("Unnamed: 0", range(10), "row numbers"),
+        ("", range(10), "row numbers"),
+        ("customer_id", NUMBERS, "an id"),
+        ("userId", NUMBERS, "an id"),
+        ("n", range(5, 15), "row numbers"),
+        ("kept", [3, 7, 8, 12, 13, 20, 21, 22, 40, 41], "row numbers"),
+        ("shuffled", [4, 2, 0, 1, 3, 9, 8, 6, 7, 5], "row numbers"),
+        ("nothing", [""] * 10, "empty"),
+    ],
+)
+def test_row_numbers_and_ids_are_left_out_and_said(write, name, values, why, open_data):
+    rows = "".join(
+        f"{v},{x},{'ab'[i % 2]}\n" for i, (v, x) in enumerate(zip(values, NUMBERS, strict=True))
+    )
+    path = write(f"{name},x,label\n{rows}")
+    examples = open_data(path)
+    assert examples.inputs.flatten().tolist() == NUMBERS
+    assert [f"({why})" in note.text for note in examples.notes] == [False, True]
+    if name and why != "empty":
+        assert open_data(path, features=[name, "x"]).inputs.shape == (10, 2)
+
+
+def test_decimal_commas_and_semicolons_are_understood(write, open_data):
+    examples = open_data(write("x;y;label\n1,5;-2,25;a\n3;4,0;b\n"))
+    assert examples.inputs.tolist() == [[1.5, -2.25], [3, 4]]
+    quoted = open_data(write('x,label\n"1,5",a\n"3,25",b\n'))
+    assert quoted.inputs.tolist() == [[1.5], [3.25]]
+    with pytest.raises(InputError, match=r"column 'x': 1,234 may be 1\.234 or 1234"):
+        open_data(write('x,label\n"1,234",a\n"5,678",b\n'))
+
+
+def test_a_column_of_vectors_is_taken_as_it_is(tmp_path, open_data):
+    frame = pandas.DataFrame({"v": [[1.0, 2], [3, 4]], "n": [1, 2], "label": ["a", "b"]})
+    frame.to_parquet(tmp_path / "v.parquet")
+    examples = open_data(str(tmp_path / "v.parquet"))
+    assert examples.inputs.tolist() == [[1, 2], [3, 4]]
+    assert examples.mean is None
+    frame["v"] = [[1.0], [3, 4]]
+    frame.to_parquet(tmp_path / "v.parquet")
+    with pytest.raises(
+        InputError, match="column 'v': its vectors must be numbers, all of one length"
+    ):
+        open_data(str(tmp_path / "v.parquet"))
+
+
+def test_a_cell_that_is_no_number_is_a_finding_and_the_rest_is_read(write, open_data):
+    weights = ["3650", "3700", "n/a", "3650 g", "", "?", "1e300", "10", "20", "30", "40", "50"]
+    lines = [f"{w},{i % 7}.5,{'ab'[i % 2]}" for i, w in enumerate(weights)]
+    lines.insert(4, "")  # a blank line is a row of the spreadsheet
+    source = open_data(write("weight,y,label\n" + "\n".join(lines)))
+    mean = (3650 + 3700 + 10 + 20 + 30 + 40 + 50) / 7
+    known = [3650, 3700, mean, mean, mean, mean, mean, 10, 20, 30, 40, 50]
+    assert source.inputs[:, 0].tolist() == pytest.approx(known)
+    (found,) = source.problems
+    assert found.kind == "not_a_number"
+    assert [id.partition("-")[0] for id in found.ids] == ["5", "8", "9"]
+    assert "'3650 g' (row 5), '?' (row 8), '1e300' (row 9)" in found.text
+    assert "(--features)" in found.text
+    filled = "missing numbers count as the mean of their column: 2 in 'weight'"
+    assert filled in map(str, source.notes)
