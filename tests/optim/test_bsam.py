@@ -1,13 +1,8 @@
 import math
-from copy import deepcopy
 
 import pytest
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    get_optimizer_state_dict,
-    set_optimizer_state_dict,
-)
 from torch.nn.functional import cross_entropy
 
 from bayesmooth.errors import InputError
@@ -147,36 +142,10 @@ def test_the_noise_is_a_function_of_the_seed_and_nothing_else(task, step):
     assert not same(runs[3, 0], runs[4, 0])
 
 
-@pytest.mark.parametrize("call", [1, 2])
-def test_an_exception_in_either_pass_leaves_weights_and_state_as_they_were(task, step, call):
-    model, twin = task.net(), task.net()
-    optimizer, other = bsam(model), bsam(twin)
-    with pytest.raises(MemoryError):
-        step(model, optimizer, fail_at=call)
-    assert same(values(model), values(twin))
-    step(model, optimizer)
-    step(twin, other)
-    assert same(values(model), values(twin))
-
-
 def test_running_statistics_are_counted_once_a_step(task, step):
     model = nn.Sequential(task.net(), nn.BatchNorm1d(3))
     step(model, bsam(model))
     assert model[1].num_batches_tracked == 1
-
-
-def test_low_precision_weights_keep_their_state_in_float32_also_through_a_checkpoint(task, step):
-    model, fresh = task.net(torch.bfloat16), task.net(torch.bfloat16)
-    optimizer, other = bsam(model), bsam(fresh)
-    for _ in range(3):
-        step(model, optimizer)
-    fresh.load_state_dict(model.state_dict())
-    other.load_state_dict(deepcopy(optimizer.state_dict()))
-    for p, q in zip(model.parameters(), fresh.parameters(), strict=True):
-        assert q.dtype == torch.bfloat16
-        for key in ("momentum", "precision"):
-            assert other.state[q][key].dtype == torch.float32
-            assert torch.equal(other.state[q][key], optimizer.state[p][key])
 
 
 def test_the_posterior_is_named_after_the_model(task, step):
@@ -188,17 +157,6 @@ def test_the_posterior_is_named_after_the_model(task, step):
     assert same(posterior.mean.values(), values(model))
     with pytest.raises(InputError, match="names"):
         optimizer.posterior()
-
-
-def test_checkpointing_builds_the_state_of_a_fresh_optimizer(task, step):
-    model, fresh = task.net(), task.net()
-    optimizer, other = bsam(model), bsam(fresh, seed=8)
-    step(model, optimizer)
-    fresh.load_state_dict(model.state_dict())
-    set_optimizer_state_dict(fresh, other, deepcopy(get_optimizer_state_dict(model, optimizer)))
-    step(model, optimizer)
-    step(fresh, other)
-    assert same(values(model), values(fresh))
 
 
 @pytest.mark.parametrize(

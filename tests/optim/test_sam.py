@@ -154,17 +154,6 @@ def test_an_exception_in_either_pass_leaves_weights_and_statistics_as_they_were(
     optimizer.step(closure_of(model, optimizer))  # and training goes on
 
 
-def test_weights_come_back_bit_for_bit_from_the_perturbed_context():
-    model = network()
-    optimizer = sam(model, rho=1e3)
-    before = values(model)
-    closure_of(model, optimizer)()
-    with optimizer.perturbed():
-        assert not same(values(model), before)
-        assert all(p.grad is None for p in model.parameters())
-    assert same(values(model), before)
-
-
 def test_the_first_gradient_is_gone_before_the_second_pass_and_the_copy_after_it(monkeypatch):
     weight = nn.Parameter(torch.ones(37, 41))
     optimizer, clone = SAM([weight], SGD, lr=0.1), torch.Tensor.clone

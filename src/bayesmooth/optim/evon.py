@@ -9,10 +9,8 @@ For a weight matrix M (a convolution is read as out × in·k·k), with orthogona
     5  L ← β L + (1 − β) Ĝ Ĝᵀ,   R ← β R + (1 − β) ĜᵀĜ
     6  every few steps  Q_L ← qr(L Q_L),  Q_R ← qr(R Q_R)      a step of power iteration
 
-The first Q_L and Q_R, after the first step, are the singular vectors of its Ĝ.
-
-Σ = (Q_R ⊗ Q_L) diag(σ²) (Q_R ⊗ Q_L)ᵀ; the prior is isotropic, so δ is the same in every basis. Vectors stay as in
-IVON, and so does a side that is longer than `max_side`.
+The first Q_L and Q_R, after the first step, are the singular vectors of its Ĝ. Σ is (Q_R ⊗ Q_L) diag(σ²) (Q_R ⊗ Q_L)ᵀ;
+the prior is isotropic, so δ is the same in every basis. Vectors and sides longer than `max_side` stay as in IVON.
 
 References: Minut et al., "SOAP-Bubbles: Structured Weight Uncertainty for Neural Networks", arXiv 2606.23357 (2026);
 Vyas et al., "SOAP", arXiv 2409.11321 (2024).
@@ -35,16 +33,13 @@ from bayesmooth.optim.samples import Weight
 from bayesmooth.posterior import Posterior, name_parameters
 from bayesmooth.theory.eigen import decompose
 
-ORTHOGONAL = 1e-3  # largest row sum of |QᵀQ − I| that a basis may have
+ORTHOGONAL = 1e-3  # how far a column of a basis may be from orthogonal
 KEPT = 1e-3  # of the norm of L or R, added to its diagonal
 SIDES = ("left", "right")  # L and R; their bases are `left_basis` and `right_basis`
 
 
 class EVON(IVON):
     """A drop-in for IVON with a richer posterior: the same arguments, and three for the basis.
-
-    A step costs four products with the bases and two with the gradient more than IVON's, and the state two square
-    matrices per side more (docs/evidence-optimizers.md has both measured).
 
     >>> optimizer = EVON(nn.Linear(4, 3).parameters(), lr=0.1, ess=1000, basis_every=5)
 
@@ -108,7 +103,7 @@ class Rotated(Torch):
     def compute_samples(self, chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
         """θ = M + Q_L (σ ∘ e) Q_Rᵀ."""
         noises = unflatten(e, [w.momentum for w in chunk])
-        with in_full_precision(e):
+        with torch.autocast(e.device.type, enabled=False):
             for w, noise in zip(chunk, noises, strict=True):
                 basis = read_basis(w.state)
                 if basis.is_identity:
@@ -117,7 +112,7 @@ class Rotated(Torch):
                     w.sample.copy_(w.mean + basis.leave(w.std() * noise))
 
     def add_up(self, chunk: list[Weight]) -> None:
-        """Pending gradients into the sums of Ĝ and of ĝ·(σ ∘ e), or ĝ², in the basis."""
+        """Pending gradients into the sums of Ĝ, and of ĝ·(σ ∘ e) or ĝ² in the basis."""
         for w in chunk:
             assert w.sums is not None
             w.sums[0].add_(w.gradient())
@@ -132,45 +127,36 @@ class Rotated(Torch):
         self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any
     ) -> None:
         """Lines 2 to 6; gradients are multiplied by `scale`."""
+        factor, α = scale / samples, numbers["α"]
         for w, rate in zip(chunk, rates, strict=True):
-            factor = scale / samples
             Ĝ = (w.gradient() if w.sums is None else w.sums[0]).to(w.mean) * factor
             ĝ, ĝΔ = self._enter(w, Ĝ)
             if w.sums is not None:
                 ĝΔ = w.sums[1] * (factor * scale if numbers["squared"] else factor)
-            self._update(w, Ĝ, ĝ, ĝΔ, **numbers | {"α": numbers["α"] * rate})
-        for w in chunk:
-            w.held = False
-        if chunk[0].wide is not None:
-            torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
-
-    def _update(self, w: Weight, Ĝ: Tensor, ĝ: Tensor, ĝΔ: Tensor, **numbers: Any) -> None:
-        with in_full_precision(Ĝ):
-            basis = read_basis(w.state)
-            m = basis.enter(w.mean)
-            new, g, h = self.rule.update(m, w.momentum, w.hess, ĝ, ĝΔ, **numbers)
-            place = w.local if w.wide is None else w.wide
-            # A turned mean would lose digits at every step; its change may.
-            place.copy_(new if basis.is_identity else w.mean + basis.leave(new - m))
-            g, h = learn_basis(w, Ĝ, g, h)
+            with torch.autocast(Ĝ.device.type, enabled=False):
+                basis = read_basis(w.state)
+                m = basis.enter(w.mean)
+                numbers["α"] = α * rate
+                new, g, h = self.rule.update(m, w.momentum, w.hess, ĝ, ĝΔ, **numbers)
+                # A turned mean would lose digits at every step; its change may.
+                mean = new if basis.is_identity else w.mean + basis.leave(new - m)
+                g, h = learn_basis(w, Ĝ, g, h)
             w.momentum.copy_(g)
             w.hess.copy_(h)
+            (w.local if w.wide is None else w.wide).copy_(mean)
+            w.local.copy_(mean)
+            w.held = False
 
     def _enter(self, w: Weight, grad: Tensor) -> tuple[Tensor, Tensor]:
         """ĝ and ĝ·(σ ∘ e), or ĝ²."""
         basis, squared = read_basis(w.state), w.group["hess_approx"] == "gradsq"
-        with in_full_precision(grad):
+        with torch.autocast(grad.device.type, enabled=False):
             ĝ, Δ = (basis.enter(x) for x in (grad.to(w.mean), w.sample - w.mean))
             return ĝ, self.rule.product(ĝ, Δ, torch.zeros_like(Δ), squared)
 
     def limit(self, device: torch.device) -> float:
         """One call for all."""
         return math.inf
-
-
-def in_full_precision(tensor: Tensor) -> torch.autocast:
-    """Without autocast on the device of a tensor."""
-    return torch.autocast(tensor.device.type, enabled=False)
 
 
 ROTATED = Rotated(RULE)
@@ -188,46 +174,32 @@ class RotatedPosterior(Posterior):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for axis, side in enumerate((self.left, self.right)):
-            for name, turn in side.items():
-                _check_basis(name, turn, self.mean.get(name), axis)
+        turns = [(axis, *item) for axis in (0, 1) for item in (self.left, self.right)[axis].items()]
+        for axis, name, turn in turns:
+            mean = self.mean.get(name)
+            side = 0 if mean is None or mean.ndim < 2 else matrix_shape(mean)[axis]
+            if tuple(turn.shape) != (side, side):
+                raise InputError(
+                    f"{name}: a basis of shape {tuple(turn.shape)}; must be {side} × {side}, as a side of a matrix"
+                )
+            unit = torch.eye(side, dtype=turn.dtype, device=turn.device)
+            if not float((turn.mT @ turn - unit).abs().sum()) < ORTHOGONAL * side:
+                raise InputError(f"{name}: its basis is not orthogonal; write it with save()")
 
     def deviations(
         self, model: nn.Module, index: int = 0, *, seed: int = 0, sign: float = 1.0
     ) -> dict[str, Tensor]:
         """Q_L (σ ∘ e) Q_Rᵀ of draw number `index`."""
         inside = super().deviations(model, index, seed=seed, sign=sign)
-        with in_full_precision(next(iter(inside.values()))):
+        with torch.autocast(next(iter(inside.values())).device.type, enabled=False):
             return {
                 name: Basis(self.left.get(name), self.right.get(name)).to(e).leave(e)
                 for name, e in inside.items()
             }
 
 
-def _check_basis(name: str, turn: Tensor, mean: Tensor | None, axis: int) -> None:
-    if mean is None or mean.ndim < 2:
-        raise InputError(f"{name}: has a basis and is no matrix; give a basis to matrices only")
-    side = matrix_shape(mean)[axis]
-    if tuple(turn.shape) != (side, side):
-        raise InputError(
-            f"{name}: a basis of shape {tuple(turn.shape)}; must be {side} × {side}, as a side of the matrix"
-        )
-    unit = torch.eye(side, dtype=turn.dtype, device=turn.device)
-    error = float((turn.mT @ turn - unit).abs().sum(1).max()) if side else 0.0
-    if not error < ORTHOGONAL:
-        raise InputError(
-            f"{name}: its basis is not orthogonal ({error:.1g} off); the file is damaged: write it with save()"
-        )
-
-
 class Basis(NamedTuple):
-    """Q_L and Q_R, each None where it is the identity; a convolution is read as out × in·k·k.
-
-    >>> turn = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    >>> Basis(left=turn).leave(torch.tensor([[1.0], [2.0]]))
-    tensor([[2.],
-            [1.]])
-    """
+    """Q_L and Q_R, each None where it is the identity; a convolution is read as out × in·k·k."""
 
     left: Tensor | None = None
     right: Tensor | None = None
@@ -237,29 +209,22 @@ class Basis(NamedTuple):
         """Whether neither side is turned."""
         return self.left is None and self.right is None
 
-    def enter(self, weight: Tensor) -> Tensor:
-        """Q_Lᵀ W Q_R."""
-        return self._turn(weight, None if self.left is None else self.left.mT, self.right)
-
     def leave(self, weight: Tensor) -> Tensor:
         """Q_L W Q_Rᵀ."""
-        return self._turn(weight, self.left, None if self.right is None else self.right.mT)
+        matrix = weight if self.is_identity else weight.reshape(len(weight), -1)
+        matrix = matrix if self.left is None else self.left @ matrix
+        return (matrix if self.right is None else matrix @ self.right.mT).reshape(weight.shape)
+
+    def enter(self, weight: Tensor) -> Tensor:
+        """Q_Lᵀ W Q_R."""
+        return Basis(*(None if q is None else q.mT for q in self)).leave(weight)
 
     def to(self, like: Tensor) -> "Basis":
         """A copy in the dtype and on the device of a tensor, row by row as a file has it: strides change last bits."""
         plain = torch.contiguous_format
-        left, right = (
-            None if q is None else q.to(like.device, like.dtype, copy=True, memory_format=plain)
-            for q in self
+        return Basis(
+            *(q if q is None else q.to(like, copy=True, memory_format=plain) for q in self)
         )
-        return Basis(left, right)
-
-    def _turn(self, weight: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
-        if self.is_identity:
-            return weight
-        matrix = weight.reshape(len(weight), -1)
-        matrix = matrix if left is None else left @ matrix
-        return (matrix if right is None else matrix @ right).reshape(weight.shape)
 
 
 def matrix_shape(weight: Tensor) -> tuple[int, int]:
@@ -332,11 +297,7 @@ def improve_basis(gram: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
-    """Q of the QR factorisation whose R has a positive diagonal, with columns for the directions that are missing.
-
-    It is the only one, and it turns with the matrix.
-    """
+    """The only Q whose R has a positive diagonal, with columns for the directions that are missing."""
     Q, R = torch.linalg.qr(matrix, mode="complete")
     Q[:, : matrix.shape[1]] *= R.diagonal().sign()
-    turned: Tensor = Q.contiguous()
-    return turned
+    return Q.contiguous()  # type: ignore[no-any-return]

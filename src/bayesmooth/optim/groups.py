@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
 import torch
@@ -13,49 +14,38 @@ from bayesmooth.optim.sharding import shard
 from bayesmooth.posterior import find_overlap
 from bayesmooth.randomness import check_seed
 
+WHOLE = "must be a whole number ≥ 1"
+SWITCH = (lambda x: isinstance(x, bool), "must be True or False", "leave it out")
+Rule = tuple[Callable[[Any], bool], str, str]
 # name: (holds, the rule, the way out)
-RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
-    "lr": (lambda x: 0 <= x < float("inf"), "must be ≥ 0", "0.1 to 0.2 is a good start"),
+RULES: dict[str, Rule] = {
+    "lr": (lambda x: 0 <= x < inf, "must be ≥ 0", "0.1 to 0.2 is a good start"),
     "ess": (lambda x: 0 < x < 1e30, "must be > 0", "use the number of training examples"),
-    "hess_init": (lambda x: 0 < x < float("inf"), "must be > 0", "0.05 to 1 is usual"),
+    "hess_init": (lambda x: 0 < x < inf, "must be > 0", "0.05 to 1 is usual"),
     "beta1": (lambda x: 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
-    "beta2": (
-        lambda x: 0 <= x <= 1,
-        "must be in [0, 1]",
-        "1 − 2/steps is a good start, 1 keeps the covariance fixed",
-    ),
-    "weight_decay": (lambda x: 0 <= x < float("inf"), "must be ≥ 0", "1e-4 to 1e-3 is usual"),
-    "mc_samples": (
-        lambda x: isinstance(x, int) and x >= 1,
-        "must be a whole number ≥ 1",
-        "1 is usual",
-    ),
+    "beta2": (lambda x: 0 <= x <= 1, "must be in [0, 1]", "1 − 2/steps is a good start"),
+    "weight_decay": (lambda x: 0 <= x < inf, "must be ≥ 0", "1e-4 to 1e-3 is usual"),
+    "mc_samples": (lambda x: isinstance(x, int) and x >= 1, WHOLE, "1 is usual"),
     "hess_approx": (lambda x: x in ("price", "gradsq"), "must be 'price' or 'gradsq'", "'price'"),
     "clip_radius": (lambda x: x > 0, "must be > 0", "inf does not clip"),
-    "sync": (lambda x: isinstance(x, bool), "must be True or False", "False with DDP"),
-    "debias": (lambda x: isinstance(x, bool), "must be True or False", "True is usual"),
+    "sync": SWITCH,
+    "debias": SWITCH,
     "rescale_lr": (
         lambda x: isinstance(x, bool) or x in ("current", "distance", "per_tensor"),
         "must be True, False, 'current', 'distance' or 'per_tensor'",
         "True is usual",
     ),
-    "antithetic": (lambda x: isinstance(x, bool), "must be True or False", "False is usual"),
+    "antithetic": SWITCH,
     "fused": (
         lambda x: x in (None, True, False, "compile"),
         "must be None, True, False or 'compile'",
         "None chooses",
     ),
-    "basis_every": (
-        lambda x: isinstance(x, int) and x >= 1,
-        "must be a whole number ≥ 1",
-        "10 is usual",
-    ),
+    "basis_every": (lambda x: isinstance(x, int) and x >= 1, WHOLE, "10 is usual"),
     "basis_beta": (lambda x: 0 <= x < 1, "must be in [0, 1)", "0.95 is usual"),
     "max_side": (lambda x: isinstance(x, int) and x >= 0, "must be a whole number ≥ 0", "4096"),
     "momentum": (lambda x: x is None or 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
 }
-
-
 SWITCHES = ("sync", "debias", "rescale_lr", "antithetic", "fused")
 
 

@@ -90,13 +90,6 @@ def average_over_ranks(tensors: list[Tensor]) -> None:
             tensor /= dist.get_world_size()
 
 
-def mean_over_ranks(value: float, device: torch.device) -> float:
-    """The mean of a number."""
-    total = torch.tensor([value], device=device, dtype=torch.float32)
-    average_over_ranks([total])
-    return float(total)
-
-
 def on_any_rank(flags: list[bool], device: torch.device) -> list[bool]:
     """Each flag, true if it is true on any rank: all ranks must take the same decision."""
     if not _ranks():
