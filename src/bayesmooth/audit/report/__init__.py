@@ -140,7 +140,9 @@ def _describe_label(audit: Audit, texts: Sequence[Text] | None) -> dict[str, Any
     if audit.tags is not None:
         return _describe_tags(audit.tags)
     counts = np.bincount(audit.given, minlength=len(audit.class_names))
-    shown: dict[str, Any] = {"kind": "class", "likeliest": None, "usual": _find_usual(audit, texts)}
+    named = "class-names" in audit.summary.get("columns", {})  # there are no other classes
+    usual = _find_usual(audit, texts)
+    shown: dict[str, Any] = {"kind": "class", "named": named, "likeliest": None, "usual": usual}
     if audit.probabilities is not None:
         each = min(LIKELIEST, len(audit.class_names))
         shares, best = torch.from_numpy(audit.probabilities).topk(each, dim=1)
@@ -157,6 +159,7 @@ def _describe_tags(tags: Tags) -> dict[str, Any]:
     shares = torch.from_numpy(tags.probabilities).gather(1, best)
     return {
         "kind": "tags",
+        "named": True,
         **tags.vocabulary.describe(),
         "worst": _pack(tags.worst, np.min_scalar_type(len(names) - 1)),
         "likeliest": _pack_likeliest(best, shares),

@@ -64,7 +64,7 @@ class OneClass {
   take(chosen, name) { return name; }
 
   // A class that nobody has used yet.
-  invent(text) { return text && !this.choices().some((name) => name.toLowerCase() === text.toLowerCase()) ? text : null; }
+  invent(text) { return text && !audit.label.named && !this.choices().some((name) => name.toLowerCase() === text.toLowerCase()) ? text : null; }
 
   // The label in a decisions file; null where no example can have it.
   read(text) { return text || null; }
@@ -151,8 +151,6 @@ class TagSet extends OneClass {
     if (!tags.delete(name)) tags.add(name);
     return this.write(tags);
   }
-
-  invent() { return null; }
 
   read(text) {
     const tags = this.split(text);

@@ -224,6 +224,7 @@ function buildChooser() {
   chooserInput.previousElementSibling.textContent = label.words.field;
   byId('chooser-list').setAttribute('aria-multiselectable', String(label.several));
   byId('chooser-hint').hidden = label.several;
+  byId('chooser-new').hidden = audit.label.named;
   byId('chooser-several').hidden = byId('chooser-save').hidden = !label.several;
 }
 
