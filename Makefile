@@ -4,13 +4,16 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt src/bayesmooth/_kernels.c
 
-.PHONY: demo test lint bench docs wheel clean
+.PHONY: demo test test-fast lint bench docs wheel clean
 
 demo: .venv/.demo
 	$(BIN)/bayesmooth demo --out out/demo
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-fast: .venv/.dev  # the inner loop: no slow kinds, no doctests, the tests that failed last time first
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" --failed-first tests
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .

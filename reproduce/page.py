@@ -1,6 +1,7 @@
 """All studies of a directory on one HTML page, beside the figures that it shows."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
@@ -65,11 +66,26 @@ def _overview(studies: list[dict[str, Any]]) -> str:
     """All verdicts together, and the way to each study."""
     links = (
         f"<li><a href='#{escape(study['study'])}'>{escape(study['title'])}</a>: "
-        f"{count_verdicts(study['claims']).partition(': ')[2]}</li>"
+        f"{count_claims(study['claims'])}</li>"
         for study in studies
     )
     claims = [claim for study in studies for claim in study["claims"]]
-    return f"<p>{count_verdicts(claims)}</p><ul>{''.join(links)}</ul>" if len(studies) > 1 else ""
+    return f"<p>{count_claims(claims)}</p><ul>{''.join(links)}</ul>" if len(studies) > 1 else ""
+
+
+def count_claims(claims: list[dict[str, str]]) -> str:
+    """How many claims have which verdict: those of the paper, and apart from them ours, in their own words.
+
+    >>> count_claims([{"paper": "a", "verdict": "reproduced"}, {"paper": OWN + "b", "verdict": "direction only"}])
+    'of the paper 1 claim: 1 reproduced; of ours 1 claim: holds in part (1)'
+    """
+    own = [MARKS[claim["verdict"]][0] for claim in claims if claim["paper"].startswith(OWN)]
+    papers = [claim for claim in claims if not claim["paper"].startswith(OWN)]
+    parts = [f"of the paper {count_verdicts(papers)}"] if papers else []
+    if own:
+        words = ", ".join(f"{mark} ({count})" for mark, count in Counter(own).most_common())
+        parts.append(f"of ours {len(own)} claim{'s' * (len(own) > 1)}: {words}")
+    return "; ".join(parts)
 
 
 def _section(study: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_atomically
-from bayesmooth.train import Recipe, Run
+from bayesmooth.train import Run
 from bayesmooth.train.recipe import override
 from bayesmooth.train.sweep import OVER, Outcome, sweep
 from reproduce import STUDIES
@@ -86,7 +86,9 @@ def _train(
     todo = [cell for cell in cells if cell.recipe.hash not in rows]
     if not todo:
         return []
-    recipes, names = [cell.recipe for cell in todo], {cell.recipe.hash: cell.name for cell in todo}
+    recipes = [cell.recipe for cell in todo]
+    # Two places may share a run; the first, which is the run as it ends, gives it its name.
+    names = {cell.recipe.hash: cell.name for cell in reversed(todo)}
     return sweep(recipes, folders.runs, executor, data_dir=folders.data_dir, names=names, **how)
 
 
@@ -108,8 +110,8 @@ def tabulate(study: Study, cells: Sequence[Cell], folders: Folders, quiet: bool 
 
 def find_runs(cells: Sequence[Cell], folders: Folders) -> dict[str, Run]:
     """The finished runs of the cells, by hash."""
-    paths = {cell.recipe.hash: folders.runs / cell.recipe.title for cell in cells}
-    runs = {key: Run.open(path) for key, path in paths.items() if path.exists()}
+    recipes = {cell.recipe.hash: cell.recipe for cell in cells}
+    runs = {key: Run(folders.runs / recipe.title, recipe) for key, recipe in recipes.items()}
     return {key: run for key, run in runs.items() if run.status in OVER}
 
 
@@ -168,10 +170,9 @@ def change_cells(cells: Sequence[Cell], settings: Sequence[str]) -> list[Cell]:
             raise InputError(
                 f"--set {setting}: a study decides its noise and seeds itself; use `bayesmooth sweep` for others"
             )
-    made = [
-        Cell(cell.labels, Recipe.from_dict(override(cell.recipe.to_dict(), settings)))
-        for cell in cells
-    ]
+    if not settings:
+        return list(cells)
+    made = [replace(cell, tree=override(cell.tree, settings)) for cell in cells]
     if len({c.recipe.hash for c in made}) < len({c.recipe.hash for c in cells}):
         raise InputError(
             f"--set {' --set '.join(settings)}: makes runs equal that the study compares; use `bayesmooth sweep`"

@@ -36,7 +36,7 @@ def tabulate_runs(cells: Sequence[Cell], runs: Mapping[str, Run], known: Iterabl
     earlier = {(row["hash"], row["method"] == EARLY): row for row in known}
     table = []
     for cell in cells:
-        early = cell.labels["method"] == EARLY
+        early = cell.method == EARLY
         if (run := runs.get(cell.recipe.hash)) is not None:
             measured = read_final(run, early=early)
         elif row := earlier.get((cell.recipe.hash, early)):

@@ -7,6 +7,7 @@ and the kind of data, and shrink the rest. `features` replaces pictures by what 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bayesmooth.errors import InputError
 
@@ -16,8 +17,9 @@ KAPPAS = (0.1, 0.2, 0.3, 0.4, 0.5)
 HESSIANS = (0.01, 0.05, 0.1, 0.2, 0.5, 0.9)
 SMALL_RHOS = (0.0, 0.05, 0.1, 0.2, 0.5)
 
-Start = tuple[str, ...]
-"""How the names of recipes begin (`cifar10-symmetric` of `cifar10-symmetric-ivon`), and settings to change in them."""
+Changes = Mapping[str, Mapping[str, Any]]  # sections of a recipe, with the keys to change
+Start = tuple[str, Changes]
+"""How the names of recipes begin (`cifar10-symmetric` of `cifar10-symmetric-ivon`), and what to change in them."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,21 @@ class Scale:
 def _small(scale: str) -> dict[str, Start]:
     stem = f"small-{scale}"
     return {
-        "mnist": (stem, "data.name=mnist"),
-        "cifar10": (stem,),
-        "cifar100": (stem, "data.name=cifar100"),
-        "natural": (stem, "data.name=cifar10n", "data.labels=random1"),
+        "mnist": (stem, {"data": {"name": "mnist"}}),
+        "cifar10": (stem, {}),
+        "cifar100": (stem, {"data": {"name": "cifar100"}}),
+        "natural": (stem, {"data": {"name": "cifar10n", "labels": "random1"}}),
     }
+
+
+def _features(name: str) -> dict[str, dict[str, str]]:
+    return {"data": {"path": f"features/{name}-{{split}}.npz"}}
 
 
 SMOKE = Scale(
     "smoke",
     "digits of 8 × 8 and a tiny network, for tests: the figures mean nothing",
-    dict.fromkeys(("mnist", "cifar10", "cifar100", "natural"), ("smoke",)),
+    dict.fromkeys(("mnist", "cifar10", "cifar100", "natural"), ("smoke", {})),
     seeds=(0,),
     more_seeds=(1,),
     alphas=(0.0, 0.5),
@@ -80,7 +86,7 @@ SMOKE = Scale(
 DEMO = Scale(
     "demo",
     "digits of scikit-learn, seconds per run, nothing to download",
-    {"mnist": ("digits",)},
+    {"mnist": ("digits", {})},
     seeds=(0, 1, 2),
     flops=1e9,
     processes=2,
@@ -121,9 +127,9 @@ FEATURES = Scale(
     "features",
     "8,000 photographs through a frozen encoder, a network on top that memorises them: one core",
     {
-        "cifar10": ("features",),
-        "cifar100": ("features", "data.path=features/cifar100-10000-{split}.npz"),
-        "natural": ("features", "data.path=features/cifar10n-random1-10000-{split}.npz"),
+        "cifar10": ("features", {}),
+        "cifar100": ("features", _features("cifar100-10000")),
+        "natural": ("features", _features("cifar10n-random1-10000")),
     },
     seeds=(0,),
     more_seeds=(1, 2),
@@ -153,9 +159,11 @@ SHOWCASE = Scale(
     {
         "cifar10": (
             "features",
-            "data.path=features/cifar10-all-{split}.npz",
-            "model.hidden=[768, 768]",
-            "train.epochs=40",
+            {
+                **_features("cifar10-all"),
+                "model": {"hidden": [768, 768]},
+                "train": {"epochs": 40},
+            },
         )
     },
     seeds=(0,),
@@ -173,21 +181,22 @@ FULL = Scale(
         # The paper says "3-layers convolutional neural networks" and no more: the rest as on CIFAR-10.
         "mnist": (
             "mnist",
-            "data.limit=0",
-            "data.validation=0",
-            "optimizer.hess_init=0.9",
-            "optimizer.beta2=0.9999166666666667",  # 1 − 2/steps
-            "evaluate.samples=64",
+            {
+                "data": {"limit": 0, "validation": 0},
+                "optimizer": {"hess_init": 0.9, "beta2": 0.9999166666666667},  # 1 − 2/steps
+                "evaluate": {"samples": 64},
+            },
         ),
-        "cifar10": ("cifar10-symmetric",),
-        "cifar100": ("cifar100-symmetric20",),
-        "cifar100, symmetric 40 %": ("cifar100-symmetric40",),
-        "cifar100, pairflip 20 %": ("cifar100-pairflip20",),
+        "cifar10": ("cifar10-symmetric", {}),
+        "cifar100": ("cifar100-symmetric20", {}),
+        "cifar100, symmetric 40 %": ("cifar100-symmetric40", {}),
+        "cifar100, pairflip 20 %": ("cifar100-pairflip20", {}),
         "natural": (
             "clothing1m",
-            "train.channels_last=false",
-            "evaluate.samples=64",
-            "evaluate.batch_size=256",
+            {
+                "train": {"channels_last": False},
+                "evaluate": {"samples": 64, "batch_size": 256},
+            },
         ),
     },
     seeds=(0, 1, 2, 3, 4),

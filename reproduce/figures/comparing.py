@@ -15,6 +15,7 @@ from reproduce.methods import (
     IVON_GRID,
     KAPPA,
     NATURAL,
+    NOISES,
     Cell,
     compare_methods,
 )
@@ -179,7 +180,7 @@ def make_comparison(
     def cells(scale: Scale) -> list[Cell]:
         grids = compare_methods(scale, task, noises(scale), scale.seeds)
         single = compare_methods(scale, task, noises(scale), scale.more_seeds)
-        return [*grids, *(cell for cell in single if cell.labels["method"] not in GRIDS)]
+        return [*grids, *(cell for cell in single if cell.method not in GRIDS)]
 
     def more(scale: Scale, table: Table) -> list[Cell]:
         # SGD always: early stopping has trained these runs already.
@@ -188,15 +189,14 @@ def make_comparison(
             if method in GRIDS:
                 chosen |= {(noise, method, find_best(rows, by)[0]) for by in WAYS}
         again = compare_methods(scale, task, noises(scale), scale.more_seeds)
-        keys = ("noise", "method", "strength")
-        return [cell for cell in again if tuple(cell.labels[key] for key in keys) in chosen]
+        return [cell for cell in again if (cell.noise, cell.method, cell.strength) in chosen]
 
     return Study(name, figure, title, shows, cells, draw, claims, more=more, summarise=summarise)
 
 
 def draw_over_kappa(table: Table, out: Path) -> None:
     """Accuracy over κ."""
-    kappas = {noise: float(noise.partition(" = ")[2]) for noise in list_noises(table)}
+    kappas = {noise: NOISES[noise]["kappa"] for noise in list_noises(table)}
     with figure(out, height=2.9) as ((axis,),):
         for method, name in OVER_KAPPA.items():
             points = [(at, accuracies(table, noise, method)) for noise, at in kappas.items()]

@@ -18,7 +18,7 @@ from reproduce.style import PAGE, figure, legend_below, line, name_data
 from reproduce.verdict import Claim, ahead, holds
 
 LEARNED, FIXED = "learned Σ", "fixed Σ"
-METHODS = {LEARNED: [], FIXED: ["optimizer.beta2=1.0"]}
+METHODS = {LEARNED: {}, FIXED: {"beta2": 1.0}}
 SMALL = 0.05  # the paper speaks of h₀ above this,
 ALLOWED = 0.10  # and of accuracies that differ by up to this
 
@@ -27,10 +27,11 @@ def list_hessians(scale: Scale, *methods: str) -> list[Cell]:
     """IVON over h₀, with Σ learned or fixed (β₂ = 1), on CIFAR-100 under three kinds of noise."""
     return [
         Cell(
-            {"noise": noise, "method": method, "strength": h0, "seed": seed},
-            Condition(scale, "cifar100", noise, seed).ivon(
-                f"optimizer.hess_init={h0}", *METHODS[method]
-            ),
+            Condition(scale, "cifar100", noise, seed).ivon(hess_init=h0, **METHODS[method]),
+            method,
+            seed,
+            noise,
+            strength=h0,
         )
         for noise in FLIPS
         for seed in scale.hessian_seeds or scale.seeds
@@ -60,7 +61,7 @@ def draw_over_hessians(table: Table, out: Path) -> None:
 def list_with_sam(scale: Scale) -> list[Cell]:
     """IVON over h₀; and SAM over ρ, which it is compared with: the runs of `cifar100-noisy`."""
     same = replace(scale, seeds=scale.hessian_seeds or scale.seeds)
-    others = [cell for cell in CIFAR100_NOISY.cells(same) if cell.labels["method"] == "SAM"]
+    others = [cell for cell in CIFAR100_NOISY.cells(same) if cell.method == "SAM"]
     return [*list_hessians(scale, LEARNED), *others]
 
 

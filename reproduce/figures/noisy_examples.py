@@ -30,11 +30,9 @@ SIXES_DIFFER = "LS gives a regular and an atypical 6 the same noise, variational
 
 def list_ivon(scale: Scale, task: str) -> list[Cell]:
     """IVON on clean labels."""
-    recipes = {seed: Condition(scale, task, seed=seed).ivon() for seed in scale.seeds}
-    shared = {"method": "IVON", "samples": scale.noise_samples}
     return [
-        Cell({"data": recipe.data.name, **shared, "seed": seed}, recipe)
-        for seed, recipe in recipes.items()
+        Cell(Condition(scale, task, seed=seed).ivon(), "IVON", seed, samples=scale.noise_samples)
+        for seed in scale.seeds
     ]
 
 
@@ -47,11 +45,11 @@ def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise
                 model,
                 run.posterior(),
                 splits.train,
-                samples=cell.labels["samples"],
+                samples=cell.samples or 64,
                 batchnorm=run.statistics(splits, model),
                 quiet=finished.quiet,
             )
-            yield {key: cell.labels[key] for key in ("data", "seed")}, splits.train, noise
+            yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
 
 
 def keep_first_seed(table: Table) -> Table:

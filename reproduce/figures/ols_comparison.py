@@ -29,10 +29,9 @@ def cells(scale: Scale) -> list[Cell]:
     found = {}
     for task in TASKS:
         for ours in list_ivon(scale, task):
-            labels = {**ours.labels, "method": "OLS"}
-            labels.pop("samples")
-            condition = Condition(scale, task, seed=ours.labels["seed"])
-            ols = Cell(labels, condition.load("ls", 'loss={name="ols", alpha=0.5}'))
+            condition = Condition(scale, task, seed=ours.seed)
+            loss = {"name": "ols", "alpha": 0.5}
+            ols = Cell(condition.load("ls", loss=loss), "OLS", ours.seed)
             found[ours.recipe.hash] = (ours, ols)  # at smoke scale both tasks are the same
     return [cell for pair in found.values() for cell in pair]
 

@@ -5,11 +5,10 @@ scale names kinds of noise (`compared`), it is the table of the methods for nois
 settings chosen by noisy validation labels with one seed, and two more seeds for the chosen ones.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from reproduce.methods import NATURAL, PLAIN, Cell, Condition
+from reproduce.methods import NATURAL, PLAIN, Cell, Condition, Section
 from reproduce.rows import (
     Table,
     find_best,
@@ -19,39 +18,36 @@ from reproduce.rows import (
     list_values,
     select,
 )
-from reproduce.scale import Scale
+from reproduce.scale import Changes, Scale
 from reproduce.study import Study
 from reproduce.style import COLOURS, PAGE, figure, legend_below, look, name_data
 from reproduce.verdict import Claim, ahead, holds
 
 NOISE = "symmetric 40 %"
-PAPER_LOSSES = {
-    "cross-entropy": 'loss={name="ce"}',
-    "label smoothing, α = .1": 'loss={name="ls", alpha=0.1}',
-    "online (OLS)": 'loss={name="ols"}',
-    "ACLS": 'loss={name="acls"}',
-    "self-knowledge": 'loss={name="self_knowledge"}',
-    "ALASCA": 'loss={name="alasca"}',
-    "low-rank (LORAS)": 'loss={name="loras"}',
-    "for OOD (ALS), λ = .1": 'loss={name="als", weight=0.1}',
-    "confidence penalty": 'loss={name="confidence_penalty"}',
-    "forward correction*": 'loss={name="forward_correction"}',
-    "backward correction*": 'loss={name="backward_correction"}',
+PAPER_LOSSES: dict[str, Section] = {
+    "cross-entropy": {"name": "ce"},
+    "label smoothing, α = .1": {"name": "ls", "alpha": 0.1},
+    "online (OLS)": {"name": "ols"},
+    "ACLS": {"name": "acls"},
+    "self-knowledge": {"name": "self_knowledge"},
+    "ALASCA": {"name": "alasca"},
+    "low-rank (LORAS)": {"name": "loras"},
+    "for OOD (ALS), λ = .1": {"name": "als", "weight": 0.1},
+    "confidence penalty": {"name": "confidence_penalty"},
+    "forward correction*": {"name": "forward_correction"},
+    "backward correction*": {"name": "backward_correction"},
 }
 """At their authors' settings. * is told the true noise matrix."""
 
-SETTINGS = {
-    "cross-entropy": ['loss={name="ce"}'],
-    "label smoothing": ['loss={name="ls", alpha=0.1}', 'loss={name="ls", alpha=0.5}'],
-    "GCE": ['loss={name="gce", q=0.7}', 'loss={name="gce", q=0.9}'],
-    "SCE": ['loss={name="sce"}', 'loss={name="sce", alpha=6.0, beta=0.1}'],
-    "bootstrapping": [
-        'loss={name="bootstrapping", form="hard"}',
-        'loss={name="bootstrapping", form="soft"}',
-    ],
-    "ELR": ['loss={name="elr"}', 'loss={name="elr", weight=7.0, beta=0.9}'],
-    "SOP": ['loss={name="sop"}', 'loss={name="sop", u_lr=1.0}'],
-    "mixup": ["data.mixup=0.4", "data.mixup=1.0"],
+SETTINGS: dict[str, list[Changes]] = {
+    "cross-entropy": [{"loss": PLAIN}],
+    "label smoothing": [{"loss": {"name": "ls", "alpha": alpha}} for alpha in (0.1, 0.5)],
+    "GCE": [{"loss": {"name": "gce", "q": q}} for q in (0.7, 0.9)],
+    "SCE": [{"loss": {"name": "sce"}}, {"loss": {"name": "sce", "alpha": 6.0, "beta": 0.1}}],
+    "bootstrapping": [{"loss": {"name": "bootstrapping", "form": f}} for f in ("hard", "soft")],
+    "ELR": [{"loss": {"name": "elr"}}, {"loss": {"name": "elr", "weight": 7.0, "beta": 0.9}}],
+    "SOP": [{"loss": {"name": "sop"}}, {"loss": {"name": "sop", "u_lr": 1.0}}],
+    "mixup": [{"data": {"mixup": alpha}} for alpha in (0.4, 1.0)],
 }
 """Their authors' settings for CIFAR-10 first. SAM takes these, and ρ is what is chosen for it."""
 RHOS = (0.2, 0.3, 0.5)
@@ -75,20 +71,19 @@ def cells(scale: Scale) -> list[Cell]:
     for seed in scale.seeds:
         condition = Condition(scale, "cifar10", NOISE, seed)
         # Self-knowledge needs a validation split, so all of them hold one back.
-        held = [] if condition.sgd().data.validation else ["data.validation=0.1"]
+        held = condition.sgd()["data"].get("validation") or 0.1
         for name, loss in PAPER_LOSSES.items():
-            stages = [f"loss.stages={json.dumps(scale.stages)}"] if name == "ALASCA" else []
+            own = {**loss, "stages": scale.stages} if name == "ALASCA" else loss
             for method, base in (("SGD", "ls"), ("IVON", "ivon")):
-                labels = {"noise": NOISE, "loss": name, "method": method, "seed": seed}
-                found.append(Cell(labels, condition.load(base, loss, *stages, *held)))
+                tree = condition.load(base, loss=own, data={"validation": held})
+                found.append(Cell(tree, method, seed, NOISE, name))
     return found
 
 
 def _order(cell: Cell) -> tuple[float, ...]:
     """One seed and one setting after the other; SAM takes twice the time, and most of it comes last."""
-    labels = cell.labels
-    late = labels["method"] == "SAM" and labels["loss"] != "cross-entropy"
-    return labels["seed"], labels["strength"], late
+    late = cell.method == "SAM" and cell.loss != "cross-entropy"
+    return cell.seed, cell.strength or 0.0, late
 
 
 def more(scale: Scale, table: Table) -> list[Cell]:
@@ -108,16 +103,15 @@ def _list_compared(scale: Scale, seed: int) -> Iterator[Cell]:
         task = "natural" if noise == NATURAL else "cifar10"
         condition = Condition(scale, task, noise, seed)
         for loss, choices in SETTINGS.items():
-            settings: dict[str, list[tuple[str, ...]]] = {
-                "SGD": [("ls", PLAIN, setting) for setting in choices],
-                "IVON": [("ivon", setting) for setting in choices],
-                "SAM": [("sam", choices[0], f"optimizer.rho={rho}") for rho in RHOS],
+            first, radii = choices[0], [{"optimizer": {"rho": rho}} for rho in RHOS]
+            trees = {
+                "SGD": [condition.load("ls", **{"loss": PLAIN, **setting}) for setting in choices],
+                "IVON": [condition.load("ivon", **setting) for setting in choices],
+                "SAM": [condition.load("sam", **first, **radius) for radius in radii],
             }
-            for method, ranked in settings.items():
-                labels = {"noise": noise, "loss": loss, "method": method}
-                for rank, given in enumerate(ranked):
-                    own = {**labels, "strength": float(rank), "seed": seed}
-                    yield Cell(own, condition.load(*given))
+            for method, ranked in trees.items():
+                for rank, tree in enumerate(ranked):
+                    yield Cell(tree, method, seed, noise, loss, float(rank))
 
 
 def keep_chosen(table: Table) -> Table:

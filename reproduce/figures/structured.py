@@ -31,7 +31,7 @@ from reproduce.style import COLOURS, PAGE, figure, legend_below
 from reproduce.verdict import Claim, ahead, holds
 
 METHODS = {"IVON": IVON, "EVON": EVON}
-AUTO = ("optimizer.hess_init=auto", "optimizer.beta2=auto")
+AUTO = {"hess_init": "auto", "beta2": "auto"}
 COMPARED = ("symmetric 40 %", "pairflip 20 %", "κ = 0.3")
 SETS = ("breast_cancer", "diabetes", "digits", "iris", "wine")  # of scikit-learn, as two classes
 STEPS = 3_000  # of a regression
@@ -43,8 +43,10 @@ def cells(scale: Scale) -> list[Cell]:
     task = "cifar10" if "cifar10" in scale.tasks else "mnist"
     return [
         Cell(
-            {"noise": noise, "method": method, "seed": seed},
-            Condition(scale, task, noise, seed).ivon(f"optimizer.name={method.lower()}", *AUTO),
+            Condition(scale, task, noise, seed).ivon(name=method.lower(), **AUTO),
+            method,
+            seed,
+            noise,
         )
         for seed in (*scale.seeds, *scale.more_seeds)
         for noise in COMPARED

@@ -20,18 +20,22 @@ def call(smoke, monkeypatch, capsys):
     monkeypatch.setattr("reproduce.commands.DEMO", replace(SMOKE, studies=DEMO.studies))
 
     def run(out, *options):
-        assert cli.main(["demo", "--out", str(out), "--quiet", *options]) == 0
-        return capsys.readouterr().out
+        assert cli.main(["demo", "--out", str(out), *options]) == 0
+        return capsys.readouterr()
 
     return run
 
 
 def test_it_prints_one_row_per_method_and_the_path_of_the_page_last(call, tmp_path):
-    lines = call(tmp_path, "--seeds", "1").splitlines()
+    printed = call(tmp_path, "--seeds", "1")
+    lines = printed.out.splitlines()
     assert lines[0].split() == ["method", "accuracy", "memorised", "NLL", "ECE"]
     assert len(lines) == 1 + 7 + 2
     assert lines[-1] == str(tmp_path / "index.html")
+    assert "  SGD  0" in printed.err  # the run to the end has the name of its row,
+    assert EARLY not in printed.err  # and not that of the row which reads it at its best epoch
     page = (tmp_path / "index.html").read_text()
+    assert "of ours 6 claims" in page
     for name in DEMO.studies:
         assert f"src='{name}.png'" in page
         assert (tmp_path / f"{name}.png").exists()

@@ -4,7 +4,7 @@ from reproduce.scale import FULL, LAPTOP, SMOKE
 
 def test_equal_places_share_a_run():
     cells = STUDIES["cifar10-noisy"].cells(LAPTOP)
-    shared = [c for c in cells if c.labels["strength"] == 0 and c.labels["seed"] == 0]
+    shared = [c for c in cells if c.strength == 0 and c.seed == 0]
     assert len(shared) == 6
     assert len({cell.recipe.hash for cell in shared}) == 3
 
@@ -12,5 +12,5 @@ def test_equal_places_share_a_run():
 def test_what_learns_from_its_past_has_one_in_time():
     for scale in (SMOKE, LAPTOP, FULL):
         for cell in STUDIES["strategies"].cells(scale):
-            if cell.labels["loss"] == "self-knowledge":
+            if cell.loss == "self-knowledge":
                 assert cell.recipe.evaluate.every < cell.recipe.train.epochs

@@ -6,9 +6,11 @@ from reproduce.page import write_page
 
 def test_the_page_begins_with_all_verdicts_and_the_way_to_each_study(smoke):
     page = (smoke.out / "index.html").read_text()
-    claims = [json.loads(path.read_text())["claims"] for path in smoke.out.glob("*.json")]
+    studies = [json.loads(path.read_text())["claims"] for path in smoke.out.glob("*.json")]
+    own = [claim["paper"].startswith("(not in") for claims in studies for claim in claims]
     first = page.partition("<section")[0]
-    assert f"<p>{sum(map(len, claims))} claims: " in first
+    assert f"<p>of the paper {own.count(False)} claims: " in first
+    assert f"; of ours {own.count(True)} claims: " in first
     for name in STUDIES:
         assert f"href='#{name}'" in first
         assert f"<section id='{name}'" in page

@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_stopping_early_takes_the_epoch_that_noisy_validation_labels_like_best(smoke):
-    cell = next(c for c in STUDIES["natural-noise"].cells(SMOKE) if c.labels["method"] == EARLY)
+    cell = next(c for c in STUDIES["natural-noise"].cells(SMOKE) if c.method == EARLY)
     records = Run.open(smoke.runs / cell.recipe.title).metrics()
     best = max(records, key=lambda record: record["validation.accuracy"])
     table = read_table(smoke.out / "natural-noise.csv")

@@ -37,7 +37,7 @@ def test_smaller_scales_keep_the_papers_regime(scale):
             "cosine",
             0.05,
         )
-    ours = [c.recipe.optimizer.options["hess_init"] for c in cells if c.labels["method"] == "IVON"]
+    ours = [c.recipe.optimizer.options["hess_init"] for c in cells if c.method == "IVON"]
     assert len(set(ours)) == 1
 
 
@@ -45,7 +45,7 @@ def test_laptop_has_two_seeds_of_every_grid_and_five_of_what_is_compared():
     cells = STUDIES["data-dependent"].cells(LAPTOP)
     seeds = {}
     for cell in cells:
-        seeds.setdefault(cell.labels["method"], set()).add(cell.labels["seed"])
+        seeds.setdefault(cell.method, set()).add(cell.seed)
     assert {method: len(found) for method, found in seeds.items()} == {
         "IVON": 5,
         EARLY: 5,
@@ -57,9 +57,7 @@ def test_laptop_has_two_seeds_of_every_grid_and_five_of_what_is_compared():
 
 def test_the_hessian_forgets_its_start_at_laptop_scale_as_at_full_scale():
     for scale in (LAPTOP, OVERNIGHT, FULL):
-        recipe = next(
-            c.recipe for c in STUDIES["cifar10-noisy"].cells(scale) if c.labels["method"] == "IVON"
-        )
+        recipe = next(c.recipe for c in STUDIES["cifar10-noisy"].cells(scale) if c.method == "IVON")
         examples = (recipe.data.limit or 50_000) * (1 - recipe.data.validation)
         steps = recipe.train.epochs * examples / recipe.train.batch_size
         assert (1 - recipe.optimizer.options["beta2"]) * steps == pytest.approx(2)
@@ -69,7 +67,7 @@ def test_the_hessian_forgets_its_start_at_laptop_scale_as_at_full_scale():
 def test_full_scale_is_the_papers_appendix(study, noise, method, lr, decay):
     labels = {"noise": noise, "method": method}
     cells = [c for c in STUDIES[study].cells(FULL) if labels.items() <= c.labels.items()]
-    assert {cell.labels["seed"] for cell in cells} == {0, 1, 2, 3, 4}
+    assert {cell.seed for cell in cells} == {0, 1, 2, 3, 4}
     for recipe in (cell.recipe for cell in cells):
         assert recipe.model.name == "resnet34"
         assert (recipe.train.epochs, recipe.train.batch_size) == (200, 50)
@@ -84,7 +82,7 @@ def test_full_scale_is_the_papers_appendix(study, noise, method, lr, decay):
         else:
             assert options["momentum"] == 0.9
             assert recipe.schedule.name == "steps"
-    strengths = {cell.labels["strength"] for cell in cells}
+    strengths = {cell.strength for cell in cells}
     assert (
         strengths
         == {

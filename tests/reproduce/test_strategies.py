@@ -59,11 +59,11 @@ def test_the_figure_of_several_noises_is_drawn(table, tmp_path):
 
 def test_every_method_meets_every_optimizer_under_every_noise():
     cells = strategies.cells(FEATURES)
-    pairs = {(c.labels["noise"], c.labels["loss"], c.labels["method"]) for c in cells}
+    pairs = {(c.noise, c.loss, c.method) for c in cells}
     assert len(pairs) == len(FEATURES.compared) * len(strategies.SETTINGS) * 3
     assert len({c.recipe.hash for c in cells}) == len(cells)
     for cell in cells:
-        assert (cell.recipe.data.mixup is not None) == (cell.labels["loss"] == "mixup")
+        assert (cell.recipe.data.mixup is not None) == (cell.loss == "mixup")
 
 
 def test_further_seeds_are_those_of_the_chosen_settings():
@@ -74,5 +74,5 @@ def test_further_seeds_are_those_of_the_chosen_settings():
         ]
     )
     found = strategies.more(FEATURES, table)
-    assert [c.labels["seed"] for c in found] == list(FEATURES.more_seeds)
+    assert [c.seed for c in found] == list(FEATURES.more_seeds)
     assert {c.recipe.loss.options["q"] for c in found} == {0.9}

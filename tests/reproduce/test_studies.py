@@ -64,9 +64,7 @@ def test_the_table_has_a_row_for_every_cell(study, smoke):
 
 def test_self_knowledge_is_not_cross_entropy(smoke):
     nll = {
-        (cell.labels["loss"], cell.labels["method"]): Run.open(
-            smoke.runs / cell.recipe.title
-        ).report()["test.nll"]
+        (cell.loss, cell.method): Run.open(smoke.runs / cell.recipe.title).report()["test.nll"]
         for cell in STUDIES["strategies"].cells(SMOKE)
     }
     # Six digits would not tell: in two epochs the past has little to say.

@@ -62,7 +62,7 @@ def add_demo(parser: ArgumentParser) -> None:
 
 
 def demo(arguments: Namespace) -> int:
-    """See it work: six ways to train on digits of which 30 % have a wrong label, in about a minute.
+    """See it work: five ways to train on digits of which 30 % have a wrong label, in about a minute.
 
     example:
       bayesmooth demo --out out/demo

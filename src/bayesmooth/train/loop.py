@@ -253,6 +253,11 @@ class Loop:
         make = getattr(self.optimizer, "posterior", None)
         return None if make is None else make(self.model)
 
+    def chosen(self) -> dict[str, float]:
+        """The settings with which the optimizer starts, those that rules have chosen among them."""
+        group = self.optimizer.param_groups[0]
+        return {key: value for key, value in group.items() if type(value) is float}
+
     def settle(self) -> None:
         """Between steps: check that the weights are finite, and combine the counts and statistics of all processes."""
         for name, weight in self.model.named_parameters():

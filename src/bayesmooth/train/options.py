@@ -163,6 +163,12 @@ def settable(
     }
 
 
+def is_foreign(section: str, builder: Callable[..., Any], key: str) -> bool:
+    """Whether an option is one of torch's optimizers, and not of ours."""
+    torch_has_it = builder.__module__.startswith("torch.") or key not in parameters(builder)
+    return section == "optimizer" and torch_has_it
+
+
 def build(builder: Callable[..., T], options: Mapping[str, Value], **supplied: Any) -> T:
     """Call `builder` with the recipe's options and whatever of `supplied` it has a name for.
 

@@ -18,6 +18,8 @@ from typing import Any, Literal, Self, get_type_hints
 
 from bayesmooth.data import AUGMENTATIONS
 from bayesmooth.errors import InputError
+from bayesmooth.optim import settings
+from bayesmooth.randomness import KERNELS
 from bayesmooth.train.options import (
     CHOICES,
     FILLED,
@@ -25,11 +27,14 @@ from bayesmooth.train.options import (
     Value,
     find_builder,
     fit,
+    is_foreign,
     name_place,
+    parameters,
     settable,
 )
 from bayesmooth.words import did_you_mean
 
+CHOSEN = ("hess_init", "beta2")  # settings of IVON that follow from the weights and the run
 Tree = dict[str, dict[str, Any]]  # sections by name, each with its keys and values
 
 
@@ -151,8 +156,10 @@ class Recipe:
 
     @cached_property
     def hash(self) -> str:
-        """The first 12 hex digits of the SHA-256 of the whole content."""
-        content = json.dumps(self.to_dict(), sort_keys=True)
+        """The first 12 hex digits of the SHA-256 of all that decides the run."""
+        content = json.dumps(
+            self.to_dict() | {"beyond": describe_rules(self.optimizer)}, sort_keys=True
+        )
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     @property
@@ -183,13 +190,16 @@ def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: 
     if section in CHOICES:
         name = values.setdefault("name", CHOICES[section][0])
         with name_place(where):
-            known = settable(section, find_builder(section, name), own)
+            builder = find_builder(section, name)
+            known = settable(section, builder, own)
     for key in given:
         if key not in own and key not in known:
             hint = did_you_mean(key, [*own, *known])
             raise InputError(f"{source}: unknown key '{key}' in [{section}]; {hint}")
     options = {}
     for key, option in known.items():
+        if key not in given and is_foreign(section, builder, key):
+            continue  # a default of torch's own may change with torch, and decides nothing of ours
         value = given.get(key, option.default)
         if value is Parameter.empty and key not in FILLED:
             raise InputError(f"{where} needs '{key}'; it has no default")
@@ -212,6 +222,21 @@ def _check(value: Value, kind: Any, rule: Mapping[str, Any], where: str) -> Valu
     elif rule and not (value < rule["below"] or rule["below"] == inf):
         raise InputError(f"{where} = {value!r}: must be < {rule['below']}")
     return value
+
+
+def describe_rules(optimizer: Choice) -> dict[str, Any]:
+    """What decides a run and stands in no recipe: who draws the noise, and the rules for settings that are left out."""
+    builder = find_builder("optimizer", optimizer.name)
+    if not hasattr(builder, "posterior"):
+        return {}
+    rules: dict[str, Any] = {"noise": "C kernels" if KERNELS else "torch"}
+    left = [key for key in CHOSEN if optimizer.options.get(key, "auto") == "auto"]
+    if CHOSEN[0] in parameters(builder) and left:
+        constants = {
+            k: v for k, v in vars(settings).items() if k.isupper() and type(v) in (int, float)
+        }
+        rules |= {"chosen": left, "constants": constants}
+    return rules
 
 
 def flat_keys(recipe: Recipe) -> dict[str, Value]:

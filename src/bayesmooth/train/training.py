@@ -92,6 +92,7 @@ def train(
             listening.append(scope.enter_context(open_tensorboard(run.path / "tensorboard")))
         saved = run.checkpoint() if (run.path / LAST).exists() else None
         loop = Loop(recipe, run.splits(data_dir), where, team)
+        facts["chosen"] = loop.chosen()
         restore(run, loop, saved)
         train_epochs(loop, saving, listening, quiet or not team.writes)
         facts["seconds"] = round(loop.seconds, 3)
