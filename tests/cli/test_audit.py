@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bayesmooth import audit, cli
+from bayesmooth.data import open_source
 from bayesmooth.errors import InputError
 
 
@@ -31,7 +32,7 @@ def test_what_a_terminal_cannot_show_is_replaced_and_everything_is_saved(
     assert cli.main(["audit", str(table), "--out", str(tmp_path / "out"), "--quiet"]) == 0
     assert (tmp_path / "out" / "audit.html").exists()
     screen.flush()
-    assert b"   1  7" in screen.buffer.getvalue()
+    assert b"   1  9-" in screen.buffer.getvalue()
 
 
 def test_the_audit_is_saved_before_anything_is_printed(table, tmp_path, monkeypatch):
@@ -71,7 +72,8 @@ def test_ctrl_c_ends_in_one_line_and_leaves_nothing(line, table, tmp_path, monke
 
 def test_clean_says_what_changed_and_a_wrong_decision_is_one_line(table, tmp_path, capsys):
     decisions = tmp_path / "decisions.csv"
-    decisions.write_text("id,given,decision,new_label\n7,żółw,relabel,猫\n", encoding="utf-8")
+    row = f"{open_source(table).ids[7]},żółw,relabel,猫\n"
+    decisions.write_text(f"id,given,decision,new_label\n{row}", encoding="utf-8")
     out = tmp_path / "out.csv"
     assert cli.main(["clean", str(table), str(decisions), "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"1 of 40 labels changed\n{out}\n"

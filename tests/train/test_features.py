@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 
 def features(folder, split):
-    return load("embeddings", split, folder, path="features/digits-100-{split}.npz")
+    return load("source", split, folder, path="features/digits-100-{split}.npz")
 
 
 @pytest.mark.parametrize(("split", "count"), [("train", 100), ("test", 50)])
