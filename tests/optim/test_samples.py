@@ -192,6 +192,19 @@ def test_what_is_done_to_the_average_of_several_samples_is_done_to_each(task, ma
         torch.testing.assert_close(optimizer.state[ours]["hess"], control.state[theirs]["hess"])
 
 
+def test_samples_whose_gradients_cancel_keep_their_curvature():
+    weight = nn.Parameter(torch.zeros(4))
+    optimizer = IVON([weight], 0.1, 40, weight_decay=0.0, beta2=0.0, clip_radius=1e-9, seed=0)
+    curvature = torch.zeros(4)
+    for sign in (1.0, -1.0):
+        with optimizer.sampled_params(train=True):
+            weight.grad = torch.full((4,), sign)
+            curvature += 0.5 * sign * weight.detach() * 40  # ĝ (θ − m)/σ², h = 1
+    optimizer.step()
+    expected = curvature + 0.5 * (1 - curvature).square()
+    torch.testing.assert_close(optimizer.state[weight]["hess"], expected)
+
+
 def test_a_step_takes_the_clipped_average_of_several_samples(task, made):
     model, optimizer = made(beta1=0.0)
     for _ in range(3):

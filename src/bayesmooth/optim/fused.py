@@ -102,8 +102,8 @@ class Torch:
         self._run(self.add, columns, sums, squared=squared)
 
     def compare(self, now: Tensor, before: Tensor) -> Tensor:
-        """By how much a gradient has been changed, for every element of ĥ."""
-        return torch.where(before == 0, 0.0, now / before)
+        """By how much a gradient has been changed, for every element of ĥ; gradients may cancel in the average."""
+        return torch.where(before == 0, (now == before).to(now.dtype), now / before)
 
     def update(
         self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any
