@@ -54,6 +54,7 @@ def test_a_backend_takes_the_steps_of_the_reference(task, backend, options):
         torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor, about torch's own parts
 def test_compiled_by_inductor_they_are_the_same_steps(task, monkeypatch):
     monkeypatch.setattr(fused.Compiled, "works", True)
@@ -62,6 +63,7 @@ def test_compiled_by_inductor_they_are_the_same_steps(task, monkeypatch):
     assert fused.Compiled.works  # it did not fall back
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor, about torch's own parts
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_compiled_every_group_has_its_own_numbers(dtype, monkeypatch, tmp_path):
@@ -117,6 +119,7 @@ def test_where_nothing_compiles_there_is_one_warning_and_the_same_steps(task, mo
         assert torch.equal(compiled, lines)
 
 
+@pytest.mark.slow
 def test_a_step_of_resnet34_is_at_most_100_operator_calls(monkeypatch):
     """As on an accelerator, where calls are what small tensors cost: no call per tensor, 110 of them."""
     monkeypatch.setattr(fused, "on_cpu", lambda device: False)

@@ -3,12 +3,14 @@
 Each problem is solved by many independent copies at once: their average has little of the chance in one run.
 """
 
+import pytest
 import torch
 from torch import nn
 
 from bayesmooth.optim import IVON
 from bayesmooth.theory.glm import fit_glm
 
+pytestmark = pytest.mark.slow
 COPIES, STEPS = 64, 4000  # four times the memory of β₂ = 0.999
 DOUBLE = {"dtype": torch.float64}
 

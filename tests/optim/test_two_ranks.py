@@ -10,6 +10,7 @@ import torch
 PATH = Path(__file__).with_name("two_ranks.py")
 SCRIPT = runpy.run_path(str(PATH))
 BOUNDS = {torch.float64: (1e-9, 1e-10), torch.float32: (0.0, 2e-6), torch.bfloat16: (0.0, 1e-2)}
+pytestmark = pytest.mark.slow
 LIMIT = 120  # seconds; alone it takes about ten
 
 

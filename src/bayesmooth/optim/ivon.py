@@ -288,9 +288,7 @@ class IVON(Optimizer):
         try:
             loss = None if closure is None else self._call_at_samples(closure)
             samples.move("step", "step()")
-            if (
-                samples.place is TRAINING
-            ):  # the last sample stays in the parameters, where the update reads it
+            if samples.place is TRAINING:  # the update reads the last sample in the parameters
                 if replaced := [w for w in samples.drawn if w.replaced]:
                     refuse_replaced(replaced[0])
                 samples.hold()
@@ -306,21 +304,20 @@ class IVON(Optimizer):
     @torch.no_grad()
     def _draw(self, train: bool = True, fresh: bool = True) -> None:
         """A sample into the parameters: the next one of this step, or one for evaluation."""
-        samples = self._samples
-        if not train or not samples.count:
-            weights = self._collect()
-        if not train:
-            weights = samples.evaluate(weights)
-            for group in self.param_groups:
-                group["draws"] += 1
-        else:
+        samples, number = self._samples, 0
+        weights = samples.weights if train and samples.count else self._collect()
+        if train:
             if not samples.count:
                 if dist.is_available() and dist.is_initialized():
                     agree_on_seed(self.param_groups)
                 if not any(w.state["step"] for w in weights):
                     settings.check_start(weights)
                 samples.weights = weights
-            weights, number = samples.weights, samples.begin(fresh)
+            number = samples.begin(fresh)
+        else:
+            weights = samples.evaluate(weights)
+            for group in self.param_groups:
+                group["draws"] += 1
         for chunk in split_weights(weights):
             group = chunk[0].group
             noise = Noise(group["seed"], EVALUATION, group["draws"])
