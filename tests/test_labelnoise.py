@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import bayesmooth.calling as chunking
 from bayesmooth import labelnoise
@@ -331,3 +331,27 @@ def test_tables_by_class_lie_where_the_values_lie() -> None:
     with torch.device("meta"):  # where a tensor goes that nobody has placed
         table = smoothed_labels_by_class({"q": noise}, noise.logits, torch.empty(3))
     assert table["q"].equal(plain["q"])
+
+
+class Stream(IterableDataset):
+    """A data set that cannot say how long it is."""
+
+    def __init__(self, *columns: torch.Tensor) -> None:
+        self.columns = columns
+
+    def __iter__(self):
+        return iter(zip(*self.columns, strict=True))
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.bool])
+def test_a_stream_and_labels_of_every_width_are_read(kind: torch.dtype) -> None:
+    model, x = linear()
+    posterior, labels = spread(model, 0.1), torch.arange(len(x)) % 2
+    wanted = label_noise(model, posterior, [(x, labels)], quiet=True)
+    loader = DataLoader(Stream(x, labels.to(kind)), batch_size=3)
+    noise = label_noise(model, posterior, loader, quiet=True)
+    assert noise.label is not None
+    assert noise.label.equal(labels)
+    torch.testing.assert_close(noise.expected, wanted.expected)
+    with pytest.raises(InputError, match=r"labels are torch\.float32: must be whole numbers"):
+        label_noise(model, posterior, [(x, labels.float())], quiet=True)

@@ -103,10 +103,7 @@ def label_noise(
     torch.Size([5, 3])
     """
     rows = settings.get("batch_size", BATCH_SIZE) if _has_rows(data) else 1
-    batches = (
-        -(-len(data) // rows) if isinstance(data, Sized) else 0
-    )  # where only reading will tell
-    passes = batches * (settings.get("samples", SAMPLES) + 1)
+    passes = -(-_count(data) // rows) * (settings.get("samples", SAMPLES) + 1)
     with bar(passes, description="label noise", quiet=quiet) as shown:
         done = 0
 
@@ -241,6 +238,14 @@ def _has_rows(data: Any) -> bool:
     return isinstance(data, Tensor) or hasattr(data, "batch")
 
 
+def _count(data: Any) -> int:
+    """How many rows or batches there are; 0 where only reading will tell, as of a loader of a stream."""
+    try:
+        return len(data) if isinstance(data, Sized) else 0
+    except TypeError:
+        return 0
+
+
 def _read_batches(data: Any, batch_size: int) -> Iterator[Batch]:
     """Any data as batches with positions."""
     if _has_rows(data):
@@ -252,9 +257,11 @@ def _read_batches(data: Any, batch_size: int) -> Iterator[Batch]:
     start = 0
     for batch in data:
         own, *positions = _read_labels(batch)
+        if own.is_floating_point() or own.is_complex():
+            raise InputError(f"labels are {own.dtype}: must be whole numbers, the classes")
         counted = torch.arange(start, start + len(own), device="cpu")
         start += len(own)
-        yield Batch(take_inputs(batch), own.cpu(), (*positions, counted)[0].cpu())
+        yield Batch(take_inputs(batch), own.cpu().long(), (*positions, counted)[0].cpu())
 
 
 def _read_labels(batch: Any) -> list[Tensor]:

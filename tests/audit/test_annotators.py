@@ -142,3 +142,10 @@ def test_what_is_no_table_of_votes_is_refused() -> None:
         audit(embeddings=x, votes=votes, quiet=True)
     with pytest.raises(InputError, match="one row per vote"):
         audit(embeddings=x, annotator="worker", quiet=True)
+
+
+def test_probabilities_are_no_votes() -> None:
+    x, votes, _ = crowd()
+    shares = np.random.default_rng(0).random(votes.shape).round(1)
+    with pytest.raises(InputError, match=r"votes such as 0\.\d: probabilities are no votes"):
+        audit(embeddings=x, votes=shares, quiet=True)

@@ -1,6 +1,7 @@
 """The commands `audit` and `clean`, as a terminal runs them."""
 
 import io
+import os
 import sys
 
 import numpy as np
@@ -79,3 +80,22 @@ def test_clean_says_what_changed_and_a_wrong_decision_is_one_line(table, tmp_pat
     assert capsys.readouterr().out == f"1 of 40 labels changed\n{out}\n"
     assert cli.main(["clean", str(out), str(decisions), "--out", str(tmp_path / "more.csv")]) == 2
     assert "but the decision was made on 'żółw'" in capsys.readouterr().err
+
+
+def test_a_typo_after_an_audit_is_one_line(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["audit", str(table), "--quiet"]) == 0  # writes audit/
+    for name in ("typo/", "ty\npo.csv"):
+        assert cli.main(["audit", name, "--quiet"]) == 2
+        assert "no such file" in capsys.readouterr().err
+
+
+def test_a_file_whose_name_is_not_utf8_is_audited_and_saved(table, tmp_path):
+    odd = tmp_path / os.fsdecode(b"caf\xe9.csv")
+    try:
+        table.rename(odd)
+    except OSError:
+        pytest.skip("this file system has no such names")
+    title = ["--title", os.fsdecode(b"caf\xe9")]
+    assert cli.main(["audit", str(odd), "--out", str(tmp_path / "out"), "--quiet", *title]) == 0
+    assert "caf" in (tmp_path / "out" / "audit.html").read_text("utf-8")

@@ -379,6 +379,14 @@ class CleanedClassifier(_Classifier):
     def _check(self, X: Any, y: Any) -> tuple[Any, Array]:
         """The inputs as they are, or as finite rows where these are audited, and the labels as positions."""
         if self.by == "features":
+            first = X
+            while isinstance(first, list | tuple | np.ndarray) and len(first):
+                first = first[0]
+            if isinstance(first, str):
+                raise InputError(
+                    f"X holds texts ({first[:40]!r}): features must be numbers; audit what the estimator predicts, "
+                    "with by='predictions'"
+                )
             X, numbers = self._begin(X, y)
         else:
             self.classes_ = np.unique(validation.column_or_1d(y))
