@@ -13,7 +13,6 @@ from bayesmooth.theory.glm.covariance import COVARIANCES, FULL_LIMIT, Covariance
 from bayesmooth.theory.glm.solver import Control, descend, evaluate, find_posterior
 from bayesmooth.theory.glm.steps import GLMProblem, logit_spread, moments_at
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
-from bayesmooth.theory.moments import moments
 from bayesmooth.theory.noise import expected_noise
 
 MAX_ITER = {"gd": 10_000, "newton": 100, "variational_gd": 10_000, "von": 200}
@@ -70,12 +69,12 @@ class GLMFit:
     def predict(self, features: Any) -> Tensor:
         """E_q[A′(f)]: class probabilities (N, K); for scalar families the expected label (N,)."""
         mean, cov = self.logits(features)
-        return moments(self.link, mean, cov).mean
+        return self.link.mean(mean) - expected_noise(mean, cov, self.link)
 
     def label_noise(self, features: Any) -> Tensor:
         """The expected noise A′(f) − E_q[A′(f)] of every example, signed  (eq:labelnoiseGLMGD)."""
         mean, cov = self.logits(features)
-        return expected_noise(mean, cov, self.link, nodes=None)
+        return expected_noise(mean, cov, self.link)
 
     def _drop(self, values: Tensor) -> Tensor:
         return values if self.link.vector else values.squeeze(-1)
