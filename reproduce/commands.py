@@ -12,6 +12,7 @@ from bayesmooth.executors import Processes
 from bayesmooth.words import format_duration
 from reproduce import STUDIES
 from reproduce.cost import expected_seconds
+from reproduce.features import embed_data as embed_data
 from reproduce.figures.demo import summarise
 from reproduce.reproduce import Folders
 from reproduce.reproduce import reproduce as reproduce_study

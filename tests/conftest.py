@@ -20,6 +20,20 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+SLOW_FILES = {
+    "test_benchmarks.py", "test_docs.py", "test_examples.py", "test_notebooks.py", "test_readme.py",
+    "test_release.py", "test_report_browser.py", "test_two_ranks.py", "test_ivon_converges.py",
+}  # fmt: skip
+SLOW_FIXTURES = {"smoke", "two_of_three", "two_nodes"}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark kinds of tests that start programs, browsers or whole studies; `make test-fast` leaves them out."""
+    for item in items:
+        if item.path.name in SLOW_FILES or SLOW_FIXTURES.intersection(item.fixturenames):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_runtest_setup(item):
     """Weights that a test leaves to chance are the same whatever ran before it."""
     torch.manual_seed(0)

@@ -259,14 +259,13 @@ def test_recipes_are_listed_and_printed(run):
 
 
 def test_a_source_is_checked_like_any_data_set(run, tmp_path):
-    rows = "".join(f"{i * i % 17},{'ab'[i % 2]}\n" for i in range(20))
-    (tmp_path / "mine.csv").write_text(f"size,kind\n{rows}")
-    code, out, _ = run(
-        "data", "check", "source", "--set", f"path={tmp_path / 'mine.csv'}", "--set", "label=kind"
-    )
+    parts = ("train", "train", "test", "test")
+    rows = "".join(f"{i * i % 17},{'ab'[i % 2]},{parts[i % 4]}\n" for i in range(40))
+    (tmp_path / "mine.csv").write_text(f"size,kind,split\n{rows}")
+    given = ["--set", f"path={tmp_path / 'mine.csv'}", "--set", "label=kind"]
+    code, out, _ = run("data", "check", "source", *given)
     assert code == 0
-    assert out.startswith("train ")
-    assert "20 ×" in out
+    assert out.count("20 ×") == 2
     code, out, _ = run("data", "check", "source", "--set", f"path={tmp_path / 'typo.csv'}")
     assert code == 2
     assert "typo.csv" in out

@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from bayesmooth.cli.options import add_data_dir, add_settings
+from bayesmooth.cli.studies import import_studies
 from bayesmooth.errors import InputError
 
 LOADED = ("bayesmooth.train", "sklearn.datasets")
@@ -28,7 +29,6 @@ def data(arguments: Namespace) -> int:
       bayesmooth data embed cifar10 --set limit=10000 --data-dir ~/data
     """
     from bayesmooth.data import check, describe_datasets
-    from bayesmooth.train.features import embed_data
     from bayesmooth.train.recipe import parse_value
 
     name, place = arguments.name, arguments.data_dir
@@ -47,7 +47,7 @@ def data(arguments: Namespace) -> int:
         raise InputError(f"{wrong[0]!r}: not a setting; write key=value")
     options = {key: parse_value(text) for key, _, text in pairs}
     if arguments.action == "embed":
-        for path in embed_data(name, place, **options):
+        for path in import_studies().embed_data(name, place, **options):
             print(path)
         return 0
     results = check(name, place, **options)

@@ -1,7 +1,6 @@
 """Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on."""
 
 import signal
-import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from bayesmooth.train.loop import DivergedError
 from bayesmooth.train.recipe import Recipe, Tree, flat_keys, override
 from bayesmooth.train.run import Run
 from bayesmooth.train.training import StoppedError, handle_signals, train
-from bayesmooth.words import format_duration
 
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
 SHOWN = ("test.accuracy", "averaged.accuracy", "memorised")
@@ -119,19 +117,16 @@ def sweep(
         stopped_by_signals(),
         progress.bar(len(jobs), description="runs", done=before, quiet=quiet) as bar,
     ):
-        bar.line(f"{len(jobs)} runs" + (f", {before} of them done before" if before else ""))
-        start = time.monotonic()
+        many = f"{len(jobs)} run{'s' * (len(jobs) != 1)}"
+        bar.line(many + (f", {before} of them done before" if before else ""))
         try:
             todo = {executor.submit(job): key for key, job in jobs.items() if key not in outcomes}
             for future in as_completed(todo):
                 key, error = todo[future], future.exception()
                 outcome = future.result() if error is None else jobs[key].failed(error)
                 outcomes[key] = outcome
-                pace = (time.monotonic() - start) / (len(outcomes) - before)
-                left = pace * (len(jobs) - len(outcomes))
                 words = [f"[{len(outcomes)}/{len(jobs)}]", f"{outcome.status:11}", called[key]]
                 words += [outcome.message or format_figures(outcome.run)]
-                words += [f"{format_duration(left)} left"] if left else []
                 bar.line("  ".join(filter(None, words)))
                 bar.update(len(outcomes))
         except KeyboardInterrupt:

@@ -5,7 +5,7 @@ import torch
 
 from bayesmooth.data import load
 from bayesmooth.data.encoders import embed_pictures
-from bayesmooth.train.features import ENCODER, embed_data
+from reproduce.features import ENCODER, embed_data
 
 NAMES = (ENCODER, "efficientnet")
 
