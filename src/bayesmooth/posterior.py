@@ -1,8 +1,9 @@
 """The Gaussian over weights: sample it, predict with its average, save it. Needs no optimizer."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -186,7 +187,8 @@ class Posterior:
                 self, part
             ).items()  # clones, as a file takes no two views of the same memory
         }
-        write, form = require("safetensors.torch", "train").save_file, {"format": self.FORMAT}
+        write = require("safetensors.torch", "train").save_file
+        form = {"format": self.FORMAT, "home": type(self).__module__}
         check_directory(Path(path).parent)
         replace_with(Path(path), lambda beside: write(tensors, str(beside), form))
 
@@ -196,10 +198,13 @@ class Posterior:
         safetensors = require("safetensors", "train")
         try:
             with safetensors.safe_open(str(path), "pt") as file:
-                form = (file.metadata() or {}).get("format")
+                form, home = map((file.metadata() or {}).get, ("format", "home"))
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (OSError, safetensors.SafetensorError) as problem:
             raise InputError(f"{path}: cannot be read as a posterior: {problem}") from None
+        if home and home.startswith("bayesmooth."):
+            with suppress(ImportError):
+                import_module(home)  # whose class may not be known yet
         kinds = {kind.FORMAT: kind for kind in (cls, *cls.__subclasses__())}
         if form not in kinds:
             raise InputError(

@@ -1,6 +1,8 @@
 """EVON: IVON's rule in a basis, and what the basis is good for."""
 
 import copy
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -437,6 +439,16 @@ def test_label_noise_has_the_variance_of_the_turned_gaussian(model, posterior):
     plain = Posterior(posterior.mean, posterior.std)
     diagonal = label_noise(model, plain, x, samples=2000, quiet=True).logit_variance
     assert (diagonal - exact).abs().max() > 0.5 * exact.max()
+
+
+def test_a_process_that_knows_no_evon_reads_its_posterior(posterior, tmp_path):
+    posterior.save(tmp_path / "q.safetensors")
+    code = (
+        "import sys; from bayesmooth.posterior import Posterior; assert 'bayesmooth.optim' not in sys.modules;"
+        f"print(type(Posterior.load({str(tmp_path / 'q.safetensors')!r})).__name__)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "RotatedPosterior"
 
 
 def test_a_file_brings_back_every_basis(model, posterior, tmp_path):
