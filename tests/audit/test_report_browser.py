@@ -255,7 +255,9 @@ def test_keyboard_review_downloads_a_csv_that_clean_applies(reader: Reader, tmp_
     assert cleaned == {"id": "label", **wanted}
 
 
-def test_class_that_nobody_has_used_can_be_chosen(reader: Reader) -> None:
+def test_class_that_nobody_has_used_can_be_chosen_unless_classes_are_named(
+    reader: Reader, tmp_path: Path
+) -> None:
     reader.open("new class")
     reader.press("c", "tapir")
     assert reader.texts("#chooser-list [role=option] span") == ["tapir", "new class"]
@@ -264,7 +266,11 @@ def test_class_that_nobody_has_used_can_be_chosen(reader: Reader) -> None:
     reader.press("tap", Keys.ENTER)  # from now on it is one of them
     rows = read_decisions(reader.download())
     assert [row.new_label for row in rows] == ["tapir", "tapir"]
-    reader.open("named", summary={"columns": {"class-names": "a,b,c,d"}})
+    (tmp_path / "pets.csv").write_text("label,x\n" + "0,1\n1,9\n" * 30)
+    made = audit(tmp_path / "pets.csv", class_names=("cat", "dog"), quiet=True)
+    reader.make = lambda: made
+    reader.open("named")
+    assert reader.text(".where").endswith("row 3")  # it has no id
     reader.press("c", "tapir", Keys.ENTER)
     assert reader.find("#chooser-none").text == "No class contains “tapir”."
 

@@ -109,12 +109,14 @@ def _payload(
         "quadrant": _pack(audit.quadrant, np.uint8),
         "clean": None if audit.clean is None else _pack(audit.clean, label),
     }
+    table = None if audit.examples is None else audit.examples.table
     positions = all(name == str(i) for i, name in enumerate(audit.ids))
     content = {
         "count": len(audit),
         "classes": list(audit.class_names),
         "label": _describe_label(audit, texts),
         "ids": None if positions else list(audit.ids),
+        "digested": table is not None and table.names_rows and table.id_column is None,
         "rows": audit.meta.get(SHEET_ROW),
         "columns": columns,
         "texts": None if texts is None else _texts(texts),
@@ -140,7 +142,7 @@ def _describe_label(audit: Audit, texts: Sequence[Text] | None) -> dict[str, Any
     if audit.tags is not None:
         return _describe_tags(audit.tags)
     counts = np.bincount(audit.given, minlength=len(audit.class_names))
-    named = "class-names" in audit.summary.get("columns", {})  # there are no other classes
+    named = audit.examples is not None and audit.examples.names_classes
     usual = _find_usual(audit, texts)
     shown: dict[str, Any] = {"kind": "class", "named": named, "likeliest": None, "usual": usual}
     if audit.probabilities is not None:
@@ -183,19 +185,19 @@ def _list_spellings(names: Sequence[str], counts: NDArray[Any]) -> list[list[str
     return [[names[k] for k in same] for same, _ in groups]
 
 
-def _clean_command(audit: Audit) -> tuple[str, str]:
-    """What applies the decisions, before and after the name of their file, in the folder of the data.
+def _clean_command(audit: Audit) -> tuple[str, str, str]:
+    """Beside what to run the command that applies decisions, and its text before and after the name of their file.
 
     Votes, and data that lie in no file with labels, are cleaned in the table that stands beside the page.
     """
     source = None if audit.examples is None else audit.examples.path
     if source is None or audit.consensus is not None or source.suffix == ".npy":
-        return "bayesmooth clean audit.csv", "--out labels.csv"
+        return "audit.csv", "bayesmooth clean audit.csv", "--out labels.csv"
     name = source.resolve()
     options = ["--out", f"{name.stem}-cleaned{name.suffix}"]
     for option, value in audit.summary.get("columns", {}).items():
         options += [f"--{option}", value]
-    return shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
+    return "your data", shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
 
 
 def _find_usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | None:

@@ -44,8 +44,8 @@ function drawDetail() {
   if (detail.hidden) return;
   const i = currentExample();
   detail.className = `detail ${isRow(i) ? 'rows' : hasContent ? '' : 'bare'}`;
-  const row = audit.rows ? `row ${audit.rows[i]}, ` : '';
-  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)} \u2003${row}id ${idOf(i)}`);
+  const row = audit.digested ? 'row' : audit.rows ? `row ${audit.rows[i]}, id` : 'id';
+  where.replaceChildren(el('b', { text: number.format(list.current + 1) }), ` of ${number.format(list.items.length)} \u2003${row} ${nameOf(i)}`);
   drawStage(i);
   verdict.replaceChildren(...label.evidence(i), ...(clean ? [truth(i)] : []));
   const near = similar.get(i) ?? { given: [], suggested: [] };
@@ -60,7 +60,7 @@ function drawDetail() {
 function drawStage(i) {
   stage.hidden = !hasContent || isRow(i);
   if (stage.hidden) return;
-  const zoom = () => { byId('zoom').replaceChildren(thumbnail(i), el('p', { class: 'hint', text: idOf(i) })); byId('zoom').showModal(); };
+  const zoom = () => { byId('zoom').replaceChildren(thumbnail(i), el('p', { class: 'hint', text: nameOf(i) })); byId('zoom').showModal(); };
   stage.replaceChildren(...(tileOf.has(i) ? [
     button({ class: 'zoom', 'aria-label': 'Enlarge the picture', onclick: zoom }, thumbnail(i)),
     plainText(i) ? el('p', { class: 'text', text: plainText(i) }) : ''] : [content(i)]));
@@ -73,7 +73,7 @@ function truth(i) {
 
 // The examples most like this one: those with its label, and those with the suggested one.
 function neighbours(i, { kind, name, some }) {
-  const shownBeside = (other) => button({ class: 'neighbour', title: idOf(other), onclick: () => showExample(other) }, content(other));
+  const shownBeside = (other) => button({ class: 'neighbour', title: nameOf(other), onclick: () => showExample(other) }, content(other));
   return el('div', { class: `near ${kind}` }, el('h3', {}, ...label.nearWords(i, name)), el('div', { class: 'near-items' }, ...some.map(shownBeside)));
 }
 
@@ -94,7 +94,7 @@ const MOST_COPIES = 8;
 function findingNotes(i) {
   const note = (title, ...words) => el('p', {}, el('b', { text: title }), ...words);
   const copyOf = (other) => button({ class: 'copy', onclick: () => showExample(other) }, tileOf.has(other) ? thumbnail(other) : null,
-    el('span', {}, `${idOf(other)}: `, el('b', { text: givenName(other) })));
+    el('span', {}, `${nameOf(other)}: `, el('b', { text: givenName(other) })));
   const all = [];
   const others = copiesOf(i);
   if (others.length) {
@@ -125,7 +125,7 @@ function review(decided) {
   byId('notice').hidden = true;
   decide([[example, decided]]);
   moveTo(list.items.length < before ? position : position + 1);
-  announce(`${idOf(example)}: ${decisionWords(decided)}. ${byId('progress-text').textContent}`);
+  announce(`${nameOf(example)}: ${decisionWords(decided)}. ${byId('progress-text').textContent}`);
   if (!allReviewed()) return;
   closeDetail();
   notice('Done: everything in this list is reviewed. Download your decisions; the page then shows the command that applies them.');
@@ -143,8 +143,8 @@ function undoLast() {
   if (example === null) return;
   const position = list.items.indexOf(example);
   if (position >= 0) moveTo(position);
-  else notice(`Undone for ${idOf(example)}, which is not in this list.`);
-  announce(`Undone: ${idOf(example)}.`);
+  else notice(`Undone for ${nameOf(example)}, which is not in this list.`);
+  announce(`Undone: ${nameOf(example)}.`);
 }
 
 // Everything undecided in the list, at once.

@@ -221,7 +221,7 @@ class Votes extends OneClass {
   }
 
   againLine(i, k, share, who) {
-    const words = el('span', { class: 'again-words' }, el('b', { text: idOf(i) }),
+    const words = el('span', { class: 'again-words' }, el('b', { text: nameOf(i) }),
       el('span', { class: 'hint', text: ` probably ${classes[k]}, ${percent(share)}` }), this.voters(i));
     return button({ class: 'again', onclick: () => showExample(i) }, tileOf.has(i) ? thumbnail(i) : null, words,
       el('span', {}, 'ask ', el('b', { text: who })));

@@ -83,7 +83,7 @@ const pageOf = (position) => Math.floor(position / PAGE);
 
 function itemWords(example) {
   const decided = decisions.get(example);
-  return [`${idOf(example)}: labelled ${givenName(example)}`, `looks like ${suggestedName(example)}`, percent(suggestedProbability(example)),
+  return [`${nameOf(example)}: labelled ${givenName(example)}`, `looks like ${suggestedName(example)}`, percent(suggestedProbability(example)),
     quadrants[quadrant[example]], ...findingWords(example), ...(decided ? [decisionWords(decided)] : [])].join(', ');
 }
 

@@ -15,6 +15,7 @@ const columns = Object.fromEntries(Object.entries(audit.columns).map(([name, col
 const { given, suggested, disagreement, ambiguity, quadrant, clean } = columns;
 
 const idOf = (i) => (audit.ids ? audit.ids[i] : String(i));
+const nameOf = (i) => (audit.digested ? idOf(i).split('-')[0] : idOf(i)); // a row without an id is called by its number
 const givenName = (i) => classes[given[i]];
 const suggestedName = (i) => classes[suggested[i]];
 const agrees = (i) => given[i] === suggested[i];
@@ -155,7 +156,7 @@ function thumbnail(example) {
   const { sheets, tile } = tileOf.get(example);
   const [width, height] = sheets.sizes?.[tile] ?? [sheets.tile, sheets.tile];
   const looks = sheets.tile <= 64 ? 'thumb crisp' : 'thumb';
-  const canvas = el('canvas', { width, height, role: 'img', class: looks, 'aria-label': `Image ${idOf(example)}` });
+  const canvas = el('canvas', { width, height, role: 'img', class: looks, 'aria-label': `Image ${nameOf(example)}` });
   const place = tile % sheets.perSheet;
   const x = (place % sheets.columns) * sheets.tile + Math.floor((sheets.tile - width) / 2);
   const y = Math.floor(place / sheets.columns) * sheets.tile + Math.floor((sheets.tile - height) / 2);
@@ -209,5 +210,5 @@ function content(example, most = Infinity) {
   }
   if (row) return el('p', { class: 'text', text: row });
   const missing = `No picture: only the first ${number.format(pictured)} have one, to keep this file small`;
-  return el('p', { class: 'nothing', text: pictured ? missing : `Example ${idOf(example)}` });
+  return el('p', { class: 'nothing', text: pictured ? missing : `Example ${nameOf(example)}` });
 }

@@ -233,9 +233,9 @@ function buildTools() {
   on('accept-all', 'click', acceptAll);
   on('save', 'click', () => {
     const file = download();
-    const [before, after] = audit.clean;
+    const [place, before, after] = audit.clean;
     const parts = `${before} ${file} ${after}`.split(' ').flatMap((text) => [' ', el('span', { text })]).slice(1); // no option is broken
-    notice(`Saved as ${file}. To apply it, put it beside your data and run there:`, el('code', {}, ...parts));
+    notice(`Saved as ${file}. To apply it, put it beside ${place} and run there:`, el('code', {}, ...parts));
   });
   on('load', 'click', () => byId('file').click());
   on('file', 'change', async (event) => {
