@@ -41,8 +41,6 @@ SIDES = ("left", "right")  # L and R; their bases are `left_basis` and `right_ba
 class EVON(IVON):
     """A drop-in for IVON with a richer posterior: the same arguments, and three for the basis.
 
-    >>> optimizer = EVON(nn.Linear(4, 3).parameters(), lr=0.1, ess=1000, basis_every=5)
-
     Arguments beyond IVON's:
         basis_every: steps from one basis to the next. The first one comes after the first step.
         basis_beta: momentum of L and R.
@@ -68,8 +66,7 @@ class EVON(IVON):
         for name, param in name_all(group):
             if hasattr(param, "to_local"):
                 raise InputError(
-                    f"parameter {name}: sharded, and EVON needs whole matrices; use EVON with DDP, or IVON with FSDP "
-                    "and tensor parallelism"
+                    f"parameter {name}: sharded, and EVON needs whole matrices; use EVON with DDP, or IVON here"
                 )
 
     @torch.no_grad()
@@ -261,9 +258,9 @@ def learn_basis(w: Weight, Ĝ: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, Te
 
 
 def first_basis(G: Tensor) -> Basis:
-    """The singular vectors of a matrix, largest first; beyond those that rounding would choose, directions near axes.
+    """The singular vectors of a matrix, largest first; none where it vanishes or is not finite.
 
-    There is none where the matrix vanishes or is not finite. The vectors of the longer side follow from the shorter's.
+    The vectors of the longer side follow from the shorter's. Small ones are directions near axes, not rounding.
     """
     largest = G.abs().max()
     if not bool((largest > 0) & largest.isfinite()):
@@ -280,9 +277,8 @@ def first_basis(G: Tensor) -> Basis:
 def improve_basis(gram: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     """The next basis, and how the columns of the last one were ordered for it.
 
-    They are ordered by the powers of two in their Rayleigh quotients: finer differences may be rounding.
-    Directions without gradients stay as they are, because a share of the identity is added to the matrix: otherwise
-    rounding would choose them. Gradients that all vanish, or are not finite, leave the whole basis as it is.
+    They are ordered by the powers of two in their Rayleigh quotients, as finer differences may be rounding. A share of
+    the identity keeps directions without gradients; gradients that all vanish, or are not finite, keep the whole basis.
     """
     largest = gram.abs().max()
     if not bool((largest > 0) & largest.isfinite()):
