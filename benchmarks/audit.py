@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bayesmooth.audit.api import audit
-from bayesmooth.audit.scores import MISLABELLED
+from bayesmooth.audit.predictions import MISLABELLED
 from bayesmooth.data import Labels, Source, corrupt, load
 from bayesmooth.data.reading import read_npz
 from bayesmooth.metrics import average_precision, precision_at_k

@@ -9,6 +9,8 @@ from bayesmooth import audit
 from bayesmooth.audit import embedded, findings, neighbours, subjects
 from bayesmooth.audit.findings import Findings, find, find_rare_classes
 from bayesmooth.data import Labels, Source
+from bayesmooth.data.encoder_models import PLAIN
+from bayesmooth.data.features import Reading
 from bayesmooth.errors import InputError
 
 
@@ -162,7 +164,8 @@ def test_splits_that_cannot_be_compared_are_refused_before_the_fit() -> None:
     these = Source(x, Labels(labels, NAMES), name="train")
     with pytest.raises(InputError, match=r"test has rows of shape \[50\], train of \[20\]"):
         audit(these, against=other_half(50), quiet=True)
-    texts = Source(x, Labels(labels, NAMES), notes=("texts encoded by TF-IDF and SVD",))
+    reading = Reading(encoder=PLAIN)
+    texts = Source(x, Labels(labels, NAMES), meta={"text": ["a"] * 1000}, reading=reading)
     with pytest.raises(InputError, match="name an encoder"):
         audit(these, against=texts, quiet=True)
     with pytest.raises(InputError, match="must be embedded data"):

@@ -12,7 +12,7 @@ import pytest
 from bayesmooth import audit
 from bayesmooth.audit.decisions import Decision, clean, read_decisions
 from bayesmooth.audit.findings import Findings
-from bayesmooth.audit.scores import MISLABELLED, QUADRANTS
+from bayesmooth.audit.predictions import MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import make_thumbnails
@@ -494,8 +494,8 @@ def test_tags_are_accepted_and_edited_and_clean_writes_them(reader: Reader, tmp_
     path, out = tmp_path / "photos.csv", tmp_path / "cleaned.csv"
     made = open_tags(reader, path)
     first, second = made.order[:2]
-    words = [f"+\u2009{t}" for t in split_tags(str(made.tags_to_add[first]), ";")]
-    words += [f"−\u2009{t}" for t in split_tags(str(made.tags_to_remove[first]), ";")]
+    words = [f"+\u2009{t}" for t in split_tags(made.columns()["tags_to_add"][first], ";")]
+    words += [f"−\u2009{t}" for t in split_tags(made.columns()["tags_to_remove"][first], ";")]
     assert reader.text("#list .item .verdict-line") == "".join(words)
     assert reader.text(".action.relabel span") == "Accept " + "".join(words)
     reader.press("r", "c")
@@ -519,7 +519,7 @@ def test_tags_are_accepted_and_edited_and_clean_writes_them(reader: Reader, tmp_
     carried = made.tags.vocabulary.table(made.class_names).numpy()
     wanted[first, 3:], wanted[second, 3:] = carried[made.suggested[first]], 0
     np.testing.assert_array_equal(after, wanted)
-    changes = made.tag_changes().sum(0)
+    changes = made.tags.count_changes(made).sum(0)
     tag = int(changes.argmax())
     reader.click(f"#matrix button[data-column='{tag}']")
     assert reader.text("#count").startswith(f"{changes[tag]} of 120")

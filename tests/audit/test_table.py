@@ -1,4 +1,3 @@
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -73,27 +72,3 @@ def test_selections_are_those_of_the_report_and_worst_first(made_up: Make) -> No
     assert len(made_up().select("duplicates")) == 0  # nobody looked
     with pytest.raises(InputError, match="kind='wrong': must be one of contradicted, clear"):
         made.select("wrong")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"given": np.full(300, 4)}, "given: 4 is outside 0 … 3"),
-        ({"given": np.zeros(300)}, "must hold integers"),
-        ({"suggested": np.zeros(299, int)}, "suggested: has 299 entries"),
-        ({"quadrant": np.full(300, 4)}, "quadrant: 4 is outside"),
-        ({"clean": np.full(300, -1)}, "clean: -1 is outside"),
-        ({"disagreement": np.full(300, np.nan)}, "disagreement: nan"),
-        ({"ambiguity": np.full(300, -0.1)}, "ambiguity: -0.1"),
-        ({"given_probability": np.full(300, 1.1)}, "given_probability: 1.1"),
-        ({"ids": ["a"] * 300}, "ids: 'a' occurs more than once"),
-        ({"ids": list(range(300))}, "is not a string"),
-        ({"class_names": ("a", "a", "b", "c")}, "class_names: 'a' occurs more than once"),
-        ({"class_names": ("", "a", "b", "c")}, "class_names: one is empty"),
-    ],
-)
-def test_columns_that_do_not_belong_together_are_refused(
-    made_up: Make, changes: dict, message: str
-) -> None:
-    with pytest.raises(InputError, match=re.escape(message)):
-        made_up(**changes)

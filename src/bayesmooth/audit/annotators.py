@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.audit.embedded import predict_embedded
-from bayesmooth.audit.predictions import LeftOut, Predictions
-from bayesmooth.audit.scores import wilson
+from bayesmooth.audit.predictions import LeftOut, Predictions, wilson
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.subjects import Embedded, Subject
 from bayesmooth.data.labels import VotedLabels, Votes

@@ -8,33 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesmooth.audit.annotators import Consensus, predict_consensus
 from bayesmooth.audit.decisions import apply_decisions, read_decisions
 from bayesmooth.audit.findings import Findings, check_other_split, find
-from bayesmooth.audit.looks import list_odd_pictures, look_at
+from bayesmooth.audit.looks import inspect_pictures
 from bayesmooth.audit.multilabel import (
     TagPredictions,
-    find_similar_pairs,
     predict_tags,
-    suggest_sets,
 )
-from bayesmooth.audit.predictions import Predictions
-from bayesmooth.audit.scores import (
+from bayesmooth.audit.predictions import (
     AMBIGUOUS_FROM,
-    ambiguity,
+    Predictions,
     assign_quadrants,
     estimate_noise_rate,
-    find_threshold,
-    root_margin,
-    suggest,
     warn_if_mostly_contradicted,
 )
 from bayesmooth.audit.settings import Settings
-from bayesmooth.audit.similar import SHOWN, find_similar
+from bayesmooth.audit.similar import SHOWN
 from bayesmooth.audit.subjects import Subject, open_other_split, open_subject
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Source
@@ -160,14 +153,11 @@ def audit(
         classes = predictions.probabilities.shape[1]
         names, problems = tuple(class_names or map(str, range(classes))), ()
         check_labels(predictions.labels, names)
-    looks = None
-    if examples is not None and examples.pictures is not None:
-        looks = look_at(examples.pictures, quiet)
-    if examples is not None and looks is not None:
-        problems = (*problems, *list_odd_pictures(looks, examples))
-    colours = None if looks is None else looks.colours
+    colours, odd = inspect_pictures(examples, quiet)
     found = find(predictions.labels, len(names), rows, other, quiet, cluster, colours)
-    found = replace(found, problems=problems)
+    if not predictions.are_classes:  # no set of tags is rare
+        found = replace(found, rare_class=np.zeros(len(predictions.labels), bool))
+    found = replace(found, problems=(*problems, *odd))
     seconds = time.perf_counter() - start
     made = _build(predictions, names, examples, seconds, found)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
@@ -213,13 +203,9 @@ def _build(
     found: Findings,
 ) -> Audit:
     """The ranked table."""
-    if isinstance(predictions, Predictions):
-        columns = _judge_classes(predictions, names)
-    else:  # sets of tags are no classes, so none of them is rare
-        columns = _judge_tags(predictions, names)
-        problems = (*found.problems, *predictions.problems)
-        found = replace(found, problems=problems, rare_class=np.zeros_like(found.rare_class))
-    against = torch.as_tensor(columns["suggested"], device="cpu") != predictions.labels
+    columns = predictions.judge(names)
+    found = replace(found, problems=(*found.problems, *predictions.problems))
+    against = columns["suggested"] != predictions.labels
     columns |= {
         "given": predictions.labels,
         "quadrant": assign_quadrants(against, columns["ambiguity"]),
@@ -227,10 +213,7 @@ def _build(
     }
     for name, column in columns.items():
         columns[name] = column.numpy() if isinstance(column, Tensor) else column
-    ids = None if examples is None else examples.ids
-    if ids is None:
-        index = getattr(predictions, "index", None)
-        ids = tuple(map(str, range(len(predictions.labels)) if index is None else index.tolist()))
+    ids = predictions.name_rows() if examples is None else examples.ids
     return Audit(
         ids=ids,
         ambiguity_threshold=AMBIGUOUS_FROM,
@@ -241,58 +224,13 @@ def _build(
     )
 
 
-def _judge_classes(predictions: Predictions, names: tuple[str, ...]) -> dict[str, Any]:
-    """The columns of the table that follow from the predictions of one class per example."""
-    probabilities, labels, noise = predictions.probabilities, predictions.labels, predictions.noise
-    if probabilities.shape[1] != len(names):
-        raise InputError(
-            f"{len(names)} class names for a model of {probabilities.shape[1]} classes"
-        )
-    disagreement = root_margin(predictions)
-    cut = find_threshold(disagreement, predictions)
-    suggested = suggest(disagreement, cut, predictions)
-    return {
-        "class_names": names,
-        "suggested": suggested,
-        "given_probability": probabilities.gather(1, labels[:, None]).squeeze(1),
-        "suggested_probability": probabilities.gather(1, suggested[:, None]).squeeze(1),
-        "disagreement": disagreement,
-        "ambiguity": ambiguity(predictions),
-        "disagreement_threshold": cut,
-        "noise": None if noise is None else noise.abs().sum(1) / 2,
-        "probabilities": probabilities,
-    }
-
-
-def _judge_tags(predictions: TagPredictions, names: tuple[str, ...]) -> dict[str, Any]:
-    """The same where an example has several labels: its row is that of the pair most likely wrong."""
-    tags, cut, unclear = predictions.score()
-    names, suggested = suggest_sets(tags, cut, names, predictions.labels)
-    every = np.arange(len(suggested))
-    own = np.where(tags.given == 1, tags.probabilities, 1 - tags.probabilities)[every, tags.worst]
-    disagreement = torch.from_numpy(tags.scores[every, tags.worst])
-    return {
-        "class_names": names,
-        "suggested": suggested,
-        "given_probability": own,
-        "suggested_probability": np.where(disagreement > cut, 1 - own, own),
-        "disagreement": disagreement,
-        "ambiguity": unclear,
-        "disagreement_threshold": cut,
-        "tags": tags,
-    }
-
-
 def _summarise(
     predictions: Predictions | TagPredictions,
     examples: Source | None,
     seconds: float,
 ) -> dict[str, Any]:
     """The figures and notes of the whole audit."""
-    if isinstance(predictions, Predictions):
-        left_out, labels = predictions.left_out, predictions.labels
-    else:
-        left_out, labels = predictions.pool()
+    left_out, labels = predictions.pool()
     contradicted = float((left_out.best_class != labels).double().mean())
     name, notes = "batches", list[str]()
     if examples is not None:
@@ -350,7 +288,4 @@ def _rank_last(made: Audit, decided: Array) -> Audit:
 
 def _add_similar(made: Audit, rows: Tensor) -> Audit:
     """The table with the nearest neighbours of the most suspicious examples."""
-    worst = made.order[:SHOWN]
-    if made.tags is not None:
-        return replace(made, similar=find_similar_pairs(rows, made.tags, worst))
-    return replace(made, similar=find_similar(rows, made.given, made.suggested, worst))
+    return replace(made, similar=made.kind.find_similar(made, rows, made.order[:SHOWN]))

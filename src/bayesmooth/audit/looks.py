@@ -52,6 +52,24 @@ class Looks(NamedTuple):
         return {"blank": blank, "dark": dark, "blurred": blurred}
 
 
+def inspect_pictures(source: Source | None, quiet: bool = True) -> tuple[Tensor | None, list[Note]]:
+    """The colours of all pictures, by which copies are known, and a note for each kind of odd ones that occurs.
+
+    None where there are no pictures, or one of them cannot be opened.
+    """
+    looks = None if source is None or source.pictures is None else look_at(source.pictures, quiet)
+    if looks is None or source is None:
+        return None, []
+    notes = []
+    for kind, odd in looks.find_odd().items():
+        which = odd.nonzero().flatten().tolist()
+        if which:
+            count = "1 picture is" if len(which) == 1 else f"{len(which)} pictures are"
+            ids = tuple(source.ids[i] for i in which)
+            notes.append(Note(Kind(f"{kind}_picture"), WORDS[kind].format(count), ids))
+    return looks.colours, notes
+
+
 def look_at(pictures: Inputs, quiet: bool = True) -> Looks | None:
     """The looks of all pictures; None where one of them cannot be opened."""
     parts = torch.split(torch.arange(len(pictures), device="cpu"), AT_ONCE)
@@ -78,15 +96,3 @@ def _measure(pictures: Tensor) -> Looks:
         grey.flatten(1).quantile(0.99, dim=1),
         (edges / variance.clamp_min(1e-6)).clamp_min(1e-9),
     )
-
-
-def list_odd_pictures(looks: Looks, source: Source) -> list[Note]:
-    """One problem for each kind that occurs."""
-    problems = []
-    for kind, odd in looks.find_odd().items():
-        which = odd.nonzero().flatten().tolist()
-        if which:
-            count = "1 picture is" if len(which) == 1 else f"{len(which)} pictures are"
-            ids = tuple(source.ids[i] for i in which)
-            problems.append(Note(Kind(f"{kind}_picture"), WORDS[kind].format(count), ids))
-    return problems

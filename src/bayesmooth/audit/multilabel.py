@@ -6,7 +6,7 @@ transitions, scores, ambiguity and rates are those of `scores`, `transitions` an
 
 from dataclasses import dataclass, field
 from math import pi
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +15,16 @@ from torch import Tensor
 
 from bayesmooth.audit.embedded import SAMPLE
 from bayesmooth.audit.findings import read_rows
+from bayesmooth.audit.kinds import Classes
 from bayesmooth.audit.neighbours import Distinct, hash_rows
-from bayesmooth.audit.predictions import LeftOut, Predictions
+from bayesmooth.audit.predictions import (
+    LeftOut,
+    Predictions,
+    ambiguity,
+    leave_above,
+    margin,
+    root_margin,
+)
 from bayesmooth.audit.predictors import (
     TEMPERATURES,
     TOLERANCE,
@@ -25,7 +33,6 @@ from bayesmooth.audit.predictors import (
     Voters,
     choose_weight,
 )
-from bayesmooth.audit.scores import ambiguity, leave_above, margin, root_margin
 from bayesmooth.audit.settings import Settings
 from bayesmooth.audit.similar import Similar, find_similar
 from bayesmooth.audit.subjects import Embedded, Predicted, Subject
@@ -40,14 +47,18 @@ from bayesmooth.progress import track
 from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.moments import sigmoid_moments
 
+if TYPE_CHECKING:
+    from bayesmooth.audit.table import Audit
+
 Array = NDArray[Any]
+MOST_SHOWN = 20  # tags in the figure
 FEWEST = 2  # examples that must have a tag, and that must lack it, for the tag to be judged
 TWICE = 1 / 3  # margin of a value that is twice as likely as the other
 PAIRS_WEIGHED = 500_000  # pairs on which the weight of the posteriors is chosen
 
 
 @dataclass(frozen=True, eq=False)
-class Tags:
+class Tags(Classes):
     """What is predicted of every pair of example and tag (N, T), the tags in the order of the vocabulary."""
 
     vocabulary: Vocabulary
@@ -61,6 +72,75 @@ class Tags:
     """The tag of each example that is most likely wrong (N,)."""
     mixed: Array
     """Whether a copy of the example differs in this tag."""
+
+    def count_kinds(self, audit: "Audit") -> str:
+        """How many tags there are."""
+        return f"{len(self.vocabulary.names)} tags"
+
+    def say(self, audit: "Audit", wrong: int) -> str:
+        """The claim in one sentence."""
+        changes = int(self.count_changes(audit).sum())
+        return f"{changes:,} tags look wrong, on {wrong:,} of {len(audit):,} examples."
+
+    def columns(self, audit: "Audit") -> dict[str, Array]:
+        """The tags that each example lacks and probably should have, and those that it has and should not have."""
+        names, subtract = audit.class_names, self.vocabulary.subtract
+        given, suggested = audit.given.tolist(), audit.suggested.tolist()
+        pairs = [
+            ("", "") if a == b else (names[a], names[b])
+            for a, b in zip(given, suggested, strict=True)
+        ]
+        add = [subtract(b, a) if a else "" for a, b in pairs]
+        remove = [subtract(a, b) if a else "" for a, b in pairs]
+        return {"tags_to_add": np.array(add, object), "tags_to_remove": np.array(remove, object)}
+
+    def count_changes(self, audit: "Audit") -> Array:
+        """2 × T: how many examples each tag should be added to, and removed from."""
+        carried = self.vocabulary.table(audit.class_names).numpy()
+        before, after = carried[audit.given], carried[audit.suggested]
+        return np.stack([(after > before).sum(0), (after < before).sum(0)])
+
+    def count_pairs(self, audit: "Audit", other: Array) -> Array:
+        """Sets of tags are no classes to count pairs of."""
+        raise InputError(
+            "matrix: an example has several labels; `audit.tags.count_changes(audit)` counts by tag"
+        )
+
+    def soft_labels(self, audit: "Audit") -> Array:
+        """Sets of tags have no distribution over classes."""
+        raise InputError(
+            "soft_labels: an example has several labels, and no distribution over classes; targets for binary "
+            "cross-entropy are audit.tags.probabilities (N × T)"
+        )
+
+    def summarise(self, audit: "Audit") -> dict[str, Any]:
+        """What audit.json says of every tag."""
+        names = ("name", "examples", "to_add", "to_remove")
+        rows = zip(
+            self.vocabulary.names, self.given.sum(0), *self.count_changes(audit), strict=True
+        )
+        counted = [
+            dict(zip(names, (name, *map(int, counts)), strict=True)) for name, *counts in rows
+        ]
+        return {"tags": counted}
+
+    def find_similar(self, audit: "Audit", rows: Tensor, worst: Array) -> Similar:
+        """The nearest examples that have the worst tag of each example as it has, and the nearest that do not."""
+        parts = []
+        for t in np.unique(self.worst[worst]):
+            carried = self.given[:, t]
+            some = worst[self.worst[worst] == t]
+            parts.append(find_similar(rows, carried, 1 - carried, some))
+        return Similar(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def plot(self, audit: "Audit", axes: Any) -> None:
+        """How many examples each tag should be added to and removed from, of those that change most."""
+        added, removed = self.count_changes(audit)
+        most = (added + removed).argsort(kind="stable")[-MOST_SHOWN:]
+        names = [self.vocabulary.names[t] for t in most]
+        axes.barh(names, added[most], color="#0072b2", label="to add")
+        axes.barh(names, -removed[most], color="#d55e00", label="to remove")
+        axes.legend(frameon=False, fontsize=8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +158,13 @@ class TagPredictions:
     method: str
     facts: dict[str, object] = field(default_factory=dict)
     problems: tuple[Note, ...] = ()
-    informative: bool = True
+
+    informative: ClassVar[bool] = True
+    are_classes: ClassVar[bool] = False
+
+    def name_rows(self) -> tuple[str, ...]:
+        """Positions as ids."""
+        return tuple(map(str, range(len(self.labels))))
 
     def pool(self) -> tuple[LeftOut, Tensor]:
         """All pairs as examples of 2T classes, each tag its own two: what rates are estimated from."""
@@ -87,8 +173,8 @@ class TagPredictions:
         labels = torch.cat([own + first for first, own, _ in numbered])
         return LeftOut(*map(torch.cat, zip(*parts, strict=True))), labels
 
-    def score(self) -> tuple[Tags, float, Tensor]:
-        """Every pair's score, the score above which a pair is contradicted, and the ambiguity of the worst pairs.
+    def judge(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """The columns of the table: the row of an example is that of its pair most likely wrong.
 
         As many pairs are contradicted as have another value that is twice as likely as the given one. If "likelier"
         were enough, nearly every tag that few examples have and nobody can predict would be contradicted.
@@ -101,10 +187,22 @@ class TagPredictions:
         scores = self._spread(found, torch.full_like(given, float(pairs.min()), dtype=pairs.dtype))
         shares = self._spread([tag.probabilities[:, 1] for tag in self.tags], given)
         unclear = self._spread([ambiguity(tag) for tag in self.tags], torch.zeros_like(scores))
-        worst = scores.argmax(1)
-        parts = (self.given, shares, scores, worst, self.mixed)
+        worst = scores.argmax(1, keepdim=True)
+        parts = (self.given, shares, scores, worst.squeeze(1), self.mixed)
         tags = Tags(self.vocabulary, *(part.numpy() for part in parts))
-        return tags, cut, unclear.gather(1, worst[:, None]).squeeze(1)
+        names, suggested = suggest_sets(tags, cut, names, self.labels)
+        own = torch.where(self.given == 1, shares, 1 - shares).gather(1, worst).squeeze(1)
+        disagreement = scores.gather(1, worst).squeeze(1)
+        return {
+            "class_names": names,
+            "suggested": torch.from_numpy(suggested),
+            "given_probability": own,
+            "suggested_probability": torch.where(disagreement > cut, 1 - own, own),
+            "disagreement": disagreement,
+            "ambiguity": unclear.gather(1, worst).squeeze(1),
+            "disagreement_threshold": cut,
+            "tags": tags,
+        }
 
     def _spread(self, columns: list[Tensor], table: Tensor) -> Tensor:
         """The table (N, T) with these columns for the judged tags."""
@@ -140,6 +238,7 @@ def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
     voters = Voters.of(source.name, rows, source.labels.numbers, source.num_classes)
     found = voters.find(rows)
     mixed = torch.stack([distinct.mean(tag.double()) for tag in given.unbind(1)], 1) != given
+    mixed &= voters.copies
     columns = given[:, judged].unbind(1)
     asked = [
         ask(features, column, voters.relabel(distinct, column, 2), found)
@@ -268,12 +367,3 @@ def suggest_sets(
         text = tags.vocabulary.write(all_tags[moved[i] == 1])
         suggested[i] = number.setdefault(text, len(number))
     return tuple(number), suggested
-
-
-def find_similar_pairs(rows: Tensor, tags: Tags, index: Array) -> Similar:
-    """The nearest examples that have the worst tag of each example as it has, and the nearest that do not."""
-    parts = []
-    for t in np.unique(tags.worst[index]):
-        carried = tags.given[:, t]
-        parts.append(find_similar(rows, carried, 1 - carried, index[tags.worst[index] == t]))
-    return Similar(*map(np.concatenate, zip(*parts, strict=True)))

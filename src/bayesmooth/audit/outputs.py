@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bayesmooth.audit.annotators import Consensus
-from bayesmooth.audit.multilabel import Tags
+from bayesmooth.audit.predictions import AXES, QUADRANTS
 from bayesmooth.audit.report import render
-from bayesmooth.audit.scores import AXES, QUADRANTS
 from bayesmooth.audit.table import Audit, write_csv
 from bayesmooth.audit.thumbnails import (
     SMALL,
@@ -44,12 +42,10 @@ FILES = {
     "annotators.csv",
     "label_again.csv",
 }
-MATRIX_CLASSES = 500  # up to which audit.json holds the matrices of pairs of classes
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
 WORST = 10  # labels that a notebook shows by themselves
 LONGEST = 160  # characters of their texts
 HEIGHT = 900  # pixels of the report inline
-MOST_TAGS = 20  # in the figure
 COLOURS = ("#7b848f", "#0072b2", "#d55e00", "#b8578c")  # of the quadrants, as in the report
 
 
@@ -114,40 +110,9 @@ def summary(audit: Audit) -> dict[str, Any]:
         **audit.summary,
         **audit.found.counts(),
         "problems": audit.found.list_problems(),
-        **(_describe_classes(audit) if audit.tags is None else _describe_tags(audit, audit.tags)),
+        **audit.kind.summarise(audit),
         "top": [row["id"] for row in audit.top(100)],
     }
-
-
-def _describe_classes(audit: Audit) -> dict[str, Any]:
-    given, matrix = np.bincount(audit.given, minlength=len(audit.class_names)), audit.matrix
-    return {
-        "class_names": list(audit.class_names),
-        "classes": [
-            {
-                "name": name,
-                "examples": int(given[k]),
-                "contradicted": int(given[k] - matrix[k, k]),
-                "ambiguity": float(audit.ambiguity[audit.given == k].mean()) if given[k] else None,
-            }
-            for k, name in enumerate(audit.class_names)
-        ],
-        "given_by_suggested": _list_matrix(matrix),
-        "given_by_true": _list_matrix(audit.true_matrix),
-    }
-
-
-def _describe_tags(audit: Audit, tags: Tags) -> dict[str, Any]:
-    names = ("name", "examples", "to_add", "to_remove")
-    rows = zip(tags.vocabulary.names, tags.given.sum(0), *audit.tag_changes(), strict=True)
-    return {
-        "tags": [dict(zip(names, (name, *map(int, counts)), strict=True)) for name, *counts in rows]
-    }
-
-
-def _list_matrix(matrix: NDArray[Any] | None) -> list[list[int]] | None:
-    """K × K counts; none where they would make a file of many megabytes, as the table says the same."""
-    return None if matrix is None or len(matrix) > MATRIX_CLASSES else matrix.tolist()
 
 
 def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
@@ -219,16 +184,7 @@ def plot_audit(audit: Audit) -> Any:
     scatter.axvline(audit.ambiguity_threshold, color="0.7", lw=0.8)
     scatter.set(xlabel=AXES[0], ylabel=AXES[1])
     scatter.legend(frameon=False, fontsize=8)
-    if audit.tags is not None:
-        _plot_tags(matrix, audit, audit.tags)
-        return figure
-    confused = audit.matrix * (1 - np.eye(len(audit.class_names), dtype=np.int64))
-    matrix.imshow(confused, cmap="Oranges")
-    matrix.set(xlabel="looks like", ylabel="label")
-    if len(audit.class_names) <= 20:
-        ticks = range(len(audit.class_names))
-        matrix.set_xticks(ticks, audit.class_names, rotation=90, fontsize=8)
-        matrix.set_yticks(ticks, audit.class_names, fontsize=8)
+    audit.kind.plot(audit, matrix)
     return figure
 
 
@@ -236,16 +192,6 @@ def _to_png(figure: Any) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()
-
-
-def _plot_tags(axes: Any, audit: Audit, tags: Tags) -> None:
-    """How many examples each tag should be added to and removed from, of those that change most."""
-    added, removed = audit.tag_changes()
-    most = (added + removed).argsort(kind="stable")[-MOST_TAGS:]
-    names = [tags.vocabulary.names[t] for t in most]
-    axes.barh(names, added[most], color=COLOURS[1], label="to add")
-    axes.barh(names, -removed[most], color=COLOURS[2], label="to remove")
-    axes.legend(frameon=False, fontsize=8)
 
 
 def _show_worst(audit: Audit) -> list[str]:

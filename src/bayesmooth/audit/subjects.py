@@ -165,6 +165,8 @@ def open_subject(
             return Network(source, learned, settle(data))
         check_batches(data)
         return Network(source, learned, None, data)
+    if votes is not None and labels is not None:
+        raise InputError("votes and labels: give one; with several labels, audit one tag at a time")
     if votes is not None:
         labels = read_vote_array(votes, columns.class_names)
     elif columns.annotator is not None and not can_open(source):

@@ -2,9 +2,9 @@
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.findings import FINDINGS, Findings
+from bayesmooth.audit.kinds import CLASSES, Classes
 from bayesmooth.audit.multilabel import Tags
-from bayesmooth.audit.scores import HARD, MISLABELLED, QUADRANTS
+from bayesmooth.audit.predictions import HARD, MISLABELLED, QUADRANTS
 from bayesmooth.audit.similar import Similar
 from bayesmooth.data import Source
 from bayesmooth.data.csvtext import guard
@@ -27,15 +28,6 @@ Array = NDArray[Any]
 KINDS = ("contradicted", *QUADRANTS, *FINDINGS)
 """What `Audit.select` selects, named as the report's chips are: conflicts are copies with different labels, rare those
 of rare classes, leaks those that the other split holds too."""
-
-LEAST_TOLD = 0.0005  # of the labels: less would be told as 0.0 %
-BOUNDS = {
-    "given_probability": (0, 1 + 1e-6),
-    "suggested_probability": (0, 1 + 1e-6),
-    "disagreement": (-np.inf, np.inf),
-    "ambiguity": (0, np.inf),
-}
-"""Of the columns of numbers, which are finite too."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,49 +74,29 @@ class Audit:
     tags: Tags | None = None
     """What is predicted of every tag, where an example has several labels: a class is then a set of tags."""
 
-    def __post_init__(self) -> None:
-        """Refuse columns that do not belong together."""
-        _check_names("class_names", self.class_names)
-        if "" in self.class_names:
-            raise InputError("class_names: one is empty; name it, for no one could relabel to it")
-        _check_names("ids", self.ids)
-        last = dict.fromkeys(("given", "suggested", "clean"), len(self.class_names) - 1)
-        positions = {name: (0, k) for name, k in {**last, "quadrant": len(QUADRANTS) - 1}.items()}
-        bounds: dict[str, tuple[float, float]] = {**positions, **BOUNDS}
-        for name in ("ids", *bounds):
-            column = getattr(self, name)
-            if column is None:
-                continue
-            if len(column) != len(self):
-                raise InputError(
-                    f"{name}: has {len(column)} entries, must have one for each of {len(self)} examples"
-                )
-            if name in positions and column.dtype.kind not in "iu":
-                raise InputError(f"{name}: dtype {column.dtype}; must hold integers")
-            if name in bounds:
-                _check_range(name, column, *bounds[name])
-
     def __len__(self) -> int:
         return len(self.given)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
-        kinds = f"{len(self.class_names)} classes"
-        if self.tags is not None:
-            kinds = f"{len(self.tags.vocabulary.names)} tags"
-        return f"Audit({len(self):,} examples, {kinds}: {counts})"
+        return f"Audit({len(self):,} examples, {self.kind.count_kinds(self)}: {counts})"
 
     @property
+    def kind(self) -> Classes:
+        """What labels are: classes, or sets of tags."""
+        return self.tags or CLASSES
+
+    @cached_property
+    def order(self) -> Array:
+        """Positions from the label most likely wrong to the least."""
+        return np.argsort(-self.disagreement, kind="stable")
+
+    @cached_property
     def rank(self) -> Array:
         """1 for the label that is most likely wrong."""
         rank = np.empty(len(self), np.int64)
         rank[self.order] = np.arange(1, len(self) + 1)
         return rank
-
-    @property
-    def order(self) -> Array:
-        """Positions from the label most likely wrong to the least."""
-        return np.argsort(-self.disagreement, kind="stable")
 
     @property
     def counts(self) -> dict[str, int]:
@@ -140,57 +112,19 @@ class Audit:
     @property
     def headline(self) -> str:
         """The claim in one sentence."""
-        wrong, total = int(self.contradicted.sum()), len(self)
-        least = self.summary.get("noise_rate_at_least") or 0.0
         if not self.summary.get("informative", True):
             return "Nothing can be told of these labels."
-        if self.tags is not None:
-            changes = int(self.tag_changes().sum())
-            return f"{changes:,} tags look wrong, on {wrong:,} of {total:,} examples."
-        if wrong == 0:
-            return f"None of the {total:,} labels looks wrong."
-        look = f"{wrong:,} of {total:,} look wrong" if wrong > 1 else f"1 of {total:,} looks wrong"
-        if least < LEAST_TOLD:
-            share = f"{100 * wrong / total:.{1 if wrong / total >= 0.001 else 3}f}\u00a0%"
-            return f"{look.replace(' look', ' labels look')} ({share})."
-        return f"At least {100 * least:.1f}\u00a0% of the labels are wrong, and {look}."
-
-    @property
-    def tags_to_add(self) -> Array | None:
-        """The tags that each example lacks and probably should have, as text."""
-        return self._subtract(self.suggested, self.given)
-
-    @property
-    def tags_to_remove(self) -> Array | None:
-        """The tags that each example has and probably should not have, as text."""
-        return self._subtract(self.given, self.suggested)
-
-    def _subtract(self, sets: Array, others: Array) -> Array | None:
-        if self.tags is None:
-            return None
-        subtract, names = self.tags.vocabulary.subtract, self.class_names
-        pairs = zip(sets.tolist(), others.tolist(), strict=True)
-        return np.array(["" if a == b else subtract(names[a], names[b]) for a, b in pairs], object)
-
-    def tag_changes(self) -> Array:
-        """2 × T: how many examples each tag should be added to, and removed from."""
-        if self.tags is None:
-            raise InputError(
-                "tag_changes: every example has one label; `matrix` counts the changes"
-            )
-        carried = self.tags.vocabulary.table(self.class_names).numpy()
-        before, after = carried[self.given], carried[self.suggested]
-        return np.stack([(after > before).sum(0), (after < before).sum(0)])
+        return self.kind.say(self, int(self.contradicted.sum()))
 
     @property
     def matrix(self) -> Array:
         """K×K counts: rows are given labels, columns suggested ones."""
-        return self._pairs(self.suggested)
+        return self.kind.count_pairs(self, self.suggested)
 
     @property
     def true_matrix(self) -> Array | None:
         """K×K counts of given × true labels, where these are known."""
-        return None if self.clean is None else self._pairs(self.clean)
+        return None if self.clean is None else self.kind.count_pairs(self, self.clean)
 
     def top(self, n: int = 20) -> list[dict[str, Any]]:
         """The n labels most likely wrong, worst first, with names for labels."""
@@ -199,13 +133,16 @@ class Audit:
 
     def columns(self) -> dict[str, list[Any]]:
         """The table as plain lists, with names for labels, in the order of the data."""
+        return dict(self._columns)
+
+    @cached_property
+    def _columns(self) -> dict[str, list[Any]]:
         labels, quadrants = np.array(self.class_names, object), np.array(QUADRANTS, object)
         columns = {
             "rank": self.rank,
             "given": labels[self.given],
             "suggested": labels[self.suggested],
-            "tags_to_add": self.tags_to_add,
-            "tags_to_remove": self.tags_to_remove,
+            **self.kind.columns(self),
             "given_probability": self.given_probability,
             "suggested_probability": self.suggested_probability,
             "disagreement": self.disagreement,
@@ -235,16 +172,7 @@ class Audit:
 
     def soft_labels(self) -> Array:
         """N×K: the probability of every class to be the true one, as targets for training."""
-        if self.tags is not None:
-            raise InputError(
-                "soft_labels: an example has several labels, and no distribution over classes; targets for binary "
-                "cross-entropy are audit.tags.probabilities (N × T)"
-            )
-        if self.probabilities is None:
-            raise InputError(
-                "soft_labels: this audit was made without probabilities of all classes"
-            )
-        return np.asarray(self.probabilities, np.float64)
+        return self.kind.soft_labels(self)
 
     def to_frame(self) -> Any:
         """The table as a pandas frame: one row per example, with names for labels and the columns of the data."""
@@ -300,13 +228,6 @@ class Audit:
 
         return to_short_html(self)
 
-    def _pairs(self, other: Array) -> Array:
-        if self.tags is not None:
-            raise InputError("matrix: an example has several labels; `tag_changes` counts by tag")
-        classes = len(self.class_names)
-        pairs = self.given.astype(np.int64) * classes + other
-        return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
-
 
 def write_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """Columns as CSV, with texts that no spreadsheet runs as formulas."""
@@ -319,21 +240,3 @@ def write_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     ]
     writer.writerows(zip(*cells, strict=True))
     return text.getvalue()
-
-
-def _check_names(name: str, values: Sequence[str]) -> None:
-    """Refuse names that are not unique strings."""
-    odd = next((value for value in values if not isinstance(value, str)), None)
-    if odd is not None:
-        raise InputError(f"{name}: {odd!r} is not a string; convert with str")
-    twice = [value for value, times in Counter(values).items() if times > 1]
-    if twice:
-        raise InputError(f"{name}: {twice[0]!r} occurs more than once; decisions need unique names")
-    if not values:
-        raise InputError(f"{name}: empty; an audit needs at least one")
-
-
-def _check_range(name: str, values: Array, low: float, high: float) -> None:
-    outside = values[~(np.isfinite(values) & (values >= low) & (values <= high))]
-    if len(outside):
-        raise InputError(f"{name}: {outside[0]} is outside {low:g} … {high:g}; must be finite")

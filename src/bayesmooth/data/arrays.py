@@ -28,7 +28,8 @@ KEYS = {
     "texts": ("texts",),
     "images": ("images",),
 }
-USUAL = {name for names in KEYS.values() for name in names}
+# In this order: the labels say how many examples there are.
+USUAL = tuple(name for key in ("labels", *KEYS) for name in KEYS[key])
 
 
 class Arrays(Table):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bayesmooth.audit.decisions import COLUMNS, DECISIONS
 from bayesmooth.audit.multilabel import Tags
-from bayesmooth.audit.scores import QUADRANTS
+from bayesmooth.audit.predictions import QUADRANTS
 from bayesmooth.audit.similar import Usual, find_usual
 from bayesmooth.audit.table import Audit
 from bayesmooth.audit.thumbnails import Thumbnails
