@@ -28,7 +28,6 @@ NOT_THE_LIBRARY = (
     "test_examples",
     "test_house",
     "test_readme",
-    "test_regret",
     "test_release",
 )
 NEWER_TORCH = (

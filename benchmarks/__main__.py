@@ -22,9 +22,10 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
         "10 min",
     ),
     "cleaning": ("quality: classifiers on audited labels, against CleanLearning", "30 min"),
-    "tables": ("quality: IVONClassifier against scikit-learn on noisy tables", "~20 min"),
-    "finetune": ("quality: IVON by one call against AdamW and SAM, pretrained networks", "~9 h"),
-    "regret": ("quality: one setting for everything, against LS, SAM and SGD", "~2 h"),
+    "training": (
+        "quality: IVON and its peers, the same budget for each, wrong and clean labels",
+        "~3 h",
+    ),
 }
 
 

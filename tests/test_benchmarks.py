@@ -14,7 +14,7 @@ from benchmarks.__main__ import BENCHMARKS
 pytest.importorskip("cleanlab")
 pytest.importorskip("datasets")
 
-from benchmarks import finetune
+from benchmarks import training
 from benchmarks.audit import CLEAN, MADE, Case, measure, run, table
 from benchmarks.competitors import METHODS, NEAR, choose_classifier, confident_learning, consensus
 from benchmarks.harness import markdown
@@ -109,31 +109,24 @@ def test_every_command_and_file_of_results_that_the_pages_name_is_there() -> Non
     assert [file for file in files if not (root / file).exists()] == []
 
 
-def test_a_cell_of_fine_tuning_is_compared_with_the_best_column_of_adamw() -> None:
-    def row(method: str, accuracy: float, validation: float, **more: object) -> dict[str, object]:
-        figures = {"accuracy": accuracy, "nll": 1.0, "ece": 0.1, "validation": validation}
-        return {
-            "task": "top10",
-            "noise": "symmetric",
-            "seed": 0,
-            "method": method,
-            "end": figures,
-            "stopped": figures,
-            **more,
+def test_a_cell_is_compared_with_the_peer_that_validation_chooses() -> None:
+    def row(
+        method: str, validation: float, accuracy: float, cell: str = "x · mlp · pair"
+    ) -> dict[str, object]:
+        figures = {
+            "validation": validation,
+            "validation_nll": 1.0,
+            "accuracy": accuracy,
+            "nll": 1.0,
         }
+        return {"cell": f"{cell} · 3 epochs", "seed": 0, "method": method, **figures}
 
-    rows = [row("AdamW 0.1", 60.0, 50.0), row("AdamW 0.2", 70.0, 40.0), row("AdamW 1", 9.0, 9.0)]
-    rows += [row("LS 0.1", 62.0, 50.0), row("LS 0.4", 65.0, 40.0), row("SAM", 64.0, 50.0)]
-    wide = {"accuracy": 59.0, "nll": 1.0, "ece": 0.1}
-    rows += [row("IVON", 61.5, 50.0, averaged=wide, scaled=wide)]
-    rows += [{**rows[0], "seed": 1}]  # not all methods have run: left out
-    first, _, _, _, cells, *_ = finetune.report(rows).splitlines()
-    assert "in 1 of 1 cells, and −0.5 points" in first
-    assert "+1.5 (AdamW stopped), +1.5 (AdamW end), −0.5 (LS), −2.5 (SAM)" in first
-    assert cells.endswith("| 1 | 60.0 | 60.0 | 62.0 | 64.0 | 61.5 | 59.0 | 59.0 |")
+    rows = [row("AdamW", 50, 60), row("SGD", 40, 70), row("LS", 45, 65), row("SAM", 30, 90)]
+    assert training.compare([*rows, row("IVON", 20, 61)], "IVON") == {"clean": [], "wrong": [1]}
+    assert training.compare(rows, "IVON") == {"clean": [], "wrong": []}  # not all have run
 
 
-def test_the_report_of_fine_tuning_is_that_of_the_stored_runs() -> None:
-    root = Path(__file__).parents[1]
-    report = finetune.report(records(root / "results" / "finetune.jsonl"))
-    assert report + "\n" == (root / "results" / "finetune.txt").read_text("utf-8")
+def test_the_pools_share_no_data_set_and_are_large_enough() -> None:
+    pools = [{cell.data for cell in pool} for pool in training.POOLS.values()]
+    assert not set.intersection(*pools)
+    assert all(len(set(map(str, pool))) == len(pool) >= 20 for pool in training.POOLS.values())

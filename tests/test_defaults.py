@@ -62,7 +62,7 @@ def task(dtype=torch.float32):
 def train(dtype, fused=None, **settings):
     model, inputs, labels = task(dtype)
     optimizer = IVON(
-        model.parameters(), 0.1, 60, epochs=3, steps=3, seed=2**63 - 1, fused=fused, **settings
+        model.parameters(), 0.1, 60, hess_init=0.5, steps=3, seed=2**63 - 1, fused=fused, **settings
     )
 
     def closure():

@@ -31,7 +31,7 @@ from reproduce.style import COLOURS, PAGE, figure, legend_below
 from reproduce.verdict import Claim, ahead, holds
 
 METHODS = {"IVON": IVON, "EVON": EVON}
-AUTO = {"hess_init": "auto", "beta2": "auto"}
+AUTO = {"beta2": "auto"}
 COMPARED = ("symmetric 40 %", "pairflip 20 %", "κ = 0.3")
 SETS = ("breast_cancer", "diabetes", "digits", "iris", "wine")  # of scikit-learn, as two classes
 STEPS = 3_000  # of a regression
@@ -39,7 +39,7 @@ PRIOR = 1.0
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """Both methods by IVON's recipe, with h₀ and β₂ by rule; at the scale `demo` on digits, else on CIFAR-10."""
+    """Both methods by IVON's recipe, with β₂ = 1 − 2/steps; at the scale `demo` on digits, else on CIFAR-10."""
     task = "cifar10" if "cifar10" in scale.tasks else "mnist"
     return [
         Cell(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bayesmooth.optim import EVON as EVON
     from bayesmooth.optim import IVON as IVON
     from bayesmooth.optim import SAM as SAM
+    from bayesmooth.optim import fit as fit
     from bayesmooth.posterior import Posterior as Posterior
     from bayesmooth.theory.noise import effective_labels as effective_labels
 
@@ -48,6 +49,7 @@ HOMES = {
     "audit": "audit",
     "data": "",
     "effective_labels": "theory.noise",
+    "fit": "optim",
     "label_noise": "labelnoise",
     "losses": "",
     "metrics": "",

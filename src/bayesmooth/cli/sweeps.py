@@ -65,7 +65,7 @@ def sweep(arguments: Namespace) -> int:
 
 def add_tune(parser: ArgumentParser) -> None:
     """The options of `tune`."""
-    add, usual = parser.add_argument, "optimizer.noise=0.5,0.7,1.0,1.4,2.0"
+    add, usual = parser.add_argument, "optimizer.noise=0.3,1.0,2.0"
     add_grid(parser, f"settings to try, as in `sweep` (default: {usual})")
     add("--shorten", type=int, default=1, metavar="N", help="try over 1/N of the epochs first")
     add("--keep", type=int, default=2, help="how many of those to run whole (default: 2)")
@@ -82,11 +82,11 @@ def tune(arguments: Namespace) -> int:
     """
     from bayesmooth.train.compare import format_table
     from bayesmooth.train.sweep import name_recipes
-    from bayesmooth.train.tune import AUTO, AXES
+    from bayesmooth.train.tune import AXES
     from bayesmooth.train.tune import tune as choose
 
     check_output(arguments.write)
-    settings = [*arguments.settings, *(() if arguments.grid else AUTO)]
+    settings = arguments.settings
     recipes = _read_grid(arguments, settings, arguments.grid or AXES)
     names = name_recipes(recipes)
     with make_executor(arguments) as where:

@@ -18,6 +18,7 @@ from bayesmooth.calling import (
 )
 from bayesmooth.errors import InputError
 from bayesmooth.optim import IVON
+from bayesmooth.optim.settings import warn_if_nothing_is_learned
 from bayesmooth.optional import require
 
 base = require("lightning.pytorch", "lightning")
@@ -37,7 +38,7 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
 
     def __init__(self, samples: int = 16) -> None:
         self.samples = samples
-        self._context = ExitStack()
+        self._context, self._warned = ExitStack(), False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse several samples of a batch that comes once; let a GradScaler unscale before clipping."""
@@ -95,6 +96,10 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
             ]
             averaged = _ivon(trainer).posterior(module).predict(module, batches, self.samples)
         mean = torch.cat([take_logits(output).float().softmax(-1) for output in outputs])
+        fitting = trainer.state.fn == "fit"
+        late = fitting and trainer.estimated_stepping_batches <= 3 * trainer.global_step
+        if late and not self._warned:
+            self._warned = warn_if_nothing_is_learned(measures.accuracy(mean.cpu(), labels), labels)
         for way, probabilities in {"mean": mean.cpu(), "averaged": averaged.cpu()}.items():
             figures = {
                 f"{name}_accuracy_{way}": measures.accuracy(probabilities, labels),

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.audit import Audit, audit
-from bayesmooth.calling import take_logits
+from bayesmooth.calling import evaluating, take_logits
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import LabelNoise, exact_label_noise, label_noise
 from bayesmooth.models import mlp, weights_from
 from bayesmooth.optim import IVON
-from bayesmooth.optim.schedule import cosine
+from bayesmooth.optim.choose import GRID, fit
+from bayesmooth.optim.settings import choose_beta2
 from bayesmooth.optional import require
 from bayesmooth.theory import fit_glm
 
@@ -29,6 +30,9 @@ validation = require("sklearn.utils.validation", "data")
 
 AT_ONCE = 4096  # rows of a prediction
 HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
+RATE, NOISE = 0.03, 1.0  # of one run without a choice
+STEPS, SMALLEST = 16, 8  # per epoch at least, where batches are not smaller than this
+FEW = 200  # rows: fewer leave too few labels to choose by
 FLOATS = [np.float64, np.float32]
 CHOICES = {"mode": ("drop", "weight", "relabel"), "by": ("features", "predictions")}
 
@@ -153,25 +157,27 @@ class VariationalLogisticRegression(_Classifier):
 
 
 class IVONClassifier(_Classifier):
-    """A network trained with IVON; probabilities are averaged over its posterior.
+    """A network trained with IVON, whose noise and step the data choose.
 
-    `ess` is the number of rows that `fit` is given, so that it is right inside cross-validation. Features are
-    standardised by their statistics in training.
+    `fit` tries a few noises and steps for a part of the epochs each, goes on with the best two, and keeps what predicts
+    a fifth of the given labels best, which it holds back (`bayesmooth.fit`): three times the cost of one run. Features
+    are standardised by their statistics in training.
 
     Arguments:
         module: a network that takes (rows, features) and gives logits, or a function (features, classes) that makes
             one; None makes a multi-layer perceptron.
         hidden: the widths of its layers.
-        lr, hess_init, beta2, weight_decay: as in `bayesmooth.IVON`. In `fit` lr rises over a tenth of the steps, then
-            falls to zero on a cosine.
-        epochs, batch_size: how long, and how many rows per step.
-        samples: draws that a prediction averages.
+        lr, noise: as in `bayesmooth.IVON`, relative to the weights. None lets the held-out labels choose; both given
+            are one run.
+        epochs, batch_size: how long, and how many rows per step; fewer, where an epoch would have few steps.
+        samples: draws of the posterior that a prediction averages; 0 predicts at its mean, which held-out labels chose.
         standardize: whether to standardise the features.
         random_state: of the weights, the noise and the order of the rows.
 
     Attributes:
         classes_, n_features_in_: as in scikit-learn.
-        module_, optimizer_, posterior_: the network, its IVON, and the Gaussian over its weights.
+        module_, posterior_: the network and the Gaussian over its weights.
+        table_: what was tried: lr, noise, share of the epochs, held-out accuracy.
         location_, scale_: of the features.
 
     >>> model = IVONClassifier(random_state=0, epochs=20)
@@ -179,27 +185,25 @@ class IVONClassifier(_Classifier):
     array(['yes'], dtype='<U3')
     """
 
+    optimizer_: IVON  # of partial_fit
+
     def __init__(
         self,
         module: Module = None,
         *,
         hidden: Sequence[int] = (100,),
-        lr: float = 0.1,
-        hess_init: float | Literal["auto"] = "auto",
-        beta2: float | Literal["auto"] = "auto",
-        weight_decay: float = 1e-3,
-        epochs: int = 100,
+        lr: float | None = None,
+        noise: float | None = None,
+        epochs: int = 50,
         batch_size: int = 50,
-        samples: int = 64,
+        samples: int = 0,
         standardize: bool = True,
         random_state: Any = None,
     ) -> None:
         self.module = module
         self.hidden = hidden
         self.lr = lr
-        self.hess_init = hess_init
-        self.beta2 = beta2
-        self.weight_decay = weight_decay
+        self.noise = noise
         self.epochs = epochs
         self.batch_size = batch_size
         self.samples = samples
@@ -209,43 +213,66 @@ class IVONClassifier(_Classifier):
     def fit(self, X: Any, y: Any) -> Self:
         """Train from scratch."""
         X, numbers = self._begin(X, y)
-        steps = self.epochs * ceil(len(X) / self.batch_size)
-        self._start(X, steps)
-
-        def pace(step: int) -> float:
-            return min((step + 1) / (0.1 * steps), cosine(step / steps))
-
-        schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer_, pace)
-        for _ in range(self.epochs):
-            self._epoch(X, numbers, schedule.step)
-        self.posterior_ = self.optimizer_.posterior(self.module_)
+        self._start(X)
+        inputs, few = self._inputs(X), len(X) < FEW
+        if few or (self.lr and self.noise):
+            grid = [{"lr": self.lr or RATE, "noise": self.noise or NOISE}]
+        else:
+            own = {name: v for name in ("lr", "noise") if (v := getattr(self, name)) is not None}
+            grid = [dict(pair) for pair in {tuple((s | own).items()) for s in GRID}]
+        with torch.device("cpu"):
+            found = fit(
+                lambda: self._make(X.shape[1], len(self.classes_)),
+                (inputs, numbers),
+                self.epochs,
+                batch_size=min(self.batch_size, max(len(X) // STEPS, SMALLEST)),
+                validation=[(inputs, numbers)] if few else None,
+                grid=grid,
+                seed=self._seed,
+                quiet=True,
+            )
+        assert found.posterior is not None
+        self._count = len(X)
+        self.module_, self.posterior_, self.table_ = found.model, found.posterior, found.table
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """One epoch over these rows, at the full lr; `ess` is the number of all rows so far.
+        """One epoch over these rows, at the full lr and without a choice; `ess` is the number of all rows so far.
 
         `classes` says at the first call which there will be. The first call's rows also set the features' scale.
         """
-        if hasattr(self, "optimizer_"):
+        if hasattr(self, "module_"):
             X, numbers = self._rows(X), self._numbers(y)
-            for group in self.optimizer_.param_groups:
-                group["ess"] += len(X)
-                group["lr"] = self.lr
         else:
             X, numbers = self._begin(X, y, classes)
-            self._start(X, HORIZON)
-            self.optimizer_.steps = None  # and there is no last one
+            self._start(X)
+            self.module_ = self._make(X.shape[1], len(self.classes_))
+        self._count += len(X)
+        if not hasattr(self, "optimizer_"):
+            self.optimizer_ = IVON(
+                self.module_.parameters(),
+                self.lr or RATE,
+                self._count,
+                noise=self.noise or NOISE,
+                beta2=choose_beta2(HORIZON),
+                seed=self._seed,
+            )
+        for group in self.optimizer_.param_groups:
+            group["ess"] = self._count
         self._epoch(X, numbers)
         self.posterior_ = self.optimizer_.posterior(self.module_)
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """The average of softmax(f(θ)) over `samples` draws, one column per class of `classes_`."""
+        """softmax(f) at the mean, or its average over `samples` draws; one column per class of `classes_`."""
         inputs = self._inputs(self._rows(X)).double()
         # One row alone is to give what it gives among others.
         module = copy.deepcopy(self.module_).double()
         batches = torch.split(inputs, AT_ONCE)
-        return self.posterior_.predict(module, batches, self.samples).numpy()
+        if self.samples:
+            return self.posterior_.predict(module, batches, self.samples).numpy()
+        with torch.no_grad(), evaluating(module):
+            return torch.cat([take_logits(module(b)).softmax(-1) for b in batches]).numpy()
 
     def label_noise(self, X: Any, y: Any = None, **how: Any) -> LabelNoise:
         """ε of every row  (eq:labelnoiseGLMGD); `how` goes to `bayesmooth.label_noise`."""
@@ -253,17 +280,14 @@ class IVONClassifier(_Classifier):
         data = inputs if y is None else [(inputs, self._numbers(y))]
         return label_noise(self.module_, self.posterior_, data, **how)
 
-    def _start(self, X: Array, steps: int) -> None:
+    def _start(self, X: Array) -> None:
         state = require("sklearn.utils", "data").check_random_state(self.random_state)
-        self._seed, self._epochs = int(state.randint(2**31)), 0
+        self._seed, self._epochs, self._count = int(state.randint(2**31)), 0, 0
+        self.__dict__.pop("optimizer_", None)
         self.location_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
             scale = X.std(0)
             self.location_, self.scale_ = X.mean(0), np.where(scale > 0, scale, 1.0)
-        self.module_ = self._make(X.shape[1], len(self.classes_))
-        names = ("lr", "hess_init", "beta2", "weight_decay", "epochs")
-        how = {name: getattr(self, name) for name in names} | {"steps": steps, "seed": self._seed}
-        self.optimizer_ = IVON(self.module_.parameters(), ess=len(X), **how)
 
     def _make(self, features: int, classes: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
@@ -273,7 +297,7 @@ class IVONClassifier(_Classifier):
                 return self.module(features, classes)
         return mlp(classes, input_shape=(features,), hidden=tuple(self.hidden), seed=self._seed)
 
-    def _epoch(self, X: Array, numbers: Tensor, after: Callable[[], None] = lambda: None) -> None:
+    def _epoch(self, X: Array, numbers: Tensor) -> None:
         """One step per batch; the batches have the same size, give or take one row."""
         inputs = self._inputs(X)
         order = torch.Generator().manual_seed(self._seed + self._epochs)
@@ -287,7 +311,6 @@ class IVONClassifier(_Classifier):
                 loss: Tensor = nn.functional.cross_entropy(logits, numbers[index])
                 loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer_.step()
-            after()
 
     def _inputs(self, X: Array) -> Tensor:
         return torch.from_numpy((X - self.location_) / self.scale_).float()

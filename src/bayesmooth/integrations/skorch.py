@@ -16,8 +16,8 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
     """`skorch.NeuralNetClassifier` with IVON inside; the module gives logits.
 
     `ess` is the number of examples that `fit` trains on, the validation split left out: right inside cross-validation.
-    h₀ and β₂ follow from it and from `max_epochs` (docs/settings.md). `optimizer__ess`, `optimizer__hess_init` and
-    `optimizer__beta2` fix them. All other settings are skorch's.
+    β₂ follows from `max_epochs`. Noise and step are relative to the weights: `GridSearchCV` over lr and
+    `optimizer__noise` lets the data choose them. `optimizer__hess_init` is alg:ivon. All other settings are skorch's.
 
     Arguments:
         module: a network of logits, or its class.
@@ -25,7 +25,7 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
     """
 
     # Place-holders until `fit` has the data.
-    _known: Mapping[str, float] = {"ess": 1.0, "epochs": 1, "steps": 1}
+    _known: Mapping[str, float] = {"ess": 1.0, "steps": 1}
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
         *args: Any,
         criterion: Any = nn.CrossEntropyLoss,
         optimizer: Any = IVON,
-        lr: float = 0.1,
+        lr: float = 0.03,
         samples: int = 16,
         **kwargs: Any,
     ) -> None:
@@ -43,20 +43,21 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
     def get_params_for_optimizer(self, prefix: str, named_parameters: Any) -> Any:
         """What skorch gives, and what `fit` knows of the data and the length of training."""
         args, given = super().get_params_for_optimizer(prefix, named_parameters)
-        return args, {**self._known, **given}
+        relative = {} if {"hess_init", "weight_decay"} & given.keys() else {"noise": 1.0}
+        return args, {**self._known, **relative, **given}
 
     def get_split_datasets(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """What skorch gives; an optimizer that has made no step takes its settings from the training part."""
         train, valid = super().get_split_datasets(X, y, **fit_params)
         if not self.optimizer_.state:
             steps = self.max_epochs * len(self.get_iterator(train, training=True))
-            self._known = {"ess": float(len(train)), "epochs": self.max_epochs, "steps": steps}
+            self._known = {"ess": float(len(train)), "steps": steps}
             learned = self.get_all_learnable_params()
             args, settings = self.get_params_for_optimizer("optimizer", learned)
             fresh = self.optimizer(*args, **settings)
             # The old one stays, because schedulers hold it.
             for group, new in zip(self.optimizer_.param_groups, fresh.param_groups, strict=True):
-                group.update({name: new[name] for name in ("ess", "hess_init", "beta2")})
+                group.update({name: new[name] for name in ("ess", "beta2")})
         return train, valid
 
     def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:

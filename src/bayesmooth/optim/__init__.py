@@ -3,6 +3,7 @@
 from torch.optim import SGD, AdamW, Optimizer
 
 from bayesmooth.optim.bsam import BSAM
+from bayesmooth.optim.choose import Fit, fit
 from bayesmooth.optim.evon import EVON
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.sam import SAM
@@ -16,4 +17,4 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "bsam": BSAM,
 }
 
-__all__ = ["BSAM", "EVON", "IVON", "OPTIMIZERS", "SAM"]
+__all__ = ["BSAM", "EVON", "IVON", "OPTIMIZERS", "SAM", "Fit", "fit"]

