@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
+from bayesmooth.optim import SAM
 from bayesmooth.theory.links import Bernoulli, Categorical, Poisson
 from bayesmooth.theory.noise import (
     effective_labels,
@@ -15,6 +16,7 @@ from bayesmooth.theory.noise import (
     expected_noise,
     linearised_noise,
     linearised_std,
+    sam_noise,
     sampled_noise,
 )
 
@@ -205,3 +207,32 @@ def test_the_sigmoid_noise_is_right_at_any_variance(var):
     exact = torch.sigmoid(mean) - averaged
     noise = expected_noise(mean, torch.full_like(mean, var), Bernoulli())
     torch.testing.assert_close(noise, exact, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.05, 1.0])
+def test_sams_gradient_of_a_linear_model_is_the_plain_one_with_its_noisy_labels(rho):
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(4, 3).double(), torch.randn(9, 4).double(), torch.arange(9) % 3
+    noise = sam_noise(model, x, y, rho)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    optimizer = SAM(model.parameters(), rho=rho, lr=0.0)
+    F.cross_entropy(model(x), F.one_hot(y, 3) + noise).backward()
+    plain = [p.grad.clone() for p in model.parameters()]
+    optimizer.step(closure)
+    torch.testing.assert_close([p.grad for p in model.parameters()], plain)
+
+
+def test_sams_noise_leaves_the_model_and_random_numbers_alone():
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+    before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    noise = sam_noise(model, torch.randn(5, 4, generator=torch.Generator()), torch.arange(5) % 3)
+    torch.testing.assert_close(noise.sum(1), torch.zeros(5), rtol=0, atol=1e-6)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(p.grad is None for p in model.parameters())

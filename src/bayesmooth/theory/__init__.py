@@ -1,7 +1,7 @@
 """The paper in code: pure functions on tensors, and a solver for generalised linear models."""
 
 from bayesmooth.theory.expectation import gaussian_expectation
-from bayesmooth.theory.glm import GLMFit, fit_glm
+from bayesmooth.theory.glm import GLMFit, fit_glm, noise_by_method
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 from bayesmooth.theory.noise import (
     effective_labels,
@@ -9,6 +9,7 @@ from bayesmooth.theory.noise import (
     expected_noise,
     linearised_noise,
     linearised_std,
+    sam_noise,
     sampled_noise,
     second_order_noise,
 )
@@ -27,6 +28,8 @@ __all__ = [
     "gaussian_expectation",
     "linearised_noise",
     "linearised_std",
+    "noise_by_method",
+    "sam_noise",
     "sampled_noise",
     "second_order_noise",
 ]

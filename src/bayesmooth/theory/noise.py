@@ -116,6 +116,31 @@ def effective_noise(
     return noise.scatter_add_(1, labels.unsqueeze(1), -torch.ones_like(noise[:, :1]))
 
 
+def sam_noise(model: nn.Module, inputs: Tensor, labels: Tensor, rho: float = 0.05) -> Tensor:
+    """ε = A′(f(w)) − A′(f(ŵ)), ŵ = w + ρ g/‖g‖: the label noise (B, K) of SAM on this batch.
+
+    With labels y + ε the plain gradient of cross-entropy is SAM's: exactly if the logits are linear in w, else to first
+    order in ρ. The model, its buffers and the random state stay as they are.
+    """
+    params = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
+    buffers = dict(model.named_buffers())
+
+    def run(weights: dict[str, Tensor]) -> Tensor:
+        copies = {name: buffer.clone() for name, buffer in buffers.items()}
+        logits: Tensor = torch.func.functional_call(model, weights | copies, (inputs,))
+        return logits
+
+    with torch.enable_grad(), torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
+        here = run(params)
+        loss = nn.functional.cross_entropy(here, labels)
+        grads = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
+    norm = torch.stack([g.square().sum() for g in grads]).sum().sqrt() + 1e-12
+    with torch.no_grad(), torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
+        moved = zip(params.items(), grads, strict=True)
+        there = run({name: p + rho * g / norm for (name, p), g in moved})
+        return here.softmax(-1) - there.softmax(-1)
+
+
 def _sigmoid_noise(mean: Tensor, var: Tensor, nodes: int | None) -> Tensor:
     """The expected noise of the sigmoid. It is odd in m: on the negative side no digit is lost to 1 − tiny."""
     side = torch.where(mean > 0, -1.0, 1.0).to(mean.dtype)

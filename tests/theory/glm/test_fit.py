@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.glm import fit_glm
+from bayesmooth.theory.glm import fit_glm, noise_by_method
 from bayesmooth.theory.glm.covariance import COVARIANCES, Covariance, Full
 from bayesmooth.theory.glm.steps import GLMProblem, gd_step, variational_gd_step, von_step
 from bayesmooth.theory.links import Gaussian
@@ -280,3 +280,18 @@ def test_labels_plus_their_noise_have_their_mode_at_the_variational_mean():
     noisy = BINARY + fit.label_noise(X)
     mode = fit_glm(X, noisy, family="bernoulli", method="newton", tol=1e-9)
     torch.testing.assert_close(mode.mean, fit.mean, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "categorical"])
+def test_a_learned_covariance_gives_each_example_a_variance_of_its_own(family):
+    """With inputs of one length the fixed Σ of variational GD gives all of them the same."""
+    unit = F.normalize(X * torch.tensor([3.0, 1.0, 1.0, 0.2]))
+    noise = noise_by_method(unit, DATA[family], family=family, bias=False)
+    assert not noise["GD"].any()
+    assert not noise["Newton"].any()
+    assert noise["variational GD"].any()
+    assert len({float(epsilon.abs().std()) for epsilon in noise.values()}) == 4
+    f = fit_glm(unit, DATA[family], family=family, bias=False, covariance="full").logits(unit)[1]
+    variances = f.diagonal(dim1=-2, dim2=-1)[:, 0] if f.ndim == 3 else f
+    fixed = fit_glm(unit, DATA[family], family=family, bias=False, method="variational_gd")
+    assert float(fixed.logits(unit)[1].std()) < 1e-6 < float(variances.std())

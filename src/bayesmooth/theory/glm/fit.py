@@ -161,6 +161,27 @@ def fit_glm(
     )
 
 
+def noise_by_method(features: Any, labels: Any, **options: Any) -> dict[str, Tensor]:
+    """The label noise ε of every example at the fixed point of GD, Newton, variational GD and VON (two structures).
+
+    GD and Newton have no covariance, so no noise. Variational GD has Σ = s I with the s that gives the logits the mean
+    variance of VON's: their noise differs by the shape of Σ alone. `options` are those of `fit_glm`.
+    """
+    fits = {
+        f"VON, {c} Σ": fit_glm(features, labels, covariance=c, **options)
+        for c in ("diagonal", "full")
+    }
+    variance = fits["VON, full Σ"].logits(features)[1]
+    spread = variance.diagonal(dim1=-2, dim2=-1) if variance.ndim == 3 else variance
+    matrix = design_matrix(features, options.get("bias", True), spread.dtype)
+    isotropic = float(spread.mean() / matrix.square().sum(1).mean())
+    gd = fit_glm(features, labels, method="variational_gd", init_variance=isotropic, **options)
+    noise = {"variational GD": gd.label_noise(features)}
+    noise |= {name: fit.label_noise(features) for name, fit in fits.items()}
+    none = torch.zeros_like(noise["variational GD"])
+    return {"GD": none, "Newton": none} | noise
+
+
 def as_tensor(values: Any) -> Tensor:
     """A tensor as it is; anything else as a tensor on the CPU."""
     return values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
