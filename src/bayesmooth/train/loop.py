@@ -134,7 +134,7 @@ class Loop:
 
     def _check_learning(self, record: Record) -> None:
         """Say once, when a third of the steps is behind it, that a run is no better than guessing."""
-        steps, accuracy = record["step"], record["train.accuracy"]
+        steps, accuracy = record["step"], record.get("train.accuracy", 1.0)  # one process counts
         total = self.recipe.train.epochs * self.batches
         late = max(total / 3, LONG_ENOUGH)
         if steps - self.batches < late <= steps and accuracy < self.guessing:
