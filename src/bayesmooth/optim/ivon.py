@@ -310,7 +310,8 @@ class IVON(Optimizer):
             if not samples.count:
                 if dist.is_available() and dist.is_initialized():
                     agree_on_seed(self.param_groups)
-                settings.warn_if_slow(weights)
+                if not any(w.state["step"] for w in weights):
+                    settings.warn_if_slow(weights)
                 samples.weights = weights
             number = samples.begin(fresh)
         else:
@@ -383,7 +384,8 @@ class IVON(Optimizer):
             for w in chunk:
                 w.state["step"] = t
         tell_autograd(weights)
-        settings.warn_if_rate_stays(self, weights)
+        if self.steps is not None:
+            settings.warn_if_rate_stays(self, weights)
 
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
