@@ -47,7 +47,7 @@ def test_report_and_csv_of_a_table_have_every_column_its_row_and_no_path(tmp_pat
     frame.to_csv(tmp_path / "pets.csv", index=False)
     made = audit(tmp_path / "pets.csv", quiet=True)
     table = made.columns()
-    assert dict(zip(table["id"], table["row"], strict=True))["4"] == "6"
+    assert table["row"][:4] == ["2", "3", "4", "6"]
     page = to_html(made, thumbnails=0)
     assert '"keys":["bill","mass"]' in page
     assert str(tmp_path) not in page
