@@ -83,7 +83,7 @@ def compare_large(repeats: int) -> None:
         print(f"{faster:.0f}× faster than the public package (goal ≥ 20×)")
     print("bytes moved per weight:", ", ".join(f"{name} {count}" for name, count in MOVED.items()))
     with mock.patch.object(fused, "on_cpu", return_value=False):
-        calls = operator_calls(jobs["IVON plain torch"])
+        calls = operator_calls(STEPS["IVON plain torch"](parameters(shapes)))
     print(f"operator calls of a step in plain torch, as on an accelerator: {calls} (goal ≤ 100)")
 
 

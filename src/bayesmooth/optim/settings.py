@@ -105,7 +105,7 @@ def follow_sizes(weights: list[Weight]) -> None:
         std = share * w.group["noise"] * size / math.sqrt(max(layers, 1))
         wanted = 1 / (float(w.group["ess"]) * std**2)
         if "size" in w.state:
-            mean = float(whole(w.state["hess"].mean(dtype=torch.float32)))
+            mean = float(whole(w.state["hess"].mean()))
             if abs(wanted / mean - 1) > CLOSE:
                 w.state["hess"].mul_(wanted / mean)
         else:
