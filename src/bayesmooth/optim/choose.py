@@ -48,8 +48,9 @@ RUNGS = ((4, 2), (PARTS, 1))  # after so many parts, so many settings are kept
 NLL_SHARE = 0.1
 WARMUP = 0.05  # share of the steps over which lr rises
 STATISTICS = 16  # batches from which BatchNorm's statistics are computed before a look
-# Of nine settings (lr 0.01 to 0.1, noise 0.3 to 2) on the development pool of `python -m benchmarks training`: held-out
-# labels choose among these six about as well as among the best six, and better than any one setting does.
+# Picked by hand among nine (lr 0.01 to 0.1, noise 0.3 to 2) on 22 cells of one seed of the development pool, which also
+# measured them: 67.4 %, the median of all choices of six 67.4, the best 68.2, the best single setting 66.8. Fine-tuning
+# wants a smaller lr and adapters a larger one than any of these.
 GRID = tuple(
     {"lr": lr, "noise": noise}
     for lr, noise in ((0.01, 0.3), (0.01, 1.0), (0.03, 1.0), (0.03, 2.0), (0.1, 0.3), (0.1, 2.0))
