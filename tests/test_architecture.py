@@ -1,0 +1,35 @@
+"""The three walks on the page are those of the code, and do not grow."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("PIL")
+ROOT = Path(__file__).parents[1]
+spec = importlib.util.spec_from_file_location("walks", Path(__file__).with_name("walks.py"))
+walks = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(walks)
+# Functions and files: these may only fall. An audit should take 170 in 24, and a study 230 in 32.
+CEILINGS = {"step": (22, 4), "audit": (315, 44), "study": (364, 54)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("walk", walks.COMMANDS)
+def test_the_walk_on_the_page_is_the_walk_of_the_code(walk):
+    """Threads may change the order of the calls, so sets are compared."""
+    calls = walks.trace(walk)
+    functions, files = CEILINGS[walk]
+    assert sum(map(len, calls.values())) <= functions
+    assert len(calls) <= files
+    text = walks.PAGE.read_text("utf-8").partition(f"<!-- walk: {walk} -->")[2]
+    rows = re.findall(r"^\| `(.+?)` \| (.+) \|$", text.partition("<!-- end -->")[0], re.MULTILINE)
+    on_page = {file: set(names.split(", ")) for file, names in rows}
+    assert on_page == {file: set(names) for file, names in calls.items()}, (
+        "python tests/walks.py --write"
+    )
+    drawing = (ROOT / "docs" / "architecture.svg").read_text("utf-8")
+    drawn = set(re.findall(r'class="name"[^>]*>(\w+)', drawing))
+    rooms = {file.split("/")[0].removesuffix(".py") for file in calls} & drawn
+    assert set(re.findall(rf'id="{walk}-(\w+)"', drawing)) == rooms
