@@ -25,7 +25,7 @@ def test_the_walk_on_the_page_is_the_walk_of_the_code(walk):
     assert len(calls) <= files
     text = walks.PAGE.read_text("utf-8").partition(f"<!-- walk: {walk} -->")[2]
     rows = re.findall(r"^\| `(.+?)` \| (.+) \|$", text.partition("<!-- end -->")[0], re.MULTILINE)
-    on_page = {file: set(names.split(", ")) for file, names in rows}
+    on_page = {file: set(names.replace("\\", "").split(", ")) for file, names in rows}
     assert on_page == {file: set(names) for file, names in calls.items()}, (
         "python tests/walks.py --write"
     )

@@ -6,7 +6,6 @@ run while a module is imported do not.
 """
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -105,7 +104,8 @@ def trace(walk: str) -> Calls:
 
 def describe(calls: Calls) -> str:
     """The walk as it stands on the page."""
-    rows = [f"| `{file}` | {', '.join(functions)} |" for file, functions in calls.items()]
+    cells = {file: ", ".join(names).replace("__", r"\_\_") for file, names in calls.items()}
+    rows = [f"| `{file}` | {names} |" for file, names in cells.items()]
     head = f"{sum(map(len, calls.values()))} functions in {len(calls)} files:"
     return "\n".join([head, "", "| file | functions |", "| --- | --- |", *rows])
 
@@ -119,9 +119,9 @@ def main() -> None:
         shown = describe(trace(walk))
         print(f"{walk}: {shown if '--list' in options else shown.partition(':')[0]}")
         if "--write" in options:
-            place = rf"(<!-- walk: {walk} -->\n).*?(<!-- end -->)"
-            text = PAGE.read_text("utf-8")
-            PAGE.write_text(re.sub(place, rf"\g<1>{shown}\n\2", text, flags=re.DOTALL), "utf-8")
+            before, mark, rest = PAGE.read_text("utf-8").partition(f"<!-- walk: {walk} -->\n")
+            after = rest[rest.index("<!-- end -->") :]
+            PAGE.write_text(f"{before}{mark}{shown}\n{after}", "utf-8")
 
 
 if __name__ == "__main__":
