@@ -79,7 +79,7 @@ def merge(tree: Changes, *changes: Changes) -> Tree:
 def identify_data(recipe: Recipe) -> str:
     """The data set of a recipe; of embeddings, which: the name of their file.
 
-    >>> identify_data(Recipe.from_dict({"data": {"name": "embeddings", "path": "features/pets-{split}.npz"}}))
+    >>> identify_data(Recipe.from_dict({"data": {"name": "source", "path": "features/pets-{split}.npz"}}))
     'pets'
     """
     path = recipe.data.options.get("path")

@@ -146,6 +146,16 @@ def test_rows_and_labels_in_different_orders_tell_nothing_and_accuse_nobody() ->
     assert (made.suggested == made.given).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_few_rows_whose_wrong_labels_are_surely_contradicted_still_tell_something(seed) -> None:
+    labels = torch.arange(40) % 2
+    rows = 2.0 * labels[:, None] + torch.randn(40, 8, generator=torch.Generator().manual_seed(seed))
+    labels[::13] ^= 1
+    made = audit(embeddings=rows, labels=labels, quiet=True)
+    assert made.summary["informative"]
+    assert {row["id"] for row in made.top(4)} == {"0", "13", "26", "39"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "dims"), [(0.5, 8), (0.5, 100), (0.1, 8), (0.1, 100)])
 def test_pure_noise_accuses_nobody(share: float, dims: int) -> None:

@@ -182,7 +182,7 @@ def test_the_template_for_ones_own_pictures_runs_as_it_is_printed(tmp_path, monk
     short = ["--set", "train.epochs=1", "--quiet"]
     assert main(["train", "mine.toml", "--out", "run", *short]) == 0
     (tmp_path / "table.csv").write_text("x,y,label\n" + "1,2,a\n3,1,b\n" * 60)
-    table = ["name=table", "path=table.csv", "label=label", "augment=none"]
+    table = ["name=source", "path=table.csv", "label=label", "augment=none"]
     lines = (tmp_path / "mine.toml").read_text().splitlines()
     (tmp_path / "mine.toml").write_text("\n".join(x for x in lines if not x.startswith("size")))
     changes = [word for each in table for word in ("--set", f"data.{each}")]

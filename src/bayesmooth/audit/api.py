@@ -114,6 +114,7 @@ def audit(
     refit), or `folds` (refits, embeddings only). `cluster="ray"` scores embeddings in
     tasks of a Ray cluster. Beyond 100,000 rows a sample of them is learned from, and all are scored piece by piece.
 
+    >>> import torch
     >>> x = torch.cat([torch.randn(20, 2), torch.randn(20, 2) + 9])
     >>> y = torch.arange(40) // 20
     >>> y[3] = 1

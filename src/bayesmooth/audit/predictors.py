@@ -224,10 +224,13 @@ class Predictors:
 
 
 def beats_class_shares(own: Tensor, labels: Tensor) -> bool:
-    """Whether predictions that have not seen the labels, by their probabilities `own` (N,), know more than the classes'
-    shares: whether the labels are likelier by more than chance explains."""
-    shares = torch.bincount(labels).double() / len(labels)
-    gain = own.double().clamp_min(1e-9).log() - shares[labels].log()
+    """Whether predictions that have not seen the labels tell more of them than chance explains.
+
+    `own` (N,) are their probabilities of the labels. Each is averaged with the class's share, so that a few labels that
+    are surely contradicted do not decide: they may be the wrong ones.
+    """
+    shares = (torch.bincount(labels).double() / len(labels))[labels]
+    gain = (own.double() + shares).div(2 * shares).log()
     return bool(gain.mean() > BEYOND_CHANCE * gain.std() / len(gain) ** 0.5)
 
 

@@ -4,6 +4,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from bayesmooth.errors import InputError
 
 LOADED = ("bayesmooth.train", "pandas", "matplotlib.figure", "sklearn.datasets")
 SCALES = "smoke, demo, laptop, overnight, features, showcase or full"
-CLONE = "https://github.com/bayesmooth/bayesmooth"
 
 
 def add_reproduce(parser: ArgumentParser) -> None:
@@ -78,7 +78,8 @@ def import_studies() -> Any:
             if str(root) not in sys.path:
                 sys.path.append(str(root))
             return import_module("reproduce.commands")
+    addresses = dict(line.split(", ") for line in metadata("bayesmooth").get_all("Project-URL", []))
     raise InputError(
-        f"the paper's studies are not part of the installed package; git clone {CLONE}, "
+        f"the paper's studies are not part of the installed package; git clone {addresses['Homepage']}, "
         "and start the command in that folder"
     )

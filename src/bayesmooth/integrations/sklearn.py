@@ -341,7 +341,8 @@ class CleanedClassifier(_Classifier):
         weights_: what each label counted for: 0 if it was dropped.
 
     >>> from sklearn.neighbors import KNeighborsClassifier
-    >>> x, y = [[0.0], [0.1], [0.2], [0.3], [9.0], [9.1], [9.2], [9.3]], [0, 0, 1, 0, 1, 1, 1, 1]
+    >>> x, y = [[i / 10 + 9 * (i >= 20)] for i in range(40)], [int(i >= 20) for i in range(40)]
+    >>> y[2] = 1
     >>> CleanedClassifier(KNeighborsClassifier(1)).fit(x, y).predict([[0.2]])
     array([0])
     """

@@ -268,7 +268,7 @@ def advance(
             with average.inside():
                 accuracy, nll = look(plan, model)
                 state["looks"].append((score(accuracy, nll), accuracy))
-                if state["looks"][-1] == max(state["looks"]):
+                if math.isfinite(nll) and state["looks"][-1] == max(state["looks"]):
                     state["best"] = keep_best(model, optimizer)
             state["parts"] += 1
             state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
@@ -366,7 +366,9 @@ def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
                 "accuracy": max(state["looks"])[1],
             }
         )
-    kept = best.load()["best"]
+    if (kept := best.load().get("best")) is None:
+        tried = ", ".join(str(trial.setting) for trial in trials)
+        raise InputError(f"{tried}: training diverged at every setting; lower lr or noise")
     torch.manual_seed(plan.seed)
     model = plan.make_model()
     model.load_state_dict(kept["model"])
