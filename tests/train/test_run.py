@@ -43,7 +43,7 @@ def test_a_finished_run_has_every_file_and_reads_them_all(finished):
     assert run.status == "finished"
     status = json.loads((run.path / "run.json").read_text())
     assert status.items() >= {"status": "finished", "hash": run.recipe.hash, "seed": 0}.items()
-    assert status["packages"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(status["packages"]["torch"])  # which may add +cpu
     assert status["threads"] == torch.get_num_threads()
     assert [record["epoch"] for record in run.metrics()] == [1, 2]
     assert run.seconds() > 0
