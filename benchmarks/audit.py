@@ -33,18 +33,6 @@ from benchmarks.harness import Row, markdown, real_data, results_path, run_missi
 REAL, MADE, CLEAN = "real errors", "made errors", "nothing wrong"
 OURS, TUNED, LENT = "bayesmooth", "cleanlab, tuned", "cleanlab on our probabilities"
 MADE_FILES = {"banking_similar"}  # whose errors nobody made by mistake
-NAMES = {
-    "news_annotators": "news, labelled by people",
-    "hate_one_rater": "tweets, one rater's label",
-    "hausa_distant": "Hausa news, labelled by rules",
-    "yoruba_distant": "Yoruba news, labelled by rules",
-    "cifar10n worse": "CIFAR-10N, the worst of three people",
-    "cifar10n random2": "CIFAR-10N, a second person",
-    "cifar10n random3": "CIFAR-10N, a third person",
-    "cifar100n": "CIFAR-100N, single people",
-    "cifar10h": "CIFAR-10H, one of fifty people",
-    "banking_similar": "banking intents, moved to the most similar",
-}
 NOT_LABELS = {"embeddings", "clean_labels", "votes", "test_embeddings", "test_labels"}
 MOST_ROWS, PIXEL_ROWS = 5_000, 2_500  # the first of every file
 FIGURES = ("ap", "at_errors", "at_100", "recall", "precision")
@@ -231,7 +219,7 @@ def table(records: list[Row], kind: str, figure: str = "ap") -> list[list[str]]:
     shares: dict[str, str] = {}
     for record in records:
         if record["kind"] == kind:
-            name = f"{NAMES.get(record['data'], record['data'])} ({record['examples']:,})"
+            name = f"{record['data']} ({record['examples']:,})"
             rows.setdefault(name, {})[record["method"]] = record[figure]
             shares[name] = f"{100 * record['wrong']:.0f} %"
     if not rows:

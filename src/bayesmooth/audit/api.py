@@ -88,7 +88,7 @@ def audit(
     Give one of three:
 
     - a network, its posterior (or the optimizer that learned it) and the data: a `Source`, or batches in fixed order
-    - a data set: a folder of pictures, a .npz, .csv or .parquet, a data frame, a Hugging Face data set on disk, an
+    - a data set: a folder of pictures, a .npz, .csv or .parquet, a data frame, a Hugging Face data set on disk, a
       `Source`, or `embeddings=` and `labels=`
     - `probabilities=` (out of sample) and `labels=`, or a file with both
 
@@ -115,8 +115,8 @@ def audit(
     tasks of a Ray cluster. Beyond 100,000 rows a sample of them is learned from, and all are scored piece by piece.
 
     >>> import torch
-    >>> x = torch.cat([torch.randn(20, 2), torch.randn(20, 2) + 9])
     >>> y = torch.arange(40) // 20
+    >>> x = 9 * y[:, None] + torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     >>> y[3] = 1
     >>> audit(embeddings=x, labels=y, quiet=True).top(1)[0]["id"]
     '3'
