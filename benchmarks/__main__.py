@@ -9,22 +9,22 @@ import torch
 BENCHMARKS: dict[str, tuple[str, str]] = {
     "overhead": ("speed: each of our pieces against bare torch and scikit-learn", "~4 min"),
     "optim": ("speed and memory: IVON against AdamW, SGD and the public package", "~5 min"),
-    "structured": ("speed and memory: EVON against IVON, AdamW and SOAP", "~4 min"),
     "audit_speed": ("speed: the audit against cleanlab, and a million rows", "~17 min"),
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
+    "review": ("quality: what a review of 50 to 200 labels tells and teaches", "25 min"),
+    "encoders": (
+        "quality: which encoder the left-out likelihood of the labels chooses",
+        "~15 min",
+    ),
     "annotators": (
         "quality: consensus of several annotators, against CROWDLAB and crowd-kit",
         "10 min",
     ),
+    "predicted": ("quality: what another model, which never saw the labels, adds", "10 min"),
     "multilabel": ("quality: wrong tags found, against cleanlab", "40 min"),
-    "audit_training": (
-        "quality: known errors found by one training run, against cleanlab on five",
-        "10 min",
-    ),
-    "cleaning": ("quality: classifiers on audited labels, against CleanLearning", "30 min"),
     "training": (
-        "quality: IVON and its peers, the same budget for each, wrong and clean labels",
-        "~3 h",
+        "quality: fit and its peers, the same budget for each, wrong and clean labels",
+        "~1 h per seed",
     ),
 }
 

@@ -22,11 +22,10 @@ from crowdkit.aggregation import GLAD, MMSR, DawidSkene
 from torch import Tensor
 
 from bayesmooth.audit.annotators import agree
-from bayesmooth.audit.embedded import predict_embedded
-from bayesmooth.audit.settings import Settings
+from bayesmooth.audit.predictors import predict_embedded
 from bayesmooth.data import Labels, Source
-from bayesmooth.data.opening import read_vote_array
-from bayesmooth.data.reading import read_npz
+from bayesmooth.data.arrays import read_npz
+from bayesmooth.data.memory import read_vote_array
 from benchmarks.harness import markdown, real_data, time_cpu
 
 SEEDS = 3
@@ -74,10 +73,10 @@ def compare(rows: Tensor, table: Any, clean: Tensor) -> dict[str, float]:
     names = tuple(map(str, range(10)))
     voted = read_vote_array(table, names)
     examples = Source(rows, voted)
-    votes, left_out = voted.count(), Settings(out_of_sample="loo", quiet=True)
-    first = agree(votes, predict_embedded(examples, left_out).probabilities)
+    votes = voted.count()
+    first = agree(votes, predict_embedded(examples, leave_out=True).probabilities)
     again = Source(rows, Labels(first.labels, names))
-    q = predict_embedded(again, left_out).probabilities
+    q = predict_embedded(again, leave_out=True).probabilities
     ours, seconds = time_cpu(partial(agree, votes, q))
     frame = pandas.DataFrame(np.where(table < 0, np.nan, table))
     ask_cleanlab = partial(get_label_quality_multiannotator, frame, q.numpy(), verbose=False)

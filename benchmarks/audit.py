@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bayesmooth.audit.api import audit
-from bayesmooth.audit.predictions import MISLABELLED
+from bayesmooth.audit import audit
+from bayesmooth.audit.table import MISLABELLED
 from bayesmooth.data import Labels, Source, corrupt, load
-from bayesmooth.data.reading import read_npz
+from bayesmooth.data.arrays import read_npz
 from bayesmooth.metrics import average_precision, precision_at_k
 from benchmarks.competitors import METHODS, Found, choose_classifier, confident_learning, rows_of
 from benchmarks.harness import Row, markdown, real_data, results_path, run_missing, time_cpu
@@ -128,7 +128,7 @@ def long_tail(examples: Source, least: int = 20) -> Case:
 def boundary_noise(examples: Source, name: str, rate: float = 0.2) -> Case:
     """Examples nearest to another class, by a model of the clean labels, have the label of that class."""
     kept = replace(examples, clean=examples.labels.numbers)
-    left_out = torch.from_numpy(audit(kept, out_of_sample="loo", quiet=True).probabilities)
+    left_out = torch.from_numpy(audit(kept, leave_out=True, quiet=True).probabilities)
     own = left_out.gather(1, kept.labels[:, None]).squeeze(1)
     rival = left_out.scatter(1, kept.labels[:, None], -1.0).max(1)
     moved = (rival.values - own).topk(int(rate * len(kept))).indices
@@ -149,7 +149,6 @@ def jobs_for(examples: Source) -> dict[str, Job]:
 def _ours(examples: Source) -> Found:
     found = audit(examples, quiet=True)
     facts = {
-        "rate": found.summary["noise_rate"],
         "at_least": found.summary["noise_rate_at_least"],
         "mislabelled": float((found.quadrant == MISLABELLED).mean()),
     }
@@ -157,7 +156,7 @@ def _ours(examples: Source) -> Found:
 
 
 def _lent(examples: Source) -> Found:
-    probabilities = audit(examples, out_of_sample="loo", quiet=True).probabilities
+    probabilities = audit(examples, leave_out=True, quiet=True).probabilities
     return confident_learning(examples, probabilities)
 
 

@@ -23,7 +23,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from bayesmooth.audit.neighbours import nearest
+from bayesmooth.audit.neighbours import Keys, unit_rows
 from bayesmooth.data import Source, batches
 
 FOLDS = 5
@@ -184,7 +184,7 @@ def consensus(examples: Source, steps: int = 300) -> tuple[Tensor, Tensor]:
     one, two and three labels by Adam, from a diagonal start.
     """
     labels, classes = examples.labels.numbers, examples.num_classes
-    index, _ = nearest(rows_of(examples), 2, quiet=True)
+    index = nearest(examples, 2)
     triple = (labels * classes + labels[index[:, 0]]) * classes + labels[index[:, 1]]
     third = torch.bincount(triple, minlength=classes**3).view(classes, classes, classes).float()
     third /= len(labels)
@@ -214,8 +214,14 @@ METHODS: dict[str, Callable[[Source], Found]] = {
 
 def neighbour_votes(examples: Source, count: int) -> Tensor:
     """The share (N, K) of the nearest neighbours that have each label, none its own."""
-    index, _ = nearest(rows_of(examples), min(count, len(examples) - 1), quiet=True)
+    index = nearest(examples, min(count, len(examples) - 1))
     return one_hot(examples.labels[index], examples.num_classes).float().mean(1)
+
+
+def nearest(examples: Source, count: int) -> Tensor:
+    """Positions (N, count) of the nearest others."""
+    rows = unit_rows(rows_of(examples))
+    return Keys(rows).search(rows, count, own=torch.arange(len(rows)))[0]
 
 
 def rows_of(examples: Source) -> Tensor:

@@ -11,7 +11,6 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any, TypeVar
 
-import pandas
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -25,24 +24,26 @@ Row = dict[str, Any]
 Ratios = Mapping[str, float]
 
 
-def measure_seconds(jobs: Jobs, repeats: int) -> dict[str, float]:
+def measure_seconds(
+    jobs: Jobs, repeats: int, clock: Callable[[], float] = perf_counter
+) -> dict[str, float]:
     """Median seconds of each job; one round to warm up, then `repeats` rounds over all of them."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for round_ in range(repeats + 1):
         for name, job in jobs.items():
-            start = perf_counter()
+            start = clock()
             job()
             if round_:
-                times[name].append(perf_counter() - start)
+                times[name].append(clock() - start)
     return {name: median(seconds) for name, seconds in times.items()}
 
 
 def compare_seconds(
-    title: str, jobs: Jobs, goals: Ratios | None = None, *, repeats: int, baseline: str = ""
+    title: str, jobs: Jobs, goals: Ratios | None = None, *, repeats: int
 ) -> dict[str, float]:
-    """Print and return each job's median time over that of the baseline, which is the first job by default."""
-    seconds = measure_seconds(jobs, repeats)
-    first = seconds[baseline or next(iter(jobs))]
+    """Print and return each job's median processor time over that of the first one."""
+    seconds = measure_seconds(jobs, repeats, process_time)
+    first = next(iter(seconds.values()))
     ratios = {name: each / first for name, each in seconds.items()}
     print_ratios(title, ratios, goals)
     return ratios
@@ -104,25 +105,6 @@ def run_missing(
         for row in job():
             append_line(path, json.dumps(row, ensure_ascii=False))
     return records(path)
-
-
-def accuracy_table(
-    rows: Sequence[Row], methods: Sequence[str], means: Mapping[str, Sequence[str]]
-) -> str:
-    """Accuracy in per cent, mean ± std over seeds: one line per data set, one column per method.
-
-    `means` are titles of further lines, each the mean over some of the data sets, where all of them were measured.
-    """
-    values = 100 * pandas.DataFrame(rows).set_index(["data", "method"])["accuracy"]
-    groups = values.groupby(level=[0, 1], sort=False)
-    centre, spread = groups.mean().unstack(sort=False), groups.std().fillna(0).unstack(sort=False)
-    cells = centre.map("{:.1f}".format) + " ± " + spread.map("{:.1f}".format)
-    cells = cells.where(centre.notna(), "")
-    for title, some in means.items():
-        over = centre.reindex(some).mean(skipna=False)
-        cells.loc[title] = over.map("{:.1f}".format).where(over.notna(), "")
-    shown = cells.reindex(columns=methods, fill_value="").rename_axis(index=None, columns=None)
-    return str(shown.to_string())
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:

@@ -32,8 +32,8 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
-from bayesmooth.audit.api import audit
-from bayesmooth.data.reading import read_npz
+from bayesmooth.audit import audit
+from bayesmooth.data.arrays import read_npz
 from benchmarks.audit import MOST_ROWS
 from benchmarks.competitors import EVEN, FOLDS, SCALERS
 from benchmarks.harness import markdown, markdown_row, real_data, time_cpu
@@ -133,8 +133,8 @@ def rank_with_cleanlab(given: Array, probabilities: Array) -> tuple[Array, Array
 def compare(rows: Array, true: Array, given: Array) -> dict[str, float]:
     """Average precision of every method over pairs and over examples, and CPU seconds."""
     wrong = given != true
-    ours, seconds = time_cpu(partial(audit, embeddings=rows, labels=given, quiet=True))
-    left_out = audit(embeddings=rows, labels=given, out_of_sample="loo", quiet=True)
+    ours, seconds = time_cpu(partial(audit, rows, given, quiet=True))
+    left_out = audit(rows, given, leave_out=True, quiet=True)
     assert ours.tags is not None
     assert left_out.tags is not None
     (name, own), theirs = time_cpu(partial(choose_probabilities, rows, given))

@@ -8,19 +8,16 @@ from functools import partial
 from typing import Any
 
 import torch
-from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from bayesmooth.integrations.sklearn import VariationalLogisticRegression
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.losses import ALASCA, LOSSES
 from bayesmooth.models import MODELS
 from bayesmooth.posterior import Posterior
 from bayesmooth.theory.glm import fit_glm
-from benchmarks.harness import Jobs, compare_seconds, measure_seconds, print_ratios, time_cpu
+from benchmarks.harness import Jobs, compare_seconds, measure_seconds, print_ratios
 
 EXAMPLES, BATCH, CLASSES = 2_048, 512, 1_000  # of the losses
 SAMPLES, DRAWS, FORWARD_BATCH = 16, 8, 256  # of the label noise
@@ -53,7 +50,7 @@ def compare_losses(repeats: int) -> None:
             loss = partial(make(**options.get(name, {})), labels=labels, **extra)
             jobs[name] = partial(backward, loss, logits)
     title = f"losses, forward + backward, batch {BATCH}, {CLASSES:,} classes"
-    compare_seconds(title, jobs, dict.fromkeys(LOSSES, 3.0), repeats=repeats)
+    compare_seconds(title, jobs, repeats=repeats)
 
 
 def backward(loss: Callable[[Tensor], Tensor], logits: Tensor) -> None:
@@ -81,17 +78,6 @@ def compare_fits(examples: int, dim: int, repeats: int, classes: int = 10) -> No
     first = next(iter(seconds.values()))
     title = f"fit of N={examples:,}, D={dim}, K={classes}; lbfgs took {first:.2f} s"
     print_ratios(title, {name: each / first for name, each in seconds.items()})
-
-
-def time_regression(count: int = 1_257) -> None:
-    """CPU time of the exact variational regression whose prior the ELBO chooses."""
-    features, labels = load_digits(return_X_y=True)
-    rows = StandardScaler().fit_transform(features[:count])
-    model, seconds = time_cpu(lambda: VariationalLogisticRegression().fit(rows, labels[:count]))
-    print(
-        f"\nVariationalLogisticRegression, {count:,} digits: {seconds:.1f} CPU s, "
-        f"prior precision {model.prior_precision_:.2f}, ELBO {model.elbo_:.1f}"
-    )
 
 
 def compare_label_noise(name: str, shape: tuple[int, ...], count: int, repeats: int) -> None:
@@ -134,7 +120,6 @@ def main(quick: bool = False) -> None:
     torch.manual_seed(0)
     compare_losses(15 if quick else 60)
     compare_fits(*((2_000, 96) if quick else (10_000, 384)), repeats=1 if quick else 2)
-    time_regression()
     repeats = 3 if quick else 7
     compare_label_noise("cnn", (1, 28, 28), 512, repeats)
     compare_label_noise("resnet_small", (3, 32, 32), 256, repeats)

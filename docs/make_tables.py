@@ -7,7 +7,7 @@ writes nothing and fails if a page differs from the results.
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -143,28 +143,103 @@ def compare_rates() -> Lines:
     return lines
 
 
-def compare_cleaning() -> Lines:
-    """Accuracy of scikit-learn's classifiers, averaged over seeds and then over data sets."""
-    groups = {
-        "made noise": ("wine", "breast cancer", "digits"),
-        "people": ("news", "cifar10n", "hate"),
-        "not used in choosing": ("cifar10h", "hausa", "yoruba"),
-    }
-    records = read_records("cleaning.jsonl")
-    methods = ["as given", "CleanLearning", "drop", "weight", "relabel"]
-    lines = [["labels wrong by", "estimator", *methods]]
-    for group, data in groups.items():
-        rows = [record for record in records if record["data"].startswith(data)]
-        for estimator in dict.fromkeys(record["estimator"] for record in records):
-            cells = []
-            for method in methods:
-                runs = [r for r in rows if (r["estimator"], r["method"]) == (estimator, method)]
-                cells.append(f"{100 * mean(r['accuracy'] for r in runs):.1f}" if runs else "–")
-            lines.append([group, estimator, *embolden(cells)])
+def show_reviews() -> Lines:
+    """What a review of so many labels tells and teaches, on average over the data sets."""
+    lines = [
+        [
+            "reviewed",
+            "interval covers (least)",
+            "its width",
+            "plain sample",
+            "AP before",
+            "taught",
+            "better, worse",
+        ]
+    ]
+    for budget, rows in group_reviews().items():
+        gains = [row["ap_taught"] - row["ap_before"] for row in rows]
+        least, mean = min(row["covered"] for row in rows), average(rows)
+        sides = f"{sum(g > 0.002 for g in gains)}, {sum(g < -0.002 for g in gains)} of {len(rows)}"
+        scores = (mean(key) for key in ("width", "plain_width", "ap_before", "ap_taught"))
+        share = f"{format_score(mean('covered'))} ({format_score(least)})"
+        lines.append([str(budget), share, *map(format_score, scores), sides])
     return lines
 
 
+def show_found() -> Lines:
+    """How many wrong labels each way of looking at so many finds, on average over the data sets."""
+    lines = [["looked at", "cleanlab's ranking", "ours", "ours, learned anew", "the queue"]]
+    keys = ("found_cleanlab", "found_today", "found_taught", "in_queue")
+    for budget, rows in group_reviews().items():
+        lines.append([str(budget), *(f"{average(rows)(key):.1f}" for key in keys)])
+    return lines
+
+
+def show_reliability() -> Lines:
+    """Of the labels with this chance to be wrong, how many are: before a review, and after 100 decisions."""
+    lines = [["chance", "told before", "wrong", "told after", "wrong"]]
+    rows = group_reviews()[100]
+    for k in range(5):
+        cells = []
+        for key in ("reliability_before", "reliability"):
+            some = [row[key][k] for row in rows if row[key][k][0]]
+            cells += [format_score(sum(bin[at] for bin in some) / len(some)) for at in (1, 2)]
+        lines.append([f".{2 * k} to {('.' + str(2 * k + 2)) if k < 4 else '1'}", *cells])
+    return lines
+
+
+def group_reviews() -> dict[int, list[dict[str, Any]]]:
+    """The rows of results/review.jsonl by the number of labels reviewed."""
+    made: dict[int, list[dict[str, Any]]] = {}
+    for row in read_records("review.jsonl"):
+        made.setdefault(row["budget"], []).append(row)
+    return made
+
+
+def average(rows: list[dict[str, Any]]) -> Callable[[str], float]:
+    """The mean of a figure over these rows."""
+    return lambda key: sum(row[key] for row in rows) / len(rows)
+
+
 # --- training --------------------------------------------------------------------------------------------------------
+
+
+def compare_training() -> Lines:
+    """Each method on the test pool: means, and the distance to the peer that held-out labels choose."""
+    records = read_records("training-test.jsonl")
+    cells: dict[tuple[str, int], dict[str, Any]] = {}
+    for record in records:
+        cells.setdefault((record["cell"], record["seed"]), {})[record["method"]] = record
+    lines = [["", "wrong labels", "clean labels", "NLL", "to the best peer", "clean", "worst cell"]]
+    peers = ("AdamW", "SGD", "LS", "SAM")
+    for method in ("fit", "fit-IVON", *peers, "ivon-opt"):
+        own = {key: row for key, row in cells.items() if {method, *peers} <= row.keys()}
+        kinds = {key: "clean" if "· clean ·" in key[0] else "wrong" for key in own}
+        ahead = {
+            key: row[method]["accuracy"] - max((row[p] for p in peers), key=rate)["accuracy"]
+            for key, row in own.items()
+        }
+
+        def over(kind: str, values: Mapping[Any, float], kinds: Any = kinds) -> float:
+            return mean(value for key, value in values.items() if kinds[key] == kind)
+
+        accuracy = {key: row[method]["accuracy"] for key, row in own.items()}
+        nll = mean(row[method]["nll"] for row in own.values())
+        lines.append(
+            [
+                method,
+                *(f"{over(kind, accuracy):.1f}" for kind in ("wrong", "clean")),
+                f"{nll:.2f}",
+                *(f"{over(kind, ahead):+.1f}" for kind in ("wrong", "clean")),
+                f"{min(ahead.values()):+.1f}",
+            ]
+        )
+    return lines
+
+
+def rate(record: Mapping[str, Any]) -> float:
+    """What chose: accuracy less a tenth of NLL, on held-out labels."""
+    return float(record["validation"] - 0.1 * record["validation_nll"])
 
 
 def show_demo() -> Lines:
@@ -176,18 +251,23 @@ def show_demo() -> Lines:
 
 
 def compare_costs() -> Lines:
-    """What a training step costs, from the two tables of `benchmarks structured`."""
-    text = (RESULTS / "structured.txt").read_text("utf-8")
-    parts = re.findall(
-        r"^training step, (.*?)\n(.*?)state in sizes of the weights: (.*?)$", text, re.M | re.S
-    )
-    lines: Lines = [["", "AdamW", "IVON", "EVON", "SOAP"]]
-    for title, ratios, state in parts:
-        times = dict(re.findall(r"^(\w[\w ]*?) +([\d.]+)×", ratios, re.M))
-        sizes = dict(re.findall(r"'([^']+)': ([\d.]+)", state))
-        lines.append([f"{title}: training step", *(times[name] for name in lines[0][1:])])
-        lines.append(["state, in sizes of the weights", *(sizes[name] for name in lines[0][1:])])
-    return lines
+    """A step of the optimizers alone, from `benchmarks optim`: time and memory."""
+    times, memory = read_ratios("sample + update, 21"), read_ratios("peak memory")
+    head = ["", "sample and update, over fused AdamW", "memory, in sizes of the weights"]
+    return [head, *([name, times[name], size] for name, size in memory.items())]
+
+
+def compare_training_steps() -> Lines:
+    """A whole training step of a ResNet-18, from `benchmarks optim`."""
+    ratios = read_ratios("training step")
+    return [["", *ratios], ["ResNet-18, batch 50", *ratios.values()]]
+
+
+def read_ratios(title: str) -> dict[str, str]:
+    """The rows of a table of `benchmarks optim`, by their names."""
+    text = (RESULTS / "optim.txt").read_text("utf-8")
+    rows = text[text.index(f"\n{title}") + 1 :].split("\n\n")[0]
+    return dict(re.findall(r"^(\w[\w ()+]*?) +([\d.]+)×?(?: |$)", rows, re.M))
 
 
 def compare_predictions() -> Lines:
@@ -197,28 +277,11 @@ def compare_predictions() -> Lines:
     return [head, *([row[0].replace("README: ", ""), *row[1:]] for row in shown)]
 
 
-def compare_posteriors() -> Lines:
-    """EVON's and IVON's Gaussian against the exact one, from the first three claims of the study."""
-    claims = read_study("demo", "structured")["claims"][:3]
-    lines = [["logistic regression on", "‖Σ − Σ*‖/‖Σ*‖: EVON, IVON"]]
-    lines[0] += ["rank correlation of φᵀΣφ", "rank correlation of the label noise"]
-    figures = [re.findall(r"(\w+): ([\d.]+) against ([\d.]+)", c["measured"]) for c in claims]
-    pairs = [
-        [parts[0][0], *map(", ".join, (p[1:] for p in parts))]
-        for parts in zip(*figures, strict=True)
-    ]
-    return lines + pairs
-
-
 # --- the paper -------------------------------------------------------------------------------------------------------
 
-SCALES = ("showcase", "features", "overnight", "laptop")  # the most images first
+SCALES = ("overnight", "features", "laptop")  # the most images first
+LARGEST = "the largest that has the study"
 SHORT = {"reproduced": "yes", "direction only": "direction", "not reproduced": "no"}
-
-
-def is_ours(claim: dict[str, str]) -> bool:
-    """Whether a claim is ours: the paper chooses α and ρ on the test set."""
-    return claim["paper"].startswith("(not in the paper)") or "noisy validation" in claim["paper"]
 
 
 def read_study(scale: str, name: str) -> Any:
@@ -231,53 +294,62 @@ def read_studies(scale: str) -> list[dict[str, Any]]:
     return [read_study(scale, path.stem) for path in sorted((RESULTS / scale).glob("*.json"))]
 
 
-def count_verdicts() -> Lines:
-    """How many sentences of the paper have which verdict, by scale; our own claims apart."""
-    lines = [["scale", "runs", *SHORT, "our own claims, reproduced"]]
-    for scale in SCALES:
-        studies = read_studies(scale)
-        claims = [claim for study in studies for claim in study["claims"]]
-        theirs = [claim["verdict"] for claim in claims if not is_ours(claim)]
-        ours = [claim["verdict"] for claim in claims if is_ours(claim)]
-        counts = [str(theirs.count(verdict)) for verdict in SHORT]
-        runs = sum(study["runs"] for study in studies)
-        held = f"{ours.count('reproduced')} of {len(ours)}"
-        lines.append([scale, f"{runs:,}", *counts, held])
-    return lines
-
-
-def list_verdicts() -> Lines:
-    """Every sentence of the paper with its verdict at each scale."""
-    verdicts: dict[tuple[str, str], dict[str, str]] = {}
+def read_verdicts(own: bool) -> dict[tuple[str, str], dict[str, str]]:
+    """(study, sentence) → scale → verdict, of the paper's sentences or of our own."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
     for scale in SCALES:
         for study in read_studies(scale):
             for claim in study["claims"]:
-                if not is_ours(claim):
-                    row = verdicts.setdefault((study["study"], claim["paper"]), {})
-                    row[scale] = SHORT[claim["verdict"]]
-    rows = [[*claim, *(row.get(scale, "–") for scale in SCALES)] for claim, row in verdicts.items()]
-    return [["study", "the paper says", *SCALES], *sorted(rows)]
+                if claim["own"] == own and claim["verdict"] in SHORT:
+                    row = found.setdefault((study["study"], claim["says"]), {})
+                    row.setdefault(LARGEST, claim["verdict"])
+                    row[scale] = claim["verdict"]
+    return found
+
+
+def count_verdicts(own: bool) -> Lines:
+    """How many sentences have which verdict, by scale, the largest first."""
+    rows = read_verdicts(own).values()
+    lines = [["scale", "sentences", *SHORT]]
+    for scale in (LARGEST, *SCALES):
+        verdicts = [row[scale] for row in rows if scale in row]
+        counts = (str(verdicts.count(verdict)) for verdict in SHORT)
+        lines.append([scale, str(len(verdicts)), *counts])
+    return lines
+
+
+def list_verdicts(own: bool) -> Lines:
+    """Every sentence with its verdict at each scale."""
+    rows = [
+        [*claim, *(SHORT[row[scale]] if scale in row else "–" for scale in SCALES)]
+        for claim, row in read_verdicts(own).items()
+    ]
+    return [["study", "we say" if own else "the paper says", *SCALES], *sorted(rows)]
 
 
 def compare_accuracies() -> Lines:
-    """Test accuracy by noise, with α and ρ chosen by noisy validation labels."""
-    shown = [
-        "data",
-        "noise",
-        "SGD, stopped early",
-        "LS, α by validation",
-        "SAM, ρ by validation",
-        "IVON",
-    ]
-    shown.append("IVON at its mean")
-    lines = [["scale", *shown]]
+    """Test accuracy by noise, with α, ρ, h₀ and the prediction chosen by noisy validation labels."""
+    shown = ["data", "noise", "SGD, stopped early", "LS, α by validation", "SAM, ρ by validation"]
+    beside = ["h₀, prediction", "IVON, h₀ of the recipe"]
+    lines = [["scale", *shown, "IVON", *beside]]
     for scale in SCALES:
         for study in read_studies(scale):
             head, *rows = study.get("table") or [[]]
             if set(shown) <= set(head):
-                cells = ([row[head.index(name)] for name in shown] for row in rows)
-                lines += [[scale, *row[:2], *embolden(row[2:])] for row in cells]
+                for row in rows:
+                    first, second, *cells = (row[head.index(name)] for name in [*shown, "IVON"])
+                    more = [row[head.index(name)] for name in beside]
+                    lines.append([scale, first, second, *embolden(cells), *more])
     return lines
+
+
+def compare_other_model() -> Lines:
+    """What another model that learned from 400 clean labels adds, the best of the three rankings in bold."""
+    lines = (RESULTS / "predicted.md").read_text("utf-8").splitlines()
+    head, _, *rows = [line.strip("| ").split(" | ") for line in lines]
+    some = [row for row in rows if row[2] == "400"]
+    made = ([NAMES.get(row[0], row[0]), row[1], row[3], *embolden(row[4:])] for row in some)
+    return [[*head[:2], *head[3:]], *made]
 
 
 TABLES: dict[str, Callable[[], Lines]] = {
@@ -287,20 +359,22 @@ TABLES: dict[str, Callable[[], Lines]] = {
     "audit means": average_figures,
     "audit clean": lambda: compare_methods("audit.jsonl", CLEAN, "flagged"),
     "audit rates": compare_rates,
-    "audit of a network": lambda: compare_methods("audit_training.jsonl", MADE),
-    "audit rounds": lambda: read_columns("choices/audit_rounds.txt", "one ranking"),
+    "reviews": show_reviews,
+    "review found": show_found,
+    "review reliability": show_reliability,
     "audit speed": lambda: [row[:4] for row in read_columns("audit_speed.txt", "ratio") if row[4:]],
     "annotators": lambda: read_markdown("annotators.txt", 6),
+    "another model": compare_other_model,
     "targets": lambda: read_columns("choices/targets.txt", "dropped"),
-    "cleaning": compare_cleaning,
+    "training": compare_training,
     "demo": show_demo,
     "prediction": compare_predictions,
-    "evon exact": compare_posteriors,
-    "evon accuracy": lambda: [row[:6] for row in read_study("features", "structured")["table"]],
-    "verdict counts": count_verdicts,
-    "verdicts": list_verdicts,
-    "accuracies": compare_accuracies,
     "costs": compare_costs,
+    "training steps": compare_training_steps,
+    "verdict counts": lambda: count_verdicts(own=False),
+    "verdicts": lambda: list_verdicts(own=False),
+    "our verdicts": lambda: list_verdicts(own=True),
+    "accuracies": compare_accuracies,
 }
 
 

@@ -6,9 +6,9 @@ from reproduce.figures import (
     hessians,
     noisy_examples,
     ols_comparison,
+    second_order,
     sigmoid_noise,
     strategies,
-    structured,
 )
 from reproduce.study import Study
 
@@ -18,6 +18,7 @@ STUDIES: dict[str, Study] = {
     for study in (
         demo.STUDY,
         sigmoid_noise.STUDY,
+        second_order.STUDY,
         comparing.DATA_DEPENDENT,
         comparing.CIFAR10_NOISY,
         noisy_examples.MNIST_NOISE,
@@ -28,7 +29,6 @@ STUDIES: dict[str, Study] = {
         hessians.FIXED_COVARIANCE,
         hessians.HESSIAN_INIT,
         strategies.STUDY,
-        structured.STUDY,
     )
 }
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data import Source, load
+from bayesmooth.data import Source, data_root, load
 from bayesmooth.data.encoders import embed_pictures
-from bayesmooth.data.reading import data_root
 from bayesmooth.files import write_atomically
+from bayesmooth.progress import silence
 from bayesmooth.theory.eigen import decompose
 
 ENCODER = "efficientnet@96"
@@ -38,7 +38,8 @@ def embed_data(
     for split, count in (("train", limit), ("test", limit // 2)):
         examples = load(name, split, data_dir, **options)
         splits[split] = examples.subset(torch.arange(count, device="cpu")) if count else examples
-        rows[split] = embed_pictures(splits[split].inputs, encoder, quiet=quiet).rows.double()
+        with silence(quiet):
+            rows[split] = embed_pictures(splits[split].inputs, encoder).rows.double()
     centre = rows["train"].mean(0)
     axes = principal_axes(rows["train"] - centre, COMPONENTS)
     size = ((rows["train"] - centre) @ axes).square().mean().sqrt()

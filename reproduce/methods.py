@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.losses import LOSSES
-from bayesmooth.train import Recipe
-from bayesmooth.train.recipe import Tree, read_recipe
-from reproduce.scale import KAPPAS, Changes, Scale
+from bayesmooth.train import Recipe, Tree, read_recipe
+from reproduce.scale import FULL, KAPPAS, NATURAL, Changes, Scale
 
 Section = Mapping[str, Any]
 KAPPA = "κ = {:g}"
-NATURAL = "natural noise"
 NOISES: dict[str, Section] = {
     "none": {},
-    "clean": {},
     NATURAL: {},  # the labels as they came
     "symmetric 20 %": {"name": "symmetric", "rate": 0.2},
     "symmetric 40 %": {"name": "symmetric", "rate": 0.4},
@@ -27,9 +24,11 @@ NOISES: dict[str, Section] = {
 
 PLAIN: Section = {"name": "ce"}
 EARLY = "SGD, stopped early"  # at the epoch with the best accuracy on noisy validation labels
-IVON_GRID = "IVON, h₀"
-GRIDS = ("LS", "SAM", IVON_GRID)  # methods with a strength to choose
+FIXED_IVON = "IVON"  # at the h₀ of its recipe
+TUNED_IVON = "IVON, h₀"  # over h₀, from which noisy validation labels choose
+GRIDS = ("LS", "SAM", TUNED_IVON)  # methods with a strength to choose
 LOOKS = 15  # at the validation split: where the best epoch is stopped at, or learned from
+TUNED_BY_PAPER = ("lr", "weight_decay", "hess_init")  # what its table of CIFAR-100 gives by noise
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Cell:
     noise: str | None = None
     loss: str | None = None
     strength: float | None = None
-    samples: int | None = None  # of the posterior, where the label noise is measured
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -51,16 +49,10 @@ class Cell:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What a table calls it by."""
+        """What a table and the display call it by."""
         known: dict[str, Any] = {"noise": self.noise, "loss": self.loss, "method": self.method}
         known |= {"strength": self.strength, "seed": self.seed}
         return {key: value for key, value in known.items() if value is not None}
-
-    @property
-    def name(self) -> str:
-        """In words, for the display."""
-        parts = self.labels.values()
-        return "  ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in parts)
 
 
 def merge(tree: Changes, *changes: Changes) -> Tree:
@@ -98,7 +90,12 @@ class Condition:
     def load(self, method: str, *, loss: Section | None = None, **changes: Section) -> Tree:
         """The shipped recipe of a method (ls, sam or ivon) with these keys, another loss, and the looks it needs."""
         stem, own = self.scale.start(self.task, self.noise)
-        tree = merge(read_recipe(f"{stem}-{method}"), own, changes, {"train": {"seed": self.seed}})
+        tree = merge(read_recipe(f"{stem}-{method}"), own)
+        if self.task in self.scale.rates_by_noise:
+            paper, _ = FULL.start(self.task, self.noise)
+            given = read_recipe(f"{paper}-{method}")["optimizer"]
+            tree["optimizer"] |= {key: given[key] for key in TUNED_BY_PAPER if key in given}
+        tree = merge(tree, changes, {"train": {"seed": self.seed}})
         # Digits come with the right labels, so at smoke scale some are flipped.
         flipped = self.scale.name == "smoke" and self.noise == NATURAL
         tree["corruption"] = dict(NOISES["symmetric 40 %" if flipped else self.noise])
@@ -110,40 +107,35 @@ class Condition:
         looks = LOOKS if "past" in LOSSES[name].needs or (stoppable and held) else 1
         return merge(tree, {"evaluate": {"every": max(tree["train"]["epochs"] // looks, 1)}})
 
-    def sgd(self) -> Tree:
-        """SGD with plain cross-entropy."""
-        return self.load("ls", loss=PLAIN)
+    def cell(self, method: str, strength: float | None = None, **optimizer: Any) -> Cell:
+        """A method of the paper: LS with α, SAM with ρ, IVON with h₀; without a strength SGD, and IVON as it comes.
 
-    def smooth(self, alpha: float) -> Tree:
-        """Label smoothing; at α = 0 plain cross-entropy."""
-        return self.load("ls", loss={"name": "ls", "alpha": alpha}) if alpha else self.sgd()
-
-    def sam(self, rho: float) -> Tree:
-        """SAM around SGD; at ρ = 0 that is SGD itself at SAM's learning rate, so that is what runs."""
-        tree = self.load("sam", optimizer={"rho": rho})
-        if rho:
-            return tree
-        return self.load("ls", loss=PLAIN, optimizer={"lr": tree["optimizer"]["lr"]})
-
-    def ivon(self, **optimizer: Any) -> Tree:
-        """IVON with λ = the number of training examples."""
-        return self.load("ivon", optimizer=optimizer)
+        At α = 0 and ρ = 0 it is SGD, at the learning rate of LS and of SAM: one run where these are the same.
+        """
+        if strength is not None and method not in ("LS", "SAM"):
+            optimizer |= {"hess_init": strength}
+        if optimizer or "IVON" in method:
+            tree = self.load("ivon", optimizer=optimizer)
+        elif method == "LS" and strength:
+            tree = self.load("ls", loss={"name": "ls", "alpha": strength})
+        elif method == "SAM" and strength:
+            tree = self.load("sam", optimizer={"rho": strength})
+        else:
+            base = self.load("sam" if method == "SAM" else "ls")["optimizer"]
+            tree = self.load("ls", loss=PLAIN, optimizer={"lr": base["lr"]})
+        return Cell(tree, method, self.seed, self.noise, strength=strength)
 
 
 def compare_methods(
     scale: Scale, task: str, noises: Sequence[str], seeds: Iterable[int]
 ) -> Iterator[Cell]:
-    """SGD, IVON, LS over α, SAM over ρ and IVON over h₀: all noises with one seed before the next seed."""
+    """IVON, SGD, LS over α, SAM over ρ and IVON over h₀: all noises with one seed before the next seed."""
+    grids = {"LS": scale.alphas, "SAM": scale.rhos, TUNED_IVON: scale.chosen_hessians}
     for seed in seeds:
         for noise in noises:
             condition = Condition(scale, task, noise, seed)
-            ivon = condition.ivon()
-            trees: dict[tuple[str, float | None], Tree] = {("IVON", None): ivon}
-            if ivon["data"].get("validation", 0):
-                trees[EARLY, None] = condition.sgd()
-            trees |= {("LS", alpha): condition.smooth(alpha) for alpha in scale.alphas}
-            trees |= {("SAM", rho): condition.sam(rho) for rho in scale.rhos}
-            for h0 in scale.chosen_hessians:
-                trees[IVON_GRID, h0] = condition.ivon(hess_init=h0)
-            for (method, strength), tree in trees.items():
-                yield Cell(tree, method, seed, noise, strength=strength)
+            yield (ivon := condition.cell(FIXED_IVON))
+            if ivon.tree["data"].get("validation", 0):
+                yield condition.cell(EARLY)
+            for method, strengths in grids.items():
+                yield from (condition.cell(method, strength) for strength in strengths)

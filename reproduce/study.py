@@ -13,12 +13,12 @@ from reproduce.verdict import Claim
 
 @dataclass(frozen=True)
 class Finished:
-    """The runs of a study that are over, by the hash of their recipe, and where their data is."""
+    """The runs of a study that are over, by the hash of their recipe, and how to measure on them."""
 
     cells: Sequence[Cell]
     runs: Mapping[str, Run]
-    data_dir: Path | None = None
-    quiet: bool = False
+    device: str | None = None
+    samples: int = 64  # of the posterior
 
     def pairs(self) -> Iterator[tuple[Cell, Run]]:
         """Every cell that has a run, with that run."""

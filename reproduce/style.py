@@ -4,21 +4,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from bayesmooth.files import replace_with
 from bayesmooth.optional import require
 from bayesmooth.train.compare import OKABE_ITO
 from reproduce.methods import EARLY
-from reproduce.rows import Table, spread
+from reproduce.rows import Table
 
 COLUMN, PAGE = 3.35, 6.9  # inches
 
 # A method has the same colour and mark in every figure.
 COLOURS = {
     "IVON": OKABE_ITO["vermilion"],
-    "EVON": OKABE_ITO["purple"],
     "LS": "#7F7F7F",
     "SAM": OKABE_ITO["blue"],
     "SGD": OKABE_ITO["black"],
@@ -27,7 +26,7 @@ COLOURS = {
     "fixed Σ": OKABE_ITO["purple"],
     "learned Σ": OKABE_ITO["vermilion"],
 }
-MARKS = dict(zip(COLOURS, "ohs^xPDvo", strict=True))
+MARKS = dict(zip(COLOURS, "os^xPDvo", strict=True))
 
 DATA_NAMES = {
     "mnist": "MNIST",
@@ -36,7 +35,6 @@ DATA_NAMES = {
     "cifar10n": "CIFAR-10N",
     "clothing1m": "Clothing1M",
     "cifar10-10000": "CIFAR-10 features",
-    "cifar10-all": "CIFAR-10 features",
     "cifar100-10000": "CIFAR-100 features",
     "cifar10n-random1-10000": "CIFAR-10N features",
 }
@@ -58,8 +56,6 @@ STYLE = {
     "lines.linewidth": 1.2,
     "lines.markersize": 3.5,
     "errorbar.capsize": 2,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "bayesmooth",  # the same figure is the same file
 }
 
 
@@ -73,22 +69,14 @@ def figure(
     height: float = 2.3,
     **share: Any,
 ) -> Iterator[Any]:
-    """Axes (rows × columns) to draw on; written to `out`.png and `out`.svg at the end."""
+    """Axes (rows × columns) to draw on; written to `out`.png at the end."""
     matplotlib = require("matplotlib.figure", extra="train")
     with require("matplotlib", extra="train").rc_context(STYLE):
         sheet = matplotlib.Figure(figsize=(width, height), layout="constrained")
         yield sheet.subplots(rows, columns, squeeze=False, **share)
-        for kind, how in (("png", {"dpi": 220}), ("svg", {"metadata": {"Date": None}})):
-            replace_with(out.with_suffix(f".{kind}"), partial(sheet.savefig, format=kind, **how))
-
-
-def line(
-    axis: Any, method: str, points: Sequence[tuple[float, Sequence[float]]], label: str = ""
-) -> None:
-    """Means over seeds, in per cent, with their standard deviation as bars."""
-    known = [(x, mean(values), spread(values)) for x, values in points if len(values)]
-    places, means, bars = zip(*known, strict=True) if known else ((), (), ())
-    axis.errorbar(places, [100 * x for x in means], [100 * x for x in bars], **look(method, label))
+        # Without the version of matplotlib in it, the same figure is the same file.
+        save = partial(sheet.savefig, format="png", dpi=220, metadata={"Software": None})
+        replace_with(out.with_suffix(".png"), save)
 
 
 def look(method: str, label: str = "") -> dict[str, str]:
@@ -96,20 +84,48 @@ def look(method: str, label: str = "") -> dict[str, str]:
     return {"color": COLOURS[method], "marker": MARKS[method], "label": label or method}
 
 
-def level(axis: Any, method: str, values: Sequence[float]) -> None:
-    """A method without a strength to tune: a line across, its standard deviation as a band."""
+def line(
+    axis: Any, method: str, points: Sequence[tuple[float, Sequence[float]]], label: str = ""
+) -> None:
+    """Means over seeds, in per cent, their standard deviation as bars; two points are not joined to a line."""
+    known = [(x, [100 * value for value in values]) for x, values in points if len(values)]
+    bars = [stdev(values) if len(values) > 1 else 0.0 for _, values in known]
+    joined = "-" if len(known) > 2 else "none"
+    axis.errorbar(
+        [x for x, _ in known],
+        [mean(values) for _, values in known],
+        bars if any(bars) else None,
+        linestyle=joined,
+        **look(method, label),
+    )
+
+
+def level(axis: Any, method: str, values: Sequence[float], label: str = "") -> None:
+    """A method without a strength on the axis: a line across, its standard deviation as a band."""
     if values:
-        centre, half = 100 * mean(values), 100 * spread(values)
+        centre, colour = 100 * mean(values), COLOURS[method]
         dashes = ":" if method == EARLY else "-"
-        axis.axhline(centre, color=COLOURS[method], linestyle=dashes, label=method)
-        axis.axhspan(centre - half, centre + half, color=COLOURS[method], alpha=0.18, linewidth=0)
+        axis.axhline(centre, color=colour, linestyle=dashes, label=label or method)
+        if len(values) > 1:
+            half = 100 * stdev(values)
+            axis.axhspan(centre - half, centre + half, color=colour, alpha=0.18, linewidth=0)
 
 
-BARS = "mean over seeds; bars and bands: ± one standard deviation"
+def count_seeds(*groups: Sequence[float]) -> str:
+    """How many seeds are behind the points of a figure, and what its bars are.
+
+    >>> count_seeds([0.1], [0.2, 0.3]), count_seeds([0.1])
+    ('mean of 1 to 2 seeds ± one standard deviation', 'one seed')
+    """
+    counts = sorted({len(group) for group in groups if len(group)})
+    if not counts or counts[-1] == 1:
+        return "one seed"
+    many = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    return f"mean of {many} seeds ± one standard deviation"
 
 
-def legend_below(*axes: Any, title: str = BARS) -> None:
-    """One legend for all panels, under them; it says what the bars are."""
+def legend_below(*axes: Any, title: str = "") -> None:
+    """One legend for all panels, under them; its title says how many seeds a point has."""
     found: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()

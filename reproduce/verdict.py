@@ -1,8 +1,7 @@
-"""What the paper says, what was measured, and whether the two agree: computed from the table alone."""
+"""A claim: what is said, what was measured, and whether the two agree, computed from the table alone."""
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, variance
 from typing import Literal
@@ -18,24 +17,12 @@ CLEAR = 2.0  # standard errors
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper beside what was measured."""
+    """A sentence of the paper, or one of ours (`own`), beside what was measured."""
 
-    paper: str
+    says: str
     measured: str
     verdict: Verdict
-
-
-def count_verdicts(claims: Sequence[Mapping[str, str]]) -> str:
-    """How many claims of a study's JSON have which verdict.
-
-    >>> count_verdicts([{"verdict": "reproduced"}, {"verdict": "not run"}, {"verdict": "reproduced"}])
-    '3 claims: 2 reproduced, 1 not run'
-    """
-    counts = Counter(claim["verdict"] for claim in claims).most_common()
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts)
-    return (
-        f"{len(claims)} claim{'' if len(claims) == 1 else 's'}: {said or 'nothing is measured yet'}"
-    )
+    own: bool = False
 
 
 def difference(ours: Values, others: Values) -> tuple[float, float]:
@@ -50,24 +37,25 @@ def difference(ours: Values, others: Values) -> tuple[float, float]:
     return mean(ours) - mean(others), error
 
 
-def ahead(pairs: Sequence[Pair], sign: int = 1) -> Verdict:
+def ahead(pairs: Sequence[Pair], *, sign: int = 1, gain: float = 0.0) -> Verdict:
     """Ours is clearly ahead in every pair: reproduced; on average, and clearly behind in none: direction only.
 
-    With the sign −1 less is better.
+    With the sign −1 less is better. Where the paper names a `gain`, half of it reproduces; a tenth is the direction.
 
     >>> ahead([([0.9, 0.91], [0.5, 0.51])]), ahead([([0.9], [0.5])]), ahead([([0.4], [0.5])])
     ('reproduced', 'direction only', 'not reproduced')
     >>> ahead([([0.5, 0.51], [0.9, 0.91])], sign=-1)
     'reproduced'
+    >>> ahead([([0.9, 0.9], [0.8, 0.8])], gain=0.12), ahead([([0.805], [0.8])], gain=0.12)
+    ('reproduced', 'not reproduced')
     """
-    if not _complete(pairs):
+    if not pairs or not all(len(values) for pair in pairs for values in pair):
         return "not run"
     leads = [(sign * value, error) for value, error in (difference(*pair) for pair in pairs)]
+    clear = all(value > CLEAR * error and value >= gain / 2 for value, error in leads)
+    average = mean(value for value, _ in leads)
     lost = any(value < -CLEAR * error for value, error in leads)
-    return _grade(
-        all(value > CLEAR * error for value, error in leads),
-        mean(value for value, _ in leads) > 0 and not lost,
-    )
+    return grade(clear, average > 0 and average >= gain / 10 and not lost)
 
 
 def comparable(pairs: Sequence[Pair]) -> Verdict:
@@ -76,26 +64,13 @@ def comparable(pairs: Sequence[Pair]) -> Verdict:
     >>> comparable([([0.89, 0.9], [0.9, 0.9])]), comparable([([0.895], [0.9])]), comparable([([0.8], [0.9])])
     ('reproduced', 'direction only', 'not reproduced')
     """
-    if not _complete(pairs):
+    if not pairs or not all(len(values) for pair in pairs for values in pair):
         return "not run"
     leads = [difference(*pair) for pair in pairs]
-    return _grade(
+    return grade(
         all(value + COMPARABLE >= 0 and error < math.inf for value, error in leads),
         mean(value for value, _ in leads) + COMPARABLE >= 0,
     )
-
-
-def gain(pair: Pair, claimed: float) -> Verdict:
-    """A gain of `claimed`: half of it or more, and clear, is a reproduction; a tenth of it the direction.
-
-    >>> gain(([0.9, 0.9], [0.8, 0.8]), 0.12), gain(([0.9], [0.8]), 0.12), gain(([0.805], [0.8]), 0.12)
-    ('reproduced', 'direction only', 'not reproduced')
-    """
-    if not _complete([pair]):
-        return "not run"
-    measured, error = difference(*pair)
-    clear = measured >= claimed / 2 and measured > CLEAR * error
-    return _grade(clear, measured >= claimed / 10)
 
 
 def holds(parts: Sequence[bool]) -> Verdict:
@@ -104,12 +79,9 @@ def holds(parts: Sequence[bool]) -> Verdict:
     >>> holds([True, True]), holds([True, True, False]), holds([False]), holds([])
     ('reproduced', 'direction only', 'not reproduced', 'not run')
     """
-    return _grade(all(parts), sum(parts) > len(parts) / 2) if parts else "not run"
+    return grade(all(parts), sum(parts) > len(parts) / 2) if parts else "not run"
 
 
-def _grade(reproduced: bool, direction: bool) -> Verdict:
+def grade(reproduced: bool, direction: bool) -> Verdict:
+    """The verdict on what holds in full, in its direction, or not."""
     return "reproduced" if reproduced else "direction only" if direction else "not reproduced"
-
-
-def _complete(pairs: Sequence[Pair]) -> bool:
-    return bool(pairs) and all(len(ours) and len(others) for ours, others in pairs)

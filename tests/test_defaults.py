@@ -110,7 +110,7 @@ def fit_models(folder):
 def judge_labels(folder):
     _, inputs, labels = task()
     examples, _ = corrupt(Source(inputs, Labels(labels, ("a", "b", "c"))), "symmetric", rate=0.2)
-    found = audit(embeddings=inputs, labels=examples.labels.numbers, quiet=True)
+    found = audit(inputs, examples.labels.numbers, quiet=True)
     return [
         examples.labels.numbers,
         estimate_transition(inputs.softmax(1)),

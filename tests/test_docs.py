@@ -25,16 +25,19 @@ import pytest
 import torch
 
 from bayesmooth import IVON
-from bayesmooth.data import DATASETS, load
+from bayesmooth.cli import INTERRUPTED, main
+from bayesmooth.data import datasets, load
 from bayesmooth.losses import LOSSES
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SITE = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "SKILL.md", *SITE]
 NOT_RUN = {
     "needs the network": 1,
     "takes hours": 1,
     "needs the benchmarks' data": 1,
     "has a test of its own": 1,
+    "needs a person's decisions": 1,
 }
 MOST_WORDS, MOST_IN_ALL = 900, 22_000  # of a page beside its made tables, and of all pages
 FENCE = re.compile(
@@ -122,10 +125,11 @@ case "$1" in
   sweep) set -- $(echo "$@" | sed s/0:5/0:1/) --set train.epochs=1 ;;
   reproduce) set -- "$@" --scale smoke ;;
 esac
-exec "$PYTHON" -m bayesmooth.cli "$@"
+exec "$PYTHON" -m bayesmooth "$@"
 """,
     "python": '#!/bin/sh\nexec "$PYTHON" "$@"\n',
     "pip": "#!/bin/sh\n",  # nothing is installed
+    "uv": "#!/bin/sh\n",
 }
 
 
@@ -223,9 +227,37 @@ def test_a_page_is_short_and_its_links_and_extras_exist(page):
 
 
 def test_the_pages_are_short_together_and_in_the_navigation():
-    assert sum(len(page.read_text("utf-8").split()) for page in PAGES[1:]) <= MOST_IN_ALL
+    assert sum(len(page.read_text("utf-8").split()) for page in SITE) <= MOST_IN_ALL
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
-    assert all(str(page.relative_to(ROOT / "docs")) in navigation for page in PAGES[1:])
+    assert all(str(page.relative_to(ROOT / "docs")) in navigation for page in SITE)
+
+
+def test_the_list_for_agents_has_every_page_of_the_navigation_under_its_name():
+    listed = re.findall(r"^- \[(.+?)\]\((.+?)\): .", (ROOT / "docs" / "llms.txt").read_text(), re.M)
+    navigation = re.findall(r"- (\w.*): (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert listed == [(name, page) for name, page in navigation if not page.startswith("api/")]
+
+
+def test_the_skill_names_the_files_and_the_exit_codes_that_there_are(
+    tmp_path, files_at_hand, monkeypatch
+):
+    text = (ROOT / "SKILL.md").read_text("utf-8")
+    shutil.copytree(files_at_hand, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    table = ["table.csv", "--label", "kind", "--quiet"]
+    ends = {
+        0: [["audit", *table], ["train", *table, "--out", "run", "--set", "train.epochs=1"]],
+        1: [["audit", *table, "--fail-on", "outliers"]],
+        2: [["audit", "nowhere.csv"], ["nonsense"]],
+    }
+    for code, commands in ends.items():
+        assert [main(command) for command in commands] == [code] * len(commands)
+        assert f"\n| {code} | " in text
+    assert f"\n| {INTERRUPTED} | " in text
+    for kind, folder in (("an audit", "audit"), ("a run", "run")):
+        rows = text.partition(f"file of {kind} ")[2].partition("\n\n")[0]
+        written = {path.name for path in Path(folder).iterdir()} - {"lock", "best.pt"}
+        assert set(re.findall(r"`(\w+\.\w+)`", rows)) - {"decisions.csv"} == written
 
 
 def test_the_tables_are_those_of_the_results():
@@ -236,6 +268,6 @@ def test_the_tables_are_those_of_the_results():
 
 def test_the_pages_on_data_and_losses_name_all_of_them():
     data, losses = ((ROOT / "docs" / name).read_text("utf-8") for name in ("data.md", "losses.md"))
-    assert all(name in data for name in DATASETS)
+    assert all(name in data for name in datasets())
     rows = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", losses, re.MULTILINE))
     assert rows == {name: cls.__name__ for name, cls in LOSSES.items()}

@@ -47,7 +47,7 @@ def recipes():
 def local(recipes, tmp_path_factory):
     """The runs of the recipes, made in this process."""
     with ThreadPoolExecutor(1) as executor:
-        return sweep(recipes, tmp_path_factory.mktemp("local"), executor, threads=1, quiet=True)
+        return sweep(recipes, tmp_path_factory.mktemp("local"), executor, threads=1)
 
 
 def assert_equal_runs(some, others):
@@ -59,7 +59,7 @@ def assert_equal_runs(some, others):
 
 def test_processes_give_the_same_runs(recipes, local, tmp_path):
     with Processes(2) as executor:
-        outcomes = sweep(recipes, tmp_path, executor, threads=1, quiet=True)
+        outcomes = sweep(recipes, tmp_path, executor, threads=1)
     assert_equal_runs(local, outcomes)
 
 
@@ -130,7 +130,7 @@ def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_n
     killer = threading.Thread(target=kill_the_worker, daemon=True)
     killer.start()
     with RayTasks(two_nodes.address) as executor:
-        *short, survivor = sweep([*recipes, long], tmp_path, executor, threads=1, quiet=True)
+        *short, survivor = sweep([*recipes, long], tmp_path, executor, threads=1)
         # As Ctrl-C does; leaving the context is the second time.
         executor.shutdown(cancel_futures=True)
     assert_equal_runs(local, short)
@@ -138,7 +138,7 @@ def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_n
     assert survivor.status == "finished"
     assert len(Run.open(path).metrics()) == 150
     with ThreadPoolExecutor(1) as executor:
-        alone = sweep([long], tmp_path / "alone", executor, threads=1, quiet=True)
+        alone = sweep([long], tmp_path / "alone", executor, threads=1)
     assert_equal_runs(alone, [survivor])
 
 

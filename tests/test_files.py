@@ -155,3 +155,21 @@ def test_a_directory_for_results_is_made_or_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file: cannot be made: .*; choose another place"):
         files.check_directory(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KeyError("kind"), r"^f\.json: not a noise file that can be read \(KeyError: 'kind'\)"),
+        (OSError(13, "Permission denied"), r"^f\.json: cannot be read \(Permission denied\)"),
+        (InputError("has no rows"), r"^f\.json: has no rows"),
+    ],
+)
+def test_whatever_goes_wrong_inside_names_the_file_and_the_way_out(error, message):
+    with (
+        pytest.raises(InputError, match=message + "; copy it again$"),
+        files.name_errors("f.json", "noise file", "; copy it again"),
+    ):
+        raise error
+    with pytest.raises(KeyboardInterrupt), files.name_errors("f.json", "noise file"):
+        raise KeyboardInterrupt

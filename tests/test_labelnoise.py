@@ -10,12 +10,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import bayesmooth.calling as chunking
-from bayesmooth import labelnoise
 from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import (
-    LabelNoise,
     exact_label_noise,
     label_noise,
     label_noise_chunks,
@@ -117,32 +115,6 @@ def test_the_linearised_draw_is_the_sampled_draw_to_first_order() -> None:
     assert gaps[1] < 0.3 * gaps[0] < 0.03
 
 
-def test_a_posterior_from_a_file_has_the_noise_of_the_saved_one(tmp_path) -> None:
-    model, x = network(), torch.randn(20, D)
-    q = spread(model, 0.1)
-    q.save(tmp_path / "q.safetensors")  # sorts its names, so bias comes before weight
-    a, b = (
-        label_noise(model, each, x, linearised=3, quiet=True)
-        for each in (q, Posterior.load(tmp_path / "q.safetensors"))
-    )
-    for column in ("expected", "sampled", "linearised", "linearised_std"):
-        assert torch.equal(getattr(a, column), getattr(b, column)), column
-
-
-@pytest.mark.parametrize("size", [1, 1000, 1 << 20])
-def test_linearised_draws_do_not_depend_on_how_many_pictures_share_the_cache(
-    monkeypatch, size
-) -> None:
-    model, x = (
-        MODELS["cnn"](num_classes=K, input_shape=(1, 8, 8), widths=(4,)),
-        torch.randn(20, 1, 8, 8),
-    )
-    whole = label_noise(model, spread(model, 0.1), x, linearised=3, quiet=True)
-    monkeypatch.setattr(labelnoise, "AT_ONCE", size)
-    split = label_noise(model, spread(model, 0.1), x, linearised=3, quiet=True)
-    assert torch.allclose(whole.linearised_std, split.linearised_std, rtol=1e-4)
-
-
 def test_batchnorm_and_dropout_are_in_eval_mode_and_come_back_as_they_were() -> None:
     model = network(nn.BatchNorm1d(8), nn.Dropout(0.5))
     model(torch.randn(64, D))
@@ -179,19 +151,6 @@ def test_the_mean_and_each_draw_have_batchnorm_statistics_of_their_own() -> None
     torch.testing.assert_close(noise.linearised, at_mean.linearised)  # the mean's statistics
 
 
-def test_own_statistics_do_not_depend_on_how_the_data_is_cut() -> None:
-    model, x = network(nn.BatchNorm1d(8)), torch.randn(64, D)
-    settings = {"samples": 4, "linearised": 2, "batchnorm": [x], "quiet": True}
-    whole = label_noise(model, spread(model, 0.3), x, **settings)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunking, "CHUNK_BYTES", 1)
-        cut = label_noise(model, spread(model, 0.3), x, batch_size=10, **settings)
-    for column in ("logits", "expected", "linearised"):
-        torch.testing.assert_close(getattr(cut, column), getattr(whole, column))
-    with pytest.raises(InputError, match="batchnorm: a list_iterator is empty after"):
-        label_noise(model, spread(model, 0.3), x, batchnorm=iter([x]), quiet=True)
-
-
 class Wordy(nn.Module):
     """Calls like Hugging Face's: keywords in, an object out."""
 
@@ -217,14 +176,6 @@ def test_dicts_go_in_and_objects_with_logits_come_out() -> None:
         torch.testing.assert_close(getattr(noise, column), getattr(plain, column))
 
 
-def test_without_variance_there_is_no_noise() -> None:
-    model = network()
-    noise = label_noise(model, spread(model, 0.0), torch.randn(9, D), linearised=1, quiet=True)
-    for values in (noise.expected, noise.sampled, noise.linearised, noise.logit_variance):
-        assert values is not None
-        assert float(values.abs().max()) == 0
-
-
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 50), st.integers(0, 5), st.integers(1, 4096))
 def test_cutting_the_data_otherwise_changes_nothing(batch: int, seed: int, chunk: int) -> None:
@@ -240,13 +191,6 @@ def test_cutting_the_data_otherwise_changes_nothing(batch: int, seed: int, chunk
     assert cut.label is not None
     assert cut.label.equal(labels)
     assert cut.index.equal(whole.index)
-
-
-def test_the_same_seed_gives_the_same_noise_and_another_one_another() -> None:
-    model, x = linear()
-    a, b, c = (label_noise(model, spread(model, 0.3), x, seed=s, quiet=True) for s in (0, 0, 1))
-    assert a.expected.equal(b.expected)
-    assert not a.expected.equal(c.expected)
 
 
 def test_it_streams_without_reading_ahead_of_the_chunk() -> None:
@@ -315,22 +259,6 @@ def test_what_a_user_can_get_wrong_is_said() -> None:
     binary = nn.Linear(D, 1)
     with pytest.raises(InputError, match="classes ≥ 2"):
         label_noise(binary, spread(binary, 0.1), x, quiet=True)
-
-
-def test_the_global_generator_is_not_touched() -> None:
-    model, x = linear()
-    state = torch.get_rng_state()
-    noise = label_noise(model, spread(model, 0.1), x, linearised=True, quiet=True)
-    assert torch.get_rng_state().equal(state)
-    assert isinstance(noise, LabelNoise)
-
-
-def test_tables_by_class_lie_where_the_values_lie() -> None:
-    noise = exact_label_noise(torch.eye(3), torch.ones(3, 3), torch.arange(3))
-    plain = smoothed_labels_by_class({"q": noise}, noise.logits, torch.arange(3))
-    with torch.device("meta"):  # where a tensor goes that nobody has placed
-        table = smoothed_labels_by_class({"q": noise}, noise.logits, torch.empty(3))
-    assert table["q"].equal(plain["q"])
 
 
 class Stream(IterableDataset):

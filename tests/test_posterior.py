@@ -1,6 +1,5 @@
 """The Gaussian over weights: draws, averages, files."""
 
-import copy
 from collections import OrderedDict
 
 import pytest
@@ -11,7 +10,7 @@ from bayesmooth import metrics
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.optim import IVON
-from bayesmooth.posterior import Posterior
+from bayesmooth.posterior import FORMAT, Posterior
 from bayesmooth.theory import Bernoulli, Categorical, Gaussian, Poisson
 
 
@@ -131,45 +130,6 @@ def test_averaged_probabilities_sum_to_one_whatever_the_models_dtype(model, dtyp
     assert 0 <= metrics.accuracy(averaged, torch.zeros(200, dtype=torch.int64)) <= 1
 
 
-@pytest.mark.parametrize("kind", [list, iter])
-def test_each_draw_is_made_once_for_all_batches(model, kind, monkeypatch, gaussian):
-    q, x = gaussian(model), torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
-    by_batch = torch.cat([q.predict(model, part, 4) for part in x.split(2)])
-    drawn, real = [], Posterior.deviations
-
-    def counted(self, model, index, **how):
-        drawn.append(index)
-        return real(self, model, index, **how)
-
-    monkeypatch.setattr(Posterior, "deviations", counted)
-    assert torch.equal(q.predict(model, kind(x.split(2)), 4), by_batch)
-    assert drawn == [0, 0, 1, 1]  # mirrored pairs
-
-
-def test_a_missing_folder_is_made_and_a_file_in_its_way_is_named(model, tmp_path, gaussian):
-    path = tmp_path / "results" / "today" / "posterior.safetensors"
-    gaussian(model).save(path)
-    assert [p.name for p in path.parent.iterdir()] == ["posterior.safetensors"]
-    with pytest.raises(InputError, match=r"posterior\.safetensors: cannot be made.*another place"):
-        gaussian(model).save(path / "below.safetensors")
-    assert Posterior.load(path).mean.keys() == gaussian(model).mean.keys()
-
-
-@pytest.mark.parametrize("seed", [-1, 2**63, 1.5])
-def test_a_seed_that_no_generator_takes_is_refused(model, seed, gaussian):
-    with pytest.raises(InputError, match=r"seed=.*: must be a whole number from 0 to 2⁶³ − 1"):
-        gaussian(model).predict(model, torch.zeros(1, 4), 2, seed=seed)
-
-
-def test_between_two_draws_the_weights_are_back(model, gaussian):
-    before, seen = weights_of(model), []
-    gaussian(model).predict(
-        model, torch.zeros(1, 4), 3, tick=lambda: seen.append(weights_of(model))
-    )
-    assert len(seen) == 3
-    assert all(torch.equal(weights, before) for weights in seen)
-
-
 @pytest.mark.parametrize(
     "link", [Categorical(), Bernoulli(), Gaussian(), Poisson()], ids=lambda k: type(k).__name__
 )
@@ -261,27 +221,9 @@ def test_numbers_that_are_none_are_refused_also_in_a_file(
         Posterior(**parts)
     path = tmp_path / "q.safetensors"
     tensors = {f"{p}.{n}": t for p, values in parts.items() for n, t in values.items()}
-    save_file(tensors, path, {"format": Posterior.FORMAT})
+    save_file(tensors, path, {"format": FORMAT})
     with pytest.raises(InputError, match=rf"q\.safetensors: weight: {message}"):
         Posterior.load(path)
-
-
-@pytest.mark.parametrize("key", ["weight", "mean.", "sigma.weight"])
-def test_odd_entries_of_a_file_are_named(tmp_path, key):
-    from safetensors.torch import save_file
-
-    save_file({key: torch.zeros(2)}, tmp_path / "q.safetensors", {"format": Posterior.FORMAT})
-    with pytest.raises(InputError, match=f"has an entry '{key}'"):
-        Posterior.load(tmp_path / "q.safetensors")
-
-
-def test_odd_keys_and_values_are_named():
-    with pytest.raises(InputError, match="0: must be the name of a parameter"):
-        Posterior({0: torch.zeros(1), "a": torch.zeros(1)}, {0: torch.zeros(1)})
-    with pytest.raises(InputError, match="a: the mean must be a tensor of floating-point numbers"):
-        Posterior({"a": [1.0]}, {"a": torch.zeros(1)})
-    with pytest.raises(InputError, match="a: the std must be a tensor of floating-point numbers"):
-        Posterior({"a": torch.zeros(1)}, {"a": torch.zeros(1, dtype=torch.int64)})
 
 
 def test_means_that_are_views_of_one_buffer_are_saved(tmp_path):
@@ -335,13 +277,3 @@ def test_autocast_sees_every_draw(model, gaussian):
         torch.testing.assert_close(
             getattr(cast, column), getattr(noise, column), atol=0.02, rtol=0.1
         )
-
-
-def test_a_model_without_the_optimizers_weights_has_no_posterior(model):
-    optimizer = IVON(model.parameters(), 0.1, 10)
-    copies = [copy.deepcopy(model), torch.optim.swa_utils.AveragedModel(model), nn.Linear(4, 3)]
-    for other in copies:
-        with pytest.raises(InputError, match=r"posterior\(model\): this .* has none of the opt"):
-            optimizer.posterior(other)
-    with pytest.raises(InputError, match="a posterior without weights"):
-        Posterior({}, {})

@@ -2,27 +2,18 @@
 
 from pathlib import Path
 
-from bayesmooth.train.recipe import read_recipe
+from bayesmooth.train import read_recipe
 from reproduce.methods import EARLY, Cell, merge
-from reproduce.rows import (
-    BETTER,
-    Row,
-    Table,
-    format_mean,
-    list_values,
-    make_table,
-    read_final,
-)
+from reproduce.rows import Row, Table, format_mean, make_table, read_final
 from reproduce.scale import Changes, Scale
 from reproduce.study import Finished, Study
-from reproduce.style import COLOURS, PAGE, figure, legend_below
+from reproduce.style import COLOURS, PAGE, count_seeds, figure, legend_below
 from reproduce.verdict import Claim, ahead
 
-USUAL = "label smoothing, α = 0.1"
 RECIPES: dict[str, tuple[str, Changes]] = {
     "SGD": ("digits-ce", {}),
     EARLY: ("digits-ce", {}),
-    USUAL: ("digits-ls", {"loss": {"alpha": 0.1}}),
+    "label smoothing, α = 0.1": ("digits-ls", {"loss": {"alpha": 0.1}}),
     "LS": ("digits-ls", {}),
     "SAM": ("digits-sam", {}),
     "IVON": ("digits-ivon", {}),
@@ -36,7 +27,12 @@ NAMES = {
     "IVON": "IVON, averaged",
 }
 """What a reader calls the methods that are drawn by epoch."""
-COLUMNS = ("method", "accuracy", "memorised", "NLL", "ECE")
+PANELS = {
+    "accuracy": "accuracy on clean test digits (%)",
+    "memorised": "wrong labels learned by heart (%)",
+}
+BETTER = {"accuracy": ("is more accurate", 1, "%"), "nll": ("has a lower NLL", -1, "")}
+"""How a claim says that a figure is better, its sign (−1: less is better) and its unit."""
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -62,12 +58,8 @@ def measure_methods(finished: Finished) -> Table:
             at_mean.append({**rows[-1], "method": AT_MEAN, **read_final(run, averaged=False)})
         if method in NAMES:
             epochs += [
-                {
-                    **cell.labels,
-                    "epoch": record["epoch"],
-                    "accuracy": record["test.accuracy"],
-                    "memorised": record["memorised"],
-                }
+                {**cell.labels, "epoch": record["epoch"]}
+                | {"accuracy": record["test.accuracy"], "memorised": record["memorised"]}
                 for record in run.metrics()
                 if "test.accuracy" in record
             ]
@@ -76,43 +68,31 @@ def measure_methods(finished: Finished) -> Table:
 
 def draw(table: Table, out: Path) -> None:
     """Accuracy and memorised labels by epoch, the mean over seeds."""
-    panels = {
-        "accuracy": "accuracy on clean test digits (%)",
-        "memorised": "wrong labels learned by heart (%)",
-    }
     epochs = table.dropna(subset=["epoch"])
     with figure(out, 1, 2, width=PAGE, height=2.6) as (axes,):
-        for axis, (key, title) in zip(axes, panels.items(), strict=True):
+        for axis, (key, title) in zip(axes, PANELS.items(), strict=True):
             for method, rows in epochs.groupby("method", sort=False):
-                shares = rows.groupby("epoch")[key].mean()
-                axis.plot(
-                    shares.index,
-                    100 * shares,
-                    color=COLOURS[method],
-                    label=AT_MEAN if method == "IVON" else name_method(table, method),
-                )
+                shares = 100 * rows.groupby("epoch")[key].mean()
+                name = AT_MEAN if method == "IVON" else name_method(table, method)
+                axis.plot(shares.index, shares, color=COLOURS[method], label=name)
             axis.set(xlabel="epoch", title=title)
-        legend_below(axes[0], title="")
+            axis.margins(x=0)
+        legend_below(axes[0], title=count_seeds(epochs["seed"].unique()).partition(" ±")[0])
 
 
 def name_method(table: Table, method: str) -> str:
     """As a reader knows it, with its strength."""
-    if method not in NAMES:
-        return method
-    strengths = list_values(table, "strength", method=method)
-    return NAMES[method] + "".join(f" = {at:g}" for at in strengths[:1])
-
-
-def keep_final(table: Table) -> Table:
-    """The rows of whole runs, without those of single epochs."""
-    return table[table["epoch"].isna()]
+    strengths = table[table["method"] == method]["strength"].dropna()
+    return NAMES.get(method, method) + "".join(
+        f" = {at:g}" for at in strengths[:1] if method in NAMES
+    )
 
 
 def summarise(table: Table) -> list[list[str]]:
     """One row per method: mean ± standard deviation over seeds; IVON averaged and at its mean."""
-    rows = [list(COLUMNS)]
-    for method, own in keep_final(table).groupby("method", sort=False):
-        shares = [format_mean(own[key].dropna(), 100, " %") for key in ("accuracy", "memorised")]
+    rows = [["method", "accuracy", "memorised", "NLL", "ECE"]]
+    for method, own in table[table["epoch"].isna()].groupby("method", sort=False):
+        shares = [format_mean(own[key].dropna(), "%") for key in ("accuracy", "memorised")]
         losses = [format_mean(own[key].dropna()) for key in ("nll", "ece")]
         rows.append([name_method(table, method), *shares, *losses])
     return rows
@@ -120,18 +100,18 @@ def summarise(table: Table) -> list[list[str]]:
 
 def claims(table: Table) -> list[Claim]:
     """IVON, averaged or at its mean as noisy validation chose, against the others in accuracy and likelihood."""
-    final, found = keep_final(table), []
-    averaged, at_mean = (
-        sum(list_values(final, "validation", method=method)) for method in ("IVON", AT_MEAN)
-    )
-    chosen = AT_MEAN if at_mean > averaged else "IVON"
+    final, found = table[table["epoch"].isna()], []
+    values = dict(list(final.groupby("method")))
+    empty, validation = final[:0], {m: rows["validation"].sum() for m, rows in values.items()}
+    chosen = max(("IVON", AT_MEAN), key=lambda method: validation.get(method, 0.0))
     for other in (EARLY, "LS", "SAM"):
         names = [name_method(table, method) for method in (chosen, other)]
-        for key, (is_better, sign, show) in BETTER.items():
-            ours, theirs = (list_values(final, key, method=method) for method in (chosen, other))
-            says = f"(not in the paper) {names[0]}, {is_better} than {names[1]}"
-            measured = f"{show(ours)} against {show(theirs)}"
-            found.append(Claim(says, measured, ahead([(ours, theirs)], sign)))
+        for key, (is_better, sign, unit) in BETTER.items():
+            ours, theirs = (values.get(m, empty)[key].dropna().tolist() for m in (chosen, other))
+            says = f"{names[0]}, {is_better} than {names[1]}"
+            measured = [format_mean(each, unit, seeds=True) for each in (ours, theirs)]
+            verdict = ahead([(ours, theirs)], sign=sign)
+            found.append(Claim(says, " against ".join(measured), verdict, own=True))
     return found
 
 

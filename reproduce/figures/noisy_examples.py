@@ -12,7 +12,7 @@ from torch import Tensor
 from bayesmooth.data import Source
 from bayesmooth.labelnoise import LabelNoise, label_noise
 from reproduce.methods import Cell, Condition
-from reproduce.rows import Row, Table, format_values, make_table, select
+from reproduce.rows import Row, Table, format_mean, make_table
 from reproduce.scale import Scale
 from reproduce.study import Finished, Study
 from reproduce.style import COLOURS, PAGE, figure, name_data, picture
@@ -24,15 +24,17 @@ SHOWN = 8  # pictures of each extreme
 DIGIT = 6  # shown as a regular and as an atypical picture
 KINDS = ("regular", "atypical")
 NAMES = {"LS": f"LS, α = {ALPHA}", "IVON": "variational (IVON)"}
-DIGITS_DIFFER = "IVON's noise differs by example; it is high for atypical or unclear examples and low for regular ones"
+DIGITS_DIFFER = (
+    "IVON's noise differs by example; it is high for atypical or unclear examples and low for regular ones "
+    "(we ask: tenfold noise, and a rank correlation with the distance to the own kind > .2)"
+)
 SIXES_DIFFER = "LS gives a regular and an atypical 6 the same noise, variational learning gives the atypical one more"
 
 
 def list_ivon(scale: Scale, task: str) -> list[Cell]:
     """IVON on clean labels."""
     return [
-        Cell(Condition(scale, task, seed=seed).ivon(), "IVON", seed, samples=scale.noise_samples)
-        for seed in scale.seeds
+        Cell(Condition(scale, task, seed=seed).load("ivon"), "IVON", seed) for seed in scale.seeds
     ]
 
 
@@ -40,21 +42,15 @@ def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise
     """Data set and seed, training examples, and the expected noise at the end, of each run that there is."""
     for cell, run in finished.pairs():
         if run.status != "diverged":
-            splits, model = run.splits(finished.data_dir), run.model()
+            splits, model = run.splits(), run.model(device=finished.device)
             noise = label_noise(
                 model,
                 run.posterior(),
                 splits.train,
-                samples=cell.samples or 64,
+                samples=finished.samples,
                 batchnorm=run.statistics(splits, model),
-                quiet=finished.quiet,
             )
             yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
-
-
-def keep_first_seed(table: Table) -> Table:
-    """What a figure of single examples shows; the claims are about all seeds."""
-    return select(table, seed=table["seed"].iloc[0])
 
 
 def smoothing_noise(classes: int, label: int) -> Tensor:
@@ -125,7 +121,7 @@ def measure_digits(finished: Finished) -> Table:
 
 def draw_sorted(table: Table, out: Path) -> None:
     """The sorted noise on the left, pictures on the right: highest above, lowest below."""
-    table = keep_first_seed(table)
+    table = table[table["seed"] == table["seed"].iloc[0]]
     grid = {"width_ratios": [4] + [1] * (SHOWN // 2)}
     with figure(out, 4, 1 + SHOWN // 2, width=PAGE, height=2.6, gridspec_kw=grid) as axes:
         wide = axes[0][0].get_gridspec()
@@ -135,7 +131,8 @@ def draw_sorted(table: Table, out: Path) -> None:
         curve.semilogy(table["ivon_noise"].tolist(), color=COLOURS["IVON"], label="IVON")
         curve.semilogy(table["ls_noise"].tolist(), color=COLOURS["LS"], label=NAMES["LS"])
         curve.set(xlabel="example, by IVON's noise", ylabel="label noise ½‖ε‖₁")
-        curve.set_title(f"{name_data(table)}, training set")
+        curve.set_title(f"{name_data(table)}, training set, one seed")
+        curve.margins(x=0)
         curve.legend()
         pictures = table["pixels"].tolist()
         extremes = [*reversed(pictures[-SHOWN:]), *pictures[:SHOWN]]
@@ -157,7 +154,7 @@ def judge_sorted(table: Table) -> list[Claim]:
         parts += [most > 10 * least, high > low, rank > 0.2]
     if not found:
         return [Claim(DIGITS_DIFFER, "nothing", "not run")]
-    words = {key: format_values([each[key] for each in found], ".2g") for key in found[0]}
+    words = {key: format_mean([each[key] for each in found], seeds=True) for key in found[0]}
     measured = (
         f"½‖ε‖₁ from {words['least']} to {words['most']}; distance to the own kind {words['high']} in the tenth with "
         f"most noise, {words['low']} in that with least; rank correlation of both {words['rank']}"
@@ -187,14 +184,14 @@ def measure_sixes(finished: Finished) -> Table:
 
 def draw_sixes(table: Table, out: Path) -> None:
     """The picture, then its noise by class as bars."""
-    table = keep_first_seed(table)
+    table = table[table["seed"] == table["seed"].iloc[0]]
     with figure(out, 2, 2, height=2.6, gridspec_kw={"width_ratios": [1, 3]}) as axes:
         for (image, bars), kind in zip(axes, KINDS, strict=True):
-            rows = select(table, kind=kind)
+            rows = table[table["kind"] == kind]
             picture(image, read_picture(rows["pixels"].iloc[0]))
             image.set_ylabel(f"{kind} 6")
             for method, shift in (("LS", -0.2), ("IVON", 0.2)):
-                own = select(rows, method=method)
+                own = rows[rows["method"] == method]
                 style = {"color": COLOURS[method], "label": NAMES[method]}
                 bars.bar(own["label"] + shift, own["noise_size"], 0.4, **style)
                 bars.set_xticks(own["label"])
@@ -210,7 +207,7 @@ def judge_sixes(table: Table) -> list[Claim]:
     halves = table.groupby(["method", "kind", "seed"])["noise_size"].sum() / 2
     sums = {(m, kind): halves[m, kind].tolist() for m in table["method"].unique() for kind in KINDS}
     words = [
-        f"{method}, {kind}: {format_values(values, '.4f')}"
+        f"{method}, {kind}: {format_mean(values, seeds=True)}"
         for (method, kind), values in sums.items()
     ]
     same = sums["LS", "regular"] == sums["LS", "atypical"]

@@ -5,23 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bayesmooth.labelnoise import smoothed_labels_by_class
 from bayesmooth.losses import OnlineLabelSmoothing
-from bayesmooth.train import Run
 from reproduce.figures.noisy_examples import ALPHA, list_ivon, measure_noises
 from reproduce.methods import Cell, Condition
-from reproduce.rows import Row, Table, format_values, make_table, select
+from reproduce.rows import Table, format_mean, make_table
 from reproduce.scale import Scale
 from reproduce.study import Finished, Study
-from reproduce.style import DATA_NAMES, PAGE, figure, legend_below, look
+from reproduce.style import DATA_NAMES, PAGE, count_seeds, figure, legend_below, look
 from reproduce.verdict import Claim, holds
 
 TASKS = ("cifar10", "cifar100")
-CLASSES = 10  # of CIFAR-100 so many are drawn, as in the paper
+CLASSES = 10  # so many are drawn, as in the paper; all of them are judged
 PANELS = 3
-METHODS = ("LS", "OLS", "IVON")
+ALIKE = 0.5  # rank correlation
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -29,44 +27,41 @@ def cells(scale: Scale) -> list[Cell]:
     found = {}
     for task in TASKS:
         for ours in list_ivon(scale, task):
-            condition = Condition(scale, task, seed=ours.seed)
-            loss = {"name": "ols", "alpha": 0.5}
-            ols = Cell(condition.load("ls", loss=loss), "OLS", ours.seed)
-            found[ours.recipe.hash] = (ours, ols)  # at smoke scale both tasks are the same
+            tree = Condition(scale, task, seed=ours.seed).load(
+                "ls", loss={"name": "ols", "alpha": 0.5}
+            )
+            found[ours.recipe.hash] = (
+                ours,
+                Cell(tree, "OLS", ours.seed),
+            )  # both tasks, if they differ
     return [cell for pair in found.values() for cell in pair]
 
 
 def measure_classes(finished: Finished) -> Table:
     """The mean smoothed label of each class: its mass on each other class, by all methods in the same way."""
-    rows: list[Row] = []
+    rows = []
     for ours, ols in zip(finished.cells[::2], finished.cells[1::2], strict=True):
         for facts, examples, noise in measure_noises(replace(finished, cells=[ours])):
             if (online := finished.runs.get(ols.recipe.hash)) is None:
                 continue
-            known = smoothed_labels_by_class({"IVON": noise}, noise.logits, examples.labels.numbers)
-            known["OLS"] = _read_soft_labels(online, examples.num_classes)
-            known["LS"] = torch.full_like(known["IVON"], ALPHA / examples.num_classes)
-            for method, mass in known.items():
-                rows += _list_masses({**facts, "method": method}, mass, examples.class_names)
+            names, labels = examples.class_names, examples.labels.numbers
+            ivon = smoothed_labels_by_class({"IVON": noise}, noise.logits, labels)["IVON"]
+            loss = OnlineLabelSmoothing(len(names), **online.recipe.loss.options)
+            loss.load_state_dict(online.checkpoint()["loss"])
+            soft = loss.alpha * loss.soft  # α S_c, from the last epoch  (equ: ols noise)
+            rows += [
+                {
+                    **facts,
+                    "class": own,
+                    "other": other,
+                    "IVON": float(ivon[c, j]),
+                    "OLS": float(soft[c, j]),
+                }
+                for c, own in enumerate(names)
+                for j, other in enumerate(names)
+                if c != j
+            ]
     return make_table(rows)
-
-
-def _read_soft_labels(run: Run, classes: int) -> Tensor:
-    """α S_c, from the soft labels of the last epoch  (equ: ols noise)."""
-    loss = OnlineLabelSmoothing(classes, **run.recipe.loss.options)
-    loss.load_state_dict(run.checkpoint()["loss"])
-    return loss.alpha * loss.soft
-
-
-def _list_masses(facts: Row, mass: Tensor, names: tuple[str, ...]) -> list[Row]:
-    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(0), device="cpu")
-    chosen = sorted(order[:CLASSES].tolist())
-    return [
-        {**facts, "class": names[c], "other": names[j], "mass": float(mass[c, j])}
-        for c in chosen
-        for j in chosen
-        if c != j
-    ]
 
 
 def draw(table: Table, out: Path) -> None:
@@ -75,48 +70,57 @@ def draw(table: Table, out: Path) -> None:
     size = {"width": PAGE, "height": 1.9 * len(sets) + 0.3}
     with figure(out, len(sets), PANELS, sharey="row", **size) as axes:
         for row, (data, rows) in zip(axes, sets, strict=True):
-            shown = rows["class"].unique()[3 : 3 + PANELS]
-            for axis, name in zip(row, shown, strict=True):
-                _panel(axis, rows[rows["class"] == name])
+            names = rows["class"].unique()
+            order = torch.randperm(
+                len(names), generator=torch.Generator().manual_seed(0), device="cpu"
+            )
+            drawn = [names[i] for i in sorted(order[:CLASSES].tolist())]
+            for axis, name in zip(row, drawn[3 : 3 + PANELS], strict=True):
+                others = [other for other in drawn if other != name]
+                _panel(axis, rows[rows["class"] == name], others, ALPHA / len(names))
                 axis.set_title(f"{DATA_NAMES.get(data, data)}, given label: {name}")
             row[0].set_ylabel("smoothed label")
-        legend_below(axes[0][0])
+        legend_below(*axes.flatten(), title=count_seeds(table["seed"].unique()))
 
 
-def _panel(axis: Any, rows: Table) -> None:
-    others = rows["other"].unique()
+def _panel(axis: Any, rows: Table, others: list[str], same: float) -> None:
     axis.set_yscale("log")
-    for method in METHODS:
-        masses = select(rows, method=method).groupby("other")["mass"]
+    axis.errorbar(range(len(others)), [same] * len(others), **look("LS", f"LS, α = {ALPHA}"))
+    for method in ("OLS", "IVON"):
+        masses = rows.groupby("other")[method]
         means, bars = masses.mean().reindex(others), masses.std().fillna(0).reindex(others)
         there = (means > 0).to_numpy()
         axis.errorbar(
             there.nonzero()[0],
             means[there],
             [bars[there].clip(upper=0.9 * means[there]), bars[there]],
-            **look(method, f"{method}, α = {ALPHA}" if method == "LS" else method),
+            **look(method),
         )
+        if not there.all():  # a log scale has no place for them: open marks at the foot
+            foot = axis.get_xaxis_transform()
+            style = {**look(method, f"{method} ≤ 0"), "fillstyle": "none", "linestyle": "none"}
+            axis.plot((~there).nonzero()[0], [0.03] * int((~there).sum()), transform=foot, **style)
     axis.set_xticks(range(len(others)), others, rotation=60, ha="right")
 
 
 def claims(table: Table) -> list[Claim]:
     """The pattern is that of OLS, the noise stronger."""
-    alike, stronger = [], []
-    ranks, masses = [], []
+    alike, stronger, ranks, masses = [], [], [], []
     for data, rows in table.groupby("data", sort=False):
-        wide = rows.pivot(index=["seed", "class", "other"], columns="method", values="mass")
-        seeds = wide.groupby(level="seed", sort=False)
+        seeds = rows.groupby("seed", sort=False)[["IVON", "OLS"]]
         rank = seeds.apply(lambda one: one["IVON"].rank().corr(one["OLS"].rank())).tolist()
         mean = seeds.mean()
-        alike += [value > 0.5 for value in rank]
+        alike += [value > ALIKE for value in rank]
         stronger += (mean["IVON"] > mean["OLS"]).tolist()
-        ranks.append(f"{data}: rank correlation over {CLASSES} classes {format_values(rank)}")
-        each = [f"{m} {format_values(mean[m].tolist(), '.2g')}" for m in METHODS]
+        many = f"{data}: rank correlation over {rows['class'].nunique()} classes"
+        ranks.append(f"{many} {format_mean(rank, seeds=True)}")
+        each = [f"{m} {format_mean(mean[m].tolist(), seeds=True)}" for m in ("IVON", "OLS")]
         masses.append(f"{data}: mean mass {', '.join(each)}")
+    same = f"IVON's smoothed labels are distributed as those of OLS (we ask: rank correlation > {ALIKE})"
     return [
         Claim(says, "; ".join(words) or "nothing", holds(parts))
         for says, words, parts in (
-            ("IVON's smoothed labels are distributed as those of OLS", ranks, alike),
+            (same, ranks, alike),
             ("IVON tends to induce stronger noise than OLS", masses, stronger),
         )
     ]

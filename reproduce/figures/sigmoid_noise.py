@@ -29,6 +29,7 @@ def draw(table: Table, out: Path) -> None:
         axis.plot(means, noise, color=COLOURS["IVON"], linewidth=0.7, linestyle="--", label="ε")
         axis.plot(means, noise.abs(), color=COLOURS["IVON"], label="|ε|")
         axis.set(xlabel="mean of $f$ (variance 1)", ylabel="label noise")
+        axis.margins(x=0)
         axis.legend()
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from bayesmooth import theory as theory
     from bayesmooth.audit import Audit as Audit
     from bayesmooth.audit import audit as audit
+    from bayesmooth.audit import audit_network as audit_network
+    from bayesmooth.audit import audit_probabilities as audit_probabilities
+    from bayesmooth.audit import audit_votes as audit_votes
     from bayesmooth.calling import recompute_batchnorm as recompute_batchnorm
     from bayesmooth.data import Labels as Labels
     from bayesmooth.data import Source as Source
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from bayesmooth.labelnoise import LabelNoise as LabelNoise
     from bayesmooth.labelnoise import label_noise as label_noise
     from bayesmooth.optim import BSAM as BSAM
-    from bayesmooth.optim import EVON as EVON
     from bayesmooth.optim import IVON as IVON
     from bayesmooth.optim import SAM as SAM
     from bayesmooth.optim import fit as fit
@@ -37,7 +39,6 @@ __version__ = "0.1.0"
 # public name → its module; a module itself has none
 HOMES = {
     "BSAM": "optim",
-    "EVON": "optim",
     "IVON": "optim",
     "SAM": "optim",
     "Audit": "audit",
@@ -47,6 +48,9 @@ HOMES = {
     "Posterior": "posterior",
     "Source": "data",
     "audit": "audit",
+    "audit_network": "audit",
+    "audit_probabilities": "audit",
+    "audit_votes": "audit",
     "data": "",
     "effective_labels": "theory.noise",
     "fit": "optim",

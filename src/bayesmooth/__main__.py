@@ -1,4 +1,4 @@
-"""`python -m bayesmooth` is the command `bayesmooth`."""
+"""`python -m bayesmooth` is the command `bayesmooth`; `torchrun -m bayesmooth` starts several of it."""
 
 import sys
 

@@ -10,10 +10,13 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bayesmooth.errors import InputError
@@ -22,6 +25,8 @@ from bayesmooth.optional import require
 T = TypeVar("T")
 Piece = TypeVar("Piece")
 
+DATA = "BAYESMOOTH_DATA"  # the variable that says where public data sets lie
+CLUSTER = ContextVar[str | None]("CLUSTER", default=None)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 LOADED = ["bayesmooth.train", "torch._dynamo", "sklearn.datasets"]  # once, not once per job
@@ -42,6 +47,20 @@ def keep_freed_memory() -> None:
         return
     mallopt(M_MMAP_THRESHOLD, 1 << 30)
     mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+@contextmanager
+def set_variable(name: str, value: str | Path | None) -> Iterator[None]:
+    """Within the context a variable of the environment has this value; None leaves it as it is."""
+    before = os.environ.get(name)
+    if value is not None:
+        os.environ[name] = str(value)
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
 
 
 class LostError(RuntimeError):
@@ -132,10 +151,8 @@ class RayTasks(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for the tasks; with `cancel_futures` ask Ray to stop them."""
-        tasks, self.tasks = (
-            list(self.tasks),
-            set(),
-        )  # a second call must not ask a cluster that is gone
+        # A second call must not ask a cluster that is gone.
+        tasks, self.tasks = list(self.tasks), set()
         if cancel_futures:
             for task in tasks:
                 self.ray.cancel(task)
@@ -165,11 +182,21 @@ def _call(fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     return fn(*args, **kwargs)
 
 
-def map_pieces(
-    work: Callable[[Piece], T], pieces: Iterable[Piece], cluster: str | None = None
-) -> Iterator[T]:
-    """`work` on every piece, in order; with "ray" as tasks of a Ray cluster, some at a time."""
-    if cluster is None:
+@contextmanager
+def use_cluster(cluster: str | None) -> Iterator[None]:
+    """Inside, `map_pieces` runs its work on this cluster: "ray", or None for this process."""
+    if cluster not in (None, "ray"):
+        raise InputError(f"cluster={cluster!r}: must be 'ray', or None for this machine")
+    before = CLUSTER.set(cluster)
+    try:
+        yield
+    finally:
+        CLUSTER.reset(before)
+
+
+def map_pieces(work: Callable[[Piece], T], pieces: Iterable[Piece]) -> Iterator[T]:
+    """`work` on every piece, in order; under `use_cluster("ray")` as tasks of a Ray cluster, some at a time."""
+    if CLUSTER.get() is None:
         yield from map(work, pieces)
         return
     ray, _ = connect_ray()  # it stays for the next call

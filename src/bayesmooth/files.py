@@ -185,6 +185,21 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+@contextmanager
+def name_errors(name: Path | str, what: str, way_out: str = "") -> Iterator[None]:
+    """Whatever goes wrong inside is an InputError that names the file: a damaged one makes decoders raise anything."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{name}: {error}{way_out}") from None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"[:200]
+        problem = f"not a {what} that can be read ({reason})"
+        if isinstance(error, OSError) and error.strerror:
+            problem = f"cannot be read ({error.strerror})"
+        raise InputError(f"{name}: {problem}{way_out}") from None
+
+
 def check_output(path: Path | None, kinds: Sequence[str] = ()) -> None:
     """Refuse a file that could not be written once the work is done; `kinds` are the endings it may have."""
     if path is None:

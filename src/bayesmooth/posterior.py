@@ -1,12 +1,11 @@
 """The Gaussian over weights: sample it, predict with its average, save it. Needs no optimizer."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +28,7 @@ from bayesmooth.optional import require
 from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
 from bayesmooth.theory.links import Categorical, Link
 
+FORMAT = "bayesmooth.posterior.1"  # of its file
 CATEGORICAL = Categorical()
 SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of σ, for prediction
 # what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
@@ -51,9 +51,6 @@ class Posterior:
 
     mean: Mapping[str, Tensor]
     std: Mapping[str, Tensor]
-
-    FORMAT: ClassVar[str] = "bayesmooth.posterior.1"  # of its file
-    PARTS: ClassVar[tuple[str, ...]] = ("mean", "std")
 
     def __post_init__(self) -> None:
         if not self.mean and not self.std:
@@ -182,46 +179,35 @@ class Posterior:
         """Write a safetensors file; its folder is made if it is missing."""
         tensors = {
             f"{part}.{name}": t.detach().clone(memory_format=torch.contiguous_format)
-            for part in self.PARTS
-            for name, t in getattr(
-                self, part
-            ).items()  # clones, as a file takes no two views of the same memory
+            for part, values in (("mean", self.mean), ("std", self.std))
+            for name, t in values.items()  # clones, as a file takes no two views of the same memory
         }
         write = require("safetensors.torch", "train").save_file
-        form = {"format": self.FORMAT, "home": type(self).__module__}
         check_directory(Path(path).parent)
-        replace_with(Path(path), lambda beside: write(tensors, str(beside), form))
+        replace_with(Path(path), lambda beside: write(tensors, str(beside), {"format": FORMAT}))
 
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":
-        """Read what `save` wrote, of this kind of posterior or of one built on it."""
+        """Read what `save` wrote."""
         safetensors = require("safetensors", "train")
         try:
             with safetensors.safe_open(str(path), "pt") as file:
-                form, home = map((file.metadata() or {}).get, ("format", "home"))
+                form = (file.metadata() or {}).get("format")
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (OSError, safetensors.SafetensorError) as problem:
             raise InputError(f"{path}: cannot be read as a posterior: {problem}") from None
-        if home and home.startswith("bayesmooth."):
-            with suppress(ImportError):
-                import_module(home)  # whose class may not be known yet
-        kinds = {kind.FORMAT: kind for kind in (cls, *cls.__subclasses__())}
-        if form not in kinds:
-            raise InputError(
-                f"{path}: format {form!r}, expected {cls.FORMAT!r}; write it with save()"
-            )
-        kind = kinds[form]
-        parts: dict[str, dict[str, Tensor]] = {part: {} for part in kind.PARTS}
+        if form != FORMAT:
+            raise InputError(f"{path}: format {form!r}, expected {FORMAT!r}; write it with save()")
+        parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}}
         for key, tensor in tensors.items():
             part, _, name = key.partition(".")
             if part not in parts or not name:
-                allowed = " or ".join(f"{part}.…" for part in parts)
                 raise InputError(
-                    f"{path}: has an entry {key!r}: must be {allowed}; write it with save()"
+                    f"{path}: has an entry {key!r}: must be mean.… or std.…; write it with save()"
                 )
             parts[part][name] = tensor
         try:
-            return kind(**parts)
+            return cls(**parts)
         except InputError as problem:
             raise InputError(f"{path}: {problem}") from None
 

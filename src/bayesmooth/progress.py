@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TextIO, TypeVar
 
 from bayesmooth.words import format_duration
@@ -12,6 +13,18 @@ T = TypeVar("T")
 
 Numbers = Callable[[], Mapping[str, str]]
 """Figures to show, computed only when a line is about to be drawn."""
+
+SILENT = ContextVar("SILENT", default=False)
+
+
+@contextmanager
+def silence(quiet: bool = True) -> Iterator[None]:
+    """No progress inside, if `quiet`: what is called there need not be told."""
+    before = SILENT.set(quiet or SILENT.get())
+    try:
+        yield
+    finally:
+        SILENT.reset(before)
 
 
 class Bar:
@@ -40,7 +53,7 @@ def track(items: Iterable[T], *, description: str, quiet: bool = False) -> Itera
 @contextmanager
 def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False) -> Iterator[Bar]:
     """A bar over `total` steps (0: unknown) of which `done` were made earlier."""
-    if quiet:
+    if quiet or SILENT.get():
         yield Bar()
     elif sys.stderr.isatty() and (rich := _rich()):
         with rich:

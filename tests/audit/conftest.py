@@ -16,25 +16,30 @@ def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
     given = np.arange(count) % classes
     wrong = np.arange(count) % 10 == 3
     suggested = np.where(wrong, (given + 1) % classes, given)
-    ambiguity = rng.uniform(0.01, 0.2, count)
+    ambiguity = rng.uniform(0.01, 0.3, count)
     sure = rng.uniform(0.7, 0.99, count)
     disagreement = np.where(wrong, sure, -sure)
+    names = changes.get("class_names", tuple(f"class {k}" for k in range(classes)))
+    clean = changes.pop("clean", None)
+    source = Source(
+        torch.empty(count, 0),
+        Labels(torch.from_numpy(given), names),
+        None if clean is None else torch.from_numpy(clean),
+        changes.pop("ids", ()),
+    )
     columns: dict[str, Any] = {
-        "class_names": tuple(f"class {k}" for k in range(classes)),
-        "ids": tuple(map(str, range(count))),
+        "examples": source,
+        "class_names": names,
         "given": given,
         "suggested": suggested,
         "given_probability": np.where(wrong, 1 - sure, sure),
         "suggested_probability": sure,
         "disagreement": disagreement,
         "ambiguity": ambiguity,
-        "quadrant": (ambiguity >= 0.15) + 2 * (disagreement >= 0),
         "disagreement_threshold": 0.0,
-        "ambiguity_threshold": 0.15,
         "summary": {
             "source": "classes in turn",
             "method": "made up",
-            "noise_rate": 0.1,
             "seconds": 0.5,
         },
     }

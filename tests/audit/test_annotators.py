@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from bayesmooth.audit import audit
+from bayesmooth.audit import audit_votes
 from bayesmooth.audit.annotators import agree
 from bayesmooth.cli import main
 from bayesmooth.data.labels import Votes
-from bayesmooth.data.opening import read_vote_array
+from bayesmooth.data.memory import read_vote_array
 from bayesmooth.errors import InputError
 
 SKILL = np.array([0.95, 0.9, 0.8, 0.7, 0.5, 0.35])
@@ -45,7 +45,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_consensus_beats_majority_prediction_and_the_votes_alone() -> None:
     x, votes, clean = crowd()
-    made = audit(embeddings=x, votes=votes, quiet=True)
+    made = audit_votes(x, votes, quiet=True)
     assert made.consensus is not None
     right = (made.consensus.labels.numpy() == clean).mean()
     alone = agree(as_votes(votes), torch.full((len(x), 3), 1 / 3))  # an even prior says nothing
@@ -60,7 +60,7 @@ def test_consensus_beats_majority_prediction_and_the_votes_alone() -> None:
 
 def test_everybodys_quality_is_found_within_its_interval() -> None:
     x, votes, clean = crowd(2000)
-    made = audit(embeddings=x, votes=votes, quiet=True).consensus
+    made = audit_votes(x, votes, quiet=True).consensus
     assert made is not None
     found = {one.name: one for one in made.annotators()}
     assert [one.name for one in made.annotators()][:2] == ["0", "1"]
@@ -74,7 +74,7 @@ def test_confusions_are_named_and_uncertain_examples_go_to_whoever_knows_best() 
     x, votes, clean = crowd(2000)
     swapped = (clean == 0) & (votes[:, 1] >= 0)
     votes[swapped, 1] = 2  # the second always takes 0 for 2
-    made = audit(embeddings=x, votes=votes, class_names=("0", "1", "2"), quiet=True).consensus
+    made = audit_votes(x, votes, class_names=("0", "1", "2"), quiet=True).consensus
     assert made is not None
     (second,) = (one for one in made.annotators() if one.name == "1")
     true, label, share = second.confusions[0]
@@ -119,7 +119,7 @@ def test_a_table_with_one_row_per_vote_gives_the_same_and_files_to_act_on(
     assert {one["annotator"] for one in again} <= {f"w{a}" for a in range(6)}
     table = read(tmp_path / "out" / "audit.csv")
     assert {row["id"] for row in table} == {f"p{i}" for i in range(300)}
-    made = audit(embeddings=x, votes=votes, class_names=("red", "green", "blue"), quiet=True)
+    made = audit_votes(x, votes, class_names=("red", "green", "blue"), quiet=True)
     same = {row["id"]: row["suggested"] for row in table}
     names = np.array(made.class_names)[made.suggested]
     assert (
@@ -136,16 +136,31 @@ def test_a_table_with_one_row_per_vote_gives_the_same_and_files_to_act_on(
 def test_what_is_no_table_of_votes_is_refused() -> None:
     x, votes, _ = crowd(30)
     with pytest.raises(InputError, match="must be examples × annotators"):
-        audit(embeddings=x, votes=votes[:, 0], quiet=True)
+        audit_votes(x, votes[:, 0], quiet=True)
     votes[7] = -1
     with pytest.raises(InputError, match=r"votes\[7\]: nobody labelled it"):
-        audit(embeddings=x, votes=votes, quiet=True)
-    with pytest.raises(InputError, match="one row per vote"):
-        audit(embeddings=x, annotator="worker", quiet=True)
+        audit_votes(x, votes, quiet=True)
 
 
 def test_probabilities_are_no_votes() -> None:
     x, votes, _ = crowd()
     shares = np.random.default_rng(0).random(votes.shape).round(1)
     with pytest.raises(InputError, match=r"votes such as 0\.\d: probabilities are no votes"):
-        audit(embeddings=x, votes=shares, quiet=True)
+        audit_votes(x, shares, quiet=True)
+
+
+def test_of_voters_who_name_one_class_each_the_majority_counts_and_it_is_said() -> None:
+    generator, (x, _, clean) = np.random.default_rng(0), crowd()
+    rules = np.full((len(x), 6), -1)
+    for a in range(6):  # each fires on a third of its class, and on a few others
+        fires = generator.random(len(x)) < np.where(clean == a % 3, 0.5, 0.05)
+        rules[fires, a] = a % 3
+    voted = (rules >= 0).any(1)
+    made = audit_votes(x[voted], rules[voted], quiet=True)
+    assert "name one class each, so that their majority counts" in made.summary["method"]
+    assert made.consensus is not None
+    right = (made.consensus.labels.numpy() == clean[voted]).mean()
+    assert right >= (made.given == clean[voted]).mean()
+    wrong = made.given != clean[voted]
+    assert wrong[made.order[:20]].mean() > 2 * wrong.mean()  # and its errors are looked for
+    assert "name one class" not in audit_votes(*crowd()[:2], quiet=True).summary["method"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import Decision, apply_decisions, clean, read_decisions
 from bayesmooth.data import Columns, Labels, Source, open_source
-from bayesmooth.data.csvtext import guard
+from bayesmooth.data.textfiles import guard
 from bayesmooth.errors import InputError
 
 HEADER = "id,given,decision,new_label\n"
@@ -141,7 +141,7 @@ def test_an_input_is_never_overwritten(labels: Path, tmp_path: Path) -> None:
     [
         (b"", "empty"),
         (b"id,name\na,cat\n", "no column 'label' or .* or 'given', only id, name"),
-        (b"id,label\na,\x81\n", "cannot be read as cp1252 .* name its encoding"),
+        (b"id,label\na,\x81\n", "neither UTF-8 nor cp1252"),
         (b"id,label\na,cat\na,dog\n", "decision on id 'a', which several rows have"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Leave-one-out from one fit, held against real refits without the example; the scores; and what is refused."""
+"""Leave-one-out from one fit, held against real refits; the scores; how true classes turn into given labels."""
 
 from typing import Any
 
@@ -8,23 +8,20 @@ import torch
 from torch import Tensor
 
 from bayesmooth.audit.predictions import (
-    MISLABELLED,
-    QUADRANTS,
     LeftOut,
     NoiseRate,
     Predictions,
-    ambiguity,
-    assign_quadrants,
     check_order,
     check_probabilities,
     estimate_noise_rate,
-    find_threshold,
+    learn_transitions,
     leave_one_out,
     predict_left_out,
-    root_margin,
-    suggest,
+    predict_true_classes,
+    select_confident,
     wilson,
 )
+from bayesmooth.data.corrupt import draw_labels, pairflip, symmetric
 from bayesmooth.data.prepare import check_labels
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import exact_label_noise
@@ -136,12 +133,8 @@ def predictions(count: int = 200, classes: int = 4, seed: int = 0) -> Prediction
 def test_the_score_is_positive_exactly_where_another_class_is_preferred() -> None:
     found = predictions()
     against = found.probabilities.argmax(1) != found.labels
-    score = root_margin(found)
-    assert torch.equal(score > 0, against)
-    suggested = suggest(score, find_threshold(score, found), found)
-    assert suggested.equal(found.probabilities.argmax(1))
-    cells = assign_quadrants(suggested != found.labels, ambiguity(found))
-    assert int((cells >= MISLABELLED).sum()) == int(against.sum())
+    assert torch.equal(found.disagreement > 0, against)
+    assert found.judge()["suggested"].equal(found.probabilities.argmax(1))
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
@@ -151,36 +144,30 @@ def test_with_transitions_as_many_are_flagged_as_the_prediction_alone_contradict
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
     slips = torch.tensor([[0.2, 0.8], [0.1, 0.9]])
     labels = torch.tensor([int(wrong > 0), int(wrong > 1)])
-    found = Predictions(labels, p, None, "", transitions=slips)
-    score = root_margin(found)
-    assert int((score > find_threshold(score, found)).sum()) == wrong
+    found = Predictions(labels, p, transitions=slips)
+    assert int((found.judge()["suggested"] != labels).sum()) == wrong
 
 
 def test_ambiguity_does_not_look_at_the_label() -> None:
     found = predictions()
-    other = Predictions((found.labels + 1) % 4, found.probabilities, found.noise, "")
-    assert ambiguity(found).equal(ambiguity(other))
-    assert not root_margin(found).equal(root_margin(other))
+    other = Predictions((found.labels + 1) % 4, found.probabilities)
+    assert found.ambiguity.equal(other.ambiguity)
+    assert not found.disagreement.equal(other.disagreement)
 
 
 def test_a_coin_flip_has_ambiguity_one_whatever_the_number_of_classes() -> None:
     for classes in (2, 3, 50):
         p = torch.full((2, classes), 0.0)
         p[0, :2], p[1, 1] = 0.5, 1.0
-        found = Predictions(torch.tensor([0, 1]), p, None, "")
-        torch.testing.assert_close(ambiguity(found), torch.tensor([1.0, 0.0]))
+        found = Predictions(torch.tensor([0, 1]), p)
+        torch.testing.assert_close(found.ambiguity, torch.tensor([1.0, 0.0]))
 
 
 def test_ambiguity_comes_from_the_prediction_without_the_example() -> None:
     p, y = torch.tensor([[0.9, 0.1]]), torch.tensor([0])
     unseen = LeftOut.of(torch.tensor([[0.5, 0.5]]), y)
-    assert float(ambiguity(Predictions(y, p, None, "", without_label=unseen))) == 1
-    assert float(ambiguity(Predictions(y, p, None, ""))) == pytest.approx(1 / 9)
-
-
-def test_quadrants_are_named_as_the_report_names_them() -> None:
-    cells = assign_quadrants(torch.tensor([0, 0, 1, 1]).bool(), torch.tensor([0.0, 1, 0, 1]))
-    assert [QUADRANTS[int(i)] for i in cells] == ["clear", "ambiguous", "mislabelled", "hard"]
+    assert float(Predictions(y, p, without_label=unseen).ambiguity) == 1
+    assert float(Predictions(y, p).ambiguity) == pytest.approx(1 / 9)
 
 
 def calibrated(errors: float, noise: float, classes: int = 4, count: int = 4000) -> Predictions:
@@ -195,7 +182,7 @@ def calibrated(errors: float, noise: float, classes: int = 4, count: int = 4000)
     labels = torch.where(moved, (truth + shift) % classes, truth)
     p = ((1 - best) / (classes - 1))[:, None].repeat(1, classes)
     p[torch.arange(count), predicted] = best
-    return Predictions(labels, p, None, "")
+    return Predictions(labels, p)
 
 
 @pytest.mark.parametrize("errors", [0.0, 0.1, 0.2])
@@ -213,7 +200,7 @@ def test_what_is_said_at_least_holds_however_often_the_model_errs(
 def test_learned_errors_are_not_counted() -> None:
     """A model that says what the labels say, all of them, contradicts none: the truth may lie far above."""
     labels = torch.arange(100) % 2
-    agreed = Predictions(labels, torch.eye(2)[labels], None, "")
+    agreed = Predictions(labels, torch.eye(2)[labels])
     rate = estimate_noise_rate(agreed.left_out, labels)
     assert rate == NoiseRate(0.0, 0.0)
 
@@ -222,3 +209,90 @@ def test_wilson_holds_what_a_binomial_draws() -> None:
     seen = np.random.default_rng(0).binomial(50, 0.1, 2000) / 50
     held = [low <= 0.1 <= high for low, high in (wilson(float(share), 50) for share in seen)]
     assert 0.93 < np.mean(held) < 0.99
+
+
+CLASSES, COUNT = 5, 20_000
+
+
+def labels_of(true: Tensor, matrix: Tensor) -> Tensor:
+    return torch.from_numpy(draw_labels(true.numpy(), matrix.double().numpy(), seed=0))
+
+
+def test_the_matrix_that_made_the_labels_is_learned_from_them() -> None:
+    true = torch.arange(COUNT) % CLASSES
+    for kind in (symmetric, pairflip):
+        matrix = torch.from_numpy(kind(CLASSES, rate=0.3)).float()
+        found = learn_transitions(torch.eye(CLASSES)[true], labels_of(true, matrix))
+        torch.testing.assert_close(found, matrix, atol=0.04, rtol=0)
+        torch.testing.assert_close(found.sum(1), torch.ones(CLASSES))
+
+
+def test_with_few_examples_labels_that_move_anywhere_are_not_taken_for_a_habit() -> None:
+    true = torch.arange(300) % 30
+    even = torch.from_numpy(symmetric(30, rate=0.2)).float()
+    found = learn_transitions(torch.eye(30)[true], labels_of(true, even))
+    assert float(found.fill_diagonal_(0).max()) < 0.02
+    labels = true.clone()
+    labels[:60] = (true[:60] + 1) % 30  # two of ten in every class
+    found = learn_transitions(torch.eye(30)[true], labels)
+    next_class = (torch.arange(30), (torch.arange(30) + 1) % 30)
+    assert float(found[next_class].min()) > 0.1
+
+
+def test_unsure_predictions_teach_nothing() -> None:
+    true = torch.arange(1000) % 2
+    predicted = torch.eye(2)[true] * 0.9 + 0.05
+    labels = true.clone()
+    predicted[:600] = 0.5 + 0.1 * (predicted[:600] - 0.5)  # where it is unsure, labels are wrong
+    labels[:600] = 1 - true[:600]
+    assert float(learn_transitions(predicted, labels).diagonal().min()) > 0.99
+
+
+def test_a_model_that_is_never_sure_finds_no_habit_in_its_own_errors() -> None:
+    true = torch.arange(900) % 30
+    guess = torch.where(torch.arange(900) // 30 % 4 == 0, (true + 1) % 30, true)
+
+    def habit(lead: float) -> float:
+        predicted = torch.full((900, 30), (1 - lead) / 30)
+        predicted[torch.arange(900), guess] += lead
+        found = learn_transitions(predicted, true).fill_diagonal_(0)
+        return float(found[(torch.arange(30) + 1) % 30, torch.arange(30)].median())
+
+    assert habit(0.05) < 0.5 * habit(0.9)
+
+
+def test_a_prediction_of_given_labels_is_taken_back_to_the_true_classes() -> None:
+    matrix = torch.from_numpy(pairflip(CLASSES, rate=0.3)).float()
+    true = torch.distributions.Dirichlet(torch.full((CLASSES,), 0.2)).sample((200,))
+    given = true @ matrix
+    found = predict_true_classes(given, matrix)
+    torch.testing.assert_close(found.sum(1), torch.ones(200))
+    assert float((found - true).abs().mean()) < 0.6 * float((given - true).abs().mean())
+    joint = given[:, :, None] * matrix  # P(k, y), by Bayes' rule with the prediction as the prior
+    behind = joint / joint.sum(1, keepdim=True)
+    torch.testing.assert_close(found, (behind * given[:, None, :]).sum(2))
+    torch.testing.assert_close(predict_true_classes(true, torch.eye(CLASSES)), true)
+
+
+def test_the_most_confident_of_every_class_are_chosen() -> None:
+    best, of = torch.rand(300), torch.arange(300) % 3
+    chosen = select_confident(best, of, 0.1)
+    for k in range(3):
+        mine = of == k
+        assert int(chosen[mine].sum()) == 10
+        assert best[mine & chosen].min() > best[mine & ~chosen].max()
+
+
+def test_a_label_is_evidence_as_far_as_the_matrix_says() -> None:
+    """Cats are called dogs, dogs never cats: with an even prediction the label "cat" is right, "dog" may be a cat."""
+    matrix = torch.tensor([[0.7, 0.3], [0.0, 1.0]])
+    even, labels = torch.full((2, 2), 0.5), torch.tensor([0, 1])
+    weighed = Predictions(labels, even, transitions=matrix).weighed
+    torch.testing.assert_close(weighed.sum(1), torch.ones(2))
+    assert float(weighed[0, 0]) > 0.99
+    assert float(weighed[1, 0]) == pytest.approx(0.3**0.25 / (1 + 0.3**0.25))
+    wrong = LeftOut.of(even, labels, matrix).wrong
+    torch.testing.assert_close(wrong, torch.tensor([0.0, 0.3 / 1.3]))
+    blind = torch.full((2, 2), 0.5)  # labels drawn blindly say nothing
+    nothing = Predictions(labels, even, transitions=blind).weighed
+    torch.testing.assert_close(nothing, even)

@@ -2,26 +2,30 @@
 
 import csv
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from bayesmooth import audit
+from bayesmooth import audit, audit_votes
 from bayesmooth.audit.decisions import Decision, clean, read_decisions
 from bayesmooth.audit.findings import Findings
-from bayesmooth.audit.predictions import MISLABELLED, QUADRANTS
-from bayesmooth.audit.similar import Similar
-from bayesmooth.audit.table import Audit
+from bayesmooth.audit.neighbours import Similar
+from bayesmooth.audit.table import MISLABELLED, QUADRANTS, Audit
 from bayesmooth.audit.thumbnails import make_thumbnails
 from bayesmooth.cli import main
+from bayesmooth.data import Source
+from bayesmooth.data.labels import split_tags
 from bayesmooth.data.source import Kind, Note
-from bayesmooth.data.tags import split_tags
 from tests.audit.browser import Reader, import_selenium
 
 Keys = import_selenium("common.keys").Keys
-PICTURES = np.random.default_rng(0).integers(0, 255, (300, 16, 20), dtype=np.uint8)
+PICTURES = torch.from_numpy(
+    np.random.default_rng(0).integers(0, 255, (300, 1, 16, 20), dtype=np.uint8)
+)
 pytestmark = pytest.mark.slow
 
 
@@ -482,7 +486,7 @@ def open_tags(reader: Reader, path: Path) -> Audit:
     given[20, [0, 2]] ^= 1
     lines = [",".join(map(str, [*x, *tags])) for x, tags in zip(rows.tolist(), given, strict=True)]
     path.write_text("\n".join(["x,y,z,beach,dog,night", *lines]))
-    made = audit(path, labels=TAGS, quiet=True)
+    made = audit(path, tags=TAGS, quiet=True)
     reader.make = lambda: made
     reader.open("tags", texts=[f"photo {i}" for i in range(120)])
     return made
@@ -505,7 +509,7 @@ def test_tags_are_accepted_and_edited_and_clean_writes_them(reader: Reader, tmp_
             reader.find("#chooser-input").send_keys(tag, Keys.ENTER)
     reader.find("#chooser-input").send_keys(Keys.CONTROL, Keys.ENTER)
     saved = reader.download()
-    assert reader.text("#notice code").endswith("--labels beach,dog,night")
+    assert reader.text("#notice code").endswith("--tags beach,dog,night")
     reader.js("localStorage.clear()")
     reader.driver.refresh()
     reader.load(saved.read_text())
@@ -517,7 +521,7 @@ def test_tags_are_accepted_and_edited_and_clean_writes_them(reader: Reader, tmp_
     carried = made.tags.vocabulary.table(made.class_names).numpy()
     wanted[first, 3:], wanted[second, 3:] = carried[made.suggested[first]], 0
     np.testing.assert_array_equal(after, wanted)
-    changes = made.tags.count_changes(made).sum(0)
+    changes = made.count_changes().sum(0)
     tag = int(changes.argmax())
     reader.click(f"#matrix button[data-column='{tag}']")
     assert reader.text("#count").startswith(f"{changes[tag]} of 120")
@@ -533,7 +537,7 @@ def test_annotators_have_a_page_and_votes_are_on_every_card(reader: Reader) -> N
     wrong = rng.random((90, 4)) < [0.1, 0.3, 0.4, 0.6]
     votes = np.where(wrong, (true + 1)[:, None] % 3, true[:, None])
     votes[::2, 3] = -1
-    made = audit(embeddings=rows, votes=votes, class_names=("ant", "bee", "cow"), quiet=True)
+    made = audit_votes(rows, votes, class_names=("ant", "bee", "cow"), quiet=True)
     reader.make = lambda: made
     reader.open("people", texts=[f"photo {i}" for i in range(90)])
     reader.show("all")
@@ -551,3 +555,71 @@ def test_annotators_have_a_page_and_votes_are_on_every_card(reader: Reader) -> N
     some = int(asked[0].text)
     asked[0].click()
     assert reader.count("#again .again") == some
+
+
+@pytest.fixture
+def sampled(noisy_clouds: Callable[..., Source]) -> Audit:
+    """An audit of 300 examples whose queue of 30 somebody asked for."""
+    return audit(noisy_clouds(0.2, 300), budget=30, quiet=True)
+
+
+def judged(made: Audit, some: np.ndarray) -> dict[int, bool]:
+    """Whether these labels are wrong."""
+    return {int(i): bool(made.given[i] != made.clean[i]) for i in some}
+
+
+def test_the_sample_tells_the_share_of_wrong_labels_that_python_tells(
+    reader: Reader, sampled: Audit, tmp_path: Path
+) -> None:
+    reader.make = lambda **_: sampled
+    reader.open("sample")
+    queue, review = sampled.review.queue, sampled.review
+    assert reader.listed() == queue.tolist()
+    assert "→" not in "".join(reader.texts("#list .item"))  # nothing tells suspicious from drawn
+    assert not reader.find("#rate").is_displayed()
+    known = judged(sampled, queue)
+    names = sampled.class_names
+    lines = [
+        f"{i},{names[sampled.given[i]]},{'relabel' if wrong else 'keep'},{names[sampled.clean[i]] if wrong else ''}"
+        for i, wrong in known.items()
+    ]
+    head = "id,given,decision,new_label\n"
+    reader.load(head + "\n".join(lines[:-1]))
+    assert "1 label of the sample to go" in reader.text("#rate")
+    reader.load(head + lines[-1])
+    told = [float(x) for x in reader.find("#rate b").get_attribute("data-rate").split()]
+    assert told == pytest.approx(review.decide(known).rate()[:3], abs=1e-6)
+    reader.show("all")
+    items = reader.driver.find_elements("css selector", "#list .item")
+    chances = {
+        int(item.get_attribute("id")[5:]): item.get_attribute("data-chance") for item in items
+    }
+    for i, chance in chances.items():
+        assert float(chance) == pytest.approx(review.decide(known).chance[i], abs=1e-6)
+    saved = read_decisions(reader.download())
+    assert {row.id: float(row.drawn) for row in saved} == {str(i): review.drawn[i] for i in queue}
+    again = audit(
+        sampled.examples, decisions=next(reader.folder.glob("decisions*.csv")), quiet=True
+    )
+    assert again.summary["error_rate"]["estimate"] == pytest.approx(told[0], abs=1e-6)
+
+
+def test_every_tenth_decision_ranks_the_rest_anew(reader: Reader, sampled: Audit) -> None:
+    reader.make = lambda **_: sampled
+    reader.open("tenth")
+    reader.show("all")
+    top = sampled.order[:10]
+    assert reader.listed()[:10] == top.tolist()
+    reader.press(Keys.HOME)
+    for _ in top[:9]:
+        reader.press("k")
+    assert "No. " in reader.text("#list .item:nth-child(20)")
+    reader.press("k")
+    chance = sampled.review.decide(dict.fromkeys(map(int, top), False)).chance
+    rest = [i for i in np.argsort(-chance, kind="stable").tolist() if i not in set(top.tolist())]
+    assert reader.listed() == [*top.tolist(), *rest[:50]]
+    assert reader.text(".where b") == "11"
+    assert "% wrong" in reader.text("#list .item:nth-child(20)")
+    reader.click("#undo")
+    assert reader.listed()[:10] == top.tolist()
+    assert "No. " in reader.text("#list .item:nth-child(20)")

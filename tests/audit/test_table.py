@@ -33,8 +33,9 @@ def test_the_worst_come_first_and_ties_stay_in_the_order_of_the_data(made_up: Ma
 def test_headline_says_what_holds(
     made_up: Make, wrong: int, count: int, least: float, sentence: str
 ) -> None:
-    quadrant = np.where(np.arange(count) < wrong, 2 + np.arange(count) % 2, 0)
-    made = made_up(count, quadrant=quadrant, summary={"noise_rate_at_least": least})
+    given = np.arange(count) % 4
+    suggested = np.where(np.arange(count) < wrong, (given + 1) % 4, given)
+    made = made_up(count, suggested=suggested, summary={"noise_rate_at_least": least})
     assert made.headline == sentence
 
 

@@ -44,7 +44,7 @@ def test_reproduce_says_where_it_wrote(tmp_path, capsys):
     said = capsys.readouterr().out
     assert str(out / "sigmoid-noise") in said
     assert str(out / "index.html") in said
-    assert {file.suffix for file in out.iterdir()} == {".png", ".svg", ".csv", ".json", ".html"}
+    assert {file.suffix for file in out.iterdir()} == {".png", ".csv", ".json", ".html"}
 
 
 def test_an_unknown_study_is_refused(capsys):

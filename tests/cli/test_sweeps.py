@@ -25,8 +25,8 @@ def test_sweep_trains_the_grid_prints_a_table_and_exports_it(tmp_path, monkeypat
     written = capsys.readouterr()
     assert [line.split()[0] for line in written.out.splitlines()] == [
         "run",
-        "alpha=0.0",
-        "alpha=0.1",
+        "loss.alpha=0.0",
+        "loss.alpha=0.1",
     ]
     assert "finished     loss.alpha=0.1" in written.err
     assert "2 runs" in written.err

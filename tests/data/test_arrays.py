@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.data import open_source
-from bayesmooth.data.reading import read_npy, read_npz
+from bayesmooth.data.arrays import read_npy, read_npz
 from bayesmooth.errors import InputError
 
 X = np.arange(12, dtype=np.float64).reshape(4, 3)
@@ -35,7 +35,7 @@ def test_labels_may_be_bytes(tmp_path):
 
 
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("bayesmooth.data.reading.LIMIT", 1 << 20)
+    monkeypatch.setattr("bayesmooth.data.arrays.LIMIT", 1 << 20)
     path = tmp_path / "e.npz"
     np.savez_compressed(path, embeddings=np.zeros((1 << 15, 16)), labels=np.zeros(1 << 15, int))
     with pytest.raises(InputError, match=r"more than 100 times as many; .* with numpy\.savez"):
@@ -148,7 +148,7 @@ def test_a_damaged_array_is_refused(tmp_path, data, message):
 
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr("bayesmooth.data.reading.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("bayesmooth.data.arrays.MAX_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "e.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("labels.npy", npy(np.zeros(1 << 20)))
     with pytest.raises(InputError, match="GB unpacked"):

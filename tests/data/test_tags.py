@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import clean
 from bayesmooth.data import Columns, open_source
-from bayesmooth.data.opening import read_tag_arrays
-from bayesmooth.data.tags import NO_TAGS, Vocabulary, split_tags
+from bayesmooth.data.labels import NO_TAGS, Vocabulary, split_tags
 from bayesmooth.errors import InputError
 
 NAMES = ("beach", "dog", "night sky")
@@ -56,7 +55,7 @@ def test_arrays_frames_and_sets_are_the_same_labels() -> None:
 def test_labels_that_are_no_tags_are_refused(labels: Any, message: str) -> None:
     names = None if isinstance(labels, np.ndarray) else NAMES
     with pytest.raises(InputError, match=message):
-        read_tag_arrays(labels, Columns(class_names=names))
+        open_source(np.eye(len(labels)), Columns(class_names=names), labels)
 
 
 def write_tables(folder: Path, rows: list[set[str]], value: tuple[str, str]) -> tuple[Path, Path]:

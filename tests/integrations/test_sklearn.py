@@ -148,20 +148,22 @@ def test_a_third_of_the_labels_may_be_wrong():
         model = IVONClassifier(random_state=0, **settings).fit(features[train], given[train])
         return model.score(features[test], labels[test])
 
-    assert score() > 0.9
-    assert score(noise=0.01, lr=0.1, epochs=200) < 0.9  # to the end, and without noise
+    assert score() > 0.03 + score(noise=0.01, lr=0.1, epochs=200)  # to the end, and without noise
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "least"), [(20, 0.95), (384, 0.87)])
-def test_wrong_labels_of_wide_features_are_not_memorised(width, least):
+@pytest.mark.parametrize("width", [20, 384, 1280])
+def test_wrong_labels_cost_no_more_than_they_cost_a_tuned_logistic_regression(width):
     shape = {"n_informative": 20, "n_redundant": 0, "n_classes": 4, "n_clusters_per_class": 1}
     features, labels = make_classification(4000, width, **shape, class_sep=2, random_state=0)
     generator = np.random.default_rng(0)
     wrong = generator.random(2000) < 0.2
     given = (labels[:2000] + wrong * generator.integers(1, 4, 2000)) % 4
-    model = IVONClassifier(random_state=0, epochs=30).fit(features[:2000], given)
-    assert model.score(features[2000:], labels[2000:]) > least
+    tuned = GridSearchCV(LogisticRegression(max_iter=200), {"C": np.logspace(-4, 0, 5)}, cv=3)
+    peer = make_pipeline(StandardScaler(), tuned).fit(features[:2000], given)
+    model = IVONClassifier(random_state=0, epochs=4).fit(features[:2000], given)
+    ours, theirs = (m.score(features[2000:], labels[2000:]) for m in (model, peer))
+    assert ours > theirs - 0.015
 
 
 def test_features_are_standardised_inside():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bayesmooth.errors import InputError
-from bayesmooth.losses import ELR, CrossEntropy
+from bayesmooth.losses import ELR
 from bayesmooth.theory.noise import effective_labels
 
 FIRST, SECOND = torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([[0.1, 0.3, 0.6]]).log()
@@ -24,12 +24,6 @@ def test_the_label_moves_to_the_class_that_the_model_believed_early():
     label = effective_labels(loss, SECOND, Y, index=HERE)
     assert label[0, 0] > 0.1
     torch.testing.assert_close(label.sum(1), torch.ones(1))
-
-
-def test_in_evaluation_it_is_cross_entropy_and_nothing_is_counted():
-    loss = ELR(2, 3).eval()
-    torch.testing.assert_close(loss(FIRST, Y), CrossEntropy()(FIRST, Y))
-    assert not loss.averages.any()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import sys
 import pytest
 import torch
 
-from bayesmooth.errors import InputError
 from bayesmooth.losses import CrossEntropy, LabelSmoothing, OnlineLabelSmoothing
 
 Y = torch.tensor([1, 0, 0, 1])
@@ -42,19 +41,6 @@ def test_soft_labels_wait_for_the_end_of_the_epoch():
     assert not loss.counts.any()
 
 
-def test_evaluation_adds_nothing():
-    loss = OnlineLabelSmoothing(3).eval()
-    loss(P.log(), Y)
-    assert not loss.counts.any()
-
-
-def test_sums_carry_no_gradient():
-    z = P.log().requires_grad_()
-    loss = OnlineLabelSmoothing(3)
-    loss(z, Y).backward()
-    assert not loss.sums.requires_grad
-
-
 @pytest.mark.parametrize(
     ("empty", "row"), [("zero", [0, 0, 0]), ("uniform", [1 / 3] * 3), ("keep", [0.05, 0.05, 0.9])]
 )
@@ -77,22 +63,6 @@ def test_first_epoch_is_half_label_smoothing_or_half_nothing():
     smoothed = LabelSmoothing(0.2, form="others")(z, Y)
     torch.testing.assert_close(OnlineLabelSmoothing(3, init="zeros")(z, Y), half)
     torch.testing.assert_close(OnlineLabelSmoothing(3, smoothing=0.2)(z, Y), half + 0.5 * smoothed)
-
-
-def test_an_epoch_without_batches_leaves_only_what_empty_says():
-    loss = after_an_epoch(empty="keep")
-    before = loss.soft.clone()
-    loss.end_epoch()
-    assert loss.soft.equal(before)
-
-
-def test_wrong_options_are_refused():
-    with pytest.raises(InputError, match=r"init='ones': must be one of 'ls', 'zeros'"):
-        OnlineLabelSmoothing(3, init="ones")
-    with pytest.raises(InputError, match=r"empty='drop': must be one of 'zero', 'uniform', 'keep'"):
-        OnlineLabelSmoothing(3, empty="drop")
-    with pytest.raises(InputError, match=r"num_classes=1: must be in \[2, inf\]"):
-        OnlineLabelSmoothing(1)
 
 
 RANK = """

@@ -1,8 +1,5 @@
-from functools import partial
-
 import pytest
 import torch
-from torch import nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.models import (
@@ -55,41 +52,6 @@ def test_the_seed_decides_the_weights_and_the_global_generator_stays(name):
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not all(torch.equal(first[key], other[key]) for key in first)
-
-
-def test_batch_norm_stands_between_every_hidden_layer_and_its_relu():
-    plain, normed = (mlp(3, input_shape=(5,), hidden=(7, 6), batchnorm=on) for on in (False, True))
-    kinds = [type(layer) for layer in normed]
-    hidden = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
-    assert kinds == [nn.Flatten, *hidden, *hidden, nn.Linear]
-    assert [layer.num_features for layer in normed if isinstance(layer, nn.BatchNorm1d)] == [7, 6]
-    assert torch.equal(plain[1].weight, normed[1].weight)  # the same first weights with and without
-
-
-@pytest.mark.parametrize("build", [partial(mlp, batchnorm=True), cnn_batchnorm])
-def test_before_a_batch_norm_the_size_of_the_weights_does_not_matter(build):
-    model = build(3, input_shape=(1, 16, 16))
-    inputs = torch.randn(32, 1, 16, 16, generator=torch.Generator().manual_seed(0))
-    before = model(inputs)
-    for weight in list(model.parameters())[:-2]:  # all but the head's
-        if weight.ndim > 1:
-            weight.data *= 8
-    torch.testing.assert_close(model(inputs), before, rtol=1e-3, atol=1e-3)
-
-
-def test_max_pooling_before_relu_gives_the_same_as_after():
-    model = cnn_batchnorm(3, input_shape=(3, 32, 32), widths=(4, 8))
-    body, head = list(model[:-2]), model[-2:]
-    usual = []
-    for conv, norm, pool, relu in zip(*(body[i::4] for i in range(4)), strict=True):
-        usual += [conv, norm, relu, pool]
-    inputs = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(model(inputs), nn.Sequential(*usual, *head)(inputs))
-
-
-def test_the_stride_of_the_first_convolution_makes_the_head_smaller():
-    sides = {stride: cnn_batchnorm(stride=stride)[-1].in_features for stride in (1, 2)}
-    assert sides == {1: 128 * 4 * 4, 2: 128 * 2 * 2}
 
 
 def test_cifar_stages_halve_the_picture_from_the_second_on():
@@ -181,27 +143,3 @@ def test_shapes_that_cannot_be_are_refused():
         cnn_batchnorm(input_shape=(3, 15, 15))
     with pytest.raises(InputError, match="one of each per stage"):
         resnet_small(widths=(8, 16), blocks=(1,))
-
-
-def test_small_networks_learn_two_patterns():
-    inputs = (
-        torch.eye(2)[:, None, :, None]
-        .expand(2, 1, 2, 2)
-        .repeat_interleave(4, 2)
-        .repeat_interleave(4, 3)
-    )
-    labels = torch.tensor([0, 1])
-    for build in (
-        mlp,
-        partial(mlp, batchnorm=True),
-        cnn,
-        partial(cnn_batchnorm, widths=(4, 8)),
-        resnet_small,
-    ):
-        model = build(2, input_shape=(1, 8, 8))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(30):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(inputs), labels).backward()
-            optimizer.step()
-        assert model(inputs).argmax(1).tolist() == [0, 1]

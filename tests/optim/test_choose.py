@@ -4,7 +4,7 @@ from torch import nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from bayesmooth import InputError, fit
-from bayesmooth.optim import choose
+from bayesmooth.optim import choose, heldout, trial
 
 X = torch.randn(400, 10, generator=torch.Generator().manual_seed(0))
 CLEAN = (X @ torch.randn(10, 3, generator=torch.Generator().manual_seed(1))).argmax(1)
@@ -20,16 +20,16 @@ def run(data=(X, Y), epochs=8, **how):
     return fit(net, data, epochs, **{"batch_size": 20, "quiet": True} | how)
 
 
-def test_six_settings_begin_two_reach_the_end_and_the_best_by_held_out_labels_is_returned():
-    found = run()
-    assert sorted(row["trained"] for row in found.table) == [0.25] * 4 + [1.0] * 2
-    best = max(row["accuracy"] for row in found.table if row["trained"] == 1)
-    assert found.setting in [{k: row[k] for k in ("lr", "noise")} for row in found.table]
-    assert best > 0.45
+def test_six_settings_begin_the_best_goes_on_twice_and_held_out_labels_choose():
+    found = run(grid=choose.IVON_GRID)
+    assert sorted(row["trained"] for row in found.table) == [0.25] * 4 + [0.5] + [1.0] * 2
+    assert sorted(row["labels"] for row in found.table) == ["given"] * 6 + ["predicted"]
+    ended = [row for row in found.table if row["trained"] == 1]
+    assert [found.setting] * 2 == [{k: row[k] for k in ("lr", "noise")} for row in ended]
     found.model.eval()
     assert float((found.model(X).argmax(1) == CLEAN).double().mean()) > 0.7
-    assert str(found).count("\n") == 6
-    assert "← chosen" in str(found)
+    assert str(found).count("\n") == 7
+    assert str(found).count("← chosen") == 1
     averaged = found.posterior.predict(found.model, [X], 8)
     assert float((averaged.argmax(1) == CLEAN).double().mean()) > 0.7
 
@@ -37,7 +37,7 @@ def test_six_settings_begin_two_reach_the_end_and_the_best_by_held_out_labels_is
 def test_the_cost_is_said_before_and_is_three_runs(capsys):
     run(epochs=2, quiet=False)
     assert (
-        "6 settings for 25% of 2 epochs, the best 2 to the end: 3.0 × one run, 96 steps"
+        "6 settings for 25% of 2 epochs, two runs on to the end: 3.0 × one run, 96 steps"
         in capsys.readouterr().out
     )
 
@@ -47,15 +47,15 @@ def weights(found):
 
 
 def test_a_fit_that_was_stopped_goes_on_and_trains_nothing_twice(tmp_path, monkeypatch):
-    whole, calls, train = run(), [], choose.train_part
+    whole, calls, train = run(), [], trial.train_part
 
-    def stop(plan, model, optimizer, average, rates, part, tell):
+    def stop(plan, model, loss, optimizer, average, rates, part, tell):
         calls.append(part)
         if len(calls) == 15:
             raise KeyboardInterrupt
-        train(plan, model, optimizer, average, rates, part, tell)
+        train(plan, model, loss, optimizer, average, rates, part, tell)
 
-    monkeypatch.setattr(choose, "train_part", stop)
+    monkeypatch.setattr(trial, "train_part", stop)
     with pytest.raises(KeyboardInterrupt):
         run(folder=tmp_path)
     again = run(folder=tmp_path)
@@ -86,13 +86,50 @@ def test_any_optimizer_and_grid_will_do_and_one_setting_is_one_run():
         grid=[{"lr": 0.01}],
     )
     assert found.posterior is None
-    assert found.table == [{"lr": 0.01, "trained": 1.0, "accuracy": found.table[0]["accuracy"]}]
+    assert {"lr": 0.01, "trained": 1.0}.items() <= found.table[0].items()
+
+
+class Rows(torch.utils.data.Dataset):
+    """Items as dictionaries."""
+
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        return {"input": X[index], "labels": Y[index]}
+
+
+def read(batch):
+    return (batch["input"], batch["labels"]) if isinstance(batch, dict) else batch
+
+
+@pytest.mark.parametrize("data", [(X, Y), TensorDataset(X, Y), Rows()])
+def test_every_example_gets_its_own_new_label(data):
+    loader, _ = heldout.split_data(data, None, 0.2, 20, 0)
+    inputs = torch.cat([read(batch)[0] for batch in heldout.read_in_order(loader)])
+    for batch in heldout.replace_labels(loader, inputs[:, :3].softmax(1)):
+        rows, labels = read(batch)
+        torch.testing.assert_close(labels, rows[:, :3].softmax(1))
+
+
+def test_labels_stay_as_given_where_that_is_asked_for_or_the_loss_is_ones_own():
+    assert {row["labels"] for row in run(teach=False, epochs=1).table} == {"given"}
+    own = nn.CrossEntropyLoss(label_smoothing=0.1)
+    assert {row["labels"] for row in run(loss=own, epochs=1).table} == {"given"}
+
+
+def test_wrong_labels_are_predicted_right_and_flat_predictions_are_sharpened(tmp_path):
+    run(folder=tmp_path, epochs=16)
+    rest = torch.randperm(400, generator=torch.Generator().manual_seed(0))[80:]
+    predicted = torch.load(tmp_path / "labels.pt", weights_only=True)
+    assert float((predicted.argmax(1) == CLEAN[rest]).double().mean()) > 0.75
+    assert float((Y[rest] == CLEAN[rest]).double().mean()) < 0.75
 
 
 def test_loaders_are_split_as_they_are():
     data = TensorDataset(X, Y)
     part = DataLoader(data, 20, sampler=SubsetRandomSampler(range(100)))
-    train, held = choose.split_data(part, None, 0.2, 64, 0)
+    train, held = heldout.split_data(part, None, 0.2, 64, 0)
     assert (len(train.dataset), len(held.dataset), train.batch_size) == (80, 20, 20)
     assert max(train.dataset.indices + held.dataset.indices) < 100
     weighted = DataLoader(data, 20, sampler=WeightedRandomSampler(torch.ones(400), 400))

@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import SGD, AdamW
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim import BSAM, EVON, IVON, OPTIMIZERS, SAM
+from bayesmooth.optim import BSAM, IVON, OPTIMIZERS, SAM
 from bayesmooth.optim.schedule import scheduler
 
 MAKE = {
@@ -23,11 +23,10 @@ MAKE = {
     "ivon in torch": lambda params, lr=0.1: IVON(
         params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0, fused=False
     ),
-    "evon": lambda params, lr=0.1: EVON(params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0),
     "bsam": lambda params, lr=0.1: BSAM(params, lr, 1e4, weight_decay=0, seed=0),
 }
 CALLS = {"sam": 2, "sam over adamw": 2, "bsam": 2}  # of the closure per step; else one
-OURS = ["ivon", "ivon in torch", "evon", "sam", "bsam"]
+OURS = ["ivon", "ivon in torch", "sam", "bsam"]
 COPIES = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda pair: pickle.loads(pickle.dumps(pair)),
@@ -116,20 +115,6 @@ def test_logistic_regression_ends_within_a_hair_of_the_optimum(task, name):
 
 
 @every_optimizer
-def test_the_loss_returned_is_that_of_the_first_call(task, name):
-    model, losses = task.net(), []
-    optimizer = MAKE[name](model.parameters())
-    inner = task.closure(model, optimizer, task.x, task.y)
-
-    def closure():
-        losses.append(inner())
-        return losses[-1]
-
-    assert optimizer.step(closure).item() == losses[0].item()
-    assert len(losses) == CALLS.get(name, 1)
-
-
-@every_optimizer
 def test_micro_batches_in_the_closure_equal_the_whole_batch(task, name):
     ours, theirs = task.net(torch.float64), task.net(torch.float64)
     optimizer, other = MAKE[name](ours.parameters()), MAKE[name](theirs.parameters())
@@ -204,7 +189,7 @@ def test_a_closure_may_return_anything(task, name, wrap):
 def test_zero_redundancy_is_refused_as_it_hides_weights_from_a_rank(task, name):
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    kinds = {"ivon": IVON, "evon": EVON, "sam": SAM, "bsam": BSAM}
+    kinds = {"ivon": IVON, "sam": SAM, "bsam": BSAM}
     settings = {"lr": 0.1} | ({} if name == "sam" else {"ess": 40})
     torch.distributed.init_process_group(
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
@@ -289,8 +274,8 @@ def test_parameters_that_share_elements_are_refused(name):
     base = torch.randn(6, 8)
     row, rows = nn.Parameter(base[2]), nn.Parameter(base[1:4])
     for params, message in (
-        ([row, row], r"parameter #1: listed twice"),
-        ([("a", row), ("b", row)], r"parameter b: listed twice"),
+        ([row, row], r"parameter #0: elements share memory"),
+        ([("a", row), ("b", row)], r"parameter a: elements share memory"),
         ([row, rows], r"#0 and #1: elements share memory"),
         ([nn.Parameter(torch.ones(1, 3).expand(4, 3))], r"#0: elements share memory"),
     ):

@@ -110,7 +110,7 @@ def test_where_nothing_compiles_there_is_one_warning_and_the_same_steps(task, mo
     def fails(*args, **kwargs):
         raise RuntimeError("no compiler\nand a long story")
 
-    monkeypatch.setattr(fused, "compile_lines", lambda lines: fails)
+    monkeypatch.setattr(fused, "compile_line", lambda line: fails)
     monkeypatch.setattr(fused.Compiled, "works", True)
     with pytest.warns(UserWarning, match=r"RuntimeError: no compiler\);.*fused=False") as caught:
         ours = trained(task, "compile")

@@ -56,27 +56,6 @@ def test_an_exception_inside_the_context_brings_the_mean_back(task):
     train(task, optimizer, model, 1)  # and the optimizer goes on
 
 
-def test_an_exception_inside_the_closure_brings_the_mean_back_and_forgets_the_step(task):
-    model, twin = task.net(), task.net()
-    optimizer, control = (
-        IVON(m.parameters(), 0.1, 40, mc_samples=2, seed=3) for m in (model, twin)
-    )
-    mean, calls = weights_of(model), []
-
-    def fails_at_the_second_sample():
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyError
-        loss = F.cross_entropy(model(task.x), task.y)
-        loss.backward()
-        return loss
-
-    with pytest.raises(KeyError):
-        optimizer.step(fails_at_the_second_sample)
-    assert torch.equal(weights_of(model), mean)
-    assert train(task, optimizer, model, 2) == train(task, control, twin, 2)
-
-
 def test_step_with_a_closure_equals_the_context_by_hand(task):
     one, two, nested = task.net(), task.net(), task.net()
     a, b, c = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (one, two, nested))
@@ -131,15 +110,16 @@ def test_a_parameter_without_a_gradient_stays_at_its_mean(task):
 # ---- mixed precision ----
 
 
+@pytest.mark.parametrize("fused", [None, False])
 @pytest.mark.parametrize("unscale", [False, True])
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("approx", ["price", "gradsq"])
 def test_gradscaler_gives_the_unscaled_trajectory_also_over_skipped_steps(
-    task, unscale, samples, approx
+    task, unscale, samples, approx, fused
 ):
     plain, scaled = task.net(), task.net()
     a, b = (
-        IVON(m.parameters(), 0.1, 40, beta2=0.9, hess_approx=approx, seed=3)
+        IVON(m.parameters(), 0.1, 40, beta2=0.9, hess_approx=approx, seed=3, fused=fused)
         for m in (plain, scaled)
     )
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
@@ -215,23 +195,6 @@ def test_the_clipped_gradient_is_the_one_used(task):
     assert not torch.allclose(weights_of(after), weights_of(unclipped), atol=1e-3)
 
 
-def test_clipping_after_several_samples_scales_them_all(task):
-    one, two = task.net(torch.float64), task.net(torch.float64)
-    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (one, two))
-    x = task.x.double()
-    for model, optimizer in ((one, a), (two, b)):
-        for _ in range(3):
-            with optimizer.sampled_params(train=True):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), task.y)
-                (loss * 0.25 if optimizer is b else loss).backward()
-    for p in one.parameters():
-        p.grad *= 0.25
-    a.step()
-    b.step()
-    assert torch.allclose(weights_of(one), weights_of(two), rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sixteen_bit_parameters_track_float32(task, dtype):
     wide, narrow = task.net(), task.net()
@@ -246,16 +209,6 @@ def test_sixteen_bit_parameters_track_float32(task, dtype):
     hess = b.state[narrow[0].weight]["hess"]
     assert hess.dtype == torch.float32
     assert (hess - a.state[wide[0].weight]["hess"]).norm() < 0.3 * (hess - 1).norm()
-
-
-def test_sixteen_bit_state_survives_loading_in_float32(task):
-    model, twin = task.net(torch.bfloat16), task.net(torch.bfloat16)
-    a, b = (IVON(m.parameters(), 0.1, 40, seed=3) for m in (model, twin))
-    train(task, a, model, 3)
-    twin.load_state_dict(model.state_dict())
-    b.load_state_dict(a.state_dict())
-    assert train(task, a, model, 3) == train(task, b, twin, 3)
-    assert torch.equal(a.state[model[0].weight]["mean"], b.state[twin[0].weight]["mean"])
 
 
 def test_a_sixteen_bit_parameter_that_somebody_sets_is_believed(task):
@@ -388,9 +341,9 @@ def test_what_a_step_has_once_is_the_same_in_all_groups(task, own):
 def test_complex_sparse_and_integer_parameters_are_named():
     for bad, what in (
         (torch.zeros(2, dtype=torch.complex64), "complex"),
-        (torch.zeros(2).to_sparse(), "layout"),
-        (torch.zeros(2, dtype=torch.int64), "floating"),
-        (torch.zeros(2).to(torch.float8_e4m3fn), "floating"),
+        (torch.zeros(2).to_sparse(), "sparse"),
+        (torch.zeros(2, dtype=torch.int64), "int64"),
+        (torch.zeros(2).to(torch.float8_e4m3fn), "float8"),
     ):
         with pytest.raises(InputError, match=f"parameter odd.*{what}"):
             IVON([("odd", bad)], 0.1, 40)
@@ -403,19 +356,6 @@ def test_fused_true_says_why_it_cannot(task):
 
 
 # ---- randomness ----
-
-
-def test_the_global_generator_is_untouched_and_a_seed_decides_everything(task):
-    runs = []
-    for seed in (3, 3, 4):
-        model = task.net()
-        before = torch.get_rng_state()
-        optimizer = IVON(model.parameters(), 0.1, 40, seed=seed)
-        train(task, optimizer, model, 2)
-        assert torch.equal(before, torch.get_rng_state())
-        runs.append(weights_of(model))
-    assert torch.equal(runs[0], runs[1])
-    assert not torch.equal(runs[0], runs[2])
 
 
 def test_a_generator_gives_the_seed(task):
@@ -482,21 +422,6 @@ def test_gradients_at_the_mean_are_not_mixed_with_gradients_at_a_sample(task):
     ):
         F.cross_entropy(model(task.x), task.y).backward()
     assert torch.equal(weights_of(model), mean)
-
-
-def test_a_framework_accumulates_rightly_inside_contexts_of_one_sample(task):
-    model, whole = task.net(), task.net()
-    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (model, whole))
-    for _ in range(3):
-        *early, last = accumulated(task, a, model)
-        for closure in early:
-            with a.sampled_params(train=True, fresh=False):
-                closure()
-        with a.sampled_params(train=True, fresh=False):
-            a.step(last)
-        train(task, b, whole, 1)
-    assert torch.allclose(weights_of(model), weights_of(whole), atol=1e-6)
-    assert a.state[model[0].weight]["step"] == 3
 
 
 @pytest.mark.parametrize("clear", ["optimizer", "optimizer, in place", "model", "before"])

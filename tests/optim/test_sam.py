@@ -1,18 +1,16 @@
 import itertools
-from copy import deepcopy
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import cross_entropy
 from torch.optim import LBFGS, SGD, AdamW
 
 from bayesmooth.errors import InputError
 from bayesmooth.losses import LOSSES
-from bayesmooth.optim.sam import SAM, buffers_kept
+from bayesmooth.optim.sam import SAM
 from bayesmooth.optim.sharding import global_norm
 
 INPUTS = torch.randn(24, 5, generator=torch.Generator().manual_seed(1))
@@ -78,22 +76,6 @@ def test_the_step_is_the_base_step_with_the_gradient_at_the_worst_point():
     assert b.item() == pytest.approx(3 - 0.2 * 4 * (3 + 0.5 * 12 / norm))
 
 
-def test_the_second_pass_is_at_distance_rho_along_the_gradient():
-    model, calls = network(), []
-    optimizer = sam(model, rho=0.25)
-    before = values(model)
-    loss = optimizer.step(closure_of(model, optimizer, calls=calls))
-    here, there = calls
-    assert same(here, before)
-    moves = [b - a for a, b in zip(here, there, strict=True)]
-    assert global_norm(moves) == pytest.approx(0.25, rel=1e-5)
-    plain = network()
-    expected = cross_entropy(plain(INPUTS), LABELS)
-    grads = torch.autograd.grad(expected, list(plain.parameters()))
-    assert close(moves, [0.25 * g / global_norm(grads) for g in grads], atol=1e-7)
-    assert loss.item() == expected.item()
-
-
 @pytest.mark.parametrize(
     ("base", "options"),
     [
@@ -138,56 +120,6 @@ def test_the_norm_of_everything_is_the_norm_of_the_concatenation(seed, dtype):
 # ---- whatever perturbs, restores ----
 
 
-@pytest.mark.parametrize("call", [1, 2])
-def test_an_exception_in_either_pass_leaves_weights_and_statistics_as_they_were(call):
-    model = network(norm=True)
-    optimizer = sam(model)
-    optimizer.step(closure_of(model, optimizer))
-    before = deepcopy(model.state_dict())
-    with pytest.raises(RuntimeError, match="out of memory"):
-        optimizer.step(closure_of(model, optimizer, fail_at=[call]))
-    assert same(model.parameters(), [before[name] for name, _ in model.named_parameters()])
-    reference = network(norm=True)
-    reference.load_state_dict(before)
-    reference(INPUTS)  # the first pass went through, the second left no trace
-    assert same(model.buffers(), reference.buffers())
-    optimizer.step(closure_of(model, optimizer))  # and training goes on
-
-
-def test_the_first_gradient_is_gone_before_the_second_pass_and_the_copy_after_it(monkeypatch):
-    weight = nn.Parameter(torch.ones(37, 41))
-    optimizer, clone = SAM([weight], SGD, lr=0.1), torch.Tensor.clone
-    copies, grads, gone = [], [], []
-
-    def recorded(tensor, *args, **kwargs):
-        copy = clone(tensor, *args, **kwargs)
-        copies.append(StorageWeakRef(copy.untyped_storage()))
-        return copy
-
-    def closure():
-        gone.append([grad.expired() for grad in grads])
-        loss = (weight**2).sum()
-        loss.backward()
-        grads.append(StorageWeakRef(weight.grad.untyped_storage()))
-        return loss
-
-    monkeypatch.setattr(torch.Tensor, "clone", recorded)
-    optimizer.step(closure)
-    assert gone == [[], [True]]
-    assert [copy.expired() for copy in copies] == [True]  # one copy, of the weights
-
-
-def test_a_stale_gradient_of_a_frozen_parameter_counts_for_nothing():
-    model, calls = network(), []
-    optimizer = sam(model, rho=0.25)
-    closure_of(model, optimizer, calls=calls)()
-    model[0].weight.requires_grad_(False)
-    with optimizer.perturbed():
-        moves = [now - then for now, then in zip(values(model), calls[0], strict=True)]
-    assert not moves[0].any()
-    assert global_norm(moves) == pytest.approx(0.25, rel=1e-5)
-
-
 # ---- BatchNorm ----
 
 
@@ -210,27 +142,6 @@ def test_statistics_are_kept_inside_a_compiled_model(backend):
         plain.step(closure_of(reference, plain))
     assert close(model.buffers(), reference.buffers())
     assert close(values(model), values(reference), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.BatchNorm1d(5, momentum=None),
-        nn.InstanceNorm1d(5, track_running_stats=True),
-        nn.BatchNorm1d(5, track_running_stats=False),
-        nn.LayerNorm(4),
-    ],
-)
-def test_every_layer_with_running_statistics_keeps_them(layer):
-    inputs = torch.randn(6, 5, 4, generator=torch.Generator().manual_seed(0))
-    layer(inputs)
-    before = [b.clone() for b in layer.buffers()]
-    with buffers_kept():
-        layer(inputs + 1)
-        nn.Sequential(layer)(inputs + 2)
-    assert same(layer.buffers(), before)
-    layer(inputs + 1)
-    assert not before or not same(layer.buffers(), before)  # the hold is gone
 
 
 # ---- without a closure; GradScaler; accumulation ----
@@ -294,22 +205,6 @@ def test_a_step_with_one_gradient_is_an_error_that_leaves_the_weights_alone():
 # ---- state ----
 
 
-def test_schedulers_and_the_state_dict_see_the_base_optimizer():
-    model = network()
-    optimizer = sam(model)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10)
-    optimizer.step(closure_of(model, optimizer))
-    schedule.step()
-    assert optimizer.base.param_groups is optimizer.param_groups
-    assert optimizer.base.state is optimizer.state
-    saved = optimizer.state_dict()
-    assert saved["param_groups"][0]["rho"] == 0.1
-    assert set(saved["state"][0]) == {"momentum_buffer"}
-    optimizer.load_state_dict(saved)
-    assert optimizer.base.param_groups is optimizer.param_groups
-    assert optimizer.base.state is optimizer.state
-
-
 def test_a_run_of_the_base_optimizer_goes_on_with_sam():
     model = network()
     plain = SGD(model.parameters(), lr=0.3, momentum=0.9)
@@ -333,8 +228,8 @@ def test_a_run_of_the_base_optimizer_goes_on_with_sam():
         (lambda w: SAM([w], SGD, rho=float("nan"), lr=0.1), "rho=nan"),
         (lambda w: SAM([w], SGD([w], lr=0.1)), "must be the class of an optimizer"),
         (lambda w: SAM([w], LBFGS), "LBFGS: needs a closure of its own"),
-        (lambda w: SAM([("w", w.detach().cfloat())], SGD, lr=0.1), "parameter w: complex"),
-        (lambda w: SAM([w.detach().to_sparse()], SGD, lr=0.1), "parameter #0: layout"),
+        (lambda w: SAM([("w", w.detach().cfloat())], SGD, lr=0.1), "parameter w: torch.complex64"),
+        (lambda w: SAM([w.detach().to_sparse()], SGD, lr=0.1), "parameter #0: .*sparse"),
     ],
 )
 def test_bad_arguments_say_the_rule_and_the_way_out(make, message):
@@ -387,30 +282,3 @@ def test_an_online_loss_counts_each_example_once():
 
     optimizer.step(closure)
     assert float(loss.counts.sum()) == len(labels)
-
-
-def test_buffers_that_are_replaced_come_back_as_the_same_tensor():
-    class Counter(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("seen", torch.zeros(()))
-
-        def forward(self, x):
-            self.seen = self.seen + 1
-            return x
-
-    counter = Counter()
-    seen = counter.seen
-    with buffers_kept():
-        counter(torch.zeros(1))
-        assert float(counter.seen) == 1
-    assert counter.seen is seen
-    assert float(seen) == 0
-
-
-def test_a_module_in_eval_mode_is_left_alone():
-    norm = nn.BatchNorm1d(2).eval()
-    with buffers_kept():
-        norm(torch.randn(4, 2))
-        norm.running_mean += 1
-    assert bool((norm.running_mean == 1).all())

@@ -40,13 +40,6 @@ def after(task, model, optimizer):
 # ---- errors ----
 
 
-def test_a_closure_without_a_return_value_steps_like_any_other(task, made):
-    (model, optimizer), (twin, control) = made(), made()
-    assert optimizer.step(lambda: task.closure(model, optimizer, task.x, task.y)() and None) is None
-    control.step(task.closure(twin, control, task.x, task.y))
-    assert torch.equal(weights_of(model), weights_of(twin))
-
-
 def test_a_closure_that_skips_its_batch_leaves_the_mean(task, made):
     model, optimizer = made()
     mean = weights_of(model)
@@ -205,35 +198,7 @@ def test_samples_whose_gradients_cancel_keep_their_curvature():
     torch.testing.assert_close(optimizer.state[weight]["hess"], expected)
 
 
-def test_a_step_takes_the_clipped_average_of_several_samples(task, made):
-    model, optimizer = made(beta1=0.0)
-    for _ in range(3):
-        take(task, model, optimizer)
-    average = model[0].weight.grad.clone()
-    nn.utils.clip_grad_value_(model.parameters(), 0.01)
-    optimizer.step()
-    momentum = optimizer.state[model[0].weight]["momentum"]
-    torch.testing.assert_close(momentum, average.clamp(-0.01, 0.01))
-    assert not torch.equal(average, momentum)
-
-
 # ---- where the settings stand ----
-
-
-def test_the_number_of_samples_is_the_groups(task, made):
-    model, optimizer = made()
-    calls = []
-
-    def closure():
-        calls.append(1)
-        return task.closure(model, optimizer, task.x, task.y)()
-
-    optimizer.param_groups[0]["mc_samples"] = 3
-    optimizer.step(closure)
-    assert len(calls) == 3
-    optimizer.load_state_dict(made(mc_samples=2)[1].state_dict())
-    optimizer.step(closure)
-    assert len(calls) == 5
 
 
 # ---- state that fits its parameter, whatever has happened to either ----
@@ -267,14 +232,6 @@ def test_a_model_may_change_its_precision_in_mid_training(task, before, now):
         assert posterior.std[name].dtype == torch.promote_types(now, torch.float32)
 
 
-def test_the_posterior_believes_a_sixteen_bit_parameter_that_somebody_sets(task):
-    model, optimizer = fresh(task, torch.bfloat16)
-    run(task, model, optimizer)
-    with torch.no_grad():
-        model[0].weight.fill_(3)
-    assert bool((optimizer.posterior(model).mean["0.weight"] == 3).all())
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_training_may_follow_an_evaluation_in_inference_mode(task, dtype):
     (model, optimizer), (twin, control) = fresh(task, dtype), fresh(task, dtype)
@@ -282,19 +239,4 @@ def test_training_may_follow_an_evaluation_in_inference_mode(task, dtype):
         model(task.x.to(dtype))
     for m, o in ((model, optimizer), (twin, control)):
         run(task, m, o, 2)
-    assert torch.equal(model[0].weight, twin[0].weight)
-
-
-def test_a_gradient_of_another_dtype_is_converted(task):
-    (model, optimizer), (twin, control) = fresh(task), fresh(task)
-    for m, o in ((model, optimizer), (twin, control)):
-        with o.sampled_params(train=True):
-            nn.functional.cross_entropy(m(task.x), task.y).backward()
-    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
-        rounded = ours.grad.bfloat16()
-        ours.grad, ours.grad_dtype = None, None
-        ours.grad = rounded
-        theirs.grad = rounded.float()
-    optimizer.step()
-    control.step()
     assert torch.equal(model[0].weight, twin[0].weight)

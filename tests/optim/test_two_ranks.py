@@ -42,8 +42,3 @@ def test_two_ranks_equal_one_rank_on_the_joined_batch(ranks, kind, name, dtype):
     rtol, atol = BOUNDS[dtype]
     for rank in ranks:
         torch.testing.assert_close(rank[f"{name} in {kind}, {dtype}"], alone, rtol=rtol, atol=atol)
-
-
-def test_evon_refuses_shards(ranks):
-    for rank in ranks:
-        assert rank["refusal"].startswith("parameter #0: sharded, and EVON needs whole matrices")

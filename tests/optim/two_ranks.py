@@ -1,4 +1,4 @@
-"""Trains with SAM, bSAM, IVON and EVON on a part of the batch: `python two_ranks.py RANK RENDEZVOUS OUT`."""
+"""Trains with SAM, bSAM and IVON on a part of the batch: `python two_ranks.py RANK RENDEZVOUS OUT`."""
 
 import sys
 from datetime import timedelta
@@ -11,8 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from bayesmooth import randomness
-from bayesmooth.errors import InputError
-from bayesmooth.optim import BSAM, EVON, IVON, SAM
+from bayesmooth.optim import BSAM, IVON, SAM
 
 RANKS = 2
 
@@ -40,10 +39,8 @@ OPTIMIZERS = {
         p, 0.1, 200, beta2=0.9, mc_samples=2, hess_approx="gradsq", seed=seed
     ),
     "ivon, relative": lambda p, seed: IVON(p, 0.02, 200, beta2=0.9, noise=0.5, seed=seed),
-    "evon": lambda p, seed: EVON(p, 0.1, 200, beta2=0.9, basis_every=2, seed=seed),
 }
 SYNCED = (
-    "evon",
     "ivon",
     "ivon, relative",
     "ivon, two samples",
@@ -95,8 +92,7 @@ def split_by_columns(model):
 def cases():
     """Every wrapper × optimizer in float64; IVON in float32 too, where its kernels work; SAM on 16-bit shards."""
     kinds = ("ddp", "ddp, bucket views", "fsdp2")
-    every = ((kind, name, torch.float64) for kind in kinds for name in OPTIMIZERS)
-    yield from (case for case in every if case[:2] != ("fsdp2", "evon"))
+    yield from ((kind, name, torch.float64) for kind in kinds for name in OPTIMIZERS)
     yield from ((kind, "ivon", torch.float32) for kind in ("ddp", "fsdp2"))
     yield from (("sync", name, torch.float64) for name in SYNCED)
     yield "columns", "ivon", torch.float64
@@ -118,10 +114,6 @@ def main(rank, rendezvous, out):
         optimizer.param_groups[0]["sync"] = kind == "sync"
         part = slice(None) if kind == "columns" else rows
         results[f"{name} in {kind}, {dtype}"] = train(model, optimizer, part)
-    try:
-        EVON(wrapped("fsdp2", network()).parameters(), 0.1, 200)
-    except InputError as refusal:
-        results["refusal"] = str(refusal)
     torch.save(results, f"{out}.{rank}")
     dist.destroy_process_group()
 

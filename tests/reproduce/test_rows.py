@@ -6,7 +6,7 @@ import pytest
 from bayesmooth.train import Run
 from reproduce import STUDIES
 from reproduce.methods import EARLY
-from reproduce.rows import list_values, make_table, read_table, write_table
+from reproduce.rows import make_table, read_table, write_table
 from reproduce.scale import LAPTOP, OVERNIGHT, SMOKE
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -30,6 +30,8 @@ def test_averaged_predictions_are_what_counts_for_ivon(smoke):
     assert row["nll"] == pytest.approx(report["averaged.nll"], rel=1e-5)
     assert row["nll"] != pytest.approx(report["test.nll"], rel=1e-5)
     assert row["at_mean"] == pytest.approx(report["test.accuracy"], rel=1e-5)
+    assert row["validation"] == pytest.approx(report["averaged.validation.accuracy"], rel=1e-5)
+    assert row["validation_at_mean"] == pytest.approx(report["validation.accuracy"], rel=1e-5)
 
 
 def test_a_table_survives_its_csv(tmp_path):
@@ -38,13 +40,6 @@ def test_a_table_survives_its_csv(tmp_path):
     again = read_table(tmp_path / "t.csv").to_dict("records")[0]
     assert math.isnan(again.pop("validation"))
     assert again == {"method": "LS", "strength": 0.1, "noise": "1", "seed": 0, "accuracy": 0.123457}
-
-
-def test_values_are_those_of_the_rows_with_all_labels_as_far_as_they_are_known():
-    rows = [("LS", 0.1, 0.5), ("LS", 0.1, None), ("LS", 0.9, 0.6), ("SAM", 0.1, 0.7)]
-    table = make_table(dict(zip(("method", "strength", "nll"), row, strict=True)) for row in rows)
-    assert list_values(table, "nll", method="LS", strength=0.1) == [0.5]
-    assert list_values(table, "nll", method="IVON") == []
 
 
 @pytest.mark.parametrize("scale", [LAPTOP, OVERNIGHT], ids=lambda scale: scale.name)

@@ -95,6 +95,6 @@ def test_full_scale_is_the_papers_appendix(study, noise, method, lr, decay):
 
 def test_an_unknown_scale_is_refused():
     with pytest.raises(
-        ValueError, match="must be one of smoke, demo, laptop, overnight, features, showcase, full"
+        ValueError, match="must be one of smoke, demo, laptop, overnight, features, day, full"
     ):
         find_scale("huge")

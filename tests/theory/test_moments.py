@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
-from bayesmooth.theory.moments import (
+from bayesmooth.theory.expectation import (
     Moments,
     moments,
     softmax_moments,
 )
+from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 
 
 def logits(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -60,14 +60,6 @@ def test_two_classes_are_one_sigmoid_of_the_difference(std):
     )
 
 
-def test_adding_a_constant_to_all_logits_changes_only_the_log_partition():
-    mean, var = logits(5, 4), torch.rand(5, 4, dtype=torch.float64)
-    here, there = moments(Categorical(), mean, var), moments(Categorical(), mean + 1e4, var)
-    torch.testing.assert_close(there.log_partition, here.log_partition + 1e4)
-    torch.testing.assert_close(there.mean, here.mean)
-    torch.testing.assert_close(there.variance, here.variance)
-
-
 def test_correlated_logits_with_a_diagonal_covariance_are_independent():
     mean, var = logits(8, 4), torch.rand(8, 4, dtype=torch.float64)
     exact = moments(Categorical(), mean, var)
@@ -76,28 +68,6 @@ def test_correlated_logits_with_a_diagonal_covariance_are_independent():
     torch.testing.assert_close(sampled.log_partition, exact.log_partition, rtol=0, atol=1e-3)
     diagonal = sampled.variance.diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(diagonal, exact.variance, rtol=0, atol=1e-3)
-
-
-def test_a_shared_shift_of_all_logits_is_no_uncertainty():
-    mean = logits(5, 3)
-    shared = torch.full((5, 3, 3), 4.0, dtype=torch.float64)
-    got = moments(Categorical(), mean, shared)
-    torch.testing.assert_close(got.mean, torch.softmax(mean, -1), rtol=0, atol=1e-6)
-
-
-def test_moments_are_differentiable():
-    mean = logits(2, 3).requires_grad_()
-    var = torch.rand(2, 3, dtype=torch.float64).add_(0.1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda m, v: moments(Categorical(), m, v), (mean, var))
-
-
-def test_bonnet_the_gradient_of_the_expected_log_partition_is_the_expected_mean():
-    mean = logits(6, 5).requires_grad_()
-    var = torch.rand(6, 5, dtype=torch.float64).requires_grad_()
-    value = moments(Categorical(), mean, var)
-    by_mean, by_var = torch.autograd.grad(value.log_partition.sum(), (mean, var))
-    torch.testing.assert_close(by_mean, value.mean, rtol=0, atol=1e-6)
-    torch.testing.assert_close(2 * by_var, value.variance, rtol=0, atol=4e-3)  # Price
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

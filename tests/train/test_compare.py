@@ -11,7 +11,8 @@ def test_runs_of_one_name_in_two_folders_stay_two(tiny, tmp_path, monkeypatch):
     runs = []
     for place in ("a/run", "b/run", "other"):
         (tmp_path / place).mkdir(parents=True)
-        runs.append(Run.start(tmp_path / place, tiny()))
+        runs.append(Run(tmp_path / place, tiny()))
+        runs[-1].start()
     for run in runs:
         (run.path / "metrics.jsonl").write_text('{"epoch": 1, "test.accuracy": 0.5}\n')
     called = [str(runs[0].path), str(runs[1].path), "other"]

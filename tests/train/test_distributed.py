@@ -46,8 +46,8 @@ def test_two_processes_give_the_run_of_one_on_the_joined_batch_and_one_of_them_w
         train={"accumulate": 2, "clip_norm": 0.5},
     )
     (tmp_path / "recipe.toml").write_text(recipe.to_toml())
-    command = ["-m", "bayesmooth.cli", "train", tmp_path / "recipe.toml", "--out", tmp_path / "two"]
-    out, err = torchrun(*command, "--save-steps", "3")
+    command = ["-m", "bayesmooth", "train", tmp_path / "recipe.toml", "--out", tmp_path / "two"]
+    out, err = torchrun(*command, "--save-seconds", "0")
     alone, together = train(recipe, tmp_path / "one", quiet=True), Run.open(tmp_path / "two")
     weights = together.model().state_dict()
     for name, weight in alone.model().state_dict().items():

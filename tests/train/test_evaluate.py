@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from bayesmooth import calling
 from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.cli import main
 from bayesmooth.data import Labels, Source
@@ -85,24 +84,6 @@ def test_each_draw_is_made_once_and_the_tick_comes_with_the_weights_back(
     assert ticks == [True] * 4
 
 
-def test_statistics_are_computed_once_per_draw_however_many_pieces_the_data_has(
-    model, examples, gaussian, monkeypatch
-):
-    reads = []
-
-    class Batches(list):
-        def __iter__(self):
-            reads.append(1)
-            return super().__iter__()
-
-    settings = {"posterior": gaussian(model), "samples": 4, "batchnorm": Batches([examples.inputs])}
-    whole = probabilities(model, examples, batch_size=5, **settings)
-    monkeypatch.setattr(calling, "CHUNK_BYTES", 1)
-    cut = probabilities(model, examples, batch_size=5, **settings)
-    torch.testing.assert_close(cut, whole)
-    assert len(reads) == 8
-
-
 NORMED = {
     "model": {"name": "mlp", "hidden": [16], "batchnorm": True},
     "optimizer": {"name": "ivon", "lr": 0.1, "hess_init": 5.0},
@@ -178,3 +159,9 @@ def test_another_data_set_is_measured_once_at_the_end_and_the_same_on_the_comman
     assert main(["evaluate", str(run.path), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again == pytest.approx({key: run.report()[key] for key in again}, abs=1e-6)
+
+
+def test_predictions_are_made_where_the_model_is(model, examples):
+    """A tensor on `meta` has no values, so what is left on the CPU, or read, raises an error there."""
+    with pytest.raises(NotImplementedError, match="no data"):  # the result is copied at the end
+        probabilities(model.to("meta"), examples, batch_size=5)

@@ -7,7 +7,9 @@ import torch
 from bayesmooth.errors import InputError
 from bayesmooth.losses import LOSSES, Loss
 from bayesmooth.optim import OPTIMIZERS
-from bayesmooth.train import train
+from bayesmooth.train import prepare, train
+from bayesmooth.train.evaluate import load_ahead
+from bayesmooth.train.loop import Loop
 
 
 def weights_after(loop, steps):
@@ -128,13 +130,10 @@ def test_the_past_self_is_the_best_checkpoint_so_far(tiny, tmp_path, monkeypatch
 
     monkeypatch.setitem(LOSSES, "remembering", Remembering)
     monkeypatch.setattr(Witness, "seen", [])
-    run = train(tiny(loss={"name": "remembering"}), tmp_path / "run", quiet=True)
+    train(tiny(loss={"name": "remembering"}), tmp_path / "run", quiet=True)
     pasts = [past for *_, past in Witness.seen]
     assert all(past is None for past in pasts[:5])
     assert all(torch.allclose(past.sum(1), torch.ones(len(past))) for past in pasts[5:])
-    saved = run.checkpoint()
-    for name, weight in run.checkpoint("best")["model"].items():
-        assert torch.equal(saved["past"][name], weight)
     with pytest.raises(InputError, match=r"best past self.*set data\.validation = 0\.1"):
         train(
             tiny(loss={"name": "remembering"}, data={"validation": 0.0}),
@@ -178,3 +177,34 @@ def test_a_correction_uses_the_matrix_that_the_noise_was_drawn_from(tiny, loop):
 def test_a_bad_option_is_named_with_its_section(tiny, loop):
     with pytest.raises(InputError, match=r"\[optimizer\] sam: rho=-1.0: must be ≥ 0"):
         loop(tiny(optimizer={"name": "sam", "rho": -1, "lr": 0.1}))
+
+
+ON_META = sorted({*LOSSES} - {"loras"})  # which turns autocast off, and meta has none
+
+
+@pytest.mark.parametrize(
+    ("loss", "optimizer"), [*((loss, "sgd") for loss in ON_META), ("ce", "adamw")]
+)
+def test_no_step_reads_from_the_device(loss, optimizer, tiny):
+    """A tensor on `meta` has no values: whoever reads one raises an error, where a GPU would wait."""
+    needed = {"als": {"weight": 0.1}, "alasca": {"stages": ["layer1"]}}.get(loss, {})
+    recipe = tiny(
+        model={"name": "resnet_small", "widths": [4], "blocks": [1]},
+        loss={"name": loss, **needed},
+        optimizer={"name": optimizer, "lr": 0.1},
+    )
+    loop = Loop(recipe, prepare(recipe), torch.device("meta"))
+    loop.batch = 1  # the loss of the first batch, and of every twentieth after it, is looked at
+    assert len(list(loop.steps())) == 4
+
+
+def test_batches_for_an_accelerator_come_in_order_and_an_error_of_the_reader_is_heard():
+    def read():
+        for number in range(5):
+            yield (torch.full((number,), number),) * 3
+        raise OSError("the disk is gone")
+
+    got = load_ahead(read(), torch.device("meta"))
+    assert [len(index) for index, _, _ in islice(got, 5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(got)

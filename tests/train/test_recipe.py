@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.errors import InputError
 from bayesmooth.train import Recipe, train
-from bayesmooth.train.recipe import (
+from bayesmooth.train.recipe_files import (
     Family,
     families,
     read_recipe,
@@ -192,9 +192,10 @@ def test_a_member_of_a_family_has_the_shared_lines_and_its_own_in_their_place():
 
 @pytest.mark.parametrize("name", ON_A_LAPTOP)
 def test_every_laptop_recipe_trains(name, tmp_path, request):
-    data_dir = request.getfixturevalue("data_dir") if name.startswith("mnist") else None
+    if name.startswith("mnist"):
+        request.getfixturevalue("data_dir")
     few = ["train.epochs=1", "train.batch_size=1000", "evaluate.test=false"]
-    run = train(Recipe.load(name, few), tmp_path / "run", data_dir=data_dir, quiet=True)
+    run = train(Recipe.load(name, few), tmp_path / "run", quiet=True)
     assert run.status == "finished"
 
 

@@ -43,9 +43,9 @@ def test_a_crash_in_any_method_leaves_no_trace_in_the_result(
     whole = train(recipe, tmp_path / "whole", quiet=True)
     before_step(BATCHES + 3, crash)
     with pytest.raises(RuntimeError, match="power cut"):
-        train(recipe, tmp_path / "broken", quiet=True, save_steps=2)
+        train(recipe, tmp_path / "broken", quiet=True, save_seconds=0)
     assert Run.open(tmp_path / "broken").status == "failed"
-    assert Run.open(tmp_path / "broken").checkpoint()["progress"]["batch"] == 2
+    assert Run.open(tmp_path / "broken").checkpoint()["progress"]["batch"] == 3
     broken = train(recipe, tmp_path / "broken", quiet=True)
     assert broken.status == "finished"
     same_run(whole, broken)
@@ -71,7 +71,7 @@ def test_dropout_draws_the_same_masks_after_a_crash_and_leaves_the_callers_gener
     whole = train(recipe, tmp_path / "whole", quiet=True)
     before_step(3, crash)
     with pytest.raises(RuntimeError, match="power cut"):
-        train(recipe, tmp_path / "broken", quiet=True, save_steps=1)
+        train(recipe, tmp_path / "broken", quiet=True, save_seconds=0)
     torch.rand(7)  # another process would have drawn other numbers
     same_run(whole, train(recipe, tmp_path / "broken", quiet=True))
     torch.set_rng_state(before)
@@ -145,7 +145,7 @@ def test_kill_9_at_random_moments_and_the_result_is_the_same_to_the_bit(tiny, tm
     (tmp_path / "recipe.toml").write_text(recipe.to_toml())
     whole = train(recipe, tmp_path / "whole", quiet=True)
     command = ["train", str(tmp_path / "recipe.toml"), "--out", str(tmp_path / "killed"), "--quiet"]
-    command += ["--save-steps", "7"]
+    command += ["--save-seconds", "0"]
     # A server that has torch loaded starts the victims, so that nine of them take seconds.
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["bayesmooth.cli.runs", "bayesmooth.train", "sklearn.datasets"])

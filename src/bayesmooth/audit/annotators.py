@@ -16,12 +16,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.embedded import predict_embedded
 from bayesmooth.audit.predictions import LeftOut, Predictions, wilson
-from bayesmooth.audit.settings import Settings
-from bayesmooth.audit.subjects import Embedded, Subject
+from bayesmooth.audit.predictors import predict_embedded
+from bayesmooth.data import Source
 from bayesmooth.data.labels import VotedLabels, Votes
-from bayesmooth.errors import InputError
 from bayesmooth.words import format_percent
 
 TRUSTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # λ that are tried
@@ -138,30 +136,29 @@ class Consensus:
         return chosen
 
 
-def predict_consensus(subject: Subject, settings: Settings) -> tuple[Predictions, Consensus]:
+def predict_consensus(source: Source) -> tuple[Predictions, Consensus]:
     """Predictions of what most annotators said, and the consensus that they come from.
 
     The prediction learns from the majority first, then once more from the consensus. Both times every example is left
     out: its prediction must not repeat its votes.
     """
-    source = subject.source
-    if source is None or not isinstance(subject, Embedded):
-        raise InputError(
-            "several annotators: give embeddings, texts, pictures or columns to learn from"
-        )
     assert isinstance(source.labels, VotedLabels)
     votes = source.labels.count()
-    left_out = replace(settings, out_of_sample="loo")
-    made = predict_embedded(source, left_out)
+    made = predict_embedded(source, leave_out=True)
     given = votes.majority(made.probabilities)
+    people = f"{len(votes.label):,} votes of {len(votes.annotators):,} annotators"
+    if name_one_class(votes):
+        majority = _fall_back(votes, made.probabilities)
+        made = predict_embedded(replace(source, labels=source.labels.renumber(given)))
+        method = f"{people} who name one class each, so that their majority counts; {made.method}"
+        return replace(made, method=method), majority
     consensus = agree(votes, made.probabilities)
     made = predict_embedded(
-        replace(source, labels=source.labels.renumber(consensus.labels)), left_out
+        replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True
     )
     consensus = agree(votes, made.probabilities)
     z = consensus.posterior.float()
     anything = z.new_full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes
-    people = f"{len(votes.label):,} votes of {len(votes.annotators):,} annotators"
     predictions = replace(
         made,
         labels=given,
@@ -174,6 +171,20 @@ def predict_consensus(subject: Subject, settings: Settings) -> tuple[Predictions
         informative=True,  # people's votes tell of their labels
     )
     return predictions, consensus
+
+
+def name_one_class(votes: Votes) -> bool:
+    """Whether most annotators only ever name one class, as rules do: what they take for what cannot be learned."""
+    named = torch.zeros(len(votes.annotators), votes.classes, dtype=torch.bool, device="cpu")
+    named[votes.annotator, votes.label] = True
+    return bool((named.sum(1) <= 1).double().mean() > 0.5)
+
+
+def _fall_back(votes: Votes, prior: Tensor) -> Consensus:
+    """The shares of the votes; the prediction decides where they tie."""
+    z = votes.counts().double() + 0.5 * prior
+    z /= z.sum(1, keepdim=True)
+    return Consensus(votes, z, _matrices(votes, z), 0.0)
 
 
 def agree(votes: Votes, prior: Tensor) -> Consensus:

@@ -1,8 +1,9 @@
 """What a reviewer decided, read from the report's CSV and applied to the labels, wherever these are kept.
 
-A decisions file has the columns `id,given,decision,new_label`; `decision` is one of `keep`, `relabel`,
+A decisions file has the columns `id,given,decision,new_label,drawn`; `decision` is one of `keep`, `relabel`,
 `remove` (the row leaves the data) and `skip`, and `new_label` is filled for `relabel` only. Labels are class names; a
-new one makes a new class, unless the data set names its classes.
+new one makes a new class, unless the data set names its classes. `drawn` is the probability with which the row came
+into the queue of the review; it is empty for other rows, and the column may be missing.
 """
 
 from collections import Counter
@@ -12,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.data import Columns, Labels, Source, open_source
-from bayesmooth.data.csvtext import Csv, unguard
 from bayesmooth.data.source import Kind
+from bayesmooth.data.textfiles import Csv, unguard
 from bayesmooth.errors import InputError
 from bayesmooth.files import read_json
 
 DECISIONS = ("keep", "relabel", "remove", "skip")
-COLUMNS = ["id", "given", "decision", "new_label"]
+COLUMNS = ["id", "given", "decision", "new_label", "drawn"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class Decision:
     given: str
     decision: str
     new_label: str = ""
+    drawn: str = ""
+
+    @property
+    def wrong(self) -> bool | None:
+        """Whether the reviewer found the label wrong; None where they skipped it."""
+        return None if self.decision == "skip" else self.decision != "keep"
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,16 @@ class Corrected:
 
 
 def read_decisions(path: str | Path) -> tuple[Decision, ...]:
-    """The decisions in a CSV that the report wrote; a row that breaks the format is an error."""
+    """The decisions in a CSV that the report wrote, or in a JSON file that a tool exported (`exchange`).
+
+    A row that breaks the format is an error.
+    """
+    if Path(path).suffix.lower() == ".json":
+        from bayesmooth.audit.exchange import read_reviewed
+
+        return read_reviewed(Path(path))
     table = Csv(Path(path))
-    if table.header != COLUMNS:
+    if table.header not in (COLUMNS, COLUMNS[:-1]):
         raise InputError(
             f"{path}: first line {table.mark.join(table.header)!r}; must be {','.join(COLUMNS)}"
         )
@@ -62,8 +76,19 @@ def read_decisions(path: str | Path) -> tuple[Decision, ...]:
             raise InputError(
                 f"{path}: {table.place(number)}: new_label goes with relabel, and only with it"
             )
+        if row.drawn and not _is_probability(row.drawn):
+            raise InputError(
+                f"{path}: {table.place(number)}: drawn={row.drawn!r} must be a probability above 0, or empty"
+            )
         seen.add(row.id)
     return tuple(decisions)
+
+
+def _is_probability(text: str) -> bool:
+    try:
+        return 0 < float(text) <= 1
+    except ValueError:
+        return False
 
 
 def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
@@ -181,7 +206,7 @@ class AuditFiles:
     def read_columns(self) -> dict[str, Any]:
         """The settings by which the labels were read."""
         columns = self.summary.get("columns", {})
-        lists = {"labels": "tags", "class-names": "class_names"}
+        lists = {"tags": "tags", "class-names": "class_names"}
         return {
             lists.get(name, name): value.split(",") if name in lists else value
             for name, value in columns.items()

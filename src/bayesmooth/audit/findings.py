@@ -1,27 +1,29 @@
-"""What else is odd: near duplicates, outliers, rare classes, examples that another split holds too, and problems.
+"""What else is odd: near duplicates, outliers, rare classes, examples that another split holds too, pictures that are
+blank, dark or blurred, and problems.
 
-All of these except the problems follow from the labels and the nearest neighbours (positions and cosine similarities,
-nearest first). Distances are those between embeddings of length one: 0 for the same direction, √2 for unrelated ones.
+Most of it follows from the labels and the nearest neighbours. Distances are those between embeddings of length one: 0
+for the same direction, √2 for unrelated ones.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from math import log
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d, conv2d
 
-from bayesmooth.audit.embedded import read_pieces
-from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows, without_self
-from bayesmooth.audit.predictors import EXACT_ROWS
+from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows
+from bayesmooth.audit.predictors import read_pieces
 from bayesmooth.data import Source
-from bayesmooth.data.encoder_models import PLAIN
-from bayesmooth.data.source import Note
+from bayesmooth.data.source import Kind, Note
 from bayesmooth.errors import InputError
 from bayesmooth.executors import map_pieces
+from bayesmooth.progress import track
 
 Array = NDArray[Any]
 
@@ -38,10 +40,22 @@ NEAREST = 10  # as many as cleanlab's Datalab takes
 CLOSE = 0.25  # share of the usual distance to the nearest neighbour below which examples are near duplicates
 CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE
 ROUNDING = 1e-3  # what float32 makes of the distance 0
-FENCE = 2.0  # interquartile ranges above the upper quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
-MOST_ROWS = 100_000  # examples that are compared in one piece
-QUERIES = 1 << 16  # examples at a time beyond
+FENCE = 2.0  # interquartile ranges beyond the quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
+QUERIES = 1 << 16  # examples whose neighbours are looked for at a time
 RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
+
+PICTURES_AT_ONCE = 256
+SIDE = 64  # pixels to which a picture is reduced before it is measured
+TILES = 8  # × TILES colours stand for a picture: what resizing and compression leave as it is
+BLANK = 2.5  # of 255, the standard deviation of the brightness: less is one colour and some noise
+DARK = 40.0  # of 255, the brightness that only a hundredth of a dark picture exceeds
+BLURRED = 10.0  # times less sharp than the median picture
+FEWEST = 8  # pictures that it takes to say what is usual
+ODD = {
+    Kind.BLANK: "of one colour all over",
+    Kind.DARK: "so dark that hardly anything shows",
+    Kind.BLURRED: "much less sharp than the others",
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -120,186 +134,113 @@ class Findings:
 
 
 def find(
-    labels: Tensor,
-    classes: int,
-    embeddings: Tensor | Source | None = None,
-    against: Source | None = None,
-    quiet: bool = False,
-    cluster: str | None = None,
-    looks: Tensor | None = None,
+    source: Source, labels: Tensor, *, embedded: bool = True, against: Source | None = None
 ) -> Findings:
-    """Everything that the labels, and the embeddings (N, D) if there are any, can tell.
-
-    `looks` (N, D′) are other numbers by which near duplicates are known: what pictures look like.
-
-    Embeddings given as a `Source` are read piece by piece, and their neighbours looked for in tasks of the `cluster`.
+    """Everything that the labels, the pictures and, where the examples are embedded, their rows can tell.
 
     `against` are examples that must not occur among these: the test set of a training set, embedded alike.
 
-    >>> x = torch.eye(4)[[0, 1, 2, 3, 3]]
-    >>> find(torch.tensor([0, 0, 1, 1, 0]), 2, x).counts()["near_duplicates_with_different_labels"]
+    >>> from bayesmooth.data import Labels
+    >>> labels = torch.tensor([0, 0, 1, 1, 0])
+    >>> five = Source(torch.eye(4)[[0, 1, 2, 3, 3]], Labels(labels, ("a", "b")))
+    >>> find(five, labels).counts()["near_duplicates_with_different_labels"]
     2
     """
     given = labels.numpy()
-    rare = find_rare_classes(given, classes)[given]
-    if embeddings is None or len(given) < 3:
-        return Findings(rare_class=rare)
-    rows = Rows.of(embeddings, quiet, cluster)
-    index, similarity = rows.nearest(min(NEAREST, len(rows.distinct.first) - 1))
-    distance = measure_distances(similarity)
-    closest = duplicate_distance(distance)
-    first = find_near_duplicates(index, distance, rows, closest)
-    if looks is not None:
-        first = join_groups(first, find_copies(looks))
+    colours, odd = inspect_pictures(source)
+    problems = (*source.problems, *odd)
+    rare = np.zeros(len(given), bool)
+    if source.labels.are_classes:
+        counts = np.bincount(given)
+        rare = (counts < RARE_SHARE * len(given) / (counts > 0).sum())[given]
+    if not embedded or len(given) < 3:
+        return Findings(rare_class=rare, problems=problems)
+    rows = Rows.of(source)
+    distance, closest, first = find_near_duplicates(rows)
+    if colours is not None:
+        by_looks = Rows.of(replace(source, inputs=colours, mean=None, std=None))
+        first = join_groups(first, find_near_duplicates(by_looks)[2])
     copies, labels_there = (None, None) if against is None else find_leaks(rows, against, closest)
+    mean = distance.mean(1)
+    low, high = np.quantile(mean, [0.25, 0.75])
+    fence = max(float(high + FENCE * (high - low)), ROUNDING)
+    differs = (first >= 0) & (given != given[first])
     return Findings(
         rare_class=rare,
         duplicate_of=first,
-        conflicting=find_conflicts(first, given),
-        outlier_score=score_outliers(distance)[rows.distinct.group.numpy()],
+        conflicting=(first >= 0) & np.isin(first, first[differs]),
+        outlier_score=(mean / fence)[rows.distinct.group.numpy()],
         in_other_split=copies,
         label_in_other_split=labels_there,
+        problems=problems,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Embeddings in memory, or a `Source` that is read piece by piece, less their mean: what they have in common
-    says nothing of which are alike."""
+class Rows(NamedTuple):
+    """Embeddings that are read piece by piece, less their mean: what they have in common says nothing of which are
+    alike."""
 
-    source: Tensor | Source
+    source: Source
     mean: Tensor
     lengths: Array
     distinct: Distinct
-    quiet: bool
-    cluster: str | None
 
     @classmethod
-    def of(
-        cls,
-        source: Tensor | Source,
-        quiet: bool = False,
-        cluster: str | None = None,
-        mean: Tensor | None = None,
-    ) -> "Rows":
+    def of(cls, source: Source, mean: Tensor | None = None) -> "Rows":
         """`mean` is that of the rows that these are compared with."""
+        every = torch.arange(len(source), device="cpu")
         if mean is None:
-            sums = [rows.double().sum(0) for _, rows in _read(source, "reading", quiet)]
+            pieces = read_pieces(source, every, "reading", QUERIES)
+            sums = [rows.double().sum(0) for _, rows in pieces]
             mean = (torch.stack(sums).sum(0) / len(source)).float()
         lengths, hashes = [], []
-        for _, rows in _read(source, "lengths", quiet):
+        for _, rows in read_pieces(source, every, "lengths", QUERIES):
             lengths.append(torch.linalg.vector_norm(rows.float() - mean, dim=1))
             hashes.append(hash_rows(rows))
-        distinct = Distinct.of(torch.cat(hashes))
-        return cls(source, mean, torch.cat(lengths).numpy(), distinct, quiet, cluster)
+        return cls(source, mean, torch.cat(lengths).numpy(), Distinct.of(torch.cat(hashes)))
 
     def pieces(self, description: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Groups of copies and the unit row of each, every group once."""
         group, first = self.distinct
-        for at, rows in _read(self.source, description, self.quiet):
+        every = torch.arange(len(self.source), device="cpu")
+        for at, rows in read_pieces(self.source, every, description, QUERIES):
             once = first[group[at]] == at
             if bool(once.any()):
-                yield group[at][once], unit_rows("embeddings", rows[once].float() - self.mean)
+                yield group[at][once], unit_rows(rows[once].float() - self.mean)
 
-    def nearest(self, k: int, against: "Rows | None" = None) -> tuple[Array, Array]:
-        """Groups and similarities (U, k) of the nearest of each group of copies; without `against` none is its own."""
-        keys = (against or self).index(len(self.distinct.first))
-        work = partial(_search_piece, keys, k, against is None)
-        at, index, similarity = zip(
-            *map_pieces(work, self.pieces("neighbours"), self.cluster), strict=True
-        )
-        order = torch.cat(at).argsort()
-        return torch.cat(index)[order].numpy(), torch.cat(similarity)[order].numpy()
-
-    def index(self, queries: int) -> Keys:
-        """These rows as the keys of so many queries; they are copied into place, as they may fill half the memory."""
-        keys = self.mean.new_empty(len(self.distinct.first), len(self.mean))
-        for at, rows in self.pieces("indexing"):
+    def measure_nearest(self, k: int, other: "Rows | None" = None) -> tuple[Array, Array]:
+        """Groups and distances (U, k) of the nearest of each group of copies; without `other` none is its own."""
+        keyed = other or self
+        keys = self.mean.new_empty(len(keyed.distinct.first), len(self.mean))
+        for at, rows in keyed.pieces("indexing"):  # into place, as they may fill half the memory
             keys[at] = rows
-        return Keys(keys, max(queries, len(keys)) <= EXACT_ROWS)
+        work = partial(_search, Keys(keys, len(self.distinct.first)), k, other is None)
+        parts = zip(*map_pieces(work, self.pieces("neighbours")), strict=True)
+        places, index, cosine = map(torch.cat, parts)
+        order = places.argsort()
+        similarity = cosine[order].double().numpy()
+        return index[order].numpy(), np.sqrt(np.maximum(2 - 2 * similarity, 0))
 
 
-def _read(
-    source: Tensor | Source, description: str, quiet: bool
-) -> Iterable[tuple[Tensor, Tensor]]:
-    """Positions and rows."""
-    index = torch.arange(len(source), device="cpu")
-    if isinstance(source, Tensor):
-        return [(index, source)]
-    return read_pieces(source, index, description, quiet, QUERIES)
-
-
-def _search_piece(
+def _search(
     keys: Keys, k: int, alone: bool, piece: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     at, rows = piece
-    found = keys.search(rows, k + alone)
-    return at, *(without_self(*found, at) if alone else found)
+    return at, *keys.search(rows, k, at if alone else None)
 
 
-def find_leaks(rows: Rows, other: Source, closest: float) -> tuple[Array, Array]:
-    """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
-    theirs = Rows.of(other, rows.quiet, rows.cluster, rows.mean)
-    groups, similarity = (part[rows.distinct.group, 0] for part in rows.nearest(1, theirs))
-    there = theirs.distinct.first.numpy()[groups]
-    leaked = measure_distances(similarity) < closest
-    leaked &= _are_as_long(rows.lengths, theirs.lengths[there], closest)
-    ids = np.array(other.ids, object)
-    labels = np.array(other.class_names, object)[other.labels.numbers.numpy()]
-    return np.where(leaked, ids[there], ""), np.where(leaked, labels[there], "")
-
-
-def read_rows(source: Source) -> Tensor:
-    """The embeddings of examples, one row each."""
-    return source.batch(torch.arange(len(source), device="cpu")).flatten(1)
-
-
-def check_other_split(other: Source, source: Source | None) -> Source:
-    """The other split, scaled as these examples are; or an error where the two cannot be compared."""
-    if source is None:
-        raise InputError(
-            "against: what is audited must be embedded data too: a file, a table, a Source"
-        )
-    own, theirs = _name_columns(source), _name_columns(other)
-    if own and theirs and own != theirs:
-        raise InputError(f"against: {other.name}: {_compare_columns(own, theirs)}")
-    if other.input_shape != source.input_shape:
-        raise InputError(
-            f"against: {other.name} has rows of shape {list(other.input_shape)}, {source.name} of "
-            f"{list(source.input_shape)}; both must come from the same encoder or have the same columns"
-        )
-    fitted = (
-        other.texts is not None and other.reading is not None and other.reading.encoder == PLAIN
-    )
-    if fitted:
-        raise InputError(
-            f"against: {other.name} and {source.name} are texts encoded by TF-IDF, each its own way; name an encoder "
-            "(--encoder), or pip install 'bayesmooth[audit]'"
-        )
-    return replace(other, mean=source.mean, std=source.std)
-
-
-def _name_columns(source: Source) -> tuple[str, ...]:
-    """The columns of a table that are learned from, where they are numbers and categories."""
-    return source.reading.names if source.mean and source.reading is not None else ()
-
-
-def _compare_columns(own: tuple[str, ...], theirs: tuple[str, ...]) -> str:
-    """Which columns, or categories in them, only one of two tables has."""
-    sides = (("what is audited", own, theirs), ("the other", theirs, own))
-    only = [(side, [c for c in own if c not in rest]) for side, own, rest in sides]
-    parts = [
-        f"only {side} has {', '.join(map(repr, columns))}" for side, columns in only if columns
-    ]
-    return (
-        "its columns (column=category for a category) differ: "
-        f"{'; '.join(parts) or 'they stand in another order'}; name those that are alike with features (--features)"
-    )
-
-
-def measure_distances(similarity: Array) -> Array:
-    """Between embeddings of length one, from the cosine of their angle: √(2 − 2 cos)."""
-    return np.sqrt(np.maximum(2 - 2 * np.asarray(similarity, np.float64), 0))
+def find_near_duplicates(rows: Rows) -> tuple[Array, float, Array]:
+    """Distances (U, k) of the nearest, how close near duplicates are, and the first of each example's; −1 where it has
+    none."""
+    index, distance = rows.measure_nearest(min(NEAREST, len(rows.distinct.first) - 1))
+    closest = duplicate_distance(distance)
+    group, first = (part.numpy() for part in rows.distinct)
+    one, ranks = np.nonzero(distance < closest)
+    other, lengths = index[one, ranks], rows.lengths[first]
+    same = _are_as_long(lengths[one], lengths[other], closest)
+    joined = join_pairs(np.stack([one[same], other[same]]), first)[group]
+    alone = np.bincount(joined, minlength=len(group))[joined] == 1
+    return distance, closest, np.where(alone, -1, joined)
 
 
 def duplicate_distance(distance: Array) -> float:
@@ -309,7 +250,7 @@ def duplicate_distance(distance: Array) -> float:
     dimensions a quarter is nothing special, and t is lowered until that share is `CHANCE`. Medians throughout, so
     that the duplicates themselves hardly move it.
     """
-    different = distance[distance[:, 0] > ROUNDING]
+    different = distance[distance[:, 0] > ROUNDING] if distance.shape[1] else distance[:0]
     if not len(different):
         return ROUNDING
     spread = np.log(different[:, -1:] / different[:, :-1]).mean(1) if distance.shape[1] > 1 else 0.0
@@ -318,24 +259,10 @@ def duplicate_distance(distance: Array) -> float:
     return max(share * float(np.median(different[:, 0])), ROUNDING)
 
 
-def find_near_duplicates(index: Array, distance: Array, rows: Rows, closest: float) -> Array:
-    """Position of the first example in each one's group of near duplicates; −1 where it has none."""
-    group, first = (part.numpy() for part in rows.distinct)
-    one, ranks = np.nonzero(distance < closest)
-    other = index[one, ranks]
-    lengths = rows.lengths[first]
-    same = _are_as_long(lengths[one], lengths[other], closest)
-    joined = join_pairs(np.stack([one[same], other[same]]), first)[group]
-    alone = np.bincount(joined, minlength=len(group))[joined] == 1
-    return np.where(alone, -1, joined)
-
-
-def find_copies(looks: Tensor) -> Array:
-    """The same by other rows than the embeddings."""
-    rows = Rows.of(looks)
-    index, similarity = rows.nearest(min(NEAREST, len(rows.distinct.first) - 1))
-    distance = measure_distances(similarity)
-    return find_near_duplicates(index, distance, rows, duplicate_distance(distance))
+def _are_as_long(one: Array, other: Array, closest: float) -> Array:
+    """Whether the lengths differ by as little as the directions of near duplicates do."""
+    same: Array = np.abs(one - other) <= closest * np.maximum(one, other)
+    return same
 
 
 def join_groups(*groups: Array) -> Array:
@@ -366,38 +293,59 @@ def join_pairs(pairs: Array, names: Array) -> Array:
             return lowest
 
 
-def find_conflicts(first: Array, labels: Array) -> Array:
-    """Which examples have near duplicates that carry different labels.
+def find_leaks(rows: Rows, other: Source, closest: float) -> tuple[Array, Array]:
+    """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
+    theirs = Rows.of(other, rows.mean)
+    groups, distance = (part[rows.distinct.group, 0] for part in rows.measure_nearest(1, theirs))
+    there = theirs.distinct.first.numpy()[groups]
+    leaked = (distance < closest) & _are_as_long(rows.lengths, theirs.lengths[there], closest)
+    ids, labels = np.array(other.ids, object), np.array(other.labels.texts(), object)
+    return np.where(leaked, ids[there], ""), np.where(leaked, labels[there], "")
 
-    >>> find_conflicts(np.array([0, 0, 2, 2, -1]), np.array([1, 1, 1, 0, 0]))
-    array([False, False,  True,  True, False])
+
+def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
+    """What pictures look like beside what they show: colours by which copies are known, also after they were resized
+    or compressed again, and a note for each kind of odd ones that occurs.
+
+    None where there are no pictures, or one of them cannot be opened: it is among the problems already.
     """
-    differs = (first >= 0) & (labels != labels[first])
-    mixed = np.zeros(len(first), bool)
-    mixed[first[differs]] = True
-    return (first >= 0) & mixed[first]
+    pictures = source.pictures
+    if pictures is None:
+        return None, []
+    parts = torch.split(torch.arange(len(source), device="cpu"), PICTURES_AT_ONCE)
+    try:
+        measured = [_measure(pictures[at]) for at in track(parts, description="looking")]
+    except InputError:
+        return None, []
+    colours, spread, bright, sharpness = map(torch.cat, zip(*measured, strict=True))
+    blank = spread < BLANK
+    dark = (bright < DARK) & ~blank
+    usual = sharpness.log()
+    low, middle, high = (float(usual.quantile(q)) for q in (0.25, 0.5, 0.75))
+    fence = min(low - FENCE * (high - low), middle - log(BLURRED))
+    blurred = (usual < fence) & ~blank & ~dark & (len(usual) >= FEWEST)
+    notes = []
+    for (kind, words), odd in zip(ODD.items(), (blank, dark, blurred), strict=True):
+        ids = tuple(source.ids[i] for i in odd.nonzero().flatten().tolist())
+        if ids:
+            count = "1 picture is" if len(ids) == 1 else f"{len(ids)} pictures are"
+            notes.append(Note(kind, f"{count} {words}", ids))
+    return colours, notes
 
 
-def score_outliers(distance: Array) -> Array:
-    """Mean distance to the nearest ones over Tukey's fence Q₃ + 2 (Q₃ − Q₁): above 1 is an outlier."""
-    mean = distance.mean(1)
-    low, high = np.quantile(mean, [0.25, 0.75])
-    fence = high + FENCE * (high - low)
-    scores: Array = mean / max(float(fence), ROUNDING)
-    return scores
-
-
-def find_rare_classes(labels: Array, classes: int) -> Array:
-    """Which classes occur, but with less than a tenth of an even share of the examples.
-
-    >>> find_rare_classes(np.repeat([0, 1], [98, 2]), 2)
-    array([False,  True])
-    """
-    counts = np.bincount(labels, minlength=classes)
-    return (counts > 0) & (counts < RARE_SHARE * len(labels) / max(int((counts > 0).sum()), 1))
-
-
-def _are_as_long(one: Array, other: Array, closest: float) -> Array:
-    """Whether the lengths differ by as little as the directions of near duplicates do."""
-    same: Array = np.abs(one - other) <= closest * np.maximum(one, other)
-    return same
+def _measure(pictures: Tensor) -> tuple[Tensor, ...]:
+    """Of every picture the mean colour of its tiles, the standard deviation of the brightness, what a hundredth of the
+    pixels exceed, and the mean square of the Laplacian over the variance."""
+    scale = 1.0 if pictures.dtype == torch.uint8 else 255.0
+    colour = adaptive_avg_pool2d(pictures.float() * scale, SIDE).clamp(0, 255)
+    colour = colour.expand(-1, 3, -1, -1)
+    grey = colour.mean(1, keepdim=True)
+    kernel = grey.new_tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
+    variance = grey.flatten(1).var(1)
+    edges = conv2d(grey, kernel).square().flatten(1).mean(1)
+    return (
+        adaptive_avg_pool2d(colour, TILES).flatten(1),
+        variance.sqrt(),
+        grey.flatten(1).quantile(0.99, dim=1),
+        (edges / variance.clamp_min(1e-6)).clamp_min(1e-9),
+    )

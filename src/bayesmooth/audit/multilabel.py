@@ -1,64 +1,54 @@
-"""Tags, judged one by one: a Bernoulli posterior and the neighbours' votes for each, and an example by its worst pair.
+"""Several labels per example: every tag is judged, and an example by the worst of its pairs.
 
-The neighbours are found once. A pair of example and tag is an example with two classes, without the tag and with it, so
-transitions, scores, ambiguity and rates are those of `scores`, `transitions` and `rates`.
+Each tag has a Bernoulli posterior and its neighbours' votes; the neighbours are found once. A pair of example and tag
+is an example with two classes, without the tag and with it, so transitions, scores, ambiguity and rates are those of
+`predictions`.
 """
 
 from dataclasses import dataclass, field
 from math import pi
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesmooth.audit.embedded import SAMPLE
-from bayesmooth.audit.findings import read_rows
-from bayesmooth.audit.kinds import Classes
-from bayesmooth.audit.neighbours import Distinct, hash_rows
+from bayesmooth.audit.neighbours import Distinct, Similar, find_similar, hash_rows
 from bayesmooth.audit.predictions import (
     LeftOut,
     Predictions,
-    ambiguity,
+    learn_transitions,
     leave_above,
-    margin,
-    root_margin,
+    predict_true_classes,
 )
 from bayesmooth.audit.predictors import (
+    SAMPLE,
     TEMPERATURES,
     TOLERANCE,
     Neighbours,
     Projection,
     Voters,
     choose_weight,
+    read_pieces,
 )
-from bayesmooth.audit.settings import Settings
-from bayesmooth.audit.similar import Similar, find_similar
-from bayesmooth.audit.subjects import Embedded, Predicted, Subject
-from bayesmooth.audit.transitions import learn_transitions, predict_true_classes
+from bayesmooth.audit.table import Audit
 from bayesmooth.data import Source
-from bayesmooth.data.labels import TagLabels
+from bayesmooth.data.labels import TagLabels, Vocabulary
 from bayesmooth.data.prepare import group_spellings, list_names
-from bayesmooth.data.source import Kind, Note
-from bayesmooth.data.tags import Vocabulary
+from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
 from bayesmooth.progress import track
+from bayesmooth.theory.expectation import sigmoid_moments
 from bayesmooth.theory.glm import GLMFit, fit_glm
-from bayesmooth.theory.moments import sigmoid_moments
-
-if TYPE_CHECKING:
-    from bayesmooth.audit.table import Audit
 
 Array = NDArray[Any]
-MOST_SHOWN = 20  # tags in the figure
 FEWEST = 2  # examples that must have a tag, and that must lack it, for the tag to be judged
 TWICE = 1 / 3  # margin of a value that is twice as likely as the other
 PAIRS_WEIGHED = 500_000  # pairs on which the weight of the posteriors is chosen
 
 
-@dataclass(frozen=True, eq=False)
-class Tags(Classes):
+class Tags(NamedTuple):
     """What is predicted of every pair of example and tag (N, T), the tags in the order of the vocabulary."""
 
     vocabulary: Vocabulary
@@ -70,101 +60,83 @@ class Tags(Classes):
     """Higher: the tag is more likely wrongly there, or wrongly not there."""
     worst: Array
     """The tag of each example that is most likely wrong (N,)."""
-    mixed: Array
-    """Whether a copy of the example differs in this tag."""
 
-    def count_kinds(self, audit: "Audit") -> str:
+
+class TagAudit(Audit):
+    """The audit of examples with several labels: a class is a set of tags."""
+
+    tags: Tags
+
+    def count_kinds(self) -> str:
         """How many tags there are."""
-        return f"{len(self.vocabulary.names)} tags"
+        return f"{len(self.tags.vocabulary.names)} tags"
 
-    def say(self, audit: "Audit", wrong: int) -> str:
-        """The claim in one sentence."""
-        changes = int(self.count_changes(audit).sum())
-        return f"{changes:,} tags look wrong, on {wrong:,} of {len(audit):,} examples."
+    def tell(self, wrong: int) -> str:
+        """How many tags look wrong."""
+        changes = int(self.count_changes().sum())
+        return f"{changes:,} tags look wrong, on {wrong:,} of {len(self):,} examples."
 
-    def columns(self, audit: "Audit") -> dict[str, Array]:
-        """The tags that each example lacks and probably should have, and those that it has and should not have."""
-        names, subtract = audit.class_names, self.vocabulary.subtract
-        given, suggested = audit.given.tolist(), audit.suggested.tolist()
-        pairs = [
-            ("", "") if a == b else (names[a], names[b])
-            for a, b in zip(given, suggested, strict=True)
-        ]
-        add = [subtract(b, a) if a else "" for a, b in pairs]
-        remove = [subtract(a, b) if a else "" for a, b in pairs]
-        return {"tags_to_add": np.array(add, object), "tags_to_remove": np.array(remove, object)}
-
-    def count_changes(self, audit: "Audit") -> Array:
+    def count_changes(self) -> Array:
         """2 × T: how many examples each tag should be added to, and removed from."""
-        carried = self.vocabulary.table(audit.class_names).numpy()
-        before, after = carried[audit.given], carried[audit.suggested]
+        carried = self.tags.vocabulary.table(self.class_names).numpy()
+        before, after = carried[self.given], carried[self.suggested]
         return np.stack([(after > before).sum(0), (after < before).sum(0)])
 
-    def count_pairs(self, audit: "Audit", other: Array) -> Array:
+    def list_changes(self) -> dict[str, Array]:
+        """The tags that each example lacks and probably should have, and those that it has and should not have."""
+        names, subtract = self.class_names, self.tags.vocabulary.subtract
+        pairs = list(zip(self.given.tolist(), self.suggested.tolist(), strict=True))
+        add = [subtract(names[b], names[a]) if a != b else "" for a, b in pairs]
+        remove = [subtract(names[a], names[b]) if a != b else "" for a, b in pairs]
+        return {"tags_to_add": np.array(add, object), "tags_to_remove": np.array(remove, object)}
+
+    def count_pairs(self, other: Array) -> Array:
         """Sets of tags are no classes to count pairs of."""
         raise InputError(
-            "matrix: an example has several labels; `audit.tags.count_changes(audit)` counts by tag"
+            "matrix: an example has several labels; audit.count_changes() counts by tag"
         )
 
-    def soft_labels(self, audit: "Audit") -> Array:
+    def soft_labels(self) -> Array:
         """Sets of tags have no distribution over classes."""
         raise InputError(
             "soft_labels: an example has several labels, and no distribution over classes; targets for binary "
             "cross-entropy are audit.tags.probabilities (N × T)"
         )
 
-    def summarise(self, audit: "Audit") -> dict[str, Any]:
+    def describe_labels(self) -> dict[str, Any]:
         """What audit.json says of every tag."""
+        added, removed = self.count_changes().tolist()
+        columns = (self.tags.vocabulary.names, self.tags.given.sum(0).tolist(), added, removed)
         names = ("name", "examples", "to_add", "to_remove")
-        rows = zip(
-            self.vocabulary.names, self.given.sum(0), *self.count_changes(audit), strict=True
-        )
-        counted = [
-            dict(zip(names, (name, *map(int, counts)), strict=True)) for name, *counts in rows
-        ]
-        return {"tags": counted}
+        return {"tags": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]}
 
-    def find_similar(self, audit: "Audit", rows: Tensor, worst: Array) -> Similar:
+    def pair_labels(self) -> tuple[Array, Array]:
+        """The worst tag of every example, and whether the example has it."""
+        return self.tags.worst, self.tags.given[np.arange(len(self)), self.tags.worst]
+
+    def find_similar(self, rows: Tensor, worst: Array) -> Similar:
         """The nearest examples that have the worst tag of each example as it has, and the nearest that do not."""
         parts = []
-        for t in np.unique(self.worst[worst]):
-            carried = self.given[:, t]
-            some = worst[self.worst[worst] == t]
+        for t in np.unique(self.tags.worst[worst]):
+            carried = self.tags.given[:, t]
+            some = worst[self.tags.worst[worst] == t]
             parts.append(find_similar(rows, carried, 1 - carried, some))
         return Similar(*map(np.concatenate, zip(*parts, strict=True)))
-
-    def plot(self, audit: "Audit", axes: Any) -> None:
-        """How many examples each tag should be added to and removed from, of those that change most."""
-        added, removed = self.count_changes(audit)
-        most = (added + removed).argsort(kind="stable")[-MOST_SHOWN:]
-        names = [self.vocabulary.names[t] for t in most]
-        axes.barh(names, added[most], color="#0072b2", label="to add")
-        axes.barh(names, -removed[most], color="#d55e00", label="to remove")
-        axes.legend(frameon=False, fontsize=8)
 
 
 @dataclass(frozen=True, eq=False)
 class TagPredictions:
     """Two-class predictions of every judged tag, and the tables they make."""
 
-    labels: Tensor
-    """The set of every example, a position in the class names."""
+    labels: TagLabels
     tags: tuple[Predictions, ...]
     judged: Tensor
     """Which tags of the vocabulary these are, (T,)."""
-    vocabulary: Vocabulary
-    given: Tensor
     mixed: Tensor
+    """Whether a copy of the example differs in this tag (N, T)."""
     method: str
     facts: dict[str, object] = field(default_factory=dict)
-    problems: tuple[Note, ...] = ()
-
     informative: ClassVar[bool] = True
-    are_classes: ClassVar[bool] = False
-
-    def name_rows(self) -> tuple[str, ...]:
-        """Positions as ids."""
-        return tuple(map(str, range(len(self.labels))))
 
     def pool(self) -> tuple[LeftOut, Tensor]:
         """All pairs as examples of 2T classes, each tag its own two: what rates are estimated from."""
@@ -173,79 +145,77 @@ class TagPredictions:
         labels = torch.cat([own + first for first, own, _ in numbered])
         return LeftOut(*map(torch.cat, zip(*parts, strict=True))), labels
 
-    def judge(self, names: tuple[str, ...]) -> dict[str, Any]:
+    def judge(self) -> dict[str, Any]:
         """The columns of the table: the row of an example is that of its pair most likely wrong.
 
         As many pairs are contradicted as have another value that is twice as likely as the given one. If "likelier"
         were enough, nearly every tag that few examples have and nobody can predict would be contradicted.
         """
-        found = [root_margin(tag) for tag in self.tags]
-        contradicted = sum(int((margin(tag) > TWICE).sum()) for tag in self.tags)
-        pairs = torch.stack(found, 1)
+        given = self.labels.table()
+        pairs = torch.stack([tag.disagreement for tag in self.tags], 1)
+        contradicted = sum(int((tag.margin > TWICE).sum()) for tag in self.tags)
         cut = leave_above(pairs.flatten(), contradicted)
-        given = self.given.float()
-        scores = self._spread(found, torch.full_like(given, float(pairs.min()), dtype=pairs.dtype))
-        shares = self._spread([tag.probabilities[:, 1] for tag in self.tags], given)
-        unclear = self._spread([ambiguity(tag) for tag in self.tags], torch.zeros_like(scores))
+        scores = torch.full_like(given, float(pairs.min()), dtype=pairs.dtype)
+        shares, unclear = given.float(), torch.zeros_like(scores)
+        scores[:, self.judged] = pairs
+        shares[:, self.judged] = torch.stack([tag.probabilities[:, 1] for tag in self.tags], 1)
+        unclear[:, self.judged] = torch.stack([tag.ambiguity for tag in self.tags], 1)
         worst = scores.argmax(1, keepdim=True)
-        parts = (self.given, shares, scores, worst.squeeze(1), self.mixed)
-        tags = Tags(self.vocabulary, *(part.numpy() for part in parts))
-        names, suggested = suggest_sets(tags, cut, names, self.labels)
-        own = torch.where(self.given == 1, shares, 1 - shares).gather(1, worst).squeeze(1)
+        moved = torch.where(scores > cut, 1 - given, given)
+        moved = torch.where(self.mixed, (shares > 0.5).long(), moved)  # copies get the same tags
+        names, suggested = self._name_sets(given, moved)
+        own = torch.where(given == 1, shares, 1 - shares).gather(1, worst).squeeze(1)
         disagreement = scores.gather(1, worst).squeeze(1)
+        parts = (part.numpy() for part in (given, shares, scores, worst.squeeze(1)))
         return {
             "class_names": names,
-            "suggested": torch.from_numpy(suggested),
+            "given": self.labels.numbers,
+            "suggested": suggested,
             "given_probability": own,
             "suggested_probability": torch.where(disagreement > cut, 1 - own, own),
             "disagreement": disagreement,
             "ambiguity": unclear.gather(1, worst).squeeze(1),
             "disagreement_threshold": cut,
-            "tags": tags,
+            "tags": Tags(self.labels.vocabulary, *parts),
         }
 
-    def _spread(self, columns: list[Tensor], table: Tensor) -> Tensor:
-        """The table (N, T) with these columns for the judged tags."""
-        table[:, self.judged] = torch.stack(columns, 1)
-        return table
+    def _name_sets(self, given: Tensor, moved: Tensor) -> tuple[tuple[str, ...], Tensor]:
+        """All sets, the new ones last, and the number of each example's set after its tags moved."""
+        number = {name: k for k, name in enumerate(self.labels.names)}
+        suggested, words = self.labels.numbers.clone(), self.labels.vocabulary
+        for i in (moved != given).any(1).nonzero().flatten().tolist():
+            tags = [name for name, on in zip(words.names, moved[i].tolist(), strict=True) if on]
+            suggested[i] = number.setdefault(words.write(tags), len(number))
+        return tuple(number), suggested
 
 
-def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
+def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
     """Predictions of every tag that enough examples have and enough lack."""
-    if not isinstance(subject, Embedded | Predicted):
-        raise InputError(
-            "several labels per example: give embeddings, texts, pictures, columns or probabilities to judge them by"
-        )
-    source = subject.source
-    assert isinstance(source.labels, TagLabels)
-    words, given = source.labels.vocabulary, source.labels.table()
-    if isinstance(subject, Predicted):
-        return _take_probabilities(source, words, given)
+    labels = source.labels
+    assert isinstance(labels, TagLabels)
     if len(source) > SAMPLE:
         raise InputError(
             f"{len(source):,} examples with several labels each: at most {SAMPLE:,}; audit them in parts"
         )
-    counts = given.sum(0)
-    judged = torch.minimum(counts, len(given) - counts) >= FEWEST
+    given, judged = labels.table(), find_judged(labels)
     if not judged.any():
         raise InputError(
-            f"{source.name}: none of the tags {list_names(words.names)} is on {FEWEST} examples and missing on "
-            f"{FEWEST}: nothing can be learned"
+            f"{source.name}: none of the tags {list_names(labels.vocabulary.names)} is on {FEWEST} examples and "
+            f"missing on {FEWEST}: nothing can be learned"
         )
-    rows = read_rows(source)
-    features = Projection.of(rows, source.name).features(rows)
+    every = torch.arange(len(source), device="cpu")
+    rows = torch.cat([rows for _, rows in read_pieces(source, every, "reading")])
+    features = Projection.of(rows).features(rows)
     distinct = Distinct.of(hash_rows(rows))
-    voters = Voters.of(source.name, rows, source.labels.numbers, source.num_classes)
+    voters = Voters.of(rows, labels.numbers, source.num_classes)
     found = voters.find(rows)
     mixed = torch.stack([distinct.mean(tag.double()) for tag in given.unbind(1)], 1) != given
-    mixed &= voters.copies
     columns = given[:, judged].unbind(1)
     asked = [
         ask(features, column, voters.relabel(distinct, column, 2), found)
-        for column in track(columns, description="tags", quiet=settings.quiet)
+        for column in track(columns, description="tags")
     ]
     temperature, weight = _weigh(asked)
-    leave_out = settings.out_of_sample == "loo"
     made = tuple(_combine(each, temperature, weight, leave_out) for each in asked)
     way = "leave-one-out" if leave_out else "in-sample"
     neighbours = f"{found.voters.shape[1] - 1} neighbours, {way}"
@@ -255,24 +225,47 @@ def predict_tags(subject: Subject, settings: Settings) -> TagPredictions:
         "weight_of_posterior": round(weight, 3),
         "weight_of_neighbours": round(1 - weight, 3),
     }
-    problems = find_problems(words, counts, judged)
+    return TagPredictions(labels, made, judged, mixed & voters.copies, method, facts)
+
+
+def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
+    """Somebody's P(tag) (N, T), out of sample one hopes."""
+    labels = source.labels
+    assert isinstance(labels, TagLabels)
+    given = labels.table()
+    if rows.shape != given.shape or not bool(((rows >= 0) & (rows <= 1)).all()):
+        raise InputError(
+            f"probabilities of shape {tuple(rows.shape)}: must be {len(given)} × {given.shape[1]}, one column per tag, "
+            "each from 0 to 1; pass logits.sigmoid()"
+        )
+    columns = zip(given.unbind(1), rows.unbind(1), strict=True)
+    made = tuple(Predictions(tag, _two(p)) for tag, p in columns)
+    judged = torch.ones(len(made), dtype=torch.bool, device="cpu")
+    mixed = torch.zeros_like(given, dtype=torch.bool)
     return TagPredictions(
-        source.labels.numbers, made, judged, words, given, mixed, method, facts, problems
+        labels, made, judged, mixed, f"probabilities of {len(made)} tags as given"
     )
 
 
-def find_problems(words: Vocabulary, counts: Tensor, judged: Tensor) -> tuple[Note, ...]:
-    """Tags that differ only in case or blanks, and those that are not judged."""
-    found = [
-        Note(Kind.TAG_SPELLING, text.replace("labels", "tags"))
-        for _, text in group_spellings(words.names, counts)
-    ]
-    odd = [words.names[t] for t in (~judged).nonzero().flatten().tolist()]
+def find_judged(labels: TagLabels) -> Tensor:
+    """Which tags enough examples have and enough lack (T,)."""
+    counts = labels.table().sum(0)
+    return torch.minimum(counts, len(labels) - counts) >= FEWEST
+
+
+def note_odd_tags(source: Source) -> Source:
+    """With notes on tags that differ only in case or blanks, and on those that are not judged."""
+    labels = source.labels
+    assert isinstance(labels, TagLabels)
+    names = labels.vocabulary.names
+    for _, text in group_spellings(names, labels.table().sum(0)):
+        source = source.note(Kind.TAG_SPELLING, text.replace("labels", "tags"))
+    odd = [names[t] for t in (~find_judged(labels)).nonzero().flatten().tolist()]
     if odd:
         tags = "1 tag is" if len(odd) == 1 else f"{len(odd)} tags are"
         text = f"{tags} not judged, as fewer than {FEWEST} examples have or lack them: {list_names(odd)}"
-        found.append(Note(Kind.SINGLE_EXAMPLE, text))
-    return tuple(found)
+        source = source.note(Kind.SINGLE_EXAMPLE, text)
+    return source
 
 
 class Asked(NamedTuple):
@@ -322,7 +315,7 @@ def _weigh(asked: list[Asked]) -> tuple[float, float]:
 
 
 def _combine(asked: Asked, temperature: float, weight: float, leave_out: bool) -> Predictions:
-    """The two-class prediction of one tag, with its transitions taken back (`embedded.predict_embedded`)."""
+    """The two-class prediction of one tag, with its transitions taken back (`predictors.predict_embedded`)."""
     votes, labels = asked.votes[temperature], asked.labels
     unseen = _two(torch.lerp(votes, asked.left_out, weight))
     transitions = learn_transitions(unseen, labels)
@@ -331,39 +324,8 @@ def _combine(asked: Asked, temperature: float, weight: float, leave_out: bool) -
         shown = predict_true_classes(_two(torch.lerp(votes, asked.seen, weight)), transitions)
     noise = torch.stack([-asked.noise, asked.noise], 1)
     left_out = LeftOut.of(without, labels, transitions)
-    return Predictions(labels, shown, noise, "", without_label=left_out, transitions=transitions)
-
-
-def _take_probabilities(source: Source, words: Vocabulary, given: Tensor) -> TagPredictions:
-    """Somebody's P(tag), out of sample one hopes."""
-    rows = read_rows(source)
-    if rows.shape != given.shape or not bool(((rows >= 0) & (rows <= 1)).all()):
-        raise InputError(
-            f"probabilities of shape {tuple(rows.shape)}: must be {len(given)} × {given.shape[1]}, one column per tag, "
-            "each from 0 to 1; pass logits.sigmoid()"
-        )
-    columns = zip(given.unbind(1), rows.unbind(1), strict=True)
-    made = tuple(Predictions(labels, _two(p), None, "") for labels, p in columns)
-    method = f"probabilities of {len(made)} tags as given"
-    judged = torch.ones(len(made), dtype=torch.bool, device="cpu")
-    mixed = torch.zeros_like(given, dtype=torch.bool)
-    return TagPredictions(source.labels.numbers, made, judged, words, given, mixed, method)
+    return Predictions(labels, shown, noise, without_label=left_out, transitions=transitions)
 
 
 def _two(p: Tensor) -> Tensor:
     return torch.stack([1 - p, p], 1)
-
-
-def suggest_sets(
-    tags: Tags, cut: float, class_names: tuple[str, ...], labels: Tensor
-) -> tuple[tuple[str, ...], Array]:
-    """Every example's set with its contradicted tags moved, and all sets: the new ones come last."""
-    suggested, number = labels.numpy().copy(), {name: k for k, name in enumerate(class_names)}
-    preferred = (tags.probabilities > 0.5).astype(tags.given.dtype)
-    moved = np.where(tags.scores > cut, 1 - tags.given, tags.given)
-    moved = np.where(tags.mixed, preferred, moved)  # copies get the same tags
-    all_tags = np.array(tags.vocabulary.names, object)
-    for i in np.flatnonzero((moved != tags.given).any(1)):
-        text = tags.vocabulary.write(all_tags[moved[i] == 1])
-        suggested[i] = number.setdefault(text, len(number))
-    return tuple(number), suggested

@@ -1,4 +1,4 @@
-"""The nearest neighbours of every example by cosine similarity.
+"""The nearest neighbours of every example by cosine similarity, and those with one label and with another.
 
 All pairs are compared while that is quick. Beyond, k-means sorts the rows into cells, and only the cells nearest to a
 row are searched. Both are made of matrix products, so no index library is needed.
@@ -6,55 +6,25 @@ row are searched. Both are made of matrix products, so no index library is neede
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from bayesmooth.errors import InputError
 from bayesmooth.progress import bar
 
-EXACT_PAIRS = 10**10  # up to which all similarities are computed: 100,000 rows against themselves
+EXACT_ROWS = 5_000  # up to which all pairs of rows are compared: searching cells misses one neighbour in twenty
 ROWS, COLUMNS = 1024, 1 << 14  # similarities at a time
 PROBED = 8  # cells that are searched for a row: they hold 87 to 98 % of its true neighbours in embeddings
 SMALLEST = 128  # rows in a cell, on average
 LEARNT_FROM = 16  # rows for each cell from which k-means learns
 ROUNDS = 4  # of k-means
+EACH = 3  # neighbours with each label that are shown beside an example
 
-
-def nearest(
-    x: Tensor,
-    k: int,
-    against: Tensor | None = None,
-    *,
-    exact: bool | None = None,
-    quiet: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Positions (N, k) and cosine similarities (N, k) of the k nearest rows of `against`, nearest first.
-
-    Without `against` the rows of `x` are each other's neighbours, and none is its own. `exact` compares all pairs, or
-    with False the likely ones; None chooses by their number. A row of zeros has similarity 0 with all.
-
-    >>> x = torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 1.0]])
-    >>> nearest(x, 1)[0].flatten().tolist()
-    [1, 0, 1]
-    """
-    alone = against is None
-    queries = unit_rows("x", x)
-    keys = queries if against is None else unit_rows("against", against)
-    if not 1 <= k <= len(keys) - alone:
-        raise InputError(f"k={k}: must be from 1 to {len(keys) - alone}, the other rows there are")
-    if exact is None:
-        exact = choose_exact(len(queries), len(keys))
-    index, similarity = Keys(keys, exact).search(queries, k + alone, quiet=quiet)
-    return without_self(index, similarity) if alone else (index, similarity)
-
-
-def choose_exact(queries: int, keys: int) -> bool:
-    """Whether all pairs are compared."""
-    return queries * keys <= EXACT_PAIRS
+Array = NDArray[Any]
 
 
 class Keys:
@@ -63,11 +33,12 @@ class Keys:
     Thousands of copies would fill a cell: give each row once (`Distinct`).
     """
 
-    def __init__(self, rows: Tensor, exact: bool) -> None:
+    def __init__(self, rows: Tensor, queries: int = 0) -> None:
+        """`queries`: about how many rows will be searched for."""
         self.rows, self.order = rows, torch.arange(len(rows), device=rows.device)
         self.centres = rows[:0]
         cells = min(4 * int(len(rows) ** 0.5), len(rows) // SMALLEST)
-        if exact or cells <= PROBED:
+        if max(queries, len(rows)) <= EXACT_ROWS or cells <= PROBED:
             return
         self.centres = _find_centres(rows, cells)
         cell = _find_cells(rows, self.centres, 1).flatten()
@@ -76,15 +47,18 @@ class Keys:
         counts = torch.bincount(cell, minlength=cells)
         self.bounds = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).tolist()
 
-    def search(self, queries: Tensor, k: int, *, quiet: bool = False) -> tuple[Tensor, Tensor]:
-        """Positions and similarities (N, k) of the nearest rows, nearest first."""
-        if queries.shape[1] != self.rows.shape[1]:
-            raise InputError(
-                f"rows of {queries.shape[1]} numbers against {self.rows.shape[1]}: must be alike"
-            )
+    def search(self, queries: Tensor, k: int, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Positions and similarities (N, k) of the nearest rows, nearest first; `own` are the queries' own positions,
+        which are left out.
+
+        >>> rows = unit_rows(torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 1.0]]))
+        >>> Keys(rows).search(rows, 1, own=torch.arange(3))[0].flatten().tolist()
+        [1, 0, 1]
+        """
+        k += own is not None
         best = queries.new_full((len(queries), k), -2.0)  # below any similarity
         where = torch.zeros(len(queries), k, dtype=torch.int64, device=queries.device)
-        with bar(len(queries), description="neighbours", quiet=quiet) as shown:
+        with bar(len(queries), description="neighbours") as shown:
             for rows, part, done in self._compared(queries):
                 values = queries[rows] @ self.rows[part].mT
                 places = torch.arange(values.shape[1], device="cpu").expand_as(values)
@@ -98,7 +72,14 @@ class Keys:
         best, where = best.gather(1, order), where.gather(1, order)
         missing = best < -1.5  # fewer rows than k in the cells: the nearest stands in
         where = torch.where(missing, where[:, :1], where)
-        return self.order[where], torch.where(missing, best[:, :1], best).clamp_(-1, 1)
+        index = self.order[where]
+        similarity = torch.where(missing, best[:, :1], best).clamp_(-1, 1)
+        if own is None:
+            return index, similarity
+        mine = index == own[:, None]
+        mine[:, -1] |= ~mine.any(1)  # equal rows crowded it out
+        mine &= mine.cumsum(1) == 1
+        return index[~mine].view(-1, k - 1), similarity[~mine].view(-1, k - 1)
 
     def _compared(self, queries: Tensor) -> Iterator[tuple[Tensor, slice, int]]:
         """Which queries are compared with which part of the keys, and how many queries are done with it."""
@@ -116,28 +97,11 @@ class Keys:
                 yield rows, slice(start, end), done // PROBED
 
 
-def unit_rows(name: str, x: Tensor) -> Tensor:
+def unit_rows(x: Tensor) -> Tensor:
     """Rows of float32 of length one; rows of zeros stay zeros."""
-    if x.ndim != 2 or not len(x):
-        raise InputError(f"{name} of shape {tuple(x.shape)}: must be N × D, N ≥ 1")
-    rows = x.detach().float()
+    rows = x.float()
     size = rows.abs().amax(1, keepdim=True)  # first, so that squares do not overflow
-    if not bool(size.isfinite().all()):
-        row = int((~size.isfinite()).nonzero()[0, 0])
-        raise InputError(f"{name}[{row}] has NaN or infinite entries; must be finite")
     return normalize(rows / size.clamp_min(torch.finfo(torch.float32).tiny), dim=1).contiguous()
-
-
-def without_self(
-    index: Tensor, similarity: Tensor, own: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Each row without its own position, or without the last one where equal rows crowded its own out."""
-    own = torch.arange(len(index), device="cpu") if own is None else own
-    mine = index == own[:, None]
-    mine[:, -1] |= ~mine.any(1)
-    mine &= mine.cumsum(1) == 1
-    shape = len(index), index.shape[1] - 1
-    return index[~mine].reshape(shape), similarity[~mine].reshape(shape)
 
 
 class Distinct(NamedTuple):
@@ -189,3 +153,40 @@ def _find_centres(rows: Tensor, cells: int) -> Tensor:
 def _find_cells(rows: Tensor, centres: Tensor, count: int) -> Tensor:
     parts = torch.split(rows, COLUMNS)
     return torch.cat([(part @ centres.mT).topk(count, sorted=False).indices for part in parts])
+
+
+class Similar(NamedTuple):
+    """Of M examples the three nearest that carry the given label and the suggested one: positions, −1 where none is."""
+
+    examples: Array
+    """Positions of the M examples."""
+    given: Array
+    suggested: Array
+
+
+def find_similar(embeddings: Tensor, labels: Array, suggested: Array, index: Array) -> Similar:
+    """The nearest by cosine similarity, none of them the example itself.
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> find_similar(x, np.array([0, 0, 1, 0]), np.array([0, 0, 1, 1]), np.array([3])).given.tolist()
+    [[1, 0, -1]]
+    """
+    rows = unit_rows(embeddings)
+    found = [_find_nearest(rows, labels, wanted, index) for wanted in (labels, suggested)]
+    return Similar(index, *found)
+
+
+def _find_nearest(rows: Tensor, labels: Array, wanted: Array, index: Array) -> Array:
+    """For each example of `index`, the nearest others that carry its wanted label."""
+    found = np.full((len(index), EACH), -1)
+    for label in np.unique(wanted[index]):
+        asked, carriers = np.flatnonzero(wanted[index] == label), np.flatnonzero(labels == label)
+        if not len(carriers):
+            continue
+        queries = torch.from_numpy(index[asked])
+        similarity = rows[queries] @ rows[torch.from_numpy(carriers)].mT
+        similarity[queries[:, None] == torch.from_numpy(carriers)] = -2.0  # itself
+        best = similarity.topk(min(EACH, len(carriers)), dim=1)
+        places = np.where(best.values.numpy() > -1.5, carriers[best.indices.numpy()], -1)
+        found[asked, : places.shape[1]] = places
+    return found

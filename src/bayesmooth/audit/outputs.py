@@ -1,4 +1,4 @@
-"""What an audit becomes: its files, and in a notebook the ten worst labels, the report inline and the map as a figure.
+"""What an audit becomes: its files, and in a notebook the ten worst labels and the report inline.
 
 All files are made in memory first, then written together.
 """
@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 import webbrowser
-from functools import partial
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,21 @@ from typing import Any
 import numpy as np
 
 from bayesmooth.audit.annotators import Consensus
-from bayesmooth.audit.predictions import AXES, QUADRANTS
+from bayesmooth.audit.findings import FINDINGS
 from bayesmooth.audit.report import render
-from bayesmooth.audit.table import Audit, write_csv
+from bayesmooth.audit.table import AMBIGUOUS_FROM, Audit, write_csv
 from bayesmooth.audit.thumbnails import (
     SMALL,
-    as_picture,
     encode_picture,
-    open_shown,
+    find_pictures,
     report_thumbnails,
+    shrink_picture,
 )
 from bayesmooth.data.prepare import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_together
 from bayesmooth.optional import require
+from bayesmooth.words import format_percent
 
 FILES = {
     "audit.csv",
@@ -46,7 +47,6 @@ TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens
 WORST = 10  # labels that a notebook shows by themselves
 LONGEST = 160  # characters of their texts
 HEIGHT = 900  # pixels of the report inline
-COLOURS = ("#7b848f", "#0072b2", "#d55e00", "#b8578c")  # of the quadrants, as in the report
 
 
 def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
@@ -54,10 +54,12 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
 
     With several annotators also annotators.csv and label_again.csv.
     """
-    check_source_stays(directory, None if audit.examples is None else audit.examples.path)
+    check_source_stays(directory, audit.examples.path)
     files: dict[str, str | bytes] = {"audit.csv": audit.to_csv()}
     if find_spec("pyarrow"):
-        files["audit.parquet"] = to_parquet(audit)
+        arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+        parquet.write_table(arrow.table(audit.columns()), file := io.BytesIO())
+        files["audit.parquet"] = file.getvalue()
     files["audit.json"] = json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
     if audit.consensus is not None:
         files |= _write_annotators(audit, audit.consensus)
@@ -92,27 +94,56 @@ def check_source_stays(directory: Path, source: Path | None) -> None:
             )
 
 
-def to_parquet(audit: Audit) -> bytes:
-    """The table as a parquet file."""
-    arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
-    file = io.BytesIO()
-    parquet.write_table(arrow.table(audit.columns()), file)
-    return file.getvalue()
-
-
 def summary(audit: Audit) -> dict[str, Any]:
     """What audit.json says: counts, thresholds, classes and the matrix of given × suggested labels; or the tags."""
     return {
         "examples": len(audit),
         "quadrants": audit.counts,
         "disagreement_threshold": audit.disagreement_threshold,
-        "ambiguity_threshold": audit.ambiguity_threshold,
+        "ambiguity_threshold": AMBIGUOUS_FROM,
         **audit.summary,
-        **audit.found.counts(),
-        "problems": audit.found.list_problems(),
-        **audit.kind.summarise(audit),
+        **audit.findings.counts(),
+        "problems": audit.findings.list_problems(),
+        **audit.describe_labels(),
         "top": [row["id"] for row in audit.top(100)],
     }
+
+
+def find_failures(audit: Audit, above: float | None, kinds: Sequence[str]) -> list[str]:
+    """Why data with this audit should not pass, in words; empty where they should.
+
+    `above` is the share of wrong labels that is allowed, held against the lower bound of the audit. `kinds` are
+    findings that must not occur.
+    """
+    failures = []
+    least: float | None = audit.summary.get("noise_rate_at_least")
+    if above is not None and least is None:
+        failures.append("it cannot be told how many labels are wrong")
+    elif above is not None and least is not None and least > above:
+        shares = format_percent(least), format_percent(above)
+        failures.append("at least {} of the labels are wrong, more than {}".format(*shares))
+    masks = audit.findings.masks()
+    for kind in kinds:
+        if kind not in masks:
+            raise InputError(f"--fail-on {kind}: this audit did not look for any")
+        if count := int(masks[kind].sum()):
+            failures.append(f"{count:,} {FINDINGS[kind].replace('_', ' ')} ({kind})")
+    return failures
+
+
+def to_markdown(audit: Audit, failures: Sequence[str] = ()) -> str:
+    """The headline, what was found and the ten worst labels, for the page of a job."""
+    lines = [f"## {'❌' if failures else '✅'} {audit.summary.get('source', 'labels')}", ""]
+    lines += [audit.headline, "", *(f"- **{failure}**" for failure in failures)]
+    lines += [f"- also found: {audit.findings}"]
+    lines += [f"- {problem.text}" for problem in audit.findings.problems]
+    lines += ["", "| id | label | looks like | probability |", "| --- | --- | --- | --- |"]
+    for row in audit.top(WORST):
+        share = format_percent(row["suggested_probability"])
+        cells = (row["id"], row["given"], row["suggested"], share)
+        safe = (html.escape(" ".join(cell.split())).replace("|", "\\|") for cell in cells)
+        lines.append(f"| {' | '.join(safe)} |")
+    return "\n".join(lines) + "\n"
 
 
 def to_html(audit: Audit, *, thumbnails: int, title: str = "") -> str:
@@ -170,36 +201,12 @@ def show_inline(audit: Audit) -> None:
         webbrowser.open(file.as_uri())
 
 
-def plot_audit(audit: Audit) -> Any:
-    """A matplotlib figure: every label by ambiguity and disagreement, and the labels that get confused."""
-    figures = require("matplotlib.figure", extra="audit")
-    figure = figures.Figure(figsize=(10, 4.2), layout="constrained")
-    figure._repr_png_ = partial(_to_png, figure)  # a notebook shows it
-    scatter, matrix = figure.subplots(1, 2)
-    for number, (name, colour) in enumerate(zip(QUADRANTS, COLOURS, strict=True)):
-        some = audit.quadrant == number
-        points = audit.ambiguity[some], audit.disagreement[some]
-        scatter.scatter(*points, s=8, color=colour, label=f"{name} ({some.sum():,})", alpha=0.7)
-    scatter.axhline(audit.disagreement_threshold, color="0.7", lw=0.8)
-    scatter.axvline(audit.ambiguity_threshold, color="0.7", lw=0.8)
-    scatter.set(xlabel=AXES[0], ylabel=AXES[1])
-    scatter.legend(frameon=False, fontsize=8)
-    audit.kind.plot(audit, matrix)
-    return figure
-
-
-def _to_png(figure: Any) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png")
-    return file.getvalue()
-
-
 def _show_worst(audit: Audit) -> list[str]:
     """What each of the worst looks like, as HTML."""
     worst = audit.order[:WORST].tolist()
-    pictures = open_shown(audit)
+    pictures = find_pictures(audit)
     if pictures is not None:
-        files = [encode_picture(as_picture(pictures[i], SMALL), "image/png") for i in worst]
+        files = [encode_picture(shrink_picture(pictures, i, SMALL), "image/png") for i in worst]
         data = [base64.b64encode(file).decode() for file in files]
         return [f'<img alt="" src="data:image/png;base64,{d}" height="{SMALL}">' for d in data]
     meta = audit.meta

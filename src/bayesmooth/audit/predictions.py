@@ -1,32 +1,103 @@
 """What is predicted of every example, and what follows for its label.
 
 Two axes, never mixed up: disagreement with the label, and ambiguity, which is blind to it.
+
+A model of the given labels predicts their errors too: where a fifth of the cats are called dogs, it expects "dog" of a
+fifth of them. With the transition matrix T (rows are true classes), a prediction p of given labels comes from a
+prediction q of true classes by p = qT. T is learned from the given labels alone, held against predictions that have
+not seen them; then q follows from p, and the label itself is held against q.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import pi
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.transitions import (
-    learn_transitions,
-    probability_wrong,
-    select_confident,
-    weigh_by_label,
-)
-from bayesmooth.data.source import Note
 from bayesmooth.errors import InputError
 
-QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
-CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
-AXES = ("Ambiguity (second best class over the best)", "Disagreement with the label")
-AMBIGUOUS_FROM = 1 / 4  # from here on no class is four times as likely as the next
-WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is wrong
+CONFIDENT = 0.1  # share of the predictions of each class from which the rate is told
 NORMAL_95 = 1.96
-CONFIDENT = 0.1  # share of the predictions of each class
+CONFIDENT_SHARE = 0.3  # of the predictions of each class: T is learned from the most confident ones
+PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
+CONCENTRATIONS = torch.logspace(-1, 4, 26, dtype=torch.float32, device="cpu")
+LABEL_POWER = 1 / 4  # of T in what the given label says of the true class
+SMALLEST = 1e-9  # probability of a transition that was never seen
+PROBABILITIES_AT_ONCE = 1 << 20
+
+
+def rank_in_class(order: Tensor, classes: Tensor) -> Tensor:
+    """The place of each example among those of its class, from 0, where all stand in this order.
+
+    >>> rank_in_class(torch.tensor([3, 2, 1, 0]), torch.tensor([0, 0, 1, 0]))
+    tensor([2, 1, 0, 0])
+    """
+    by_class = order[classes[order].argsort(stable=True)]
+    counts = torch.bincount(classes)
+    first = (counts.cumsum(0) - counts)[classes[by_class]]
+    rank = torch.empty_like(order)
+    rank[by_class] = torch.arange(len(order), device="cpu") - first
+    return rank
+
+
+def select_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
+    """Which predictions are among the most confident share of those of their class.
+
+    >>> select_confident(torch.tensor([0.9, 0.8, 0.6, 0.5]), torch.tensor([0, 0, 1, 1]), 0.5)
+    tensor([ True, False,  True, False])
+    """
+    rank = rank_in_class(best.argsort(descending=True, stable=True), best_class)
+    return rank < (share * torch.bincount(best_class)).ceil()[best_class]
+
+
+def learn_transitions(predicted: Tensor, labels: Tensor) -> Tensor:
+    """T (K, K) from predictions (N, K) that have not seen the labels.
+
+    The most confident predictions are taken for the true classes, each as far as it is ahead of the second best class:
+    where even these are unsure, labels that differ may be the model's own errors. A class has its own noise rate,
+    drawn to that of all classes. Where its wrong labels go is drawn to "anywhere", as much as makes the counts
+    likeliest if every class draws its own from one Dirichlet distribution (α/(K − 1), …).
+
+    >>> learn_transitions(torch.eye(2).repeat(50, 1), torch.arange(100) % 2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    classes = predicted.shape[1]
+    (best, second), (best_class, _) = (part.unbind(1) for part in predicted.topk(2, dim=1))
+    sure = select_confident(best, best_class, CONFIDENT_SHARE)
+    pair, lead = best_class[sure] * classes + labels[sure], (best - second)[sure]
+    counts = torch.bincount(pair, lead, classes**2).reshape(classes, classes)
+    wrong = counts.clone().fill_diagonal_(0)
+    seen, slipped = counts.sum(1), wrong.sum(1)
+    rate = (slipped + PRIOR_ROWS * slipped.sum() / seen.sum().clamp_min(1e-9)) / (seen + PRIOR_ROWS)
+    share, many = CONCENTRATIONS[:, None] / (classes - 1), wrong[wrong > 0]  # zeros add nothing
+    rows = torch.lgamma(CONCENTRATIONS[:, None]) - torch.lgamma(CONCENTRATIONS[:, None] + slipped)
+    likelihood = rows.sum(1) + (torch.lgamma(many + share) - torch.lgamma(share)).sum(1)
+    even = CONCENTRATIONS[likelihood.argmax()]
+    where = (wrong + even / (classes - 1)) / (slipped + even)[:, None]
+    return (rate[:, None] * where).fill_diagonal_(0) + torch.diag(1 - rate)
+
+
+def predict_true_classes(given: Tensor, transitions: Tensor) -> Tensor:
+    """q (N, K), the true classes, where a prediction p of given labels and T are known.
+
+    The true class behind a label y has P(k | y) = p_k T_ky / (pT)_y; averaged over the labels that p expects,
+    q = p · (p/(pT))Tᵀ. (That is the first step of EM towards qT = p. More steps follow the errors of p: on real label
+    errors they find fewer, on made ones more; docs/evidence-audit.md.)
+
+    >>> predict_true_classes(torch.tensor([[0.8, 0.2]]), torch.tensor([[0.8, 0.2], [0.0, 1.0]]))
+    tensor([[0.8889, 0.1111]])
+    """
+    tiny = torch.finfo(given.dtype).tiny
+    found = torch.empty_like(given)
+    size = max(PROBABILITIES_AT_ONCE // given.shape[1], 1)
+    for p, q in zip(torch.split(given, size), torch.split(found, size), strict=True):
+        q[:] = p * ((p / (p @ transitions).clamp_min(tiny)) @ transitions.mT)
+        q /= q.sum(1, keepdim=True).clamp_min(tiny)
+    return found
 
 
 class LeftOut(NamedTuple):
@@ -48,7 +119,9 @@ class LeftOut(NamedTuple):
             transitions = learn_transitions(probabilities, labels)
         top = probabilities.topk(2, dim=1)
         own = probabilities.gather(1, labels[:, None]).squeeze(1)
-        wrong = probability_wrong(probabilities, transitions, labels)
+        joint = probabilities * transitions.mT[labels]  # Bayes' rule: q_y T_yy of Σ_k q_k T_ky
+        tiny = torch.finfo(joint.dtype).tiny
+        wrong = 1 - joint.gather(1, labels[:, None]).squeeze(1) / joint.sum(1).clamp_min(tiny)
         return cls(own, top.values[:, 0], top.values[:, 1], top.indices[:, 0], wrong)
 
 
@@ -59,13 +132,11 @@ class Predictions:
     labels: Tensor
     probabilities: Tensor
     """Of the true class; with the example left out where `method` says so."""
-    noise: Tensor | None
+    noise: Tensor | None = None
     """Signed ε (N, K) of the posterior; None where probabilities are all there is."""
-    method: str
+    method: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
     """Figures for the summary."""
-    index: Tensor | None = None
-    """Positions in the data, where they are not 0 … N−1."""
     without_label: LeftOut | None = None
     """The prediction with every example left out; None where `probabilities` are that already."""
     transitions: Tensor | None = None
@@ -74,46 +145,6 @@ class Predictions:
     """Whether they know more of the labels than the shares of the classes; else nothing can be told."""
     mixed: Tensor | None = None
     """Which examples have a copy with another label, where that is known."""
-
-    @property
-    def left_out(self) -> LeftOut:
-        """The prediction that has not seen the example's label."""
-        return self.without_label or LeftOut.of(self.probabilities, self.labels)
-
-    are_classes: ClassVar[bool] = True
-    problems: ClassVar[tuple[Note, ...]] = ()
-
-    def name_rows(self) -> tuple[str, ...]:
-        """Their positions as ids."""
-        return tuple(
-            map(str, range(len(self.labels)) if self.index is None else self.index.tolist())
-        )
-
-    def pool(self) -> tuple[LeftOut, Tensor]:
-        """What rates are estimated from: the predictions without their labels, and the labels."""
-        return self.left_out, self.labels
-
-    def judge(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """The columns of the table that follow."""
-        probabilities, labels = self.probabilities, self.labels
-        if probabilities.shape[1] != len(names):
-            raise InputError(
-                f"{len(names)} class names for a model of {probabilities.shape[1]} classes"
-            )
-        disagreement = root_margin(self)
-        cut = find_threshold(disagreement, self)
-        suggested = suggest(disagreement, cut, self)
-        return {
-            "class_names": names,
-            "suggested": suggested,
-            "given_probability": probabilities.gather(1, labels[:, None]).squeeze(1),
-            "suggested_probability": probabilities.gather(1, suggested[:, None]).squeeze(1),
-            "disagreement": disagreement,
-            "ambiguity": ambiguity(self),
-            "disagreement_threshold": cut,
-            "noise": None if self.noise is None else self.noise.abs().sum(1) / 2,
-            "probabilities": probabilities,
-        }
 
     def take(self, index: Tensor) -> "Predictions":
         """The same of the examples at these positions."""
@@ -126,6 +157,91 @@ class Predictions:
             mixed=None if self.mixed is None else self.mixed[index],
             without_label=None if left is None else LeftOut(*(part[index] for part in left)),
         )
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """The prediction that has not seen the example's label."""
+        return self.without_label or LeftOut.of(self.probabilities, self.labels)
+
+    @cached_property
+    def weighed(self) -> Tensor:
+        """r (N, K) ∝ q_k T_ky^¼: the given label y is evidence of the true class too; q itself where no T was learned.
+
+        With the whole T_ky it would be Bayes' rule, and wrong labels that T makes likely would lose all their weight; T
+        is learned, and a quarter of it finds the most (docs/evidence-audit.md).
+        """
+        if self.transitions is None:
+            return self.probabilities
+        weights = self.transitions.clamp_min(SMALLEST) ** LABEL_POWER
+        found = self.probabilities * weights.mT[self.labels]
+        return found / found.sum(1, keepdim=True).clamp_min(torch.finfo(found.dtype).tiny)
+
+    @cached_property
+    def disagreement(self) -> Tensor:
+        """√max_{k≠y} r_k − √r_y, −1 … 1: higher, the label is more likely wrong (docs/evidence-audit.md)."""
+        own, rival = split_off(self.weighed, self.labels)
+        return rival.clamp_min(0).sqrt() - own.clamp_min(0).sqrt()
+
+    @cached_property
+    def margin(self) -> Tensor:
+        """max_{k≠y} p_k − p_y of the averaged prediction, −1 … 1: above 0 it prefers another class."""
+        own, rival = split_off(self.probabilities, self.labels)
+        return rival - own
+
+    @cached_property
+    def ambiguity(self) -> Tensor:
+        """How near the second best class comes to the best, 0 … 1, by the prediction that has not seen the label.
+
+        1 is a coin flip, whatever the number of classes. (The label noise ε is not such a measure: with two classes it
+        vanishes where the prediction is even.)
+        """
+        best = self.left_out.best.clamp_min(torch.finfo(torch.float32).tiny)
+        return self.left_out.second / best
+
+    def pool(self) -> tuple[LeftOut, Tensor]:
+        """What rates are estimated from: the predictions without their labels, and the labels."""
+        return self.left_out, self.labels
+
+    def judge(self) -> dict[str, Any]:
+        """The columns of the table that follow.
+
+        As many labels are contradicted as there are for which the averaged prediction prefers another class. The
+        suggestion is then the likeliest other class, else the label. Equal examples with different labels get the same
+        suggestion, the likeliest class, and never swap their labels.
+        """
+        probabilities, labels, cut = self.probabilities, self.labels, 0.0
+        if not self.informative:  # nobody is accused
+            cut = float(self.disagreement.max())
+        elif self.transitions is not None:
+            cut = leave_above(self.disagreement, int((self.margin > 0).sum()))
+        rival = self.weighed.scatter(1, labels[:, None], -1.0).argmax(1)
+        suggested = torch.where(self.disagreement > cut, rival, labels)
+        if self.mixed is not None and self.informative:
+            suggested = torch.where(self.mixed, probabilities.argmax(1), suggested)
+        return {
+            "given": labels,
+            "suggested": suggested,
+            "given_probability": probabilities.gather(1, labels[:, None]).squeeze(1),
+            "suggested_probability": probabilities.gather(1, suggested[:, None]).squeeze(1),
+            "disagreement": self.disagreement,
+            "ambiguity": self.ambiguity,
+            "disagreement_threshold": cut,
+            "noise": None if self.noise is None else self.noise.abs().sum(1) / 2,
+            "probabilities": probabilities,
+        }
+
+
+def split_off(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """What each row has for its label, and the most that it has for another class."""
+    at = labels[:, None]
+    return rows.gather(1, at).squeeze(1), rows.scatter(1, at, -1.0).amax(1)
+
+
+def leave_above(scores: Tensor, count: int) -> float:
+    """The threshold that `count` scores exceed, and all that tie with the last of them."""
+    last = float(scores.topk(count).values[-1]) if count else float("inf")
+    below = scores[scores < last]
+    return float(below.max()) if len(below) else last - 1.0
 
 
 def leave_one_out(
@@ -193,97 +309,6 @@ def check_order(probabilities: Tensor, labels: Tensor, class_names: Sequence[str
             f"probabilities: their columns agree with {as_given} of {len(labels)} labels as they stand, and with "
             f"{reordered} in the order {order}; give class_names in the order of the columns"
         )
-
-
-def root_margin(predictions: Predictions) -> Tensor:
-    """Disagreement: √max_{k≠y} r_k − √r_y, −1 … 1: higher, the label is more likely wrong (docs/evidence-audit.md).
-
-    r is the prediction with the given label as evidence (`weigh_label`).
-    """
-    own, rival = _split(weigh_label(predictions), predictions.labels)
-    return rival.clamp_min(0).sqrt() - own.clamp_min(0).sqrt()
-
-
-def margin(predictions: Predictions) -> Tensor:
-    """max_{k≠y} p_k − p_y of the averaged prediction, −1 … 1: above 0 it prefers another class."""
-    own, rival = _split(predictions.probabilities, predictions.labels)
-    return rival - own
-
-
-def _split(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """What each row has for its label, and the most that it has for another class."""
-    at = labels[:, None]
-    return rows.gather(1, at).squeeze(1), rows.scatter(1, at, -1.0).amax(1)
-
-
-def weigh_label(predictions: Predictions) -> Tensor:
-    """r (N, K): the prediction with the given label as evidence, or the prediction itself where no T was learned."""
-    if predictions.transitions is None:
-        return predictions.probabilities
-    return weigh_by_label(predictions.probabilities, predictions.transitions, predictions.labels)
-
-
-def suggest(disagreement: Tensor, cut: float, predictions: Predictions) -> Tensor:
-    """The likeliest other class where the label is contradicted, else the label (N,).
-
-    Equal examples with different labels get the same suggestion, the likeliest class, and never swap their labels.
-    """
-    labels = predictions.labels
-    rival = weigh_label(predictions).scatter(1, labels[:, None], -1.0).argmax(1)
-    suggested = torch.where(disagreement > cut, rival, labels)
-    if predictions.mixed is None or not predictions.informative:
-        return suggested
-    return torch.where(predictions.mixed, predictions.probabilities.argmax(1), suggested)
-
-
-def find_threshold(disagreement: Tensor, predictions: Predictions) -> float:
-    """The score above which a label counts as contradicted.
-
-    As many labels lie above it as there are for which the averaged prediction prefers another class.
-    """
-    if not predictions.informative:  # nobody is accused
-        return float(disagreement.max())
-    if predictions.transitions is None:
-        return 0.0
-    return leave_above(disagreement, int((margin(predictions) > 0).sum()))
-
-
-def leave_above(disagreement: Tensor, count: int) -> float:
-    """The threshold that `count` scores exceed, and all that tie with the last of them."""
-    last = float(disagreement.topk(count).values[-1]) if count else float("inf")
-    below = disagreement[disagreement < last]
-    return float(below.max()) if len(below) else last - 1.0
-
-
-def ambiguity(predictions: Predictions) -> Tensor:
-    """How near the second best class comes to the best, 0 … 1, by the prediction that has not seen the label.
-
-    1 is a coin flip, whatever the number of classes. (The label noise ε is not such a measure: with two classes it
-    vanishes where the prediction is even.)
-    """
-    left_out = predictions.left_out
-    return left_out.second / left_out.best.clamp_min(torch.finfo(torch.float32).tiny)
-
-
-def assign_quadrants(against: Tensor, ambiguity: Tensor) -> Tensor:
-    """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and ambiguous hard.
-
-    >>> assign_quadrants(torch.tensor([False, False, True, True]), torch.tensor([0.0, 1.0, 0.0, 1.0]))
-    tensor([0, 1, 2, 3])
-    """
-    unclear = ambiguity >= AMBIGUOUS_FROM
-    return MISLABELLED * against.long() + AMBIGUOUS * unclear.long()  # both: HARD
-
-
-def warn_if_mostly_contradicted(rate: float) -> str | None:
-    """What to say where most labels are contradicted."""
-    if rate <= WARN_ABOVE:
-        return None
-    return (
-        f"{rate:.0%} of the labels are contradicted: the input is probably wrong, not the labels. Are rows and "
-        "labels in the same order, the columns of probabilities in that of the classes, and do the embeddings fit "
-        "the task?"
-    )
 
 
 class NoiseRate(NamedTuple):

@@ -1,30 +1,46 @@
-"""The two predictors of a label from embeddings: a Bayesian softmax regression and the nearest neighbours.
+"""Predictions from embeddings, by a Bayesian softmax regression and the nearest neighbours.
 
 The regression sees principal components. It predicts what its posterior does on average, p̄, and with which label noise
 ε. The neighbours vote, none for itself or for its copies. Together they predict p = w·p̄ + (1 − w)·p_knn, with the w
-under which the given labels, each left out, are likeliest: no clean label is needed.
+under which the given labels, each left out, are likeliest: no clean label is needed. How true classes turn into given
+ones is learned too and taken back (`predictions`).
+
+Both learn from a sample of the rows, then predict all of them piece by piece: these need not fit in memory, and a
+cluster may work on the pieces.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import log
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows
-from bayesmooth.audit.predictions import predict_left_out
-from bayesmooth.audit.settings import Settings
-from bayesmooth.audit.transitions import rank_in_class
+from bayesmooth.audit.predictions import (
+    LeftOut,
+    Predictions,
+    learn_transitions,
+    predict_left_out,
+    predict_true_classes,
+    rank_in_class,
+)
 from bayesmooth.data import Source
 from bayesmooth.errors import InputError
+from bayesmooth.executors import map_pieces
 from bayesmooth.progress import bar, track
 from bayesmooth.theory.eigen import decompose_rows
+from bayesmooth.theory.expectation import softmax_moments
 from bayesmooth.theory.glm import GLMFit, fit_glm
-from bayesmooth.theory.moments import softmax_moments
 
+SAMPLE = 100_000  # rows that are learned from: more hardly change what is learned
+ROWS_PER_CLASS = 100  # that are in the sample at least, if the class has so many
 ROWS_AT_ONCE = 1 << 13
+LARGEST = 1e15  # number in an embedding: squares of larger ones overflow
+DIGITS = 1e9  # to which distances are rounded before rows are sorted by them
 MAX_DIMS = 384  # principal components that are kept at most
 MIN_DIMS = 128  # and that are kept however many rows and classes there are
 NEGLIGIBLE = 1e-6  # of the largest variance: less is lost in products of float32
@@ -34,11 +50,107 @@ DRAWS = 8  # of every example's logits, while fitting
 SAMPLES = 64  # quasi-random points over which predictions are averaged
 VOTERS = 50  # neighbours that vote
 MOST_LABELS = 32  # different labels of equal rows that count
-EXACT_ROWS = 5_000  # up to which all pairs of rows are compared: searching cells misses one neighbour in twenty
 TEMPERATURES = (0.05, 0.1, 0.3)  # of the vote: the lower, the more the nearest count
 BACKGROUND = 0.02  # of every vote is spread evenly, so that no class has probability 0
+FOREIGN = (
+    0.5  # weight of another model's predictions: labels that are wrong by a rule would give it none
+)
 WEIGHED_ON = 1_000  # rows on which the weight w is chosen
 BEYOND_CHANCE = 3.0  # standard errors by which a prediction must beat the shares of the classes
+FOLDS = 5  # of the fits by which is told whether the embeddings are informative
+
+
+def predict_embedded(
+    source: Source, leave_out: bool = False, predicted: Tensor | None = None
+) -> Predictions:
+    """Predictions of all labels, by the fit to all of them, or with each one left out.
+
+    `predicted` (N, K) are somebody else's, who never saw the labels: one more predictor.
+
+    The rows are sorted by their content first, so that another order of the rows changes nothing.
+    """
+    chosen, classes = choose_rows(source), source.num_classes
+    rows = torch.cat([rows for _, rows in read_pieces(source, chosen, "reading")])
+    order = sort_by_content(rows, source.labels[chosen])
+    rows, chosen = rows[order], chosen[order]
+    learned = source.labels[chosen]
+    predictors = Predictors.of(rows, learned, classes)
+    whole = len(chosen) == len(source)
+    every = chosen if whole else torch.arange(len(source), device="cpu")
+    labels = source.labels[every]
+    pieces = (
+        (rows, source.labels[at], None if predicted is None else predicted[at])
+        for at, rows in read_pieces(source, every, "scoring")
+    )
+    parts = map_pieces(partial(predictors.predict, leave_out), pieces)
+    made = RowPredictions(*map(torch.cat, zip(*parts, strict=True)))
+    informative = beats_class_shares(made.voted, labels)
+    if not informative:
+        own = predict_folds(predictors.projection.features(rows), learned, classes)
+        informative = beats_class_shares(own, learned)
+    transitions = learn_transitions(made.left_out, labels)
+    without = shown = predict_true_classes(made.left_out, transitions)
+    if not leave_out:
+        shown = predict_true_classes(made.seen, transitions)
+    voters = min(VOTERS, len(predictors.voters.hashes) - 1)
+    others = "" if predicted is None else ", with the predictions of another model"
+    way = ("leave-one-out" if leave_out else "in-sample") + others
+    mixed = Distinct.of(made.hashes).mean(labels.double()) != labels
+    predictions = Predictions(
+        labels,
+        shown,
+        made.noise,
+        f"variational softmax regression and {voters} neighbours, {way}",
+        {
+            "components": predictors.projection.axes.shape[1],
+            "fitted_to": len(chosen),
+            "prior_precision": predictors.fit.prior_precision,
+            "fit": predictors.fit.message,
+            "weight_of_posterior": round(predictors.weight, 3),
+            "weight_of_neighbours": round(1 - predictors.weight, 3),
+        },
+        without_label=LeftOut.of(without, labels, transitions),
+        transitions=transitions,
+        informative=informative,
+        mixed=mixed if predictors.voters.copies else None,
+    )
+    return predictions.take(every.argsort())
+
+
+def sort_by_content(rows: Tensor, labels: Tensor) -> Tensor:
+    """Positions by distance from the mean, which no turn of the rows changes; then by hash, equal rows by label."""
+    distance = torch.linalg.vector_norm(rows.double() - rows.double().mean(0), dim=1)
+    rounded = (distance / distance.max().clamp_min(LARGEST**-1) * DIGITS).round()
+    return torch.from_numpy(np.lexsort((labels, hash_rows(rows), rounded)))
+
+
+def choose_rows(source: Source) -> Tensor:
+    """Positions of all source, or of `SAMPLE` and at least `ROWS_PER_CLASS` of every class, by the rows' hashes."""
+    every = torch.arange(len(source), device="cpu")
+    if len(source) <= SAMPLE:
+        return every
+    hashes = [hash_rows(rows) for _, rows in read_pieces(source, every, "reading")]
+    order = torch.from_numpy(np.lexsort((source.labels.numbers, torch.cat(hashes))))
+    chosen = rank_in_class(order, source.labels.numbers) < ROWS_PER_CLASS
+    chosen[order[:SAMPLE]] = True
+    return chosen.nonzero().flatten()
+
+
+def read_pieces(
+    source: Source, index: Tensor, description: str, size: int | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Positions and rows, piece by piece, checked."""
+    parts = torch.split(index, size or ROWS_AT_ONCE)
+    for at in track(parts, description=description, quiet=len(parts) < 2):
+        rows = source.batch(at).flatten(1)
+        broken = ~(rows.abs() <= LARGEST).all(1)
+        if broken.any():
+            row = int(at[int(broken.nonzero()[0])])
+            raise InputError(
+                f"{source.name}: row {row} has entries that are NaN, infinite or beyond ±{LARGEST:.0e}; "
+                "must be ordinary numbers: drop such rows, or scale the embeddings"
+            )
+        yield at, rows
 
 
 class Projection(NamedTuple):
@@ -52,7 +164,7 @@ class Projection(NamedTuple):
     axes: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor, name: str = "embeddings", max_dims: int = MAX_DIMS) -> "Projection":
+    def of(cls, rows: Tensor, max_dims: int = MAX_DIMS) -> "Projection":
         """The projection that suits these rows.
 
         An axis is kept where the rows spread along it by more than float32 can tell from rounding.
@@ -60,7 +172,7 @@ class Projection(NamedTuple):
         low, high = rows.amin(0), rows.amax(0)
         varies = high > low
         if not bool(varies.any()):
-            raise InputError(f"{name}: all embeddings are the same; nothing to learn from")
+            raise InputError("all embeddings are the same: nothing to learn from")
         mean, scale = rows.mean(0), (high - low).max()
         # Scaled first, so that no square is lost below float32's smallest number.
         power, turned = decompose_rows(((rows - mean) / scale)[:, varies])
@@ -118,11 +230,12 @@ class Voters(NamedTuple):
     copies: bool
 
     @classmethod
-    def of(cls, name: str, rows: Tensor, labels: Tensor, classes: int) -> "Voters":
-        """All pairs are compared up to `EXACT_ROWS`."""
-        hashes, distinct = hash_rows(rows), Distinct.of(hash_rows(rows))
+    def of(cls, rows: Tensor, labels: Tensor, classes: int) -> "Voters":
+        """The rows vote for their labels."""
+        hashes = hash_rows(rows)
+        distinct = Distinct.of(hashes)
         first = distinct.first
-        keys = Keys(unit_rows(name, rows[first]), exact=len(rows) <= EXACT_ROWS)
+        keys = Keys(unit_rows(rows[first]), len(rows))
         table = count_labels(distinct, labels, classes)
         return cls(keys, hashes[first], *table, 2 * len(first) >= len(rows))
 
@@ -137,7 +250,7 @@ class Voters(NamedTuple):
         place = torch.searchsorted(self.hashes, hashes).clamp_max(len(self.hashes) - 1)
         own = torch.where(self.hashes[place] == hashes, place, -1)
         count = min(VOTERS + 1, len(self.hashes))
-        return Neighbours(*self.keys.search(unit_rows("embeddings", rows), count), own)
+        return Neighbours(*self.keys.search(unit_rows(rows), count), own)
 
     def vote(self, found: Neighbours, labels: Tensor, temperature: float, classes: int) -> Tensor:
         """Their votes (N, K), each label left out of its own."""
@@ -153,15 +266,11 @@ class Voters(NamedTuple):
         return votes.scatter_add_(1, said.flatten(1), share)
 
 
-Piece = tuple[Tensor, Tensor, Tensor | None]
-"""Rows, their labels, and the predictions of fits without them, if any."""
-
-
 class RowPredictions(NamedTuple):
     """Of the given labels of some rows."""
 
     seen: Tensor
-    """By a posterior that has seen them, or by the fits without them; empty where only `left_out` is wanted."""
+    """By a posterior that has seen them; empty where only `left_out` is wanted."""
     noise: Tensor
     left_out: Tensor
     """With the pull of every label on the posterior taken back."""
@@ -182,14 +291,13 @@ class Predictors:
     """w, of the posterior; the neighbours have 1 − w."""
 
     @classmethod
-    def of(cls, rows: Tensor, labels: Tensor, source: Source, quiet: bool) -> "Predictors":
+    def of(cls, rows: Tensor, labels: Tensor, classes: int) -> "Predictors":
         """Those that learned from these rows, weighed by how likely they find the labels of some, each left out."""
-        classes = source.num_classes
         affordable = int(WORK / (len(rows) * classes))
         dims = min(max(affordable, MIN_DIMS), MAX_DIMS)
-        projection = Projection.of(rows, source.name, dims)
-        fit = fit_softmax(projection.features(rows), labels, classes, quiet=quiet)
-        made = cls(projection, fit, Voters.of(source.name, rows, labels, classes))
+        projection = Projection.of(rows, dims)
+        fit = fit_softmax(projection.features(rows), labels, classes)
+        made = cls(projection, fit, Voters.of(rows, labels, classes))
         count, last = min(WEIGHED_ON, len(rows)), len(rows) - 1
         some = torch.linspace(0, last, count, dtype=torch.float32, device="cpu").long()
         given = labels[some][:, None]
@@ -202,16 +310,21 @@ class Predictors:
         temperature, weight = choose_weight(posterior, votes)
         return replace(made, temperature=temperature, weight=weight)
 
-    def predict(self, piece: Piece, leave_out: bool) -> RowPredictions:
-        """What posterior and neighbours say together."""
-        rows, labels, held = piece
+    def predict(
+        self, leave_out: bool, piece: tuple[Tensor, Tensor, Tensor | None]
+    ) -> RowPredictions:
+        """What posterior and neighbours, and somebody else, say together of rows with these labels."""
+        rows, labels, predicted = piece
         averaged, noise, left_out = self._ask_posterior(rows, labels)
         found, classes = self.voters.find(rows), averaged.shape[1]
         votes = self.voters.vote(found, labels, self.temperature, classes)
         left_out = torch.lerp(votes, left_out, self.weight)
         seen = left_out[:0].clone()  # a view would keep all rows in memory
         if not leave_out:
-            seen = torch.lerp(votes, averaged if held is None else held, self.weight)
+            seen = torch.lerp(votes, averaged, self.weight)
+        if predicted is not None:
+            left_out = torch.lerp(left_out, predicted, FOREIGN)
+            seen = torch.lerp(seen, predicted[: len(seen)], FOREIGN)
         voted = votes.gather(1, labels[:, None]).squeeze(1)
         return RowPredictions(seen, noise, left_out, voted, hash_rows(rows))
 
@@ -249,10 +362,10 @@ def choose_weight(posterior: Tensor, votes: Mapping[float, Tensor]) -> tuple[flo
     return temperature, (weight + 0.5) / 2
 
 
-def fit_softmax(features: Tensor, labels: Tensor, classes: int, *, quiet: bool) -> GLMFit:
+def fit_softmax(features: Tensor, labels: Tensor, classes: int) -> GLMFit:
     """VON with a diagonal covariance, its prior precision chosen by the ELBO."""
     steps = 0
-    with bar(100, description="fitting", quiet=quiet) as shown:
+    with bar(100, description="fitting") as shown:
 
         def on_step(excess: float) -> None:
             nonlocal steps
@@ -274,23 +387,31 @@ def fit_softmax(features: Tensor, labels: Tensor, classes: int, *, quiet: bool) 
         )
 
 
-def cross_fit(features: Tensor, labels: Tensor, classes: int, settings: Settings) -> Tensor:
-    """Averaged probabilities of every example from the fit to the folds it is not in."""
-    member = assign_folds(labels, settings.folds, settings.seed)
-    out = features.new_empty(len(features), classes)
-    for fold in track(range(settings.folds), description="cross-fit", quiet=settings.quiet):
-        held = member == fold
-        fit = fit_softmax(features[~held], labels[~held], classes, quiet=True)
-        out[held] = softmax_moments(*fit.logits(features[held]), SAMPLES).mean
-    return out
-
-
-def assign_folds(labels: Tensor, folds: int, seed: int) -> Tensor:
-    """A fold for each example, the examples of a class spread evenly over them."""
-    if folds > len(labels):
-        raise InputError(f"folds={folds}: must be at most the number of examples, {len(labels)}")
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed), device="cpu")
-    by_class = order[labels[order].argsort(stable=True)]
+def predict_folds(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The averaged probability of every label (N,) by a fit to the folds it is not in; classes are spread evenly."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0), device="cpu")
     member = torch.empty_like(labels)
-    member[by_class] = torch.arange(len(labels), device="cpu") % folds
-    return member
+    by_class = order[labels[order].argsort(stable=True)]
+    member[by_class] = torch.arange(len(labels), device="cpu") % FOLDS
+    own = features.new_empty(len(labels))
+    for fold in range(FOLDS):
+        held = member == fold
+        fit = fit_softmax(features[~held], labels[~held], classes)
+        averaged = softmax_moments(*fit.logits(features[held]), SAMPLES).mean
+        own[held] = averaged.gather(1, labels[held][:, None]).squeeze(1)
+    return own
+
+
+def measure_likelihood(source: Source) -> float:
+    """How likely the given labels are by predictions that leave each of them out, as a mean of logarithms.
+
+    The inputs, or the encoder, under which it is larger tell more of the labels. Each probability is averaged with the
+    class's share, so that a few labels that are surely contradicted do not decide: they may be the wrong ones.
+    """
+    rows = source.batch(torch.arange(len(source), device="cpu")).flatten(1)
+    labels = source.labels.numbers
+    predictors = Predictors.of(rows, labels, source.num_classes)
+    left_out = predictors.predict(True, (rows, labels, None)).left_out
+    own = left_out.gather(1, labels[:, None]).squeeze(1).double()
+    shares = (torch.bincount(labels).double() / len(labels))[labels]
+    return float(own.add(shares).div(2).log().mean())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bayesmooth.audit.table import Audit
 from bayesmooth.data.pictures import ImageFiles, as_bytes, as_rgb
+from bayesmooth.data.source import Inputs
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -23,6 +24,11 @@ TILES_PER_SHEET = 256  # at most: one encoder header for 256 images
 BLANK = 8  # pixels of the square that stands for a picture that cannot be read
 TRIED = 9  # pictures from which the format is chosen
 QUALITY = 82
+FORMATS: dict[str, dict[str, Any]] = {
+    "image/png": {"format": "PNG", "optimize": True},
+    "image/webp": {"format": "WEBP", "quality": QUALITY},
+    "image/jpeg": {"format": "JPEG", "quality": QUALITY, "optimize": True},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,50 +58,55 @@ class Thumbnails:
 
 
 def make_thumbnails(
-    images: Any, index: Sequence[int] | NDArray[Any], size: int = SIZE, budget: int = BUDGET
+    pictures: Inputs, index: Sequence[int], size: int = SIZE, budget: int = BUDGET
 ) -> Thumbnails:
-    """Thumbnails of `images[i]` for each i in `index`, at most `size` pixels wide and high.
+    """Thumbnails of the pictures at these positions, at most `size` pixels wide and high; nothing is enlarged.
 
-    `images` holds arrays or tensors, (H, W), (H, W, C) or (C, H, W), or PIL images. Numbers
-    are brought to 0 … 255 as `as_bytes` does. Nothing is enlarged. The smallest of PNG, WebP and JPEG is kept, one
-    format for all sheets. Sheets are made until the next one would exceed `budget` bytes, so `index` of the result may
-    be shorter; there is always one sheet.
+    The smallest of PNG, WebP and JPEG is kept, one format for all sheets. Sheets are made until the next one would
+    exceed `budget` bytes, so `index` of the result may be shorter; there is always one sheet.
     """
-    chosen = np.asarray(index, np.int64)
-    if len(chosen) == 0:
-        raise InputError("index is empty: name at least one example, or leave the thumbnails out")
-
-    def load(positions: NDArray[np.int64], side: int) -> list[Any]:
-        return [as_picture(images[int(i)], side) for i in positions]
-
-    first = load(chosen[: max(1, SHEET // size**2)], size)
+    first = [shrink_picture(pictures, i, size) for i in index[: max(1, SHEET // size**2)]]
     tile = max(max(picture.size) for picture in first)
     per_sheet = max(1, min(SHEET // tile**2, TILES_PER_SHEET))
-    columns = int(np.ceil(np.sqrt(min(len(chosen), per_sheet))))
+    columns = int(np.ceil(np.sqrt(min(len(index), per_sheet))))
     tried = _fill_sheet(first[:TRIED], tile, min(columns, 3))
     media_type = min(FORMATS, key=lambda name: len(encode_picture(tried, name)))
     sheets: list[bytes] = []
     sizes: list[tuple[int, int]] = []
-    for start in range(0, len(chosen), per_sheet):
-        part = chosen[start : start + per_sheet]
-        end = start + len(part)
-        pictures = first[start:end] if end <= len(first) else load(part, tile)
-        sheet = encode_picture(_fill_sheet(pictures, tile, columns), media_type)
+    for start in range(0, len(index), per_sheet):
+        end = min(start + per_sheet, len(index))
+        shown = first[start:end]
+        if end > len(first):
+            shown = [shrink_picture(pictures, i, tile) for i in index[start:end]]
+        sheet = encode_picture(_fill_sheet(shown, tile, columns), media_type)
         if sheets and sum(map(len, sheets)) + len(sheet) > budget:
             break
         sheets.append(sheet)
-        sizes.extend(picture.size for picture in pictures)
+        sizes.extend(picture.size for picture in shown)
     kept = np.array(sizes, np.int64)
-    return Thumbnails(
-        chosen[: len(kept)], tile, columns, per_sheet, media_type, tuple(sheets), kept
-    )
+    chosen = np.array(index[: len(kept)], np.int64)
+    return Thumbnails(chosen, tile, columns, per_sheet, media_type, tuple(sheets), kept)
 
 
-FORMATS: dict[str, dict[str, Any]] = {
-    "image/png": {"format": "PNG", "optimize": True},
-    "image/webp": {"format": "WEBP", "quality": QUALITY},
-    "image/jpeg": {"format": "JPEG", "quality": QUALITY, "optimize": True},
-}
+def shrink_picture(pictures: Inputs, number: int, size: int) -> Any:
+    """One picture as a PIL image in grey or RGB of at most `size` pixels wide and high, whole and not cut to a square.
+
+    One that cannot be read is among the problems, and blank here.
+    """
+    module = require("PIL.Image", extra="data")
+    try:
+        if isinstance(pictures, ImageFiles):
+            with pictures.open(number) as opened:
+                opened.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
+                picture = as_rgb(opened)
+        else:
+            (one,) = pictures[torch.tensor([number], dtype=torch.int64, device="cpu")]
+            pixels = as_bytes(one.cpu().numpy()).transpose(1, 2, 0)
+            picture = module.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    except InputError:
+        picture = module.new("L", (BLANK, BLANK))
+    picture.thumbnail((size, size))
+    return picture
 
 
 def encode_picture(sheet: Any, media_type: str) -> bytes:
@@ -107,86 +118,41 @@ def encode_picture(sheet: Any, media_type: str) -> bytes:
 
 def _fill_sheet(pictures: list[Any], tile: int, columns: int) -> Any:
     """Each picture centred in its tile."""
-    module = require("PIL.Image", extra="data")
     mode = "L" if all(picture.mode == "L" for picture in pictures) else "RGB"
     rows = -(-len(pictures) // columns)
-    sheet = module.new(mode, (columns * tile, rows * tile))
+    sheet = require("PIL.Image", extra="data").new(mode, (columns * tile, rows * tile))
     for i, picture in enumerate(pictures):
         left, upper = (tile - picture.width) // 2, (tile - picture.height) // 2
         sheet.paste(picture, (i % columns * tile + left, i // columns * tile + upper))
     return sheet
 
 
-def as_picture(image: Any, size: int) -> Any:
-    """Any image as a PIL image in grey or RGB of at most `size` pixels wide and high; the rest leaves the memory."""
-    module = require("PIL.Image", extra="data")
-    if not isinstance(image, module.Image):
-        array = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
-        image = module.fromarray(_to_pixels(array))
-    picture = image.copy() if image.mode in ("L", "RGB") else as_rgb(image)
-    picture.thumbnail((size, size))
-    return picture
-
-
-def _to_pixels(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """An (H, W) or (H, W, 3) array of bytes."""
-    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3, 4):
-        array = array.transpose(1, 2, 0)
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
-        raise InputError(f"image of shape {array.shape}: must be (H, W), (H, W, C) or (C, H, W)")
-    return np.ascontiguousarray(as_bytes(array))
-
-
-class _OneByOne:
-    """Inputs that are indexed by tensors, as pictures by number; those in files whole, not cut to a square."""
-
-    def __init__(self, inputs: Any) -> None:
-        self.inputs = inputs
-
-    def __getitem__(self, number: int) -> Any:
-        try:
-            if not isinstance(self.inputs, ImageFiles):
-                return self.inputs[torch.tensor([number], dtype=torch.int64, device="cpu")][0]
-            with self.inputs.open(number) as picture:
-                picture.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
-                return as_rgb(picture)
-        except InputError:  # a picture that cannot be read is among the problems, and blank here
-            return np.zeros((BLANK, BLANK), np.uint8)
-
-
-def open_shown(audit: Audit) -> _OneByOne | None:
-    """The pictures of the examples by number, where the data has any and Pillow is there to open them."""
+def find_pictures(audit: Audit) -> Inputs | None:
+    """The pictures of the examples, where the data has any and Pillow is there to open them."""
     examples = audit.examples
-    if examples is None or not find_spec("PIL"):
+    if not find_spec("PIL"):
         return None
-    pictures = examples.pictures
-    if pictures is None and len(examples.input_shape) == 3 and examples.input_shape[0] in (1, 3):
-        pictures = examples.inputs
-    return None if pictures is None else _OneByOne(pictures)
+    shape = examples.input_shape
+    drawn = examples.pictures is None and len(shape) == 3 and shape[0] in (1, 3)
+    return examples.inputs if drawn else examples.pictures
 
 
 def report_thumbnails(audit: Audit, count: int) -> tuple[Thumbnails | None, Thumbnails | None]:
-    """Pictures of the worst labels and of what was found, and small ones of the examples shown beside them.
+    """Pictures of the sample to review, of the worst labels and of what was found; small ones of their neighbours.
 
     None where the data has no pictures, or Pillow is not there to make them.
     """
-    pictures = open_shown(audit)
+    pictures = find_pictures(audit)
     if pictures is None or count < 1:
         return None, None
-    found = audit.found.positions()[: count // 2]
-    index = list(dict.fromkeys([*audit.order[:count].tolist(), *found]))
-    large = make_thumbnails(pictures, index)
-    beside = _list_beside(audit, large.index)
-    return large, make_thumbnails(pictures, beside, SMALL, BUDGET // 4) if beside else None
-
-
-def _list_beside(audit: Audit, shown: NDArray[np.int64]) -> list[int]:
-    """The examples that stand beside those that are shown, and are not among them."""
+    found = audit.findings.positions()[: count // 2]
+    queue = [] if audit.review is None else audit.review.queue.tolist()
+    shown = dict.fromkeys([*queue, *audit.order[:count].tolist(), *found])
+    large = make_thumbnails(pictures, list(shown))
     if audit.similar is None:
-        return []
-    rows = np.isin(audit.similar.examples, shown)
+        return large, None
+    rows = np.isin(audit.similar.examples, large.index)
     near = np.concatenate([audit.similar.given[rows], audit.similar.suggested[rows]], axis=1)
-    near = near[(near >= 0) & ~np.isin(near, shown)]
-    return list(dict.fromkeys(near.tolist()))
+    near = near[(near >= 0) & ~np.isin(near, large.index)]
+    beside = list(dict.fromkeys(near.tolist()))
+    return large, make_thumbnails(pictures, beside, SMALL, BUDGET // 4) if beside else None

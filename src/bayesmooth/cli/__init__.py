@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from inspect import getdoc
@@ -48,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parsed = make_parser(module, name).parse_args(given[1:])
         if hears:  # nohup's children do not
             load_all(module)
-        with warnings.catch_warnings():
-            warnings.showwarning = show_warning  # type: ignore[assignment]
-            code: int = getattr(module, name)(parsed)
+        code = call(getattr(module, name), parsed)
         if hears:  # the work is done: whatever comes now changes nothing
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         return code
@@ -67,6 +66,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         # So that exiting does not write there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+
+
+def call(command: Callable[[Namespace], int], parsed: Namespace) -> int:
+    """Call a command where `--quiet` and `--data-dir` hold for all that it calls, and warnings are for the user."""
+    from bayesmooth.executors import DATA, set_variable
+    from bayesmooth.progress import silence
+
+    given = vars(parsed)
+    with (
+        warnings.catch_warnings(),
+        silence(given.get("quiet", False)),
+        set_variable(DATA, given.get("data_dir")),
+    ):
+        warnings.showwarning = show_warning  # type: ignore[assignment]
+        return command(parsed)
 
 
 def find_module(command: str) -> ModuleType:

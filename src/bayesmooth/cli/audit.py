@@ -1,6 +1,7 @@
 """`audit` and `clean`."""
 
-from argparse import SUPPRESS, ArgumentParser, Namespace
+import sys
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from tempfile import TemporaryFile
 from textwrap import shorten
@@ -8,44 +9,71 @@ from typing import TYPE_CHECKING, Any
 
 from bayesmooth.cli.options import LABELS_FILE, add_columns, add_reading, split_names
 from bayesmooth.errors import InputError
+from bayesmooth.words import did_you_mean
 
 if TYPE_CHECKING:
     from bayesmooth.audit import Audit
 
+OWN = {"source", "out", "title", "probabilities", "top", "thumbnails", "data_dir", "quiet"}
+OWN |= {"export", "fail_above", "fail_on", "json", "summary"}
+OF_RUNS = ("decisions", "budget", "leave_out", "samples", "seed")
 LOADED = ("bayesmooth.audit", "pandas", "sklearn.linear_model", "PIL.Image")
 
 
 def add_audit(parser: ArgumentParser) -> None:
-    """The options of `audit`; the defaults of its settings stand in `Settings`."""
+    """The options of `audit`; those that are not given keep the defaults of `bayesmooth.audit`."""
     parser.usage = f"{parser.prog} SOURCE [option …]"
     parser.argument_default = SUPPRESS
     add = parser.add_argument
     kinds = "a .csv, .tsv, .parquet, .npz or .npy with labels, a folder of pictures or of Parquet files, a Hugging "
     add("source", type=Path, help=kinds + "Face data set on disk, or a run")
     add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
-    further = "what a report exported: decided labels are learned from and not asked again"
-    add("--decisions", metavar="FILE", type=Path, default=None, help=further)
+    add("--budget", metavar="N", type=int, help="labels in the queue for the review (default: 100)")
+    further = "what a report exported: it teaches the ranking of the rest and tells the error rate"
+    add("--decisions", metavar="FILE", type=Path, help=further)
     add("--title", default="", help="title of the report")
-    add_columns(parser, f"columns of 0 and 1, one per tag; or {LABELS_FILE}")
+    add_columns(parser, LABELS_FILE)
+    tags = "columns of 0 and 1, one per tag: several labels per example"
+    add("--tags", metavar="COLUMN,…", type=split_names, help=tags)
+    add("--separator", metavar="TEXT", help="between several labels in the column of labels")
     people = "column that says who gave the label: one row per vote, --id names the example"
     add("--annotator", metavar="COLUMN", help=people)
-    add("--separator", metavar="TEXT", help="between several labels in the column of labels")
+    sure = "column of the confidence in each label, such as an LLM's own probability"
+    add("--confidence", metavar="COLUMN", help=sure)
     predicted = "the numbers are predicted probabilities"
     add("--probabilities", action="store_true", default=False, help=predicted)
+    other = (
+        "columns of what another model, which has not learned from the labels, says of the classes"
+    )
+    add("--predicted", metavar="COLUMN,…", type=split_names, help=other)
+    shot = (
+        "ask a CLIP --encoder by the names of the classes: one more predictor, which saw no label"
+    )
+    add("--zero-shot", action="store_true", help=shot)
     cache = "where embeddings are kept (default: $BAYESMOOTH_CACHE)"
     add("--cache", metavar="DIR", type=Path, help=cache)
+    add("--device", help="of the encoder: cpu, cuda or cuda:N (default: a GPU if there is one)")
     split = "another split; reports examples found in both"
-    add("--against", metavar="FILE", type=Path, default=None, help=split)
-    add("--out-of-sample", metavar="WAY", help="none (default), loo or folds")
-    add("--folds", type=int, help="cross-fit with this many folds instead")
+    add("--against", metavar="FILE", type=Path, help=split)
+    left_out = "judge each label by the posterior without its own example"
+    add("--leave-out", action="store_true", help=left_out)
     add("--samples", type=int, help="drawn from a run's posterior (default: 16)")
+    add("--seed", type=int, help="of these samples (default: 0)")
     add("--cluster", choices=("ray",), help="score the examples as tasks of a cluster")
-    add("--seed", type=int, help="(default: 0)")
     add("--top", type=int, default=10, help="how many to print (default: 10)")
     add("--thumbnails", type=int, default=500, help="pictures in the report (default: 500)")
     place = "where a run's data set is (default: $BAYESMOOTH_DATA)"
-    add("--data-dir", type=Path, default=None, help=place)
+    add("--data-dir", type=Path, help=place)
     add("--quiet", action="store_true", help="no progress")
+    tools = "also write a file for label-studio, argilla or fiftyone"
+    add("--export", metavar="TOOL,…", type=split_names, default=[], help=tools)
+    most = "exit with 1 if at least so many labels are wrong: 5%% or 0.05"
+    add("--fail-above", metavar="SHARE", type=read_share, default=None, help=most)
+    kinds = "exit with 1 if any occur: duplicates, conflicts, leaks, outliers, rare"
+    add("--fail-on", metavar="KIND,…", type=split_names, default=[], help=kinds)
+    add("--json", action="store_true", default=False, help="print audit.json and nothing else")
+    page = "append a summary in Markdown, such as to $GITHUB_STEP_SUMMARY"
+    add("--summary", metavar="FILE", type=Path, default=None, help=page)
 
 
 def audit(arguments: Namespace) -> int:
@@ -56,35 +84,68 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit reviews.csv --text review --label stars
       bayesmooth audit table.parquet --label kind --features width,height
       bayesmooth audit votes.csv --annotator worker --id photo
-      bayesmooth audit photos.csv --labels beach,dog,night  several labels: columns of 0 and 1
-      bayesmooth audit photos.csv --label tags --separator ";"
+      bayesmooth audit photos.csv --tags beach,dog,night    several labels: columns of 0 and 1
       bayesmooth audit embeddings.npz                       from any encoder, with labels
-      bayesmooth audit embeddings.npy --labels labels.npy
       bayesmooth audit predictions.npz --probabilities
-      bayesmooth audit runs/first --out runs/first/audit
       bayesmooth audit photos/ --decisions decisions.csv    another round, after a review
+      bayesmooth audit train/ --against test/ --fail-above 5% --fail-on leaks,conflicts
     """
-    from bayesmooth.audit import audit as make_audit
-    from bayesmooth.audit.outputs import check_source_stays
-    from bayesmooth.data.opening import RUN
+    from bayesmooth.audit.exchange import TOOLS
+    from bayesmooth.audit.findings import FINDINGS
+    from bayesmooth.audit.outputs import check_source_stays, find_failures, to_markdown
 
-    settings = {"decisions": arguments.decisions, **_read_settings(arguments)}
+    for tool in arguments.export:
+        if tool not in TOOLS:
+            raise InputError(f"--export {tool}: {did_you_mean(tool, TOOLS)}")
+    for kind in arguments.fail_on:
+        if kind not in FINDINGS:
+            raise InputError(f"--fail-on {kind}: {did_you_mean(kind, FINDINGS)}")
+    if "leaks" in arguments.fail_on and "against" not in arguments:
+        raise InputError("--fail-on leaks: name the other split with --against")
     _check_folder(arguments.out)
     check_source_stays(arguments.out, arguments.source)
-    if (arguments.source / RUN).is_file():
-        from bayesmooth.train import Run  # here: whoever audits a table never loads the training
-
-        made = Run.open(arguments.source).audit(arguments.data_dir, **settings)
-    else:
-        settings |= {"labels": arguments.labels, "against": arguments.against}
-        if arguments.labels is not None and arguments.source.suffix != ".npy":
-            settings["labels"] = split_names(arguments.labels)  # columns of tags, not a file
-        settings["probabilities" if arguments.probabilities else "source"] = arguments.source
-        made = make_audit(**settings)
+    options = {k: v for k, v in vars(arguments).items() if k not in OWN and v is not None}
+    if "," in str(options.get("encoder")):
+        options["encoder"] = split_names(options["encoder"])
+    made = _make(arguments.source, arguments.probabilities, options)
     saved = made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title)
-    _print(made, arguments.top)
-    print(saved)
-    return 0
+    for tool in arguments.export:
+        print(made.export(arguments.out, tool), file=sys.stderr)
+    failures = find_failures(made, arguments.fail_above, arguments.fail_on)
+    if arguments.summary is not None:
+        with arguments.summary.open("a", encoding="utf-8") as page:
+            page.write(to_markdown(made, failures))
+    if arguments.json:
+        print(saved.with_suffix(".json").read_text(encoding="utf-8"), end="")
+    else:
+        _print(made, arguments.top)
+        print(saved)
+    if failures:
+        print(f"bayesmooth: failed: {'; '.join(failures)}", file=sys.stderr)
+    return int(bool(failures))
+
+
+def read_share(text: str) -> float:
+    """A share of one, written as 5% or 0.05."""
+    share = float(text.rstrip("% ")) / (100 if text.endswith("%") else 1)
+    if not 0 <= share <= 1:
+        raise ArgumentTypeError(f"{text}: must be a share such as 5% or 0.05")
+    return share
+
+
+def _make(source: Path, predicted: bool, options: dict[str, Any]) -> "Audit":
+    """The audit of a run, of probabilities or of a data set."""
+    from bayesmooth.audit import audit, audit_probabilities
+    from bayesmooth.data.opening import RUN
+
+    if not (source / RUN).is_file():
+        return (audit_probabilities if predicted else audit)(source, **options)
+    from bayesmooth.train import Run  # here: whoever audits a table never loads the training
+
+    foreign = [name for name in options if name not in OF_RUNS]
+    if foreign:
+        raise InputError(f"--{foreign[0].replace('_', '-')}: not for a run, whose recipe says it")
+    return Run.open(source).audit(**options)
 
 
 def _check_folder(out: Path) -> None:
@@ -103,7 +164,8 @@ def add_clean(parser: ArgumentParser) -> None:
     """The options of `clean`."""
     add = parser.add_argument
     add("labels", type=Path, help="what was audited, or its audit.csv")
-    add("decisions", type=Path, nargs="?", default=None, help="the CSV that the report exported")
+    given = "the CSV that the report exported, or a JSON file of the tool that --export wrote for"
+    add("decisions", type=Path, nargs="?", default=None, help=given)
     add("--out", type=Path, required=True, help="the file or folder to write")
     folder = "folder of the audit (default: that of the decisions, or audit)"
     add("--audit", metavar="DIR", type=Path, help=folder)
@@ -111,7 +173,7 @@ def add_clean(parser: ArgumentParser) -> None:
     add("--drop-unreadable", action="store_true", help="leave out pictures that cannot be read")
     add("--label", metavar="COLUMN", help="column of labels (default: label, or given)")
     columns = "columns of 0 and 1, one per tag"
-    add("--labels", dest="tags", metavar="COLUMN,…", type=split_names, help=columns)
+    add("--tags", metavar="COLUMN,…", type=split_names, help=columns)
     add("--separator", metavar="TEXT", help="between several labels in the column of labels")
     add_reading(parser)
 
@@ -123,9 +185,10 @@ def clean(arguments: Namespace) -> int:
       bayesmooth clean reviews.csv decisions.csv --out corrected.csv --label stars
       bayesmooth clean embeddings.npz decisions.csv --out corrected.npz
       bayesmooth clean photos/ decisions.csv --out corrected/
+      bayesmooth clean photos/ label-studio-export.json --out corrected/
       bayesmooth clean photos/ --out fewer/ --drop-duplicates --drop-unreadable
       bayesmooth clean audit/audit.csv decisions.csv --out labels.csv
-      bayesmooth clean photos.csv decisions.csv --labels beach,dog,night --out corrected.csv
+      bayesmooth clean photos.csv decisions.csv --tags beach,dog,night --out corrected.csv
     """
     from bayesmooth.audit.decisions import clean as apply_decisions
 
@@ -136,22 +199,6 @@ def clean(arguments: Namespace) -> int:
     return 0
 
 
-def _read_settings(arguments: Namespace) -> dict[str, Any]:
-    """The settings that were given; those that were not keep their defaults."""
-    from dataclasses import fields
-
-    from bayesmooth.audit.settings import Settings
-    from bayesmooth.data import Columns
-
-    names = [f.name for kind in (Settings, Columns) for f in fields(kind)]
-    given = {name: getattr(arguments, name) for name in names if name in arguments}
-    if "folds" in given:
-        if given.get("out_of_sample") == "loo":
-            raise InputError("--folds with --out-of-sample loo: choose one")
-        given["out_of_sample"] = "folds"
-    return given
-
-
 def _print(made: "Audit", count: int) -> None:
     """What was learned from, the headline and the worst labels."""
     for note in made.summary["notes"]:
@@ -160,10 +207,9 @@ def _print(made: "Audit", count: int) -> None:
     print(f"{made.summary['method']}, {made.summary['seconds']} s")
     if made.consensus is not None:
         print(made.consensus)
-    if made.findings is not None:
-        print(f"also found: {made.findings}")
-        for problem in made.findings.problems:
-            print(f"problem: {problem.text}")
+    print(f"also found: {made.findings}")
+    for problem in made.findings.problems:
+        print(f"problem: {problem.text}")
     rows = made.top(count)
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:

@@ -28,15 +28,18 @@ def data(arguments: Namespace) -> int:
       bayesmooth data check source --set path=mine.csv
       bayesmooth data embed cifar10 --set limit=10000 --data-dir ~/data
     """
-    from bayesmooth.data import check, describe_datasets
-    from bayesmooth.train.recipe import parse_value
+    from bayesmooth.data import check, data_root, datasets
+    from bayesmooth.train.recipe_files import parse_value
 
-    name, place = arguments.name, arguments.data_dir
+    name = arguments.name
     if arguments.action == "list":
-        for row in describe_datasets(place):
-            print(f"{row['name']:14} {row['about']}")
-            print(f"{'':14}   files  {row['files']}")
-            print(f"{'':14}   get    {row['bring'].replace(chr(10), chr(10) + ' ' * 22)}")
+        root = data_root(None)
+        for title, dataset in datasets().items():
+            there = "" if dataset.is_found(root) else f" (not in {root})"
+            print(f"{title:14} {dataset.about}")
+            print(f"{'':14}   files  {dataset.files}{there}")
+            how = dataset.say_how(root).replace(chr(10), chr(10) + " " * 22)
+            print(f"{'':14}   get    {how}")
         return 0
     if name is None:
         raise InputError(
@@ -47,10 +50,10 @@ def data(arguments: Namespace) -> int:
         raise InputError(f"{wrong[0]!r}: not a setting; write key=value")
     options = {key: parse_value(text) for key, _, text in pairs}
     if arguments.action == "embed":
-        for path in import_studies().embed_data(name, place, **options):
+        for path in import_studies().embed_data(name, **options):
             print(path)
         return 0
-    results = check(name, place, **options)
+    results = check(name, **options)
     for result in results:
         print(f"{result['split']:12} {result['summary'] if result['ok'] else result['problem']}")
         for note in result.get("notes", ()):

@@ -27,7 +27,7 @@ def add_reading(parser: ArgumentParser) -> None:
     add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
     names = "classes in the order of their numbers"
     add("--class-names", metavar="NAME,…", type=split_names, help=names)
-    add("--encoding", help="encoding of a CSV (default: detected: UTF-8, UTF-16 or cp1252)")
+    add("--encoding", help="encoding of a CSV or JSON (default: detected, or refused)")
 
 
 def split_names(text: str) -> list[str]:
@@ -50,14 +50,15 @@ def add_data_dir(parser: ArgumentParser) -> None:
     parser.add_argument("--data-dir", type=Path, help=place)
 
 
-def add_samples(parser: ArgumentParser) -> None:
-    """How many draws a prediction averages over."""
+def add_prediction(parser: ArgumentParser) -> None:
+    """What every command that predicts with a run has."""
+    add_device(parser)
     usual = "drawn from the posterior (default: the recipe's)"
     parser.add_argument("--samples", type=int, default=0, help=usual)
 
 
 def add_device(parser: ArgumentParser) -> None:
-    """What every command that trains has."""
+    """What every command that trains or predicts has."""
     add_data_dir(parser)
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
     parser.add_argument("--quiet", action="store_true", help="no progress")

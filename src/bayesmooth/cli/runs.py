@@ -11,9 +11,8 @@ from bayesmooth.cli.options import (
     LABELS_FILE,
     RECIPE,
     add_columns,
-    add_data_dir,
     add_device,
-    add_samples,
+    add_prediction,
     add_settings,
 )
 from bayesmooth.errors import InputError
@@ -43,8 +42,7 @@ def add_training(parser: ArgumentParser) -> None:
     add_device(parser)
     add, board = parser.add_argument, "also write the figures for TensorBoard"
     add("--tensorboard", action="store_true", help=board)
-    add("--save-steps", type=int, default=0, metavar="N", help="also save every N steps")
-    often = "save every S seconds (default: 300)"
+    often = "save every S seconds; 0: after every step (default: 300)"
     add("--save-seconds", type=float, default=300, metavar="S", help=often)
 
 
@@ -61,13 +59,12 @@ def train(arguments: Namespace) -> int:
       bayesmooth train reviews.csv --text review --label stars
       bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
     """
+    from bayesmooth.data.catalog import source
     from bayesmooth.data.opening import is_source
-    from bayesmooth.data.own import source
-    from bayesmooth.train import Recipe
-    from bayesmooth.train.options import parameters
-    from bayesmooth.train.recipe import override, read_recipe
+    from bayesmooth.train import Recipe, override, read_recipe
+    from bayesmooth.train.own_data import SOURCE, choose_settings
+    from bayesmooth.train.recipe import parameters
     from bayesmooth.train.run import RECIPE as RECIPE_FILE
-    from bayesmooth.train.source import SOURCE
 
     asked = {key: getattr(arguments, key, None) for key in parameters(source)}
     columns = {key: value for key, value in asked.items() if value is not None}
@@ -76,6 +73,8 @@ def train(arguments: Namespace) -> int:
         tree = read_recipe(SOURCE)
         tree["data"] |= {"path": str(place), **columns}
         recipe = Recipe.from_dict(override(tree, arguments.settings), SOURCE)
+        if not any(key.startswith(("optimizer.", "model.")) for key in arguments.settings):
+            recipe = choose_settings(recipe, arguments.quiet)
     elif (place / RECIPE_FILE).is_file():
         raise InputError(f"{place}: a run; `bayesmooth resume {place}` goes on with it")
     elif columns:
@@ -113,7 +112,7 @@ def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
     from bayesmooth.train.training import StoppedError
 
     keep_freed_memory()
-    asked = ("data_dir", "device", "quiet", "save_steps", "save_seconds", "tensorboard")
+    asked = ("device", "save_seconds", "tensorboard")
     try:
         run = train_recipe(recipe, out, **{name: getattr(arguments, name) for name in asked})
     except StoppedError:
@@ -130,8 +129,7 @@ def add_evaluate(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("run", type=Path, help="the run's directory")
     add("--checkpoint", choices=("last", "best"), default="last", help="default: last")
-    add_samples(parser)
-    add_data_dir(parser)
+    add_prediction(parser)
     add("--json", action="store_true", help="print JSON")
 
 
@@ -155,7 +153,7 @@ def evaluate(arguments: Namespace) -> int:
             f"{run.path}: not finished ({status} after {done} of {epochs} epochs); these are its figures so far",
             file=sys.stderr,
         )
-    how = {"samples": arguments.samples, "data_dir": arguments.data_dir}
+    how = {"samples": arguments.samples, "device": arguments.device}
     record = run.evaluate(arguments.checkpoint, **how)
     print(json.dumps(record, indent=2) if arguments.json else format_report(record, run.path))
     return 0
@@ -167,8 +165,7 @@ def add_predict(parser: ArgumentParser) -> None:
     add("run", type=Path, help="the run's directory")
     add("data", type=Path, help="a file or folder like the one it was trained on")
     add("--out", type=Path, default=out, help=f"a .csv (default: {out})")
-    add_samples(parser)
-    add_data_dir(parser)
+    add_prediction(parser)
 
 
 def predict(arguments: Namespace) -> int:
@@ -188,9 +185,8 @@ def predict(arguments: Namespace) -> int:
     check_output(out, (".csv",))
     if out.exists() and data.exists() and out.samefile(data):
         raise InputError(f"--out {out}: the data themselves; choose another file")
-    forecast = Run.open(arguments.run).predict(
-        data, samples=arguments.samples, data_dir=arguments.data_dir
-    )
+    how = {"samples": arguments.samples, "device": arguments.device}
+    forecast = Run.open(arguments.run).predict(data, **how)
     forecast.save(out)
     examples = forecast.examples
     for note in examples.notes:
@@ -244,7 +240,7 @@ def recipes(arguments: Namespace) -> int:
       bayesmooth recipes digits-ivon > mine.toml
       bayesmooth recipes --own > mine.toml            for your own pictures, table or network
     """
-    from bayesmooth.train.recipe import families, recipe_text
+    from bayesmooth.train.recipe_files import families, recipe_text
 
     if name := TEMPLATE if arguments.own else arguments.name:
         print(recipe_text(name), end="")

@@ -12,7 +12,7 @@ from bayesmooth.cli.options import add_place
 from bayesmooth.errors import InputError
 
 LOADED = ("bayesmooth.train", "pandas", "matplotlib.figure", "sklearn.datasets")
-SCALES = "smoke, demo, laptop, overnight, features, showcase or full"
+SCALES = "smoke, demo, laptop, overnight, features, day or full"
 
 
 def add_reproduce(parser: ArgumentParser) -> None:
@@ -22,6 +22,9 @@ def add_reproduce(parser: ArgumentParser) -> None:
     add_studies(parser)
     add("--out", type=Path, help="where figures go (default: results/SCALE)")
     add("--runs", type=Path, help="where runs go (default: runs/SCALE)")
+    noises = "these noises alone: 0.4 (κ), symmetric 40, … (default: all of the scale)"
+    add("--noises", nargs="+", default=[], metavar="NOISE", help=noises)
+    add("--seeds", type=int, default=0, help="so many seeds (default: those of the scale)")
     add_place(parser)
 
 

@@ -14,7 +14,6 @@ from bayesmooth.files import check_output, write_atomically
 if TYPE_CHECKING:
     from bayesmooth.train import Recipe
     from bayesmooth.train.sweep import Outcome
-    from bayesmooth.train.tune import Trial
 
 LOADED = ("bayesmooth.train", "sklearn.datasets")
 FAILED = 1
@@ -51,10 +50,9 @@ def sweep(arguments: Namespace) -> int:
     from bayesmooth.train.sweep import sweep as run_all
 
     check_output(arguments.csv)
-    recipes = _read_grid(arguments, arguments.settings, arguments.grid)
+    recipes = _read_grid(arguments, arguments.grid)
     with make_executor(arguments) as where:
-        how = {"data_dir": arguments.data_dir, **sweep_options(arguments)}
-        outcomes = run_all(recipes, arguments.out, where, **how)
+        outcomes = run_all(recipes, arguments.out, where, **sweep_options(arguments))
     if ended := [outcome for outcome in outcomes if outcome.status in OVER]:
         print(format_table(sweep_rows(ended)))
     if arguments.csv:
@@ -67,8 +65,6 @@ def add_tune(parser: ArgumentParser) -> None:
     """The options of `tune`."""
     add, usual = parser.add_argument, "optimizer.noise=0.3,1.0,2.0"
     add_grid(parser, f"settings to try, as in `sweep` (default: {usual})")
-    add("--shorten", type=int, default=1, metavar="N", help="try over 1/N of the epochs first")
-    add("--keep", type=int, default=2, help="how many of those to run whole (default: 2)")
     add("--write", type=Path, metavar="FILE", help="write the chosen recipe there, as TOML")
     add_place(parser)
 
@@ -81,48 +77,36 @@ def tune(arguments: Namespace) -> int:
       bayesmooth tune mine.toml --grid optimizer.noise=.7,1,1.4 --grid optimizer.lr=.1,.2 --jobs 2
     """
     from bayesmooth.train.compare import format_table
-    from bayesmooth.train.sweep import name_recipes
-    from bayesmooth.train.tune import AXES
-    from bayesmooth.train.tune import tune as choose
+    from bayesmooth.train.sweep import NOISES, name_recipes
+    from bayesmooth.train.sweep import tune as choose
 
     check_output(arguments.write)
-    settings = arguments.settings
-    recipes = _read_grid(arguments, settings, arguments.grid or AXES)
+    recipes = _read_grid(arguments, arguments.grid or NOISES)
     names = name_recipes(recipes)
     with make_executor(arguments) as where:
-        how = {"data_dir": arguments.data_dir, **sweep_options(arguments)}
-        how |= {"shorten": arguments.shorten, "keep": arguments.keep}
-        short, whole = choose(recipes, arguments.out, where, **how)
-    trials = [*whole, *short]
-    print(format_table([_row(trial, names) for trial in trials]))
-    best = whole[0]
-    if best.outcome.status == "finished":
-        print(f"best: {names[best.recipe.hash]}, {best.outcome.path}")
+        outcomes = choose(recipes, arguments.out, where, **sweep_options(arguments))
+    rows = []
+    for outcome in outcomes:
+        row: dict[str, Any] = {"setting": names[outcome.recipe.hash], "status": outcome.status}
+        report = outcome.run.report() if outcome.status == "finished" else {}
+        row["validation"] = report.get("validation.accuracy")
+        rows.append(row | {"NLL": report.get("validation.nll")})
+    print(format_table(rows))
+    best = outcomes[0]
+    if best.status == "finished":
+        print(f"best: {names[best.recipe.hash]}, {best.path}")
         if arguments.write:
             write_atomically(arguments.write, best.recipe.to_toml())
             print(f"recipe: {arguments.write}", file=sys.stderr)
-    return report_failures([trial.outcome for trial in trials])
+    return report_failures(outcomes)
 
 
-def _read_grid(
-    arguments: Namespace, settings: Sequence[str], axes: Sequence[str]
-) -> "list[Recipe]":
-    from bayesmooth.train.recipe import override, read_recipe
+def _read_grid(arguments: Namespace, axes: Sequence[str]) -> "list[Recipe]":
+    from bayesmooth.train import override, read_recipe
     from bayesmooth.train.sweep import grid
 
-    tree = override(read_recipe(arguments.recipe), settings)
+    tree = override(read_recipe(arguments.recipe), arguments.settings)
     return grid(tree, axes, Path(arguments.recipe).name)
-
-
-def _row(trial: "Trial", names: dict[str, str]) -> dict[str, Any]:
-    finished = trial.outcome.status == "finished"
-    return {
-        "setting": names[trial.recipe.hash],
-        "epochs": trial.outcome.recipe.train.epochs,
-        "status": trial.outcome.status,
-        "validation": trial.accuracy if finished else None,
-        "NLL": trial.nll if finished else None,
-    }
 
 
 def make_executor(arguments: Namespace) -> Executor:
@@ -154,7 +138,7 @@ def sweep_options(arguments: Namespace) -> dict[str, Any]:
 
     local = max(1, torch.get_num_threads() // arguments.jobs)
     threads = (arguments.cpus or 1) if arguments.cluster else local
-    return {"device": arguments.device, "threads": threads, "quiet": arguments.quiet}
+    return {"device": arguments.device, "threads": threads}
 
 
 def report_failures(outcomes: "Sequence[Outcome]") -> int:

@@ -1,16 +1,14 @@
 """`Source`, a data set where it lies; its labels and their corruption, and batches of it."""
 
 from bayesmooth.data.batches import AUGMENTATIONS, Augment, batches, count_batches, mixup, split
-from bayesmooth.data.catalog import DATASETS, check, describe_datasets, load
+from bayesmooth.data.catalog import check, data_root, datasets, load
 from bayesmooth.data.corrupt import Corruption, corrupt, label_hash
 from bayesmooth.data.labels import Labels
 from bayesmooth.data.opening import open_source
-from bayesmooth.data.reading import data_root
 from bayesmooth.data.source import Columns, Source
 
 __all__ = [
     "AUGMENTATIONS",
-    "DATASETS",
     "Augment",
     "Columns",
     "Corruption",
@@ -21,7 +19,7 @@ __all__ = [
     "corrupt",
     "count_batches",
     "data_root",
-    "describe_datasets",
+    "datasets",
     "label_hash",
     "load",
     "mixup",

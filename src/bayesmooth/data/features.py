@@ -2,50 +2,172 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.reading import Array, as_finite
-from bayesmooth.data.source import Kind, Note
-from bayesmooth.data.tables import Table, as_values, find_name
-from bayesmooth.data.tags import MISSING, as_text
+from bayesmooth.data.arrays import as_finite
+from bayesmooth.data.labels import MISSING, as_texts
+from bayesmooth.data.source import Kind, Note, Source
+from bayesmooth.data.tables import Array, Table, find_name
 from bayesmooth.errors import InputError
-from bayesmooth.optional import require
 
 PICTURES = ("path", "image")  # columns of pictures
 CATEGORIES = 50  # of a column at most, and each must occur four times on average
 SHOWN_CELLS = 3  # cells that are no numbers, in a note
 LARGEST = float(np.finfo(np.float32).max)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 
 
-def as_texts(column: Any) -> list[str]:
-    """The values of a column as texts; missing ones are empty."""
-    return [as_text(value) for value in as_values(column)]
+class Cells:
+    """One column of some rows, as numbers and as texts; each is computed once."""
+
+    def __init__(self, name: str, values: Array) -> None:
+        self.name, self.values = name, values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def kinds(self) -> set[type]:
+        """The types of the objects among them."""
+        return {*map(type, self.values.tolist())} if self.values.dtype.kind == "O" else set()
+
+    @cached_property
+    def known(self) -> Array:
+        """Which of them are there."""
+        if self.kinds and self.kinds <= {str, type(None)}:
+            return np.asarray(self.values != None, bool)  # noqa: E711
+        if self.values.dtype.kind != "O":
+            return (
+                ~np.isnan(self.values)
+                if self.values.dtype.kind == "f"
+                else np.ones(len(self), bool)
+            )
+        gone = (v is None or (isinstance(v, float) and v != v) for v in self.values)
+        return ~np.fromiter(gone, bool, len(self))
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """As texts; missing ones are empty."""
+        return as_texts(self.values.tolist())
+
+    @cached_property
+    def numbers(self) -> Array:
+        """As reals, NaN for what is none. A comma is a decimal point unless it may mean thousands, and 12% is 12."""
+        if self.values.dtype.kind == "c" or any(issubclass(kind, complex) for kind in self.kinds):
+            raise InputError(f"column {self.name!r}: complex numbers; split them in two columns")
+        try:
+            if self.values.dtype.kind != "O" or not any("_" in str(v) for v in self.values[:1000]):
+                return self.values.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            pass
+        texts = [text.strip() for text in self.texts]
+        if 2 * sum(text.endswith("%") for text in texts) > self.known.sum():
+            texts = [text.removesuffix("%").strip() for text in texts]
+        commas = [text for text in texts if COMMA.fullmatch(text)]
+        if 2 * len(commas) > len(texts) and all(map(THOUSANDS.fullmatch, commas)):
+            raise InputError(
+                f"column {self.name!r}: {commas[0]} may be {commas[0].replace(',', '.')} or "
+                f"{commas[0].replace(',', '')}; write it with a point, or without one"
+            )
+        if commas:
+            texts = [text.replace(",", ".") for text in texts]
+        return np.array([float(t) if NUMBER.fullmatch(t) else np.nan for t in texts], np.float64)
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether they are vectors."""
+        first = self.values[self.known.argmax()] if self.known.any() else None
+        return isinstance(first, list | tuple | np.ndarray) and len(np.shape(first)) == 1
+
+    @cached_property
+    def are_numbers(self) -> bool:
+        """Whether all are numbers."""
+        if self.values.dtype.kind in "biuf":
+            return True
+        return (
+            self._may_be_text
+            and bool(self.known.any())
+            and not np.isnan(self.numbers[self.known]).any()
+        )
+
+    @property
+    def are_texts(self) -> bool:
+        """Whether they are texts to read: no numbers, no vectors, no bytes."""
+        return self._may_be_text and not self.are_numbers
+
+    @property
+    def _may_be_text(self) -> bool:
+        odd = (bytes, dict, list, tuple, np.ndarray)
+        return self.values.dtype.kind == "O" and not any(
+            isinstance(v, odd) for v in self.values[:100]
+        )
+
+    @property
+    def levels(self) -> list[str]:
+        """The values of a column that has few; none where it is a free text."""
+        levels = sorted({*self.texts}) if self.are_texts else []
+        return levels if 2 <= len(levels) <= min(CATEGORIES, len(self) / 4) else []
+
+    def is_numeric(self, named: bool) -> bool:
+        """A stray word in a column of numbers is a finding, not a reason to leave the column out."""
+        if self.values.dtype.kind in "biufc":
+            return True
+        return bool((~np.isnan(self.numbers)).mean() > (0.0 if named else 0.5))
+
+    def explain_identity(self) -> str:
+        """Why a column of numbers tells nothing about the class of a row; empty where it may."""
+        word = self.name.lower().strip()
+        if re.fullmatch(r"(unnamed: \d+|)", word):
+            return "row numbers"
+        if re.fullmatch(r"(id|uuid|guid|.*[_ .-]id)", word) or re.fullmatch(
+            r".*[a-z]I[dD]", self.name
+        ):
+            return "an id"
+        if not self.known.any():
+            return "empty"
+        values = self.numbers
+        if len(values) < 10 or not (np.isfinite(values) & (values == np.round(values))).all():
+            return ""
+        counts = (np.diff(values) > 0).all() or (np.diff(np.sort(values)) == 1).all()
+        return "row numbers" if counts else ""
+
+    def stack(self, where: str) -> Tensor:
+        """Those vectors that are there."""
+        try:
+            values = np.stack([np.asarray(vector) for vector in self.values[self.known]])
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{where}: column {self.name!r}: its vectors must be numbers, all of one length"
+            ) from None
+        return as_finite(values, where, self.name)
 
 
-def is_text(column: Any) -> bool:
-    """Whether a column holds texts to read: no numbers, no vectors, no bytes."""
-    if require("pandas", extra="data").api.types.is_numeric_dtype(column):
-        return False
-    return not any(isinstance(v, bytes | dict | list | tuple | np.ndarray) for v in column[:100])
-
-
-@dataclass(frozen=True)
 class Rows:
-    """Some rows of a table as a pandas frame, whose index is their place in the table, and their ids."""
+    """Some rows of a table, column by column, and their ids."""
 
-    frame: Any
-    table: Table
-    ids: Sequence[str]
+    def __init__(self, source: Source) -> None:
+        assert source.table is not None
+        self.table: Table = source.table
+        self.ids, self.at = source.ids, None if source.rows is None else source.rows.numpy()
+        self.names = list(dict.fromkeys(self.table.names))
+        self._cells: dict[str, Cells] = {}
 
-    def place(self, at: int, column: str = "") -> str:
-        """Where a row or a cell stands, in words."""
-        row = self.table.place(int(self.frame.index[at]))
-        return f"{self.table.where}, {row}, column {column!r}" if column else row
+    def __getitem__(self, name: str) -> Cells:
+        if name not in self._cells:
+            values = self.table.array(name)
+            self._cells[name] = Cells(name, values if self.at is None else values[self.at])
+        return self._cells[name]
+
+    def place(self, row: int) -> str:
+        """Where a row stands, in words."""
+        return self.table.place(row if self.at is None else int(self.at[row]))
 
 
 @dataclass(frozen=True)
@@ -76,39 +198,44 @@ class Reading:
 
     def read(self, rows: Rows, fill: bool = True) -> tuple[Tensor, list[Note]]:
         """The rows as numbers, and what is worth a note; without `fill` a gap is an error."""
-        where, frame = rows.table.where, rows.frame
-        columns = {str(column): column for column in frame}
+        where = rows.table.where
         for name in self.sources:
-            find_name(where, columns, (name,), "the columns must be those of the training rows")
-        frame = frame[[columns[name] for name in self.sources]].set_axis(list(self.sources), axis=1)
-        notes = list[Note]()
+            way_out = "the columns must be those of the training rows"
+            find_name(where, rows.names, (name,), way_out)
         if self.vectors:
-            gaps = {name: int(frame[name].isna().sum()) for name in self.vectors}
-            parts = [_stack(frame[c], where, mean) for c, mean in self.vectors.items()]
-            return torch.cat(parts, 1), _note_gaps(gaps, "vectors")
-        levels = {name: np.array(as_texts(frame[name]), object) for name in self.categories}
-        onehot = [np.equal.outer(levels[name], known) for name, known in self.categories.items()]
-        new = {c: sorted({*levels[c]} - {*known}) for c, known in self.categories.items()}
-        unknown = ", ".join(f"{texts[0]!r} in {c!r}" for c, texts in new.items() if texts)
-        if unknown:
-            text = f"not in the training rows, and counted as no category: {unknown}"
-            notes.append(Note(Kind.FILLED, text))
-        numbers, gaps = [np.empty((len(frame), 0))], {}
+            gaps = {name: int((~rows[name].known).sum()) for name in self.vectors}
+            filled = [_fill_vectors(rows[c], where, mean) for c, mean in self.vectors.items()]
+            return torch.cat(filled, 1), _note_gaps(gaps, "vectors")
+        notes = list[Note]()
+        parts, gaps = list[Array]([np.empty((len(rows.ids), 0))]), dict[str, int]()
         for name, mean in self.numbers.items():
-            values = _as_numbers(frame[name])
+            values = rows[name].numbers
             odd = ~(np.abs(values) <= LARGEST)
-            broken = _find_broken(frame[name], odd)
+            broken = [i for i in np.flatnonzero(odd).tolist() if _is_word(rows[name].texts[i])]
             if odd.any() and not fill:
                 at = int(odd.argmax())
                 raise InputError(
-                    f"{rows.place(at, name)}: {frame[name].iloc[at]} is not a finite number; mend it, or name other "
-                    "columns with features (--features)"
+                    f"{where}, {rows.place(at)}, column {name!r}: {rows[name].values[at]} is not a finite number; "
+                    "mend it, or name other columns with features (--features)"
                 )
-            notes += _note_broken(frame[name], broken, rows)
+            if broken:
+                notes.append(_note_broken(rows, name, broken))
             gaps[name] = int(odd.sum()) - len(broken)
-            numbers.append(np.where(odd, mean, values)[:, None])
-        joined = np.concatenate([*numbers, *onehot], axis=1, dtype=np.float64)
+            parts.append(np.where(odd, mean, values)[:, None])
+        unknown = []
+        for name, known in self.categories.items():
+            texts = np.array(rows[name].texts, object)
+            parts.append(np.equal.outer(texts, known))
+            unknown += [f"{text!r} in {name!r}" for text in sorted({*texts} - {*known})[:1]]
+        if unknown:
+            text = f"not in the training rows, and counted as no category: {', '.join(unknown)}"
+            notes.append(Note(Kind.FILLED, text))
+        joined = np.concatenate(parts, axis=1, dtype=np.float64)
         return torch.from_numpy(joined), [*_note_gaps(gaps, "numbers"), *notes]
+
+
+def _is_word(text: str) -> bool:
+    return text.strip() not in MISSING
 
 
 def _note_gaps(gaps: Mapping[str, int], what: str) -> list[Note]:
@@ -117,197 +244,104 @@ def _note_gaps(gaps: Mapping[str, int], what: str) -> list[Note]:
     return [Note(Kind.FILLED, text)] if filled else []
 
 
-def _find_broken(column: Any, odd: Array) -> list[int]:
-    """Where a cell holds something that is no number, and is not a word for a missing one."""
-    places = np.flatnonzero(odd).tolist()
-    return [at for at in places if as_text(column.iloc[at]).strip() not in MISSING]
-
-
-def _note_broken(column: Any, broken: Sequence[int], rows: Rows) -> list[Note]:
+def _note_broken(rows: Rows, name: str, broken: Sequence[int]) -> Note:
     """The cells that are no numbers, as a finding."""
-    if not broken:
-        return []
-    name, some = str(column.name), broken[:SHOWN_CELLS]
-    cells = [f"{str(column.iloc[at])[:40]!r} ({rows.place(at)})" for at in some]
+    some = broken[:SHOWN_CELLS]
+    cells = [f"{rows[name].texts[at][:40]!r} ({rows.place(at)})" for at in some]
     text = (
-        f"{len(broken)} of {len(column)} cells in {name!r} are no numbers and count as missing: "
+        f"{len(broken)} of {len(rows.ids)} cells in {name!r} are no numbers and count as missing: "
         f"{', '.join(cells)}{', …' if len(broken) > len(some) else ''}; mend them, or name other columns with features "
         "(--features)"
     )
-    return [Note(Kind.NOT_A_NUMBER, text, tuple(rows.ids[at] for at in broken))]
+    return Note(Kind.NOT_A_NUMBER, text, tuple(rows.ids[at] for at in broken))
 
 
-@dataclass(frozen=True)
-class Features:
-    """What is learned from in a table: one row per example, the statistics that standardise it, what was left out."""
-
-    reading: Reading
-    rows: Tensor
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
-    notes: tuple[Note, ...] = ()
-
-
-def choose_features(
-    rows: Rows,
-    features: Sequence[str] | None,
-    taken: Iterable[str | None],
-    class_names: Sequence[str],
-    fill: bool = True,
-) -> Features:
-    """Columns of vectors as they are; else numbers, standardised, and categories as 0 and 1.
-
-    `taken` are columns with another use. Without `features`, ids and row numbers are left out. A missing number counts
-    as the mean of its column; without `fill` it is an error.
-    """
-    frame, where = rows.frame, rows.table.where
-    if unknown := [column for column in features or () if column not in frame]:
-        raise InputError(f"{where}: no column {unknown[0]!r} among the features")
-    columns = features or [c for c in frame if c not in {*taken, "id", "split", *PICTURES}]
-    reading, left = learn_reading(frame, where, columns, bool(features), class_names)
-    values, notes = reading.read(rows, fill)
-    if left:
-        reasons = ", ".join(f"{str(column)!r} ({why})" for column, why in left.items())
-        way_out = "names the columns to learn from, `text` (--text) one of texts"
-        text = f"not learned from: {reasons}; `features` (--features) {way_out}"
-        notes.insert(0, Note(Kind.NOT_LEARNED, text))
-    if reading.vectors:
-        return Features(reading, values, None, None, tuple(notes))
-    numbers = values[:, : len(reading.numbers)].numpy()
-    spread, rest = numbers.std(0), values.shape[1] - numbers.shape[1]
-    mean = (*numbers.mean(0).tolist(), *[0.0] * rest)
-    std = (*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest)
-    return Features(reading, values, mean, std, tuple(notes))
-
-
-def find_probabilities(names: Iterable[Any], classes: Sequence[str]) -> list[Any] | None:
-    """The columns that are called as the classes, in the order of these; None if there are no such columns."""
-    present = {str(column): column for column in names}
-    for column in present:
-        before, found, after = column.partition(classes[0])
-        wanted = [f"{before}{name}{after}" for name in classes]
-        if found and present.keys() >= {*wanted}:
-            return [present[name] for name in wanted]
-    return None
-
-
-def learn_reading(
-    train: Any, where: str, columns: Sequence[Any], named: bool, class_names: Sequence[str]
-) -> tuple[Reading, dict[Any, str]]:
-    """How these columns are learned from, and why some are not: an error where the user `named` them."""
-    vectors = [c for c in columns if is_vector(train[c])]
-    if vectors:
-        beside = {c: "beside vectors" for c in columns if c not in vectors}
-        centres = {str(c): _known_vectors(train[c], where).mean(0).tolist() for c in vectors}
-        return Reading(vectors=centres), beside
-    numeric = [c for c in columns if _is_numeric(train[c], named)]
-    left = {c: why for c in numeric if not named and (why := _identifies(str(c), train[c]))}
-    numeric = [c for c in numeric if c not in left]
-    if {str(c) for c in numeric} == set(class_names):  # probabilities, in the order of the classes
-        numeric.sort(key=lambda column: list(class_names).index(str(column)))
-    kinds = {c: _categories(train[c]) for c in columns if c not in {*numeric, *left}}
-    left |= {c: _describe(train[c]) for c, levels in kinds.items() if not levels}
-    kinds = {str(c): levels for c, levels in kinds.items() if levels}
-    refused = [c for c in columns if c not in numeric and str(c) not in kinds]
-    if named and refused:
-        raise InputError(
-            f"{where}: column {refused[0]!r} holds neither numbers nor a few categories; leave it out of the features"
-        )
-    means = {str(c): _known_mean(_as_numbers(train[c])) for c in numeric}
-    return Reading(numbers=means, categories=kinds), left
-
-
-def is_vector(column: Any) -> bool:
-    """Whether a column holds vectors."""
-    present = column.dropna()
-    first = present.iloc[0] if len(present) else None
-    return isinstance(first, list | tuple | np.ndarray) and len(np.shape(first)) == 1
-
-
-def _known_vectors(column: Any, where: str) -> Tensor:
-    try:
-        values = np.stack([np.asarray(vector) for vector in column.dropna()])
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{where}: column {column.name!r}: its vectors must be numbers, all of one length"
-        ) from None
-    return as_finite(values, where, str(column.name))
-
-
-def _stack(column: Any, where: str, mean: Sequence[float]) -> Tensor:
-    known = column.notna().to_numpy()
-    filled = torch.tensor(mean, dtype=torch.float32, device="cpu").repeat(len(column), 1)
-    if known.any():
-        rows = _known_vectors(column, where)
+def _fill_vectors(cells: Cells, where: str, mean: Sequence[float]) -> Tensor:
+    filled = torch.tensor(mean, dtype=torch.float32, device="cpu").repeat(len(cells), 1)
+    if cells.known.any():
+        rows = cells.stack(where)
         if rows.shape[1] != len(mean):
             raise InputError(
-                f"{where}: column {column.name!r}: vectors of {rows.shape[1]} numbers; in training they had {len(mean)}"
+                f"{where}: column {cells.name!r}: vectors of {rows.shape[1]} numbers; in training they had {len(mean)}"
             )
-        filled[torch.tensor(known, dtype=torch.bool, device="cpu")] = rows
+        filled[torch.from_numpy(cells.known)] = rows
     return filled
 
 
-def _as_numbers(column: Any) -> Array:
-    """Floats, NaN for what is no number. A comma is a decimal point unless it may mean thousands, and 12% is 12."""
-    pandas = require("pandas", extra="data")
-    numbers = pandas.to_numeric(column, errors="coerce")
-    if pandas.api.types.is_complex_dtype(numbers):
-        raise InputError(f"column {column.name!r}: complex numbers; split them in two columns")
-    if not pandas.api.types.is_numeric_dtype(column):
-        texts = pandas.Series(as_texts(column), column.index, object).str.strip()
-        if 2 * texts.str.endswith("%").sum() > column.notna().sum():
-            texts = texts.str.removesuffix("%").str.strip()
-            numbers = pandas.to_numeric(texts, errors="coerce")
-        commas = texts[texts.str.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?")]
-        if 2 * len(commas) > len(texts) and commas.str.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}").all():
-            raise InputError(
-                f"column {column.name!r}: {commas.iloc[0]} may be {commas.iloc[0].replace(',', '.')} or "
-                f"{commas.iloc[0].replace(',', '')}; write it with a point, or without one"
-            )
-        if len(commas):
-            numbers = pandas.to_numeric(texts.str.replace(",", "."), errors="coerce")
-    return np.asarray(numbers.to_numpy("float64", na_value=np.nan))
+def take_features(
+    source: Source, rows: Rows, names: Sequence[str], named: bool, fill: bool = True
+) -> Source:
+    """The source with its numbers as inputs, standardised, and categories as 0 and 1; as it is where there are none.
+
+    Unless the user `named` the columns, ids and row numbers are left out. A missing number counts as the mean of its
+    column; without `fill` it is an error.
+    """
+    reading, left = learn_reading(rows, names, named, source.class_names)
+    if not reading.names:
+        return source
+    learned = ", ".join(map(repr, reading.sources))[:300]
+    source = source.note(Kind.LEARNED, f"learned from {learned}")
+    if left:
+        reasons = ", ".join(f"{column!r} ({why})" for column, why in left.items())
+        way_out = "names the columns to learn from, `text` (--text) one of texts"
+        text = f"not learned from: {reasons}; `features` (--features) {way_out}"
+        source = source.note(Kind.NOT_LEARNED, text)
+    values, notes = reading.read(rows, fill)
+    numbers = values[:, : len(reading.numbers)].numpy()
+    spread, rest = numbers.std(0), values.shape[1] - numbers.shape[1]
+    return replace(
+        source,
+        inputs=values,
+        mean=(*numbers.mean(0).tolist(), *[0.0] * rest),
+        std=(*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest),
+        reading=replace(reading, label=rows.table.label_columns[0]),
+        notes=(*source.notes, *notes),
+    )
 
 
-def _is_numeric(column: Any, named: bool) -> bool:
-    """A stray word in a column of numbers is a finding, not a reason to leave the column out."""
-    if require("pandas", extra="data").api.types.is_numeric_dtype(column):
-        return True
-    return bool((~np.isnan(_as_numbers(column))).mean() > (0.0 if named else 0.5))
+def learn_reading(
+    rows: Rows, names: Sequence[str], named: bool, class_names: Sequence[str]
+) -> tuple[Reading, dict[str, str]]:
+    """How these columns are learned from, and why some are not: an error where the user `named` them."""
+    numeric = [c for c in names if rows[c].is_numeric(named)]
+    left = {c: why for c in numeric if not named and (why := rows[c].explain_identity())}
+    numeric = [c for c in numeric if c not in left]
+    if {*numeric} == {*class_names}:  # probabilities, in the order of the classes
+        numeric.sort(key=list(class_names).index)
+    kinds = {c: rows[c].levels for c in names if c not in {*numeric, *left}}
+    left |= {c: _explain_rest(rows[c]) for c, levels in kinds.items() if not levels}
+    kinds = {c: levels for c, levels in kinds.items() if levels}
+    refused = [c for c in names if c not in numeric and c not in kinds]
+    if named and refused:
+        raise InputError(
+            f"{rows.table.where}: column {refused[0]!r} holds neither numbers nor a few categories; leave it out of "
+            "the features"
+        )
+    means = {c: _known_mean(rows[c].numbers) for c in numeric}
+    return Reading(numbers=means, categories=kinds), left
 
 
-def _identifies(name: str, column: Any) -> str:
-    """Why a column of numbers tells nothing about the class of a row; empty where it may."""
-    word = name.lower().strip()
-    if re.fullmatch(r"(unnamed: \d+|)", word):
-        return "row numbers"
-    if re.fullmatch(r"(id|uuid|guid|.*[_ .-]id)", word) or re.fullmatch(r".*[a-z]I[dD]", name):
-        return "an id"
-    if column.isna().all():
-        return "empty"
-    values = _as_numbers(column)
-    if len(values) < 10 or not (np.isfinite(values) & (values == np.round(values))).all():
-        return ""
-    counts = (np.diff(values) > 0).all() or (np.diff(np.sort(values)) == 1).all()
-    return "row numbers" if counts else ""
-
-
-def _categories(column: Any) -> list[str]:
-    """The values of a column that has few; none where it is a free text."""
-    if not is_text(column):
-        return []
-    levels = sorted(set(as_texts(column)))
-    return levels if 2 <= len(levels) <= min(CATEGORIES, len(column) / 4) else []
-
-
-def _describe(column: Any) -> str:
+def _explain_rest(cells: Cells) -> str:
     """Why a column that is neither numbers nor categories is left out."""
-    if column.isna().all():
+    if not cells.known.any():
         return "empty"
-    return "texts" if is_text(column) and column.nunique() > 1 else "neither numbers nor categories"
+    return (
+        "texts" if cells.are_texts and len({*cells.texts}) > 1 else "neither numbers nor categories"
+    )
 
 
 def _known_mean(values: Array) -> float:
     """The mean of the finite values; 0 where there is none."""
     known = np.abs(values) <= LARGEST
     return float(np.where(known, values, 0).sum() / max(known.sum(), 1))
+
+
+def find_probabilities(names: Iterable[str], classes: Sequence[str]) -> list[str] | None:
+    """The columns that are called as the classes, in the order of these; None if there are no such columns."""
+    present = [*names]
+    for column in present:
+        before, found, after = column.partition(classes[0])
+        wanted = [f"{before}{name}{after}" for name in classes]
+        if found and {*present} >= {*wanted}:
+            return wanted
+    return None

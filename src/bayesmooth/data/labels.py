@@ -1,7 +1,8 @@
 """One label type: a class, a set of tags, or what several people voted for; and labels as people write them.
 
 To everything that learns, a label is a number: a position in `names`. What the number stands for, how it is shown, and
-what a reviewer may write for it, its `Labels` know.
+what a reviewer may write for it, its `Labels` know. A set of tags is written as its tags in the order of the
+vocabulary, `beach; dog`, and the empty one as `(no tags)`.
 """
 
 import re
@@ -14,11 +15,157 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from bayesmooth.data.tags import MISSING, VALUES, Vocabulary, as_text, flip_cell, split_tags
 from bayesmooth.errors import InputError
 
 LABELS = ("label", "labels", "target", "class", "y")  # the first that is there counts
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")
+NO_TAGS = "(no tags)"
+SEPARATOR = ";"  # of tags that were columns
+VALUES = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
+OPPOSITES = {"0": "1", "0.0": "1.0", "False": "True", "false": "true", "FALSE": "TRUE"}
+OPPOSITES |= {on: off for off, on in OPPOSITES.items()}
+SHARE = re.compile(r"0?\.\d+([eE]-\d+)?|[01](\.0*)?")
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
+
+
+def as_text(value: Any) -> str:
+    """A value as text, the same from every format: a missing one is empty, whole reals lose their point.
+
+    What UTF-8 cannot hold is written with a backslash.
+
+    >>> [as_text(value) for value in ("0007", 7.0, 7.5, b"cat", None, float("nan"))]
+    ['0007', '7', '7.5', 'cat', '', '']
+    """
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="backslashreplace")
+    text = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def as_texts(values: Iterable[Any]) -> list[str]:
+    """All of them as texts."""
+    return [v if type(v) is str and v.isascii() else as_text(v) for v in values]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All tags in their order, and what stands between two of them."""
+
+    names: tuple[str, ...]
+    separator: str = SEPARATOR
+
+    def __post_init__(self) -> None:
+        """Refuse names that could not be read again."""
+        odd = {*MISSING, NO_TAGS}
+        for name in self.names:
+            if name in odd or name != name.strip() or self.separator in name:
+                raise InputError(
+                    f"tag {name!r}: must be a name without blanks around it and without the separator "
+                    f"{self.separator!r}; rename it, or choose another separator (--separator)"
+                )
+        if len({*self.names}) < len(self.names):
+            raise InputError(f"tags {', '.join(self.names)[:200]}: one appears twice; rename it")
+
+    def write(self, tags: Iterable[str], where: str = "tags") -> str:
+        """A set as text; an unknown tag is an error.
+
+        >>> Vocabulary(("beach", "dog")).write({"dog", "beach"}), Vocabulary(("a",)).write(())
+        ('beach; dog', '(no tags)')
+        """
+        chosen = set(tags)
+        unknown = sorted(chosen.difference(self.names))
+        if unknown:
+            raise InputError(
+                f"{where}: {unknown[0]!r} is not one of the tags {', '.join(self.names)[:200]}; mend it, or name it too"
+            )
+        return self.between.join(name for name in self.names if name in chosen) or NO_TAGS
+
+    @property
+    def between(self) -> str:
+        """The separator as it is written."""
+        mark = self.separator
+        return mark if mark.isspace() else f"{mark} " if mark in ";," else f" {mark} "
+
+    def rewrite(self, text: str, where: str) -> str:
+        """The text of a set as this vocabulary writes it."""
+        return self.write(split_tags(text, self.separator), where)
+
+    def table(self, sets: Sequence[str]) -> Tensor:
+        """0 and 1 (sets, tags): which tags each set has.
+
+        >>> Vocabulary(("a", "b")).table(["b", "(no tags)"]).tolist()
+        [[0, 1], [0, 0]]
+        """
+        place = {name: t for t, name in enumerate(self.names)}
+        table = torch.zeros(len(sets), len(self.names), dtype=torch.int64, device="cpu")
+        for row, text in enumerate(sets):
+            table[row, [place[tag] for tag in split_tags(text, self.separator)]] = 1
+        return table
+
+    def describe(self) -> dict[str, Any]:
+        """What a reader of the texts has to know."""
+        return {"names": list(self.names), "between": self.between, "none": NO_TAGS}
+
+    def subtract(self, text: str, other: str) -> str:
+        """The tags of one set that another lacks; empty where there are none."""
+        left = {*split_tags(text, self.separator)} - {*split_tags(other, self.separator)}
+        return self.write(left) if left else ""
+
+    def join_columns(
+        self, columns: Iterable[Iterable[Any]], where: str, places: Sequence[str]
+    ) -> list[str]:
+        """The set of every row as text, from one column of 0 and 1 per tag; empty where one of them is missing."""
+        texts = []
+        rows = zip(*([as_text(v).strip() for v in column] for column in columns), strict=True)
+        for place, row in zip(places, rows, strict=True):
+            for name, cell in zip(self.names, row, strict=True):
+                if cell not in MISSING and cell.lower() not in VALUES:
+                    raise InputError(
+                        f"{where}, {place}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name the "
+                        "columns of tags with tags (--tags)"
+                    )
+            cells = zip(self.names, row, strict=True)
+            tags = [name for name, cell in cells if VALUES.get(cell.lower())]
+            texts.append("" if not {*row}.isdisjoint(MISSING) else self.write(tags))
+        return texts
+
+    def edit_cell(self, cell: str, text: str, cells: Sequence[str]) -> str:
+        """A cell with other tags: those that stay as they stand there, the new ones after them."""
+        mark, new = self.separator, split_tags(text, self.separator)
+        kept = [tag for tag in split_tags(cell, mark) if tag in new]
+        between = f"{mark} " if any(f"{mark} " in each for each in cells) else mark
+        edited = between.join([*kept, *(tag for tag in new if tag not in kept)])
+        return edited or (NO_TAGS if NO_TAGS in cells else "")
+
+
+def split_tags(text: str, separator: str) -> list[str]:
+    """The tags in a cell, each once.
+
+    >>> split_tags("dog;  beach;dog;", ";"), split_tags("(no tags)", ";")
+    (['dog', 'beach'], [])
+    """
+    if text.strip() == NO_TAGS:
+        return []
+    return list(dict.fromkeys(tag.strip() for tag in text.split(separator) if tag.strip()))
+
+
+def read_tag_cell(value: Any, separator: str) -> str:
+    """The text of a cell of tags: an empty text or list is no tags, a missing value is missing."""
+    if isinstance(value, list):
+        value = separator.join(map(as_text, value))
+    text = as_text(value).strip()
+    if value is None or text in MISSING[1:]:
+        return ""
+    return text or NO_TAGS
+
+
+def flip_cell(cell: str, cells: Sequence[str]) -> str:
+    """The other of 0 and 1, as the column writes it."""
+    other = 1 - VALUES[cell.strip().lower()]
+    alike = (text for text in cells if VALUES.get(text.strip().lower()) == other)
+    return next(alike, OPPOSITES.get(cell.strip(), str(other)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,13 +362,23 @@ def find_majority(said: Iterable[tuple[Any, str]]) -> dict[Any, str]:
     return {example: each.most_common(1)[0][0] for example, each in counts.items()}
 
 
+def refuse_shares(labels: Sequence[str]) -> None:
+    """Votes are classes; numbers between 0 and 1 are probabilities."""
+    share = next((v for v in labels if v.startswith(("0.", ".")) and v.strip("0.")), None)
+    if share is not None and all(v in MISSING or SHARE.fullmatch(v) for v in labels):
+        raise InputError(
+            f"votes such as {share}: probabilities are no votes; give the class that each annotator chose, or audit "
+            "with probabilities= (--probabilities)"
+        )
+
+
 def label_texts(values: Iterable[Any]) -> list[str]:
     """Labels as texts in one spelling (NFC), without the blanks around them; where all are whole numbers, 1.0 is 1.
 
     >>> label_texts(["0", "0.0", " 1"]), label_texts(["2.7", "3.0"])
     (['0', '0', '1'], ['2.7', '3.0'])
     """
-    texts = [as_text(value).strip() for value in values]
+    texts = [text.strip() for text in as_texts(values)]
     present = set(texts) - set(MISSING)
     if any("." in text for text in present) and all(map(WHOLE.fullmatch, present)):
         return [text if text in MISSING else text.partition(".")[0] for text in texts]
@@ -242,7 +399,7 @@ def find_missing(
     ([False, False, True], [False, True, False])
     """
     absent = {*MISSING, *(["-1"] if names else [])} - {*names} | ({"-1"} if numbered else set())
-    return [as_text(label).strip() in absent for label in labels]
+    return [label.strip() in absent for label in as_texts(labels)]
 
 
 def read_labels(

@@ -8,40 +8,34 @@ classes left, or most examples unusable.
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from bayesmooth.data.arrow import ParquetFolder, map_vectors
 from bayesmooth.data.encoders import (
     Encoder,
+    cache_folder,
     embed_pictures,
     embed_texts,
     explain_unreadable,
 )
-from bayesmooth.data.features import (
-    PICTURES,
-    Features,
-    Reading,
-    Rows,
-    as_texts,
-    choose_features,
-    find_probabilities,
-    is_text,
-    is_vector,
-)
+from bayesmooth.data.features import PICTURES, Reading, Rows, find_probabilities, take_features
+from bayesmooth.data.opening import open_source
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
-from bayesmooth.data.source import Columns, Kind, Source
-from bayesmooth.data.tables import ParquetFolder, find_name
-from bayesmooth.data.vectors import map_vectors
+from bayesmooth.data.source import Columns, Kind, Mapped, Source
+from bayesmooth.data.tables import find_name
 from bayesmooth.errors import InputError
 
 NAMED = 5  # ids or classes in a sentence
 MOST_LEFT_OUT = 0.5  # share of the examples; beyond it the audit would be one of other data
 MOST_NUMBERS = 60  # columns of numbers that are shown
+CHOOSING = 2_000  # examples on which one of several encoders is chosen
 SHEET_ROW = "row"  # in `meta`: the row of a spreadsheet that an example stands in
 
 
@@ -49,145 +43,178 @@ def prepare(
     source: Source,
     columns: Columns,
     *,
-    encoder: Encoder = None,
+    encoder: Encoder | Sequence[Encoder] = None,
     cache: str | Path | None = None,
-    quiet: bool = False,
+    device: str | None = None,
+    judge: Callable[[Source], float] | None = None,
     predicted: bool = False,
 ) -> Source:
     """The examples that can be learned from, with their inputs; every check comes before the first long computation.
 
-    `predicted`: the numbers are probabilities that somebody predicted, so a class may have one example.
+    Of several encoders it is the one that `judge` likes best. `predicted`: the numbers are probabilities that somebody
+    predicted, so a class may have one example.
     """
-    source = choose_inputs(source, columns, predicted, cache, quiet)
+    source = choose_inputs(source, columns, predicted, cache)
     what = choose_to_embed(source, columns)
     if what != "pictures":
         source = _note_missing_pictures(source)
     before, named = source, columns.class_names is not None
     source = settle(source, texts=what == "texts", learned=not predicted, named=named)
     settled = source
-    source = embed(source, what, encoder, cache, quiet)
+    source = embed(source, what, encoder, cache, device, judge)
     if len(source) < len(settled) and source.labels.are_classes:
         source = settle_classes(source, settled, learned=not predicted, named=named)
     check_share(len(before) - len(source), len(before), source)
     return source
 
 
-def prepare_like(source: Source, reading: Reading, cache: str | Path | None = None) -> Source:
-    """New examples with inputs that are read as those of the training were."""
+def open_like(
+    what: Any,
+    reading: Reading,
+    class_names: Sequence[str] | None = None,
+    encoding: str | None = None,
+    id: str | None = None,
+    pixels: tuple[int, int | None] | None = None,
+) -> Source:
+    """New examples, read as those of a training were: the same columns, categories and encoder.
+
+    No labels are needed where the names of the classes are given, and none are read: all have that of the first class.
+    With `pixels`, (size, crop), the inputs are the pictures themselves.
+    """
+    source = open_source(what, Columns(class_names=class_names, encoding=encoding), labelled=False)
     table = source.table
-    if source.input_shape != (0,) or table is None:
-        return source
-    if hasattr(table, "frame") and not source.pictures:
-        rows = Rows(_rows_of(source, table.frame()), table, source.ids)
+    if id is not None and table is not None and id in table.names:
+        source = replace(source, ids=tuple(table.texts(id)))
+    if table is not None and not _is_chosen(source):
+        rows = Rows(source)
         if reading.sources:
             inputs, notes = reading.read(rows)
             return replace(source, inputs=inputs, notes=(*source.notes, *notes))
         if reading.text is not None:
             way_out = "the run was trained on its texts"
-            find_name(table.where, rows.frame.columns, (reading.text,), way_out)
-            source = replace(source, meta={"text": as_texts(rows.frame[reading.text])})
+            find_name(table.where, rows.names, (reading.text,), way_out)
+            source = replace(source, meta={"text": rows[reading.text].texts})
         else:
-            pictures = open_pictures(rows.frame, table.folder, reading.image)
-            if pictures is None:
+            source = replace(source, pictures=open_pictures(rows, reading.image))
+            if source.pictures is None:
                 way_out = "the run was trained on pictures"
-                find_name(table.where, rows.frame.columns, PICTURES, way_out)
-            source = replace(source, pictures=pictures)
-    return source
+                find_name(table.where, rows.names, PICTURES, way_out)
+    if pixels is not None and isinstance(source.pictures, ImageFiles):
+        size, crop = pixels
+        return replace(source, inputs=replace(source.pictures, size=size, crop=crop))
+    chosen = Columns(text=reading.text) if reading.text else Columns()
+    return embed(source, choose_to_embed(source, chosen), reading.encoder)
+
+
+def _is_chosen(source: Source) -> bool:
+    """Whether the format itself says what is learned from, as arrays and folders of pictures do."""
+    shown = source.pictures is not None or source.predicted is not None or bool(source.meta)
+    return shown or source.input_shape != (0,)
 
 
 def choose_inputs(
-    source: Source, columns: Columns, predicted: bool, cache: str | Path | None, quiet: bool
+    source: Source, columns: Columns, predicted: bool, cache: str | Path | None
 ) -> Source:
-    """What is learned from: the named columns; else numbers and categories, else pictures, else the longest texts."""
+    """What is learned from: the named columns; else vectors, else numbers and categories, else pictures, else the
+    longest texts."""
     table = source.table
-    arrays = source.input_shape != (0,) or source.pictures is not None or bool(source.meta)
-    if table is None or arrays or source.predicted is not None:
+    if table is None or _is_chosen(source):
         return source
     for column in filter(None, (columns.text, columns.image)):
         find_name(table.where, table.names, (column,), "name another")
-    alone = columns.text is not None or columns.image is not None
-    if isinstance(table, ParquetFolder) and not alone and source.labels.are_classes:
-        wanted = [n for n in columns.features or table.vectors if n in table.vectors]
-        if wanted:
-            return map_vectors(source, table, wanted[0], cache, quiet)
-    frame = _rows_of(source, table.frame())
-    taken = (*table.label_columns, table.clean_column, columns.id, columns.annotator)
-    texts = [c for c in frame if c not in (*taken, "split") and is_text(frame[c])]
-    shown = {str(c): as_texts(frame[c]) for c in texts}
-    source = replace(source, meta=shown, pictures=open_pictures(frame, table.folder, columns.image))
-    rows = Rows(frame, table, source.ids)
+    rows, named = Rows(source), [str(name) for name in columns.features or ()]
+    if unknown := [name for name in named if name not in rows.names]:
+        raise InputError(f"{table.where}: no column {unknown[0]!r} among the features")
+    taken = {*table.label_columns, table.clean_column, columns.id, columns.annotator, "split"}
+    taken |= {*(columns.predicted or ())}
+    names = named or [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
     if predicted:
-        chosen = columns.features or find_probabilities(frame, source.class_names)
-        learned = choose_features(rows, chosen, taken, source.class_names, fill=False)
-        return _add_row(replace(source, inputs=learned.rows, notes=(*source.notes, *learned.notes)))
-    if alone:
-        reading = Reading(table.label_columns[0], columns.text, columns.image)
-        source = replace(source, reading=reading)
-        if columns.text is not None:
-            source = replace(source, meta={"text": as_texts(frame[columns.text])})
-        text = f"learned from column {columns.text or columns.image!r} alone"
-        return _add_row(source.note(Kind.LEARNED, text))
-    source, rows = _leave_out_missing_vectors(source, rows, columns.features, taken)
-    learned = choose_features(rows, columns.features, taken, source.class_names)
-    return _add_row(_take_features(source, rows.frame, learned, taken))
+        names = named or find_probabilities(names, source.class_names) or names
+        taken_from = take_features(source, rows, names, bool(named), fill=False)
+        source = replace(source, inputs=taken_from.inputs, notes=taken_from.notes)
+        return _show(source, rows, taken)
+    if columns.text is None and columns.image is None:
+        source, rows = _take_vectors(source, rows, names, cache)
+        if source.input_shape == (0,):
+            source = take_features(source, rows, names, bool(named))
+        if source.input_shape != (0,):
+            return _show(source, rows, taken)
+    return _add_row(_take_texts(source, rows, columns, taken))
 
 
-def _rows_of(source: Source, frame: Any) -> Any:
-    """The rows of the table's frame that the examples stand in, under their places in the table."""
-    return frame if source.rows is None else frame.iloc[source.rows.numpy()]
-
-
-def _leave_out_missing_vectors(
-    source: Source, rows: Rows, features: Sequence[str] | None, taken: Iterable[Any]
+def _take_vectors(
+    source: Source, rows: Rows, names: Sequence[str], cache: str | Path | None
 ) -> tuple[Source, Rows]:
-    """Without the rows that have no vector, where vectors are learned from."""
-    names = [c for c in features or rows.frame if c not in {*taken, "id", "split", *PICTURES}]
-    vectors = [c for c in names if c in rows.frame and is_vector(rows.frame[c])]
-    gone = rows.frame[vectors].isna().any(axis=1).to_numpy() if vectors else None
-    if gone is None or not gone.any():
-        return source, rows
-    text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
-    source = leave_out(source, _as_mask(gone), Kind.MISSING_VECTOR, text)
-    return source, Rows(rows.frame[~gone], rows.table, source.ids)
+    """With the vectors as inputs, and without the rows that have none; those of many files stay on the disk."""
+    table, centres = rows.table, dict[str, list[float]]()
+    if isinstance(table, ParquetFolder) and source.labels.are_classes:
+        centres = {name: [] for name in names if name in table.vectors}
+        if not centres:
+            return source, rows
+        array = map_vectors(table, next(iter(centres)), cache_folder(cache))
+        gone = np.isnan(array[:, 0])  # the row of a missing vector is NaN
+        gone[gone] = np.isnan(array[gone]).all(1)
+        assert source.rows is not None
+        gone, every = gone[source.rows.numpy()], len(source) == len(table)
+        source = replace(source, inputs=Mapped(array, None if every else source.rows))
+    else:
+        vectors = [name for name in names if rows[name].is_vector]
+        if not vectors:
+            return source, rows
+        gone = ~np.logical_and.reduce([rows[name].known for name in vectors])
+    if gone.any():
+        text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
+        source = leave_out(source, torch.from_numpy(gone), Kind.MISSING_VECTOR, text)
+        rows = Rows(source)
+    if not centres:
+        parts = {name: rows[name].stack(table.where) for name in vectors}
+        centres = {name: part.mean(0).tolist() for name, part in parts.items()}
+        source = replace(source, inputs=torch.cat([*parts.values()], 1))
+    source = replace(source, reading=Reading(table.label_columns[0], vectors=centres))
+    source = source.note(Kind.LEARNED, f"learned from {', '.join(map(repr, centres))}")
+    if beside := [repr(name) for name in names if name not in centres]:
+        text = f"not learned from, beside vectors: {', '.join(beside)[:300]}"
+        source = source.note(Kind.NOT_LEARNED, text)
+    return source, rows
 
 
-def _take_features(
-    source: Source, frame: Any, learned: Features, taken: Sequence[str | None]
-) -> Source:
-    label = taken[0]
-    if learned.reading.names:
-        names = ", ".join(map(repr, learned.reading.sources))[:300]
-        source = source.note(Kind.LEARNED, f"learned from {names}")
-        return replace(
-            source,
-            inputs=learned.rows,
-            mean=learned.mean,
-            std=learned.std,
-            meta=_all_columns(frame, source, (*taken, *PICTURES, "id")),
-            reading=replace(learned.reading, label=label),
-            notes=(*source.notes, *learned.notes),
-        )
-    if source.pictures is not None:
-        return replace(source, reading=Reading(label))
-    lengths = {name: sum(map(len, texts)) for name, texts in source.meta.items() if name != "id"}
-    if not lengths:
-        where = "" if source.table is None else source.table.where
-        raise InputError(f"{where}: no column of numbers, texts or pictures: nothing to learn from")
-    column = max(lengths, key=lambda name: lengths[name])
-    reading, meta = Reading(label, text=column), {"text": source.meta[column]}
-    source = replace(source, meta=meta, reading=reading)
-    return source.note(Kind.LEARNED, f"learned from the texts in column {column!r} alone")
+def _take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | None]) -> Source:
+    """With pictures or texts, to be embedded: those of the named column, else pictures, else the longest texts."""
+    label = rows.table.label_columns[0]
+    source = replace(source, pictures=open_pictures(rows, columns.image))
+    shown = [name for name in rows.names if name not in taken and rows[name].are_texts]
+    if columns.text is not None or columns.image is not None:
+        reading = Reading(label, columns.text, columns.image)
+        names = {"text": columns.text} if columns.text else {name: name for name in shown}
+        text = f"learned from column {columns.text or columns.image!r} alone"
+        source = source.note(Kind.LEARNED, text)
+    elif source.pictures is not None:
+        reading, names = Reading(label), {name: name for name in shown}
+    else:
+        lengths = {name: sum(map(len, rows[name].texts)) for name in shown if name != "id"}
+        if not lengths:
+            where = rows.table.where
+            raise InputError(
+                f"{where}: no column of numbers, texts or pictures: nothing to learn from"
+            )
+        longest = max(lengths, key=lambda name: lengths[name])
+        reading, names = Reading(label, text=longest), {"text": longest}
+        source = source.note(Kind.LEARNED, f"learned from the texts in column {longest!r} alone")
+    meta = {key: rows[name].texts for key, name in names.items()}
+    return replace(source, meta=meta, reading=reading)
 
 
-def _all_columns(frame: Any, source: Source, taken: Sequence[str | None]) -> dict[str, Any]:
-    """Texts and numbers of a table, to show beside its labels; numbers only if they are few enough to read."""
-    numbers = [column for column in frame.select_dtypes("number") if column not in taken]
-    shown = {*source.meta, *map(str, numbers if len(numbers) <= MOST_NUMBERS else ())}
-    return {
-        str(column): as_texts(frame[column])
-        for column in frame
-        if str(column) in shown and column not in taken
-    }
+def _show(source: Source, rows: Rows, taken: set[str | None]) -> Source:
+    """With texts and numbers to show beside the labels; numbers only if they are few enough to read."""
+    if isinstance(source.inputs, Mapped):
+        return source
+    names = [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
+    numbers = [name for name in names if rows[name].are_numbers]
+    shown = [
+        n for n in names if rows[n].are_texts or (len(numbers) <= MOST_NUMBERS and n in numbers)
+    ]
+    meta = {name: rows[name].texts for name in shown}
+    return _add_row(replace(source, meta=meta, pictures=open_pictures(rows)))
 
 
 def _add_row(source: Source) -> Source:
@@ -199,13 +226,15 @@ def _add_row(source: Source) -> Source:
     return replace(source, meta={SHEET_ROW: numbers, **source.meta})
 
 
-def open_pictures(frame: Any, folder: Path, column: str | None = None) -> ImageFiles | None:
-    """The pictures of a column (default: `path` or `image`): paths below `folder`, or encoded bytes."""
-    found = [c for c in ((column,) if column else PICTURES) if c in frame]
+def open_pictures(rows: Rows, column: str | None = None) -> ImageFiles | None:
+    """The pictures of a column (default: `path` or `image`): paths beside the table, or encoded bytes."""
+    found = [name for name in ((column,) if column else PICTURES) if name in rows.names]
     if not found:
         return None
-    items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in frame[found[0]]]
-    return ImageFiles(folder, [v if isinstance(v, bytes) else str(v) for v in items], SHOWN_SIZE)
+    cells = rows[found[0]].values
+    items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
+    named = [v if isinstance(v, bytes) else str(v) for v in items]
+    return ImageFiles(rows.table.folder, named, SHOWN_SIZE)
 
 
 def choose_to_embed(source: Source, columns: Columns) -> str:
@@ -222,18 +251,26 @@ def choose_to_embed(source: Source, columns: Columns) -> str:
 def embed(
     source: Source,
     what: str,
-    encoder: Encoder = None,
+    encoder: Encoder | Sequence[Encoder] = None,
     cache: str | Path | None = None,
-    quiet: bool = False,
+    device: str | None = None,
+    judge: Callable[[Source], float] | None = None,
 ) -> Source:
-    """The examples with embeddings of their pictures or texts, without those whose picture cannot be read."""
+    """The examples with embeddings of their pictures or texts, without those whose picture cannot be read.
+
+    Of several encoders it is the one that `judge` likes best on a sample of the examples.
+    """
     if not what:
         return source
+    if isinstance(encoder, list | tuple):
+        encoder, words = choose_encoder(source, what, encoder, cache, device, judge)
+        source = source.note(Kind.ENCODER, words)
+    assert encoder is None or isinstance(encoder, str) or callable(encoder)
     pictures = source.pictures if what == "pictures" else None
     if pictures is None:
-        made = embed_texts(source.texts or (), encoder, cache=cache, quiet=quiet)
+        made = embed_texts(source.texts or (), encoder, cache=cache, device=device)
     else:
-        made = embed_pictures(pictures, encoder, skip_unreadable=True, cache=cache, quiet=quiet)
+        made = embed_pictures(pictures, encoder, skip_unreadable=True, cache=cache, device=device)
     reading = replace(source.reading or Reading(), encoder=made.encoder)
     embedded = replace(source, inputs=made.rows, reading=reading).note(Kind.ENCODER, made.note)
     unreadable = made.rows.isnan().all(1)
@@ -250,6 +287,28 @@ def embed(
             f"{count} of {len(source)} examples cannot be audited: {text}. Mend the data"
         )
     return leave_out(embedded, unreadable, Kind.UNREADABLE, text)
+
+
+def choose_encoder(
+    source: Source,
+    what: str,
+    encoders: Sequence[Encoder],
+    cache: str | Path | None,
+    device: str | None,
+    judge: Callable[[Source], float] | None,
+) -> tuple[Encoder, str]:
+    """The encoder with whose embeddings the judge likes a sample of the examples best, and a sentence about all."""
+    if judge is None or not encoders or not source.labels.are_classes:
+        raise InputError("several encoders: one is chosen for an audit of classes; name one here")
+    drawn = torch.randperm(len(source), generator=torch.Generator().manual_seed(0), device="cpu")
+    some = source.subset(drawn[:CHOOSING].sort().values)
+    some = replace(some, labels=some.labels.keep_names(some.labels.counts() > 0), clean=None)
+    scores = [judge(embed(some, what, encoder, cache, device)) for encoder in encoders]
+    names = [encoder if isinstance(encoder, str) else "your function" for encoder in encoders]
+    shown = ", ".join(f"{name} {score:.3f}" for name, score in zip(names, scores, strict=True))
+    return encoders[scores.index(max(scores))], (
+        f"of several encoders the one with which the given labels are likeliest, each left out: {shown}"
+    )
 
 
 def settle(

@@ -118,6 +118,8 @@ class Columns:
     """Columns of 0 and 1, one per tag: an example has several labels."""
     features: Sequence[str] | None = None
     """Columns to learn from."""
+    predicted: Sequence[str] | None = None
+    """Columns of what another model predicts of the classes; nothing is learned from them."""
     class_names: Sequence[str] | None = None
     """In the order of their numbers."""
     encoding: str | None = None
@@ -131,7 +133,7 @@ class Columns:
         if self.separator == "":
             raise InputError("separator='': must be what stands between two tags, such as ';'")
         if self.tags is not None and not len(self.tags):
-            raise InputError("labels=[]: must name at least one column of 0 and 1")
+            raise InputError("tags=[]: must name at least one column of 0 and 1")
         if self.annotator is not None and (self.tags is not None or self.separator is not None):
             raise InputError(
                 "annotator with several labels per example: votes are on one label: audit one tag at a time"
@@ -140,7 +142,7 @@ class Columns:
     @property
     def clean_options(self) -> dict[str, str]:
         """What `bayesmooth clean` has to be told again to find the same labels."""
-        names = {"label": self.label, "id": self.id, "labels": self.tags}
+        names = {"label": self.label, "id": self.id, "tags": self.tags}
         names |= {"separator": self.separator, "class-names": self.class_names}
         names |= {"encoding": self.encoding}
         return {
@@ -271,6 +273,10 @@ class Source:
             raise InputError(f"{self.name}: has no columns, as it comes from no table")
         values = self.table.values(name)
         return values if self.rows is None else [values[i] for i in self.rows.tolist()]
+
+    def other_splits(self) -> Any:
+        """The other splits of the data set that it comes from, as `open_source` takes them; None where it has none."""
+        return getattr(self.table, "other_splits", None)
 
     def subset(self, index: Tensor | Sequence[int]) -> "Source":
         """The examples at these positions (or where a mask is true), in that order."""

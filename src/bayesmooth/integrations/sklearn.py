@@ -5,23 +5,24 @@ All work in `Pipeline`, `cross_val_score` and `GridSearchCV`, and pass `check_es
 """
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Sequence
-from math import ceil
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.audit import Audit, audit
+from bayesmooth.audit import Audit, audit, audit_probabilities
 from bayesmooth.calling import evaluating, take_logits
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import LabelNoise, exact_label_noise, label_noise
 from bayesmooth.models import mlp, weights_from
 from bayesmooth.optim import IVON
-from bayesmooth.optim.choose import GRID, fit
-from bayesmooth.optim.settings import choose_beta2
+from bayesmooth.optim.choose import IVON_GRID, fit
+from bayesmooth.optim.linear import fit_linear
+from bayesmooth.optim.settings import ENOUGH, choose_beta2
 from bayesmooth.optional import require
 from bayesmooth.theory import fit_glm
 
@@ -32,7 +33,10 @@ AT_ONCE = 4096  # rows of a prediction
 HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
 RATE, NOISE = 0.03, 1.0  # of one run without a choice
 STEPS, SMALLEST = 16, 8  # per epoch at least, where batches are not smaller than this
-FEW = 200  # rows: fewer leave too few labels to choose by
+FEW, HELD_BACK = (
+    200,
+    0.2,
+)  # rows: fewer leave too few labels to choose by; share of them that chooses
 FLOATS = [np.float64, np.float32]
 CHOICES = {"mode": ("drop", "weight", "relabel"), "by": ("features", "predictions")}
 
@@ -149,23 +153,24 @@ class VariationalLogisticRegression(_Classifier):
         labels = None if y is None else self._numbers(y)
         return exact_label_noise(*self.fit_.logits(rows), labels)
 
-    def audit(self, X: Any, y: Any, **how: Any) -> Audit:
-        """Which labels are wrong, which rows ambiguous: `bayesmooth.audit` of these rows; `how` goes to it."""
+    def audit(self, X: Any, y: Any, *, quiet: bool = False) -> Audit:
+        """Which labels are wrong, which rows ambiguous: `bayesmooth.audit` of these rows."""
         rows, labels = self._rows(X), self._numbers(y)
         names = [str(name) for name in self.classes_]
-        return audit(embeddings=rows, labels=labels, class_names=names, **how)
+        return audit(rows, labels, class_names=names, quiet=quiet)
 
 
 class IVONClassifier(_Classifier):
     """A network trained with IVON, whose noise and step the data choose.
 
-    `fit` tries a few noises and steps for a part of the epochs each, goes on with the best two, and keeps what predicts
-    a fifth of the given labels best, which it holds back (`bayesmooth.fit`): three times the cost of one run. Features
-    are standardised by their statistics in training.
+    `fit` tries a few noises and steps for a part of the epochs each, goes on with the best, and keeps what predicts a
+    fifth of the given labels best, which it holds back (`bayesmooth.fit`): three times the cost of one run. A linear
+    model whose prior the same labels choose competes with the default network, if they are a hundred or more, and wins
+    where features are many. Features are standardised by their statistics in training.
 
     Arguments:
         module: a network that takes (rows, features) and gives logits, or a function (features, classes) that makes
-            one; None makes a multi-layer perceptron.
+            one; None makes a multi-layer perceptron, and lets a linear model compete with it.
         hidden: the widths of its layers.
         lr, noise: as in `bayesmooth.IVON`, relative to the weights. None lets the held-out labels choose; both given
             are one run.
@@ -177,7 +182,7 @@ class IVONClassifier(_Classifier):
     Attributes:
         classes_, n_features_in_: as in scikit-learn.
         module_, posterior_: the network and the Gaussian over its weights.
-        table_: what was tried: lr, noise, share of the epochs, held-out accuracy.
+        table_: what was tried: lr, noise or the linear model's prior, share of the epochs, held-out accuracy.
         location_, scale_: of the features.
 
     >>> model = IVONClassifier(random_state=0, epochs=20)
@@ -215,26 +220,45 @@ class IVONClassifier(_Classifier):
         X, numbers = self._begin(X, y)
         self._start(X)
         inputs, few = self._inputs(X), len(X) < FEW
+        order = torch.Generator("cpu").manual_seed(self._seed)
+        held = torch.rand(len(X), generator=order, dtype=torch.float32, device="cpu") < HELD_BACK
         if few or (self.lr and self.noise):
             grid = [{"lr": self.lr or RATE, "noise": self.noise or NOISE}]
         else:
             own = {name: v for name in ("lr", "noise") if (v := getattr(self, name)) is not None}
-            grid = [dict(pair) for pair in {tuple((s | own).items()) for s in GRID}]
+            grid = [
+                dict(pair) for pair in dict.fromkeys(tuple({**s, **own}.items()) for s in IVON_GRID)
+            ]
         with torch.device("cpu"):
             found = fit(
                 lambda: self._make(X.shape[1], len(self.classes_)),
-                (inputs, numbers),
+                (inputs, numbers) if few else (inputs[~held], numbers[~held]),
                 self.epochs,
                 batch_size=min(self.batch_size, max(len(X) // STEPS, SMALLEST)),
-                validation=[(inputs, numbers)] if few else None,
+                validation=(inputs, numbers) if few else (inputs[held], numbers[held]),
                 grid=grid,
                 seed=self._seed,
                 quiet=True,
             )
-        assert found.posterior is not None
+            assert found.posterior is not None
+            self.module_, self.posterior_, self.table_ = found.model, found.posterior, found.table
+            if self.module is None and len(grid) > 1 and int(held.sum()) >= ENOUGH:
+                self._compare_linear(inputs, numbers, held)
         self._count = len(X)
-        self.module_, self.posterior_, self.table_ = found.model, found.posterior, found.table
         return self
+
+    def _compare_linear(self, inputs: Tensor, numbers: Tensor, held: Tensor) -> None:
+        """Take the linear model unless a network predicts the held-out labels better by a standard error.
+
+        A network is measured at its best of many looks, and does not learn from these labels; the linear model does.
+        """
+        best = max(row["accuracy"] for row in self.table_)
+        best -= math.sqrt(best * (1 - best) / int(held.sum()))
+        line = fit_linear(inputs, numbers, held, len(self.classes_))
+        measured = {"trained": 1.0, "accuracy": line.accuracy, "nll": line.nll}
+        self.table_.append({"precision": line.precision, "labels": "given", **measured})
+        if line.accuracy >= best:
+            self.module_, self.posterior_ = line.model, line.posterior
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """One epoch over these rows, at the full lr and without a choice; `ess` is the number of all rows so far.
@@ -304,7 +328,7 @@ class IVONClassifier(_Classifier):
         self._epochs += 1
         self.module_.train()
         rows = torch.randperm(len(X), generator=order, device="cpu")
-        for index in rows.tensor_split(ceil(len(X) / self.batch_size)):
+        for index in rows.tensor_split(math.ceil(len(X) / self.batch_size)):
             with self.optimizer_.sampled_params(train=True):
                 self.optimizer_.zero_grad()
                 logits = take_logits(self.module_(inputs[index]))
@@ -372,7 +396,7 @@ class CleanedClassifier(_Classifier):
         estimator = base.clone(default if self.estimator is None else self.estimator)
         self.audit_ = self._audit(estimator, inputs, labels)
         # The contradicted labels, worst first, as many as are estimated to be wrong.
-        count = round((self.audit_.summary["noise_rate"] or 0.0) * len(labels))
+        count = round((self.audit_.summary["dropped_in_training"] or 0.0) * len(labels))
         worst = self.audit_.contradicted.copy()
         worst[self.audit_.order[count:]] = False
         given = self.classes_[labels]
@@ -422,19 +446,17 @@ class CleanedClassifier(_Classifier):
         return self._rows(X) if self.by == "features" else X
 
     def _audit(self, estimator: Any, X: Any, labels: Array) -> Audit:
-        evidence: dict[str, Any]
+        names = [str(name) for name in self.classes_]
         if self.by == "features":
             spread = X.std(0)
-            evidence = {"embeddings": (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)}
-        else:
-            selection = require("sklearn.model_selection", "data")
-            seed = self.random_state
-            folds = selection.StratifiedKFold(self.folds, shuffle=True, random_state=seed)
-            predict = selection.cross_val_predict
-            rows = predict(estimator, X, labels, cv=folds, method="predict_proba")
-            evidence = {"probabilities": rows}
-        names = [str(name) for name in self.classes_]
-        return audit(**evidence, labels=labels, class_names=names, quiet=True)
+            rows = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
+            return audit(rows, labels, class_names=names, quiet=True)
+        selection = require("sklearn.model_selection", "data")
+        seed = self.random_state
+        folds = selection.StratifiedKFold(self.folds, shuffle=True, random_state=seed)
+        predict = selection.cross_val_predict
+        rows = predict(estimator, X, labels, cv=folds, method="predict_proba")
+        return audit_probabilities(rows, labels, class_names=names, quiet=True)
 
 
 def _route_weights(estimator: Any, weights: Array) -> dict[str, Array]:

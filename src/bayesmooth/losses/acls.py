@@ -2,17 +2,10 @@
 
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor
 
-from bayesmooth.losses.base import (
-    Loss,
-    Reduction,
-    dot,
-    known_gradient,
-    pick,
-    subtract_one_hot,
-    within,
-)
+from bayesmooth.losses.base import Loss, Reduction, within
 
 
 class ACLS(Loss):
@@ -20,7 +13,7 @@ class ACLS(Loss):
 
     top is the predicted class; classes that tie for it all count. z_top is a constant in the second sum, so
     ε_top = −2αλ₊ relu(z_top − M) and ε_j = (2αλ₋/(K−1)) relu(z_top − z_j − M): the label of the predicted class falls
-    as its logit grows. The gradient is written out and can be differentiated once.
+    as its logit grows.
 
     References: Park et al., ACLS: Adaptive and Conditional Label Smoothing for Network Calibration, ICCV 2023.
     """
@@ -43,19 +36,11 @@ class ACLS(Loss):
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """Cross-entropy and the two margins."""
-        return known_gradient(logits, *self._value_and_gradient(logits.detach(), labels))
-
-    def _value_and_gradient(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        push_down = self.alpha * self.positive
-        pull_up = self.alpha * self.negative / (logits.shape[1] - 1)
         top = logits.amax(1, keepdim=True)
-        over = (top - self.margin).relu_()
-        below = top - logits
-        is_top = below.sign().neg_().add_(1)
-        below.sub_(self.margin).relu_()  # 0 at the top: the margin is not negative
-        log_probs = logits.log_softmax(1)
-        values = push_down * is_top.sum(1) * over.squeeze(1).square()
-        values += pull_up * dot(below, below) - pick(log_probs, labels)
-        gradient = subtract_one_hot(log_probs.exp_(), labels)
-        gradient.addcmul_(is_top, over, value=2 * push_down).sub_(below, alpha=2 * pull_up)
-        return values, gradient
+        ties = (logits == top).sum(1)  # `amax` shares its gradient among them
+        below = (top.detach() - logits - self.margin).relu()  # 0 at the top, as the margin is ≥ 0
+        push_down = self.positive * ties * (top.squeeze(1) - self.margin).relu().square()
+        pull_up = self.negative / (logits.shape[1] - 1) * below.square().sum(1)
+        return F.cross_entropy(logits, labels, reduction="none") + self.alpha * (
+            push_down + pull_up
+        )

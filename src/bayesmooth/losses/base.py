@@ -75,38 +75,6 @@ class Loss(nn.Module):
             )
 
 
-class _KnownGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient)
-        return values.clone()
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        refuse_second_derivatives()
-        (gradient,) = ctx.saved_tensors
-        return gradient * upstream.unsqueeze(1), None, None
-
-
-def known_gradient(logits: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
-    """(B,) `values` whose gradient with respect to the (B, K) logits is given: p − t, t the effective label.
-
-    It costs one multiplication in the backward pass, where autograd would walk over several arrays of that size.
-    It can be differentiated once.
-    """
-    result: Tensor = _KnownGradient.apply(logits, values, gradient)  # type: ignore[no-untyped-call]
-    return result
-
-
-def refuse_second_derivatives() -> None:
-    """Called in a written-out backward pass: gradients are recorded there only for a second derivative."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        raise InputError(
-            "create_graph=True: the gradient of this loss is written out, so it must be differentiated once; "
-            "use CrossEntropy or LabelSmoothing where second derivatives are needed"
-        )
-
-
 def predictions(logits: Tensor) -> Tensor:
     """argmax over the classes; the first of several maxima."""
     if can_be_read(logits):
@@ -122,12 +90,6 @@ def pick(values: Tensor, labels: Tensor) -> Tensor:
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Σ_j a_nj b_nj, (B,)."""
     return (a * b).sum(1)
-
-
-def subtract_one_hot(values: Tensor, labels: Tensor) -> Tensor:
-    """values − y in place, without building y."""
-    ones = values.new_ones(len(labels), 1)
-    return values.scatter_add_(1, labels.unsqueeze(1), ones.neg_())
 
 
 def check_batch(logits: Tensor, labels: Tensor) -> None:

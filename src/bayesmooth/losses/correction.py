@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-from bayesmooth.losses.base import Loss, Reduction, dot, known_gradient, within
+from bayesmooth.losses.base import Loss, Reduction, dot, within
 
 Transition = Tensor | Sequence[Sequence[float]]
 MAX_CONDITION = 1e6
@@ -17,7 +17,6 @@ class ForwardCorrection(Loss):
     """L = −log Σ_i p_i T_iy, so the label is the posterior over true classes, t_i = p_i T_iy / Σ_k p_k T_ky.
 
     T_ij = P(given label j | true class i): rows are true classes and sum to 1.
-    The gradient is written out and can be differentiated once.
 
     References: Patrini et al., Making Deep Neural Networks Robust to Label Noise: A Loss Correction Approach,
     CVPR 2017.
@@ -39,14 +38,8 @@ class ForwardCorrection(Loss):
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """−log Σ_i p_i T_iy."""
         self.check_classes(logits, len(self.log_columns))
-        return known_gradient(logits, *self._value_and_gradient(logits.detach(), labels))
-
-    def _value_and_gradient(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = logits.log_softmax(1)
-        joint = self.log_columns.index_select(0, labels).to(logits.dtype).add_(log_probs)
-        posterior = joint.softmax(1)
-        log_evidence = joint.amax(1) - posterior.amax(1).log_()
-        return -log_evidence, log_probs.exp_().sub_(posterior)
+        columns = self.log_columns.index_select(0, labels).to(logits.dtype)
+        return -(columns + logits.log_softmax(1)).logsumexp(1)
 
 
 class BackwardCorrection(Loss):

@@ -4,17 +4,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from bayesmooth.losses.base import (
-    Loss,
-    Reduction,
-    dot,
-    known_gradient,
-    one_of,
-    pick,
-    predictions,
-    subtract_one_hot,
-    within,
-)
+from bayesmooth.losses.base import Loss, Reduction, dot, one_of, pick, predictions, within
 
 EPS = 1e-12  # inside the square root, whose slope at 0 is infinite
 
@@ -24,7 +14,7 @@ class OODSmoothing(Loss):
 
     The excluded class k is the predicted one (exclude="predicted", the formula) or the label (exclude="true", the
     abstract's words). With d_i = (p_i − p̄)/((K−1)s) for i ≠ k and d_k = 0, ε_i = −λ p_i (d_i − Σ_j p_j d_j).
-    The gradient is written out and can be differentiated once. λ has no default: no value is known to be good.
+    λ has no default: no value is known to be good.
 
     References: Xu et al., Adaptive Label Smoothing for Out-of-Distribution Detection, 2024.
     """
@@ -42,30 +32,19 @@ class OODSmoothing(Loss):
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """Cross-entropy and λ times the spread of the other classes."""
-        return known_gradient(logits, *self._value_and_gradient(logits.detach(), labels))
-
-    def _value_and_gradient(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = logits.log_softmax(1)
-        hard = -pick(log_probs, labels)
-        probs = log_probs.exp_()
         excluded = labels if self.exclude == "true" else predictions(logits)
-        spread, slope = spread_of_others(probs, excluded)
-        slope.mul_(probs).mul_(self.weight)
-        slope.addcmul_(probs, 1 - slope.sum(1, keepdim=True))
-        return hard + self.weight * spread, subtract_one_hot(slope, labels)
+        return self.weight * spread_of_others(log_probs.exp(), excluded) - pick(log_probs, labels)
 
 
-def spread_of_others(probs: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
-    """s, the standard deviation of p over the classes that are not excluded, and ∂s/∂p.
+def spread_of_others(probs: Tensor, excluded: Tensor) -> Tensor:
+    """s, the standard deviation of p over the classes that are not excluded.
 
     >>> import torch
-    >>> spread_of_others(torch.tensor([[0.7, 0.2, 0.1]]), torch.tensor([0]))[0]
+    >>> spread_of_others(torch.tensor([[0.7, 0.2, 0.1]]), torch.tensor([0]))
     tensor([0.0500])
     """
-    others = probs.shape[1] - 1
-    column = excluded.unsqueeze(1)
-    deviation = probs.scatter(1, column, 0.0)
-    mean = deviation.sum(1, keepdim=True) / others
-    deviation.sub_(mean).scatter_(1, column, 0.0)
-    spread = (dot(deviation, deviation) / others + EPS).sqrt_()
-    return spread, deviation.div_((spread * others).unsqueeze(1))
+    others, column = probs.shape[1] - 1, excluded.unsqueeze(1)
+    mean = probs.scatter(1, column, 0.0).sum(1, keepdim=True) / others
+    deviation = (probs - mean).scatter(1, column, 0.0)
+    return (dot(deviation, deviation) / others + EPS).sqrt()

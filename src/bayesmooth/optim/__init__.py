@@ -3,8 +3,7 @@
 from torch.optim import SGD, AdamW, Optimizer
 
 from bayesmooth.optim.bsam import BSAM
-from bayesmooth.optim.choose import Fit, fit
-from bayesmooth.optim.evon import EVON
+from bayesmooth.optim.choose import IVON_GRID, Fit, fit
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.sam import SAM
 
@@ -13,8 +12,7 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "adamw": AdamW,
     "sam": SAM,
     "ivon": IVON,
-    "evon": EVON,
     "bsam": BSAM,
 }
 
-__all__ = ["BSAM", "EVON", "IVON", "OPTIMIZERS", "SAM", "Fit", "fit"]
+__all__ = ["BSAM", "IVON", "IVON_GRID", "OPTIMIZERS", "SAM", "Fit", "fit"]

@@ -10,7 +10,6 @@
 References: Möllenhoff, Khan, *SAM as an Optimal Relaxation of Bayes*, ICLR 2023, and its public code.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,11 +20,10 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.checkpoints import state_kept_wide
-from bayesmooth.optim.groups import add_group, check_moved, choose_seed, read_beta1, without_graph
+from bayesmooth.optim.checkpoints import load_wide
+from bayesmooth.optim.groups import add_group, call_closure, choose_seed
 from bayesmooth.optim.sam import (
     buffers_kept,
-    check_radius,
     list_active,
     weights_kept,
     with_gradients,
@@ -101,17 +99,17 @@ class BSAM(Optimizer):
         if closure is None:
             return self._without_closure()
         agree_on_seed(self.param_groups)
-        with torch.enable_grad():
-            with weights_kept(list_active(self)):
-                self._sample()
-                loss = closure()
-                check_moved(list_active(self), loss)
-            first = self._take_gradients()
-            with weights_kept(list_active(self)), buffers_kept():
-                self._climb(first)
+        active = list_active(self)
+        with weights_kept(active):
+            self._sample()
+            loss = call_closure(closure, active)
+        first = self._take_gradients()
+        with weights_kept(active), buffers_kept():
+            self._climb(first)
+            with torch.enable_grad():
                 closure()
         self._update(first)
-        return without_graph(loss)
+        return loss
 
     def posterior(self, model: nn.Module | None = None) -> Posterior:
         """The Gaussian over weights, by the model's names (or those given to the constructor)."""
@@ -125,12 +123,11 @@ class BSAM(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own."""
-        add_group(self, param_group, _check)
+        add_group(self, param_group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, bit for bit."""
-        with state_kept_wide(self):
-            super().load_state_dict(state_dict)
+        load_wide(self, state_dict)
 
     def _weights(self) -> Iterator[tuple[dict[str, Any], Tensor, dict[str, Any], int]]:
         """Every parameter that takes part: its group, itself, its state and its noise's stream."""
@@ -139,7 +136,6 @@ class BSAM(Optimizer):
             if param.requires_grad:
                 yield group, param, _with_start(self.state[param], param, group), stream
 
-    @torch.no_grad()
     def _sample(self) -> None:
         """w + n/√(λ s)."""
         for group, param, state, stream in self._weights():
@@ -154,7 +150,6 @@ class BSAM(Optimizer):
         self.zero_grad()
         return taken
 
-    @torch.no_grad()
     def _climb(self, first: dict[Tensor, Tensor]) -> None:
         """w + ρ g/s."""
         for group, param, state, _ in self._weights():
@@ -164,7 +159,7 @@ class BSAM(Optimizer):
     def _update(self, first: dict[Tensor, Tensor]) -> None:
         for group, param, state, _ in self._weights():
             if param in first and param.grad is not None:
-                update(group, param, state, first[param], param.grad)
+                move_weight(group, param, state, first[param], param.grad)
 
     def _without_closure(self) -> None:
         """A call that sets up state, as checkpointing makes one, has no gradient to lose."""
@@ -176,12 +171,13 @@ class BSAM(Optimizer):
                 )
 
 
-def update(
+def move_weight(
     group: dict[str, Any], w: Tensor, state: dict[str, Any], g: Tensor, perturbed: Tensor
 ) -> None:
     """m, w and s after a step, in place."""
     m, s, delta = state["momentum"], state["precision"], group["weight_decay"]
-    m.lerp_((perturbed + delta * w).to(m.dtype), 1 - read_beta1(group))
+    beta1 = group["beta1"] if group["momentum"] is None else group["momentum"]
+    m.lerp_((perturbed + delta * w).to(m.dtype), 1 - float(beta1))
     w.addcdiv_(m, s, value=-float(group["lr"]))
     sharpness = s.sqrt().mul_(g.abs()).add_(group["damping"] + delta)
     s.lerp_(sharpness, 1 - group["beta2"])
@@ -204,11 +200,3 @@ def _with_start(state: dict[str, Any], param: Tensor, group: dict[str, Any]) -> 
             param, group["s_init"], dtype=wide, requires_grad=False
         )
     return state
-
-
-def _check(group: dict[str, Any]) -> None:
-    check_radius(group["rho"])
-    if not 0 < group["s_init"] < math.inf:
-        raise InputError(f"s_init={group['s_init']}: must be > 0; 1 is usual")
-    if not 0 <= group["damping"] < math.inf:
-        raise InputError(f"damping={group['damping']}: must be ≥ 0; 0.1 is usual")

@@ -3,8 +3,6 @@
 import inspect
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,61 +26,28 @@ def check_settings(loaded: dict[str, Any], optimizer: Optimizer) -> None:
                 )
 
 
-@contextmanager
-def state_kept_wide(optimizer: Optimizer) -> Iterator[None]:
-    """A `load_state_dict` inside checks what it is given, and keeps state in float32 at least.
+def load_wide(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
+    """`Optimizer.load_state_dict` with its checks, and state in float32 at least.
 
     torch casts loaded state to each parameter's dtype, and looks at neither shapes nor names.
     """
-    loaded: dict[str, Any] = {}
-
-    def check(_: Optimizer, state_dict: dict[str, Any]) -> None:
-        _check_loaded(optimizer, state_dict)
-        loaded.update(state_dict)
-
-    def widen(_: Optimizer) -> None:
-        for param, state in _pairs(optimizer, loaded):
-            wide = torch.promote_types(param.dtype, torch.float32)
-            for key, value in state.items():
-                if isinstance(value, Tensor):
-                    optimizer.state[param][key] = value.to(param.device, wide, copy=True)
-
-    hooks = [
-        optimizer.register_load_state_dict_pre_hook(check),
-        optimizer.register_load_state_dict_post_hook(widen, prepend=True),
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _pairs(optimizer: Optimizer, loaded: dict[str, Any]) -> Iterator[tuple[Tensor, dict[str, Any]]]:
-    """Each parameter with the state that it is about to get; torch itself refuses another number of them."""
-    own = (param for group in optimizer.param_groups for param in group["params"])
-    saved = (index for group in loaded["param_groups"] for index in group["params"])
-    for param, index in zip(own, saved, strict=False):
-        yield param, loaded["state"].get(index, {})
-
-
-def _check_loaded(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
     check_settings(loaded, optimizer)
-    for number, (param, state) in enumerate(_pairs(optimizer, loaded)):
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    saved = [index for group in loaded["param_groups"] for index in group["params"]]
+    states = [loaded["state"].get(index, {}) for index in saved]
+    for number, (param, state) in enumerate(zip(params, states, strict=False)):
         for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape != shape_of(key, param):
+            if isinstance(value, Tensor) and value.shape != param.shape:
                 raise InputError(
                     f"parameter #{number}: {key} of shape {tuple(value.shape)} for weights of shape "
                     f"{tuple(param.shape)}; the state is another model's; leave a new layer's out of it"
                 )
-
-
-def shape_of(key: str, param: Tensor) -> tuple[int, ...]:
-    """The shape of an entry of a parameter's state: that of the parameter, but for what belongs to one of its sides."""
-    if key.startswith(("left", "right")):
-        side = len(param) if key.startswith("left") else param[0].numel()
-        return side, side
-    return tuple(param.shape)
+    Optimizer.load_state_dict(optimizer, loaded)
+    for param, state in zip(params, states, strict=True):
+        if torch.promote_types(param.dtype, torch.float32) != param.dtype:
+            wide = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+            for key, value in wide.items():
+                optimizer.state[param][key] = value.to(param.device, torch.float32, copy=True)
 
 
 def convert_ivon_opt(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:

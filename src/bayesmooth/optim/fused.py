@@ -9,12 +9,13 @@ import math
 import warnings
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bayesmooth import randomness
+from bayesmooth.errors import InputError
 from bayesmooth.optim.samples import Weight
 from bayesmooth.optim.sharding import cut, noise_of
 from bayesmooth.randomness import in_parts, torch_normal
@@ -30,17 +31,17 @@ CHUNK = 1 << 24  # elsewhere, where the number of calls is what counts
 flatten = torch._C._nn.flatten_dense_tensors
 unflatten = torch._C._nn.unflatten_dense_tensors
 
-Lines = Callable[..., Any]
+Line = Callable[..., Any]
 Columns = list[list[Tensor]]
 
 
-class Rule(NamedTuple):
-    """The lines of an algorithm, on tensors; `ivon.py` has them."""
+class Lines(NamedTuple):
+    """The lines of the algorithm, on tensors; `ivon.py` has them."""
 
-    sigma: Callable[..., Tensor]
-    sample: Callable[..., Tensor]
-    product: Callable[..., Tensor]
-    update: Callable[..., tuple[Tensor, ...]]
+    sigma: Line
+    sample: Line
+    product: Line
+    update: Line
 
 
 class Noise(NamedTuple):
@@ -48,39 +49,36 @@ class Noise(NamedTuple):
 
     seed: int
     draw: int
-    step: int | None  # None is each weight's own
+    step: int | None = None  # None is each weight's own
     sign: float = 1.0
 
 
 class Torch:
-    """Plain torch."""
+    """Plain torch; `limit` is the number of elements in a chunk of several weights."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, lines: Lines, limit: float) -> None:
         def update_from_sample(
             m: Tensor, g: Tensor, h: Tensor, ĝ: Tensor, θ: Tensor, **n: Any
         ) -> Any:
-            return rule.update(m, g, h, ĝ, rule.product(ĝ, θ, m, n["squared"]), **n)
+            return lines.update(m, g, h, ĝ, lines.product(ĝ, θ, m, n["squared"]), **n)
 
         def add(Σĝ: Tensor, ΣĝΔ: Tensor, ĝ: Tensor, θ: Tensor, m: Tensor, squared: bool) -> Any:
-            return Σĝ + ĝ, ΣĝΔ + rule.product(ĝ, θ, m, squared)
+            return Σĝ + ĝ, ΣĝΔ + lines.product(ĝ, θ, m, squared)
 
-        self.rule, self.update_from_sample, self.add = rule, update_from_sample, add
+        self.lines, self.limit = lines, limit
+        self.update_from_sample, self.add = update_from_sample, add
 
     def draw(self, chunk: list[Weight], noise: Noise, λ: float, δ: float) -> None:
         """θ into the parameters, m into the buffers (of parameters below float32: θ before rounding)."""
-        e = draw_noise(chunk, noise)
-        if chunk[0].wide is None:
+        e, narrow = draw_noise(chunk, noise), chunk[0].wide is not None
+        if not narrow:
             torch._foreach_copy_([w.buffer for w in chunk], [w.local for w in chunk])
         for w in chunk:
             w.held = True
-        self.compute_samples(chunk, e, λ, δ)
-        if chunk[0].wide is not None:
-            torch._foreach_copy_([w.local for w in chunk], [w.buffer for w in chunk])
-
-    def compute_samples(self, chunk: list[Weight], e: Tensor, λ: float, δ: float) -> None:
-        """θ, from a vector of noise for the whole chunk."""
         columns = [[w.mean for w in chunk], [w.hess for w in chunk]]
-        self._run(self.rule.sample, columns, [[w.sample for w in chunk]], e, λ=λ, δ=δ)
+        self._run(self.lines.sample, columns, [[w.sample for w in chunk]], e, λ=λ, δ=δ)
+        if narrow:
+            torch._foreach_copy_([w.local for w in chunk], [w.buffer for w in chunk])
 
     def exchange(self, chunk: list[Weight]) -> None:
         """The mean back into the parameters; the sample into the buffers, unless it is there."""
@@ -101,10 +99,6 @@ class Torch:
         columns = [*sums, grads, samples, [w.mean for w in chunk]]
         self._run(self.add, columns, sums, squared=squared)
 
-    def compare(self, now: Tensor, before: Tensor) -> Tensor:
-        """By how much a gradient has been changed, for every element of ĥ; gradients may cancel in the average."""
-        return torch.where(before == 0, (now == before).to(now.dtype), now / before)
-
     def update(
         self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any
     ) -> None:
@@ -113,48 +107,43 @@ class Torch:
         α is multiplied by each weight's rate, gradients are multiplied by `scale`.
         """
         if sums := [w.sums for w in chunk if w.sums is not None]:
-            lines, columns = self.rule.update, [[s for s, _ in sums], [s for _, s in sums]]
+            line, columns = self.lines.update, [[s for s, _ in sums], [s for _, s in sums]]
             torch._foreach_mul_(columns[0], scale / samples)
             torch._foreach_mul_(columns[1], (scale**2 if numbers["squared"] else scale) / samples)
         else:
-            lines, grads = self.update_from_sample, [w.gradient() for w in chunk]
-            if scale != samples:
-                factor = scale / samples
-                grads = [w.gradient().to(w.hess.dtype) * factor for w in chunk]
+            line, grads = self.update_from_sample, [w.gradient() for w in chunk]
+            if scale != 1.0:
+                grads = [w.gradient().to(w.hess.dtype) * scale for w in chunk]
             columns = [grads, [w.sample for w in chunk]]
         state = [[w.momentum for w in chunk], [w.hess for w in chunk]]
         new = [w.local if w.wide is None else w.wide for w in chunk]  # where θ may be still
         numbers["α"] = spread_rate(chunk, numbers["α"], rates)
-        self._run(lines, [[w.mean for w in chunk], *state, *columns], [new, *state], **numbers)
+        self._run(line, [[w.mean for w in chunk], *state, *columns], [new, *state], **numbers)
         for w in chunk:
             w.held = False
         if chunk[0].wide is not None:
             torch._foreach_copy_([w.local for w in chunk], new)
 
-    def compute(self, lines: Lines, *args: Any, **numbers: Any) -> Any:
-        """The results of the lines."""
-        return lines(*args, **numbers)
-
-    def limit(self, device: torch.device) -> float:
-        """Elements to compute together; on the CPU they stay in the cache."""
-        return CHUNK_ON_CPU if on_cpu(device) else CHUNK
+    def compute(self, line: Line, *args: Any, **numbers: Any) -> Any:
+        """The results of a line."""
+        return line(*args, **numbers)
 
     def _run(
-        self, lines: Lines, read: Columns, write: Columns, *rows: Tensor, **numbers: Any
+        self, line: Line, read: Columns, write: Columns, *rows: Tensor, **numbers: Any
     ) -> None:
-        """The lines over columns of one tensor per weight, and `rows`, which are vectors; results go to `write`."""
+        """A line over columns of one tensor per weight, and `rows`, which are vectors; results go to `write`."""
         dtype = write[0][0].dtype
         vectors = [*(flatten(column).to(dtype) for column in read), *rows]
         if len(write[0]) == 1 and all(column[0].is_contiguous() for column in write):
             into = [column[0].view(-1) for column in write]
-            size = int(Torch.limit(self, into[0].device))
+            size = find_limit(into[0].device)
             for pieces in zip(*(torch.split(v, size) for v in (*into, *vectors)), strict=True):
-                values = self.compute(lines, *pieces[len(into) :], **numbers)
+                values = self.compute(line, *pieces[len(into) :], **numbers)
                 for target, value in zip(pieces, as_tuple(values), strict=False):
                     target.copy_(value)
         else:
-            values = self.compute(lines, *vectors, **numbers)
-            pairs = zip(as_tuple(values), write, strict=True)
+            values = as_tuple(self.compute(line, *vectors, **numbers))
+            pairs = zip(values, write, strict=True)
             torch._foreach_copy_([*chain(*write)], [*chain(*(unflatten(v, c) for v, c in pairs))])
 
 
@@ -163,15 +152,15 @@ class Compiled(Torch):
 
     works = True  # until it fails
 
-    def compute(self, lines: Lines, *args: Any, **numbers: Any) -> Any:
-        """The results of the lines."""
+    def compute(self, line: Line, *args: Any, **numbers: Any) -> Any:
+        """The results of a line."""
         if not Compiled.works:
-            return lines(*args, **numbers)
+            return line(*args, **numbers)
         # A tensor may change without compiling again, a float may not.
         changing = {n: numbers[n] for n in ("α", "debias") if isinstance(numbers.get(n), float)}
         tensors = {n: args[0].new_tensor(value, device="cpu") for n, value in changing.items()}
         try:
-            return compile_lines(lines)(*args, **numbers | tensors)
+            return compile_line(line)(*args, **numbers | tensors)
         except Exception as problem:
             Compiled.works = False
             reason = next(iter(str(problem).strip().splitlines()), "no reason given")
@@ -180,28 +169,28 @@ class Compiled(Torch):
                 "uncompiled, more slowly; fused=False silences this",
                 stacklevel=2,
             )
-            return lines(*args, **numbers)
+            return line(*args, **numbers)
 
 
 @functools.cache
-def compile_lines(lines: Lines) -> Lines:
+def compile_line(line: Line) -> Line:
     """Compiled once for all chunks."""
-    return torch.compile(lines, dynamic=True)
+    return torch.compile(line, dynamic=True)
 
 
 class Kernels(Torch):
-    """The C kernels, for dense float32 weights on the CPU; they repeat the rule, and a test holds the two equal."""
+    """The C kernels, for dense float32 weights on the CPU; they repeat the lines, and a test holds the two equal."""
 
     def draw(self, chunk: list[Weight], noise: Noise, λ: float, δ: float) -> None:
         """θ into the parameters, m into the buffers."""
         for w in chunk:
             w.held = True
-        jobs = [_job(w, step=w.state["step"] if noise.step is None else noise.step) for w in chunk]
+        jobs = [make_job(w, step=noise.step) for w in chunk]
         run_kernel("sample", jobs, Constants(λ, δ, sign=noise.sign), noise.seed, noise.draw)
 
     def exchange(self, chunk: list[Weight]) -> None:
         """The mean back into the parameters, the sample into the buffers."""
-        jobs = [_job(w) for w in chunk]
+        jobs = [make_job(w) for w in chunk]
         for w in chunk:
             w.held = False
         run_kernel("swap", jobs, Constants())
@@ -211,26 +200,22 @@ class Kernels(Torch):
     ) -> None:
         """Lines 2 to 6 after one sample; from sums, in torch."""
         if chunk[0].sums is not None:
-            super().update(chunk, rates, samples, scale, **numbers)
+            for w, rate in zip(chunk, rates, strict=True):
+                super().update([w], [rate], samples, scale, **numbers)
             return
-        grads = [w.gradient() for w in chunk]
-        for i, (w, grad) in enumerate(zip(chunk, grads, strict=True)):
+        jobs = []
+        for w in chunk:
+            grad = w.gradient()
             if grad.stride() != w.local.stride() or grad.dtype != torch.float32:
-                grads[i] = torch.empty_like(w.local).copy_(grad)
-        debias = numbers["debias"]
-        jobs = [_job(w, grad, debias) for w, grad in zip(chunk, grads, strict=True)]
+                grad = torch.empty_like(w.local).copy_(grad)
+            jobs.append((make_job(w, grad, numbers["debias"]), grad))  # whose memory stays
         λ, δ, β1, β2 = (numbers[name] for name in ("λ", "δ", "β1", "β2"))
         for w in chunk:
             w.held = False
         for rate in set(rates):
-            own = [job for job, of in zip(jobs, rates, strict=True) if of == rate]
-            bounds = numbers["α"] * rate, numbers["radius"], scale / samples, 1.0
-            constants = Constants(λ, δ, β1, 1.0 - β1, 1.0 - β2, *bounds, numbers["squared"])
-            run_kernel("update", own, constants)
-
-    def limit(self, device: torch.device) -> float:
-        """One call for all."""
-        return math.inf
+            own = [job for (job, _), of in zip(jobs, rates, strict=True) if of == rate]
+            rest = numbers["α"] * rate, numbers["radius"], scale, 1.0, numbers["squared"]
+            run_kernel("update", own, Constants(λ, δ, β1, 1.0 - β1, 1.0 - β2, *rest))
 
 
 class Constants(NamedTuple):
@@ -248,22 +233,22 @@ class Constants(NamedTuple):
     squared: bool = False  # the Hessian from squared gradients
 
 
-def _job(
-    w: Weight, grad: Tensor | None = None, debias: float = 1.0, step: int = 0
-) -> tuple[Any, ...]:
+Job = tuple[Any, ...]
+
+
+def make_job(
+    w: Weight, grad: Tensor | None = None, debias: float = 1.0, step: int | None = None
+) -> Job:
     """One tensor's addresses as things are now, sizes and the name of its noise, in the order of the C struct."""
     mean, sample = (w.buffer, w.local) if w.held else (w.local, w.buffer)
     tensors = w.local, mean, sample, grad, w.momentum, w.hess
     addresses = (0 if tensor is None else tensor.data_ptr() for tensor in tensors)
+    step = w.state["step"] if step is None else step
     return (*addresses, w.local.numel(), w.offset or 0, w.stream, step, debias)
 
 
 def run_kernel(
-    name: Literal["sample", "swap", "update"],
-    jobs: list[tuple[Any, ...]],
-    constants: Constants,
-    seed: int = 0,
-    draw: int = 0,
+    name: str, jobs: list[Job], constants: Constants, seed: int = 0, draw: int = 0
 ) -> None:
     """Run a kernel over the jobs, on several threads if it pays."""
     call = getattr(_kernels, name)
@@ -271,22 +256,43 @@ def run_kernel(
     in_parts(lambda part, parts: call(jobs, seed, draw, part, parts, constants), size)
 
 
-def fits_kernels(w: Weight) -> bool:
-    """Whether the kernels can compute with a weight: float32 on the CPU, all in the same memory layout."""
+@functools.cache
+def make_backend(kind: type[Torch], lines: Lines, limit: float) -> Torch:
+    """One for all weights."""
+    return kind(lines, limit)
+
+
+def choose_backend(w: Weight, lines: Lines) -> Torch:
+    """Who computes a weight's sample and update."""
+    fused, device = w.group["fused"], w.local.device
     form = w.local.shape, w.local.stride(), torch.float32, torch.device("cpu")
     tensors = w.local, w.momentum, w.hess, w.buffer
     same = all((t.shape, t.stride(), t.dtype, t.device) == form for t in tensors)
-    return randomness.KERNELS and same and w.offset is not None
+    fits = randomness.KERNELS and same and w.offset is not None
+    if fused is True and not fits:
+        raise InputError(
+            "fused=True: the kernels need dense float32 weights on the CPU, and a compiler when bayesmooth was "
+            f"installed; found {w.local.dtype} on {device}; use fused=None"
+        )
+    if fits and fused in (None, True):
+        return make_backend(Kernels, lines, math.inf)
+    compiled = fused == "compile" or (fused is None and device.type != "cpu")
+    return make_backend(Compiled if compiled else Torch, lines, find_limit(device))
 
 
 def as_tuple(values: Any) -> tuple[Tensor, ...]:
-    """What some lines return, also if it is one tensor."""
+    """What a line returns, also if it is one tensor."""
     return values if isinstance(values, tuple) else (values,)
 
 
 def on_cpu(device: torch.device) -> bool:
     """Whether memory is what a computation waits for, not the number of its calls."""
     return device.type == "cpu"
+
+
+def find_limit(device: torch.device) -> int:
+    """Elements to compute together; on the CPU they stay in the cache."""
+    return CHUNK_ON_CPU if on_cpu(device) else CHUNK
 
 
 def spread_rate(chunk: list[Weight], α: float, rates: list[float]) -> float | Tensor:
@@ -305,16 +311,18 @@ def draw_noise(chunk: list[Weight], noise: Noise) -> Tensor:
     first weight; a rank with shards draws the noise of the whole tensors and keeps its own part.
     """
     steps = [w.state["step"] if noise.step is None else noise.step for w in chunk]
-    name = {"seed": noise.seed, "draw": noise.draw}
     if on_cpu(chunk[0].local.device):
-        drawn = [
-            noise_of(w.param, w.momentum, stream=w.stream, step=step, sign=noise.sign, **name)
-            for w, step in zip(chunk, steps, strict=True)
-        ]
-        return flatten(drawn)
+        words: Any = {"seed": noise.seed, "draw": noise.draw, "sign": noise.sign}
+        pairs = zip(chunk, steps, strict=True)
+        return flatten(
+            [
+                noise_of(w.param, w.momentum, stream=w.stream, step=step, **words)
+                for w, step in pairs
+            ]
+        )
     sizes, like = [w.param.numel() for w in chunk], chunk[0].hess
-    words = noise.seed, chunk[0].stream, max(steps), noise.draw
-    row = torch_normal(sum(sizes), like.device, *words).to(like.dtype)
+    name = noise.seed, chunk[0].stream, max(steps), noise.draw
+    row = torch_normal(sum(sizes), like.device, *name).to(like.dtype)
     if any(w.local.numel() != size for w, size in zip(chunk, sizes, strict=True)):
         parts = zip(chunk, torch.split(row, sizes), strict=True)
         row = torch.cat([cut(w.param, part).reshape(-1) for w, part in parts])

@@ -28,35 +28,22 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.errors import InputError
-from bayesmooth.optim import settings
-from bayesmooth.optim.checkpoints import convert_ivon_opt, state_kept_wide
-from bayesmooth.optim.fused import Compiled, Kernels, Noise, Rule, Torch, fits_kernels
-from bayesmooth.optim.groups import (
-    add_group,
-    check_alike,
-    check_moved,
-    choose_seed,
-    without_graph,
-)
+from bayesmooth.optim import groups, settings
+from bayesmooth.optim.checkpoints import convert_ivon_opt, load_wide
+from bayesmooth.optim.fused import Lines, Noise, choose_backend
 from bayesmooth.optim.samples import (
-    AT_A_SAMPLE,
-    PENDING,
-    TRAINING,
+    Place,
     Samples,
     Weight,
     make_weight,
-    refuse_replaced,
     split_weights,
     tell_autograd,
 )
 from bayesmooth.optim.schedule import RunSchedule
 from bayesmooth.optim.sharding import agree_on_seed, whole
 from bayesmooth.posterior import Posterior, name_parameters
-from bayesmooth.randomness import EVALUATION
-
-Number = float | Tensor
+from bayesmooth.randomness import EVALUATION as EVALUATION_DRAW
 
 
 def sigma(h: Tensor, λ: float, δ: float) -> Tensor:
@@ -85,9 +72,9 @@ def update(
     δ: float,
     β1: float,
     β2: float,
-    α: Number,
+    α: float | Tensor,
     radius: float,
-    debias: Number,
+    debias: float | Tensor,
     squared: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Lines 2 to 6: m, g and h after a step; ĝΔ is the `product` above, `debias` is 1 − β₁ᵗ."""
@@ -102,8 +89,7 @@ def update(
     return m, g, h
 
 
-RULE = Rule(sigma, sample, product, update)
-TORCH, COMPILED, KERNELS = Torch(RULE), Compiled(RULE), Kernels(RULE)
+LINES = Lines(sigma, sample, product, update)
 
 
 class IVON(Optimizer):
@@ -126,13 +112,11 @@ class IVON(Optimizer):
     ...     loss = closure()
     >>> optimizer.step()
 
-    Several backward passes in one context add up. Several contexts before a `step` are several samples, and are
-    averaged; `fresh=False` enters the last sample again instead. Gradients may be clipped, masked, unscaled or removed
-    in the closure, or between the context and `step`. After several samples `.grad` is their average, and what is done
-    to it is done to all of them. `zero_grad()` keeps the samples so far, unless they have a NaN or inf; an exception
-    drops them.
-
-    `bayesmooth.fit` trains several of these and lets held-out labels choose; `IVON.auto` is one of them.
+    Backward passes in one context add up; several contexts before a `step` are several samples, and are averaged.
+    Gradients may be clipped, masked, unscaled or removed in the closure, or between the context and `step`; after
+    several samples `.grad` is their average, and what is done to it is done to each. `zero_grad()` keeps the samples so
+    far, unless they have a NaN or inf; an exception drops them. BatchNorm's running statistics are gathered under
+    samples, which suits averaged predictions; for those at the mean `schedule` computes them anew at the end.
 
     Arguments:
         lr: α. With `rescale_lr` it is multiplied by (h₀ + δ), so that m moves by lr · ḡ where h is h₀. ḡ is an average
@@ -140,36 +124,27 @@ class IVON(Optimizer):
             a step moves each tensor by about lr of its size: 0.01 to 0.1.
         ess: λ, the effective sample size: the number of training examples. Smaller means more noise.
         hess_init: h₀. At the start σ = 1/√(λ(h₀ + δ)): only that product counts. A network that learns nothing has too
-            much noise (raise h₀), one that memorises wrong labels has too little (lower it). Published recipes
-            lie between 0.05 and 1, at 50,000 examples. `diagnostics()` compares σ with the weights.
+            much noise (raise h₀), one that memorises wrong labels has too little. Published recipes lie between 0.05
+            and 1, at 50,000 examples. `diagnostics()` compares σ with the weights.
         beta1, beta2: momenta of g and h. h learns over about 1/(1 − β₂) steps. Left out, β₂ = 1 − 2/steps; without
-            `steps` it is 1 − 10⁻⁵, as in the public package, which is right for 200,000 steps. β₂ = 1 keeps the
-            covariance fixed.
-        weight_decay: δ. The prior's precision is λδ. The default is the public package's; the paper has 1e-3, and so
-            have all figures in these pages.
+            `steps` it is 1 − 10⁻⁵, which is right for 200,000 steps. β₂ = 1 keeps the covariance fixed.
+        weight_decay: δ; the prior's precision is λδ. The default is the public package's; the paper has 1e-3.
         mc_samples: samples per step; the closure is called once for each.
         hess_approx: 'price' is ĥ above; 'gradsq' is λĝ².
         clip_radius: bound on each entry of (ḡ + δm)/(h + δ).
         sync: average gradients over ranks in `step`, for models that are not wrapped in DDP.
         debias: divide g by 1 − β₁ᵗ.
-        rescale_lr: see lr.
         noise: c. Noise and step are then relative to the size of each tensor, so that they mean the same in every
             network (`settings.py` has the formulas): σ = noise × size/√L for each of L matrices. 0.3 to 3. More of it
             resists wrong labels, and needs a larger lr. It replaces hess_init, rescale_lr and weight_decay.
         steps: of the run. `schedule` needs them, and β₂ follows from them.
         antithetic: draw the samples of a step in pairs mirrored about the mean.
-        seed, generator: where the noise comes from; by default torch's seed, so that two optimizers draw the same
-            noise. The global generator is not touched.
+        seed, generator: where the noise comes from; by default torch's seed. The global generator is not touched.
         fused: None chooses: the C kernels for float32 on the CPU, torch.compile on an accelerator, plain torch
             elsewhere. True: the kernels or an error. 'compile': torch.compile everywhere. False: plain torch.
-
-    BatchNorm's running statistics are gathered under samples, as each forward pass sees them. They suit averaged
-    predictions; for those at the mean, `schedule` computes them anew at the end, or `recompute_batchnorm` whenever you
-    like.
     """
 
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
-    _own: dict[str, Any] = {}  # noqa: RUF012  settings that a subclass adds, set before IVON's __init__
 
     def __init__(
         self,
@@ -219,41 +194,25 @@ class IVON(Optimizer):
             "noise": noise,
             "antithetic": antithetic,
             "fused": fused,
-            "seed": choose_seed(seed, generator),
+            "seed": groups.choose_seed(seed, generator),
             "draws": 0,  # evaluation draws so far
             "momentum": None,  # β₁ where a scheduler sets it
         }
-        super().__init__(params, defaults | self._own)
+        super().__init__(params, defaults)
         self.steps = steps  # of the run, as far as it was said
         self._samples = Samples()
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, once their values and tensors have passed the checks."""
-        add_group(self, param_group, self._check)
-
     @classmethod
-    def auto(
-        cls,
-        model: nn.Module,
-        batches: Any,
-        epochs: float,
-        *,
-        lr: float = 0.03,
-        noise: float = 1.0,
-        **options: Any,
-    ) -> "IVON":
+    def auto(cls, model: nn.Module, batches: Any, epochs: float, **options: Any) -> "IVON":
         """IVON for the trainable weights of a model and one run, with nothing chosen by the data: `fit` does that.
 
-        `ess` and `steps` follow from `batches`, the training loader or a list of batches, and from `epochs`. lr is the
-        largest of the run: let it fall to zero on a cosine after a warm-up, `optimizer.schedule(model, loader)`.
+        `ess` and `steps` follow from `batches`, the training loader or a list of batches, and from `epochs`. lr, the
+        largest of the run, is 0.03, and noise 1, unless `options` say otherwise; `schedule` lets lr fall to zero.
         """
         weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        given = {
-            "ess": settings.count_examples(batches),
-            "steps": max(round(epochs * len(batches)), 1),
-            "noise": noise,
-        }
-        return cls(weights, lr, **(given | options))
+        chosen = {"lr": 0.03, "noise": 1.0, "ess": settings.count_examples(batches)}
+        chosen["steps"] = max(round(epochs * len(batches)), 1)
+        return cls(weights, **(chosen | options))
 
     # ---- draw, gradient, update ----
 
@@ -265,16 +224,23 @@ class IVON(Optimizer):
         first time, a new one), for micro-batches whose gradients add up. Inside another context, or a closure that
         `step` calls, nothing is drawn. A `step(closure)` inside a training context takes that context's sample.
         """
-        if self._samples.place in AT_A_SAMPLE:
+        samples = self._samples
+        if samples.place in (Place.TRAINING, Place.EVALUATION):
             yield
-            return
-        try:
-            self._draw(train, fresh)
-            yield
-            self._samples.leave()
-        except BaseException:
-            self._samples.abandon()
-            raise
+        elif train:
+            try:
+                self._draw_next(fresh)
+                yield
+                samples.end()
+            except BaseException:
+                samples.abandon()
+                raise
+        else:
+            with samples.evaluating(self._collect()) as weights:
+                for group in self.param_groups:
+                    group["draws"] += 1
+                self._draw(weights, None)
+                yield
 
     @_disable_dynamo
     @torch.no_grad()
@@ -285,95 +251,75 @@ class IVON(Optimizer):
         gradient stay at their mean.
         """
         samples = self._samples
+        if samples.place is Place.EVALUATION:
+            raise InputError("step() inside an evaluation context; call it outside")
         try:
             loss = None if closure is None else self._call_at_samples(closure)
-            samples.move("step", "step()")
-            if samples.place is TRAINING:  # the update reads the last sample in the parameters
-                if replaced := [w for w in samples.drawn if w.replaced]:
-                    refuse_replaced(replaced[0])
-                samples.hold()
+            samples.end(exchange=False)  # the update reads the last sample in the parameters
             overflow = getattr(self, "found_inf", None)  # GradScaler's verdict
             if not samples.count:
-                self._refuse_gradients_at_the_mean()
+                groups.refuse_gradients_at_the_mean(self.param_groups)
             elif overflow is None or not samples.on_any_rank(bool(overflow)):
                 self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
         finally:
             samples.abandon()
         return loss
 
+    def _call_at_samples(self, closure: Callable[[], Any]) -> Any:
+        """Mean loss over the samples of this step, or at that of the training context that `step` is called in."""
+        samples, count = self._samples, self.param_groups[0]["mc_samples"]
+        inside, losses = samples.place is Place.TRAINING, []
+        groups.check_closure(self, count if inside else 1)
+        for _ in range(count):
+            if not inside:
+                samples.end()
+                self._draw_next()
+            losses.append(groups.call_closure(closure, [w.param for w in samples.weights]))
+        if count > 1 and all(isinstance(loss, Tensor | float) for loss in losses):
+            return sum(losses[1:], losses[0]) / count
+        return losses[-1]
+
+    def _draw_next(self, fresh: bool = True) -> None:
+        """The next sample of this step into the parameters; not `fresh`, the last one again."""
+        samples = self._samples
+        if not samples.count:
+            if dist.is_available() and dist.is_initialized():
+                agree_on_seed(self.param_groups)
+            samples.weights = self._collect()
+        self._draw(samples.weights, samples.begin(fresh))
+
     @torch.no_grad()
-    def _draw(self, train: bool = True, fresh: bool = True) -> None:
-        """A sample into the parameters: the next one of this step, or one for evaluation."""
-        samples, number = self._samples, 0
-        weights = samples.weights if train and samples.count else self._collect()
-        if train:
-            if not samples.count:
-                if dist.is_available() and dist.is_initialized():
-                    agree_on_seed(self.param_groups)
-                if not any(w.state["step"] for w in weights):
-                    settings.warn_if_slow(weights)
-                samples.weights = weights
-            number = samples.begin(fresh)
-        else:
-            weights = samples.evaluate(weights)
-            for group in self.param_groups:
-                group["draws"] += 1
+    def _draw(self, weights: list[Weight], number: int | None) -> None:
+        """θ into the parameters: sample `number` of this step, or one for evaluation."""
         for chunk in split_weights(weights):
             group = chunk[0].group
-            noise = Noise(group["seed"], EVALUATION, group["draws"])
-            if train:
-                noise = Noise(group["seed"], number, None)
-                if group["antithetic"]:
-                    noise = Noise(group["seed"], number // 2, None, 1.0 - 2.0 * (number % 2))
+            if number is None:
+                noise = Noise(group["seed"], EVALUATION_DRAW, step=group["draws"])
+            elif group["antithetic"]:
+                noise = Noise(group["seed"], number // 2, sign=1.0 - 2.0 * (number % 2))
+            else:
+                noise = Noise(group["seed"], number)
             λ, δ = float(group["ess"]), float(group["weight_decay"])
             chunk[0].backend.draw(chunk, noise, λ, δ)
         tell_autograd(weights)
 
-    def _call_at_samples(self, closure: Callable[[], Any]) -> Any:
-        """Mean loss over the samples. The last one stays in the parameters: the update reads it there."""
-        if getattr(self, "found_inf", None) is not None:
-            self._refuse_a_scaler()
-        samples, count = self._samples, self.param_groups[0]["mc_samples"]
-        inside = samples.place in AT_A_SAMPLE
-        if inside and (count > 1 or samples.place is not TRAINING):
-            raise InputError(
-                f"step(closure) inside a sampling context with mc_samples={count}: it can take one sample there, of a "
-                "training context; call it outside"
-            )
-        losses = []
-        for index in range(count):
-            if index > 0:
-                samples.leave()
-            if not inside:
-                self._draw()
-            with torch.enable_grad():
-                losses.append(without_graph(closure()))
-            check_moved([w.param for w in samples.weights], losses[-1])
-        if len(losses) > 1 and all(isinstance(loss, Tensor | float) for loss in losses):
-            return sum(losses[1:], losses[0]) / len(losses)
-        return losses[-1]
-
     def _update(self, scale: float) -> None:
-        """The step of all weights that have gradients, each multiplied by `scale`; the others stay at their mean."""
+        """Lines 2 to 6 for all weights that have gradients, each multiplied by `scale`; the others stay at m."""
         count, weights = self._samples.count, self._samples.finish()
-        rates = {
-            w: w.group["hess_init"] + float(w.group["weight_decay"])
-            if w.group["rescale_lr"]
-            else 1.0
-            for w in weights
-        }
-        if relative := [w for w in weights if w.group["noise"] is not None]:
-            rates |= settings.find_rates(relative, count, scale)
+        relative = [w for w in weights if w.group["noise"] is not None]
+        rates = settings.find_rates(relative, count, scale) if relative else {}
         for chunk in split_weights(weights, lambda w: (w.state["step"], w.sums is None)):
             group, t = chunk[0].group, chunk[0].state["step"] + 1
+            δ = float(group["weight_decay"])
             β1 = float(group["beta1"] if group["momentum"] is None else group["momentum"])
+            rate = group["hess_init"] + δ if group["rescale_lr"] else 1.0
             chunk[0].backend.update(
                 chunk,
-                [rates[w] for w in chunk],
+                [rates.get(w, rate) for w in chunk],
                 count,
                 scale,
                 λ=float(group["ess"]),
-                δ=float(group["weight_decay"]),
+                δ=δ,
                 β1=β1,
                 β2=group["beta2"],
                 α=float(group["lr"]),
@@ -387,11 +333,29 @@ class IVON(Optimizer):
         if self.steps is not None:
             settings.warn_if_rate_stays(self, weights)
 
+    def _collect(self) -> list[Weight]:
+        """Every weight that takes gradients, kept from step to step; frozen ones are never touched."""
+        kept, weights = self._samples.kept, []
+        first = not kept
+        every = [(group, param) for group in self.param_groups for param in group["params"]]
+        for stream, (group, param) in enumerate(every):
+            if param.requires_grad:
+                w, state = kept.get(param), self.state[param]
+                if w is None or not w.fits(group, state, stream):
+                    w = kept[param] = make_weight(param, group, state, stream, w)
+                    w.backend = choose_backend(w, LINES)
+                weights.append(w)
+        if first:
+            settings.warn_if_slow(weights)
+        if relative := [w for w in weights if w.group["noise"] is not None]:
+            settings.follow_sizes(relative)
+        return weights
+
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in torch; but samples whose gradients would be lost are kept for the average first, if they are finite."""
         samples = self._samples
-        if samples.place is PENDING:
+        if samples.place is Place.PENDING:
             samples.keep_finite()
         super().zero_grad(set_to_none)
         for w in samples.weights:
@@ -407,24 +371,14 @@ class IVON(Optimizer):
         """What every run needs: call its `step()` after each of the `steps` that the constructor was given.
 
         lr falls to zero on a cosine, after rising over the share `warmup`. After the last step BatchNorm's statistics
-        in `model` are computed anew at the mean of the weights, from `batches`, the training loader: training gathers
-        them at samples.
+        in `model` are computed anew at the mean of the weights, from `batches`, the training loader.
         """
-        if self.steps is None:
-            raise InputError("schedule() without steps: give the constructor those of the run")
-        if model is not None and batches is None:
-            raise InputError("schedule(model): give the training loader, schedule(model, loader)")
-
-        def finish() -> None:
-            if model is not None:
-                recompute_batchnorm(model, batches)
-
-        return RunSchedule(self, self.steps, finish, warmup=warmup)
+        return RunSchedule(self, self.steps, model, batches, warmup)
 
     @torch.no_grad()
     def posterior(self, model: nn.Module | None = None) -> Posterior:
         """The Gaussian over weights, by the names in `model` (or those that the constructor was given)."""
-        self._samples.move("read", "posterior()")
+        self._samples.check_outside("posterior()")
         names, mean, std = name_parameters(self.param_groups, model), {}, {}
         for w in self._collect():
             if (name := names.get(w.param)) is not None:
@@ -437,88 +391,28 @@ class IVON(Optimizer):
     def diagnostics(self) -> dict[str, Any]:
         """What to look at when training fails.
 
-        noise_to_weight: σ over the weights, root mean squares. 0.5 to 2 is usual; far above, the noise drowns the
-            signal.
-        layers: the same for every weight matrix, by name (by position, if the constructor was given no names).
-        hess_moved: share of weights whose h is over 1 % from h₀. Near 0, the variance has not been learned: lower
-            beta2 or train longer.
+        noise_to_weight, layers: σ over the weights, root mean squares, of all and of every matrix. 0.5 to 2 is usual;
+            far above, noise drowns the signal.
+        hess_moved: share of weights whose h is over 1 % from h₀. Near 0, lower beta2 or train longer.
         hess_from_data: share of the mean of h that the data gave; the rest is what decay has left of h₀. Short runs
             have a few per cent: there σ is a schedule, and its relative shape is what is learned.
-        std: σ, root mean square.
-        steps: updates so far.
+        std, steps: the root mean square of σ; updates so far.
         """
-        self._samples.move("read", "diagnostics()")
+        self._samples.check_outside("diagnostics()")
         return settings.describe(self._collect())
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As in torch; but the state of 16-bit parameters stays in float32, and that of other shapes is refused.
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, once their values and tensors have passed the checks."""
+        groups.add_group(self, param_group, "mc_samples", "sync")
 
-        A state of the public `ivon-opt` package is taken too; a warning says what it does not tell.
-        """
-        self._samples.move("read", "load_state_dict()")
-        with state_kept_wide(self):
-            super().load_state_dict(convert_ivon_opt(state_dict, self.param_groups))
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As in torch, with the state of 16-bit parameters in float32; a state of `ivon-opt` is taken too."""
+        self._samples.check_outside("load_state_dict()")
+        load_wide(self, convert_ivon_opt(state_dict, self.param_groups))
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        return state | {"steps": self.steps}
+        return super().__getstate__() | {"steps": self.steps}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._samples = Samples()
-
-    def _check(self, group: dict[str, Any]) -> None:
-        """What a group must have besides sound values and tensors."""
-        check_alike(self.param_groups, "mc_samples", "sync")
-
-    def _choose_backend(self, w: Weight) -> Torch:
-        """Who computes a weight's sample and update."""
-        fused, device = w.group["fused"], w.local.device
-        fits = fits_kernels(w)
-        if fused is True and not fits:
-            raise InputError(
-                "fused=True: the kernels need dense float32 weights on the CPU, and a compiler when bayesmooth was "
-                f"installed; found {w.local.dtype} on {device}; use fused=None"
-            )
-        if fits and fused in (None, True):
-            return KERNELS
-        accelerated = fused is None and device.type != "cpu"
-        return COMPILED if fused == "compile" or accelerated else TORCH
-
-    def _collect(self) -> list[Weight]:
-        """Every weight that takes gradients, kept from step to step; frozen ones are never touched."""
-        kept, weights, stream = self._samples.kept, [], -1
-        for group in self.param_groups:
-            for param in group["params"]:
-                stream += 1
-                if not param.requires_grad:
-                    continue
-                w, state = kept.get(param), self.state[param]
-                form = stream, id(group), id(state.get("hess")), param.dtype
-                if w is None or w.form != form or w.wide is not None or w.sharded or w.replaced:
-                    w = kept[param] = make_weight(param, group, state, stream, w)
-                    w.form = stream, id(group), id(state["hess"]), param.dtype
-                    w.backend = self._choose_backend(w)
-                    w.limit = w.backend.limit(w.local.device)
-                weights.append(w)
-        if relative := [w for w in weights if w.group["noise"] is not None]:
-            settings.follow_sizes(relative)
-        return weights
-
-    def _refuse_a_scaler(self) -> None:
-        """It looks for overflows before a closure has made the gradients."""
-        for name in ("found_inf", "grad_scale"):  # left in place, they would go into its next step
-            vars(self).pop(name, None)
-        raise InputError(
-            "step(closure) with a GradScaler: it checks the gradients before the closure computes them; compute "
-            "them inside `with optimizer.sampled_params(train=True):`, then call scaler.step(optimizer)"
-        )
-
-    def _refuse_gradients_at_the_mean(self) -> None:
-        """A step without samples is for set-up calls only: those have no gradients, or lr = 0."""
-        every = [(group, param) for group in self.param_groups for param in group["params"]]
-        if any(param.grad is not None and float(group["lr"]) != 0.0 for group, param in every):
-            raise InputError(
-                "step() found gradients but no sample: they were taken at the mean; use step(closure), or "
-                "compute them inside `with optimizer.sampled_params(train=True):`"
-            )

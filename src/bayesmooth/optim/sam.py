@@ -1,7 +1,6 @@
 """Sharpness-aware minimisation: the gradient from the worst point nearby, the step from here."""
 
 import inspect
-import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim.checkpoints import check_settings
-from bayesmooth.optim.groups import add_group, check_moved, dense, without_graph
+from bayesmooth.optim.groups import add_group, call_closure, dense
 from bayesmooth.optim.sharding import global_norm, shard
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
@@ -82,12 +81,10 @@ class SAM(Optimizer):
         """One step: both passes through `closure`, or the gradient that `perturbed()` left."""
         loss = None
         if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-                check_moved(list_active(self), loss)
-                if self._has_radius():
-                    with self.perturbed():
-                        closure()
+            loss = call_closure(closure, list_active(self))
+            if self._has_radius():
+                with torch.enable_grad(), self.perturbed():
+                    closure()
         elif not self._has_second_gradient and self._has_radius() and self._norm() > 0:
             raise InputError(
                 "step() without a closure: SAM needs a second gradient; give step(closure), or run "
@@ -95,7 +92,7 @@ class SAM(Optimizer):
             )
         self._has_second_gradient = False
         self.base.step()
-        return without_graph(loss)
+        return loss
 
     @contextmanager
     def perturbed(self) -> Iterator[None]:
@@ -117,7 +114,7 @@ class SAM(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own: the base optimizer's and `rho`."""
-        add_group(self, param_group, lambda group: check_radius(group["rho"]))
+        add_group(self, param_group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch; a state of SAM, or of its base optimizer alone."""
@@ -151,12 +148,6 @@ class SAM(Optimizer):
             if pairs := with_gradients(group):
                 params, grads = zip(*pairs, strict=True)
                 torch._foreach_add_(params, grads, alpha=group["rho"] / (norm + EPS))
-
-
-def check_radius(rho: float) -> None:
-    """ρ is a length."""
-    if not 0 <= rho < math.inf:
-        raise InputError(f"rho={rho}: must be ≥ 0; use SGD for plain descent")
 
 
 def _check_base(base_optimizer: object) -> None:

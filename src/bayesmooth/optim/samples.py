@@ -6,8 +6,8 @@ stays in `.grad`. Several samples are summed, and `.grad` is their average. Eith
 unscale or remove it before the step; what is done to an average is done to each sample in it.
 """
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
@@ -16,36 +16,20 @@ import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.groups import dense
+from bayesmooth.optim.groups import dense, find_param_name
 from bayesmooth.optim.sharding import average_over_ranks, on_any_rank, shard, start
 
 
 class Place(Enum):
-    """Where the life of a sample is."""
+    """Where a sample is. It goes from MEAN to TRAINING to PENDING, and from there to another one or to the step."""
 
     MEAN = auto()  # the parameters hold the mean, and no sample has gradients in `.grad`
     TRAINING = auto()  # in a training context: the parameters hold a sample
-    PENDING = auto()  # after it: the sample waits, its gradients in `.grad`, for a step
-    EVALUATION = auto()  # in an evaluation context
-    EVALUATION_WHILE_PENDING = auto()
+    PENDING = auto()  # after it: the sample waits, its gradients in `.grad`
+    EVALUATION = auto()  # in an evaluation context, which ends where it began
 
 
-MEAN, TRAINING, PENDING, EVALUATION, EVALUATION_WHILE_PENDING = Place
-AT_A_SAMPLE = (TRAINING, EVALUATION, EVALUATION_WHILE_PENDING)  # what the caller sees there
-# What may happen, and from where to where it leads.
-MOVES: dict[str, dict[Place, Place]] = {
-    "draw": {MEAN: TRAINING, PENDING: TRAINING},
-    "hold": {TRAINING: PENDING},  # the context ends, or the step begins
-    "put away": {TRAINING: MEAN, PENDING: MEAN},
-    "evaluate": {MEAN: EVALUATION, PENDING: EVALUATION_WHILE_PENDING},
-    "resume": {EVALUATION: MEAN, EVALUATION_WHILE_PENDING: PENDING},
-    "step": {MEAN: MEAN, PENDING: PENDING, TRAINING: TRAINING},
-    "read": {MEAN: MEAN, PENDING: PENDING},
-}
-REFUSALS = {
-    "step": "{} inside an evaluation context; call it outside",
-    "read": "{} inside a sampling context: the weights are a sample there, not the mean; call it outside",
-}
+MEAN, TRAINING, PENDING, EVALUATION = Place
 
 
 @dataclass(slots=True, eq=False)
@@ -68,9 +52,7 @@ class Weight:
     stream: int  # position among all parameters: names the noise
     sharded: bool  # the parameter is a DTensor
     offset: int | None  # of the shard in the whole tensor; None where it is not one piece of it
-    form: object = None  # what it was made for
     backend: Any = None
-    limit: float = math.inf  # elements that the backend computes together
     held: bool = False  # the parameter holds a sample
     before: tuple[Tensor, int] | None = None  # gradient from before the sample, and its version
     pending: Tensor | None = None  # gradient of a single sample
@@ -91,18 +73,23 @@ class Weight:
     @property
     def name(self) -> str:
         """The parameter's name, or its position."""
-        at = next(i for i, param in enumerate(self.group["params"]) if param is self.param)
-        return str((self.group.get("param_names") or {at: f"#{self.stream}"})[at])
+        return find_param_name(self.param, self.group, self.stream)
 
     @property
     def replaced(self) -> bool:
         """Whether the parameter got other memory since (`p.data = …`, `model.double()`)."""
         return not self.sharded and self.param.data_ptr() != self.local.data_ptr()
 
+    def fits(self, group: dict[str, Any], state: dict[str, Any], stream: int) -> bool:
+        """Whether it still describes its parameter; those of 16 bits and shards are read anew for every step."""
+        same = self.group is group and self.stream == stream and self.hess is state.get("hess")
+        plain = self.wide is None and not self.sharded and self.param.dtype == self.local.dtype
+        return same and plain and not self.replaced
+
     def std(self) -> Tensor:
         """σ of the shard."""
         λ, δ = float(self.group["ess"]), float(self.group["weight_decay"])
-        σ: Tensor = self.backend.rule.sigma(self.hess, λ, δ)
+        σ: Tensor = self.backend.lines.sigma(self.hess, λ, δ)
         return σ
 
     def gradient(self) -> Tensor:
@@ -111,18 +98,12 @@ class Weight:
         assert grad is not None
         if grad.layout is not torch.strided:
             dense(grad, self.param, self.group)
-        return shard(grad) if hasattr(grad, "to_local") else grad
+        return shard(grad) if self.sharded else grad
 
     def average(self, count: int) -> Tensor:
         """The average gradient of several samples, as `.grad` shows it."""
         assert self.sums is not None
         return (self.sums[0] / count).to(self.param.dtype)
-
-    def show_average(self, count: int) -> None:
-        """Put it into `.grad`."""
-        if self.param.grad is None:
-            self.param.grad = torch.zeros_like(self.param, requires_grad=False)
-        shard(self.param.grad).copy_(self.average(count))
 
     def take_average(self, count: int) -> None:
         """Into the sums what the caller has done to the average since; GradScaler does it without a new version."""
@@ -130,7 +111,8 @@ class Weight:
         if (grad := self.param.grad) is not None:
             shown = self.average(count).to(self.hess.dtype)
             now = shard(dense(grad, self.param, self.group)).to(shown.dtype)
-            factor = self.backend.compare(now, shown)
+            # Gradients may cancel in the average, and be left as they were.
+            factor = torch.where(shown == 0, (now == shown).to(now.dtype), now / shown)
             squared = self.group["hess_approx"] == "gradsq"
             self.sums[1].mul_(factor.square() if squared else factor)
             self.sums[0].copy_(torch.where(now == shown, self.sums[0], now * count))
@@ -140,27 +122,41 @@ class Samples:
     """The samples around one mean, on their way to a step."""
 
     def __init__(self) -> None:
-        self.kept: dict[Tensor, Weight] = {}
+        self.kept: dict[Tensor, Weight] = {}  # from step to step
         self.zeroed: dict[Tensor, int] = {}  # gradients that zero_grad left as zeros, by version
         self.weights: list[Weight] = []  # of the training samples
-        self.drawn: list[Weight] = []  # whose parameters hold a sample, if any do
         self.abandon()
 
     def abandon(self) -> None:
         """The mean back into the parameters, and nothing of the samples kept."""
-        if held := [w for w in self.drawn if w.held]:
+        if held := [w for w in self.weights if w.held]:
             restore(held)
         for w in self.weights:
             w.before = w.pending = w.sums = None
-        self.place, self.weights, self.drawn = MEAN, [], []
+        self.place, self.weights = MEAN, []
         self.count, self.number = 0, 0  # samples with gradients; the one drawn last
         self.summed = False  # gradients have left `.grad` for the sums
 
-    def move(self, name: str, call: str = "") -> None:
-        """Go to where the move leads from here, or refuse."""
-        if self.place not in MOVES[name]:
-            raise InputError(REFUSALS[name].format(call))
-        self.place = MOVES[name][self.place]
+    def check_outside(self, call: str) -> None:
+        """Refuse to read the mean inside a context."""
+        if self.place in (TRAINING, EVALUATION):
+            raise InputError(
+                f"{call} inside a sampling context: the weights are a sample there, not the mean; call it outside"
+            )
+
+    @contextmanager
+    def evaluating(self, weights: list[Weight]) -> Iterator[list[Weight]]:
+        """An evaluation sample: weights with buffers of their own, as a training sample may be pending."""
+        own = [replace(w, buffer=torch.empty_like(w.buffer), held=False) for w in weights]
+        before, self.place = self.place, EVALUATION
+        try:
+            yield own
+        finally:
+            self.place = before
+            replaced = restore(own)
+        for w in replaced:
+            if w.param.shape != w.local.shape:
+                refuse_replaced(w)
 
     def begin(self, fresh: bool) -> int:
         """Begin a training sample; its number. Not `fresh`, it is the last one again, and gradients add up."""
@@ -177,55 +173,45 @@ class Samples:
                 grad, w.before = w.param.grad, None
                 if grad is not None and self.zeroed.get(w.param) != grad._version:
                     w.before = grad, grad._version
-        self.move("draw")
-        self.drawn = self.weights
-        self.number = self.count - again
+        self.place, self.number = TRAINING, self.count - again
         return self.number
 
-    def evaluate(self, weights: list[Weight]) -> list[Weight]:
-        """Begin an evaluation sample; the weights to draw, with buffers of their own if a sample is pending."""
-        self.drawn = weights
-        if self.place is PENDING:
-            self.drawn = [replace(w, buffer=torch.empty_like(w.buffer)) for w in weights]
-        self.move("evaluate")
-        return self.drawn
+    def end(self, exchange: bool = True) -> None:
+        """The draw is over, unless a `step` inside it was; `exchange` brings the mean back, and keeps the sample.
 
-    def leave(self) -> None:
-        """The context is over; after a `step` inside it, the mean is back already."""
-        if self.place is TRAINING:
-            replaced = [w for w in self.drawn if w.replaced]
-            for chunk in split_weights(self.drawn):
+        It is pending with the gradients that it has got; without any it does not count.
+        """
+        if self.place is not TRAINING:
+            return
+        replaced = [w for w in self.weights if w.replaced]
+        if exchange:
+            for chunk in split_weights(self.weights):
                 chunk[0].backend.exchange(chunk)
-            tell_autograd(self.drawn)
-            if replaced:
-                bring_back(replaced)
-                refuse_replaced(replaced[0])
-            self.hold()
-        elif self.place in AT_A_SAMPLE:
-            replaced = restore(self.drawn)
-            self.move("resume")
-            for w in replaced:
-                if w.param.shape != w.local.shape:
-                    refuse_replaced(w)
-
-    def hold(self) -> None:
-        """The draw is over, and pending with the gradients that it has got; without any it does not count."""
+            tell_autograd(self.weights)
+        if replaced:
+            bring_back(replaced)
+            refuse_replaced(replaced[0])
         for w in self.weights:
             grad = w.pending = w.param.grad
-            if grad is not None and w.before and grad is w.before[0]:
-                _refuse_mixed(grad._version > w.before[1])
+            if w.before and grad is w.before[0] and grad._version > w.before[1]:
+                raise InputError(
+                    "gradients at a sample were added to gradients from before it, which were taken at the mean or at "
+                    "another sample; call optimizer.zero_grad() first (in the closure, if there is one); to accumulate "
+                    "micro-batches, compute each inside `with optimizer.sampled_params(train=True, fresh=False):`"
+                )
         if self.weights and self.weights[0].group["sync"]:
             self._average_over_ranks()
         if not any(w.pending is not None for w in self.weights):
-            self.move("put away")
+            self.place = MEAN
             return
-        self.move("hold")
-        self.count = self.number + 1
+        self.place, self.count = PENDING, self.number + 1
         if self.count > 1 or self.summed:
             self._sum_up()
             for w in self.weights:
+                if w.sums and w.param.grad is None:
+                    w.param.grad = torch.zeros_like(w.param, requires_grad=False)
                 if w.sums:
-                    w.show_average(self.count)
+                    shard(w.param.grad).copy_(w.average(self.count))  # type: ignore[arg-type]
 
     def put_away(self) -> None:
         """Pending gradients into the sums, as the caller has left them, or as they were if they were cleared."""
@@ -237,7 +223,7 @@ class Samples:
         self._sum_up()
         for w in self.weights:
             w.param.grad = None
-        self.move("put away")
+        self.place = MEAN
 
     def keep_finite(self) -> None:
         """The caller is about to clear the gradients: keep the samples in the sums, if they are finite."""
@@ -263,18 +249,6 @@ class Samples:
         sync = self.weights and self.weights[0].group["sync"]
         return on_any_rank([flag], self.weights[0].local.device)[0] if sync else flag
 
-    def _sum_up(self) -> None:
-        pending = [w for w in self.weights if w.pending is not None]
-        for w in pending:
-            if w.sums is None:
-                zeros = torch.zeros_like(w.hess)
-                w.sums = zeros, zeros.clone()
-        for chunk in split_weights(pending):
-            chunk[0].backend.add_up(chunk)
-        for w in pending:
-            w.pending = None
-        self.summed = True
-
     def _average_over_ranks(self) -> None:
         """Pending gradients over ranks. Where one has a gradient, all take part."""
         here = [w.pending is not None for w in self.weights]
@@ -284,14 +258,16 @@ class Samples:
                 w.pending = w.param.grad = torch.zeros_like(w.param, requires_grad=False)
         average_over_ranks([w.gradient() for w in self.weights if w.pending is not None])
 
-
-def _refuse_mixed(mixed: bool) -> None:
-    if mixed:
-        raise InputError(
-            "gradients at a sample were added to gradients from before it, which were taken at the mean or at "
-            "another sample; call optimizer.zero_grad() first (in the closure, if there is one); to accumulate "
-            "micro-batches, compute each inside `with optimizer.sampled_params(train=True, fresh=False):`"
-        )
+    def _sum_up(self) -> None:
+        pending = [w for w in self.weights if w.pending is not None]
+        for w in pending:
+            if w.sums is None:
+                w.sums = torch.zeros_like(w.hess), torch.zeros_like(w.hess)
+        for chunk in split_weights(pending):
+            chunk[0].backend.add_up(chunk)
+        for w in pending:
+            w.pending = None
+        self.summed = True
 
 
 def restore(weights: list[Weight]) -> list[Weight]:
@@ -316,7 +292,7 @@ def bring_back(replaced: list[Weight]) -> None:
 def refuse_replaced(w: Weight) -> None:
     """A sample cannot be followed into other memory."""
     raise InputError(
-        f"parameter #{w.stream}: its data was replaced inside a sampling context (by `p.data = …` or "
+        f"parameter {w.name}: its data was replaced inside a sampling context (by `p.data = …` or "
         "`model.double()`, say), and the sample is lost; do it outside the context"
     )
 
@@ -330,7 +306,7 @@ def tell_autograd(weights: list[Weight]) -> None:
 def split_weights(
     weights: Iterable[Weight], key: Callable[[Weight], object] = lambda w: None
 ) -> list[list[Weight]]:
-    """Chunks: weights of one group, backend, device, dtype and `key`; for torch, of bounded size.
+    """Chunks: weights of one group, backend, device, dtype and `key`, of the size that the backend likes.
 
     Sizes are those of whole parameters, so that the chunks are the same however a model is sharded.
     """
@@ -340,7 +316,7 @@ def split_weights(
         of = id(w.group), w.backend, w.local.device, w.hess.dtype, w.local.dtype, key(w)
         chunk, size = open_.get(of, ([], 0))
         more = w.param.numel()
-        if not chunk or size + more > w.limit:
+        if not chunk or size + more > w.backend.limit:
             chunk, size = [], 0
             chunks.append(chunk)
         chunk.append(w)
@@ -356,10 +332,9 @@ def make_weight(
     prepare_state(param, group, state)
     wide = shard(state["mean"]) if "mean" in state else None
     local, momentum, hess = (shard(t) for t in (param.data, state["momentum"], state["hess"]))
-    mean = local if wide is None else wide
-    buffer = last.buffer if last else mean
+    mean, buffer = local if wide is None else wide, last.buffer if last else None
     form = mean.shape, mean.stride(), mean.dtype, mean.device
-    if not last or (buffer.shape, buffer.stride(), buffer.dtype, buffer.device) != form:
+    if buffer is None or (buffer.shape, buffer.stride(), buffer.dtype, buffer.device) != form:
         buffer = torch.empty_like(momentum)
     sharded = hasattr(param, "to_local")
     place = stream, sharded, start(param) if sharded else 0

@@ -8,9 +8,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.errors import InputError
 
 
@@ -58,23 +60,33 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 
 
 class RunSchedule(LambdaLR):
-    """A cosine from lr to zero over the steps of a run; its last `step` calls `finish`, which the state leaves out."""
+    """A cosine from lr to zero over a run; its last `step` recomputes BatchNorm's statistics in the model."""
 
     def __init__(
-        self, optimizer: Optimizer, steps: int, finish: Callable[[], None], **options: Any
+        self,
+        optimizer: Optimizer,
+        steps: int | None,
+        model: nn.Module | None,
+        batches: Any,
+        warmup: float,
     ) -> None:
-        self.steps, self.finish = steps, finish
-        super().__init__(optimizer, lambda step: cosine(min(step / steps, 1.0), **options))
+        if steps is None:
+            raise InputError("schedule() without steps: give the constructor those of the run")
+        if model is not None and batches is None:
+            raise InputError("schedule(model): give the training loader, schedule(model, loader)")
+        self.steps, self.model, self.batches = steps, model, batches
+        super().__init__(optimizer, lambda step: cosine(min(step / steps, 1.0), warmup))
 
     def step(self, epoch: int | None = None) -> None:
         """After every step of the optimizer."""
         super().step(epoch)
-        if self.last_epoch == self.steps:
-            self.finish()
+        if self.last_epoch == self.steps and self.model is not None:
+            recompute_batchnorm(self.model, self.batches)
 
     def state_dict(self) -> dict[str, Any]:
         """Without what belongs to this process."""
-        return {key: value for key, value in super().state_dict().items() if key != "finish"}
+        own = ("model", "batches")
+        return {key: value for key, value in super().state_dict().items() if key not in own}
 
 
 def scheduler(optimizer: Optimizer, name: str, total_steps: int, **options: Any) -> LambdaLR:

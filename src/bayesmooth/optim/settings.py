@@ -103,9 +103,9 @@ def follow_sizes(weights: list[Weight]) -> None:
     for w, size in zip(weights, measure_sizes(weights), strict=True):
         share = 1.0 if is_matrix(w.param) else VECTOR
         std = share * w.group["noise"] * size / math.sqrt(max(layers, 1))
-        wanted = 1 / (float(w.group["ess"]) * std**2)
-        if "size" in w.state:
-            mean = float(whole(w.state["hess"].mean()))
+        wanted = max(1 / (float(w.group["ess"]) * std**2), 1e-30)  # a run may diverge
+        mean = float(whole(w.state["hess"].mean())) if "size" in w.state else 0.0
+        if mean > 0:
             if abs(wanted / mean - 1) > CLOSE:
                 w.state["hess"].mul_(wanted / mean)
         else:

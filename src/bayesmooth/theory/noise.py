@@ -24,9 +24,10 @@ from bayesmooth.theory.expectation import (
     covariance_root,
     gaussian_draw,
     gaussian_expectation,
+    sigmoid_moments,
+    softmax_moments,
 )
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
-from bayesmooth.theory.moments import sigmoid_moments, softmax_moments
 
 
 def expected_noise(

@@ -1,9 +1,15 @@
-"""What a model predicts, and how good it is: at the mean of its weights, and averaged over samples of the posterior."""
+"""The splits of a run, what a model predicts on them, and how good that is.
+
+Predictions are made at the mean of the weights, and averaged over samples of the posterior.
+"""
 
 import csv
 import io
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,17 +20,106 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import metrics
 from bayesmooth.calling import recompute_batchnorm, statistics_kept
-from bayesmooth.data import Source, batches
-from bayesmooth.data.csvtext import guard
+from bayesmooth.data import Corruption, Source, batches, corrupt, label_hash, load, split
+from bayesmooth.data.textfiles import guard
+from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.distributed import ALONE, Team
-from bayesmooth.train.options import find_builder
-from bayesmooth.train.pretrained import is_frozen
-from bayesmooth.train.recipe import Recipe
-from bayesmooth.train.splits import Splits
+from bayesmooth.train.networks import is_frozen
+from bayesmooth.train.recipe import FILE, NONE, Recipe, find_builder
 
+Batch = tuple[Tensor, Tensor, Tensor]  # positions in the data set, inputs, labels
+AHEAD = 2  # batches that are read while an accelerator is at work
+WRONG_LIMIT = 5000  # the share that is memorised is then known to 1.4 % (two standard errors)
 MEASURES = ("accuracy", "nll", "brier", "ece", "adaptive_ece")  # of the test set, in `metrics`
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What a run trains on, chooses by and is tested on."""
+
+    train: Source
+    validation: Source | None  # its labels are as noisy as those of the training set
+    test: Source | None
+    corruption: Corruption | None
+    ood: Source | None = None  # another data set, to be distinguished from the test set
+
+    @cached_property
+    def wrong(self) -> Source | None:
+        """Training examples whose label is known to be wrong: `WRONG_LIMIT` of them at most."""
+        if self.train.clean is None:
+            return None
+        wrong = (self.train.labels.numbers != self.train.clean).nonzero().flatten()[:WRONG_LIMIT]
+        return self.train.subset(wrong) if len(wrong) else None
+
+    def facts(self) -> dict[str, Any]:
+        """What `data.json` says about them."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        facts: dict[str, Any] = {
+            "class_names": list(self.train.class_names),
+            "input_shape": list(self.train.input_shape),
+            "labels": label_hash(self.train)[:12],
+            "summary": {name: repr(part) for name, part in parts.items() if part is not None},
+        }
+        if self.train.mean and self.train.std and len(self.train.input_shape) == 1:
+            # The columns of a table, by its training rows; those of a public set are in its loader.
+            facts |= {"mean": list(self.train.mean), "std": list(self.train.std)}
+        if self.train.reading is not None:
+            facts["reading"] = {k: v for k, v in asdict(self.train.reading).items() if v}
+        notes = [note.text for note in self.train.notes]
+        return facts | ({"notes": notes} if notes else {})
+
+
+def prepare(recipe: Recipe) -> Splits:
+    """The recipe decides everything: `data.seed` draws the part and what is held back, `corruption.seed` the flips."""
+    data, noise, settings = recipe.data, recipe.corruption, recipe.evaluate
+    examples = load(data.name, "train", **data.options)
+    examples = _take(examples, data.limit, "[data] limit", data.seed)
+    corruption = validation = test = None
+    if noise.name == FILE:
+        corruption = Corruption.load(**noise.options)
+        examples = corruption.apply(examples)
+    elif noise.name != NONE:
+        seed = recipe.train.seed if noise.seed == "run" else noise.seed
+        examples, corruption = corrupt(examples, noise.name, seed=seed, **noise.options)
+    if data.validation:
+        examples, validation = split(examples, data.validation, data.seed)
+    if settings.test:
+        test = load(data.name, "test", **data.options)
+        test = _take(test, settings.test_limit, "[evaluate] test_limit")
+    ood = load(settings.ood, "test") if settings.ood else None
+    return Splits(examples, validation, test, corruption, ood)
+
+
+def _take(examples: Source, count: int, setting: str, seed: int | None = None) -> Source:
+    """So many examples (0: all), the first ones, or with a seed any."""
+    if count > len(examples):
+        raise InputError(f"{setting} = {count}: {examples.name} has {len(examples)}; 0 takes all")
+    order = torch.arange(len(examples), device="cpu")
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(examples), generator=generator, device="cpu")
+    return examples.subset(order[:count].sort().values) if count else examples
+
+
+def load_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+    """The batches on the device. For an accelerator a thread reads, augments and pins the next ones meanwhile."""
+    if device.type == "cpu":
+        yield from batches
+        return
+
+    def read() -> list[Tensor] | None:
+        batch = next(batches, None)
+        pin = device.type == "cuda"
+        return batch and [tensor.pin_memory() if pin else tensor for tensor in batch]
+
+    with ThreadPoolExecutor(1) as reader:
+        waiting = deque(reader.submit(read) for _ in range(AHEAD))
+        while (batch := waiting.popleft().result()) is not None:
+            waiting.append(reader.submit(read))
+            index, inputs, labels = (tensor.to(device, non_blocking=True) for tensor in batch)
+            yield index, inputs, labels
 
 
 @torch.no_grad()
@@ -50,13 +145,13 @@ def probabilities(
     model.eval()
     found = torch.zeros(len(examples), examples.num_classes, dtype=torch.float32, device=device)
     own = batches(examples, batch_size, rank=team.rank, world_size=team.size)
-    parts = (part for part in own if len(part[0]))
+    parts = load_ahead((part for part in own if len(part[0])), device)
     if posterior is None:
         with statistics_kept(model):
             if batchnorm is not None:
                 recompute_batchnorm(model, batchnorm)
             for index, inputs, _ in parts:
-                found[index.to(device)] = model(inputs.to(device)).float().softmax(-1)
+                found[index] = model(inputs).float().softmax(-1)
                 tick()
     elif first := next(parts, None):  # a team may be larger than a batch
         places: list[Tensor] = []
@@ -70,41 +165,9 @@ def probabilities(
         averaged = posterior.predict(
             model, read(), samples, seed=seed, batchnorm=batchnorm, tick=tick
         )
-        found[torch.cat(places).to(device)] = averaged.float()
+        found[torch.cat(places)] = averaged.float()
     team.sum_([found])
     return found.cpu()
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """The class probabilities (N, K) of new examples: at the mean of the weights, and averaged over the posterior."""
-
-    examples: Source
-    at_mean: Tensor
-    averaged: Tensor | None
-
-    def columns(self) -> dict[str, list[Any]]:
-        """One row per example: the likeliest class and its probability, then those of all classes."""
-        names = self.examples.class_names
-        columns: dict[str, list[Any]] = {"id": list(self.examples.ids)}
-        kinds = {"at_mean": self.at_mean, "averaged": self.averaged}
-        known = {how: rows for how, rows in kinds.items() if rows is not None}
-        for how, rows in known.items():
-            best, place = rows.max(1)
-            columns[how] = [names[k] for k in place.tolist()]
-            columns[f"{how}_probability"] = best.tolist()
-        for how, rows in known.items():
-            columns |= {f"{how}_{name}": rows[:, k].tolist() for k, name in enumerate(names)}
-        return columns
-
-    def save(self, path: str | Path) -> None:
-        """Write them as CSV."""
-        columns, text = self.columns(), io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(guard, columns))
-        for row in zip(*columns.values(), strict=True):
-            writer.writerow([guard(v) if isinstance(v, str) else f"{v:.6g}" for v in row])
-        write_atomically(Path(path), text.getvalue())
 
 
 def statistics_batches(
@@ -151,16 +214,46 @@ def evaluate(
         return probabilities(model, examples, **how)
 
     if (test := splits.test) is not None:
-        probs = predict(test)
-        record = {
-            f"{name}.{key}": getattr(metrics, key)(probs, test.labels.numbers) for key in MEASURES
-        }
+        probs, labels = predict(test), test.labels.numbers
+        record = {f"{name}.{key}": getattr(metrics, key)(probs, labels) for key in MEASURES}
         if ood and splits.ood is not None:
             record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, predict(splits.ood))
     if (validation := splits.validation) is not None:
-        probs = predict(validation)
-        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, validation.labels.numbers)
-        record[f"{whose}validation.nll"] = metrics.nll(probs, validation.labels.numbers)
+        probs, labels = predict(validation), validation.labels.numbers
+        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, labels)
+        record[f"{whose}validation.nll"] = metrics.nll(probs, labels)
     if splits.wrong is not None and posterior is None:
         record["memorised"] = metrics.accuracy(predict(splits.wrong), splits.wrong.labels.numbers)
     return record
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The class probabilities (N, K) of new examples: at the mean of the weights, and averaged over the posterior."""
+
+    examples: Source
+    at_mean: Tensor
+    averaged: Tensor | None
+
+    def columns(self) -> dict[str, list[Any]]:
+        """One row per example: the likeliest class and its probability, then those of all classes."""
+        names = self.examples.class_names
+        columns: dict[str, list[Any]] = {"id": list(self.examples.ids)}
+        kinds = {"at_mean": self.at_mean, "averaged": self.averaged}
+        known = {how: rows for how, rows in kinds.items() if rows is not None}
+        for how, rows in known.items():
+            best, place = rows.max(1)
+            columns[how] = [names[k] for k in place.tolist()]
+            columns[f"{how}_probability"] = best.tolist()
+        for how, rows in known.items():
+            columns |= {f"{how}_{name}": rows[:, k].tolist() for k, name in enumerate(names)}
+        return columns
+
+    def save(self, path: str | Path) -> None:
+        """Write them as CSV."""
+        columns, text = self.columns(), io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(guard, columns))
+        for row in zip(*columns.values(), strict=True):
+            writer.writerow([guard(v) if isinstance(v, str) else f"{v:.6g}" for v in row])
+        write_atomically(Path(path), text.getvalue())

@@ -18,20 +18,16 @@ from torch.optim import Optimizer
 
 from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.data import AUGMENTATIONS, batches, count_batches, mixup
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, name_place
 from bayesmooth.losses import Loss
-from bayesmooth.models import load_weights, weights_from
 from bayesmooth.optim.schedule import scheduler
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.distributed import ALONE, Team
-from bayesmooth.train.evaluate import evaluate, statistics_batches
-from bayesmooth.train.options import BASE, make, name_place
-from bayesmooth.train.pretrained import check_logits, evaluate_frozen, freeze
-from bayesmooth.train.recipe import Recipe
-from bayesmooth.train.splits import Splits
+from bayesmooth.train.evaluate import Batch, Splits, evaluate, load_ahead, statistics_batches
+from bayesmooth.train.networks import check_logits, evaluate_frozen, make_model
+from bayesmooth.train.recipe import BASE, Recipe
 from bayesmooth.words import format_percent
 
-Batch = tuple[Tensor, Tensor, Tensor]  # positions in the training set, inputs, labels
 Checkpoint = dict[str, Any]  # a loop as plain containers and tensors
 Record = dict[str, Any]  # the figures of an epoch
 
@@ -86,7 +82,7 @@ class Loop:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if corruption is not None:
             facts["transition"] = torch.from_numpy(corruption.matrix)
-        self.loss: Loss = make(recipe, "loss", **facts).to(self.device)
+        self.loss: Loss = recipe.make("loss", **facts).to(self.device)
         if "past" in self.loss.needs:
             check_past(recipe)
         first = train.batch(torch.arange(1, device="cpu")).to(self.device)
@@ -99,7 +95,7 @@ class Loop:
         facts |= {"params": [weight for weight in self.weights if weight.requires_grad]}
         facts |= {"base_optimizer": BASE, "ess": float(len(train))}
         facts |= {"epochs": float(recipe.train.epochs), "steps": steps}
-        self.optimizer: Optimizer = make(recipe, "optimizer", **facts)
+        self.optimizer: Optimizer = recipe.make("optimizer", **facts)
         schedule = recipe.schedule
         self.schedule = scheduler(self.optimizer, schedule.name, steps, **schedule.options)
 
@@ -155,7 +151,7 @@ class Loop:
         self.model.train()
         if self.recipe.model.freeze is not None:
             evaluate_frozen(self.model)
-        for batch in batches(
+        read = batches(
             self.splits.train,
             settings.batch_size,
             seed=settings.seed,
@@ -164,8 +160,8 @@ class Loop:
             rank=self.team.rank,
             world_size=self.team.size,
             start=self.batch,
-        ):
-            index, inputs, labels = (tensor.to(self.device) for tensor in batch)
+        )
+        for index, inputs, labels in load_ahead(read, self.device):
             if settings.channels_last and inputs.ndim == 4:
                 inputs = inputs.contiguous(memory_format=torch.channels_last)
             self.step((index, inputs, labels))
@@ -198,9 +194,9 @@ class Loop:
         if parts:
             # The first of several calls counts: SAM makes it at the weights themselves.
             labels, found = batch[2], torch.cat(logits[: len(parts)]).argmax(-1)
-            hits, count = (found == labels).sum(), len(labels)
-            total = loss.detach().double() * count
-            self.sums += torch.stack([total, hits, hits.new_tensor(count)])
+            self.sums[0] += loss.detach() * len(labels)
+            self.sums[1] += (found == labels).sum()
+            self.sums[2] += len(labels)  # a number, not a tensor that would have to be sent
 
     def figures(self) -> dict[str, float]:
         """Mean loss and accuracy of the epoch so far; empty before the first batch."""
@@ -315,21 +311,6 @@ class Loop:
             f"diverged in epoch {self.epoch + 1}, batch {self.batch + 1}: {what}; gradient norm {norm:.3g}, "
             f"mean loss of the epoch {before:.3g}; the last good checkpoint is kept; try {', '.join(tries)}"
         )
-
-
-def make_model(recipe: Recipe, *, pretrained: bool = True, **facts: Any) -> nn.Module:
-    """The network that a run starts with; `pretrained=False` where its weights are about to be replaced."""
-    section = recipe.model
-    with weights_from(recipe.train.seed):
-        model: nn.Module = make(recipe, "model", pretrained=pretrained, **facts)
-    with name_place(f"[model] {section.name}"):
-        if not isinstance(model, nn.Module):
-            raise InputError(f"it gives a {type(model).__name__}; it must give a torch.nn.Module")
-        if section.weights is not None and pretrained:
-            load_weights(model, section.weights, bool(section.new_head))
-        if section.freeze is not None:
-            freeze(model, section.freeze)
-    return model
 
 
 def check_past(recipe: Recipe) -> None:

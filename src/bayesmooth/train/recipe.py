@@ -1,41 +1,64 @@
 """The recipe: everything that decides a run, in one frozen object that a TOML file writes and a hash names.
 
-One walk: `recipe_text` finds the file, `read_recipe` parses it, `override` puts `--set section.key=value` in, and
-`Recipe.from_dict` checks every key. The files that come with the package are families of recipes.
+A loss, an optimizer, a model, a schedule or a data set states its options once, in its own signature. A recipe is
+checked against that, and what only the run knows (the parameters, the number of classes, …) is supplied by name.
 """
 
 import hashlib
+import inspect
 import json
-import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
-from inspect import Parameter
-from itertools import product
 from math import inf
 from pathlib import Path
 from typing import Any, Literal, Self, get_type_hints
 
-from bayesmooth.data import AUGMENTATIONS
-from bayesmooth.errors import InputError
-from bayesmooth.optim import settings
+from torch.optim import SGD
+
+from bayesmooth.data import AUGMENTATIONS, Corruption, datasets
+from bayesmooth.data.corrupt import KINDS
+from bayesmooth.errors import InputError, name_place
+from bayesmooth.losses import LOSSES
+from bayesmooth.models import MODELS
+from bayesmooth.optim import OPTIMIZERS, settings
+from bayesmooth.optim.schedule import SCHEDULES
 from bayesmooth.randomness import KERNELS
-from bayesmooth.train.options import (
-    CHOICES,
-    FILLED,
+from bayesmooth.train.networks import import_factory, transformers_classifier
+from bayesmooth.train.recipe_files import (
     MisfitError,
+    Tree,
     Value,
-    find_builder,
     fit,
-    is_foreign,
-    name_place,
-    parameters,
-    settable,
+    is_writable,
+    override,
+    read_recipe,
+    write_toml,
 )
 from bayesmooth.words import did_you_mean
 
+Builders = Mapping[str, Callable[..., Any]]
+NONE, FILE = "none", "file"  # corruptions that draw nothing: there is none, or that of a noise.json
 CHOSEN = ("hess_init", "beta2")  # settings of IVON that follow from the weights and the run
-Tree = dict[str, dict[str, Any]]  # sections by name, each with its keys and values
+BASE = SGD  # what SAM wraps; an optimizer's `**` arguments are those of this class
+
+# section → (what is meant when it names nothing, the table)
+CHOICES: dict[str, tuple[str, Builders]] = {
+    "data": ("digits", {name: data.load for name, data in datasets().items()}),
+    "corruption": (NONE, {NONE: lambda: None, **KINDS, FILE: Corruption.load}),
+    "model": ("cnn", ChainMap(MODELS, {"transformers": transformers_classifier})),
+    "loss": ("ce", LOSSES),
+    "optimizer": ("sgd", OPTIMIZERS),
+    "schedule": ("constant", SCHEDULES),
+}
+FILLED = frozenset({"ess", "transition"})
+"""May be left out of a recipe although the signature has no default: the number of training examples, and the
+matrix that the corruption drew from."""
+SUPPLIED = {"params", "base_optimizer", "num_examples", "generator", "seed", "reduction", "epochs"}
+SUPPLIED |= {"steps", "num_classes", "in_channels", "input_shape", "pretrained"}
+SUPPLIED |= {"split", "root", "progress"}
+"""Arguments that a recipe does not set: the run knows them."""
 
 
 def setting(
@@ -47,7 +70,7 @@ def setting(
 
 @dataclass(frozen=True)
 class Choice:
-    """A name out of one of the tables in `options.py`, and the keyword arguments for what it names."""
+    """A name out of one of the tables in CHOICES, and the keyword arguments for what it names."""
 
     name: str
     options: Mapping[str, Value] = field(default_factory=dict)
@@ -154,13 +177,17 @@ class Recipe:
         """The text that `load` reads back to an equal recipe."""
         return write_toml(self.to_dict())
 
+    def flat(self) -> dict[str, Value]:
+        """`optimizer.lr` and all the others, with their values."""
+        sections = self.to_dict().items()
+        return {f"{name}.{key}": value for name, own in sections for key, value in own.items()}
+
     @cached_property
     def hash(self) -> str:
         """The first 12 hex digits of the SHA-256 of all that decides the run."""
-        content = json.dumps(
-            self.to_dict() | {"beyond": describe_rules(self.optimizer)}, sort_keys=True
-        )
-        return hashlib.sha256(content.encode()).hexdigest()[:12]
+        content = self.to_dict() | {"beyond": describe_rules(self.optimizer)}
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def title(self) -> str:
@@ -169,12 +196,40 @@ class Recipe:
 
     def changes(self, other: Self) -> list[str]:
         """What differs in `other`, one line per key: `optimizer.lr: 0.2 → 0.5`."""
-        ours, theirs = flat_keys(self), flat_keys(other)
+        ours, theirs = self.flat(), other.flat()
         return [
             f"{key}: {ours.get(key, 'unset')} → {theirs.get(key, 'unset')}"
             for key in dict.fromkeys([*ours, *theirs])
             if ours.get(key) != theirs.get(key)
         ]
+
+    def make(self, section: str, **supplied: Any) -> Any:
+        """What a section names, called with its options and whatever of `supplied` it has a name for."""
+        choice: Choice = getattr(self, section)
+        with name_place(f"[{section}] {choice.name}"):
+            builder = find_builder(section, choice.name)
+            known = parameters(builder)
+            given = {name: supplied[name] for name in known if name in supplied}
+            given.update(choice.options)
+            for name, p in known.items():
+                if p.default is p.empty and p.kind is not p.VAR_KEYWORD and name not in given:
+                    raise InputError(f"needs '{name}', which nothing here supplies; set it")
+            return builder(**given)
+
+
+def describe_rules(optimizer: Choice) -> dict[str, Any]:
+    """What decides a run and stands in no recipe: who draws the noise, and the rules for settings that are left out."""
+    builder = find_builder("optimizer", optimizer.name)
+    if not hasattr(builder, "posterior"):
+        return {}
+    rules: dict[str, Any] = {"noise": "C kernels" if KERNELS else "torch"}
+    left = [key for key in CHOSEN if optimizer.options.get(key, "auto") == "auto"]
+    if CHOSEN[0] in parameters(builder) and left:
+        constants = {
+            k: v for k, v in vars(settings).items() if k.isupper() and type(v) in (int, float)
+        }
+        rules |= {"chosen": left, "constants": constants}
+    return rules
 
 
 def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: str) -> Any:
@@ -186,24 +241,21 @@ def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: 
         for key, part in own.items()
         if key in given
     }
-    known: Mapping[str, Parameter] = {}
+    known: Mapping[str, inspect.Parameter] = {}
     if section in CHOICES:
         name = values.setdefault("name", CHOICES[section][0])
         with name_place(where):
-            builder = find_builder(section, name)
-            known = settable(section, builder, own)
+            known = list_options(section, name, own)
     for key in given:
         if key not in own and key not in known:
             hint = did_you_mean(key, [*own, *known])
             raise InputError(f"{source}: unknown key '{key}' in [{section}]; {hint}")
     options = {}
     for key, option in known.items():
-        if key not in given and is_foreign(section, builder, key):
-            continue  # a default of torch's own may change with torch, and decides nothing of ours
         value = given.get(key, option.default)
-        if value is Parameter.empty and key not in FILLED:
+        if value is option.empty and key not in FILLED:
             raise InputError(f"{where} needs '{key}'; it has no default")
-        if value is not None and value is not Parameter.empty:  # what TOML can write
+        if value is not None and value is not option.empty:  # what TOML can write
             options[key] = _check(value, option.annotation, {}, f"{where} {key}")
     return kind(**values, options=options) if section in CHOICES else kind(**values)
 
@@ -224,173 +276,48 @@ def _check(value: Value, kind: Any, rule: Mapping[str, Any], where: str) -> Valu
     return value
 
 
-def describe_rules(optimizer: Choice) -> dict[str, Any]:
-    """What decides a run and stands in no recipe: who draws the noise, and the rules for settings that are left out."""
-    builder = find_builder("optimizer", optimizer.name)
-    if not hasattr(builder, "posterior"):
-        return {}
-    rules: dict[str, Any] = {"noise": "C kernels" if KERNELS else "torch"}
-    left = [key for key in CHOSEN if optimizer.options.get(key, "auto") == "auto"]
-    if CHOSEN[0] in parameters(builder) and left:
-        constants = {
-            k: v for k, v in vars(settings).items() if k.isupper() and type(v) in (int, float)
-        }
-        rules |= {"chosen": left, "constants": constants}
-    return rules
+def find_builder(section: str, name: str) -> Callable[..., Any]:
+    """What a name in a section stands for: a row of its table, or a model's `package.module:factory`."""
+    table = CHOICES[section][1]
+    if name in table:
+        return table[name]
+    if section == "model" and ":" in name:
+        return import_factory(name)
+    own = "; a model of your own is package.module:factory" if section == "model" else ""
+    raise InputError(f"unknown name '{name}'; {did_you_mean(name, table)}{own}")
 
 
-def flat_keys(recipe: Recipe) -> dict[str, Value]:
-    """`optimizer.lr` and all the others, with their values."""
+@cache
+def parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a class or function by name, with their annotations as types."""
+    call = builder.__init__ if isinstance(builder, type) else builder  # type: ignore[misc]
+    try:
+        hints = get_type_hints(call)
+    except (NameError, TypeError):
+        hints = {}  # a factory of the user's whose annotations only its type checker can read
     return {
-        f"{section}.{key}": value
-        for section, content in recipe.to_dict().items()
-        for key, value in content.items()
+        name: parameter.replace(annotation=hints.get(name, Any))
+        for name, parameter in inspect.signature(builder).parameters.items()
+        if parameter.kind is not parameter.VAR_POSITIONAL
     }
 
 
-def read_recipe(name: str | Path) -> Tree:
-    """The sections of a TOML file, or of a shipped recipe."""
-    text = recipe_text(name)
-    try:
-        tree = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{name}: not valid TOML: {error}") from None
-    if loose := [key for key, section in tree.items() if not isinstance(section, dict)]:
-        raise InputError(f"{name}: '{loose[0]}' stands outside of a section; put it under one")
-    return tree
+def list_options(section: str, name: str, own: Collection[str]) -> dict[str, inspect.Parameter]:
+    """The arguments that a recipe may set: no tensors and functions, and nothing that the run or the section sets.
 
-
-def recipe_text(name: str | Path) -> str:
-    """What a recipe file says, or the shipped recipe of that name, with its comments."""
-    path = Path(name)
-    if not path.is_file() and path.suffix != ".toml":
-        known = shipped_recipes()
-        if str(name) not in known:
-            raise InputError(
-                f"{name}: no such file, and no recipe of that name is shipped; {did_you_mean(str(name), known)}"
-            )
-        return known[str(name)]
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
-
-
-def write_toml(tree: Mapping[str, Mapping[str, Any]]) -> str:
-    """Sections as TOML.
-
-    >>> print(write_toml({"optimizer": {"name": "ivon", "lr": 0.2, "clip_radius": float("inf")}}))
-    [optimizer]
-    name = "ivon"
-    lr = 0.2
-    clip_radius = inf
-    <BLANKLINE>
+    Defaults of torch's own optimizers are left out: they may change with torch, and decide nothing of ours.
     """
-    sections = []
-    for name, section in tree.items():
-        rows = "".join(f"{key} = {_write_value(value)}\n" for key, value in section.items())
-        sections.append(f"[{name}]\n{rows}")
-    return "\n".join(sections)
-
-
-def _write_value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_write_value, value))}]"
-    if isinstance(value, float):
-        return repr(value)  # JSON has another word for inf
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def override(tree: Tree, settings: Iterable[str]) -> Tree:
-    """A copy of `tree` with each `section.key=value` put in; the value is TOML, or else plain text.
-
-    `section={key=value, …}` replaces the whole section.
-
-    >>> override({"optimizer": {"lr": 0.1}}, ["optimizer.lr=0.5", "loss.name=ls"])
-    {'optimizer': {'lr': 0.5}, 'loss': {'name': 'ls'}}
-    >>> override({"corruption": {"name": "symmetric", "rate": 0.4}}, ['corruption={name="none"}'])
-    {'corruption': {'name': 'none'}}
-    """
-    changed = {name: dict(section) for name, section in tree.items()}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        section, dot, name = key.strip().partition(".")
-        value = parse_value(text.strip())
-        if section and equals and not dot and isinstance(value, dict):
-            changed[section] = value
-        elif section and equals and name:
-            changed.setdefault(section, {})[name] = value
-        else:
-            raise InputError(f"{setting!r}: not a setting; write section.key=value")
-    return changed
-
-
-def parse_value(text: str) -> Any:
-    """A value as TOML writes it, where quotes around a word may be left out; `.5` is a number here.
-
-    >>> parse_value("0.5"), parse_value(".5"), parse_value("true"), parse_value("[1, 2]"), parse_value("cosine")
-    (0.5, 0.5, True, [1, 2], 'cosine')
-    """
-    for written in (text, f"0{text}" if text.startswith(".") else text):
-        try:
-            return tomllib.loads(f"value = {written}")["value"]
-        except (tomllib.TOMLDecodeError, RecursionError):
-            continue
-    return text
-
-
-RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[3] / "reproduce" / "recipes")
-AXES = ("scale", "noise", "method")
-"""A shipped file is a family of recipes: `[optimizer]` is for all of them, `[method.ivon.optimizer]` for those that use
-IVON, and the later of two lines with the same key counts."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """A shipped file: the recipes NAME-SCALE-NOISE-METHOD, as far as it has these, which share the plain sections."""
-
-    name: str
-    text: str
-
-    @property
-    def about(self) -> str:
-        """The comment in its first line."""
-        return self.text.partition("\n")[0].lstrip("# ")
-
-    def axes(self) -> list[list[str]]:
-        """The scales, the noises, the methods; an axis that the file does not have is left out."""
-        tree = tomllib.loads(self.text)
-        return [list(tree[axis]) for axis in AXES if axis in tree]
-
-    def recipes(self) -> dict[str, str]:
-        """The text of every member, by name."""
-        members = product(*self.axes())
-        return {"-".join((self.name, *member)): self._select(member) for member in members}
-
-    def _select(self, member: Collection[str]) -> str:
-        """The sections of one member under their plain names; a later line replaces an earlier one of the same key."""
-        sections: dict[str, dict[str, str]] = {"": {}}
-        lines = sections[""]
-        for line in filter(None, self.text.splitlines()):
-            if line.startswith("["):
-                *path, section = line.strip("[]").split(".")
-                mine = set(path) <= {*AXES, *member}
-                lines = sections.setdefault(section, {}) if mine else {}
-                line = f"[{section}]"
-            lines[line.partition("=")[0]] = line
-        return "\n\n".join("\n".join(lines.values()) for lines in sections.values()) + "\n"
-
-
-@cache
-def families() -> list[Family]:
-    """What is shipped, and in a clone also the recipes of the paper."""
-    shipped = sorted(path for folder in RECIPES for path in folder.glob("*.toml"))
-    return [Family(path.stem, path.read_text("utf-8")) for path in shipped]
-
-
-@cache
-def shipped_recipes() -> dict[str, str]:
-    """Name → text: `digits-ivon`, …"""
-    return {name: text for family in families() for name, text in family.recipes().items()}
+    builder = find_builder(section, name)
+    found, foreign = dict(parameters(builder)), {}
+    if section == "optimizer" and builder.__module__.startswith("torch."):
+        foreign = found
+    elif section == "optimizer" and any(p.kind is p.VAR_KEYWORD for p in found.values()):
+        foreign = {key: p for key, p in parameters(BASE).items() if key not in found}
+    found |= {key: p.replace(default=None) for key, p in foreign.items()}
+    return {
+        key: p
+        for key, p in found.items()
+        if p.kind is not p.VAR_KEYWORD
+        and key not in SUPPLIED.union(own)
+        and is_writable(p.annotation)
+    }

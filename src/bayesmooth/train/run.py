@@ -1,7 +1,7 @@
-"""A run is a directory: its recipe, its figures, one checkpoint, its status; and when it is finished, a report.
+"""A run is a directory: its recipe, its figures, its status, a checkpoint; when it is finished, weights and a report.
 
-The checkpoint is replaced in one move, and all that a run needs to go on is in it. A lock tells a run that is being
-trained from one whose process was killed.
+The checkpoint is replaced in one move, and all that a run needs to go on is in it; a finished run has none. A lock
+tells a run that is being trained from one whose process was killed.
 """
 
 import io
@@ -20,19 +20,28 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import files
-from bayesmooth.audit import Audit, audit
+from bayesmooth.audit import Audit, audit_network
 from bayesmooth.data import Corruption, Source
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
-from bayesmooth.train.evaluate import Forecast, evaluate, probabilities, statistics_batches
-from bayesmooth.train.loop import Checkpoint, make_model
-from bayesmooth.train.recipe import Recipe, recipe_text
-from bayesmooth.train.source import open_new
-from bayesmooth.train.splits import Splits, prepare
+from bayesmooth.train.distributed import find_device
+from bayesmooth.train.evaluate import (
+    Forecast,
+    Splits,
+    evaluate,
+    prepare,
+    probabilities,
+    statistics_batches,
+)
+from bayesmooth.train.loop import Checkpoint, Loop
+from bayesmooth.train.networks import make_model
+from bayesmooth.train.own_data import open_new
+from bayesmooth.train.recipe import Recipe
+from bayesmooth.train.recipe_files import recipe_text
 
 RECIPE, STATUS, NOISE, DATA = "recipe.toml", "run.json", "noise.json", "data.json"
 METRICS, REPORT, POSTERIOR = "metrics.jsonl", "report.json", "posterior.safetensors"
-LAST, BEST, LOCK = "last.pt", "best.pt", "lock"
+LAST, BEST, MODEL, LOCK = "last.pt", "best.pt", "model.pt", "lock"
 PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
 
 Which = Literal["last", "best"]
@@ -60,19 +69,33 @@ class Run:
             raise InputError(f"{path / RECIPE}: is empty; put it back, or delete the run")
         return cls(path, Recipe.load(path / RECIPE))
 
-    @classmethod
-    def start(cls, path: Path, recipe: Recipe) -> Self:
+    def make_directory(self) -> None:
+        """Make the directory; one that holds something else is not touched."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for file in [] if (self.path / RECIPE).is_file() else self.path.iterdir():
+                # Another process may start the same run at this moment.
+                ours = file.name == LOCK or file.suffix == ".tmp"
+                if not ours and not (self.path / RECIPE).is_file():
+                    raise InputError(
+                        f"{self.path}: holds {file.name!r} and is not a run; choose another directory"
+                    )
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be made: {error.strerror}; choose another directory"
+            ) from None
+
+    def start(self) -> None:
         """Write the recipe, or find the same one there; a different one is an error that says what differs."""
-        run, text = cls(path, recipe), recipe.to_toml()
-        if (path / RECIPE).is_file():
-            if recipe_text(path / RECIPE) == text:
-                return run
-            before = cls.open(path)
-            if before.status != "failed" or (path / DATA).exists():
-                before.must_be(recipe)
-                return run
-        files.write_atomically(path / RECIPE, text)  # it is new, or was refused before it began
-        return run
+        if (self.path / RECIPE).is_file():
+            if recipe_text(self.path / RECIPE) == self.recipe.to_toml():
+                return
+            before = Run.open(self.path)
+            if before.status != "failed" or (self.path / DATA).exists():
+                before.must_be(self.recipe)
+                return
+        # It is new, or was refused before it began.
+        files.write_atomically(self.path / RECIPE, self.recipe.to_toml())
 
     def must_be(self, recipe: Recipe, whose: str = "the run's") -> None:
         """Refuse to go on under another recipe."""
@@ -116,30 +139,31 @@ class Run:
         content |= {"seed": self.recipe.train.seed, **facts}
         files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
 
-    def record_data(self, splits: Splits) -> None:
-        """Write down what the run is trained on; whoever reads its data again must find the same."""
+    def go_on(self, splits: Splits, records: list[dict[str, Any]]) -> None:
+        """Write down what the run is trained on; figures after its checkpoint, and an earlier end, are taken back."""
         if not (self.path / DATA).exists():
-            files.write_json(self.path / DATA, splits.facts())
             if splits.corruption is not None:
                 splits.corruption.save(self.path / NOISE)
+            files.write_json(self.path / DATA, splits.facts())
+        if (self.path / METRICS).exists():
+            lines = "".join(f"{json.dumps(record)}\n" for record in records)
+            files.write_atomically(self.path / METRICS, lines)
+        for name in (REPORT, POSTERIOR, MODEL):
+            (self.path / name).unlink(missing_ok=True)
 
-    def check_data(self, splits: Splits) -> None:
-        """Refuse other data than those that the run was trained on."""
-        if not (self.path / DATA).exists():
-            return
-        before, now = self.data(), json.loads(json.dumps(splits.facts()))
-        if changed := [key for key in now if before.get(key) != now[key]]:
-            differences = "; ".join(f"{key}: {before.get(key)} → {now[key]}" for key in changed)
-            raise InputError(
-                f"{self.path}: its data have changed: {differences}; bring back what it began with"
-            )
-
-    def write_end(self, posterior: Posterior | None, best_epoch: int) -> None:
-        """Write the posterior and the report; written again, they are the same."""
+    def write_end(self, loop: Loop) -> None:
+        """Write the weights and the report; written again, they are the same."""
+        posterior, weights = loop.posterior(), loop.model.state_dict()
         if posterior is not None:
             files.replace_with(self.path / POSTERIOR, posterior.save)
-        report = {"title": self.recipe.title, **self.metrics()[-1], "best_epoch": best_epoch}
-        files.write_json(self.path / REPORT, report)
+            # Its mean are the weights: only what it does not name is kept beside it.
+            weights = {k: v for k, v in weights.items() if k not in posterior.mean}
+        state = {"recipe": self.recipe.to_dict(), "model": weights, "loss": loop.loss.state_dict()}
+        save_checkpoint(self.path / MODEL, state)
+        end = {"best_epoch": loop.best_epoch}
+        files.write_json(
+            self.path / REPORT, {"title": self.recipe.title, **loop.records[-1], **end}
+        )
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per epoch."""
@@ -159,15 +183,21 @@ class Run:
             return 0.0
         return float(files.read_json(self.path / STATUS).get("seconds", 0.0))
 
-    def splits(self, data_dir: str | Path | None = None) -> Splits:
+    def splits(self) -> Splits:
         """The data as the run saw it; data that have changed since are refused."""
-        splits = prepare(self.recipe, data_dir)
-        self.check_data(splits)
+        splits = prepare(self.recipe)
+        if (self.path / DATA).exists():
+            before, now = self.data(), json.loads(json.dumps(splits.facts()))
+            if changed := [key for key in now if before.get(key) != now[key]]:
+                differences = "; ".join(f"{key}: {before.get(key)} → {now[key]}" for key in changed)
+                raise InputError(
+                    f"{self.path}: its data have changed: {differences}; bring back what it began with"
+                )
         return splits
 
-    def examples(self, split: Split = "train", data_dir: str | Path | None = None) -> Source:
+    def examples(self, split: Split = "train") -> Source:
         """One split of it; `train` and `validation` have the noisy labels, and the clean ones beside them."""
-        found: Source | None = getattr(self.splits(data_dir), split)
+        found: Source | None = getattr(self.splits(), split)
         if found is None:
             raise InputError(f"{self.path}: this run has no {split} split; see its {RECIPE}")
         return found
@@ -187,23 +217,26 @@ class Run:
         path = self.path / NOISE
         return Corruption.load(path) if path.exists() else None
 
-    def model(self, which: Which = "last") -> nn.Module:
-        """The trained network, in eval mode, on the CPU."""
+    def model(self, which: Which = "last", device: str | None = "cpu") -> nn.Module:
+        """The trained network, in eval mode, on a device; None: a GPU if there is one."""
         saved, data = self.checkpoint(which), self.data()
         facts = {"num_classes": len(data["class_names"]), "input_shape": data["input_shape"]}
         model = make_model(self.recipe, pretrained=False, **facts)
-        model.load_state_dict(saved["model"])
-        return model.eval()
+        weights = saved["model"]
+        if which == "last" and (self.path / POSTERIOR).exists():
+            weights = {**self.posterior().mean, **weights}
+        model.load_state_dict(weights)
+        return model.eval().to(find_device(device))
 
     def statistics(self, splits: Splits, model: nn.Module) -> list[Tensor] | None:
         """Training inputs for BatchNorm's statistics, as the run used them; see `statistics_batches`."""
-        return statistics_batches(self.recipe, splits, model, torch.device("cpu"))
+        return statistics_batches(self.recipe, splits, model, next(model.parameters()).device)
 
     def evaluate(
-        self, which: Which = "last", *, samples: int = 0, data_dir: str | Path | None = None
+        self, which: Which = "last", *, samples: int = 0, device: str | None = None
     ) -> dict[str, float]:
         """The figures of a checkpoint, measured again; those of the last one also averaged over the posterior."""
-        model, splits = self.model(which), self.splits(data_dir)
+        model, splits = self.model(which, device), self.splits()
         how: dict[str, Any] = {"batchnorm": self.statistics(splits, model), "ood": True}
         record = evaluate(self.recipe, splits, model, **how)
         if which == "last" and (self.path / POSTERIOR).exists():
@@ -211,24 +244,22 @@ class Run:
             record |= evaluate(self.recipe, splits, model, **how)
         return record
 
-    def audit(self, data_dir: str | Path | None = None, **how: Any) -> Audit:
-        """The audit of its training labels; `how` goes to `bayesmooth.audit`."""
-        model, posterior = self.model(), self.posterior()
-        return audit(model, posterior, self.examples("train", data_dir), **how)
+    def audit(self, *, device: str | None = None, **how: Any) -> Audit:
+        """The audit of its training labels; `how` goes to `bayesmooth.audit_network`."""
+        model = self.model(device=device)
+        return audit_network(model, self.posterior(), self.examples("train"), **how)
 
-    def predict(
-        self, given: Any, *, samples: int = 0, data_dir: str | Path | None = None
-    ) -> Forecast:
+    def predict(self, given: Any, *, samples: int = 0, device: str | None = None) -> Forecast:
         """The classes of new examples: a path, a data frame, a `Source`; they are read as the training data were.
 
         At the mean of the weights, and averaged over `samples` draws (0: the recipe's) of the posterior, if there is
         one.
         """
         examples = open_new(given, self.recipe, self.data())
-        model, settings = self.model(), self.recipe.evaluate
+        model, settings = self.model(device=device), self.recipe.evaluate
         how: dict[str, Any] = {"batch_size": settings.batch_size}
         if any(isinstance(part, _BatchNorm) for part in model.modules()):
-            how["batchnorm"] = self.statistics(self.splits(data_dir), model)
+            how["batchnorm"] = self.statistics(self.splits(), model)
         mean, averaged = probabilities(model, examples, **how), None
         if (self.path / POSTERIOR).exists():
             how |= {"samples": samples or settings.samples, "seed": self.recipe.train.seed}
@@ -237,12 +268,19 @@ class Run:
 
     def checkpoint(self, which: Which = "last") -> Checkpoint:
         """The last checkpoint, or that of the epoch with the best accuracy on the validation split."""
-        path = self.path / (LAST if which == "last" else BEST)
+        last = MODEL if (self.path / MODEL).exists() else LAST
+        path = self.path / (last if which == "last" else BEST)
         if not path.exists():
             raise InputError(
                 f"{self.path}: has no checkpoint yet; `bayesmooth resume {self.path}` goes on"
             )
-        saved = load_checkpoint(path)
+        try:
+            saved: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(
+                f"{path}: not a checkpoint ({reason}); put it back, or delete the run and train again"
+            ) from None
         self.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
         return saved
 
@@ -257,40 +295,11 @@ class Run:
         return Posterior.load(path)
 
 
-def make_directory(path: Path) -> None:
-    """Make the directory of a run; one that holds something else is not touched."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if not (path / RECIPE).is_file():
-            for file in path.iterdir():
-                # Another process may start the same run at this moment.
-                if file.name != LOCK and file.suffix != ".tmp" and not (path / RECIPE).is_file():
-                    raise InputError(
-                        f"{path}: holds {file.name!r} and is not a run; choose another directory"
-                    )
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be made: {error.strerror}; choose another directory"
-        ) from None
-
-
 def save_checkpoint(path: Path, state: Checkpoint) -> None:
     """Put `state` in the place of the checkpoint before it, in one move."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     files.write_atomically(path, buffer.getvalue())
-
-
-def load_checkpoint(path: Path) -> Checkpoint:
-    """Read what `save_checkpoint` wrote."""
-    try:
-        state: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(
-            f"{path}: not a checkpoint ({reason}); put it back, or delete the run and train again"
-        ) from None
-    return state
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:

@@ -1,13 +1,16 @@
-"""Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on."""
+"""Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on.
+
+`tune` lets the noisy labels of the validation split choose among them.
+"""
 
 import signal
 import traceback
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +19,17 @@ import torch
 from bayesmooth import progress
 from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
+from bayesmooth.executors import DATA, set_variable
 from bayesmooth.files import write_atomically
 from bayesmooth.train.compare import compare_runs, format_csv, name_figures
 from bayesmooth.train.loop import DivergedError
-from bayesmooth.train.recipe import Recipe, Tree, flat_keys, override
+from bayesmooth.train.recipe import Recipe
+from bayesmooth.train.recipe_files import Tree, override
 from bayesmooth.train.run import Run
 from bayesmooth.train.training import StoppedError, handle_signals, train
 
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
+NOISES = ("optimizer.noise=0.3,1.0,2.0",)  # what is tried where no grid is given
 SHOWN = ("test.accuracy", "averaged.accuracy", "memorised")
 
 
@@ -48,7 +54,7 @@ class SweepJob:
 
     recipe: Recipe
     path: Path
-    data_dir: Path | None = None
+    data: Path | None = None  # where public data sets lie; None: as this process knows it
     device: str | None = None
     threads: int = 0  # 0: as many as torch takes
 
@@ -60,10 +66,14 @@ class SweepJob:
         if self.threads:
             torch.set_num_threads(self.threads)
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        how: dict[str, Any] = {"data_dir": self.data_dir, "device": self.device, "patience": -1}
-        with self.log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+        with (
+            self.log.open("a") as file,
+            redirect_stdout(file),
+            redirect_stderr(file),
+            set_variable(DATA, self.data),
+        ):
             try:
-                train(self.recipe, self.path, quiet=True, **how)
+                train(self.recipe, self.path, device=self.device, quiet=True, patience=-1)
             except StoppedError:
                 return self.outcome("interrupted")
             except DivergedError as error:
@@ -94,29 +104,24 @@ def sweep(
     out: str | Path,
     executor: Executor,
     *,
-    data_dir: str | Path | None = None,
     device: str | None = None,
     threads: int = 0,
     names: Mapping[str, str] | None = None,
-    quiet: bool = False,
 ) -> list[Outcome]:
     """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
 
     Ctrl-C saves and stops what runs, and the same call goes on from there. `names` (by hash) are for the display; by
     default a run is called by the settings in which it differs from the others.
     """
-    where = data_root(data_dir).absolute()  # here: a worker has its own directory and variables
+    data = data_root(None).absolute()  # here: a worker has its own directory and variables
     jobs = {
-        recipe.hash: SweepJob(recipe, Path(out).absolute() / recipe.title, where, device, threads)
+        recipe.hash: SweepJob(recipe, Path(out).absolute() / recipe.title, data, device, threads)
         for recipe in recipes
     }
     ends = {key: Run(job.path, job.recipe).status for key, job in jobs.items()}
     outcomes = {key: jobs[key].outcome(end) for key, end in ends.items() if end in OVER}
     called, before = names or name_recipes([job.recipe for job in jobs.values()]), len(outcomes)
-    with (
-        stopped_by_signals(),
-        progress.bar(len(jobs), description="runs", done=before, quiet=quiet) as bar,
-    ):
+    with stopped_by_signals(), progress.bar(len(jobs), description="runs", done=before) as bar:
         many = f"{len(jobs)} run{'s' * (len(jobs) != 1)}"
         bar.line(many + (f", {before} of them done before" if before else ""))
         try:
@@ -192,7 +197,7 @@ def split_values(text: str) -> list[str]:
 
 def find_differences(recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
     """For each recipe the keys in which they are not all alike."""
-    flat = [flat_keys(recipe) for recipe in recipes]
+    flat = [recipe.flat() for recipe in recipes]
     keys = dict.fromkeys(key for each in flat for key in each)
     different = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
     return [{key: each[key] for key in different if key in each} for each in flat]
@@ -211,16 +216,10 @@ def name_recipes(recipes: Sequence[Recipe]) -> dict[str, str]:
 
 
 def sweep_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """The table of a sweep: one row per run, its swept values in place of its name, then its figures."""
+    """The table of a sweep: one row per run, called by its settings, then its figures."""
+    names = name_recipes([outcome.recipe for outcome in outcomes])
     rows = compare_runs([outcome.run for outcome in outcomes])
-    different = find_differences([outcome.recipe for outcome in outcomes])
-    keys = {key for settings in different for key in settings}
-    last = Counter(key.rpartition(".")[2] for key in keys)
-    short = {key: end if last[end := key.rpartition(".")[2]] == 1 else key for key in keys}
-    for row, settings in zip(rows, different, strict=True):
-        swept = " ".join(f"{short[key]}={value}" for key, value in settings.items())
-        row["run"] = swept or row["run"]
-    return rows
+    return [{**row, "run": name} for row, name in zip(rows, names.values(), strict=True)]
 
 
 def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
@@ -232,3 +231,27 @@ def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
         ended = {"run": outcome.path.name, "status": outcome.status}
         rows.append({**settings, **ended, **figures})
     write_atomically(path, format_csv(rows))
+
+
+def tune(
+    recipes: Sequence[Recipe], out: str | Path, executor: Executor, **how: Any
+) -> list[Outcome]:
+    """Train whole runs, and let the noisy labels of the validation split choose: best first, by accuracy, then NLL.
+
+    What did not finish comes last. `how` goes to `sweep`, so the same call resumes. Short runs would mislead about the
+    noise: they have not memorised anything yet, and prefer too little of it.
+    """
+    if len({recipe.hash for recipe in recipes}) < len(recipes):
+        raise InputError("two recipes are the same: give each setting once")
+    if not all(recipe.data.validation for recipe in recipes):
+        raise InputError(
+            "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
+        )
+
+    def rank(outcome: Outcome) -> tuple[float, float]:
+        if outcome.status != "finished":
+            return inf, inf
+        report = outcome.run.report()
+        return -report["validation.accuracy"], report["validation.nll"]
+
+    return sorted(sweep(recipes, out, executor, **how), key=rank)

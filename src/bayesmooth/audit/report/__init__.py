@@ -17,9 +17,9 @@ from torch import Tensor
 
 from bayesmooth.audit.decisions import COLUMNS, DECISIONS
 from bayesmooth.audit.multilabel import Tags
-from bayesmooth.audit.predictions import QUADRANTS
-from bayesmooth.audit.similar import Usual, find_usual
-from bayesmooth.audit.table import Audit
+from bayesmooth.audit.report.usual import Usual, find_usual
+from bayesmooth.audit.review import CONSTANTS, Review
+from bayesmooth.audit.table import QUADRANTS, Audit
 from bayesmooth.audit.thumbnails import Thumbnails
 from bayesmooth.data.prepare import SHEET_ROW, group_spellings
 from bayesmooth.errors import InputError
@@ -29,7 +29,7 @@ LIKELIEST = 3  # classes that are shown with their probabilities
 WORST_TAGS = 5  # the same of tags
 MOST_USUAL = 20_000  # classes × columns of a table of which is said what is usual
 # In this order, inside one function.
-SCRIPTS = ("model.js", "labels.js", "decisions.js", "list.js", "detail.js", "page.js")
+SCRIPTS = ("model.js", "review.js", "labels.js", "decisions.js", "list.js", "detail.js", "page.js")
 
 Text = str | Mapping[str, object] | None
 
@@ -131,9 +131,32 @@ def _payload(
         "notes": [str(note) for note in audit.summary.get("notes", ())],
         "summary": {key: _plain(value) for key, value in audit.summary.items() if key != "notes"},
         "thumbnails": [part.payload() for part in pictures],
+        "review": None if audit.review is None else _describe_review(audit.review),
         "decisions": {"names": DECISIONS, "columns": COLUMNS},
         "clean": _clean_command(audit),
         "similar": audit.similar and {k: v.tolist() for k, v in audit.similar._asdict().items()},
+    }
+
+
+def _describe_review(review: Review) -> dict[str, Any]:
+    """The queue, how it was drawn, and all that the page needs to compute what Python does."""
+    traits, count = review.traits, len(review.drawn)
+    label = np.min_scalar_type(int(max(traits.given.max(), traits.rival.max())))
+    return {
+        "asked": review.asked,
+        "queue": review.queue.tolist(),
+        "drawn": review.drawn[review.queue].tolist(),
+        "wrong": [[i, int(wrong)] for i, wrong in review.wrong.items()],
+        "traits": {
+            "score": _pack(traits.score, np.float32),
+            "numbers": _pack(traits.numbers, np.float32),
+            "given": _pack(traits.given, label),
+            "rival": _pack(traits.rival, label),
+            "places": None if traits.places is None else _pack(traits.places, np.int8),
+        },
+        "numbers": traits.numbers.size // count,
+        "places": 0 if traits.places is None else traits.places.size // count,
+        **CONSTANTS,
     }
 
 
@@ -211,7 +234,7 @@ def _find_usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]]
 
 def _findings(audit: Audit) -> dict[str, Any]:
     """Only the examples that are concerned, of the kinds that could be looked for."""
-    found = audit.found
+    found = audit.findings
     columns = {
         "duplicates": {"first": found.duplicate_of},
         "outliers": {"score": found.outlier_score},

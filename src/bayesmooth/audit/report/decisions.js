@@ -96,7 +96,7 @@ const quoted = (field) => `"${guarded(field).replaceAll('"', '""')}"`;
 
 function toCsv() {
   const rows = [...decisions].sort(([a], [b]) => a - b)
-    .map(([example, { name, label: text }]) => [idOf(example), givenName(example), name, text].map(quoted).join(','));
+    .map(([example, { name, label: text }]) => [idOf(example), givenName(example), name, text, String(drawnAs(example) ?? '')].map(quoted).join(','));
   return [audit.decisions.columns.join(), ...rows, ''].join('\n');
 }
 
@@ -126,7 +126,8 @@ function readRow([id, from, name, text], exampleOf) {
 // Returns what to tell the reviewer.
 function loadCsv(text) {
   const rows = parseCsv(text);
-  if (rows?.[0]?.join() !== audit.decisions.columns.join()) {
+  const known4 = audit.decisions.columns.slice(0, 4).join(); // a file of before had no column `drawn`
+  if (![known4, audit.decisions.columns.join()].includes(rows?.[0]?.join())) {
     return `This is not a decisions file: its first line must be ${audit.decisions.columns.join()}.`;
   }
   const exampleOf = new Map(Array.from({ length: count }, (_, i) => [idOf(i), i]));

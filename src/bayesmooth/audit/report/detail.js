@@ -52,6 +52,7 @@ function drawDetail() {
   const groups = [['given', givenName(i)], ['suggested', suggestedName(i)]].slice(0, agrees(i) ? 1 : 2)
     .map(([kind, name]) => ({ kind, name, some: near[kind] })).filter(({ some }) => some.length);
   beside.replaceChildren(...(isRow(i) ? [comparison(i, groups)] : groups.map((group) => neighbours(i, group))));
+  reason.hidden = sampling();
   reason.replaceChildren(marker(quadrant[i]), el('b', { text: capital(quadrants[quadrant[i]]) }), ` ${label.quadrants[quadrant[i]]}`);
   notes.replaceChildren(...findingNotes(i));
   drawActions(i);
@@ -121,10 +122,11 @@ function drawActions(i) {
 // ---- A decision, then on to the next example ----
 
 function review(decided) {
-  const [example, position, before] = [currentExample(), list.current, list.items.length];
+  const [example, position] = [currentExample(), list.current];
   byId('notice').hidden = true;
   decide([[example, decided]]);
-  moveTo(list.items.length < before ? position : position + 1);
+  const now = list.items.indexOf(example); // it moves where decisions teach another ranking
+  moveTo(now < 0 ? position : now + 1);
   announce(`${nameOf(example)}: ${decisionWords(decided)}. ${byId('progress-text').textContent}`);
   if (!allReviewed()) return;
   closeDetail();

@@ -236,7 +236,7 @@ function bar(words, name, probability, kind) {
   const fill = el('i');
   fill.style.width = `${Math.max(100 * probability, 0.5)}%`;
   return el('div', { class: `bar ${kind}` }, el('span', { class: 'bar-words', text: words }), el('b', {}, ...breakable(name)),
-    el('span', { class: 'bar-share', text: percent(probability) }), el('span', { class: 'track', 'aria-hidden': 'true' }, fill));
+    el('span', { class: 'bar-share', text: sureWords(probability) }), el('span', { class: 'track', 'aria-hidden': 'true' }, fill));
 }
 
 function buildTable(titles, rows) {

@@ -4,6 +4,10 @@ const finding = (title, words, test, sort) => ({ label: title, words, test, sort
 
 // What the reader can ask to see, one at a time; `words` explain it.
 const SHOWS = {
+  queue: {
+    label: 'Sample to review', sort: 'queue', count: queuePlace.size, test: (i) => queuePlace.has(i),
+    words: 'Some of the most suspicious labels and some drawn from everywhere: they tell how many labels are wrong, and teach the ranking.',
+  },
   contradicted: { label: 'Look wrong', words: 'The model prefers another label.', count: contradictedCount, test: contradicted },
   ...Object.fromEntries([MISLABELLED, HARD, AMBIGUOUS, CLEAR].map((q) => [quadrants[q],
     { label: capital(quadrants[q]), words: label.quadrants[q], quadrant: q, count: quadrantCounts[q], test: (i) => quadrant[i] === q }])),
@@ -19,6 +23,7 @@ const inOrder = (scores) => ranking(scores).order;
 const farthestFirst = () => inOrder(Float32Array.from(given, (_, i) => outlierScore.get(i) ?? 0));
 const SORTS = {
   disagreement: { label: 'Most suspicious', order: () => suspicion.order },
+  ...(design ? { queue: { label: 'Sample to review first', order: inQueueOrder } } : {}),
   ambiguity: { label: 'Most ambiguous', order: () => inOrder(ambiguity) },
   probability: { label: 'Surest suggestion', order: () => inOrder(columns.suggestedProbability) },
   ...(firstCopy.size ? { copies: { label: 'Copies together', order: copiesTogether } } : {}),
@@ -33,10 +38,10 @@ const STATES = {
   ...Object.fromEntries(audit.decisions.names.map((name) => [name, { label: BADGES[name], test: (i) => decisions.get(i)?.name === name }])),
 };
 
-const firstShow = contradictedCount ? 'contradicted' : 'all';
+const firstShow = design?.asked ? 'queue' : contradictedCount ? 'contradicted' : 'all';
 const NO_FILTER = { search: '', given: -1, suggested: -1, state: 'all' };
 const filters = { show: firstShow, ...NO_FILTER };
-let sorting = 'disagreement'; // a key of SORTS
+let sorting = SHOWS[firstShow].sort ?? 'disagreement'; // a key of SORTS
 
 let haystack = null;
 function searchable(example) {
@@ -83,22 +88,29 @@ const pageOf = (position) => Math.floor(position / PAGE);
 
 function itemWords(example) {
   const decided = decisions.get(example);
-  return [`${nameOf(example)}: labelled ${givenName(example)}`, `looks like ${suggestedName(example)}`, percent(suggestedProbability(example)),
+  return [`${nameOf(example)}: labelled ${givenName(example)}`, `looks like ${suggestedName(example)}`, suspicionWords(example),
     quadrants[quadrant[example]], ...findingWords(example), ...(decided ? [decisionWords(decided)] : [])].join(', ');
 }
 
+// In the sample nothing shows beforehand which labels are suspicious and which were drawn.
+const sampling = () => filters.show === 'queue';
+
 // The label that was decided on, or else the suggested one.
-const labelToShow = (i) => (decisions.get(i)?.name === 'keep' ? givenName(i) : decisions.get(i)?.label || suggestedName(i));
+function labelToShow(i) {
+  const decided = decisions.get(i);
+  if (decided?.name === 'keep' || (!decided && sampling())) return givenName(i);
+  return decided?.label || suggestedName(i);
+}
 
 function card(position) {
   const example = list.items[position];
   const decided = decisions.get(example);
-  const words = [percent(suggestedProbability(example)), ...findingWords(example)].join(' · ');
+  const words = [...(sampling() ? [] : [suspicionWords(example)]), ...findingWords(example)].join(' · ');
   return el('div', {
     id: `item-${example}`, class: 'item', role: 'option', 'aria-label': itemWords(example), 'aria-selected': String(position === list.current),
-    'aria-posinset': position + 1, 'aria-setsize': list.items.length, 'data-position': position,
+    'aria-posinset': position + 1, 'aria-setsize': list.items.length, 'data-position': position, 'data-chance': chance?.[example],
   }, el('div', { class: 'media' }, content(example, 3)), label.show(givenName(example), labelToShow(example)), label.note(example),
-  el('p', { class: 'share-line' }, marker(quadrant[example]),
+  el('p', { class: 'share-line' }, sampling() ? null : marker(quadrant[example]),
     el('span', decided ? { class: `badge ${decided.name}`, text: BADGES[decided.name] } : { text: words })));
 }
 

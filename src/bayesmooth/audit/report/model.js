@@ -7,7 +7,7 @@ const decodeBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.ch
 
 function unpack(column) {
   if (column === null) return null;
-  const view = { Uint8Array, Uint16Array, Uint32Array, Float32Array }[column.type];
+  const view = { Int8Array, Uint8Array, Uint16Array, Uint32Array, Float32Array }[column.type];
   return new view(decodeBase64(column.data).buffer);
 }
 
@@ -44,7 +44,7 @@ function ranking(scores) {
   order.forEach((example, r) => { rank[example] = r; });
   return { order, rank };
 }
-const suspicion = ranking(disagreement);
+let suspicion = ranking(disagreement); // until decisions teach another
 
 const [CLEAR, AMBIGUOUS, MISLABELLED, HARD] = [0, 1, 2, 3]; // positions in quadrants
 const contradicted = (i) => quadrant[i] === MISLABELLED || quadrant[i] === HARD;

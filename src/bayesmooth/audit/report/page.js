@@ -10,7 +10,8 @@ function change(edit) {
 // After a decision here or in another tab, an undo, or a loaded file. Decisions move examples in or out of the list
 // where it is filtered by them.
 function decisionsChanged() {
-  if (filters.state === 'all') redrawReview();
+  if (relearn() && sorting === 'disagreement') relist(list.current);
+  else if (filters.state === 'all') redrawReview();
   else relist(list.current);
 }
 
@@ -63,6 +64,7 @@ function drawProgress() {
   byId('accept-all').disabled = open === 0;
   byId('accept-all').textContent = `Accept ${open === 1 ? 'the suggestion' : `all ${number.format(open)} suggestions`} in this list`;
   byId('hits').textContent = hitWords();
+  drawRate();
   const words = filterWords();
   byId('count').textContent = words ? `${number.format(total)} of ${number.format(count)} examples: ${words}` : `All ${number.format(count)} examples`;
   byId('clear').hidden = !anyFilter();
@@ -169,14 +171,16 @@ function buildHelp() {
 
 function buildLead() {
   const { warning, noise_rate_words: rate, informative } = audit.summary;
-  const order = contradictedCount ? 'The most suspicious labels come first; some of them are right.' : '';
+  const suspicious = contradictedCount ? 'The most suspicious labels come first; some of them are right.' : '';
+  const order = design?.asked ? `Review the sample of ${design.queue.length}: then the page tells how many labels are wrong.` : suspicious;
   byId('lead').textContent = [informative === false ? '' : rate, order, audit.truth].filter(Boolean).join(' ');
   byId('remarks').hidden = audit.notes.length === 0;
   byId('remarks').textContent = audit.notes.map((note) => `${capital(note)}.`).join(' ');
   byId('warning').hidden = !warning;
   byId('warning').textContent = warning ?? '';
-  byId('start').hidden = contradictedCount === 0;
-  byId('start').textContent = `Review ${contradictedCount === 1 ? 'it' : `the ${number.format(contradictedCount)}`}`;
+  const some = firstShow === 'all' ? 0 : SHOWS[firstShow].count;
+  byId('start').hidden = some === 0;
+  byId('start').textContent = `Review ${some === 1 ? 'it' : `the ${number.format(some)}`}`;
   on('start', 'click', openDetail);
 }
 
@@ -250,6 +254,7 @@ function buildTools() {
 const firstOpen = () => Math.max(0, list.items.findIndex((i) => !decisions.has(i)));
 
 readStore();
+relearn();
 for (const build of [buildLead, buildProblems, buildShows, buildControls, buildChooser, buildDetail, buildHelp, buildTools, buildAbout]) build();
 label.overview();
 change(() => {});

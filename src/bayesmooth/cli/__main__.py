@@ -1,8 +1,0 @@
-"""`python -m bayesmooth.cli` is the command `bayesmooth`; `torchrun -m bayesmooth.cli` starts several of it."""
-
-import sys
-
-from bayesmooth.cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Examples that are held back from training, and training examples whose labels are replaced."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+)
+
+from bayesmooth.errors import InputError
+
+AT_ONCE = 500  # held-out examples in a batch
+SAME = ("batch_size", "collate_fn", "num_workers", "pin_memory")  # of a loader made from another
+
+
+def split_data(
+    data: Any, validation: Any, held_back: float, batch_size: int, seed: int
+) -> tuple[Any, Any]:
+    """The loader for training and the one for validation."""
+    whole = open_loader(data, batch_size)
+    if validation is not None:
+        return whole, open_loader(validation, AT_ONCE) if is_pair(validation) else validation
+    if not 0 < held_back < 1:
+        raise InputError(f"held_back={held_back}: must be a share of the examples, 0.2 say")
+    index = list_indices(whole)
+    order = torch.randperm(
+        len(index), generator=torch.Generator("cpu").manual_seed(seed), device="cpu"
+    ).tolist()
+    count = max(round(held_back * len(index)), 1)
+    held, rest = ([index[i] for i in part] for part in (order[:count], order[count:]))
+    if isinstance(whole, Batches):
+        inputs, labels = whole.dataset
+        kept = Batches(inputs[rest], labels[rest], batch_size)
+        return kept, Batches(inputs[held], labels[held], AT_ONCE)
+    same = {name: getattr(whole, name) for name in SAME}
+    train = DataLoader(Subset(whole.dataset, rest), shuffle=True, drop_last=whole.drop_last, **same)
+    if not len(train):
+        raise InputError(f"{len(rest)} examples are left for training: less than one batch")
+    return train, DataLoader(Subset(whole.dataset, held), **same)
+
+
+class Batches:
+    """Inputs and labels that are tensors, in batches in a random order: a DataLoader would pick row by row."""
+
+    def __init__(self, inputs: Tensor, labels: Tensor, batch_size: int) -> None:
+        self.dataset, self.batch_size = (inputs, labels), batch_size
+        self.sampler = range(len(labels))  # what counts examples
+
+    def __len__(self) -> int:
+        count, rest = divmod(len(self.sampler), self.batch_size)
+        return count + (rest > 1 or not count)  # BatchNorm cannot do with one example
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        parts = torch.split(torch.randperm(len(self.sampler), device="cpu"), self.batch_size)[
+            : len(self)
+        ]
+        return (tuple(t[part] for t in self.dataset) for part in parts)
+
+
+def is_pair(data: Any) -> bool:
+    """Whether it is (inputs, labels)."""
+    return (
+        isinstance(data, tuple | list)
+        and len(data) == 2
+        and all(isinstance(part, Tensor) for part in data)
+    )
+
+
+def open_loader(data: Any, batch_size: int) -> Any:
+    """Batches of whatever `fit` takes."""
+    if is_pair(data):
+        return Batches(data[0], data[1], batch_size)
+    if isinstance(data, DataLoader):
+        return data
+    if isinstance(data, Dataset):
+        return DataLoader(data, batch_size, shuffle=True, drop_last=len(data) % batch_size == 1)  # type: ignore[arg-type]
+    raise InputError(
+        f"data is a {type(data).__name__}: must be a DataLoader, a Dataset, or (inputs, labels)"
+    )
+
+
+def list_indices(loader: Any) -> list[int]:
+    """Which examples a loader gives."""
+    if isinstance(loader, Batches):
+        return list(loader.sampler)
+    sampler = loader.sampler
+    if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
+        raise InputError("a loader without batch_size, or of a stream: give validation= as well")
+    if (own := getattr(sampler, "indices", None)) is not None:
+        return list(own)
+    plain = (RandomSampler, SequentialSampler)
+    if not isinstance(sampler, plain):
+        raise InputError(
+            f"the loader has a {type(sampler).__name__}, which cannot be split; give validation= as well"
+        )
+    return list(range(len(loader.dataset)))
+
+
+class Relabelled(Dataset[Any]):
+    """A data set with other labels: (inputs, label, …), or a dict with "labels"."""
+
+    def __init__(self, dataset: Any, labels: Tensor) -> None:
+        self.dataset, self.labels = dataset, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Any:
+        item = self.dataset[index]
+        if isinstance(item, Mapping):
+            return {**item, "labels": self.labels[index]}
+        return (item[0], self.labels[index], *item[2:])
+
+
+def read_in_order(loader: Any) -> Any:
+    """The batches of all examples that a loader draws from, one after the other; None where it has no such order."""
+    if isinstance(loader, Batches):
+        parts = torch.split(torch.arange(len(loader.sampler), device="cpu"), AT_ONCE)
+        return [tuple(t[part] for t in loader.dataset) for part in parts]
+    plain = isinstance(loader, DataLoader) and loader.batch_size is not None
+    if not plain or isinstance(loader.dataset, IterableDataset):
+        return None
+    return DataLoader(loader.dataset, **{name: getattr(loader, name) for name in SAME})
+
+
+def replace_labels(loader: Any, labels: Tensor) -> Any:
+    """The same loader, with labels in the order of `read_in_order`."""
+    if isinstance(loader, Batches):
+        return Batches(loader.dataset[0], labels, batch_size=loader.batch_size)
+    same = {name: getattr(loader, name) for name in (*SAME, "sampler", "drop_last")}
+    return DataLoader(Relabelled(loader.dataset, labels), **same)

@@ -1,0 +1,216 @@
+"""A review is a sample whose probabilities are known: what follows of it is unbiased, covered and learned from."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bayesmooth.audit import Audit, audit
+from bayesmooth.audit.review import Review, Traits, design, teach
+from bayesmooth.errors import InputError
+
+Array = NDArray[Any]
+COUNT = 1500
+
+
+def make_traits(
+    seed: int, places: bool = True, effect: float = 0.0, turn: float = 0.0
+) -> tuple[Traits, Array]:
+    """Labels of four classes and which of them are wrong: by their score, more often in class 0, and by their place."""
+    random = np.random.default_rng(seed)
+    score = random.normal(-1.5, 1.5, COUNT).astype(np.float32)
+    given, rival = random.integers(0, 4, COUNT), random.integers(0, 4, COUNT)
+    at = random.normal(size=(COUNT, 16))
+    at /= np.linalg.norm(at, axis=1, keepdims=True)
+    odds = 0.8 * score - 0.5 + effect * (given == 0) + turn * at[:, 0]
+    wrong = random.random(COUNT) < 1 / (1 + np.exp(-odds))
+    rows = np.round(127 * at).astype(np.int8) if places else None
+    numbers = random.normal(size=(COUNT, 4)).astype(np.float32)
+    return Traits(score, numbers, given, rival, rows), wrong
+
+
+def judge(review: Review, wrong: Array) -> Review:
+    """The review after somebody who knows decided on all of its queue."""
+    return review.decide({int(i): bool(wrong[i]) for i in review.queue})
+
+
+def precision(score: Array, wrong: Array) -> float:
+    """Average precision."""
+    hits = wrong[np.argsort(-score, kind="stable")]
+    return float((np.cumsum(hits) / np.arange(1, len(hits) + 1))[hits].mean())
+
+
+@pytest.mark.parametrize("budget", [1, 2, 30, 100, COUNT, 10 * COUNT])
+def test_a_queue_has_as_many_labels_as_asked_each_once(budget: int) -> None:
+    review = design(make_traits(0)[0], budget)
+    assert len(set(review.queue.tolist())) == len(review.queue) == min(budget, COUNT)
+    assert review.drawn.sum() == pytest.approx(min(budget, COUNT))
+    assert ((review.drawn > 0) & (review.drawn <= 1)).all()
+
+
+def test_labels_are_drawn_as_often_as_their_probabilities_say() -> None:
+    traits, _ = make_traits(0)
+    seen, rounds = np.zeros(COUNT), 2000
+    for seed in range(rounds):
+        review = design(traits, 90, seed)
+        seen[review.queue] += 1
+    error = np.sqrt(review.drawn * (1 - review.drawn) / rounds)
+    assert (np.abs(seen / rounds - review.drawn) <= 5 * error + 1e-9).all()
+    assert set(np.argsort(-traits.score)[:30]) <= set(review.queue.tolist())
+
+
+def test_nothing_in_the_order_of_the_queue_tells_the_most_suspicious_from_the_drawn() -> None:
+    traits, _ = make_traits(0)
+    first = [design(traits, 90, seed) for seed in range(300)]
+    share = np.mean([(review.drawn[review.queue[:30]] == 1).mean() for review in first])
+    assert share == pytest.approx(1 / 3, abs=0.05)
+
+
+@pytest.mark.parametrize("budget", [60, 100])
+@pytest.mark.parametrize("part", [1.0, 0.6])
+def test_the_interval_covers_the_share_of_wrong_labels(budget: int, part: float) -> None:
+    traits, wrong = make_traits(1, effect=1.0)
+    of_class, rounds, looked = traits.given == 0, 400, round(part * budget)
+    rates, classes = [], []
+    for seed in range(rounds):
+        review = design(traits, budget, seed)
+        review = review.decide({int(i): bool(wrong[i]) for i in review.queue[:looked]})
+        rates.append(review.rate())
+        if (told := review.rate(of_class)) is not None:
+            classes.append(told.low <= wrong[of_class].mean() <= told.high)
+    true = wrong.mean()
+    assert np.mean([rate.low <= true <= rate.high for rate in rates if rate]) >= 0.93
+    assert len(classes) < 50 or np.mean(classes) >= 0.93
+    estimates = [rate.estimate for rate in rates if rate]
+    assert np.mean(estimates) == pytest.approx(
+        true, abs=4 * np.std(estimates) / rounds**0.5 + 0.005
+    )
+
+
+def test_hardly_any_wrong_labels_are_covered_too() -> None:
+    traits, wrong = make_traits(2)
+    few = wrong & (np.random.default_rng(0).random(COUNT) < 0.03)
+    rates = [judge(design(traits, 100, seed), few).rate() for seed in range(200)]
+    assert np.mean([rate.low <= few.mean() <= rate.high for rate in rates if rate]) >= 0.93
+    assert np.mean([rate.high for rate in rates if rate]) < 0.15
+
+
+def test_a_share_needs_draws_and_of_all_labels_it_is_exact() -> None:
+    traits, wrong = make_traits(3)
+    review = design(traits, 100)
+    assert review.rate() is None
+    suspicious = np.flatnonzero(review.drawn == 1)
+    assert review.decide({int(i): True for i in suspicious}).rate() is None
+    told = judge(design(traits, COUNT), wrong).rate()
+    assert told is not None
+    assert told.low == told.estimate == told.high == pytest.approx(wrong.mean())
+
+
+@pytest.mark.parametrize(("places", "effect", "turn"), [(False, 4.0, 0.0), (True, 0.0, 8.0)])
+def test_decisions_teach_how_a_labeller_errs(places: bool, effect: float, turn: float) -> None:
+    traits, wrong = make_traits(4, places, effect, turn)
+    review = judge(design(traits, 150), wrong)
+    rest = np.setdiff1d(np.arange(COUNT), review.queue)
+    gain = precision(review.chance[rest], wrong[rest]) - precision(traits.score[rest], wrong[rest])
+    assert gain > 0.05
+    calibrated = np.abs(review.chance[rest].mean() - wrong[rest].mean())
+    assert calibrated < np.abs(review.prior[rest].mean() - wrong[rest].mean()) + 0.03
+
+
+def test_where_nothing_can_be_learned_the_ranking_stays() -> None:
+    losses = []
+    for seed in range(10):
+        traits, wrong = make_traits(seed)
+        review = judge(design(traits, 100), wrong)
+        rest = np.setdiff1d(np.arange(COUNT), review.queue)
+        before, after = (precision(s[rest], wrong[rest]) for s in (traits.score, review.chance))
+        losses.append(before - after)
+    assert np.mean(losses) < 0.02
+
+
+def test_more_decisions_than_are_learned_from_are_thinned_evenly() -> None:
+    traits, wrong = make_traits(5, effect=3.0)
+    chance = teach(traits, {i: bool(wrong[i]) for i in range(1000)})
+    rest = np.arange(1000, COUNT)
+    assert precision(chance[rest], wrong[rest]) > precision(traits.score[rest], wrong[rest])
+
+
+@pytest.fixture
+def noisy(noisy_clouds: Callable[..., Any]) -> tuple[Any, Array]:
+    """Clouds with a fifth of their labels moved, and which these are."""
+    source = noisy_clouds(0.2)
+    return source, (source.labels.numbers != source.clean).numpy()
+
+
+def write_decisions(path: Path, made: Audit, wrong: Array, drawn: bool = True) -> None:
+    """What the report exports when all of the queue was decided on."""
+    assert made.review is not None
+    head, names = ["id", "given", "decision", "new_label", "drawn"], made.class_names
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(head if drawn else head[:-1])
+        for i in made.review.queue:
+            new = names[made.examples.clean[i]] if wrong[i] else ""
+            row = [made.ids[i], names[made.given[i]], "relabel" if wrong[i] else "keep", new]
+            writer.writerow([*row, repr(float(made.review.drawn[i]))] if drawn else row)
+
+
+def test_all_follows_from_the_files_whatever_the_budget_is_now(
+    noisy: tuple[Any, Array], tmp_path: Path
+) -> None:
+    source, wrong = noisy
+    made = audit(source, budget=60, quiet=True)
+    assert made.review is not None
+    write_decisions(tmp_path / "decisions.csv", made, wrong)
+    known = judge(made.review, wrong)
+    again = audit(source, decisions=tmp_path / "decisions.csv", budget=10, quiet=True)
+    assert again.review is not None
+    assert again.summary["error_rate"] == pytest.approx(known.rate()._asdict())  # type: ignore[union-attr]
+    assert again.summary["error_rate"]["low"] <= wrong.mean() <= again.summary["error_rate"]["high"]
+    np.testing.assert_allclose(again.review.chance, known.chance)
+    rest = np.setdiff1d(np.arange(len(made)), made.review.queue)
+    np.testing.assert_array_equal(again.contradicted[rest], known.chance[rest] > 0.5)
+    table = audit(source, budget=60, quiet=True).columns()
+    drawn = [float(table["drawn"][i]) for i in made.review.queue]
+    np.testing.assert_allclose(drawn, made.review.drawn[made.review.queue])
+    assert sum(place != "" for place in table["queue"]) == 60
+
+
+def test_decisions_of_no_queue_teach_and_tell_no_rate(
+    noisy: tuple[Any, Array], tmp_path: Path
+) -> None:
+    source, wrong = noisy
+    made = audit(source, budget=60, quiet=True)
+    write_decisions(tmp_path / "decisions.csv", made, wrong, drawn=False)
+    again = audit(source, decisions=tmp_path / "decisions.csv", budget=1, quiet=True)
+    assert "error_rate" not in again.summary
+    assert again.review is not None
+    assert len(again.review.wrong) == 60
+
+
+def test_a_review_learns_what_a_confidence_is_worth(
+    noisy: tuple[Any, Array], tmp_path: Path
+) -> None:
+    source, wrong = noisy
+    random = np.random.default_rng(0)
+    sure = np.clip(np.where(wrong, 0.35, 0.65) + random.normal(0, 0.15, len(wrong)), 0, 1)
+    made = audit(source, confidence=sure, quiet=True)
+    plain = audit(source, quiet=True)
+    np.testing.assert_array_equal(made.order, plain.order)
+    assert made.review is not None
+    assert plain.review is not None
+    with_it, without = (judge(each.review, wrong).chance for each in (made, plain))
+    rest = np.setdiff1d(np.arange(len(made)), made.review.queue)
+    assert precision(with_it[rest], wrong[rest]) >= precision(without[rest], wrong[rest])
+    for broken in (sure[1:], sure + 2, ["much"] * len(sure), "no such column"):
+        with pytest.raises(InputError, match="confidence"):
+            audit(source, confidence=broken, quiet=True)
+
+
+def test_a_budget_of_nothing_is_refused(noisy: tuple[Any, Array]) -> None:
+    with pytest.raises(InputError, match="budget=0"):
+        audit(noisy[0], budget=0, quiet=True)

@@ -1,0 +1,243 @@
+"""What people have: every format is opened, and written again with nothing changed but what was asked."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
+
+from bayesmooth.data import Columns, open_source
+from bayesmooth.data.prepare import prepare
+from bayesmooth.errors import InputError
+
+pandas = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+LABELS = st.sampled_from(["cat", "dog", "ñandú", "1", "a,b"])
+# A spreadsheet holds no control characters, and an apostrophe or a number would change its type.
+TEXTS = st.text(st.characters(categories=("L", "Nd", "P", "Zs")), max_size=8).map(lambda t: f"t{t}")
+
+
+def save(frame: Any, path: Path) -> Path:
+    """A frame in the format of the path."""
+    rows = frame.to_dict("records")
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if path.name.endswith(".csv.gz"):
+        path.write_bytes(gzip.compress(frame.to_csv(index=False).encode()))
+    elif path.name.endswith(".jsonl.gz"):
+        path.write_bytes(gzip.compress(lines.encode()))
+    elif path.suffix == ".jsonl":
+        path.write_text(lines)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows, indent=2))
+    elif path.suffix == ".xlsx":
+        pytest.importorskip("openpyxl")
+        frame.to_excel(path, index=False)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".npz":
+        x = np.arange(len(frame))[:, None]
+        np.savez(path, labels=frame.label.to_numpy("U"), texts=frame.text.to_numpy("U"), X=x)
+    elif path.suffix == ".hf":
+        datasets = pytest.importorskip("datasets")
+        datasets.disable_progress_bars()
+        datasets.Dataset.from_pandas(frame).save_to_disk(path)
+    else:
+        frame.to_csv(path, sep="\t" if path.suffix == ".tsv" else ",", index=False)
+    return path
+
+
+KINDS = ["csv", "tsv", "csv.gz", "jsonl", "jsonl.gz", "json", "xlsx", "parquet", "npz", "hf"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_what_is_written_differs_in_the_changed_labels_alone(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("formats")
+    rows = data.draw(st.lists(st.tuples(LABELS, TEXTS), min_size=3, max_size=6))
+    frame = pandas.DataFrame(rows, columns=["label", "text"])
+    source = open_source(save(frame, folder / f"t.{kind}"))
+    assert source.labels.texts() == frame.label.tolist()
+    at, gone = data.draw(st.permutations(range(len(rows))))[:2]
+    new = data.draw(st.sampled_from(["cat", "dog", "7" if kind != "xlsx" else "cat"]))
+    done = source.write(folder / f"o.{kind}", {source.ids[at]: new, source.ids[gone]: None})
+    again = open_source(folder / f"o.{kind}")
+    wanted = frame.label.tolist()
+    changed, wanted[at] = wanted[at] != new, new
+    del wanted[gone]
+    assert again.labels.texts() == wanted
+    assert (done.rows_in, done.rows_out, done.changed) == (len(rows), len(rows) - 1, changed)
+    name = "texts" if kind == "npz" else "text"
+    assert again.column(name) == frame.text.drop(gone).tolist()
+
+
+def test_lines_of_json_that_do_not_change_stay_to_the_byte(tmp_path: Path) -> None:
+    lines = [
+        '{"label": 0, "x":1.50}',
+        '{"x": 2e0,"label":1}',
+        "",
+        '{"label":1, "more": [1, {"a": 2}]}',
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    source = open_source(tmp_path / "t.jsonl")
+    source.write(tmp_path / "o.jsonl", {source.ids[1]: "0"})
+    assert (tmp_path / "o.jsonl").read_text().splitlines() == [
+        lines[0],
+        '{"x": 2.0, "label": 0}',
+        lines[3],
+    ]
+    with pytest.raises(InputError, match="its labels are numbers; 'cat' is not one"):
+        source.write(tmp_path / "n.jsonl", {source.ids[1]: "cat"})
+
+
+def test_lists_in_json_are_sets_of_tags_and_stay_lists(tmp_path: Path) -> None:
+    rows = [
+        {"labels": ["dog", "beach"], "t": "a"},
+        {"labels": [], "t": "b"},
+        {"labels": ["dog"], "t": "c"},
+    ]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    source = open_source(tmp_path / "t.json")
+    assert source.labels.texts() == ["beach; dog", "(no tags)", "dog"]
+    source.write(tmp_path / "o.json", {source.ids[1]: "beach", source.ids[2]: "(no tags)"})
+    made = [row["labels"] for row in json.loads((tmp_path / "o.json").read_text())]
+    assert made == [["dog", "beach"], ["beach"], []]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.json", b"{", "not a list of objects"),
+        ("t.json", b"[1]", "row 0 is '1'; must be an object"),
+        ("t.jsonl", b'{"a": 1}\n[', "not a list of objects"),
+        ("t.jsonl", b"", "no rows"),
+        ("t.xlsx", b"PK", "not a workbook"),
+        ("t.csv.gz", gzip.compress(b"label,x\na,1\n")[:-9], "not a file that can be read"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}.*{message}"):
+        open_source(tmp_path / name)
+
+
+COUNT = 20
+X = torch.randn(COUNT, 3, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(COUNT) % 2
+
+
+def test_rows_with_their_labels_are_one_data_set_however_they_are_held() -> None:
+    polars = pytest.importorskip("polars")
+    rows = [
+        {"x": float(x[0]), "y": float(x[1]), "label": int(y)} for x, y in zip(X, Y, strict=True)
+    ]
+    frame = pandas.DataFrame(rows)
+    lazy = polars.from_pandas(frame).lazy().filter(polars.col("label") >= 0)
+    for what in (rows, frame, polars.from_pandas(frame), lazy):
+        source = prepare(open_source(what), Columns())
+        torch.testing.assert_close(source.inputs, X[:, :2].double())
+        assert (source.ids, source.labels.texts()) == (
+            tuple(map(str, range(COUNT))),
+            frame.label.astype(str).tolist(),
+        )
+
+
+def test_a_data_set_of_torch_and_its_loader_keep_the_order_of_the_data() -> None:
+    data = TensorDataset(X, Y)
+    for what in (data, DataLoader(data, 6), DataLoader(data, 6, shuffle=True)):
+        source = open_source(what)
+        assert torch.equal(source.inputs, X)
+        assert torch.equal(source.labels.numbers, Y)
+    named = TensorDataset(
+        (255 * X.abs().clamp(0, 1))[:, :, None, None].expand(-1, -1, 9, 9).byte(), Y
+    )
+    named.classes = ["cat", "dog"]
+    source = open_source(named)
+    assert (source.class_names, source.pictures.shape) == (("cat", "dog"), (COUNT, 3, 9, 9))
+    with pytest.raises(InputError, match="must be pairs"):
+        open_source(TensorDataset(X))
+
+
+def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them() -> None:
+    texts = open_source([f"text {i}" for i in range(COUNT)], labels=Y.tolist())
+    assert texts.texts[3] == "text 3"
+    pixels = np.zeros((COUNT, 8, 9, 3), np.uint8)
+    assert open_source(pixels, labels=Y).pictures.shape == (COUNT, 3, 8, 9)
+    frame = pandas.DataFrame({"x": X[:, 0].numpy(), "colour": ["red", "blue"] * 10})
+    mixed = prepare(open_source(frame, labels=Y), Columns())
+    assert mixed.reading.names == ("x", "colour=blue", "colour=red")
+    pil = pytest.importorskip("PIL.Image")
+    shown = open_source([pil.new("RGB", (9, 9))] * COUNT, labels=Y)
+    assert shown.pictures[torch.tensor([0])].shape == (1, 3, 96, 96)
+
+
+def test_of_several_splits_the_training_split_is_opened_and_the_others_are_at_hand(
+    tmp_path: Path,
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    part = lambda word: datasets.Dataset.from_dict({"text": [word] * 3, "label": [0, 1, 1]})  # noqa: E731
+    whole = datasets.DatasetDict({"test": part("t"), "train": part("a"), "valid": part("v")})
+    whole.save_to_disk(tmp_path / "set")
+    for what in (whole, tmp_path / "set"):
+        source = open_source(what)
+        assert source.column("text") == ["a"] * 3
+        assert open_source(source.other_splits()).column("text") == ["t"] * 3 + ["v"] * 3
+    assert open_source(part("x")).other_splits() is None
+
+
+RUSSIAN = "label,text\nкошка,Маленькая кошка сидит на окне\nсобака,Большая собака лает во дворе\n"
+CHINESE = "label,text\n猫,一只小猫坐在窗台上看着外面的鸟\n狗,大狗在院子里叫\n"
+
+
+@pytest.mark.parametrize(("text", "encoding"), [(RUSSIAN, "cp1251"), (CHINESE, "gb18030")])
+def test_other_encodings_are_detected_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, encoding: str
+) -> None:
+    pytest.importorskip("charset_normalizer")
+    path = tmp_path / "t.csv"
+    path.write_bytes(text.encode(encoding))
+    source = open_source(path)
+    assert source.labels.texts() == [line.split(",")[0] for line in text.splitlines()[1:]]
+    assert f"was read as {encoding}" in str(source.notes[0])
+    source.write(tmp_path / "o.csv", {})
+    assert (tmp_path / "o.csv").read_bytes() == text.encode(encoding)
+    path.write_bytes(
+        "".join(f"{line.split(',')[0]}\n" for line in text.splitlines()).encode(encoding)
+    )
+    with pytest.raises(InputError, match="neither UTF-8 nor cp1252"):  # too little to be sure
+        open_source(path)
+    monkeypatch.setattr("bayesmooth.data.textfiles.find_spec", lambda name: None)
+    path.write_bytes(text.encode(encoding))
+    with pytest.raises(InputError, match=r"no other encoding is certain; name it .*\(--encoding\)"):
+        open_source(path)
+
+
+WESTERN = [
+    "café",
+    "Müller",
+    "señor",
+    "Ångström",
+    "naïve",
+    "Übergröße",
+    "été",
+    "“quoted”",
+    "10 €",
+    "it’s",
+    "œuvre",
+]
+
+
+@given(st.lists(st.sampled_from(WESTERN), min_size=1, max_size=6))
+def test_western_words_are_read_as_cp1252(words: list[str]) -> None:
+    from bayesmooth.data.textfiles import is_western
+
+    assert is_western(f"label,x\n{','.join(words)}\n".encode("cp1252"))

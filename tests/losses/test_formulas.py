@@ -1,0 +1,181 @@
+"""What each formula is in its limits; `test_every_loss.py` holds values, gradients and noise."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesmooth.errors import InputError
+from bayesmooth.losses import (
+    ACLS,
+    GCE,
+    LOSSES,
+    SCE,
+    Bootstrapping,
+    ConfidencePenalty,
+    CrossEntropy,
+    LabelSmoothing,
+    OODSmoothing,
+    SelfKnowledgeSmoothing,
+)
+from bayesmooth.losses.base import predictions
+from bayesmooth.losses.ood import spread_of_others
+from bayesmooth.losses.self_knowledge import smoothing_rate
+from bayesmooth.theory import effective_labels
+
+Z, Y = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, -1.0]], dtype=torch.float64), torch.tensor([0, 2])
+PLAIN = CrossEntropy(reduction="none")(Z, Y)
+rates, sizes = st.floats(0, 1), st.integers(2, 9)
+
+
+def batch(K):
+    generator = torch.Generator().manual_seed(K)
+    z = torch.randn(5, K, generator=generator, dtype=torch.float64)
+    return z, torch.randint(K, (5,), generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("loss", "z"),
+    [
+        (LabelSmoothing(0.0), Z),
+        (ACLS(), torch.tensor([[9.0, -0.5, 3.0]])),  # inside the margin
+        (ConfidencePenalty(0.5, threshold=0.9), torch.tensor([[0.3, 0.0, -0.2]])),  # uncertain
+        (OODSmoothing(0.0), Z),
+        (SelfKnowledgeSmoothing(), Z),  # without a past self
+        (SCE(1.0, 0.0), Z),
+        (Bootstrapping(1.0), Z),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_the_label_is_the_given_one_where_nothing_is_to_be_softened(loss, z):
+    y = Y[: len(z)]
+    torch.testing.assert_close(effective_labels(loss, z, y), F.one_hot(y, 3).to(z.dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ls", {"alpha": 1.1}),
+        ("ls", {"form": "none"}),
+        ("ols", {"num_classes": 3, "alpha": -0.1}),
+        ("ols", {"num_classes": 1}),
+        ("acls", {"margin": -1}),
+        ("loras", {"num_classes": 3, "dropout": 1.0}),
+        ("als", {"weight": -1}),
+        ("als", {"weight": 1, "exclude": "argmax"}),
+        ("confidence_penalty", {"threshold": float("nan")}),
+        ("gce", {"q": 0}),
+        ("sce", {"A": -1}),
+        ("bootstrapping", {"beta": 2}),
+        ("elr", {"num_examples": 2, "num_classes": 3, "beta": 2}),
+        ("sop", {"num_examples": 2, "num_classes": 3, "u_lr": -1}),
+    ],
+)
+def test_an_option_outside_its_range_is_named(name, options):
+    last = list(options)[-1]
+    with pytest.raises(InputError, match=f"{last}={options[last]!r}: must be"):
+        LOSSES[name](**options)
+
+
+@given(st.lists(st.lists(st.integers(-2, 2), min_size=4, max_size=4), min_size=1, max_size=5))
+def test_predictions_are_the_first_maximum(rows):
+    z = torch.tensor(rows, dtype=torch.float32)
+    assert predictions(z).tolist() == [row.index(max(row)) for row in rows]
+
+
+@given(rates, sizes)
+def test_smoothing_is_that_of_torch_and_its_forms_differ_by_the_factor_of_their_rates(alpha, K):
+    z, y = batch(K)
+    uniform, others = LabelSmoothing(alpha), LabelSmoothing(alpha * (K - 1) / K, form="others")
+    torch.testing.assert_close(uniform(z, y), F.cross_entropy(z, y, label_smoothing=alpha))
+    torch.testing.assert_close(others(z, y), uniform(z, y))
+
+
+@pytest.mark.parametrize("form", ["uniform", "others"])
+def test_rates_by_example_are_each_example_with_its_own_rate(form):
+    z, y = batch(4)
+    alpha = torch.tensor([0.0, 0.1, 0.5, 0.9, 1.0], dtype=torch.float64)
+    together = LabelSmoothing(form=form, reduction="none")(z, y, alpha=alpha)
+    alone = [LabelSmoothing(float(a), form=form)(z[[n]], y[[n]]) for n, a in enumerate(alpha)]
+    torch.testing.assert_close(together, torch.stack(alone))
+    with pytest.raises(InputError, match=r"alpha of shape \(2,\) for 5 examples"):
+        LabelSmoothing()(z, y, alpha=alpha[:2])
+
+
+def test_both_terms_of_acls_have_their_golden_numbers():
+    z, y = torch.tensor([[12.0, 0.0, -1.0], [3.0, 11.0, 0.5]]), torch.tensor([0, 0])
+    plain = CrossEntropy()(z, y)
+    down, up = ACLS(negative=0.0)(z, y) - plain, ACLS(positive=0.0, negative=1.0)(z, y) - plain
+    assert (10 * down.item(), 10 * up.item()) == pytest.approx((2.5, 3.3125), rel=1e-5)
+
+
+def test_classes_that_tie_for_the_prediction_all_count_in_acls():
+    z, y = torch.tensor([[11.0, 11.0, 3.0]]), torch.tensor([0])
+    loss = ACLS(negative=0.0, reduction="sum")
+    added = loss(z, y) - CrossEntropy("sum")(z, y)
+    assert added.item() == pytest.approx(2 * 0.1 * 1.0, rel=1e-5)
+    expected = torch.tensor([[0.8, -0.2, 0.0]])
+    torch.testing.assert_close(effective_labels(loss, z, y), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_hard_bootstrapping_leaves_alone_what_the_model_agrees_with():
+    loss = Bootstrapping(form="hard", reduction="none")(Z, Y)
+    torch.testing.assert_close(loss[0], PLAIN[0])
+    assert loss[1] < PLAIN[1]
+    assert (Bootstrapping().beta, Bootstrapping(form="hard").beta) == (0.95, 0.8)
+
+
+def test_a_uniform_prediction_pays_nothing_in_the_hinge_form_and_gains_log_k_in_the_other():
+    z, y = torch.zeros(1, 4), torch.tensor([0])
+    plain = CrossEntropy()(z, y).item()
+    assert ConfidencePenalty(0.5)(z, y).item() == pytest.approx(plain - 0.5 * math.log(4), abs=1e-6)
+    assert ConfidencePenalty(0.5, threshold=1.3)(z, y).item() == pytest.approx(plain)
+    hinge = ConfidencePenalty(0.2, threshold=2.0)
+    torch.testing.assert_close(hinge(Z, Y), ConfidencePenalty(0.2)(Z, Y) + 0.2 * 2.0)
+
+
+def test_the_limits_of_gce_are_cross_entropy_and_the_absolute_error():
+    torch.testing.assert_close(GCE(1e-3)(Z, Y), PLAIN.mean(), rtol=5e-3, atol=0)
+    absolute = (Z.softmax(1) - torch.eye(3, dtype=Z.dtype)[Y]).abs().sum(1).mean()
+    torch.testing.assert_close(GCE(1.0)(Z, Y), absolute / 2)
+
+
+def test_the_reverse_term_of_sce_is_the_cross_entropy_of_the_label_under_the_prediction():
+    almost_zero = torch.tensor([[1.0, 1e-4, 1e-4]])
+    reverse = -(Z[:1].softmax(1) * almost_zero.log()).sum()
+    assert SCE(0.0, 1.0, A=9.2103404)(Z[:1], Y[:1]).item() == pytest.approx(reverse.item())
+
+
+@given(st.integers(2, 40), st.integers(0, 39), st.floats(0, 20))
+def test_the_spread_of_ood_smoothing_is_the_standard_deviation_of_the_others(K, k, scale):
+    k %= K
+    p = (scale * torch.randn(1, K)).softmax(1)
+    others = torch.cat([p[0, :k], p[0, k + 1 :]]).double()
+    spread = spread_of_others(p, torch.tensor([k]))
+    assert spread.item() == pytest.approx(others.std(correction=0).item(), rel=1e-3, abs=2e-6)
+
+
+def test_the_excluded_class_is_the_prediction_or_the_label():
+    z, y = torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([2])
+    plain = CrossEntropy()(z, y).item()
+    assert OODSmoothing(1.0)(z, y).item() - plain == pytest.approx(0.05, abs=1e-6)
+    assert OODSmoothing(1.0, exclude="true")(z, y).item() - plain == pytest.approx(0.25, abs=1e-6)
+
+
+def test_self_knowledge_leaves_an_uncertain_prediction_and_replaces_the_label_of_a_certain_one():
+    p = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64)
+    assert smoothing_rate(p.log()).item() == pytest.approx(0.2701533, abs=5e-8)
+    loss, past, y = SelfKnowledgeSmoothing(), torch.tensor([[0.2, 0.3, 0.5]]), torch.tensor([0])
+    given = torch.tensor([[1.0, 0.0, 0.0]])
+    torch.testing.assert_close(effective_labels(loss, torch.zeros(1, 3), y, past=past), given)
+    certain = torch.tensor([[60.0, 0.0, 0.0]])
+    torch.testing.assert_close(effective_labels(loss, certain, y, past=past), past)
+
+
+@pytest.mark.parametrize(("past", "problem"), [(Z[:1].softmax(1), "shape"), (Z, "has rows that")])
+def test_a_wrong_past_is_refused(past, problem):
+    with pytest.raises(InputError, match=f"past .*{problem}"):
+        SelfKnowledgeSmoothing()(Z, Y, past=past)

@@ -1,0 +1,79 @@
+import pytest
+import torch
+
+from bayesmooth.errors import InputError
+from bayesmooth.theory.updates import COVARIANCES, Covariance, Diagonal, Full
+
+D, C, N = 70, 3, 40  # wider than a column strip
+
+
+@pytest.fixture(params=COVARIANCES.values(), ids=COVARIANCES.keys())
+def structure(request) -> type[Covariance]:
+    return request.param
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def curvature(structure: type[Covariance]) -> torch.Tensor:
+    p = torch.softmax(random(N, C), -1)
+    matrix = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
+    return matrix if structure.matrix else matrix.diagonal(dim1=-2, dim2=-1)
+
+
+def dense(covariance: Covariance) -> torch.Tensor:
+    """Λ as one matrix over all parameters, class by class."""
+    if isinstance(covariance, Diagonal):
+        return torch.diag(covariance.precision.mT.reshape(-1))
+    if isinstance(covariance, Full):
+        return covariance.precision
+    return torch.block_diag(*covariance.precision)
+
+
+@pytest.fixture
+def covariance(structure) -> Covariance:
+    return structure.from_curvature(random(N, D), curvature(structure), 0.3)
+
+
+def test_the_precision_is_the_sum_of_kronecker_products_as_far_as_kept(structure, covariance):
+    features, weights = random(N, D), curvature(structure)
+    matrices = weights if structure.matrix else torch.diag_embed(weights)
+    total = torch.einsum("njk,nd,ne->jdke", matrices, features, features).reshape(C * D, C * D)
+    kept = dense(covariance) != 0
+    expected = (total + 0.3 * torch.eye(C * D, dtype=torch.float64)) * kept
+    torch.testing.assert_close(dense(covariance), expected)
+
+
+def test_every_answer_is_that_of_the_dense_matrix(covariance):
+    sigma = torch.linalg.inv(dense(covariance))
+    g, features = random(D, C), random(N, D)
+    flat = covariance.solve(g).mT.reshape(-1)
+    torch.testing.assert_close(flat, sigma @ g.mT.reshape(-1))
+    torch.testing.assert_close(covariance.log_det(), torch.logdet(dense(covariance)))
+    variances = covariance.variances()
+    in_order = variances.mT.reshape(-1) if variances.ndim == 2 else variances
+    torch.testing.assert_close(in_order, sigma.diagonal())
+    blocks = sigma.reshape(C, D, C, D)
+    spread = torch.einsum("nd,jdke,ne->njk", features, blocks, features)
+    if not covariance.matrix:
+        spread = spread.diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(covariance.logit_covariance(features), spread)
+
+
+def test_isotropic_blend_and_shift(structure, covariance):
+    unit = structure.isotropic(2.0, torch.zeros(D, C, dtype=torch.float64))
+    eye = torch.eye(C * D, dtype=torch.float64)
+    torch.testing.assert_close(dense(unit), 2 * eye)
+    blended = unit.blend(covariance, 0.25)
+    torch.testing.assert_close(dense(blended), 0.75 * dense(unit) + 0.25 * dense(covariance))
+    assert unit.blend(covariance, 1.0) is covariance
+    torch.testing.assert_close(dense(covariance.shifted(0.5)), dense(covariance) + 0.5 * eye)
+
+
+def test_a_singular_hessian_is_named_with_the_way_out():
+    broken = Covariance(torch.full((1, 2, 2), torch.nan))
+    with pytest.raises(InputError, match="raise prior_precision"):
+        broken.log_det()
+    nearly = torch.ones(1, 2, 2, dtype=torch.float64)
+    assert Covariance(nearly).root.isfinite().all()  # a rounding error on the diagonal is enough
