@@ -95,7 +95,8 @@ class Reader:
         element.click()
 
     def press(self, *keys: str) -> None:
-        self.driver.switch_to.active_element.send_keys(*keys)
+        """Type as on a keyboard: whatever has the focus gets the keys."""
+        import_selenium("common.action_chains").ActionChains(self.driver).send_keys(*keys).perform()
 
     def choose(self, selector: str, label: str) -> None:
         script = """const [select, label] = arguments;

@@ -217,6 +217,7 @@ function saveChoice() {
   relabel(chosen);
 }
 on('chooser-save', 'click', saveChoice);
+chooser.addEventListener('close', () => chooserInput.blur()); // the next key is for the page, not for a field that nobody sees
 
 chooserInput.addEventListener('input', () => { option = 0; drawOptions(); });
 chooserInput.addEventListener('keydown', (event) => {
