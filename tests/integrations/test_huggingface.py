@@ -12,7 +12,7 @@ from bayesmooth import IVON, InputError
 transformers = pytest.importorskip("transformers", reason="transformers is an extra")
 accelerate = pytest.importorskip("accelerate", reason="accelerate is an extra")
 
-from bayesmooth.integrations.huggingface import IVONCallback  # noqa: E402
+from bayesmooth.integrations.huggingface import IVONCallback, fit_trainer  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -178,6 +178,33 @@ def test_what_does_not_fit_is_refused(task, trainer):
     several = IVON(model.parameters(), **task.settings, mc_samples=2)
     with pytest.raises(InputError, match="mc_samples=2: must be 1"):
         trainer(model=model, optimizer=several).train()
+
+
+def test_held_out_labels_choose_for_a_trainer(task, tmp_path):
+    rows = [{"x": x.tolist(), "label": int(y)} for x, y in zip(task.x, task.y, strict=True)]
+    kinds = set()
+
+    def collate(rows):  # takes "label" where there is one, as DataCollatorWithPadding does
+        labels = torch.stack([torch.as_tensor(r.get("label", r.get("labels"))) for r in rows])
+        kinds.add(labels.dtype)
+        return {"x": torch.tensor([row["x"] for row in rows]), "labels": labels}
+
+    args = {"use_cpu": True, "report_to": [], "num_train_epochs": 8, "remove_unused_columns": False}
+    trainer = transformers.Trainer(
+        model_init=lambda: Classifier(task.net()),
+        args=transformers.TrainingArguments(str(tmp_path), **args),
+        train_dataset=rows,
+        eval_dataset=rows,
+        data_collator=collate,
+    )
+    found = fit_trainer(trainer, quiet=True)
+    assert len(found.table) == 7
+    assert kinds == {torch.int64, torch.float32}  # given labels, and predicted ones
+    loss = nn.functional.cross_entropy(found.model.eval()(task.x).logits, task.y)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(float(loss), rel=1e-4)
+    trainer.model_init = None
+    with pytest.raises(InputError, match="no model_init"):
+        fit_trainer(trainer)
 
 
 def prepared(task, accumulate=1, **settings):
