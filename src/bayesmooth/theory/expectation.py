@@ -24,7 +24,8 @@ from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Pois
 Seed = int | torch.Generator
 Rule = tuple[list[float], list[float]]  # points, weights
 CHUNK = 1 << 16  # entries per thread at a time: a few such arrays stay in its cache
-NODES = 48  # of the trapezoid rule, at least
+NODES = 32
+NARROW = 1.5  # standard deviation up to which Gauss–Hermite nodes are the better ones for a sigmoid
 WIDEST = 1000.0  # standard deviation for which nodes are added
 GRID_NODES = 12  # a tensor grid pays from this many nodes per axis
 SAMPLES = 512  # shared points of the softmax
@@ -37,8 +38,8 @@ def gaussian_expectation(
 ) -> Tensor:
     """E[g(f)], f ~ N(mean, var), entry by entry, by quadrature; g acts on entries.
 
-    32 Gauss–Hermite nodes give the sigmoid to 1e-12 for var = 1 and 3e-5 for var = 10; past that take None: the
-    trapezoid rule, with as many nodes as the largest variance asks for, as Hermite nodes spread out.
+    32 Gauss–Hermite nodes give the sigmoid to 1e-12 for var = 1 and 3e-5 for var = 10; past that take None: as many
+    nodes as the largest variance asks for, by the trapezoid rule where it is wide, as Hermite nodes spread out.
 
     >>> gaussian_expectation(torch.exp, torch.tensor(0.0), torch.tensor(1.0))  # e^½
     tensor(1.6487)
@@ -49,9 +50,10 @@ def gaussian_expectation(
         raise InputError(
             f"standard deviation {widest:.3g}: adaptive nodes reach {WIDEST:g}; give their number, or scale f"
         )
-    rule = (
-        hermite_rule(nodes) if nodes is not None else trapezoid_rule(max(NODES, ceil(18 * widest)))
-    )
+    if nodes is None and widest > NARROW:
+        rule = trapezoid_rule(max(NODES, ceil(18 * widest)))
+    else:
+        rule = hermite_rule(NODES + ceil(12 * widest) if nodes is None else nodes)
     shape, size = (mean + std).shape, CHUNK * torch.get_num_threads()
     pieces = (torch.split(x.expand(shape).reshape(-1), size) for x in (mean, std))
     sums = []
