@@ -81,6 +81,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch built without distributed")
 def test_two_processes_join_their_statistics(tmp_path):
     """Each of two ranks sees half the batch; both end with the soft labels of the whole."""
