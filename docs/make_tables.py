@@ -7,10 +7,12 @@ writes nothing and fails if a page differs from the results.
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+import pandas as pd
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -41,9 +43,9 @@ REAL, MADE, CLEAN, OURS = "real errors", "made errors", "nothing wrong", "bayesm
 # --- reading and writing ---------------------------------------------------------------------------------------------
 
 
-def read_records(name: str) -> list[dict[str, Any]]:
+def read_records(name: str) -> pd.DataFrame:
     """The lines of a JSONL file."""
-    return [json.loads(line) for line in (RESULTS / name).read_text("utf-8").splitlines()]
+    return pd.read_json(RESULTS / name, lines=True, precise_float=True)
 
 
 def read_columns(name: str, head: str) -> Lines:
@@ -60,11 +62,11 @@ def read_columns(name: str, head: str) -> Lines:
     return [[NAMES.get(row[0], row[0]), *row[1:]] for row in rows]
 
 
-def read_markdown(name: str, columns: int) -> Lines:
-    """The first columns of a file that is a table in Markdown, the best number of each row in bold."""
-    rows = [line.strip("| \n").split(" | ") for line in (RESULTS / name).open(encoding="utf-8")]
-    head, _, *rows = [row[:columns] for row in rows]
-    return [head, *([row[0], *embolden(row[1:])] for row in rows)]
+def read_markdown(name: str) -> Lines:
+    """A file that is a table in Markdown, its head first."""
+    lines = (RESULTS / name).read_text("utf-8").splitlines()
+    head, _, *rows = [line.strip("| ").split(" | ") for line in lines]
+    return [head, *([NAMES.get(row[0], row[0]), *row[1:]] for row in rows)]
 
 
 def format_table(lines: Lines) -> str:
@@ -78,44 +80,34 @@ def format_score(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
-def embolden(cells: Iterable[str], best: Callable[[Sequence[float]], float] = max) -> list[str]:
+def embolden(cells: Iterable[str], best: Callable[[Iterable[float]], float] = max) -> list[str]:
     """The cells with the best number in bold; a number ends at its first blank."""
     cells = list(cells)
     numbers = {cell: float(found[0]) for cell in cells if (found := re.match(r"[\d.]+", cell))}
-    top = best(list(numbers.values()))
+    top = best(numbers.values())
     return [f"**{cell}**" if numbers.get(cell) == top else cell for cell in cells]
 
 
 # --- the audit -------------------------------------------------------------------------------------------------------
 
 
-def by_method(records: list[dict[str, Any]], figure: str) -> dict[str, dict[str, float]]:
-    """data set → method → figure."""
-    table: dict[str, dict[str, float]] = {}
-    for record in records:
-        table.setdefault(record["data"], {})[record["method"]] = record[figure]
-    return table
-
-
-def compare_methods(name: str, kind: str, figure: str = "ap") -> Lines:
+def compare_methods(kind: str, figure: str = "ap") -> Lines:
     """One line per data set with the figure of every method, and the mean at the end."""
-    records = [record for record in read_records(name) if record["kind"] == kind]
-    table = by_method(records, figure)
-    methods = list(next(iter(table.values())))
-    facts = {record["data"]: record for record in records}
+    records = read_records("audit.jsonl").query("kind == @kind")
+    methods = list(records["method"].unique())
+    table = records.pivot(index="data", columns="method", values=figure)[methods]
     best = min if figure == "flagged" else max
     lines = [["data", "wrong", *methods]]
-    for data, row in table.items():
-        title = f"{NAMES.get(data, data)} ({facts[data]['examples']:,})"
-        scores = embolden((format_score(row[method]) for method in methods), best)
-        lines.append([title, f"{facts[data]['wrong']:.0%}".replace("%", " %"), *scores])
-    means = (format_score(mean(row[method] for row in table.values())) for method in methods)
-    return [*lines, [f"mean of {len(table)}", "", *embolden(means, best)]]
+    for fact in records.drop_duplicates("data").itertuples():
+        title = f"{NAMES.get(fact.data, fact.data)} ({fact.examples:,})"
+        scores = embolden(map(format_score, table.loc[fact.data]), best)
+        lines.append([title, f"{100 * fact.wrong:.0f} %", *scores])
+    return [*lines, [f"mean of {len(table)}", "", *embolden(map(format_score, table.mean()), best)]]
 
 
 def show_readers() -> Lines:
     """The rows and columns of the README."""
-    lines = compare_methods("audit.jsonl", REAL)
+    lines = compare_methods(REAL)
     columns = [lines[0].index(name) for name in ("data", "wrong", OURS, "cleanlab, tuned", "AUM")]
     first = ("data", "news", "tweets", "CIFAR-10N, a second", "Hausa", "mean")
     return [[line[i] for i in columns] for line in lines if line[0].startswith(first)]
@@ -126,7 +118,7 @@ def average_figures() -> Lines:
     lines: Lines = []
     for kind in (REAL, MADE):
         for figure in ("at_errors", "at_100", "recall", "precision"):
-            *_, means = table = compare_methods("audit.jsonl", kind, figure)
+            *_, means = table = compare_methods(kind, figure)
             lines = lines or [["errors", "mean of", *table[0][2:]]]
             lines.append([kind.removesuffix(" errors"), NAMES[figure], *means[2:]])
     return lines
@@ -135,33 +127,22 @@ def average_figures() -> Lines:
 def compare_rates() -> Lines:
     """How many labels are wrong, and how many the audit says."""
     lines = [["data", "wrong", "at least", "contradicted", "called mislabelled"]]
-    for record in read_records("audit.jsonl"):
-        if record["method"] == OURS:
-            shares = (record[key] for key in ("wrong", "at_least", "flagged", "mislabelled"))
-            name = NAMES.get(record["data"], record["data"])
-            lines.append([name, *(f"{100 * share:.1f} %" for share in shares)])
+    records = read_records("audit.jsonl").query("method == @OURS").set_index("data")
+    for data, shares in records[["wrong", "at_least", "flagged", "mislabelled"]].iterrows():
+        lines.append([NAMES.get(data, data), *(f"{100 * share:.1f} %" for share in shares)])
     return lines
 
 
 def show_reviews() -> Lines:
     """What a review of so many labels tells and teaches, on average over the data sets."""
-    lines = [
-        [
-            "reviewed",
-            "interval covers (least)",
-            "its width",
-            "plain sample",
-            "AP before",
-            "taught",
-            "better, worse",
-        ]
-    ]
-    for budget, rows in group_reviews().items():
-        gains = [row["ap_taught"] - row["ap_before"] for row in rows]
-        least, mean = min(row["covered"] for row in rows), average(rows)
-        sides = f"{sum(g > 0.002 for g in gains)}, {sum(g < -0.002 for g in gains)} of {len(rows)}"
-        scores = (mean(key) for key in ("width", "plain_width", "ap_before", "ap_taught"))
-        share = f"{format_score(mean('covered'))} ({format_score(least)})"
+    head = "reviewed, interval covers (least), its width, plain sample, AP before, taught"
+    lines = [[*head.split(", "), "better, worse"]]
+    for budget, rows in read_records("review.jsonl").groupby("budget"):
+        gains = rows["ap_taught"] - rows["ap_before"]
+        sides = f"{(gains > 0.002).sum()}, {(gains < -0.002).sum()} of {len(rows)}"
+        scores = rows[["width", "plain_width", "ap_before", "ap_taught"]].mean()
+        covered = rows["covered"]
+        share = f"{format_score(covered.mean())} ({format_score(covered.min())})"
         lines.append([str(budget), share, *map(format_score, scores), sides])
     return lines
 
@@ -169,36 +150,23 @@ def show_reviews() -> Lines:
 def show_found() -> Lines:
     """How many wrong labels each way of looking at so many finds, on average over the data sets."""
     lines = [["looked at", "cleanlab's ranking", "ours", "ours, learned anew", "the queue"]]
-    keys = ("found_cleanlab", "found_today", "found_taught", "in_queue")
-    for budget, rows in group_reviews().items():
-        lines.append([str(budget), *(f"{average(rows)(key):.1f}" for key in keys)])
+    keys = ["found_cleanlab", "found_today", "found_taught", "in_queue"]
+    for budget, rows in read_records("review.jsonl").groupby("budget"):
+        lines.append([str(budget), *(f"{count:.1f}" for count in rows[keys].mean())])
     return lines
 
 
 def show_reliability() -> Lines:
     """Of the labels with this chance to be wrong, how many are: before a review, and after 100 decisions."""
     lines = [["chance", "told before", "wrong", "told after", "wrong"]]
-    rows = group_reviews()[100]
-    for k in range(5):
+    rows = read_records("review.jsonl").query("budget == 100")
+    for k, title in enumerate((".0 to .2", ".2 to .4", ".4 to .6", ".6 to .8", ".8 to 1")):
         cells = []
         for key in ("reliability_before", "reliability"):
-            some = [row[key][k] for row in rows if row[key][k][0]]
-            cells += [format_score(sum(bin[at] for bin in some) / len(some)) for at in (1, 2)]
-        lines.append([f".{2 * k} to {('.' + str(2 * k + 2)) if k < 4 else '1'}", *cells])
+            bins = pd.DataFrame([row[k] for row in rows[key]], columns=["count", "told", "wrong"])
+            cells += map(format_score, bins.query("count > 0")[["told", "wrong"]].mean())
+        lines.append([title, *cells])
     return lines
-
-
-def group_reviews() -> dict[int, list[dict[str, Any]]]:
-    """The rows of results/review.jsonl by the number of labels reviewed."""
-    made: dict[int, list[dict[str, Any]]] = {}
-    for row in read_records("review.jsonl"):
-        made.setdefault(row["budget"], []).append(row)
-    return made
-
-
-def average(rows: list[dict[str, Any]]) -> Callable[[str], float]:
-    """The mean of a figure over these rows."""
-    return lambda key: sum(row[key] for row in rows) / len(rows)
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -207,39 +175,22 @@ def average(rows: list[dict[str, Any]]) -> Callable[[str], float]:
 def compare_training() -> Lines:
     """Each method on the test pool: means, and the distance to the peer that held-out labels choose."""
     records = read_records("training-test.jsonl")
-    cells: dict[tuple[str, int], dict[str, Any]] = {}
-    for record in records:
-        cells.setdefault((record["cell"], record["seed"]), {})[record["method"]] = record
+    # what chose: accuracy less a tenth of NLL, on held-out labels
+    records["score"] = records["validation"] - 0.1 * records["validation_nll"]
+    figures = records.pivot(index=["cell", "seed"], columns="method")
     lines = [["", "wrong labels", "clean labels", "NLL", "to the best peer", "clean", "worst cell"]]
-    peers = ("AdamW", "SGD", "LS", "SAM")
+    peers = ["AdamW", "SGD", "LS", "SAM"]
     for method in ("fit", "fit-IVON", *peers, "ivon-opt"):
-        own = {key: row for key, row in cells.items() if {method, *peers} <= row.keys()}
-        kinds = {key: "clean" if "· clean ·" in key[0] else "wrong" for key in own}
-        ahead = {
-            key: row[method]["accuracy"] - max((row[p] for p in peers), key=rate)["accuracy"]
-            for key, row in own.items()
-        }
-
-        def over(kind: str, values: Mapping[Any, float], kinds: Any = kinds) -> float:
-            return mean(value for key, value in values.items() if kinds[key] == kind)
-
-        accuracy = {key: row[method]["accuracy"] for key, row in own.items()}
-        nll = mean(row[method]["nll"] for row in own.values())
-        lines.append(
-            [
-                method,
-                *(f"{over(kind, accuracy):.1f}" for kind in ("wrong", "clean")),
-                f"{nll:.2f}",
-                *(f"{over(kind, ahead):+.1f}" for kind in ("wrong", "clean")),
-                f"{min(ahead.values()):+.1f}",
-            ]
-        )
+        own = figures.dropna(subset=[("accuracy", name) for name in (method, *peers)])
+        best = own["score"][peers].idxmax(axis=1)
+        accuracy = own["accuracy"]
+        ahead = accuracy[method] - [accuracy.loc[cell, peer] for cell, peer in best.items()]
+        clean = own.index.get_level_values("cell").str.contains("· clean ·")
+        means = [f"{mean(accuracy[method][kind]):.1f}" for kind in (~clean, clean)]
+        ahead_by = [f"{mean(ahead[kind]):+.1f}" for kind in (~clean, clean)]
+        nll = f"{mean(own['nll'][method]):.2f}"
+        lines.append([method, *means, nll, *ahead_by, f"{ahead.min():+.1f}"])
     return lines
-
-
-def rate(record: Mapping[str, Any]) -> float:
-    """What chose: accuracy less a tenth of NLL, on held-out labels."""
-    return float(record["validation"] - 0.1 * record["validation_nll"])
 
 
 def show_demo() -> Lines:
@@ -343,27 +294,31 @@ def compare_accuracies() -> Lines:
     return lines
 
 
+def compare_votes() -> Lines:
+    """The ways to read votes, the best in bold."""
+    head, *rows = [row[:6] for row in read_markdown("annotators.txt")]
+    return [head, *([row[0], *embolden(row[1:])] for row in rows)]
+
+
 def compare_other_model() -> Lines:
     """What another model that learned from 400 clean labels adds, the best of the three rankings in bold."""
-    lines = (RESULTS / "predicted.md").read_text("utf-8").splitlines()
-    head, _, *rows = [line.strip("| ").split(" | ") for line in lines]
-    some = [row for row in rows if row[2] == "400"]
-    made = ([NAMES.get(row[0], row[0]), row[1], row[3], *embolden(row[4:])] for row in some)
-    return [[*head[:2], *head[3:]], *made]
+    head, *rows = read_markdown("predicted.md")
+    some = ([*row[:2], row[3], *embolden(row[4:])] for row in rows if row[2] == "400")
+    return [[*head[:2], *head[3:]], *some]
 
 
 TABLES: dict[str, Callable[[], Lines]] = {
     "audit": show_readers,
-    "audit real errors": lambda: compare_methods("audit.jsonl", REAL),
-    "audit made errors": lambda: compare_methods("audit.jsonl", MADE),
+    "audit real errors": lambda: compare_methods(REAL),
+    "audit made errors": lambda: compare_methods(MADE),
     "audit means": average_figures,
-    "audit clean": lambda: compare_methods("audit.jsonl", CLEAN, "flagged"),
+    "audit clean": lambda: compare_methods(CLEAN, "flagged"),
     "audit rates": compare_rates,
     "reviews": show_reviews,
     "review found": show_found,
     "review reliability": show_reliability,
     "audit speed": lambda: [row[:4] for row in read_columns("audit_speed.txt", "ratio") if row[4:]],
-    "annotators": lambda: read_markdown("annotators.txt", 6),
+    "annotators": compare_votes,
     "another model": compare_other_model,
     "targets": lambda: read_columns("choices/targets.txt", "dropped"),
     "training": compare_training,

@@ -40,12 +40,19 @@ def distance(one, other):
     return float((a - b).norm() / b.norm())
 
 
+def make_task():
+    x, y = make_data()
+
+    def parts(size=10):
+        return [*zip(x.split(size), y.split(size), strict=True)]
+
+    functions = {"net": make_net, "parts": parts, "assert_same": assert_same, "distance": distance}
+    return SimpleNamespace(x=x, y=y, settings=SETTINGS, **functions)
+
+
 @pytest.fixture
 def task():
-    x, y = make_data()
-    return SimpleNamespace(
-        x=x, y=y, net=make_net, settings=SETTINGS, assert_same=assert_same, distance=distance
-    )
+    return make_task()
 
 
 @pytest.fixture

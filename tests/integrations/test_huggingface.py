@@ -1,6 +1,7 @@
 """Trainer and Accelerate come to the weights of a plain loop: accumulation, clipping, bf16, resumed runs."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from bayesmooth import IVON, InputError
 transformers = pytest.importorskip("transformers", reason="transformers is an extra")
 accelerate = pytest.importorskip("accelerate", reason="accelerate is an extra")
 
-from bayesmooth.integrations.huggingface import IVONCallback  # noqa: E402
+from bayesmooth.integrations.huggingface import IVONCallback, fit_trainer  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -30,50 +31,46 @@ class Classifier(nn.Module):
         return transformers.modeling_outputs.SequenceClassifierOutput(loss=loss, logits=logits)
 
 
+def make_trainer(task, folder, callback=None, model=None, optimizer=None, **settings):
+    rows = [{"x": x, "labels": y} for x, y in zip(task.x, task.y, strict=True)]
+    model = model or Classifier(task.net())
+    optimizer = optimizer or IVON(model.parameters(), **task.settings)
+    defaults = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "report_to": [],
+        "disable_tqdm": True,
+        "per_device_train_batch_size": 10,
+        "max_grad_norm": 0.0,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "train_sampling_strategy": "sequential",
+    }
+    return transformers.Trainer(
+        model,
+        transformers.TrainingArguments(**defaults | settings),
+        train_dataset=rows,
+        eval_dataset=rows,
+        optimizers=(optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)),
+        callbacks=[callback or IVONCallback()],
+    )
+
+
 @pytest.fixture
 def trainer(task, tmp_path):
-    rows = [{"x": x, "labels": y} for x, y in zip(task.x, task.y, strict=True)]
-
-    def make(callback=None, model=None, optimizer=None, **settings):
-        model = model or Classifier(task.net())
-        optimizer = optimizer or IVON(model.parameters(), **task.settings)
-        defaults = {
-            "output_dir": str(tmp_path),
-            "use_cpu": True,
-            "report_to": [],
-            "disable_tqdm": True,
-            "per_device_train_batch_size": 10,
-            "max_grad_norm": 0.0,
-            "save_strategy": "no",
-            "logging_strategy": "no",
-            "train_sampling_strategy": "sequential",
-        }
-        return transformers.Trainer(
-            model,
-            transformers.TrainingArguments(**defaults | settings),
-            train_dataset=rows,
-            eval_dataset=rows,
-            optimizers=(optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)),
-            callbacks=[callback or IVONCallback()],
-        )
-
-    return make
-
-
-def parts(task, size=10):
-    return [*zip(task.x.split(size), task.y.split(size), strict=True)]
+    return partial(make_trainer, task, tmp_path)
 
 
 def test_trainer_is_the_plain_loop(task, trainer, by_hand):
     trained = trainer(num_train_epochs=2)
     trained.train()
-    task.assert_same(trained.model.net, by_hand([[part] for part in parts(task) * 2]))
+    task.assert_same(trained.model.net, by_hand([[part] for part in task.parts() * 2]))
 
 
 def test_micro_batches_share_a_sample_and_are_clipped_together(task, trainer, by_hand):
     trained = trainer(num_train_epochs=3, gradient_accumulation_steps=2, max_grad_norm=0.05)
     trained.train()
-    steps = [parts(task)[:2], parts(task)[2:]] * 3
+    steps = [task.parts()[:2], task.parts()[2:]] * 3
     task.assert_same(trained.model.net, by_hand(steps, clip=0.05), atol=1e-5)
 
 
@@ -81,7 +78,7 @@ def test_bf16_stays_near_the_plain_loop_and_is_evaluated_as_trained(task, traine
     trained, dtypes = trainer(IVONCallback(samples=2), num_train_epochs=2, bf16=True), []
     trained.model.net.register_forward_hook(lambda *given: dtypes.append(given[-1].dtype))
     trained.train()
-    plain = by_hand([[part] for part in parts(task) * 2])
+    plain = by_hand([[part] for part in task.parts() * 2])
     assert {p.dtype for p in trained.model.parameters()} == {torch.float32}
     assert task.distance(trained.model.net, plain) < 0.02
     before = len(dtypes)
@@ -120,7 +117,7 @@ def test_fp16_stays_near_the_plain_loop_without_the_steps_that_overflow(
     as_on_a_gpu(trained.accelerator)
     trained.train()
     assert trained.accelerator.scaler.get_scale() == 512.0
-    steps = [[part] for part in parts(task) * 2]
+    steps = [[part] for part in task.parts() * 2]
     assert task.distance(model.net, by_hand(steps[:1] + steps[2:], clip=clip)) < 0.005
     assert task.distance(model.net, by_hand(steps, clip=clip)) > 0.02
 
@@ -165,7 +162,7 @@ def test_after_an_exception_close_puts_the_mean_back(task, trainer, by_hand):
     broken.add_callback(Fails())
     with pytest.raises(KeyboardInterrupt):
         broken.train()
-    mean = by_hand([parts(task)[:2]])
+    mean = by_hand([task.parts()[:2]])
     assert not torch.allclose(broken.model.net[0].weight, mean[0].weight, atol=1e-3)
     callback.close()
     task.assert_same(broken.model.net, mean, atol=1e-5)
@@ -178,6 +175,33 @@ def test_what_does_not_fit_is_refused(task, trainer):
     several = IVON(model.parameters(), **task.settings, mc_samples=2)
     with pytest.raises(InputError, match="mc_samples=2: must be 1"):
         trainer(model=model, optimizer=several).train()
+
+
+def test_held_out_labels_choose_for_a_trainer(task, tmp_path):
+    rows = [{"x": x.tolist(), "label": int(y)} for x, y in zip(task.x, task.y, strict=True)]
+    kinds = set()
+
+    def collate(rows):  # takes "label" where there is one, as DataCollatorWithPadding does
+        labels = torch.stack([torch.as_tensor(r.get("label", r.get("labels"))) for r in rows])
+        kinds.add(labels.dtype)
+        return {"x": torch.tensor([row["x"] for row in rows]), "labels": labels}
+
+    args = {"use_cpu": True, "report_to": [], "num_train_epochs": 8, "remove_unused_columns": False}
+    trainer = transformers.Trainer(
+        model_init=lambda: Classifier(task.net()),
+        args=transformers.TrainingArguments(str(tmp_path), **args),
+        train_dataset=rows,
+        eval_dataset=rows,
+        data_collator=collate,
+    )
+    found = fit_trainer(trainer, quiet=True)
+    assert len(found.table) == 7
+    assert kinds == {torch.int64, torch.float32}  # given labels, and predicted ones
+    loss = nn.functional.cross_entropy(found.model.eval()(task.x).logits, task.y)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(float(loss), rel=1e-4)
+    trainer.model_init = None
+    with pytest.raises(InputError, match="no model_init"):
+        fit_trainer(trainer)
 
 
 def prepared(task, accumulate=1, **settings):
@@ -209,7 +233,7 @@ def epoch(accelerator, model, optimizer, loader):
 def test_accelerate_with_a_closure(task, by_hand):
     accelerator, model, optimizer, loader = prepared(task)
     epoch(accelerator, model, optimizer, loader)
-    task.assert_same(model, by_hand([[part] for part in parts(task)]))
+    task.assert_same(model, by_hand([[part] for part in task.parts()]))
 
 
 def epoch_in_contexts(accelerator, model, optimizer, loader, overflow=()):
@@ -227,7 +251,7 @@ def epoch_in_contexts(accelerator, model, optimizer, loader, overflow=()):
 def test_accelerate_accumulates_in_contexts(task, by_hand):
     accelerator, model, optimizer, loader = prepared(task, accumulate=2)
     epoch_in_contexts(accelerator, model, optimizer, loader)
-    task.assert_same(model, by_hand([parts(task)[:2], parts(task)[2:]], clip=0.05), atol=1e-5)
+    task.assert_same(model, by_hand([task.parts()[:2], task.parts()[2:]], clip=0.05), atol=1e-5)
 
 
 def test_accelerate_in_bf16_stays_near_the_plain_loop(task, by_hand):
@@ -236,7 +260,7 @@ def test_accelerate_in_bf16_stays_near_the_plain_loop(task, by_hand):
     model[0].register_forward_hook(lambda *given: dtypes.add(given[-1].dtype))
     epoch(accelerator, model, optimizer, loader)
     assert dtypes == {torch.bfloat16}
-    plain = by_hand([[part] for part in parts(task)])
+    plain = by_hand([[part] for part in task.parts()])
     assert task.distance(model, plain) < 0.02
 
 
@@ -246,7 +270,7 @@ def test_accelerate_in_fp16_needs_contexts(task, by_hand):
     epoch_in_contexts(*made)
     accelerator, model, optimizer, loader = made
     assert accelerator.scaler.get_scale() == 512.0
-    halves = [parts(task)[:2], parts(task)[2:]]
+    halves = [task.parts()[:2], task.parts()[2:]]
     assert task.distance(model, by_hand([halves[1], *halves], clip=0.05)) < 0.002
     assert task.distance(model, by_hand([*halves, *halves], clip=0.05)) > 0.01
     with pytest.raises(InputError, match="with a GradScaler"):
@@ -274,13 +298,15 @@ def environment(rank):
     return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 
 
+@pytest.mark.slow
 def test_two_processes_of_trainer_are_one_on_the_joined_batch(task, ranks, by_hand):
     # batches go to the processes in turn, and two of each make a step
-    alone = by_hand([parts(task)] * 3, clip=0.05)
+    alone = by_hand([task.parts()] * 3, clip=0.05)
     for weights, _ in ranks["in_trainer"]:
         torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_two_processes_evaluate_every_row_once(task, ranks):
     for _, figures in ranks["in_trainer"]:
         nll = nn.functional.nll_loss(figures["predicted"].log(), task.y)
@@ -289,8 +315,9 @@ def test_two_processes_evaluate_every_row_once(task, ranks):
         assert figures["eval_averaged_accuracy"] == pytest.approx(float(right))
 
 
+@pytest.mark.slow
 def test_two_processes_of_accelerate_are_one_on_the_joined_batch(task, ranks, by_hand):
-    alone = by_hand([parts(task)[:2], parts(task)[2:]] * 3, mc_samples=2)
+    alone = by_hand([task.parts()[:2], task.parts()[2:]] * 3, mc_samples=2)
     for weights, _ in ranks["in_accelerate"]:
         torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)
 

@@ -40,10 +40,6 @@ def loader(task, size=10):
     return DataLoader(TensorDataset(task.x, task.y), batch_size=size)
 
 
-def parts(task, size=10):
-    return [*zip(task.x.split(size), task.y.split(size), strict=True)]
-
-
 @pytest.fixture
 def fit(task, tmp_path):
     def train(module, size=10, resume=None, **settings):
@@ -70,7 +66,7 @@ def test_automatic_optimization_takes_ivon_with_or_without_the_callback(
 ):
     module = Module(task)
     fit(module, callbacks=callbacks)
-    task.assert_same(module.net, by_hand([[part] for part in parts(task) * 2]))
+    task.assert_same(module.net, by_hand([[part] for part in task.parts() * 2]))
 
 
 @pytest.mark.parametrize("callbacks", [[], [PosteriorCallback()]], ids=["alone", "callback"])
@@ -78,14 +74,14 @@ def test_several_samples_per_step(task, fit, by_hand, callbacks):
     module = Module(task, mc_samples=2)
     fit(module, size=40, max_epochs=5, callbacks=callbacks)
     assert module.calls == 10
-    task.assert_same(module.net, by_hand([parts(task, 40)] * 5, mc_samples=2))
+    task.assert_same(module.net, by_hand([task.parts(40)] * 5, mc_samples=2))
 
 
 def test_micro_batches_share_a_sample_and_are_clipped_together(task, fit, by_hand):
     module = Module(task)
     how = {"accumulate_grad_batches": 2, "gradient_clip_val": 0.05, "max_epochs": 3}
     fit(module, callbacks=[PosteriorCallback()], **how)
-    steps = [parts(task)[:2], parts(task)[2:]] * 3
+    steps = [task.parts()[:2], task.parts()[2:]] * 3
     task.assert_same(module.net, by_hand(steps, clip=0.05), atol=1e-5)
 
 
@@ -99,7 +95,7 @@ def test_without_the_callback_mixed_gradients_are_refused(task, fit):
 def test_bf16_stays_near_the_plain_loop(task, fit, by_hand):
     module = Module(task)
     fit(module, precision="bf16-mixed", callbacks=[PosteriorCallback()])
-    assert task.distance(module.net, by_hand([[part] for part in parts(task) * 2])) < 0.02
+    assert task.distance(module.net, by_hand([[part] for part in task.parts() * 2])) < 0.02
 
 
 def fp16():
@@ -125,7 +121,7 @@ def test_fp16_stays_near_the_plain_loop_without_the_steps_that_overflow(
     how = {"accumulate_grad_batches": together, "gradient_clip_val": clip, "max_epochs": 3}
     fit(module, plugins=[precision], callbacks=[PosteriorCallback()], **how)
     assert precision.scaler.get_scale() == 512.0
-    batches = parts(task) * 3
+    batches = task.parts() * 3
     steps = [batches[i : i + together] for i in range(0, 12, together)]
     skipped = 2 // together - 1  # the step that the second micro-batch belongs to
     kept = steps[:skipped] + steps[skipped + 1 :]
@@ -199,6 +195,7 @@ def test_an_exception_leaves_the_mean(task, fit):
     task.assert_same(module.net, task.net(), atol=0)
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_on_the_joined_batch(task, by_hand, two_processes):
     # the sampler deals out the rows in turn, and two batches of each process make a step
     dealt = [(task.x[rank::2].split(10), task.y[rank::2].split(10)) for rank in (0, 1)]

@@ -38,7 +38,7 @@ from bayesmooth.integrations.sklearn import (
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
-QUICK = {"epochs": 40, "samples": 8, "random_state": 0}
+QUICK = {"epochs": 12, "samples": 8, "random_state": 0}
 ESTIMATORS = [
     VariationalLogisticRegression(prior_precision=1.0),
     IVONClassifier(**QUICK),
@@ -47,9 +47,10 @@ ESTIMATORS = [
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
-    [VariationalLogisticRegression(), IVONClassifier(epochs=30), CleanedClassifier()],
+    [VariationalLogisticRegression(), IVONClassifier(epochs=8), CleanedClassifier()],
     ids=lambda e: type(e).__name__,
 )
 def test_scikit_learns_own_checks(estimator):
@@ -110,14 +111,6 @@ def test_predictions_are_nearly_those_of_a_much_finer_fit(data, count):
     )
 
 
-def test_the_prior_is_near_the_one_with_the_best_elbo():
-    scaled, labels = StandardScaler().fit_transform(X)[::3], Y[::3]
-    chosen = VariationalLogisticRegression().fit(scaled, labels)
-    for factor in (0.1, 10):
-        prior = chosen.prior_precision_ * factor
-        assert VariationalLogisticRegression(prior).fit(scaled, labels).elbo_ < chosen.elbo_
-
-
 def test_the_audit_finds_a_planted_error():
     wrong = NAMES.copy()
     wrong[3] = "virginica"
@@ -137,6 +130,7 @@ def test_ess_is_the_number_of_rows_that_were_fitted():
     assert model.optimizer_.param_groups[0]["ess"] == 100
 
 
+@pytest.mark.slow
 def test_a_third_of_the_labels_may_be_wrong():
     features, labels = load_breast_cancer(return_X_y=True)
     generator = np.random.default_rng(0)
@@ -195,7 +189,7 @@ def test_any_module_will_do_as_itself_or_by_a_function_that_makes_it():
         torch.manual_seed(0)
         given = network(4, 3)
     before = copy.deepcopy(given.state_dict())
-    assert IVONClassifier(given, **QUICK).fit(X, Y).score(X, Y) > 0.9
+    assert IVONClassifier(given, **QUICK | {"epochs": 40}).fit(X, Y).score(X, Y) > 0.9
     assert all(torch.equal(before[name], value) for name, value in given.state_dict().items())
 
 

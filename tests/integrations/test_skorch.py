@@ -49,19 +49,9 @@ def test_ess_is_the_number_of_examples_of_the_fold(task):
     assert set(seen) == {1000}
 
 
-AUTO = {"beta2": "auto"}
-
-
 @pytest.mark.parametrize(
     "given",
-    [
-        {},
-        AUTO,
-        {"noise": 2.0},
-        {"ess": 77.0, "steps": 50},
-        {"hess_init": 0.3},
-        {"beta2": 0.9},
-    ],
+    [{}, {"noise": 2.0}, {"ess": 77.0, "steps": 50}, {"hess_init": 0.3}, {"beta2": 0.9}],
     ids=str,
 )
 def test_ess_and_beta2_follow_from_the_data_and_the_length_of_training(task, given):

@@ -7,7 +7,12 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from conftest import SETTINGS, make_data, make_net  # of this folder, where the script lies
+from conftest import (
+    SETTINGS,
+    make_data,
+    make_net,
+    make_task,
+)  # of this folder, where the script lies
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -27,27 +32,15 @@ def make_loader():
 
 def in_lightning(out):
     import lightning
+    from test_lightning import Module
 
     from bayesmooth.integrations.lightning import PosteriorCallback
 
-    class Module(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = make_net()
-
-        def forward(self, x):
-            return self.net(x)
-
-        def training_step(self, batch, _):
-            return nn.functional.cross_entropy(self(batch[0]), batch[1])
-
-        def validation_step(self, batch, _):
-            pass
-
+    class Ours(Module):
         def configure_optimizers(self):
             return make_ivon(self)
 
-    module = Module()
+    module = Ours(make_task())
     trainer = lightning.Trainer(
         max_epochs=3,
         accelerator="cpu",
@@ -66,41 +59,27 @@ def in_lightning(out):
 
 
 def in_trainer(out):
-    import transformers
-    from test_huggingface import Classifier
+    from test_huggingface import Classifier, make_trainer
 
     from bayesmooth.integrations.huggingface import IVONCallback
 
-    x, y = make_data()
-    rows = [{"x": a, "labels": b} for a, b in zip(x, y, strict=True)]
     model = Classifier(make_net())
     optimizer = make_ivon(model)
-    args = transformers.TrainingArguments(
+    trainer = make_trainer(
+        make_task(),
         f"{out}.trainer",
-        use_cpu=True,
+        IVONCallback(samples=4),
+        model,
+        optimizer,
         ddp_backend="gloo",
-        report_to=[],
-        disable_tqdm=True,
         num_train_epochs=3,
-        per_device_train_batch_size=10,
         per_device_eval_batch_size=12,  # 24 rows at a time, of 40: the last batch is padded
         gradient_accumulation_steps=2,
         max_grad_norm=0.05,
-        save_strategy="no",
-        logging_strategy="no",
-        train_sampling_strategy="sequential",
-    )
-    trainer = transformers.Trainer(
-        model,
-        args,
-        train_dataset=rows,
-        eval_dataset=rows,
-        optimizers=(optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)),
-        callbacks=[IVONCallback(samples=4)],
     )
     trainer.train()
     figures = {key: value for key, value in trainer.evaluate().items() if "averaged" in key}
-    predicted = optimizer.posterior(model).predict(model, {"x": x}, 4)
+    predicted = optimizer.posterior(model).predict(model, {"x": make_data()[0]}, 4)
     return model.net, figures | {"predicted": predicted}
 
 

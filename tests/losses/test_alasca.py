@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from bayesmooth.errors import InputError
 from bayesmooth.losses import ALASCA, CrossEntropy
+from bayesmooth.losses.alasca import observed_shapes
 
 K, N, B = 10, 20, 6
 Y = torch.arange(B)
@@ -69,7 +70,7 @@ def test_a_loss_without_fresh_features_refuses_and_keeps_its_state(rig):
     loss(z, Y, index=INDEX, epoch=1.0)
     average = loss.ema.clone()
     with pytest.raises(
-        InputError, match=r"features of 0 of the stages .* call attach\(model\), then"
+        InputError, match=r"features of 0 of the stages .* call attach\(model, inputs\), then"
     ):
         loss(z, Y, index=INDEX, epoch=1.0)
     model(X[:2])  # features of another batch
@@ -78,22 +79,9 @@ def test_a_loss_without_fresh_features_refuses_and_keeps_its_state(rig):
     assert loss.ema.equal(average)
 
 
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        ({"epoch": 1.0}, r"index of None for 6 examples: ALASCA needs one per example"),
-        ({"index": INDEX}, r"epoch=None: ALASCA needs it; pass epoch="),
-        ({"index": INDEX[:2], "epoch": 1.0}, r"index of shape \(2,\)"),
-        ({"index": INDEX.float(), "epoch": 1.0}, r"index of shape \(6,\) and torch.float32"),
-        ({"index": INDEX + 5, "epoch": 1.0}, r"index 24: must be in 0…19; build .* num_examples"),
-    ],
-)
-def test_missing_or_wrong_extras_are_refused(rig, extra, message):
-    model, loss = rig
-    before = copy.deepcopy(loss.state_dict())
-    with pytest.raises(InputError, match=message):
-        loss(model(X), Y, **extra)
-    torch.testing.assert_close(loss.state_dict(), before, rtol=0, atol=0)
+def test_the_epoch_must_be_given(rig):
+    with pytest.raises(InputError, match="epoch=None: ALASCA needs it; pass epoch="):
+        step(*rig, epoch=None)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
@@ -130,3 +118,46 @@ def test_a_saved_run_goes_on_where_it_was(rig, tiny_model):
     loss2.load_state_dict(loss.state_dict())
     for _ in range(3):
         assert train(model, loss, optimizer) == train(model2, loss2, optimizer2)
+
+
+# ---- the heads ----
+
+
+def stages(model):
+    return {name: getattr(model, name) for name in ("layer1", "layer2", "layer3")}
+
+
+def test_strides_are_8_4_2_and_the_width_twice_that_of_the_last_stage(tiny_model):
+    loss = ALASCA(N, K)
+    loss.attach(tiny_model(), X)
+    assert [head.stride for head in loss.heads] == [8, 4, 2]
+    assert [head.channels for head in loss.heads] == [4, 6, 8]
+    assert all(head[-1].in_features == 16 for head in loss.heads)
+
+
+def test_a_dry_run_leaves_no_trace(tiny_model):
+    """Neither modes, nor running statistics, nor hooks, also when the model raises."""
+    model = tiny_model()
+    model.layer2.eval()
+    modes = {name: module.training for name, module in model.named_modules()}
+    state = copy.deepcopy(model.state_dict())
+    observed_shapes(model, stages(model), X)
+    with pytest.raises(RuntimeError):
+        observed_shapes(model, stages(model), torch.randn(1, 7, 16, 16))
+    assert {name: module.training for name, module in model.named_modules()} == modes
+    torch.testing.assert_close(model.state_dict(), state)
+    assert not any(stage._forward_hooks for stage in stages(model).values())
+
+
+def test_stages_that_give_no_images_are_refused(tiny_model):
+    model = tiny_model()
+    with pytest.raises(InputError, match=r"stage 'fc' gives .*\[1, 10\].*: must be images"):
+        ALASCA(N, K, stages=("fc",)).attach(model, X)
+    with pytest.raises(InputError, match=r"no heads yet; call attach\(model, example_input\)"):
+        ALASCA(N, K).attach(model)
+
+
+def test_features_that_do_not_fit_the_heads_are_refused(rig):
+    message = r"'layer1' gives 4 channels of side 6: .* side ≥ 8; attach"
+    with pytest.raises(InputError, match=message):
+        step(*rig, x=X[..., :6, :6])

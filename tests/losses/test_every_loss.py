@@ -235,6 +235,25 @@ def test_bad_input_is_refused_with_value_rule_and_way_out(case, problem):
 
 
 @pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (None, r"index of None for 6 examples: \w+ needs one per example; pass index="),
+        (torch.arange(2), r"index of shape \(2,\) and torch.int64"),
+        (torch.arange(6.0), r"index of shape \(6,\) and torch.float32"),
+        (torch.arange(6) + 59, r"index 64: must be in 0…63; build the loss with num_examples="),
+    ],
+)
+@pytest.mark.parametrize("method", ["alasca", "elr", "sop"])
+def test_positions_must_be_given_and_known(cases, method, index, message):
+    case = next(case for case in cases if case.method == method)
+    loss, (z, y) = case.make(4), batch(4)
+    before = copy.deepcopy(loss.state_dict())
+    with pytest.raises(InputError, match=message):
+        loss(z, y, **case.prepare(loss, z) | {"index": index})
+    torch.testing.assert_close(loss.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
     "method",
     ["ols", "alasca", "loras", "forward_correction", "backward_correction", "elr", "sop"],
 )

@@ -1,7 +1,5 @@
 """What each formula is in its limits; `test_every_loss.py` holds values, gradients and noise."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,7 +20,6 @@ from bayesmooth.losses import (
     SelfKnowledgeSmoothing,
 )
 from bayesmooth.losses.base import predictions
-from bayesmooth.losses.ood import spread_of_others
 from bayesmooth.losses.self_knowledge import smoothing_rate
 from bayesmooth.theory import effective_labels
 
@@ -128,15 +125,6 @@ def test_hard_bootstrapping_leaves_alone_what_the_model_agrees_with():
     assert (Bootstrapping().beta, Bootstrapping(form="hard").beta) == (0.95, 0.8)
 
 
-def test_a_uniform_prediction_pays_nothing_in_the_hinge_form_and_gains_log_k_in_the_other():
-    z, y = torch.zeros(1, 4), torch.tensor([0])
-    plain = CrossEntropy()(z, y).item()
-    assert ConfidencePenalty(0.5)(z, y).item() == pytest.approx(plain - 0.5 * math.log(4), abs=1e-6)
-    assert ConfidencePenalty(0.5, threshold=1.3)(z, y).item() == pytest.approx(plain)
-    hinge = ConfidencePenalty(0.2, threshold=2.0)
-    torch.testing.assert_close(hinge(Z, Y), ConfidencePenalty(0.2)(Z, Y) + 0.2 * 2.0)
-
-
 def test_the_limits_of_gce_are_cross_entropy_and_the_absolute_error():
     torch.testing.assert_close(GCE(1e-3)(Z, Y), PLAIN.mean(), rtol=5e-3, atol=0)
     absolute = (Z.softmax(1) - torch.eye(3, dtype=Z.dtype)[Y]).abs().sum(1).mean()
@@ -147,22 +135,6 @@ def test_the_reverse_term_of_sce_is_the_cross_entropy_of_the_label_under_the_pre
     almost_zero = torch.tensor([[1.0, 1e-4, 1e-4]])
     reverse = -(Z[:1].softmax(1) * almost_zero.log()).sum()
     assert SCE(0.0, 1.0, A=9.2103404)(Z[:1], Y[:1]).item() == pytest.approx(reverse.item())
-
-
-@given(st.integers(2, 40), st.integers(0, 39), st.floats(0, 20))
-def test_the_spread_of_ood_smoothing_is_the_standard_deviation_of_the_others(K, k, scale):
-    k %= K
-    p = (scale * torch.randn(1, K)).softmax(1)
-    others = torch.cat([p[0, :k], p[0, k + 1 :]]).double()
-    spread = spread_of_others(p, torch.tensor([k]))
-    assert spread.item() == pytest.approx(others.std(correction=0).item(), rel=1e-3, abs=2e-6)
-
-
-def test_the_excluded_class_is_the_prediction_or_the_label():
-    z, y = torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([2])
-    plain = CrossEntropy()(z, y).item()
-    assert OODSmoothing(1.0)(z, y).item() - plain == pytest.approx(0.05, abs=1e-6)
-    assert OODSmoothing(1.0, exclude="true")(z, y).item() - plain == pytest.approx(0.25, abs=1e-6)
 
 
 def test_self_knowledge_leaves_an_uncertain_prediction_and_replaces_the_label_of_a_certain_one():

@@ -69,36 +69,26 @@ RANK = """
 import sys, torch, torch.distributed as dist
 from datetime import timedelta
 from bayesmooth.losses import OnlineLabelSmoothing
-rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=60))
-p = torch.tensor([[0.3, 0.6, 0.1], [0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.7, 0.1]])
-y = torch.tensor([1, 0, 0, 1])
+rank, out = int(sys.argv[1]), sys.argv[2]
+how = {"init_method": f"file://{out}/store", "timeout": timedelta(seconds=60)}
+dist.init_process_group("gloo", rank=rank, world_size=2, **how)
+p, y = torch.load(f"{out}/batch.pt")
 loss = OnlineLabelSmoothing(3)
 loss(p[rank::2].log(), y[rank::2])
 loss.end_epoch()
-torch.save(loss.state_dict(), f"{out}{rank}.pt")
+torch.save(loss.state_dict(), f"{out}/{rank}.pt")
 dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch built without distributed")
 def test_two_processes_join_their_statistics(tmp_path):
     """Each of two ranks sees half the batch; both end with the soft labels of the whole."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                RANK,
-                str(rank),
-                str(tmp_path / "store"),
-                str(tmp_path / "rank"),
-            ],
-            env=environment,
-        )
-        for rank in range(2)
-    ]
+    torch.save((P, Y), tmp_path / "batch.pt")
+    command = [sys.executable, "-c", RANK]
+    ranks = [subprocess.Popen([*command, rank, tmp_path], env=environment) for rank in "01"]
     try:
         assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
     finally:
@@ -106,5 +96,5 @@ def test_two_processes_join_their_statistics(tmp_path):
             rank.kill()
     expected = after_an_epoch().state_dict()
     for rank in range(2):
-        state = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
+        state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         torch.testing.assert_close(state, expected)

@@ -1,5 +1,8 @@
 """The solver against independent oracles, and on data that breaks solvers."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -70,7 +73,7 @@ def test_a_gaussian_model_is_bayesian_linear_regression_after_one_step():
     problem = GLMProblem(X, y[:, None], Gaussian(), prior=2.0)
     theta, q = von_step(problem, problem.origin(), Full.isotropic(1.0, problem.origin()))
     sigma = torch.linalg.inv(X.T @ X + 2 * torch.eye(4))
-    torch.testing.assert_close(q.covariance(), sigma)
+    torch.testing.assert_close(q.covariance()[0], sigma)
     torch.testing.assert_close(theta[:, 0], sigma @ X.T @ y)
     fit = fit_glm(X, y, family="gaussian", prior_precision=2.0, bias=False, tol=1e-8)
     torch.testing.assert_close(fit.covariance, sigma)
@@ -91,6 +94,14 @@ def test_the_solver_reaches_the_fixed_point_of_von_as_printed(family, covariance
         theta, q = von_step(problem, theta, q, 0.5)
     torch.testing.assert_close(fit.theta, theta, rtol=0, atol=1e-5)
     torch.testing.assert_close(fit.posterior.covariance(), q.covariance(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_no_step_of_von_lowers_the_elbo(covariance):
+    short = {"covariance": covariance, "prior_precision": 0.5, "tol": 1e-12}
+    path = [fit_glm(X, CLASSES, max_iter=n, **short).elbo for n in range(7)]
+    assert all(after > before - 1e-6 * abs(before) for before, after in pairwise(path))
+    assert path[-1] > path[0] + 1
 
 
 @pytest.mark.parametrize("method", ["gd", "newton", "variational_gd"])
@@ -235,6 +246,8 @@ def test_soft_labels_are_the_mean_of_hard_ones(covariance):
     twice = torch.cat([X, X]), torch.cat([CLASSES, other])
     weights = torch.full((240,), 0.5)
     options = {"covariance": covariance, "tol": 1e-6}
+    rows = fit_glm(X, F.one_hot(CLASSES, 3), **options)
+    torch.testing.assert_close(rows.mean, fit_glm(X, CLASSES, **options).mean)
     fit, hard = fit_glm(X, soft, **options), fit_glm(*twice, weights=weights, **options)
     torch.testing.assert_close(fit.mean, hard.mean, rtol=0, atol=1e-4)
     binary = fit_glm(X, (BINARY + BINARY.roll(1)) / 2, family="bernoulli", **options)
@@ -264,3 +277,65 @@ def test_a_learned_covariance_gives_each_example_a_variance_of_its_own(family):
     variances = f.diagonal(dim1=-2, dim2=-1)[:, 0] if f.ndim == 3 else f
     fixed = fit_glm(unit, DATA[family], family=family, bias=False, method="variational_gd")
     assert float(fixed.logits(unit)[1].std()) < 1e-6 < float(variances.std())
+
+
+# ---- what is refused ----
+
+SMALL = torch.tensor([[-1.0, 0.3], [0.0, -0.2], [1.0, 0.1], [2.0, 0.4]])
+KINDS = torch.tensor([0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "options", "message"),
+    [
+        (SMALL, KINDS, {"family": "binomial"}, "family='binomial': must be one of 'bernoulli'"),
+        (SMALL, KINDS, {"method": "adam"}, "method='adam': must be one of 'gd'"),
+        (SMALL, KINDS, {"covariance": "kron"}, "covariance='kron': must be one of 'full'"),
+        (SMALL[0], KINDS, {}, r"must be \(examples, features\)"),
+        (SMALL[:0], KINDS[:0], {}, r"must be \(examples, features\)"),
+        (SMALL[:, :0], KINDS, {}, r"must be \(examples, features\)"),
+        (SMALL / 0 * 0, KINDS, {}, r"features\[0, 0\] is nan: must be finite"),
+        (0 * SMALL, KINDS, {"bias": False}, "all features are zero"),
+        (SMALL, KINDS[:3], {}, r"labels of shape \(3,\): must be \(4,\)"),
+        (SMALL, KINDS.float(), {}, "labels of dtype torch.float32: must be integers"),
+        (
+            SMALL,
+            KINDS.float() + 1,
+            {"family": "bernoulli"},
+            r"labels\[2\] is \[2.0\]: must be prob",
+        ),
+        (SMALL, torch.ones(4, 2), {}, r"labels\[0\] is \[1.0, 1.0\]: must be probabilities"),
+        (SMALL, torch.ones(3, 2) / 2, {}, r"soft labels of shape \(3, 2\): must be \(4, 2\)"),
+        (SMALL, KINDS - 1, {}, "labels from -1 to 0: must lie in 0"),
+        (SMALL, KINDS + 2, {"classes": 3}, "labels from 2 to 3: must lie in 0 … 2"),
+        (SMALL, 2 * KINDS, {"family": "bernoulli"}, "labels from 0 to 2: must lie in 0 … 1"),
+        (SMALL, 0 * KINDS, {}, "all labels are 0: at least two classes"),
+        (SMALL, KINDS - 1, {"family": "poisson"}, r"labels\[0\] is -1.0: must be a count"),
+        (SMALL, KINDS / 0.0, {"family": "gaussian"}, r"labels\[0\] is nan: must be finite"),
+        (SMALL, KINDS, {"weights": [1, 1]}, r"weights of shape \(2,\): must be \(4,\)"),
+        (SMALL, KINDS, {"weights": [1, 1, 1, -1]}, "weights: must be finite, ≥ 0"),
+        (SMALL, KINDS, {"weights": [0, 0, 0, 0]}, "not all zero"),
+        (SMALL, KINDS, {"prior_precision": 0}, "prior_precision=0: must be positive"),
+        (SMALL, KINDS, {"prior_precision": "elbo", "method": "newton"}, "needs method='von'"),
+        (
+            SMALL.repeat(1, 700),
+            KINDS,
+            {"classes": 3, "covariance": "full"},
+            "use covariance='block'",
+        ),
+    ],
+)
+def test_errors_give_the_value_the_rule_and_the_way_out(features, labels, options, message):
+    with pytest.raises(InputError, match=message):
+        fit_glm(features, labels, **options)
+
+
+def test_numpy_arrays_and_lists_are_welcome():
+    expected = fit_glm(SMALL, KINDS).mean
+    assert torch.equal(fit_glm(SMALL.numpy(), np.array([0, 0, 1, 1])).mean, expected)
+    assert torch.allclose(fit_glm(SMALL.tolist(), KINDS.tolist()).mean, expected, atol=1e-6)
+
+
+def test_a_model_refuses_features_of_another_width():
+    with pytest.raises(InputError, match="3 features: the model has 2"):
+        fit_glm(SMALL, KINDS).logits(torch.zeros(1, 3))

@@ -1,4 +1,6 @@
-"""Hugging Face: a callback with which `Trainer` trains with IVON.
+"""Hugging Face: `fit_trainer` lets held-out labels choose how a `Trainer`'s model is trained; a callback for one run.
+
+    found = fit_trainer(Trainer(model_init=make_model, args=args, train_dataset=data))
 
     how = (IVON, {"lr": 0.03, "noise": 1.0, "ess": len(data)})
     trainer = Trainer(model, args, …, optimizer_cls_and_kwargs=how, callbacks=[IVONCallback()])
@@ -13,10 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from bayesmooth import metrics as measures
 from bayesmooth.errors import InputError
-from bayesmooth.optim import IVON
+from bayesmooth.optim import IVON, Fit, fit
 from bayesmooth.optim.settings import choose_beta2, warn_if_nothing_is_learned
 from bayesmooth.optional import require
 from bayesmooth.posterior import Posterior
@@ -25,6 +28,47 @@ base = require("transformers", "huggingface")
 accelerate = require("accelerate", "huggingface")
 
 UNSET_BETA2 = 0.99999  # what IVON takes where it knows no steps
+
+
+def fit_trainer(trainer: Any, **options: Any) -> Fit:
+    """`bayesmooth.fit` of what a Trainer holds, whose model then has the weights that held-out labels chose.
+
+    `model_init`, data sets, collator, batch size and epochs are the Trainer's. Held-out labels are those of its
+    `eval_dataset`, or a part of the training set where there is none. Optimizer, schedule and precision are those of
+    `fit`, which runs in one process; it costs three runs.
+
+    Arguments:
+        trainer: made with `model_init`, as every setting starts with a network of its own.
+        options: other arguments of `bayesmooth.fit`.
+    """
+    if trainer.model_init is None:
+        raise InputError(
+            "the Trainer has no model_init, which every setting needs; give it one in place of model"
+        )
+    args, loader = trainer.args, trainer.get_train_dataloader()
+    rows, collate = _Labelled(loader.dataset), loader.collate_fn
+    given = {
+        "data": DataLoader(rows, args.train_batch_size, shuffle=True, collate_fn=collate),
+        "epochs": args.num_train_epochs,
+        "validation": trainer.get_eval_dataloader() if trainer.eval_dataset else None,
+    }
+    found = fit(lambda: trainer.call_model_init().to(args.device), **{**given, **options})
+    trainer.model.load_state_dict(found.model.state_dict())
+    return found
+
+
+class _Labelled(Dataset[Any]):
+    """Rows whose label is called "labels", the name under which `fit` replaces it, before a collator renames it."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        names = {"label": "labels", "label_ids": "labels"}
+        return {names.get(name, name): value for name, value in self.rows[index].items()}
 
 
 class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]

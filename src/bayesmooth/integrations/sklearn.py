@@ -33,10 +33,8 @@ AT_ONCE = 4096  # rows of a prediction
 HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
 RATE, NOISE = 0.03, 1.0  # of one run without a choice
 STEPS, SMALLEST = 16, 8  # per epoch at least, where batches are not smaller than this
-FEW, HELD_BACK = (
-    200,
-    0.2,
-)  # rows: fewer leave too few labels to choose by; share of them that chooses
+FEW = 200  # rows: fewer leave too few labels to choose by
+HELD_BACK = 0.2  # of the rows, to choose by
 FLOATS = [np.float64, np.float32]
 CHOICES = {"mode": ("drop", "weight", "relabel"), "by": ("features", "predictions")}
 
@@ -138,7 +136,7 @@ class VariationalLogisticRegression(_Classifier):
 
     def predict_proba(self, X: Any) -> Array:
         """E_q[softmax(f)] by integration, one column per class of `classes_`."""
-        rows = self._rows(X)
+        rows = self._rows(X)  # first, as it knows whether there was a fit
         return self.fit_.predict(rows).numpy()
 
     def decision_function(self, X: Any) -> Array:

@@ -1,6 +1,5 @@
 """ALASCA: smoothing by example, on auxiliary heads inside the network, so that its features learn from soft labels."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,7 +13,6 @@ from bayesmooth.losses.base import Loss, Reduction, check_index, pick, within
 from bayesmooth.losses.label_smoothing import smoothed_cross_entropy
 
 Shape = tuple[int, int]  # channels, and the shorter side of the image
-UNKNOWN = sys.maxsize
 
 
 class ALASCA(Loss):
@@ -24,10 +22,10 @@ class ALASCA(Loss):
     average of the example's own logits; while epoch < warmup it is mixed with 1. In evaluation mode the loss is
     cross-entropy: the heads are there to train the features.
 
-    `attach(model)` builds a head behind each of the model's named stages, before the optimizer is built: the heads are
-    parameters of the loss. Forward needs `index` (B,), the examples' positions in the training set, and `epoch`.
-    The averages take 4·N·K bytes, and each rank of torch.distributed keeps its own. Without them (Clothing1M):
-    momentum=0, temperature=1, warmup=3.
+    `attach(model, inputs)` builds a head behind each of the model's named stages, before the optimizer is built: the
+    heads are parameters of the loss. Forward needs `index` (B,), the examples' positions in the training set, and
+    `epoch`. The averages take 4·N·K bytes, and each rank of torch.distributed keeps its own. Without them
+    (Clothing1M): momentum=0, temperature=1, warmup=3.
 
     References: Ko et al., A Gift from Label Smoothing: Robust Training with Adaptive Label Smoothing via Auxiliary
     Classifier under Label Noise, AAAI 2023.
@@ -67,22 +65,21 @@ class ALASCA(Loss):
     def attach(self, model: nn.Module, example_input: Tensor | None = None) -> None:
         """Listen to the stages of the model, and build their heads where there are none yet.
 
-        With an `example_input` (a batch) the shapes come from a dry run, and kernels fit small images; without one the
-        channels are those of each stage's last convolution.
+        Their shapes come from a dry run of the first example of `example_input`, a batch.
         """
         stages = {name: find_stage(model, name) for name in self.stages}
         if not self.heads:
             if example_input is None:
-                shapes = [declared_shape(name, stage) for name, stage in stages.items()]
-            else:
-                shapes = observed_shapes(model, stages, example_input)
-            self._build(shapes, next(model.parameters()))
+                raise InputError(
+                    "ALASCA has no heads yet; call attach(model, example_input) with a batch"
+                )
+            self._build(observed_shapes(model, stages, example_input), next(model.parameters()))
         while self._hooks:
             self._hooks.pop().remove()
         for name, stage in stages.items():
             self._hooks.append(stage.register_forward_hook(Tap(name, self._features)))
 
-    def _build(self, shapes: list[tuple[int, int]], like: Tensor) -> None:
+    def _build(self, shapes: list[Shape], like: Tensor) -> None:
         """Heads of the paper's ResNet: strides 8, 4, 2, and twice the last stage's width."""
         generator = torch.Generator().manual_seed(self.seed)
         width = 2 * shapes[-1][0]
@@ -121,7 +118,7 @@ class ALASCA(Loss):
         if not self.heads or len(seen) < len(self.stages):
             raise InputError(
                 f"ALASCA has the features of {len(seen)} of the stages {', '.join(self.stages)} for this batch: must "
-                "have all; call attach(model), then the model with gradients, then the loss"
+                "have all; call attach(model, inputs), then the model with gradients, then the loss"
             )
         return [
             head(check_features(name, head, feature)).float()
@@ -206,16 +203,6 @@ def find_stage(model: nn.Module, name: str) -> nn.Module:
         ) from None
 
 
-def declared_shape(name: str, stage: nn.Module) -> Shape:
-    """The channels of the stage's last convolution, for an image of unknown size."""
-    convolutions = [m for m in stage.modules() if isinstance(m, nn.Conv2d)]
-    if not convolutions:
-        raise InputError(
-            f"stage {name!r} holds no Conv2d: its channels are unknown; pass attach(model, example_input)"
-        )
-    return convolutions[-1].out_channels, UNKNOWN
-
-
 @torch.no_grad()
 def observed_shapes(
     model: nn.Module, stages: Mapping[str, nn.Module], example_input: Tensor
@@ -243,7 +230,7 @@ def check_features(name: str, head: nn.Module, features: Tensor) -> Tensor:
     if channels != head.channels or side < head.stride:
         raise InputError(
             f"stage {name!r} gives {channels} channels of side {side}: its head was built for {head.channels} "
-            f"channels of side ≥ {head.stride}; pass attach(model, example_input) to a new loss"
+            f"channels of side ≥ {head.stride}; attach a new loss with an input of this size"
         )
     return features
 

@@ -57,7 +57,9 @@ class BackwardCorrection(Loss):
     def __init__(self, transition: Transition, *, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         matrix = check_transition(transition)
-        inverse, condition = _invert(matrix)
+        inverse, failed = torch.linalg.inv_ex(matrix)
+        norms = torch.linalg.matrix_norm(matrix, 1) * torch.linalg.matrix_norm(inverse, 1)
+        condition = float("inf") if failed else float(norms)
         if not condition < MAX_CONDITION:
             raise InputError(
                 f"transition has condition number {condition:.3g}: must be below {MAX_CONDITION:g} to be inverted; "
@@ -96,13 +98,6 @@ def estimate_transition(probs: Tensor, percentile: float | None = 97) -> Tensor:
         scores = torch.where(probs < threshold, probs, 0.0)
     anchors = probs[scores.argmax(0)]
     return anchors / anchors.sum(1, keepdim=True)
-
-
-def _invert(matrix: Tensor) -> tuple[Tensor, float]:
-    """The inverse and the condition number in the 1-norm, infinite where there is no inverse."""
-    inverse, failed = torch.linalg.inv_ex(matrix)
-    norms = torch.linalg.matrix_norm(matrix, 1) * torch.linalg.matrix_norm(inverse, 1)
-    return inverse, float("inf") if failed else float(norms)
 
 
 def check_transition(transition: Transition) -> Tensor:

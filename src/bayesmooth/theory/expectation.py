@@ -45,35 +45,24 @@ def gaussian_expectation(
     tensor(1.6487)
     """
     std = covariance_root(mean, var)
-    if nodes is None:
-        widest = float(std.detach().max()) if std.numel() else 0.0
-        if widest > WIDEST:
-            raise InputError(
-                f"standard deviation {widest:.3g}: adaptive nodes reach {WIDEST:g}; give their number, or scale f"
-            )
-        narrow = widest <= NARROW
-        rule = (
-            hermite_rule(NODES + ceil(12 * widest))
-            if narrow
-            else trapezoid_rule(max(NODES, ceil(18 * widest)))
+    widest = float(std.detach().max()) if std.numel() else 0.0
+    if nodes is None and widest > WIDEST:
+        raise InputError(
+            f"standard deviation {widest:.3g}: adaptive nodes reach {WIDEST:g}; give their number, or scale f"
         )
+    if nodes is None and widest > NARROW:
+        rule = trapezoid_rule(max(NODES, ceil(18 * widest)))
     else:
-        rule = hermite_rule(nodes)
-
-    def weighted_sum(m: Tensor, s: Tensor) -> Tensor:
+        rule = hermite_rule(NODES + ceil(12 * widest) if nodes is None else nodes)
+    shape, size = (mean + std).shape, CHUNK * torch.get_num_threads()
+    pieces = (torch.split(x.expand(shape).reshape(-1), size) for x in (mean, std))
+    sums = []
+    for m, s in zip(*pieces, strict=True):
         total = torch.zeros_like(m)
         for point, weight in zip(*rule, strict=True):
             total.add_(g(torch.add(m, s, alpha=point)), alpha=weight)
-        return total
-
-    return map_entries(weighted_sum, mean, std)
-
-
-def map_entries(function: Callable[[Tensor, Tensor], Tensor], mean: Tensor, std: Tensor) -> Tensor:
-    """A function of the entries of two tensors, in pieces that stay in the cache."""
-    shape, size = (mean + std).shape, CHUNK * torch.get_num_threads()
-    pieces = (torch.split(x.expand(shape).reshape(-1), size) for x in (mean, std))
-    return torch.cat([function(m, s) for m, s in zip(*pieces, strict=True)]).reshape(shape)
+        sums.append(total)
+    return torch.cat(sums).reshape(shape)
 
 
 def gaussian_draw(mean: Tensor, cov: Tensor, generator: Seed) -> Tensor:
@@ -114,10 +103,7 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def trapezoid_rule(nodes: int) -> Rule:
-    """Points and weights with E[g(x)] ≈ Σ w g(x), x ~ N(0, 1), equally spaced.
-
-    Beyond 7 nothing is left.
-    """
+    """Points and weights with E[g(x)] ≈ Σ w g(x), x ~ N(0, 1), equally spaced; beyond 7 nothing is left."""
     points = np.linspace(-7.0, 7.0, nodes)
     weights = np.exp(-(points**2) / 2)
     return points.tolist(), (weights / weights.sum()).tolist()

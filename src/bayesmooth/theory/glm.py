@@ -60,9 +60,7 @@ class GLMFit:
     def covariance(self) -> Tensor:
         """Their covariance: full (KD, KD) class by class; block (K, D, D); diagonal as the mean."""
         sigma = self.posterior.covariance()
-        if self.link.vector or isinstance(self.posterior, Full):
-            return sigma
-        return sigma[0] if sigma.ndim == 3 else self._drop(sigma)
+        return sigma[0] if len(sigma) == 1 and sigma.ndim == 3 else self._drop(sigma)
 
     def logits(self, features: Any) -> tuple[Tensor, Tensor]:
         """Mean (N, K) and variance of the logits: (N, K), or (N, K, K) if they are correlated."""
@@ -231,7 +229,7 @@ def positive(argument: str, value: float) -> float:
 def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) -> Tensor:
     """The labels as one column of numbers; those of 'categorical' as rows, one-hot where they are whole numbers."""
     y = to_tensor(labels).to(matrix.device)
-    if family == "categorical" and y.ndim == 2 and y.is_floating_point():
+    if family == "categorical" and y.ndim == 2:
         return check_soft(y.to(matrix), len(matrix), classes or y.shape[1])
     if y.ndim != 1 or len(y) != len(matrix):
         raise InputError(

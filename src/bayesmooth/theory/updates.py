@@ -28,7 +28,7 @@ def sum_outer(features: Tensor, values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Covariance:
-    """Σ by its inverse Λ (C, D, D): one block per class, so logits of different classes are independent.
+    """Σ by its inverse Λ (blocks, size, size): a block per class, so logits of different classes are independent.
 
     `matrix` says that the logits of an example are correlated, and so is A″.
     """
@@ -45,15 +45,13 @@ class Covariance:
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
         """Λ = Σᵢ A″ᵢ φᵢφᵢᵀ + δI for every class."""
         weighted = [(features * column[:, None]).mT @ features for column in curvature.unbind(1)]
-        grams = torch.stack(weighted)
-        grams.diagonal(dim1=-2, dim2=-1).add_(prior)
-        return cls(grams)
+        return cls(torch.stack(weighted)).shifted(prior)
 
     def blend(self, other: "Covariance", rho: float) -> "Covariance":
         """(1 − ρ)Λ + ρΛ′  (eq:von)."""
         return other if rho == 1 else type(self)(torch.lerp(self.precision, other.precision, rho))
 
-    def shifted(self, change: float) -> "Covariance":
+    def shifted(self, change: float) -> Self:
         """Λ + change · I: another prior precision."""
         precision = self.precision.clone()
         precision.diagonal(dim1=-2, dim2=-1).add_(change)
@@ -84,14 +82,15 @@ class Covariance:
 
     def solve(self, g: Tensor) -> Tensor:
         """Σg, both (D, C)."""
-        return torch.cholesky_solve(g.mT.unsqueeze(-1), self.root).squeeze(-1).mT
+        columns = g.mT.reshape(*self.precision.shape[:-1], 1)
+        return torch.cholesky_solve(columns, self.root).reshape(g.mT.shape).mT
 
     def log_det(self) -> Tensor:
         """log|Λ|."""
         return 2 * self.root.diagonal(dim1=-2, dim2=-1).log().sum()
 
     def variances(self) -> Tensor:
-        """diag Σ as (D, C)."""
+        """diag Σ, one column per block."""
         return self.inverse_root.square().sum(-2).mT
 
     def covariance(self) -> Tensor:
@@ -104,7 +103,7 @@ class Covariance:
 
 
 class Full(Covariance):
-    """Λ (CD, CD), parameters class by class."""
+    """Λ (1, CD, CD): one block, parameters class by class."""
 
     matrix = True
 
@@ -117,23 +116,12 @@ class Full(Covariance):
         for j in range(classes):
             for k in range(classes):
                 blocks[j, :, k] = (features * matrices[:, j, k, None]).mT @ features
-        precision = blocks.reshape(classes * dim, classes * dim)
-        precision.diagonal().add_(prior)
-        return cls(precision)
-
-    def solve(self, g: Tensor) -> Tensor:
-        """Σg, both (D, C)."""
-        flat = torch.cholesky_solve(g.mT.reshape(-1, 1), self.root)
-        return flat.reshape(g.shape[1], g.shape[0]).mT
-
-    def variances(self) -> Tensor:
-        """diag Σ as one vector."""
-        return self.inverse_root.square().sum(-2)
+        return cls(blocks.reshape(1, classes * dim, classes * dim)).shifted(prior)
 
     def logit_covariance(self, features: Tensor) -> Tensor:
         """Φ Σ Φᵀ of every example (N, C, C)."""
         dim = features.shape[1]
-        classes = len(self.precision) // dim
+        classes = self.precision.shape[-1] // dim
         blocks = self.covariance().reshape(classes, dim, classes, dim)
         return torch.stack(
             [torch.einsum("nd,dke,ne->nk", features, block, features) for block in blocks], 1
@@ -148,9 +136,9 @@ class Diagonal(Covariance):
         """Λ_dk = Σᵢ A″ᵢₖ φᵢd² + δ."""
         return cls(sum_outer(features.square(), curvature) + prior)
 
-    def shifted(self, change: float) -> "Covariance":
+    def shifted(self, change: float) -> Self:
         """Λ + change · I: another prior precision."""
-        return Diagonal(self.precision + change)
+        return type(self)(self.precision + change)
 
     def solve(self, g: Tensor) -> Tensor:
         """Σg, both (D, C)."""

@@ -1,0 +1,135 @@
+"""ELR, SOP and low-rank smoothing: what they learn beside the weights."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bayesmooth.losses import ELR, SOP, CrossEntropy, LowRankSmoothing
+from bayesmooth.theory.noise import effective_labels
+
+# ---- ELR ----
+
+FIRST, SECOND = torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([[0.1, 0.3, 0.6]]).log()
+HERE, Y = torch.tensor([1]), torch.tensor([2])
+
+
+def test_the_average_is_that_of_the_examples_own_predictions():
+    loss = ELR(2, 3, beta=0.6)
+    loss(FIRST, Y, index=HERE)
+    loss(SECOND, Y, index=HERE)
+    expected = 0.6 * 0.4 * FIRST.exp() + 0.4 * SECOND.exp()
+    torch.testing.assert_close(loss.averages, torch.cat([torch.zeros(1, 3), expected]))
+
+
+def test_the_label_moves_to_the_class_that_the_model_believed_early():
+    loss = ELR(2, 3)
+    for _ in range(20):
+        loss(FIRST, Y, index=HERE)
+    label = effective_labels(loss, SECOND, Y, index=HERE)
+    assert label[0, 0] > 0.1
+    torch.testing.assert_close(label.sum(1), torch.ones(1))
+
+
+# ---- SOP ----
+
+GIVEN = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]).log()
+INDEX, BOTH = torch.tensor([2, 0]), torch.tensor([1, 1])
+
+
+def grown(**rates):
+    loss = SOP(3, 3, **rates)
+    loss.u.copy_(torch.tensor([[0.3], [0.4], [0.5]]))
+    loss.v.fill_(0.1)
+    return loss
+
+
+def test_golden_number_with_an_explained_label():
+    """q = (.69, .45, .09), ŷ + s − y = (.99, −.75, −.01)."""
+    loss = grown(reduction="none")(GIVEN, BOTH, index=INDEX)
+    assert loss[0].item() == pytest.approx(2.5482219, rel=1e-6)
+
+
+def test_a_step_of_u_and_v_is_a_step_of_sgd_on_the_authors_loss():
+    loss = grown(u_lr=2.0, v_lr=3.0)
+    u, v = loss.u.clone().requires_grad_(), loss.v.clone().requires_grad_()
+    y = F.one_hot(BOTH, 3).float()
+    plus, minus = u[INDEX].square() * y, v[INDEX].square() * (1 - y)
+    r = F.normalize((GIVEN.softmax(1) + plus - minus.detach()).clamp_min(1e-4), p=1)
+    guess = F.one_hot(GIVEN.argmax(1), 3)
+    total = -(y * r.log()).sum(1).mean() + (guess + plus - minus - y).square().sum() / 2
+    total.backward()
+    loss(GIVEN, BOTH, index=INDEX)
+    torch.testing.assert_close(loss.u, (u - 2 * u.grad).detach())
+    torch.testing.assert_close(loss.v, (v - 3 * v.grad).detach())
+
+
+def test_a_label_that_the_model_keeps_rejecting_is_explained_away():
+    loss, wrong = SOP(3, 3, reduction="none"), torch.tensor([2])
+    for _ in range(200):
+        last = loss(GIVEN[:1], wrong, index=torch.tensor([0]))
+    assert loss.u[0] ** 2 > 0.5
+    assert last < CrossEntropy()(GIVEN[:1], wrong)
+    assert loss.u[1:].max() < 1e-7
+
+
+def test_in_evaluation_it_is_cross_entropy_and_nothing_moves():
+    loss = grown().eval()
+    before = loss.u.clone()
+    torch.testing.assert_close(loss(GIVEN, BOTH), CrossEntropy()(GIVEN, BOTH))
+    assert before.equal(loss.u)
+
+
+# ---- low rank ----
+
+
+def batch(K=5, B=7):
+    generator = torch.Generator().manual_seed(K)
+    z = torch.randn(B, K, generator=generator, dtype=torch.float64)
+    return z, torch.randint(K, (B,), generator=generator)
+
+
+def test_the_embedding_starts_where_the_learned_label_is_uniform():
+    loss = LowRankSmoothing(5, beta=1.0, eta=0.0, dropout=0.0, reduction="none")
+    z, y = batch()
+    log_p = z.log_softmax(1)
+    torch.testing.assert_close(loss(z, y), -log_p[torch.arange(7), y] - log_p.mean(1))
+
+
+def test_dropout_follows_its_seed_and_not_the_global_one():
+    z, y = batch()
+    first, second, other = LowRankSmoothing(5), LowRankSmoothing(5), LowRankSmoothing(5, seed=1)
+    torch.manual_seed(0)
+    values = [first(z, y).item() for _ in range(3)]
+    torch.manual_seed(1)
+    assert [second(z, y).item() for _ in range(3)] == values
+    assert len(set(values)) == 3
+    assert other(z, y).item() != values[0]
+
+
+def test_a_loaded_state_goes_on_with_the_next_draw():
+    z, y = batch()
+    loss, resumed = LowRankSmoothing(5), LowRankSmoothing(5)
+    loss(z, y)
+    resumed.load_state_dict(loss.state_dict())
+    assert resumed(z, y).item() == loss(z, y).item()
+
+
+def test_dropout_keeps_the_mean_of_the_embedding():
+    loss = LowRankSmoothing(200, rank=100, dropout=0.4)
+    kept = loss._dropped()
+    assert kept.unique().tolist() == pytest.approx([0, 1 / 0.6])
+    assert kept.mean().item() == pytest.approx(1.0, abs=0.02)
+
+
+def test_training_learns_which_classes_share_mass():
+    """Classes 0 and 1 are indistinguishable, 2 is not: V_0 then prefers 1 to 2."""
+    y = torch.tensor([0, 1, 2] * 20)
+    z = torch.tensor([[2.0, 2.0, -2.0], [2.0, 2.0, -2.0], [-2.0, -2.0, 4.0]]).repeat(20, 1)
+    loss = LowRankSmoothing(3, rank=4, dropout=0.1)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=0.05)
+    for _ in range(50):
+        optimizer.zero_grad()
+        loss(z, y).backward()
+        optimizer.step()
+    V = (loss.embedding @ loss.embedding.t()).softmax(1)
+    assert V[0, 1] > 0.3 > 10 * V[0, 2]
