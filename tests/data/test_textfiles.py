@@ -18,7 +18,7 @@ def test_a_row_may_be_short_and_have_line_breaks_between_quotation_marks(tmp_pat
     (tmp_path / "t.csv").write_bytes(b'a;b;c\r\n1;"x\r\n""y"";z"\r\n   \r\n5" disk;2;3')
     table = Csv(tmp_path / "t.csv")
     assert (table.mark, table.header) == (";", ["a", "b", "c"])
-    assert table.rows == [["1", 'x\r\n"y";z', ""], ['5" disk', "2", "3"]]
+    assert table.rows == [("1", 'x\r\n"y";z', ""), ('5" disk', "2", "3")]
     assert table.values("c") == ["", "3"]
     assert [table.place(row) for row in range(2)] == ["row 2", "row 4"]  # as a spreadsheet counts
 

@@ -8,7 +8,7 @@ vocabulary, `beach; dog`, and the empty one as `(no tags)`.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -114,16 +114,16 @@ class Vocabulary:
         return self.write(left) if left else ""
 
     def join_columns(
-        self, columns: Iterable[Iterable[Any]], where: str, places: Sequence[str]
+        self, columns: Iterable[Iterable[Any]], where: str, place: Callable[[int], str]
     ) -> list[str]:
         """The set of every row as text, from one column of 0 and 1 per tag; empty where one of them is missing."""
         texts = []
         rows = zip(*([as_text(v).strip() for v in column] for column in columns), strict=True)
-        for place, row in zip(places, rows, strict=True):
+        for number, row in enumerate(rows):
             for name, cell in zip(self.names, row, strict=True):
                 if cell not in MISSING and cell.lower() not in VALUES:
                     raise InputError(
-                        f"{where}, {place}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name the "
+                        f"{where}, {place(number)}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name the "
                         "columns of tags with tags (--tags)"
                     )
             cells = zip(self.names, row, strict=True)
@@ -403,7 +403,7 @@ def find_missing(
 
 
 def read_labels(
-    values: Iterable[Any], where: str, places: Sequence[str] | None = None
+    values: Iterable[Any], where: str, place: Callable[[int], str] = "row {}".format
 ) -> list[str]:
     """Labels as texts, where none is missing; a number with a fraction is no class.
 
@@ -413,9 +413,8 @@ def read_labels(
     values = list(values)
     for row, value in enumerate(values):
         if isinstance(value, float) and not value.is_integer():
-            place = places[row] if places else f"row {row}"
             raise InputError(
-                f"{where}, {place}: {value!r} is not a class (a word or a whole number); mend it, or leave the row out"
+                f"{where}, {place(row)}: {value!r} is not a class (a word or a whole number); mend it, or leave the row out"
             )
     return label_texts(values)
 
@@ -451,18 +450,19 @@ def encode(
     names: Sequence[str],
     where: str,
     numbered: bool = False,
-    places: Sequence[str] | None = None,
+    place: Callable[[int], str] = "row {}".format,
 ) -> Tensor:
-    """Labels as class numbers; `places` say where each stands.
+    """Labels as class numbers; `place` says where one stands.
 
     >>> encode(["b", "a"], ("a", "b"), "labels"), encode(["1", "0"], ("cat", "dog"), "labels")
     (tensor([1, 0]), tensor([1, 0]))
     """
     number = class_numbers(set(labels), names, numbered)
-    for row, label in enumerate(labels):
-        if label not in number:
-            place, known = places[row] if places else f"row {row}", ", ".join(names)[:200]
-            raise InputError(f"{where}, {place}: {label[:80]!r} is not one of the classes {known}")
+    if unknown := {*labels} - {*number}:
+        row, known = min(map(labels.index, unknown)), ", ".join(names)[:200]
+        raise InputError(
+            f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {known}"
+        )
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")
 
 

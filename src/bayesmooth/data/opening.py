@@ -209,27 +209,30 @@ def _read_classes(table: Table, values: Sequence[Any]) -> Read:
     if not len(kept):
         raise InputError(f"{table.where}: no row has a label in {table.part} {table.label!r}")
     truth = None if table.clean_column is None else table.values(table.clean_column)
-    places = [table.place(int(i)) for i in kept]
+
+    def place(row: int) -> str:
+        return table.place(int(kept[row]))
+
     texts = {
         f"{table.where}: {name}": read_labels(
-            [each[i] for i in kept.tolist()], f"{table.where}: {name}", places
+            [each[i] for i in kept.tolist()], f"{table.where}: {name}", place
         )
         for name, each in ((table.label, values), (table.clean_column, truth))
         if each is not None
     }
     names = names or name_classes(text for some in texts.values() for text in some)
-    numbers = [encode(some, names, where, numbered, places) for where, some in texts.items()]
+    numbers = [encode(some, names, where, numbered, place) for where, some in texts.items()]
     return kept, Labels(numbers[0], names), (*numbers, None)[1]
 
 
 def _read_tags(table: Table) -> Read:
     """Sets of tags, in columns of 0 and 1 or in one column of texts or lists."""
-    columns, places = table.columns, [table.place(i) for i in range(len(table))]
+    columns = table.columns
     separator, truth = columns.separator or SEPARATOR, None
     if columns.tags is not None:
         words = Vocabulary(tuple(map(str, columns.tags)), separator)
         cells = [table.values(name) for name in table.label_columns]
-        texts = words.join_columns(cells, table.where, places)
+        texts = words.join_columns(cells, table.where, table.place)
     else:
         given = [read_tag_cell(value, separator) for value in table.values(table.label)]
         clean = table.clean_column
@@ -239,8 +242,10 @@ def _read_tags(table: Table) -> Read:
         named = columns.class_names or name_classes(every)
         words = Vocabulary(tuple(map(str, named)), separator)
         where = f"{table.where}, {{}}, column {table.label!r}"
-        pairs = zip(given, places, strict=True)
-        texts = [cell and words.rewrite(cell, where.format(place)) for cell, place in pairs]
+        texts = [
+            cell and words.rewrite(cell, where.format(table.place(row)))
+            for row, cell in enumerate(given)
+        ]
     kept = np.flatnonzero([bool(text) for text in texts])
     if not len(kept):
         raise InputError(f"{table.where}: no row has tags in {', '.join(table.label_columns)}")
