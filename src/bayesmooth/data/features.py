@@ -48,7 +48,7 @@ class Cells:
     def known(self) -> Array:
         """Which of them are there."""
         if self.kind == "words":
-            return np.asarray(self.values.is_valid())
+            return np.asarray(self.values.is_valid().to_numpy(zero_copy_only=False))
         if self.kind != "O":
             return ~np.isnan(self.values) if self.kind == "f" else np.ones(len(self), bool)
         gone = (v is None or (isinstance(v, float) and v != v) for v in self.values)
@@ -73,19 +73,22 @@ class Cells:
                     return self.values.astype(np.float64)
             words = require("pyarrow", "data").array(self.texts)
         compute = require("pyarrow.compute", "data")
-        words = compute.utf8_trim_whitespace(words)
-        if not self._match(words, NUMBER)[self.known].all():
+        try:
+            reals = words.cast("float64")
+        except ValueError:  # some are no plain numbers
+            words = compute.utf8_trim_whitespace(words)
             if 2 * self._match(words, "%").sum() > self.known.sum():
                 words = compute.utf8_rtrim(words, "% ")
             words = self._replace_commas(words)
-        plain = compute.if_else(self._match(words, NUMBER), compute.utf8_ltrim(words, "+"), None)
-        return np.asarray(plain.cast("float64").to_numpy(zero_copy_only=False))
+            plain = compute.if_else(self._match(words, NUMBER), words, None)
+            reals = compute.utf8_ltrim(plain, "+").cast("float64")
+        return np.asarray(reals.to_numpy(zero_copy_only=False))
 
     @staticmethod
     def _match(words: Any, pattern: str) -> Array:
         """Which words end as the pattern says."""
         found = require("pyarrow.compute", "data").match_substring_regex(words, f"{pattern}$")
-        return np.asarray(found.fill_null(False))
+        return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
 
     def _replace_commas(self, words: Any) -> Any:
         """Words with a point for a decimal comma."""

@@ -46,7 +46,14 @@ def as_text(value: Any) -> str:
 
 def as_texts(values: Iterable[Any]) -> list[str]:
     """All of them as texts."""
-    return [v if type(v) is str and v.isascii() else as_text(v) for v in values]
+    values = list(values)
+    return map_distinct(as_text, values) if {*map(type, values)} == {str} else [*map(as_text, values)]
+
+
+def map_distinct(function: Callable[[str], Any], texts: Sequence[str]) -> list[Any]:
+    """The function of every text, computed once for those that are equal."""
+    made = {text: function(text) for text in {*texts}}
+    return [made[text] for text in texts]
 
 
 @dataclass(frozen=True)
@@ -378,14 +385,11 @@ def label_texts(values: Iterable[Any]) -> list[str]:
     >>> label_texts(["0", "0.0", " 1"]), label_texts(["2.7", "3.0"])
     (['0', '0', '1'], ['2.7', '3.0'])
     """
-    texts = [text.strip() for text in as_texts(values)]
+    texts = map_distinct(str.strip, as_texts(values))
     present = set(texts) - set(MISSING)
     if any("." in text for text in present) and all(map(WHOLE.fullmatch, present)):
         return [text if text in MISSING else text.partition(".")[0] for text in texts]
-    if all(map(str.isascii, present)):
-        return texts
-    spelled = {text: unicodedata.normalize("NFC", text) for text in {*texts}}
-    return [spelled[text] for text in texts]
+    return map_distinct(lambda text: unicodedata.normalize("NFC", text), texts)
 
 
 def find_missing(
@@ -399,7 +403,7 @@ def find_missing(
     ([False, False, True], [False, True, False])
     """
     absent = {*MISSING, *(["-1"] if names else [])} - {*names} | ({"-1"} if numbered else set())
-    return [label.strip() in absent for label in as_texts(labels)]
+    return map_distinct(lambda label: label.strip() in absent, as_texts(labels))
 
 
 def read_labels(

@@ -193,7 +193,7 @@ def _read_labels(table: Table, predicted: bool) -> Read:
         return _read_votes(table)
     if columns.tags is None and columns.separator is None:
         values = table.values(table.label)
-        if not any(isinstance(value, list) for value in values):
+        if list not in {*map(type, values)}:
             return _read_classes(table, values)
     if predicted and not isinstance(table, InMemory):
         raise InputError(

@@ -222,7 +222,7 @@ def _add_row(source: Source) -> Source:
     table, rows = source.table, source.rows
     if table is None or rows is None or not table.is_spreadsheet:
         return source
-    numbers = [str(table.number(row)) for row in rows.tolist()]
+    numbers = [str(table.numbers[row]) for row in rows.tolist()]
     return replace(source, meta={SHEET_ROW: numbers, **source.meta})
 
 

@@ -79,15 +79,14 @@ class Table:
         """The columns by which a row is known."""
         return self.names
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the rows, as a reader counts them."""
+        return range(len(self))
+
     def place(self, row: int) -> str:
         """Where a row stands, in words."""
-        if self.is_spreadsheet:
-            return f"row {self.number(row)}"
-        return f"row {row} (counted from 0)"
-
-    def number(self, row: int) -> int:
-        """The number of a row, as its reader counts."""
-        return row
+        return f"row {self.numbers[row]}{'' if self.is_spreadsheet else ' (counted from 0)'}"
 
     def texts(self, name: str) -> list[str]:
         """The values of a column as texts; missing ones are empty."""
@@ -140,7 +139,7 @@ class Table:
         if not self.names_rows or not labelled:
             return [str(row) for row in range(len(self))]
         digests = self.digests(self.label_columns)
-        return [f"{self.number(row)}-{content}" for row, content in enumerate(digests)]
+        return [f"{row}-{content}" for row, content in zip(self.numbers, digests, strict=True)]
 
     def rewrite(self, out: Path, labels: Labels, by_row: Mapping[int, str | None]) -> Written:
         """Write it with other labels by row, without those that are None."""
@@ -294,6 +293,7 @@ class Excel(Table):
     """The first sheet of an .xlsx; what openpyxl does not keep (pictures, charts) is lost in writing."""
 
     is_spreadsheet = True
+    numbers: Sequence[int] = ()
 
     def __init__(self, path: Path, columns: Columns) -> None:
         super().__init__(str(path), columns)
@@ -312,10 +312,6 @@ class Excel(Table):
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def number(self, row: int) -> int:
-        """The row of the sheet."""
-        return self.numbers[row]
 
     def values(self, name: str) -> list[Any]:
         """The values of a column, as the program that saved it had computed them."""

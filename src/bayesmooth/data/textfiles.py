@@ -108,16 +108,18 @@ class Csv(Table):
 
     is_spreadsheet = True
     usual_labels = (*LABELS, "given")
+    numbers: Sequence[int] = ()
 
     def __init__(self, path: Path, columns: Columns | None = None) -> None:
         super().__init__(str(path), columns or Columns())
         self.path, self.folder = path, path.parent
         data, self.packed = read_packed(path)
         self.text, self.encoding, notes = decode_text(data, str(path), self.columns.encoding)
-        self.notes, self.exact = tuple(notes), self.text.encode(self.encoding) == data
+        self.notes, utf8 = tuple(notes), self.encoding == "utf-8"
+        self.exact = utf8 or self.text.encode(self.encoding) == data
         self.start = 1 if self.text.startswith("\ufeff") else 0
         self.mark = find_separator(self.text, self.start)
-        self.header, self.cells, self.sheet_rows = self._split_lines() or self._read_rows()
+        self.header, self.cells, self.numbers = self._split_lines() or self._read_rows()
         self.names = [name or f"Unnamed: {at}" for at, name in enumerate(self.header)]
         check_table(path, self.names, 1)
         self.guarded = self.header[:3] == AUDIT
@@ -147,7 +149,8 @@ class Csv(Table):
         except (arrow.ArrowInvalid, OverflowError):
             return None
         header = [column[0].as_py() for column in table.columns]
-        return header, [column[1:] for column in table.columns], range(2, len(table) + 1)
+        columns = [column[1:].combine_chunks() for column in table.columns]
+        return header, columns, range(2, len(table) + 1)
 
     def _read_rows(self) -> tuple[list[str], list[Any], Sequence[int]]:
         """The header, the columns and the numbers of the rows; blank lines are no rows, and short ones are filled up."""
@@ -184,7 +187,7 @@ class Csv(Table):
         return bool(row) and (not row[0] or bool(row[0].strip(" ")))
 
     def __len__(self) -> int:
-        return len(self.sheet_rows)
+        return len(self.numbers)
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -206,10 +209,6 @@ class Csv(Table):
             cells = compute.replace_substring_regex(cells, "^'", "")
         gone = compute.is_in(cells, arrow.array(missing, arrow.string()))
         return compute.if_else(gone, None, cells)
-
-    def number(self, row: int) -> int:
-        """The row of the spreadsheet."""
-        return self.sheet_rows[row]
 
     def digests(self, without: Iterable[str]) -> list[str]:
         """From all other cells."""
