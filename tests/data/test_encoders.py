@@ -14,13 +14,15 @@ import torch
 
 from bayesmooth.audit import audit
 from bayesmooth.data import encoders
-from bayesmooth.data.encoder_models import (
+from bayesmooth.data.encoders import (
+    cache_folder,
     compare_with_names,
+    embed_pictures,
+    embed_texts,
     plain_pictures,
     plain_texts,
     scale_pictures,
 )
-from bayesmooth.data.encoders import cache_folder, embed_pictures, embed_texts
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 

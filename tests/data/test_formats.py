@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from bayesmooth.data import Columns, open_source
 from bayesmooth.data.prepare import prepare
@@ -120,6 +120,7 @@ def test_lists_in_json_are_sets_of_tags_and_stay_lists(tmp_path: Path) -> None:
         ("t.json", b"[1]", "row 0 is '1'; must be an object"),
         ("t.jsonl", b'{"a": 1}\n[', "not a list of objects"),
         ("t.jsonl", b"", "no rows"),
+        ("t.json", b'{"label": ["a", "b"], "x": {"0": 1}}', "one object .*orient='records'"),
         ("t.xlsx", b"PK", "not a workbook"),
         ("t.csv.gz", gzip.compress(b"label,x\na,1\n")[:-9], "not a file that can be read"),
     ],
@@ -142,7 +143,7 @@ def test_rows_with_their_labels_are_one_data_set_however_they_are_held() -> None
     ]
     frame = pandas.DataFrame(rows)
     lazy = polars.from_pandas(frame).lazy().filter(polars.col("label") >= 0)
-    for what in (rows, frame, polars.from_pandas(frame), lazy):
+    for what in (rows, tuple(rows), frame, polars.from_pandas(frame), lazy):
         source = prepare(open_source(what), Columns())
         torch.testing.assert_close(source.inputs, X[:, :2].double())
         assert (source.ids, source.labels.texts()) == (
@@ -153,7 +154,19 @@ def test_rows_with_their_labels_are_one_data_set_however_they_are_held() -> None
 
 def test_a_data_set_of_torch_and_its_loader_keep_the_order_of_the_data() -> None:
     data = TensorDataset(X, Y)
-    for what in (data, DataLoader(data, 6), DataLoader(data, 6, shuffle=True)):
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return zip(X, Y, strict=True)
+
+    for what in (
+        data,
+        DataLoader(data, 6),
+        DataLoader(data, 6, shuffle=True),
+        Stream(),
+        DataLoader(Stream(), 6),
+        DataLoader(Stream(), None),
+    ):
         source = open_source(what)
         assert torch.equal(source.inputs, X)
         assert torch.equal(source.labels.numbers, Y)
@@ -163,21 +176,37 @@ def test_a_data_set_of_torch_and_its_loader_keep_the_order_of_the_data() -> None
     named.classes = ["cat", "dog"]
     source = open_source(named)
     assert (source.class_names, source.pictures.shape) == (("cat", "dog"), (COUNT, 3, 9, 9))
-    with pytest.raises(InputError, match="must be pairs"):
-        open_source(TensorDataset(X))
+    for odd, message in (
+        (TensorDataset(X), "must be pairs"),
+        (TensorDataset(X[:0], Y[:0]), "no examples"),
+    ):
+        with pytest.raises(InputError, match=message):
+            open_source(odd)
 
 
-def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them() -> None:
-    texts = open_source([f"text {i}" for i in range(COUNT)], labels=Y.tolist())
-    assert texts.texts[3] == "text 3"
+def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them(tmp_path: Path) -> None:
+    polars, words = pytest.importorskip("polars"), [f"text {i}" for i in range(COUNT)]
+    for held in (
+        words,
+        np.array(words),
+        np.array(words, object),
+        pandas.Series(words),
+        polars.Series(words),
+    ):
+        assert open_source(held, labels=Y.tolist()).texts[3] == "text 3"
     pixels = np.zeros((COUNT, 8, 9, 3), np.uint8)
     assert open_source(pixels, labels=Y).pictures.shape == (COUNT, 3, 8, 9)
     frame = pandas.DataFrame({"x": X[:, 0].numpy(), "colour": ["red", "blue"] * 10})
-    mixed = prepare(open_source(frame, labels=Y), Columns())
-    assert mixed.reading.names == ("x", "colour=blue", "colour=red")
+    for held in (frame, polars.from_pandas(frame)):
+        mixed = prepare(open_source(held, labels=Y), Columns())
+        assert mixed.reading.names == ("x", "colour=blue", "colour=red")
     pil = pytest.importorskip("PIL.Image")
-    shown = open_source([pil.new("RGB", (9, 9))] * COUNT, labels=Y)
-    assert shown.pictures[torch.tensor([0])].shape == (1, 3, 96, 96)
+    pil.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    for held in (pil.new("RGB", (9, 9)), tmp_path / "a.png"):
+        shown = open_source([held] * COUNT, labels=Y)
+        assert shown.pictures[torch.tensor([0])].shape == (1, 3, 96, 96)
+    with pytest.raises(InputError, match="has its own labels"):
+        open_source("t.csv", labels=Y)
 
 
 def test_of_several_splits_the_training_split_is_opened_and_the_others_are_at_hand(
@@ -192,6 +221,9 @@ def test_of_several_splits_the_training_split_is_opened_and_the_others_are_at_ha
         assert source.column("text") == ["a"] * 3
         assert open_source(source.other_splits()).column("text") == ["t"] * 3 + ["v"] * 3
     assert open_source(part("x")).other_splits() is None
+    streamed = part("x").to_iterable_dataset()
+    for what in (streamed, datasets.IterableDatasetDict({"train": streamed})):
+        assert open_source(what).column("text") == ["x"] * 3
 
 
 RUSSIAN = "label,text\nкошка,Маленькая кошка сидит на окне\nсобака,Большая собака лает во дворе\n"
@@ -219,6 +251,15 @@ def test_other_encodings_are_detected_or_refused(
     path.write_bytes(text.encode(encoding))
     with pytest.raises(InputError, match=r"no other encoding is certain; name it .*\(--encoding\)"):
         open_source(path)
+
+
+@pytest.mark.parametrize("encoding", ["cp1250", "iso8859_2"])
+def test_an_encoding_that_another_is_as_likely_as_is_refused(tmp_path: Path, encoding: str) -> None:
+    pytest.importorskip("charset_normalizer")
+    text = "label,text\nżółw,Mały żółw idzie przez łąkę w słoneczny dzień\nkot,Kot śpi na łóżku\n"
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    with pytest.raises(InputError, match="no other encoding is certain"):
+        open_source(tmp_path / "t.csv")
 
 
 WESTERN = [

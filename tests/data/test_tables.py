@@ -458,7 +458,10 @@ def test_a_column_that_stands_twice_is_named(tmp_path: Path) -> None:
 # Encodings and spreadsheets.
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252"])  # fmt: skip
+ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_csv_is_read_and_written_in_its_own_encoding(tmp_path: Path, encoding: str) -> None:
     text = "label;name\r\ncafé;Müller–Lüdenscheidt\r\nthé;“quoted”\r\n"
     (tmp_path / "t.csv").write_bytes(text.encode(encoding))

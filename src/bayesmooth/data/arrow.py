@@ -195,6 +195,8 @@ class HuggingFace(ArrowTable):
             splits = list(self.whole) if isinstance(self.whole, dict) else []
             self.split = "train" if "train" in splits else "".join(splits[:1])
             data = self.whole[self.split] if splits else self.whole
+            if isinstance(data, library.IterableDataset):
+                data = library.Dataset.from_list(list(data), features=data.features)
             table = data.with_format("arrow")[:]
         super().__init__(str(path or "data set"), columns, table.schema, len(table), table.select)
         self.path, self.folder, self.info = path, (path or Path()) / self.split, data.info

@@ -67,10 +67,12 @@ class Cells:
         words = self.values
         if self.kind != "words":
             if self.kind == "c" or (self.kind == "O" and any(map(np.iscomplexobj, self.values))):
-                raise InputError(f"column {self.name!r}: complex numbers; split them in two columns")
+                raise InputError(
+                    f"column {self.name!r}: complex numbers; split them in two columns"
+                )
             with suppress(TypeError, ValueError, OverflowError):
                 if self.kind != "O" or not any(isinstance(value, str) for value in self.values):
-                    return self.values.astype(np.float64)
+                    return np.asarray(self.values, np.float64)
             words = require("pyarrow", "data").array(self.texts)
         compute = require("pyarrow.compute", "data")
         try:

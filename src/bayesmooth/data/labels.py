@@ -47,7 +47,9 @@ def as_text(value: Any) -> str:
 def as_texts(values: Iterable[Any]) -> list[str]:
     """All of them as texts."""
     values = list(values)
-    return map_distinct(as_text, values) if {*map(type, values)} == {str} else [*map(as_text, values)]
+    return (
+        map_distinct(as_text, values) if {*map(type, values)} == {str} else [*map(as_text, values)]
+    )
 
 
 def map_distinct(function: Callable[[str], Any], texts: Sequence[str]) -> list[Any]:
@@ -130,8 +132,8 @@ class Vocabulary:
             for name, cell in zip(self.names, row, strict=True):
                 if cell not in MISSING and cell.lower() not in VALUES:
                     raise InputError(
-                        f"{where}, {place(number)}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name the "
-                        "columns of tags with tags (--tags)"
+                        f"{where}, {place(number)}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name "
+                        "the columns of tags with tags (--tags)"
                     )
             cells = zip(self.names, row, strict=True)
             tags = [name for name, cell in cells if VALUES.get(cell.lower())]
@@ -304,6 +306,23 @@ class VotedLabels(Labels):
 
     kind: ClassVar[str] = "votes"
 
+    @classmethod
+    def of(
+        cls, votes: Sequence[tuple[int, str, str]], names: Sequence[str] | None, where: str
+    ) -> "VotedLabels":
+        """The labels that most people gave; where two tie, the one that was given first. Every example has a vote.
+
+        >>> VotedLabels.of([(0, "ann", "cat"), (0, "bob", "dog"), (0, "eve", "dog")], None, "votes").texts()
+        ['dog']
+        """
+        refuse_shares([said for _, _, said in votes])
+        counts: dict[int, Counter[str]] = {}
+        for row, _, said in votes:
+            counts.setdefault(row, Counter())[said] += 1
+        texts = [counts[row].most_common(1)[0][0] for row in range(len(counts))]
+        names = tuple(names or name_classes(texts))
+        return cls(encode(texts, names, where), names, tuple(votes))
+
     def subset(self, index: Tensor) -> "VotedLabels":
         """The labels at these positions, with the votes on them."""
         place = {row: at for at, row in enumerate(index.tolist())}
@@ -357,18 +376,6 @@ class Votes:
         ]
 
 
-def find_majority(said: Iterable[tuple[Any, str]]) -> dict[Any, str]:
-    """What most people said of each example; where two labels tie, the one that was said first.
-
-    >>> find_majority([("a", "cat"), ("a", "dog"), ("a", "dog"), ("b", "cat"), ("b", "dog")])
-    {'a': 'dog', 'b': 'cat'}
-    """
-    counts: dict[Any, Counter[str]] = {}
-    for example, label in said:
-        counts.setdefault(example, Counter())[label] += 1
-    return {example: each.most_common(1)[0][0] for example, each in counts.items()}
-
-
 def refuse_shares(labels: Sequence[str]) -> None:
     """Votes are classes; numbers between 0 and 1 are probabilities."""
     share = next((v for v in labels if v.startswith(("0.", ".")) and v.strip("0.")), None)
@@ -418,7 +425,8 @@ def read_labels(
     for row, value in enumerate(values):
         if isinstance(value, float) and not value.is_integer():
             raise InputError(
-                f"{where}, {place(row)}: {value!r} is not a class (a word or a whole number); mend it, or leave the row out"
+                f"{where}, {place(row)}: {value!r} is not a class (a word or a whole number); mend it, or leave the "
+                "row out"
             )
     return label_texts(values)
 

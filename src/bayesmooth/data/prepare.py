@@ -231,8 +231,8 @@ def open_pictures(rows: Rows, column: str | None = None) -> ImageFiles | None:
     found = [name for name in ((column,) if column else PICTURES) if name in rows.names]
     if not found:
         return None
-    column = rows[found[0]]
-    cells = column.texts if column.kind == "words" else column.values
+    pictures = rows[found[0]]
+    cells = pictures.texts if pictures.kind == "words" else pictures.values
     items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
     named = [v if isinstance(v, bytes) else str(v) for v in items]
     return ImageFiles(rows.table.folder, named, SHOWN_SIZE)

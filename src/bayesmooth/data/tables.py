@@ -237,12 +237,16 @@ def write_folder(out: Path, source: Path | None, fill: Callable[[Path], object])
 
 
 class Frame(Table):
-    """A data frame of pandas in memory. A named index becomes a column."""
+    """A data frame in memory, of pandas, or one that becomes such: of polars, lazy too, or of Arrow.
+
+    A named index becomes a column."""
 
     names_rows = False
 
     def __init__(self, frame: Any, columns: Columns) -> None:
         super().__init__("table", columns)
+        for convert in ("collect", "to_pandas"):
+            frame = getattr(frame, convert)() if hasattr(frame, convert) else frame
         named = any(name is not None for name in frame.index.names)
         self.frame = frame.reset_index(drop=not named)
         self.names = [str(name) for name in self.frame.columns]

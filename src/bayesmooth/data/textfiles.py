@@ -42,13 +42,14 @@ def decode_text(data: bytes, name: str, encoding: str | None = None) -> tuple[st
     """A text, the codec that writes it again with its byte order mark, and a note where the codec was guessed.
 
     Without `encoding` it is UTF-8 or UTF-16; else cp1252, in which Excel saves a CSV, if it reads as a Western text;
-    else what charset-normalizer detects with a language. What is left is refused.
+    else what charset-normalizer detects with a language, if no other encoding makes another likely text. What is left is
+    refused.
     """
     asked = encoding or _guess_codec(data, name)
     try:
         codec = codecs.lookup(asked).name
-        if codec == "utf-16":
-            codec = "utf-16-be" if data.startswith(codecs.BOM_UTF16_BE) else "utf-16-le"
+        if codec in ("utf-16", "utf-32"):  # which keep their byte order mark
+            codec += "-be" if data[:1] in b"\xfe\x00" else "-le"
         codec = codec.removesuffix("-sig")
         text = data.decode(codec)
     except (LookupError, ValueError) as error:
@@ -62,6 +63,8 @@ def decode_text(data: bytes, name: str, encoding: str | None = None) -> tuple[st
 
 
 def _guess_codec(data: bytes, name: str) -> str:
+    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     # Without a mark: most characters of a table have a byte of zero, all on the same side.
@@ -74,12 +77,13 @@ def _guess_codec(data: bytes, name: str) -> str:
     except UnicodeDecodeError:
         if is_western(data[:LOOKED_AT]):
             return "cp1252"
-    best = None
+    likely = list[Any]()
     if find_spec("charset_normalizer"):
-        best = require("charset_normalizer", extra="data").from_bytes(data[:LOOKED_AT]).best()
-        if best is not None and best.coherence >= COHERENT:
-            return str(best.encoding)
-    maybe = f" (it may be {best.encoding})" if best is not None else ""
+        found = require("charset_normalizer", extra="data").from_bytes(data[:LOOKED_AT])
+        likely = [each for each in found if each.coherence >= COHERENT]
+        if len({str(each) for each in likely}) == 1:
+            return str(likely[0].encoding)
+    maybe = f" (it may be {likely[0].encoding})" if likely else ""
     raise InputError(
         f"{name}: neither UTF-8 nor cp1252, and no other encoding is certain{maybe}; name it with encoding "
         "(--encoding), or save the file as UTF-8"
@@ -153,7 +157,7 @@ class Csv(Table):
         return header, columns, range(2, len(table) + 1)
 
     def _read_rows(self) -> tuple[list[str], list[Any], Sequence[int]]:
-        """The header, the columns and the numbers of the rows; blank lines are no rows, and short ones are filled up."""
+        """The same; blank lines are no rows, and short ones are filled up."""
         csv.field_size_limit(LONGEST_FIELD)
         text = io.StringIO(self.text[self.start :], newline="")
         reader = csv.reader(text, delimiter=self.mark, strict=True)
@@ -309,10 +313,19 @@ class Json(Records):
         self.is_list = self.text.lstrip()[:1] == "["
         self.lines = [] if self.is_list else [x for x in self.text.split("\n") if x.strip()]
         with name_errors(path, "list of objects, or one object per line"):
-            rows = json.loads(self.text) if self.is_list else [*map(json.loads, self.lines)]
+            rows = self._parse()
         super().__init__(rows, columns, str(path))
         self.path, self.folder = path, path.parent
         self.notes = tuple(notes)
+
+    def _parse(self) -> list[Any]:
+        rows = json.loads(self.text) if self.is_list else [*map(json.loads, self.lines)]
+        one = rows[0] if len(rows) == 1 and isinstance(rows[0], dict) else {"": 0}
+        if all(isinstance(value, list | dict) for value in one.values()):
+            raise InputError(
+                "one object of columns; write one per row: pandas has orient='records'"
+            )
+        return rows
 
     def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
         """Lines that do not change stay as they are; a list is written anew, indented if it was."""
