@@ -70,15 +70,6 @@ def test_predicted_probabilities_are_no_embeddings(tmp_path):
     assert open_source(path).inputs.shape == (4, 0)
 
 
-def test_labels_may_lie_apart(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    np.save(tmp_path / "y.npy", ["c", "c", "b", "b"])
-    source = open_source(tmp_path / "x.npy", labels=tmp_path / "y.npy")
-    assert source.labels.numbers.tolist() == [1, 1, 0, 0]
-    with pytest.raises(InputError, match="of them with labels"):
-        open_source(tmp_path / "x.npy")
-
-
 @pytest.mark.parametrize(
     "array",
     [

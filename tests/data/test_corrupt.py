@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.data import Corruption, Labels, Source, corrupt
-from bayesmooth.data.corrupt import data_dependent, draw_labels, pairflip, symmetric
+from bayesmooth.data.draws import data_dependent, draw_labels, pairflip, symmetric
 from bayesmooth.errors import InputError
 
 GOLDENS = {

@@ -127,10 +127,7 @@ def test_missing_labels_in_files_are_left_out_and_clean_finds_the_rows_again(
         names = list(further.get("class_names", [])) or None
         made = audit(tmp_path / f"{kind}.npz", quiet=True)
         apart = audit(
-            tmp_path / "rows.npy",
-            labels=tmp_path / "labels.npy",
-            class_names=names,
-            quiet=True,
+            tmp_path / "rows.npy", labels=tmp_path / "labels.npy", class_names=names, quiet=True
         )
         memory = audit(x, labels, class_names=names, quiet=True)
         for one in (made, apart, memory):

@@ -308,7 +308,7 @@ def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
     """The side that pictures are decoded at: what the encoder asks for, else by the median of their own sides."""
     if encoder == PLAIN:
         return SMALL_SIDE
-    if isinstance(encoder, str) and Path(encoder).suffix != ".pt2":
+    if isinstance(encoder, str):
         own = re.fullmatch(SIZED, encoder)
         if own is None or own[1]:
             return int(own[1]) if own else LARGE_SIDE
@@ -370,7 +370,7 @@ def _load_minilm(device: torch.device) -> Encode:
 
 @keep_result
 def load_picture_model(name: str, identity: bytes, device: torch.device) -> Encode:
-    """The plain features, EfficientNet-Lite0, an exported program (.pt2), or a model of transformers.
+    """The plain features, EfficientNet-Lite0, or a model of transformers.
 
     `efficientnet@96` sees pictures of 96 × 96: half the time of 128, and a few points weaker.
     """
@@ -384,9 +384,6 @@ def load_picture_model(name: str, identity: bytes, device: torch.device) -> Enco
         side = int(own[1]) if own[1] else None
         run = _load(name, load).eval().to(device).extract_features
         return _average(run, partial(scale_pictures, side=side), device)
-    if Path(name).suffix == ".pt2":
-        program = _load(name, lambda: torch.export.load(name).module()).to(device)
-        return _average(program, scale_pictures, device)
     return _load_vision_model(name, device)
 
 

@@ -1,10 +1,13 @@
 """The columns of a table that can be learned from: numbers, categories and vectors; ids and row numbers are not."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -12,14 +15,18 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.arrays import as_finite
+from bayesmooth.data.arrow import ParquetFolder
 from bayesmooth.data.labels import MISSING, as_texts
 from bayesmooth.data.source import Kind, Note, Source
 from bayesmooth.data.tables import Array, Table, find_name
 from bayesmooth.errors import InputError
+from bayesmooth.files import replace_with
 from bayesmooth.optional import require
+from bayesmooth.progress import bar
 
 PICTURES = ("path", "image")  # columns of pictures
 CATEGORIES = 50  # of a column at most, and each must occur four times on average
+ONE_LENGTH = "its vectors must be numbers, all of one length; name other columns with features"
 SHOWN_CELLS = 3  # cells that are no numbers, in a note
 LARGEST = float(np.finfo(np.float32).max)
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
@@ -166,9 +173,7 @@ class Cells:
         try:
             values = np.stack([np.asarray(vector) for vector in self.values[self.known]])
         except (TypeError, ValueError):
-            raise InputError(
-                f"{where}: column {self.name!r}: its vectors must be numbers, all of one length"
-            ) from None
+            raise InputError(f"{where}: column {self.name!r}: {ONE_LENGTH}") from None
         return as_finite(values, where, self.name)
 
 
@@ -370,3 +375,50 @@ def find_probabilities(names: Iterable[str], classes: Sequence[str]) -> list[str
         if found and {*present} >= {*wanted}:
             return wanted
     return None
+
+
+def map_vectors(table: ParquetFolder, column: str, folder: Path) -> Array:
+    """The vectors of many files, copied once to an array on the disk, which lies in `folder` under the hash of the
+    files' content; the row of a missing one is NaN."""
+    digest = hashlib.sha256(column.encode())
+    for part in table.parts:
+        with open(part.where, "rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    place = folder / f"{digest.hexdigest()[:32]}.npy"
+    with suppress(OSError, ValueError):  # a damaged entry is made again
+        rows = np.lib.format.open_memmap(place, mode="r")
+        if rows.ndim == 2 and len(rows) == len(table):
+            return rows
+    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=folder).close()
+        except OSError:  # a cache that cannot be written costs time and nothing else
+            place = Path(spare) / place.name
+        replace_with(place, lambda at: _copy_vectors(at, table, column))
+        return np.lib.format.open_memmap(place, mode="r")  # it stays, though its name may go
+
+
+def _copy_vectors(place: Path, table: ParquetFolder, column: str) -> None:
+    """Copy the vectors of all files to one array, piece by piece."""
+    array, at, missing = None, 0, list[int]()
+    with bar(len(table), description="reading") as shown:
+        for part in table.parts:
+            find_name(part.where, part.names, (column,), "others beside it have it")
+            for piece in part.read_pieces(column):
+                cells = Cells(column, piece)
+                if cells.known.any():
+                    rows = cells.stack(part.where).numpy()
+                    if array is None:
+                        shape = (len(table), rows.shape[1])
+                        array = np.lib.format.open_memmap(place, "w+", np.float32, shape)
+                    if rows.shape[1] != array.shape[1]:
+                        raise InputError(f"{part.where}: column {column!r}: {ONE_LENGTH}")
+                    array[at + np.flatnonzero(cells.known)] = rows
+                missing += (at + np.flatnonzero(~cells.known)).tolist()
+                at += len(piece)
+                shown.update(at)
+    if array is None:
+        raise InputError(f"{table.where}: column {column!r}: no row has a vector; name others")
+    array[missing] = np.nan
+    array.flush()

@@ -58,7 +58,7 @@ class Table:
 
     def array(self, name: str) -> Array:
         """A column to learn from: numbers as numbers, else objects."""
-        return as_objects(self.values(name))
+        return np.fromiter(self.values(name), object, len(self))
 
     def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
         """Write these rows, with other values, and all else as it was."""
@@ -177,16 +177,6 @@ def check_table(where: Path | str, names: Sequence[Any], count: int) -> None:
         raise InputError(f"{where}: the column {twice[0]!r} appears twice; rename one")
     if not count:
         raise InputError(f"{where}: no rows; give a table with some")
-
-
-def as_objects(values: Sequence[Any]) -> Array:
-    """An array of objects, one per value, whatever they are."""
-    if {*map(type, values)}.isdisjoint((list, tuple, np.ndarray)):
-        return np.array(values, object)
-    made = np.empty(len(values), object)
-    for at, value in enumerate(values):
-        made[at] = value
-    return made
 
 
 def restore_types(

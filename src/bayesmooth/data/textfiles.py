@@ -42,7 +42,7 @@ def decode_text(data: bytes, name: str, encoding: str | None = None) -> tuple[st
     """A text, the codec that writes it again with its byte order mark, and a note where the codec was guessed.
 
     Without `encoding` it is UTF-8 or UTF-16; else cp1252, in which Excel saves a CSV, if it reads as a Western text;
-    else what charset-normalizer detects with a language, if no other encoding makes another likely text. What is left is
+    else what charset-normalizer detects with a language, if no other encoding makes another likely text. The rest is
     refused.
     """
     asked = encoding or _guess_codec(data, name)
