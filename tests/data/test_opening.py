@@ -238,5 +238,5 @@ def test_every_row_keeps_its_id_and_its_label_through_a_file(
 
 def test_vectors_of_words_are_refused(open_data: Any, parts: Path, tmp_path: Path) -> None:
     write_part(parts, [["a", "b"]] * 20)
-    with pytest.raises(InputError, match="embedding are .*; must be numbers"):
+    with pytest.raises(InputError, match=r"embedding are .*; must be numbers"):
         open_data(parts, cache=tmp_path / "cache")

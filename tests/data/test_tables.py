@@ -279,11 +279,8 @@ def test_labels_of_an_npz_keep_their_type(
     np.savez(tmp_path / "t.npz", embeddings=np.eye(3), labels=labels)
     examples = open_data(tmp_path / "t.npz")
     was, new = (examples.class_names[int(examples.labels[i])] for i in (0, 1))
-    clean(
-        tmp_path / "t.npz",
-        decide(tmp_path, (0, was, "relabel", new), of=tmp_path / "t.npz"),
-        tmp_path / "o.npz",
-    )
+    decisions = decide(tmp_path, (0, was, "relabel", new), of=tmp_path / "t.npz")
+    clean(tmp_path / "t.npz", decisions, tmp_path / "o.npz")
     made = np.load(tmp_path / "o.npz")["labels"]
     assert (made.dtype, made.tolist()) == (labels.dtype, labels[[1, 1, 2]].tolist())
 
@@ -311,11 +308,8 @@ def test_what_is_no_array_stays_in_an_npz(tmp_path: Path) -> None:
     save_npz(tmp_path / "t.npz", **arrays)
     with zipfile.ZipFile(tmp_path / "t.npz", "a") as archive:
         archive.writestr("README.md", "mine")
-    clean(
-        tmp_path / "t.npz",
-        decide(tmp_path, (0, "a", "relabel", "b"), of=tmp_path / "t.npz"),
-        tmp_path / "o.npz",
-    )
+    decisions = decide(tmp_path, (0, "a", "relabel", "b"), of=tmp_path / "t.npz")
+    clean(tmp_path / "t.npz", decisions, tmp_path / "o.npz")
     with zipfile.ZipFile(tmp_path / "o.npz") as made, zipfile.ZipFile(tmp_path / "t.npz") as old:
         assert made.namelist() == old.namelist()
         for name in set(old.namelist()) - {"labels.npy"}:
