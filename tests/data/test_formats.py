@@ -21,6 +21,9 @@ pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
 LABELS = st.sampled_from(["cat", "dog", "ñandú", "1", "a,b"])
+ODD = st.sampled_from(
+    ["cat", " cat", "=cmd|x", "1.5", "'s", 'q"q', "a\nb"]
+)  # a spreadsheet would run one
 # A spreadsheet holds no control characters, and an apostrophe or a number would change its type.
 TEXTS = st.text(st.characters(categories=("L", "Nd", "P", "Zs")), max_size=8).map(lambda t: f"t{t}")
 
@@ -50,11 +53,14 @@ def save(frame: Any, path: Path) -> Path:
         datasets.disable_progress_bars()
         datasets.Dataset.from_pandas(frame).save_to_disk(path)
     else:
-        frame.to_csv(path, sep="\t" if path.suffix == ".tsv" else ",", index=False)
+        encoding = path.stem.partition("-")[2] or "utf-8"
+        mark = "\t" if path.suffix == ".tsv" else ","
+        path.write_bytes(frame.to_csv(sep=mark, index=False).encode(encoding, "replace"))
     return path
 
 
-KINDS = ["csv", "tsv", "csv.gz", "jsonl", "jsonl.gz", "json", "xlsx", "parquet", "npz", "hf"]
+KINDS = [".csv", "-utf-16.csv", "-cp1252.csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.gz", ".json"]
+KINDS += [".xlsx", ".parquet", ".npz", ".hf"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,21 +70,26 @@ def test_what_is_written_differs_in_the_changed_labels_alone(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("formats")
-    rows = data.draw(st.lists(st.tuples(LABELS, TEXTS), min_size=3, max_size=6))
-    frame = pandas.DataFrame(rows, columns=["label", "text"])
-    source = open_source(save(frame, folder / f"t.{kind}"))
-    assert source.labels.texts() == frame.label.tolist()
+    labels = LABELS if kind == ".xlsx" else LABELS | ODD
+    rows = data.draw(st.lists(st.tuples(labels, TEXTS), min_size=3, max_size=6))
+    frame = pandas.DataFrame(rows, columns=["label", "text"]).sample(frac=1, random_state=0)
+    if data.draw(st.booleans()) and kind != ".npz":
+        frame["id"] = [f"{text} {row}" for row, text in enumerate(frame.text)]
+    columns = Columns(encoding="cp1252" if "cp1252" in kind else None)  # no Western words
+    source = open_source(save(frame, folder / f"t{kind}"), columns)
+    name = "texts" if kind == ".npz" else "text"
+    labels, texts = source.labels.texts(), source.column(name)
+    assert labels == [label.strip() for label in frame.label]
+    assert kind == "-cp1252.csv" or texts == frame.text.tolist()
     at, gone = data.draw(st.permutations(range(len(rows))))[:2]
-    new = data.draw(st.sampled_from(["cat", "dog", "7" if kind != "xlsx" else "cat"]))
-    done = source.write(folder / f"o.{kind}", {source.ids[at]: new, source.ids[gone]: None})
-    again = open_source(folder / f"o.{kind}")
-    wanted = frame.label.tolist()
-    changed, wanted[at] = wanted[at] != new, new
-    del wanted[gone]
-    assert again.labels.texts() == wanted
+    new = data.draw(st.sampled_from(["cat", "dog", "7" if kind != ".xlsx" else "cat"]))
+    done = source.write(folder / f"o{kind}", {source.ids[at]: new, source.ids[gone]: None})
+    again = open_source(folder / f"o{kind}", columns)
+    changed, labels[at] = labels[at] != new, new
+    del labels[gone], texts[gone]
+    assert (again.labels.texts(), again.column(name)) == (labels, texts)
     assert (done.rows_in, done.rows_out, done.changed) == (len(rows), len(rows) - 1, changed)
-    name = "texts" if kind == "npz" else "text"
-    assert again.column(name) == frame.text.drop(gone).tolist()
+    assert "id" not in frame or again.ids == (*source.ids[:gone], *source.ids[gone + 1 :])
 
 
 def test_lines_of_json_that_do_not_change_stay_to_the_byte(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import clean
-from bayesmooth.data import Columns, open_source
+from bayesmooth.data import open_source
 from bayesmooth.data.textfiles import Csv, guard, unguard
 from bayesmooth.errors import InputError
 
@@ -36,25 +36,6 @@ def to_csv(rows: list[list[str]]) -> str:
     return text.getvalue()
 
 
-# Audit, decide, clean: over tables that somebody might have.
-
-WORDS = st.sampled_from(["cat", "dog", "emu", "=cmd|x", "ñandú", "1.5", " cat", "'s", "a,b", 'q"q'])
-TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
-
-
-def write_csv(path: Path, columns: dict[str, list[str]], text: str) -> Path:
-    rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
-    encoding = {"csv": "utf-8", "cp1252": "cp1252", "utf-16": "utf-16"}[text]
-    (path / "t.csv").write_bytes(to_csv(rows).encode(encoding, errors="replace"))
-    return path / "t.csv"
-
-
-def write_parquet(path: Path, columns: dict[str, list[str]]) -> Path:
-    frame = pandas.DataFrame(columns).sample(frac=1, random_state=0)  # with a shuffled index
-    frame.to_parquet(path / "t.parquet")
-    return path / "t.parquet"
-
-
 def save_npz(path: Path, /, **arrays: np.ndarray) -> None:
     """As numpy.savez, which takes no array called `file`."""
     with zipfile.ZipFile(path, "w") as archive:
@@ -62,79 +43,6 @@ def save_npz(path: Path, /, **arrays: np.ndarray) -> None:
             content = io.BytesIO()
             np.save(content, array)
             archive.writestr(f"{name}.npy", content.getvalue())
-
-
-def write_npz(path: Path, columns: dict[str, list[str]]) -> Path:
-    names = {"label": "labels", "id": "ids", "note": "texts"}
-    arrays = {names[name]: np.array(values) for name, values in columns.items()}
-    rows = np.arange(2.0 * len(columns["label"])).reshape(-1, 2)
-    save_npz(path / "t.npz", embeddings=rows, file=np.arange(3), **arrays)
-    return path / "t.npz"
-
-
-def write_folder(path: Path, columns: dict[str, list[str]]) -> Path:
-    for number, label in enumerate(columns["label"]):
-        place = path / "photos" / label.strip().replace("|", "-") / f"{number % 4}.png"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(f"picture {number}".encode())
-    return path / "photos"
-
-
-def read_rows(path: Path, encoding: str | None = None) -> list[tuple[str, ...]]:
-    """Everything but the label, row by row, to be compared."""
-    if path.is_dir():
-        files = [file for file in path.rglob("*") if file.is_file()]
-        return sorted((file.read_text(),) for file in files)
-    if path.suffix == ".npz":
-        arrays = np.load(path)
-        return [tuple(map(str, arrays[name].tolist())) for name in arrays if name != "labels"]
-    if path.suffix == ".csv":
-        table = Csv(path, Columns(encoding=encoding))
-        at = table.header.index("label")
-        return [(*row[:at], *row[at + 1 :]) for row in table.rows]
-    table = parquet.read_table(path).drop_columns(["label"])
-    return [tuple(map(str, row.values())) for row in table.to_pylist()]
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.data())
-def test_exactly_the_decided_rows_change_and_no_row_is_lost(tmp_path_factory, data) -> None:
-    folder = tmp_path_factory.mktemp("round")
-    kind = data.draw(st.sampled_from(["csv", "cp1252", "utf-16", "parquet", "npz", "folder"]))
-    count = data.draw(st.integers(2, 12))
-    lists = {"min_size": count, "max_size": count}
-    columns = {"label": data.draw(st.lists(WORDS, **lists))}
-    if data.draw(st.booleans()):
-        columns["id"] = data.draw(st.lists(TEXT, unique=True, **lists))
-    columns["note"] = data.draw(st.lists(TEXT, **lists))
-    write = {"parquet": write_parquet, "npz": write_npz, "folder": write_folder}.get(kind)
-    source = write(folder, columns) if write else write_csv(folder, columns, kind)
-
-    encoding = "cp1252" if kind == "cp1252" else None  # letters at random are no Western text
-    columns = Columns(encoding=encoding)
-    before = open_source(source, columns)
-    ids, seen = list(before.ids), before.labels.texts()
-    if len(set(ids)) < len(ids):
-        return  # an encoding without these letters made two ids one
-
-    chosen = data.draw(st.lists(st.integers(0, len(ids) - 1), unique=True, max_size=4))
-    new = {i: data.draw(st.sampled_from(sorted(set(seen)))) for i in chosen}
-    decisions = decide(folder, *((ids[i], seen[i], "relabel", new[i]) for i in chosen))
-    out = folder / f"out{source.suffix}"
-    clean(source, decisions, out, encoding=encoding)
-    after = open_source(out, columns)
-    if kind != "folder":  # whose ids are places
-        assert list(after.ids) == ids
-        assert after.labels.texts() == [new.get(i, label) for i, label in enumerate(seen)]
-    assert read_rows(out, encoding) == read_rows(source, encoding)
-    moved = sum(new[i] != seen[i] for i in chosen)
-    assert len(after.labels) == len(ids)
-    if kind == "folder":
-        content = {name: (source / name).read_text() for name in ids}
-        labelled = zip(after.ids, after.labels.texts(), strict=True)
-        place = {(out / name).read_text(): label for name, label in labelled}
-        assert [place[content[name]] for name in ids] == [new.get(i, s) for i, s in enumerate(seen)]
-        assert sum((out / name).exists() for name in ids) == len(ids) - moved
 
 
 # One identity of a row.
