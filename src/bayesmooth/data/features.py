@@ -39,7 +39,7 @@ class Cells:
 
     def __init__(self, name: str, values: Any) -> None:
         self.name, self.values = name, values
-        if isinstance(values, np.ndarray) and {*map(type, values)} <= {str, type(None)}:
+        if self.kind == "O" and {*map(type, values)} <= {str, type(None)}:
             with suppress(UnicodeEncodeError):  # half a character stays an object
                 self.values = require("pyarrow", "data").array(values, "string")
 
@@ -85,6 +85,8 @@ class Cells:
         try:
             reals = words.cast("float64")
         except ValueError:  # some are no plain numbers
+            if not self._match(words, r"\d[\s%.]*").any():
+                return np.full(len(self), np.nan)
             words = compute.utf8_trim_whitespace(words)
             if 2 * self._match(words, "%").sum() > self.known.sum():
                 words = compute.utf8_rtrim(words, "% ")

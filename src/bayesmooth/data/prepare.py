@@ -278,7 +278,8 @@ def embed(
         made = embed_texts(source.texts or (), encoder, cache=cache, device=device)
     else:
         made = embed_pictures(pictures, encoder, skip_unreadable=True, cache=cache, device=device)
-    reading = replace(source.reading or Reading(), encoder=made.encoder)
+    name = made.encoder if isinstance(made.encoder, str) else None  # of a function of the user
+    reading = replace(source.reading or Reading(), encoder=name)
     embedded = replace(source, inputs=made.rows, reading=reading).note(Kind.ENCODER, made.note)
     unreadable = made.rows.isnan().all(1)
     if not bool(unreadable.any()) or not isinstance(pictures, ImageFiles):
