@@ -24,8 +24,7 @@ from torch import Tensor
 from bayesmooth.audit.annotators import agree
 from bayesmooth.audit.predictors import predict_embedded
 from bayesmooth.data import Labels, Source
-from bayesmooth.data.arrays import read_npz
-from bayesmooth.data.memory import read_vote_array
+from bayesmooth.data.arrays import read_npz, read_vote_array
 from benchmarks.harness import markdown, real_data, time_cpu
 
 SEEDS = 3

@@ -13,8 +13,8 @@ import torch
 from bayesmooth.audit import audit_votes
 from bayesmooth.audit.annotators import agree
 from bayesmooth.cli import main
+from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.labels import Votes
-from bayesmooth.data.memory import read_vote_array
 from bayesmooth.errors import InputError
 
 SKILL = np.array([0.95, 0.9, 0.8, 0.7, 0.5, 0.35])

@@ -11,7 +11,7 @@ from torch import Tensor
 from bayesmooth.audit import audit, audit_probabilities, findings, neighbours, predictors
 from bayesmooth.audit.findings import Findings
 from bayesmooth.data import Labels, Source
-from bayesmooth.data.encoder_models import PLAIN
+from bayesmooth.data.encoders import PLAIN
 from bayesmooth.data.features import Reading
 from bayesmooth.errors import InputError
 from bayesmooth.progress import silence

@@ -21,7 +21,7 @@ from bayesmooth.audit.predictions import (
     select_confident,
     wilson,
 )
-from bayesmooth.data.corrupt import draw_labels, pairflip, symmetric
+from bayesmooth.data.draws import draw_labels, pairflip, symmetric
 from bayesmooth.data.prepare import check_labels
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import exact_label_noise

@@ -62,3 +62,21 @@ def open_data():
         return choose_inputs(open_source(what, columns, labels), columns, False, cache)
 
     return open_data
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    """A cache of its own for every test."""
+    monkeypatch.setenv("BAYESMOOTH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Twelve reddish cats and twelve bluish dogs, of which the one called 5 lies among the cats."""
+    image, rng = pytest.importorskip("PIL.Image"), np.random.default_rng(0)
+    for i in range(24):
+        folder = tmp_path / "photos" / ("cat" if i % 2 == 0 or i == 5 else "dog")
+        pixels = rng.integers(0, 60, (20, 30, 3)) + [[180, 0, 0], [0, 0, 180]][i % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
+    return tmp_path / "photos"

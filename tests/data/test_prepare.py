@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +26,11 @@ TEXTS = [f"{'a lovely good film' if i % 2 else 'an awful bad film'} no {i}" for 
 NAMES = ["good" if i % 2 else "bad" for i in range(COUNT)]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BAYESMOOTH_CACHE", str(tmp_path / "cache"))
-
-
 def found(made: Audit) -> dict[str, list[str]]:
     """The ids of every kind of problem."""
     assert made.findings is not None
-    return {
-        problem["kind"]: [*map(place, problem["ids"])] for problem in made.findings.list_problems()
-    }
-
-
-def place(id: str) -> str:
-    """The id without the digest of its row."""
-    return re.sub(r"-[0-9a-f]{10}$", "", id)
+    problems = made.findings.list_problems()
+    return {p["kind"]: [id.partition("-")[0] for id in p["ids"]] for p in problems}
 
 
 def reviews(**changes: Any) -> Any:
@@ -127,16 +115,13 @@ def test_missing_labels_in_files_are_left_out_and_clean_finds_the_rows_again(
         names = list(further.get("class_names", [])) or None
         made = audit(tmp_path / f"{kind}.npz", quiet=True)
         apart = audit(
-            tmp_path / "rows.npy",
-            labels=tmp_path / "labels.npy",
-            class_names=names,
-            quiet=True,
+            tmp_path / "rows.npy", labels=tmp_path / "labels.npy", class_names=names, quiet=True
         )
         memory = audit(x, labels, class_names=names, quiet=True)
         for one in (made, apart, memory):
             assert found(one) == {"missing_label": ["4"]}, kind
-            assert [*map(place, one.ids[3:5])] == ["3", "5"]
-            assert place(one.top(1)[0]["id"]) == "7"
+            assert [id.partition("-")[0] for id in one.ids[3:5]] == ["3", "5"]
+            assert one.top(1)[0]["id"].partition("-")[0] == "7"
         cells = [made.top(1)[0][name] for name in ("id", "given", "suggested")]
         decision = "id,given,decision,new_label\n{},{},relabel,{}\n".format(*cells)
         (tmp_path / "decisions.csv").write_text(decision)
@@ -171,18 +156,6 @@ def test_missing_labels_in_a_folder_of_parquet_files_are_left_out(tmp_path: Path
 def test_labels_that_do_not_go_with_the_rows_are_refused(labels: Any) -> None:
     with pytest.raises(InputError, match=r"label|classes"):
         audit(np.eye(4), labels, quiet=True)
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """Reddish cats and bluish dogs."""
-    rng = np.random.default_rng(0)
-    for i in range(24):
-        folder = tmp_path / "photos" / ("cat", "dog")[i % 2]
-        folder.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 60, (20, 30, 3)) + [[180, 0, 0], [0, 0, 180]][i % 2]
-        pil.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
-    return tmp_path / "photos"
 
 
 def spoil(photos: Path) -> list[str]:
@@ -234,7 +207,8 @@ def test_a_class_that_loses_its_pictures_is_none_any_more(photos: Path) -> None:
 def test_most_pictures_must_be_readable(photos: Path) -> None:
     for file in (photos / "dog").iterdir():
         file.write_text("no picture")
-    (photos / "cat" / "0.png").write_text("no picture")
+    for number in (0, 2):
+        (photos / "cat" / f"{number}.png").write_text("no picture")
     with pytest.raises(InputError, match=r"13 of 24 examples cannot be audited: .*not a picture"):
         audit(photos, encoder="plain", quiet=True)
 

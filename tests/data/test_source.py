@@ -1,27 +1,12 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from bayesmooth.data import Labels, Source
+from bayesmooth.data.source import Mapped
 from bayesmooth.errors import InputError
-
-
-class Stream:
-    """Inputs that are not a tensor: row i is full of i."""
-
-    def __len__(self):
-        return len(self.rows)
-
-    rows = torch.arange(6)
-
-    def __getitem__(self, index):
-        return self.rows[index][:, None].expand(-1, 2).float()
-
-    def take(self, index):
-        part = Stream()
-        part.rows = self.rows[index]
-        return part
 
 
 def test_bytes_become_standardised_floats_only_in_a_batch(pictures):
@@ -48,7 +33,7 @@ def test_a_subset_of_a_subset_keeps_the_positions_of_the_whole_as_ids(pictures):
 
 def test_a_subset_takes_every_column_along():
     examples = Source(
-        Stream(),
+        Mapped(np.arange(6)[:, None].repeat(2, 1)),
         Labels(torch.arange(6) % 2, ("a", "b")),
         clean=torch.zeros(6, dtype=torch.int64),
         ids=tuple("uvwxyz"),

@@ -1,7 +1,6 @@
 """Whatever a data set is kept in: the wrong labels are found, and what cannot work is refused before the work."""
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,25 +28,15 @@ TEXTS = [f"{'a lovely good film' if y else 'an awful bad film'} no {i}" for i, y
 X = np.random.default_rng(0).normal(size=(COUNT, 3)) + 6 * TRUE[:, None]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BAYESMOOTH_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def frame() -> Any:
     return pandas.DataFrame({"x": X[:, 0], "y": X[:, 1], "label": NAMES[GIVEN]})
 
 
 def worst(made: Audit) -> set[str]:
-    places = [int(place(row["id"])) for row in made.top(len(WRONG))]
+    places = [int(row["id"].partition("-")[0]) for row in made.top(len(WRONG))]
     first = 2 if "row" in made.columns() else 0  # a spreadsheet's first row is the header
     return {str(number - first) for number in places}
-
-
-def place(id: str) -> str:
-    """The id without the digest of its row."""
-    return re.sub(r"-[0-9a-f]{10}$", "", id)
 
 
 def run(source: Any, **options: Any) -> Audit:
@@ -101,6 +90,8 @@ def test_labels_may_be_words_bytes_or_in_a_series() -> None:
         assert (made.class_names, worst(made)) == (("bad", "good"), WRONG_IDS)
     numbers = pandas.Series(GIVEN)  # which hands out its values read-only
     assert worst(audit(X, numbers, quiet=True)) == WRONG_IDS
+    learned = torch.from_numpy(X).float().requires_grad_()
+    assert worst(audit(learned, torch.from_numpy(GIVEN), quiet=True)) == WRONG_IDS
 
 
 def test_rows_without_a_label_are_left_out_and_counted(frame: Any) -> None:
@@ -163,14 +154,6 @@ def test_a_table_of_texts_alone_needs_no_word_on_which_column_they_are_in() -> N
     assert "learned from the texts in column 'review' alone" in made.summary["notes"]
 
 
-def test_a_column_of_vectors_is_learned_from_as_it_is(tmp_path: Path) -> None:
-    rows = pandas.DataFrame({"embedding": list(X), "n": range(COUNT), "label": NAMES[GIVEN]})
-    rows.to_parquet(tmp_path / "t.parquet")
-    made = run(tmp_path / "t.parquet")
-    arrays = audit(X.astype(np.float32), GIVEN, quiet=True)
-    np.testing.assert_allclose(made.disagreement, arrays.disagreement, atol=1e-6)
-
-
 def test_a_folder_of_parquet_files_is_one_table(frame: Any, tmp_path: Path) -> None:
     frame[:25].to_parquet(tmp_path / "part-0.parquet")
     frame[25:].to_parquet(tmp_path / "part-1.parquet")
@@ -186,11 +169,8 @@ def test_vectors_in_a_folder_of_parquet_files_are_read_piece_by_piece(tmp_path: 
     assert isinstance(examples.inputs.array, np.memmap)
     np.testing.assert_array_equal(examples.inputs.array, X.astype(np.float32))
     assert worst(run(tmp_path)) == WRONG_IDS
-    rows.loc[0, "embedding"][0] = 9.0
-    rows[:20].to_parquet(tmp_path / "part-0.parquet")
-    assert opened(tmp_path).inputs.array[0, 0] == 9.0
     rows.assign(embedding=[[1.0], *[[1.0, 2.0]] * 59]).to_parquet(tmp_path / "part-3.parquet")
-    with pytest.raises(InputError, match="its vectors must all have the same length"):
+    with pytest.raises(InputError, match="its vectors must be numbers, all of one length"):
         opened(tmp_path)
 
 
@@ -217,35 +197,13 @@ def test_labels_may_lie_beside_an_array(tmp_path: Path) -> None:
     assert main([*command, "--out", str(tmp_path / "out")]) == 0
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """Reddish cats and bluish dogs, and one dog among the cats."""
-    rng = np.random.default_rng(0)
-    for i in range(24):
-        cat, folder = i % 2 == 0, "cat" if i % 2 == 0 or i == 5 else "dog"
-        pixels = rng.integers(0, 60, (20, 30, 3)) + np.array([180, 0, 0] if cat else [0, 0, 180])
-        (tmp_path / "photos" / folder).mkdir(parents=True, exist_ok=True)
-        pil.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / folder / f"{i}.png")
-    return tmp_path / "photos"
-
-
 def test_a_folder_of_pictures_is_embedded_and_shown(photos: Path, tmp_path: Path) -> None:
-    command = [
-        "audit",
-        str(photos),
-        "--encoder",
-        "plain",
-        "--out",
-        str(tmp_path / "out"),
-        "--quiet",
-    ]
-    assert main(command) == 0
+    out = ["--out", str(tmp_path / "out"), "--quiet"]
+    assert main(["audit", str(photos), "--encoder", "plain", *out]) == 0
     summary = json.loads((tmp_path / "out" / "audit.json").read_text())
     assert summary["top"][0] == "cat/5.png"
     assert "colours and gradients" in summary["notes"][0]
-    assert (
-        "data:image" in (page := (tmp_path / "out" / "audit.html").read_text()) or "image/" in page
-    )
+    assert "image/" in (tmp_path / "out" / "audit.html").read_text()
 
 
 def test_pictures_at_the_paths_of_an_npz_are_shown(photos: Path) -> None:
@@ -258,19 +216,16 @@ def test_pictures_at_the_paths_of_an_npz_are_shown(photos: Path) -> None:
     assert (shown.shape, shown[0].float().mean((1, 2)).argmax()) == ((2, 3, 96, 96), 0)
     np.savez(photos.parent / "e.npz", labels=labels, images=files)
     first = run(photos.parent / "e.npz", encoder="plain").top(1)[0]
-    assert place(first["id"]) == str(files.index("photos/cat/5.png"))
+    assert first["id"].partition("-")[0] == str(files.index("photos/cat/5.png"))
 
 
 def test_pictures_in_a_table_are_embedded(photos: Path) -> None:
     files = sorted(path.relative_to(photos.parent).as_posix() for path in photos.rglob("*.png"))
-    table = pandas.DataFrame(
-        {"file": files, "label": [file.split("/")[1] for file in files], "id": files}
-    )
+    labels = [file.split("/")[1] for file in files]
+    table = pandas.DataFrame({"file": files, "label": labels, "id": files})
     table.to_csv(photos.parent / "t.csv", index=False)
-    assert (
-        run(photos.parent / "t.csv", image="file", encoder="plain").top(1)[0]["id"]
-        == "photos/cat/5.png"
-    )
+    made = run(photos.parent / "t.csv", image="file", encoder="plain")
+    assert made.top(1)[0]["id"] == "photos/cat/5.png"
 
 
 def test_a_hugging_face_data_set_is_audited_from_memory_and_from_disk(
@@ -292,7 +247,7 @@ def test_a_hugging_face_data_set_is_audited_from_memory_and_from_disk(
     )
     made.save_to_disk(tmp_path / "set")
     first = run(tmp_path / "set", encoder="plain").top(1)[0]
-    assert place(first["id"]) == str(files.index(photos / "cat" / "5.png"))
+    assert first["id"].partition("-")[0] == str(files.index(photos / "cat" / "5.png"))
 
 
 def never(batch: Any) -> Any:
@@ -302,10 +257,7 @@ def never(batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"id": ["same"] * COUNT},
-            "60 examples share their id.*'same'; id \\(--id\\) names another",
-        ),
+        ({"id": ["same"] * COUNT}, "60 examples share their id.*'same'; id .--id. names another"),
         ({"id": [*map(str, range(25)), *["same"] * 35]}, "35 of 60 examples cannot be audited"),
         ({"label": ["one"] * COUNT}, "at least two classes"),
         ({"label": ["one", *["two"] * (COUNT - 1)]}, "at least two classes"),
@@ -382,10 +334,8 @@ def test_probabilities_and_labels_may_lie_in_two_arrays(tmp_path: Path) -> None:
 
 def test_probabilities_in_another_order_than_the_classes_are_refused() -> None:
     labels = np.array(["ant", "bee", "cow"])[np.arange(COUNT) % 3]
-    with pytest.raises(
-        InputError,
-        match="agree with 0 of 60 labels as they stand, and with 60 in the order bee, cow",
-    ):
+    message = "agree with 0 of 60 labels as they stand, and with 60 in the order bee, cow"
+    with pytest.raises(InputError, match=message):
         audit_probabilities(THREE[:, [1, 2, 0]], labels=labels, quiet=True)
     named = pandas.DataFrame(THREE[:, [1, 2, 0]], columns=["bee", "cow", "ant"])
     assert audit_probabilities(named, labels, quiet=True).counts["clear"] == COUNT
@@ -413,19 +363,6 @@ def test_gaps_between_the_numbers_of_the_classes_change_nothing(change: Any) -> 
     made = audit(X, change(GIVEN), quiet=True)
     np.testing.assert_array_equal(made.disagreement, whole.disagreement)
     assert made.class_names == tuple(str(k) for k in sorted(set(change(GIVEN).tolist())))
-
-
-def test_a_folder_without_pictures_is_no_class(photos: Path) -> None:
-    (photos / "bird").mkdir()
-    (photos / "audit").mkdir()
-    (photos / "audit" / "audit.csv").touch()
-    assert run(photos, encoder="plain").class_names == ("cat", "dog")
-
-
-def test_embeddings_may_carry_gradients() -> None:
-    rows = torch.from_numpy(X).float().requires_grad_()
-    made = audit(rows, torch.from_numpy(GIVEN), quiet=True)
-    assert worst(made) == WRONG_IDS
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,8 @@ from bayesmooth.audit.predictors import SAMPLE, Projection, measure_likelihood, 
 from bayesmooth.audit.review import PLACES, describe, design, learn, place
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Source, open_source
-from bayesmooth.data.encoder_models import PLAIN, compare_with_names
-from bayesmooth.data.encoders import Encoder
-from bayesmooth.data.memory import read_vote_array
+from bayesmooth.data.arrays import read_vote_array
+from bayesmooth.data.encoders import PLAIN, Encoder, compare_with_names
 from bayesmooth.data.prepare import (
     choose_inputs,
     choose_to_embed,

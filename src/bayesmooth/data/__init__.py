@@ -1,8 +1,17 @@
 """`Source`, a data set where it lies; its labels and their corruption, and batches of it."""
 
-from bayesmooth.data.batches import AUGMENTATIONS, Augment, batches, count_batches, mixup, split
 from bayesmooth.data.catalog import check, data_root, datasets, load
-from bayesmooth.data.corrupt import Corruption, corrupt, label_hash
+from bayesmooth.data.draws import (
+    AUGMENTATIONS,
+    Augment,
+    Corruption,
+    batches,
+    corrupt,
+    count_batches,
+    label_hash,
+    mixup,
+    split,
+)
 from bayesmooth.data.labels import Labels
 from bayesmooth.data.opening import open_source
 from bayesmooth.data.source import Columns, Source

@@ -1,11 +1,8 @@
 """Tables that Arrow reads: Parquet, folders of Parquet files, data sets of Hugging Face."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,6 @@ from bayesmooth.data.tables import Array, Changes, Table, check_table, write_fol
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors, replace_with
 from bayesmooth.optional import require
-from bayesmooth.progress import bar
 
 PIECE = 8192  # rows whose vectors are copied at once
 
@@ -115,6 +111,12 @@ class Parquet(ArrowTable):
         super().__init__(str(path), columns, schema, count, read)
         self.path, self.folder = path, path.parent
 
+    def read_pieces(self, column: str) -> Iterator[Array]:
+        """The values of a column, some rows at a time."""
+        file = require("pyarrow.parquet", "data").ParquetFile(self.path)
+        for batch in file.iter_batches(PIECE, columns=[column]):
+            yield batch[0].to_numpy(zero_copy_only=False)
+
     def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
         """One Parquet file."""
         changed, parquet = self.change(changes, rows), require("pyarrow.parquet", "data")
@@ -195,6 +197,8 @@ class HuggingFace(ArrowTable):
             splits = list(self.whole) if isinstance(self.whole, dict) else []
             self.split = "train" if "train" in splits else "".join(splits[:1])
             data = self.whole[self.split] if splits else self.whole
+            if isinstance(data, library.IterableDataset):
+                data = library.Dataset.from_list(list(data), features=data.features)
             table = data.with_format("arrow")[:]
         super().__init__(str(path or "data set"), columns, table.schema, len(table), table.select)
         self.path, self.folder, self.info = path, (path or Path()) / self.split, data.info
@@ -232,68 +236,3 @@ def find_class_names(features: Any, label: str | None) -> tuple[str, ...] | None
         if isinstance(names, list) and names:
             return tuple(str(name) for name in names)
     return None
-
-
-def map_vectors(table: ParquetFolder, column: str, folder: Path) -> Array:
-    """The vectors of many files, copied once to an array on the disk, which lies in `folder` under the hash of the
-    files' content; the row of a missing one is NaN."""
-    digest = hashlib.sha256(column.encode())
-    for part in table.parts:
-        with open(part.where, "rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    place = folder / f"{digest.hexdigest()[:32]}.npy"
-    with suppress(InputError, OSError, ValueError):  # a damaged entry is made again
-        rows = np.lib.format.open_memmap(place, mode="r")
-        if rows.ndim == 2 and len(rows) == len(table):
-            return rows
-    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            TemporaryFile(dir=folder).close()
-        except OSError:  # a cache that cannot be written costs time and nothing else
-            place = Path(spare) / place.name
-        replace_with(place, lambda at: _copy_vectors(at, table, column))
-        return np.lib.format.open_memmap(
-            place, mode="r"
-        )  # what is mapped stays, though its name may go
-
-
-def _copy_vectors(place: Path, table: ParquetFolder, column: str) -> None:
-    """Copy the vectors of all files to one array, piece by piece; the row of a missing one is NaN."""
-    parquet = require("pyarrow.parquet", "data")
-    array, at, missing = None, 0, list[int]()
-    with bar(len(table), description="reading") as shown:
-        for part in table.parts:
-            if column not in part.names:
-                raise InputError(f"{part.where}: no column {column!r}, which others beside it have")
-            for batch in parquet.ParquetFile(part.where).iter_batches(PIECE, columns=[column]):
-                there = batch[0].is_valid().to_numpy(zero_copy_only=False)
-                if there.any():
-                    width = None if array is None else array.shape[1]
-                    where = f"{part.where}: column {column!r}"
-                    rows = _as_rows(batch[0].drop_null(), width, where)
-                    if array is None:
-                        shape = (len(table), rows.shape[1])
-                        array = np.lib.format.open_memmap(place, "w+", np.float32, shape)
-                    array[at + np.flatnonzero(there)] = rows
-                missing += (at + np.flatnonzero(~there)).tolist()
-                at += len(batch)
-                shown.update(at)
-    if array is None:
-        where = table.parts[0].where
-        raise InputError(f"{where}: column {column!r}: no row has a vector; name other columns")
-    array[missing] = np.nan
-    array.flush()
-
-
-def _as_rows(vectors: Any, width: int | None, where: str) -> Array:
-    """Lists of numbers as an array; all have the same length, `width` if that is known."""
-    lengths = require("pyarrow.compute", "data").list_value_length(vectors).unique().to_pylist()
-    if len(lengths) != 1 or lengths[0] != (width or lengths[0]):
-        raise InputError(f"{where}: its vectors must all have the same length")
-    try:
-        return np.asarray(vectors.flatten(), np.float32).reshape(len(vectors), -1)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{where}: its vectors must be numbers; name other columns with features"
-        ) from None

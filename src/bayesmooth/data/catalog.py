@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bayesmooth.data.encoder_models import PLAIN
+from bayesmooth.data.encoders import PLAIN
 from bayesmooth.data.features import Reading
 from bayesmooth.data.labels import Labels
 from bayesmooth.data.opening import open_source, read_table

@@ -1,101 +1,134 @@
 """The columns of a table that can be learned from: numbers, categories and vectors; ids and row numbers are not."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bayesmooth.data.arrays import as_finite
+from bayesmooth.data.arrow import ParquetFolder
 from bayesmooth.data.labels import MISSING, as_texts
 from bayesmooth.data.source import Kind, Note, Source
 from bayesmooth.data.tables import Array, Table, find_name
 from bayesmooth.errors import InputError
+from bayesmooth.files import replace_with
+from bayesmooth.optional import require
+from bayesmooth.progress import bar
 
 PICTURES = ("path", "image")  # columns of pictures
 CATEGORIES = 50  # of a column at most, and each must occur four times on average
+ONE_LENGTH = "its vectors must be numbers, all of one length; name other columns with features"
 SHOWN_CELLS = 3  # cells that are no numbers, in a note
 LARGEST = float(np.finfo(np.float32).max)
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?"
+THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}"
 
 
 class Cells:
-    """One column of some rows, as numbers and as texts; each is computed once."""
+    """One column of some rows: an array of numbers or objects, or strings of Arrow. Each view is computed once."""
 
-    def __init__(self, name: str, values: Array) -> None:
+    def __init__(self, name: str, values: Any) -> None:
         self.name, self.values = name, values
+        if self.kind == "O" and {*map(type, values)} <= {str, type(None)}:
+            with suppress(UnicodeEncodeError):  # half a character stays an object
+                self.values = require("pyarrow", "data").array(values, "string")
 
     def __len__(self) -> int:
         return len(self.values)
 
-    @cached_property
-    def kinds(self) -> set[type]:
-        """The types of the objects among them."""
-        return {*map(type, self.values.tolist())} if self.values.dtype.kind == "O" else set()
+    @property
+    def kind(self) -> str:
+        """The kind of the numbers as numpy calls it, "O" for objects, "words" for strings of Arrow."""
+        return self.values.dtype.kind if isinstance(self.values, np.ndarray) else "words"
 
     @cached_property
     def known(self) -> Array:
         """Which of them are there."""
-        if self.kinds and self.kinds <= {str, type(None)}:
-            return np.asarray(self.values != None, bool)  # noqa: E711
-        if self.values.dtype.kind != "O":
-            return (
-                ~np.isnan(self.values)
-                if self.values.dtype.kind == "f"
-                else np.ones(len(self), bool)
-            )
+        if self.kind == "words":
+            return np.asarray(self.values.is_valid().to_numpy(zero_copy_only=False))
+        if self.kind != "O":
+            return ~np.isnan(self.values) if self.kind == "f" else np.ones(len(self), bool)
         gone = (v is None or (isinstance(v, float) and v != v) for v in self.values)
         return ~np.fromiter(gone, bool, len(self))
 
     @cached_property
     def texts(self) -> list[str]:
         """As texts; missing ones are empty."""
+        if self.kind == "words":
+            return list(self.values.fill_null("").to_pylist())
         return as_texts(self.values.tolist())
 
     @cached_property
     def numbers(self) -> Array:
         """As reals, NaN for what is none. A comma is a decimal point unless it may mean thousands, and 12% is 12."""
-        if self.values.dtype.kind == "c" or any(issubclass(kind, complex) for kind in self.kinds):
-            raise InputError(f"column {self.name!r}: complex numbers; split them in two columns")
+        words = self.values
+        if self.kind != "words":
+            if self.kind == "c" or (self.kind == "O" and any(map(np.iscomplexobj, self.values))):
+                raise InputError(
+                    f"column {self.name!r}: complex numbers; split them in two columns"
+                )
+            with suppress(TypeError, ValueError, OverflowError):
+                if self.kind != "O" or not any(isinstance(value, str) for value in self.values):
+                    return np.asarray(self.values, np.float64)
+            words = require("pyarrow", "data").array(self.texts)
+        compute = require("pyarrow.compute", "data")
         try:
-            if self.values.dtype.kind != "O" or not any("_" in str(v) for v in self.values[:1000]):
-                return self.values.astype(np.float64)
-        except (TypeError, ValueError, OverflowError):
-            pass
-        texts = [text.strip() for text in self.texts]
-        if 2 * sum(text.endswith("%") for text in texts) > self.known.sum():
-            texts = [text.removesuffix("%").strip() for text in texts]
-        commas = [text for text in texts if COMMA.fullmatch(text)]
-        if 2 * len(commas) > len(texts) and all(map(THOUSANDS.fullmatch, commas)):
+            reals = words.cast("float64")
+        except ValueError:  # some are no plain numbers
+            if not self._match(words, r"\d[\s%.]*").any():
+                return np.full(len(self), np.nan)
+            words = compute.utf8_trim_whitespace(words)
+            if 2 * self._match(words, "%").sum() > self.known.sum():
+                words = compute.utf8_rtrim(words, "% ")
+            words = self._replace_commas(words)
+            plain = compute.if_else(self._match(words, NUMBER), words, None)
+            reals = compute.utf8_ltrim(plain, "+").cast("float64")
+        return np.asarray(reals.to_numpy(zero_copy_only=False))
+
+    @staticmethod
+    def _match(words: Any, pattern: str) -> Array:
+        """Which words end as the pattern says."""
+        found = require("pyarrow.compute", "data").match_substring_regex(words, f"{pattern}$")
+        return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
+
+    def _replace_commas(self, words: Any) -> Any:
+        """Words with a point for a decimal comma."""
+        commas = self._match(words, COMMA)
+        if not commas.any():
+            return words
+        first = words[int(commas.argmax())].as_py()
+        if 2 * commas.sum() > len(words) and self._match(words, THOUSANDS)[commas].all():
             raise InputError(
-                f"column {self.name!r}: {commas[0]} may be {commas[0].replace(',', '.')} or "
-                f"{commas[0].replace(',', '')}; write it with a point, or without one"
+                f"column {self.name!r}: {first} may be {first.replace(',', '.')} or {first.replace(',', '')}; write it "
+                "with a point, or without one"
             )
-        if commas:
-            texts = [text.replace(",", ".") for text in texts]
-        return np.array([float(t) if NUMBER.fullmatch(t) else np.nan for t in texts], np.float64)
+        return require("pyarrow.compute", "data").replace_substring(words, ",", ".")
 
     @property
     def is_vector(self) -> bool:
         """Whether they are vectors."""
-        first = self.values[self.known.argmax()] if self.known.any() else None
+        if self.kind != "O" or not self.known.any():
+            return False
+        first = self.values[self.known.argmax()]
         return isinstance(first, list | tuple | np.ndarray) and len(np.shape(first)) == 1
 
     @cached_property
     def are_numbers(self) -> bool:
         """Whether all are numbers."""
-        if self.values.dtype.kind in "biuf":
+        if self.kind in "biuf":
             return True
-        return (
-            self._may_be_text
-            and bool(self.known.any())
-            and not np.isnan(self.numbers[self.known]).any()
-        )
+        known = self._may_be_text and bool(self.known.any())
+        return known and not np.isnan(self.numbers[self.known]).any()
 
     @property
     def are_texts(self) -> bool:
@@ -105,19 +138,18 @@ class Cells:
     @property
     def _may_be_text(self) -> bool:
         odd = (bytes, dict, list, tuple, np.ndarray)
-        return self.values.dtype.kind == "O" and not any(
-            isinstance(v, odd) for v in self.values[:100]
-        )
+        objects = self.values[:100] if self.kind == "O" else ()
+        return self.kind in ("words", "O") and not any(isinstance(v, odd) for v in objects)
 
     @property
     def levels(self) -> list[str]:
         """The values of a column that has few; none where it is a free text."""
-        levels = sorted({*self.texts}) if self.are_texts else []
-        return levels if 2 <= len(levels) <= min(CATEGORIES, len(self) / 4) else []
+        levels = {*self.texts} if self.are_texts else set()
+        return sorted(levels) if 2 <= len(levels) <= min(CATEGORIES, len(self) / 4) else []
 
     def is_numeric(self, named: bool) -> bool:
         """A stray word in a column of numbers is a finding, not a reason to leave the column out."""
-        if self.values.dtype.kind in "biufc":
+        if self.kind in "biufc":
             return True
         return bool((~np.isnan(self.numbers)).mean() > (0.0 if named else 0.5))
 
@@ -143,9 +175,7 @@ class Cells:
         try:
             values = np.stack([np.asarray(vector) for vector in self.values[self.known]])
         except (TypeError, ValueError):
-            raise InputError(
-                f"{where}: column {self.name!r}: its vectors must be numbers, all of one length"
-            ) from None
+            raise InputError(f"{where}: column {self.name!r}: {ONE_LENGTH}") from None
         return as_finite(values, where, self.name)
 
 
@@ -156,13 +186,15 @@ class Rows:
         assert source.table is not None
         self.table: Table = source.table
         self.ids, self.at = source.ids, None if source.rows is None else source.rows.numpy()
+        if self.at is not None and np.array_equal(self.at, np.arange(len(self.table))):
+            self.at = None
         self.names = list(dict.fromkeys(self.table.names))
         self._cells: dict[str, Cells] = {}
 
     def __getitem__(self, name: str) -> Cells:
         if name not in self._cells:
             values = self.table.array(name)
-            self._cells[name] = Cells(name, values if self.at is None else values[self.at])
+            self._cells[name] = Cells(name, values if self.at is None else values.take(self.at))
         return self._cells[name]
 
     def place(self, row: int) -> str:
@@ -215,7 +247,7 @@ class Reading:
             if odd.any() and not fill:
                 at = int(odd.argmax())
                 raise InputError(
-                    f"{where}, {rows.place(at)}, column {name!r}: {rows[name].values[at]} is not a finite number; "
+                    f"{where}, {rows.place(at)}, column {name!r}: {rows[name].texts[at]} is not a finite number; "
                     "mend it, or name other columns with features (--features)"
                 )
             if broken:
@@ -345,3 +377,50 @@ def find_probabilities(names: Iterable[str], classes: Sequence[str]) -> list[str
         if found and {*present} >= {*wanted}:
             return wanted
     return None
+
+
+def map_vectors(table: ParquetFolder, column: str, folder: Path) -> Array:
+    """The vectors of many files, copied once to an array on the disk, which lies in `folder` under the hash of the
+    files' content; the row of a missing one is NaN."""
+    digest = hashlib.sha256(column.encode())
+    for part in table.parts:
+        with open(part.where, "rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    place = folder / f"{digest.hexdigest()[:32]}.npy"
+    with suppress(OSError, ValueError):  # a damaged entry is made again
+        rows = np.lib.format.open_memmap(place, mode="r")
+        if rows.ndim == 2 and len(rows) == len(table):
+            return rows
+    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=folder).close()
+        except OSError:  # a cache that cannot be written costs time and nothing else
+            place = Path(spare) / place.name
+        replace_with(place, lambda at: _copy_vectors(at, table, column))
+        return np.lib.format.open_memmap(place, mode="r")  # it stays, though its name may go
+
+
+def _copy_vectors(place: Path, table: ParquetFolder, column: str) -> None:
+    """Copy the vectors of all files to one array, piece by piece."""
+    array, at, missing = None, 0, list[int]()
+    with bar(len(table), description="reading") as shown:
+        for part in table.parts:
+            find_name(part.where, part.names, (column,), "others beside it have it")
+            for piece in part.read_pieces(column):
+                cells = Cells(column, piece)
+                if cells.known.any():
+                    rows = cells.stack(part.where).numpy()
+                    if array is None:
+                        shape = (len(table), rows.shape[1])
+                        array = np.lib.format.open_memmap(place, "w+", np.float32, shape)
+                    if rows.shape[1] != array.shape[1]:
+                        raise InputError(f"{part.where}: column {column!r}: {ONE_LENGTH}")
+                    array[at + np.flatnonzero(cells.known)] = rows
+                missing += (at + np.flatnonzero(~cells.known)).tolist()
+                at += len(piece)
+                shown.update(at)
+    if array is None:
+        raise InputError(f"{table.where}: column {column!r}: no row has a vector; name others")
+    array[missing] = np.nan
+    array.flush()

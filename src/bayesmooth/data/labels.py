@@ -8,7 +8,7 @@ vocabulary, `beach; dog`, and the empty one as `(no tags)`.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -46,7 +46,16 @@ def as_text(value: Any) -> str:
 
 def as_texts(values: Iterable[Any]) -> list[str]:
     """All of them as texts."""
-    return [v if type(v) is str and v.isascii() else as_text(v) for v in values]
+    values = list(values)
+    return (
+        map_distinct(as_text, values) if {*map(type, values)} == {str} else [*map(as_text, values)]
+    )
+
+
+def map_distinct(function: Callable[[str], Any], texts: Sequence[str]) -> list[Any]:
+    """The function of every text, computed once for those that are equal."""
+    made = {text: function(text) for text in {*texts}}
+    return [made[text] for text in texts]
 
 
 @dataclass(frozen=True)
@@ -114,17 +123,17 @@ class Vocabulary:
         return self.write(left) if left else ""
 
     def join_columns(
-        self, columns: Iterable[Iterable[Any]], where: str, places: Sequence[str]
+        self, columns: Iterable[Iterable[Any]], where: str, place: Callable[[int], str]
     ) -> list[str]:
         """The set of every row as text, from one column of 0 and 1 per tag; empty where one of them is missing."""
         texts = []
         rows = zip(*([as_text(v).strip() for v in column] for column in columns), strict=True)
-        for place, row in zip(places, rows, strict=True):
+        for number, row in enumerate(rows):
             for name, cell in zip(self.names, row, strict=True):
                 if cell not in MISSING and cell.lower() not in VALUES:
                     raise InputError(
-                        f"{where}, {place}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name the "
-                        "columns of tags with tags (--tags)"
+                        f"{where}, {place(number)}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name "
+                        "the columns of tags with tags (--tags)"
                     )
             cells = zip(self.names, row, strict=True)
             tags = [name for name, cell in cells if VALUES.get(cell.lower())]
@@ -297,6 +306,23 @@ class VotedLabels(Labels):
 
     kind: ClassVar[str] = "votes"
 
+    @classmethod
+    def of(
+        cls, votes: Sequence[tuple[int, str, str]], names: Sequence[str] | None, where: str
+    ) -> "VotedLabels":
+        """The labels that most people gave; where two tie, the one that was given first. Every example has a vote.
+
+        >>> VotedLabels.of([(0, "ann", "cat"), (0, "bob", "dog"), (0, "eve", "dog")], None, "votes").texts()
+        ['dog']
+        """
+        refuse_shares([said for _, _, said in votes])
+        counts: dict[int, Counter[str]] = {}
+        for row, _, said in votes:
+            counts.setdefault(row, Counter())[said] += 1
+        texts = [counts[row].most_common(1)[0][0] for row in range(len(counts))]
+        names = tuple(names or name_classes(texts))
+        return cls(encode(texts, names, where), names, tuple(votes))
+
     def subset(self, index: Tensor) -> "VotedLabels":
         """The labels at these positions, with the votes on them."""
         place = {row: at for at, row in enumerate(index.tolist())}
@@ -350,18 +376,6 @@ class Votes:
         ]
 
 
-def find_majority(said: Iterable[tuple[Any, str]]) -> dict[Any, str]:
-    """What most people said of each example; where two labels tie, the one that was said first.
-
-    >>> find_majority([("a", "cat"), ("a", "dog"), ("a", "dog"), ("b", "cat"), ("b", "dog")])
-    {'a': 'dog', 'b': 'cat'}
-    """
-    counts: dict[Any, Counter[str]] = {}
-    for example, label in said:
-        counts.setdefault(example, Counter())[label] += 1
-    return {example: each.most_common(1)[0][0] for example, each in counts.items()}
-
-
 def refuse_shares(labels: Sequence[str]) -> None:
     """Votes are classes; numbers between 0 and 1 are probabilities."""
     share = next((v for v in labels if v.startswith(("0.", ".")) and v.strip("0.")), None)
@@ -378,14 +392,11 @@ def label_texts(values: Iterable[Any]) -> list[str]:
     >>> label_texts(["0", "0.0", " 1"]), label_texts(["2.7", "3.0"])
     (['0', '0', '1'], ['2.7', '3.0'])
     """
-    texts = [text.strip() for text in as_texts(values)]
+    texts = map_distinct(str.strip, as_texts(values))
     present = set(texts) - set(MISSING)
     if any("." in text for text in present) and all(map(WHOLE.fullmatch, present)):
         return [text if text in MISSING else text.partition(".")[0] for text in texts]
-    if all(map(str.isascii, present)):
-        return texts
-    spelled = {text: unicodedata.normalize("NFC", text) for text in {*texts}}
-    return [spelled[text] for text in texts]
+    return map_distinct(lambda text: unicodedata.normalize("NFC", text), texts)
 
 
 def find_missing(
@@ -399,11 +410,11 @@ def find_missing(
     ([False, False, True], [False, True, False])
     """
     absent = {*MISSING, *(["-1"] if names else [])} - {*names} | ({"-1"} if numbered else set())
-    return [label.strip() in absent for label in as_texts(labels)]
+    return map_distinct(lambda label: label.strip() in absent, as_texts(labels))
 
 
 def read_labels(
-    values: Iterable[Any], where: str, places: Sequence[str] | None = None
+    values: Iterable[Any], where: str, place: Callable[[int], str] = "row {}".format
 ) -> list[str]:
     """Labels as texts, where none is missing; a number with a fraction is no class.
 
@@ -413,9 +424,9 @@ def read_labels(
     values = list(values)
     for row, value in enumerate(values):
         if isinstance(value, float) and not value.is_integer():
-            place = places[row] if places else f"row {row}"
             raise InputError(
-                f"{where}, {place}: {value!r} is not a class (a word or a whole number); mend it, or leave the row out"
+                f"{where}, {place(row)}: {value!r} is not a class (a word or a whole number); mend it, or leave the "
+                "row out"
             )
     return label_texts(values)
 
@@ -451,18 +462,19 @@ def encode(
     names: Sequence[str],
     where: str,
     numbered: bool = False,
-    places: Sequence[str] | None = None,
+    place: Callable[[int], str] = "row {}".format,
 ) -> Tensor:
-    """Labels as class numbers; `places` say where each stands.
+    """Labels as class numbers; `place` says where one stands.
 
     >>> encode(["b", "a"], ("a", "b"), "labels"), encode(["1", "0"], ("cat", "dog"), "labels")
     (tensor([1, 0]), tensor([1, 0]))
     """
     number = class_numbers(set(labels), names, numbered)
-    for row, label in enumerate(labels):
-        if label not in number:
-            place, known = places[row] if places else f"row {row}", ", ".join(names)[:200]
-            raise InputError(f"{where}, {place}: {label[:80]!r} is not one of the classes {known}")
+    if unknown := {*labels} - {*number}:
+        row, known = min(map(labels.index, unknown)), ", ".join(names)[:200]
+        raise InputError(
+            f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {known}"
+        )
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from bayesmooth.data.arrays import Npy, Npz
+from bayesmooth.data.arrays import InMemory, Npy, Npz, open_torch
 from bayesmooth.data.arrow import HuggingFace, Parquet, ParquetFolder
 from bayesmooth.data.labels import (
     MISSING,
@@ -20,16 +21,13 @@ from bayesmooth.data.labels import (
     VotedLabels,
     as_text,
     encode,
-    find_majority,
     find_missing,
     label_texts,
     name_classes,
     read_labels,
     read_tag_cell,
-    refuse_shares,
     split_tags,
 )
-from bayesmooth.data.memory import InMemory, is_torch_data, open_torch
 from bayesmooth.data.pictures import PictureFolder
 from bayesmooth.data.source import Columns, Kind, Note, Source
 from bayesmooth.data.tables import Excel, Frame, Records, Table
@@ -39,8 +37,8 @@ from bayesmooth.errors import InputError
 RUN = "recipe.toml"  # what makes a folder a run
 HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
 FILES: dict[str, Any] = {".csv": Csv, ".tsv": Csv, ".jsonl": Json, ".ndjson": Json, ".json": Json}
+TEXTS = tuple(FILES)  # which may be packed: .csv.gz
 FILES |= {".xlsx": Excel, ".parquet": Parquet, ".pq": Parquet, ".npz": Npz, ".npy": Npy}
-TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")  # which may be packed: .csv.gz
 NO_COLUMNS = Columns()
 
 
@@ -60,12 +58,15 @@ def open_source(
     """
     if isinstance(what, Source):
         return what
-    if labels is None or isinstance(labels, str | Path):
-        apart = None if labels is None else Path(labels)
-        return read_table(open_table(what, columns, apart, labelled), labelled, predicted)
-    if is_frame(what) and not predicted and any(kind.kind not in "biuf" for kind in what.dtypes):
-        beside = what.assign(label=list(labels))
-        return read_table(Frame(beside, replace(columns, label="label")))
+    if isinstance(what, str | Path):
+        return read_table(_open_path(Path(what), columns, labels, labelled), labelled, predicted)
+    if labels is None:
+        return read_table(_open_object(what, columns), labelled, predicted)
+    if is_frame(what) and not predicted:
+        frame = Frame(what, columns).frame
+        if any(kind.kind not in "biuf" for kind in frame.dtypes):
+            beside = frame.assign(label=list(labels))
+            return read_table(Frame(beside, replace(columns, label="label")))
     return read_table(InMemory(what, labels, columns, predicted), True, predicted)
 
 
@@ -83,51 +84,32 @@ def get_kind(path: Path) -> str:
     return inner if kind == ".gz" and inner in TEXTS else kind
 
 
-def can_open(what: Any) -> bool:
-    """Whether it is something that may hold its own labels."""
-    return isinstance(what, str | Path | Source) or _find_opener(what) is not None
-
-
 def is_frame(what: Any) -> bool:
-    """Whether it is a data frame of pandas, which is not loaded to find out."""
-    return _get_library(what) == "pandas" and hasattr(what, "columns")
+    """Whether it is a frame of pandas or polars, lazy or not, or a table of Arrow; no library is loaded to find out."""
+    kind = type(what)
+    return kind.__name__.endswith(("DataFrame", "LazyFrame")) or (
+        kind.__name__ == "Table" and kind.__module__.startswith("pyarrow")
+    )
 
 
-def _get_library(what: Any) -> str:
-    return type(what).__module__.split(".")[0]
-
-
-def _find_opener(what: Any) -> Any:
-    """What opens an object in memory; None where nothing does."""
+def _open_object(what: Any, columns: Columns) -> Table:
+    """An object that holds its own labels."""
     if is_frame(what):
-        return Frame
-    if _get_library(what) == "datasets" and (hasattr(what, "features") or isinstance(what, dict)):
-        return HuggingFace
-    if hasattr(what, "collect") and hasattr(what, "lazy"):  # a lazy frame of polars
-        return lambda lazy, columns: Frame(lazy.collect().to_pandas(), columns)
-    if hasattr(what, "to_pandas"):  # a frame of polars, a table of Arrow
-        return lambda table, columns: Frame(table.to_pandas(), columns)
-    if isinstance(what, list) and what and isinstance(what[0], dict):
-        return Records
-    return open_torch if is_torch_data(what) else None
+        return Frame(what, columns)
+    if type(what).__module__.split(".")[0] == "datasets":
+        return HuggingFace(what, columns)
+    if isinstance(what, list | tuple) and what and isinstance(what[0], dict):
+        return Records(what, columns)
+    if isinstance(what, Dataset | DataLoader):
+        return open_torch(what, columns)
+    raise InputError(
+        f"a {type(what).__name__}: no data; give a path, a data frame, a data set, a Source, or arrays with labels"
+    )
 
 
-def open_table(
-    what: Any, columns: Columns, labels: Path | None = None, labelled: bool = True
-) -> Table:
-    """The format that a data set is kept in."""
-    if isinstance(what, str | Path):
-        return _open_path(Path(what), columns, labels, labelled)
-    opener = _find_opener(what)
-    if opener is None:
-        raise InputError(
-            f"a {type(what).__name__}: no data; give a path, a data frame, a data set, a Source, or arrays with labels"
-        )
-    table: Table = opener(what, columns)
-    return table
-
-
-def _open_path(path: Path, columns: Columns, labels: Path | None, labelled: bool) -> Table:
+def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Table:
+    if labels is not None and (get_kind(path) != ".npy" or not isinstance(labels, str | Path)):
+        raise InputError(f"{path}: has its own labels; labels (--labels) is a .npy beside a .npy")
     if path.is_dir():
         if (path / RUN).is_file():
             raise InputError(f"{path}: a run; it is audited by Run.open(path).audit()")
@@ -139,12 +121,12 @@ def _open_path(path: Path, columns: Columns, labels: Path | None, labelled: bool
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a file with labels, or a folder of pictures")
     kind = get_kind(path)
-    if kind == ".npy":
-        return Npy(path, columns, labels, labelled)
     if kind not in FILES:
         raise InputError(
             f"{path}: unknown kind of file; must be one of {', '.join(FILES)}, or a folder"
         )
+    if kind == ".npy":
+        return Npy(path, columns, None if labels is None else Path(labels), labelled)
     table: Table = FILES[kind](path, columns)
     return table
 
@@ -193,7 +175,7 @@ def _read_labels(table: Table, predicted: bool) -> Read:
         return _read_votes(table)
     if columns.tags is None and columns.separator is None:
         values = table.values(table.label)
-        if not any(isinstance(value, list) for value in values):
+        if list not in {*map(type, values)}:
             return _read_classes(table, values)
     if predicted and not isinstance(table, InMemory):
         raise InputError(
@@ -209,27 +191,30 @@ def _read_classes(table: Table, values: Sequence[Any]) -> Read:
     if not len(kept):
         raise InputError(f"{table.where}: no row has a label in {table.part} {table.label!r}")
     truth = None if table.clean_column is None else table.values(table.clean_column)
-    places = [table.place(int(i)) for i in kept]
+
+    def place(row: int) -> str:
+        return table.place(int(kept[row]))
+
     texts = {
         f"{table.where}: {name}": read_labels(
-            [each[i] for i in kept.tolist()], f"{table.where}: {name}", places
+            [each[i] for i in kept.tolist()], f"{table.where}: {name}", place
         )
         for name, each in ((table.label, values), (table.clean_column, truth))
         if each is not None
     }
     names = names or name_classes(text for some in texts.values() for text in some)
-    numbers = [encode(some, names, where, numbered, places) for where, some in texts.items()]
+    numbers = [encode(some, names, where, numbered, place) for where, some in texts.items()]
     return kept, Labels(numbers[0], names), (*numbers, None)[1]
 
 
 def _read_tags(table: Table) -> Read:
     """Sets of tags, in columns of 0 and 1 or in one column of texts or lists."""
-    columns, places = table.columns, [table.place(i) for i in range(len(table))]
+    columns = table.columns
     separator, truth = columns.separator or SEPARATOR, None
     if columns.tags is not None:
         words = Vocabulary(tuple(map(str, columns.tags)), separator)
         cells = [table.values(name) for name in table.label_columns]
-        texts = words.join_columns(cells, table.where, places)
+        texts = words.join_columns(cells, table.where, table.place)
     else:
         given = [read_tag_cell(value, separator) for value in table.values(table.label)]
         clean = table.clean_column
@@ -239,8 +224,10 @@ def _read_tags(table: Table) -> Read:
         named = columns.class_names or name_classes(every)
         words = Vocabulary(tuple(map(str, named)), separator)
         where = f"{table.where}, {{}}, column {table.label!r}"
-        pairs = zip(given, places, strict=True)
-        texts = [cell and words.rewrite(cell, where.format(place)) for cell, place in pairs]
+        texts = [
+            cell and words.rewrite(cell, where.format(table.place(row)))
+            for row, cell in enumerate(given)
+        ]
     kept = np.flatnonzero([bool(text) for text in texts])
     if not len(kept):
         raise InputError(f"{table.where}: no row has tags in {', '.join(table.label_columns)}")
@@ -262,20 +249,16 @@ def _read_votes(table: Table) -> Read:
             f"(--id), and has only {known}"
         )
     ids, people, said = table.texts(key), table.texts(who), label_texts(table.values(table.label))
-    refuse_shares(said)
     missing = set(MISSING) - set(columns.class_names or ())
-    votes = [(i, a, v) for i, a, v in zip(ids, people, said, strict=True) if v not in missing]
-    if not votes:
+    rows = [row for row, label in enumerate(said) if label not in missing]
+    if not rows:
         raise InputError(f"{table.where}: no row has a label in column {table.label!r}")
-    majority = find_majority((i, v) for i, _, v in votes)
-    place = {id: at for at, id in enumerate(majority)}
-    first = {id: row for row, id in reversed([*enumerate(ids)]) if said[row] not in missing}
-    names = tuple(columns.class_names or name_classes(majority.values()))
-    numbers = encode([*majority.values()], names, f"{table.where}: {table.label}")
-    kept = np.array([first[id] for id in majority], np.int64)
-    by_place = tuple((place[i], a, v) for i, a, v in votes)
-    clean = None
-    if table.clean_column is not None:
-        true = label_texts(table.values(table.clean_column))
-        clean = encode([true[i] for i in kept], names, table.where)
-    return kept, VotedLabels(numbers, names, by_place), clean
+    first = {ids[row]: row for row in reversed(rows)}
+    place = {id: at for at, id in enumerate(dict.fromkeys(ids[row] for row in rows))}
+    votes = [(place[ids[row]], people[row], said[row]) for row in rows]
+    labels = VotedLabels.of(votes, columns.class_names, f"{table.where}: {table.label}")
+    kept = np.array([first[id] for id in place], np.int64)
+    if table.clean_column is None:
+        return kept, labels, None
+    true = label_texts(table.values(table.clean_column))
+    return kept, labels, encode([true[i] for i in kept], labels.names, table.where)

@@ -151,27 +151,69 @@ class PictureFolder(Table):
         self.base = find_base(path, split) if labelled else path
         if not self.base.is_dir():
             raise InputError(f"{self.base} is not a folder; put one folder per class in it")
-        self._found = Walk(self.base)
-        self.files = self._list_labelled() if labelled else self._found.list_pictures("")
+        self.closed, self.misnamed, self.other = list[str](), list[str](), list[str]()
+        self.files = self._list_labelled() if labelled else self._list_pictures("")
         if not self.files:
-            raise InputError(f"{path}: no pictures in it ({', '.join(sorted(SUFFIXES))})")
-        self.notes = tuple(self._found.notes())
+            kinds = ", ".join(sorted(SUFFIXES))
+            closed = f"; {self.closed[0]} cannot be read" if self.closed else ""
+            raise InputError(f"{self.base}: no pictures in its folders ({kinds}){closed}")
+        self.notes = tuple(self._note_left_out())
         if labelled and self.base != path and (path / "test").is_dir() and split == "train":
             text = "these are the pictures in train; test can be audited by itself"
             self.notes += (Note(Kind.SPLIT, text),)
 
     def _list_labelled(self) -> list[str]:
-        names = self._found.list_folders()
-        if not names and not self._found.closed and not self._found.misnamed:
+        """The pictures of all classes, class by class."""
+        try:
+            inside = [p for p in self.base.iterdir() if not p.name.startswith(".")]
+        except OSError as error:
+            raise InputError(f"{self.base}: cannot be read ({error.strerror})") from None
+        folders = [p.name for p in inside if p.is_dir() and not leads_up(p)]
+        if not folders:
             raise InputError(f"{self.base}: no folders in it; put one folder per class there")
-        found = {name: self._found.list_pictures(name) for name in names}
-        if not any(found.values()):
-            closed = f"; {self._found.closed[0]} cannot be read" if self._found.closed else ""
-            kinds = ", ".join(sorted(SUFFIXES))
-            raise InputError(f"{self.base}: no pictures in its folders ({kinds}){closed}")
-        classes = {name: unicodedata.normalize("NFC", name) for name in found}
-        order = sorted(found, key=lambda name: (classes[name], name))
-        return [file for name in order for file in found[name]]
+        classes = {name: unicodedata.normalize("NFC", name) for name in folders}
+        order = sorted(filter(self._is_utf8, folders), key=lambda name: (classes[name], name))
+        return [file for name in order for file in self._list_pictures(name)]
+
+    def _list_pictures(self, name: str) -> list[str]:
+        """Paths below the base of the pictures in a folder, in a fixed order; links to folders are not followed."""
+        found = []
+        for where, _, files in os.walk(self.base / name, onerror=self._remember):
+            for file in files:
+                place = Path(where, file).relative_to(self.base).as_posix()
+                kind = Path(file).suffix.lower()
+                if kind in OTHER_FORMATS:
+                    self.other.append(place)
+                elif kind in SUFFIXES and self._is_utf8(place):
+                    found.append(place)
+        return sorted(found)
+
+    def _remember(self, error: OSError) -> None:
+        self.closed.append(Path(error.filename or "").relative_to(self.base).as_posix())
+
+    def _is_utf8(self, name: str) -> bool:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            self.misnamed.append(repr(os.fsencode(name)))
+            return False
+        return True
+
+    def _note_left_out(self) -> Iterable[Note]:
+        """What was left out, and why."""
+        if self.closed:
+            text = (
+                f"{_count(self.closed, 'folder')} cannot be opened, and their pictures are left out"
+            )
+            yield Note(Kind.UNREADABLE, f"{text}: {self.closed[0]}", tuple(self.closed))
+        if self.misnamed:
+            text = f"{_count(self.misnamed, 'name')} not in UTF-8, left out: {self.misnamed[0]}; rename them"
+            yield Note(Kind.UNREADABLE, text, tuple(self.misnamed))
+        if self.other:
+            kinds = ", ".join(sorted({Path(file).suffix.lower() for file in self.other}))
+            ids = tuple(file.encode("utf-8", "backslashreplace").decode() for file in self.other)
+            text = f"{_count(self.other, 'file')} of a format that is not read ({kinds}), left out"
+            yield Note(Kind.UNKNOWN_FORMAT, f"{text}; save them as JPEG or PNG", ids)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -217,65 +259,6 @@ class PictureFolder(Table):
 def find_base(top: Path, split: str = "train") -> Path:
     """Where the folders of the classes are: `top/split`, or `top` itself where there is no `top/train`."""
     return top if split == "train" and not (top / "train").is_dir() else top / split
-
-
-class Walk:
-    """Looks for pictures below a folder, and remembers what it could not read."""
-
-    def __init__(self, base: Path) -> None:
-        self.base = base
-        self.closed: list[str] = []
-        self.misnamed: list[str] = []
-        self.other: list[str] = []
-
-    def list_folders(self) -> list[str]:
-        """The folders that may be classes."""
-        try:
-            inside = [p for p in self.base.iterdir() if not p.name.startswith(".")]
-        except OSError as error:
-            raise InputError(f"{self.base}: cannot be read ({error.strerror})") from None
-        folders = sorted(p.name for p in inside if p.is_dir() and not leads_up(p))
-        return [name for name in folders if self._is_utf8(name)]
-
-    def list_pictures(self, name: str) -> list[str]:
-        """Paths below the base of the pictures in a folder, in a fixed order; links to folders are not followed."""
-        found = []
-        for where, _, files in os.walk(self.base / name, onerror=self._remember):
-            for file in files:
-                path, kind = Path(where, file), Path(file).suffix.lower()
-                place = path.relative_to(self.base).as_posix()
-                if kind in OTHER_FORMATS:
-                    self.other.append(place)
-                elif kind in SUFFIXES and self._is_utf8(place):
-                    found.append(place)
-        return sorted(found)
-
-    def _remember(self, error: OSError) -> None:
-        self.closed.append(Path(error.filename or "").relative_to(self.base).as_posix())
-
-    def _is_utf8(self, name: str) -> bool:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            self.misnamed.append(repr(os.fsencode(name)))
-            return False
-        return True
-
-    def notes(self) -> Iterable[Note]:
-        """What was left out, and why."""
-        if self.closed:
-            text = (
-                f"{_count(self.closed, 'folder')} cannot be opened, and their pictures are left out"
-            )
-            yield Note(Kind.UNREADABLE, f"{text}: {self.closed[0]}", tuple(self.closed))
-        if self.misnamed:
-            text = f"{_count(self.misnamed, 'name')} not in UTF-8, left out: {self.misnamed[0]}; rename them"
-            yield Note(Kind.UNREADABLE, text, tuple(self.misnamed))
-        if self.other:
-            kinds = ", ".join(sorted({Path(file).suffix.lower() for file in self.other}))
-            ids = tuple(file.encode("utf-8", "backslashreplace").decode() for file in self.other)
-            text = f"{_count(self.other, 'file')} of a format that is not read ({kinds}), left out"
-            yield Note(Kind.UNKNOWN_FORMAT, f"{text}; save them as JPEG or PNG", ids)
 
 
 def _count(items: list[str], noun: str) -> str:

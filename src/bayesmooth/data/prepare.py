@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.arrow import ParquetFolder, map_vectors
+from bayesmooth.data.arrow import ParquetFolder
 from bayesmooth.data.encoders import (
     Encoder,
     cache_folder,
@@ -25,7 +25,14 @@ from bayesmooth.data.encoders import (
     embed_texts,
     explain_unreadable,
 )
-from bayesmooth.data.features import PICTURES, Reading, Rows, find_probabilities, take_features
+from bayesmooth.data.features import (
+    PICTURES,
+    Reading,
+    Rows,
+    find_probabilities,
+    map_vectors,
+    take_features,
+)
 from bayesmooth.data.opening import open_source
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Mapped, Source
@@ -59,12 +66,11 @@ def prepare(
     if what != "pictures":
         source = _note_missing_pictures(source)
     before, named = source, columns.class_names is not None
-    source = settle(source, texts=what == "texts", learned=not predicted, named=named)
-    settled = source
-    source = embed(source, what, encoder, cache, device, judge)
+    settled = settle(source, texts=what == "texts", learned=not predicted, named=named)
+    source = embed(settled, what, encoder, cache, device, judge)
     if len(source) < len(settled) and source.labels.are_classes:
         source = settle_classes(source, settled, learned=not predicted, named=named)
-    check_share(len(before) - len(source), len(before), source)
+    check_share(source, before)
     return source
 
 
@@ -222,7 +228,7 @@ def _add_row(source: Source) -> Source:
     table, rows = source.table, source.rows
     if table is None or rows is None or not table.is_spreadsheet:
         return source
-    numbers = [str(table.number(row)) for row in rows.tolist()]
+    numbers = [str(table.numbers[row]) for row in rows.tolist()]
     return replace(source, meta={SHEET_ROW: numbers, **source.meta})
 
 
@@ -231,7 +237,8 @@ def open_pictures(rows: Rows, column: str | None = None) -> ImageFiles | None:
     found = [name for name in ((column,) if column else PICTURES) if name in rows.names]
     if not found:
         return None
-    cells = rows[found[0]].values
+    pictures = rows[found[0]]
+    cells = pictures.texts if pictures.kind == "words" else pictures.values
     items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
     named = [v if isinstance(v, bytes) else str(v) for v in items]
     return ImageFiles(rows.table.folder, named, SHOWN_SIZE)
@@ -271,22 +278,20 @@ def embed(
         made = embed_texts(source.texts or (), encoder, cache=cache, device=device)
     else:
         made = embed_pictures(pictures, encoder, skip_unreadable=True, cache=cache, device=device)
-    reading = replace(source.reading or Reading(), encoder=made.encoder)
+    name = made.encoder if isinstance(made.encoder, str) else None  # of a function of the user
+    reading = replace(source.reading or Reading(), encoder=name)
     embedded = replace(source, inputs=made.rows, reading=reading).note(Kind.ENCODER, made.note)
     unreadable = made.rows.isnan().all(1)
     if not bool(unreadable.any()) or not isinstance(pictures, ImageFiles):
         return embedded
-    count, first = int(unreadable.sum()), int(unreadable.nonzero()[0])
     # Where the data lie is private, and the report may be passed on.
-    reason = explain_unreadable(pictures, first).replace(f"{pictures.root}{os.sep}", "")
-    text = (
-        f"{count} of {len(source)} pictures cannot be read or are tiny, and are left out ({reason})"
-    )
-    if count > MOST_LEFT_OUT * len(source):
-        raise InputError(
-            f"{count} of {len(source)} examples cannot be audited: {text}. Mend the data"
-        )
-    return leave_out(embedded, unreadable, Kind.UNREADABLE, text)
+    reason = explain_unreadable(pictures, int(unreadable.int().argmax()))
+    reason = reason.replace(f"{pictures.root}{os.sep}", "")
+    share = f"{int(unreadable.sum())} of {len(source)} pictures"
+    text = f"{share} cannot be read or are tiny, and are left out ({reason})"
+    readable = leave_out(embedded, unreadable, Kind.UNREADABLE, text)
+    check_share(readable, embedded)
+    return readable
 
 
 def choose_encoder(
@@ -320,17 +325,26 @@ def settle(
     other examples of their class, so classes with one example are left out, and no longer classes unless the user
     `named` them.
     """
-    start = source
-    source = _leave_out_duplicate_ids(source)
+    start, times = source, Counter(source.ids)
+    if len(times) < len(source):  # no decision could be applied with certainty
+        shared = _as_mask(times[name] > 1 for name in source.ids)
+        names = list_names([name for name in times if times[name] > 1])
+        text = (
+            f"{int(shared.sum())} examples share their id with another and are left out: {names}; id (--id) names "
+            "another column"
+        )
+        source = leave_out(source, shared, Kind.DUPLICATE_ID, text)
     if texts:
-        source = _leave_out_empty_texts(source)
+        empty = _as_mask(not text.strip() for text in source.texts or ())
+        count = f"{int(empty.sum())} {'text is' if empty.sum() == 1 else 'texts are'}"
+        source = leave_out(source, empty, Kind.EMPTY_TEXT, f"{count} empty and left out")
     if source.labels.are_classes:
         for same, text in group_spellings(source.class_names, source.labels.counts()):
             rarer = torch.tensor(same[1:], dtype=torch.int64, device="cpu")
             concerned = torch.isin(source.labels.numbers, rarer)
             source = source.note(Kind.LABEL_SPELLING, text, concerned)
         source = settle_classes(source, start, learned=learned, named=named)
-    check_share(len(start) - len(source), len(start), source)
+    check_share(source, start)
     return source
 
 
@@ -343,12 +357,14 @@ def settle_classes(source: Source, before: Source, *, learned: bool, named: bool
         have, are = ("class has", "is") if len(alone) == 1 else ("classes have", "are")
         what = f"{have} one example and {are} left out" if learned else f"{have} one example"
         text, concerned = f"{len(alone)} {what}: {list_names(alone)}", counts[source.labels[:]] == 1
-        if learned:
-            source = leave_out(source, concerned, Kind.SINGLE_EXAMPLE, text)
-        else:
-            source = source.note(Kind.SINGLE_EXAMPLE, text, concerned)
+        noted = source.note(Kind.SINGLE_EXAMPLE, text, concerned)
+        source = leave_out(source, concerned, Kind.SINGLE_EXAMPLE, text) if learned else noted
     if learned and not named:
-        source = _drop_classes(source, before.labels.counts() > 0)
+        clean, kept = source.clean, (source.labels.counts() > 0) | (before.labels.counts() == 0)
+        if clean is not None:
+            kept |= torch.bincount(clean, minlength=len(kept)) > 0
+            clean = (kept.cumsum(0) - 1)[clean]
+        source = replace(source, labels=source.labels.keep_names(kept), clean=clean)
     check_labels(source.labels.numbers, source.class_names)
     return source
 
@@ -366,14 +382,17 @@ def check_labels(labels: Tensor, class_names: Sequence[str]) -> None:
 
 
 def leave_out(source: Source, concerned: Tensor, kind: Kind, text: str) -> Source:
-    """The other examples; those that are left out become a finding."""
+    """The other examples; those that are left out, if there are any, become a finding."""
+    if not bool(concerned.any()):
+        return source
     if bool(concerned.all()):
         raise InputError(f"{source.name}: {text}; no example is left to audit")
     return source.note(kind, text, concerned).subset(~concerned)
 
 
-def check_share(left_out: int, count: int, source: Source) -> None:
+def check_share(source: Source, before: Source) -> None:
     """Refuse data of which most had to be left out."""
+    left_out, count = len(before) - len(source), len(before)
     if left_out > MOST_LEFT_OUT * count:
         reasons = "; ".join(problem.text for problem in source.problems)
         raise InputError(
@@ -407,50 +426,18 @@ def _note_missing_pictures(source: Source) -> Source:
     pictures = source.pictures
     if not isinstance(pictures, ImageFiles):
         return source
-    gone = _as_mask(_is_missing(pictures.root, item) for item in pictures.items)
-    if not bool(gone.any()):
-        return source
+
+    def is_missing(item: str | bytes) -> bool:
+        try:
+            at = pictures.root
+            return not (len(item) if isinstance(item, bytes) else (at / item).stat().st_size)
+        except (OSError, ValueError):
+            return True
+
+    gone = _as_mask(map(is_missing, pictures.items))
     text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing or empty"
-    return source.note(Kind.MISSING_PICTURE, text, gone)
-
-
-def _is_missing(root: Path, item: str | bytes) -> bool:
-    try:
-        return not (len(item) if isinstance(item, bytes) else (root / item).stat().st_size)
-    except (OSError, ValueError):
-        return True
-
-
-def _leave_out_duplicate_ids(source: Source) -> Source:
-    """No decision could be applied with certainty to an id that several examples have."""
-    times = Counter(source.ids)
-    if len(times) == len(source):
-        return source
-    concerned = _as_mask(times[name] > 1 for name in source.ids)
-    text = (
-        f"{int(concerned.sum())} examples share their id with another and are left out: "
-        f"{list_names([name for name in times if times[name] > 1])}; id (--id) names another column"
-    )
-    return leave_out(source, concerned, Kind.DUPLICATE_ID, text)
-
-
-def _leave_out_empty_texts(source: Source) -> Source:
-    empty = _as_mask(not text.strip() for text in source.texts or ())
-    count = int(empty.sum())
-    text = f"{count} {'text is' if count == 1 else 'texts are'} empty and left out"
-    return leave_out(source, empty, Kind.EMPTY_TEXT, text) if count else source
+    return source.note(Kind.MISSING_PICTURE, text, gone) if bool(gone.any()) else source
 
 
 def _as_mask(flags: Iterable[bool]) -> Tensor:
     return torch.tensor(list(flags), dtype=torch.bool, device="cpu")
-
-
-def _drop_classes(source: Source, occurred: Tensor) -> Source:
-    """Without the names of classes that occurred and do so no more, so that nothing is predicted of them."""
-    used, clean = source.labels.counts() > 0, source.clean
-    if clean is not None:
-        used |= torch.bincount(clean, minlength=len(used)) > 0
-    kept = used | ~occurred
-    number = kept.cumsum(0) - 1
-    labels = source.labels.keep_names(kept)
-    return replace(source, labels=labels, clean=None if clean is None else number[clean])

@@ -58,7 +58,7 @@ class Table:
 
     def array(self, name: str) -> Array:
         """A column to learn from: numbers as numbers, else objects."""
-        return as_objects(self.values(name))
+        return np.fromiter(self.values(name), object, len(self))
 
     def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
         """Write these rows, with other values, and all else as it was."""
@@ -79,15 +79,14 @@ class Table:
         """The columns by which a row is known."""
         return self.names
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the rows, as a reader counts them."""
+        return range(len(self))
+
     def place(self, row: int) -> str:
         """Where a row stands, in words."""
-        if self.is_spreadsheet:
-            return f"row {self.number(row)}"
-        return f"row {row} (counted from 0)"
-
-    def number(self, row: int) -> int:
-        """The number of a row, as its reader counts."""
-        return row
+        return f"row {self.numbers[row]}{'' if self.is_spreadsheet else ' (counted from 0)'}"
 
     def texts(self, name: str) -> list[str]:
         """The values of a column as texts; missing ones are empty."""
@@ -140,7 +139,7 @@ class Table:
         if not self.names_rows or not labelled:
             return [str(row) for row in range(len(self))]
         digests = self.digests(self.label_columns)
-        return [f"{self.number(row)}-{content}" for row, content in enumerate(digests)]
+        return [f"{row}-{content}" for row, content in zip(self.numbers, digests, strict=True)]
 
     def rewrite(self, out: Path, labels: Labels, by_row: Mapping[int, str | None]) -> Written:
         """Write it with other labels by row, without those that are None."""
@@ -178,16 +177,6 @@ def check_table(where: Path | str, names: Sequence[Any], count: int) -> None:
         raise InputError(f"{where}: the column {twice[0]!r} appears twice; rename one")
     if not count:
         raise InputError(f"{where}: no rows; give a table with some")
-
-
-def as_objects(values: Sequence[Any]) -> Array:
-    """An array of objects, one per value, whatever they are."""
-    if {*map(type, values)}.isdisjoint((list, tuple, np.ndarray)):
-        return np.array(values, object)
-    made = np.empty(len(values), object)
-    for at, value in enumerate(values):
-        made[at] = value
-    return made
 
 
 def restore_types(
@@ -238,12 +227,16 @@ def write_folder(out: Path, source: Path | None, fill: Callable[[Path], object])
 
 
 class Frame(Table):
-    """A data frame of pandas in memory. A named index becomes a column."""
+    """A data frame in memory, of pandas, or one that becomes such: of polars, lazy too, or of Arrow.
+
+    A named index becomes a column."""
 
     names_rows = False
 
     def __init__(self, frame: Any, columns: Columns) -> None:
         super().__init__("table", columns)
+        for convert in ("collect", "to_pandas"):
+            frame = getattr(frame, convert)() if hasattr(frame, convert) else frame
         named = any(name is not None for name in frame.index.names)
         self.frame = frame.reset_index(drop=not named)
         self.names = [str(name) for name in self.frame.columns]
@@ -294,6 +287,7 @@ class Excel(Table):
     """The first sheet of an .xlsx; what openpyxl does not keep (pictures, charts) is lost in writing."""
 
     is_spreadsheet = True
+    numbers: Sequence[int] = ()
 
     def __init__(self, path: Path, columns: Columns) -> None:
         super().__init__(str(path), columns)
@@ -312,10 +306,6 @@ class Excel(Table):
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def number(self, row: int) -> int:
-        """The row of the sheet."""
-        return self.numbers[row]
 
     def values(self, name: str) -> list[Any]:
         """The values of a column, as the program that saved it had computed them."""

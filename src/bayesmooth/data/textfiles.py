@@ -12,18 +12,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from bayesmooth.data.labels import LABELS, MISSING, SEPARATOR, as_text, split_tags
 from bayesmooth.data.source import Columns, Kind, Note
 from bayesmooth.data.tables import (
-    Array,
     Changes,
     Records,
     Table,
-    as_objects,
     check_table,
     digest,
     read_packed,
@@ -45,13 +42,14 @@ def decode_text(data: bytes, name: str, encoding: str | None = None) -> tuple[st
     """A text, the codec that writes it again with its byte order mark, and a note where the codec was guessed.
 
     Without `encoding` it is UTF-8 or UTF-16; else cp1252, in which Excel saves a CSV, if it reads as a Western text;
-    else what charset-normalizer detects with a language. What is left is refused.
+    else what charset-normalizer detects with a language, if no other encoding makes another likely text. The rest is
+    refused.
     """
     asked = encoding or _guess_codec(data, name)
     try:
         codec = codecs.lookup(asked).name
-        if codec == "utf-16":
-            codec = "utf-16-be" if data.startswith(codecs.BOM_UTF16_BE) else "utf-16-le"
+        if codec in ("utf-16", "utf-32"):  # which keep their byte order mark
+            codec += "-be" if data[:1] in b"\xfe\x00" else "-le"
         codec = codec.removesuffix("-sig")
         text = data.decode(codec)
     except (LookupError, ValueError) as error:
@@ -65,6 +63,8 @@ def decode_text(data: bytes, name: str, encoding: str | None = None) -> tuple[st
 
 
 def _guess_codec(data: bytes, name: str) -> str:
+    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     # Without a mark: most characters of a table have a byte of zero, all on the same side.
@@ -77,12 +77,13 @@ def _guess_codec(data: bytes, name: str) -> str:
     except UnicodeDecodeError:
         if is_western(data[:LOOKED_AT]):
             return "cp1252"
-    best = None
+    likely = list[Any]()
     if find_spec("charset_normalizer"):
-        best = require("charset_normalizer", extra="data").from_bytes(data[:LOOKED_AT]).best()
-        if best is not None and best.coherence >= COHERENT:
-            return str(best.encoding)
-    maybe = f" (it may be {best.encoding})" if best is not None else ""
+        found = require("charset_normalizer", extra="data").from_bytes(data[:LOOKED_AT])
+        likely = [each for each in found if each.coherence >= COHERENT]
+        if len({str(each) for each in likely}) == 1:
+            return str(likely[0].encoding)
+    maybe = f" (it may be {likely[0].encoding})" if likely else ""
     raise InputError(
         f"{name}: neither UTF-8 nor cp1252, and no other encoding is certain{maybe}; name it with encoding "
         "(--encoding), or save the file as UTF-8"
@@ -111,91 +112,116 @@ class Csv(Table):
 
     is_spreadsheet = True
     usual_labels = (*LABELS, "given")
+    numbers: Sequence[int] = ()
 
     def __init__(self, path: Path, columns: Columns | None = None) -> None:
         super().__init__(str(path), columns or Columns())
         self.path, self.folder = path, path.parent
         data, self.packed = read_packed(path)
         self.text, self.encoding, notes = decode_text(data, str(path), self.columns.encoding)
-        self.notes, self.exact = tuple(notes), self.text.encode(self.encoding) == data
+        self.notes, utf8 = tuple(notes), self.encoding == "utf-8"
+        self.exact = utf8 or self.text.encode(self.encoding) == data
         self.start = 1 if self.text.startswith("\ufeff") else 0
         self.mark = find_separator(self.text, self.start)
-        rows, self.sheet_rows = self._read_rows()
-        if not rows:
-            raise InputError(f"{path}: empty; its first line must name the columns")
-        self.header = rows[0]
+        self.header, self.cells, self.numbers = self._split_lines() or self._read_rows()
         self.names = [name or f"Unnamed: {at}" for at, name in enumerate(self.header)]
         check_table(path, self.names, 1)
         self.guarded = self.header[:3] == AUDIT
-        self.sheet_rows = self.sheet_rows[1:]
-        self.rows = self._check_widths(rows[1:])
-        with uncollected():
-            cells = list(zip(*self.rows, strict=True)) or [()] * len(self.names)
-        self.cells = dict(zip(self.names, cells, strict=True))
 
-    def _read_rows(self) -> tuple[list[list[str]], Sequence[int]]:
-        """All rows that are not blank, and where each stands in a spreadsheet, from 1."""
+    def _split_lines(self) -> tuple[list[str], list[Any], Sequence[int]] | None:
+        """The header, the columns and the numbers of the rows, by Arrow, which is fast; None where a line is odd: with
+        a stray quotation mark, blank, or of another length."""
+        text, m = self.text[self.start :], self.mark
+        quoted = rf'"(?<![^{m}\r\n]")[^"]*(?:""[^"]*)*"(?=[{m}\r\n]|\Z)'
+        bare = re.sub(quoted, "", text) if '"' in text else text
+        if any(sign in bare for sign in ('"', "\n\n", "\n\r", "\r\r")) or m not in bare:
+            return None
+        arrow, reader = require("pyarrow", "data"), require("pyarrow.csv", "data")
+        data = text.encode()
+        names = [f"f{at}" for at in range(re.split(r"[\r\n]", bare, maxsplit=1)[0].count(m) + 1)]
+        try:
+            table = reader.read_csv(
+                arrow.BufferReader(data),
+                read_options=reader.ReadOptions(block_size=len(data), column_names=names),
+                parse_options=reader.ParseOptions(
+                    delimiter=m, newlines_in_values=True, ignore_empty_lines=False
+                ),
+                convert_options=reader.ConvertOptions(
+                    column_types=dict.fromkeys(names, arrow.string())
+                ),
+            )
+        except (arrow.ArrowInvalid, OverflowError):
+            return None
+        header = [column[0].as_py() for column in table.columns]
+        columns = [column[1:].combine_chunks() for column in table.columns]
+        return header, columns, range(2, len(table) + 1)
+
+    def _read_rows(self) -> tuple[list[str], list[Any], Sequence[int]]:
+        """The same; blank lines are no rows, and short ones are filled up."""
         csv.field_size_limit(LONGEST_FIELD)
         text = io.StringIO(self.text[self.start :], newline="")
         reader = csv.reader(text, delimiter=self.mark, strict=True)
-        rows = list[list[str]]()
+        every = list[list[str]]()
         try:
             with uncollected():
-                rows.extend(reader)
+                every.extend(reader)
         except csv.Error:
             raise InputError(
                 f"{self.path}: line {reader.line_num} has a stray quotation mark; double those inside of a field"
             ) from None
-        if all(len(row) > 1 for row in rows):
-            return rows, range(1, len(rows) + 1)
-        there = [
-            at
-            for at, row in enumerate(rows)
-            if len(row) > 1 or (row and (not row[0] or row[0].strip(" ")))
-        ]
-        return [rows[at] for at in there], [at + 1 for at in there]
-
-    def _check_widths(self, rows: list[list[str]]) -> list[list[str]]:
-        """The rows, of which those that are too short are filled up with empty values."""
-        width = len(self.header)
-        for number, row in enumerate(rows):
-            if len(row) > width:
+        rows = {n: row for n, row in enumerate(every, 1) if len(row) > 1 or self._is_row(row)}
+        if not rows:
+            raise InputError(f"{self.path}: empty; its first line must name the columns")
+        header = rows.pop(min(rows))
+        for number, row in rows.items():
+            if len(row) > len(header):
                 raise InputError(
-                    f"{self.path}: {self.place(number)} has {len(row)} fields, the header {width}; quote the field "
+                    f"{self.path}: row {number} has {len(row)} fields, the header {len(header)}; quote the field "
                     f"that has a {self.mark!r} in it"
                 )
-            if len(row) < width:
-                row += [""] * (width - len(row))
-        return rows
+            row += [""] * (len(header) - len(row))
+        arrow = require("pyarrow", "data")
+        with uncollected():
+            cells = list(zip(*rows.values(), strict=True)) or [()] * len(header)
+            return header, [arrow.array(column, arrow.string()) for column in cells], [*rows]
+
+    @staticmethod
+    def _is_row(row: list[str]) -> bool:
+        """Whether a row of at most one field is one: a line of blanks is none, a quoted empty field is."""
+        return bool(row) and (not row[0] or bool(row[0].strip(" ")))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.numbers)
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """All rows, as they stand in the file."""
+        return list(zip(*(column.to_pylist() for column in self.cells), strict=True))
 
     def values(self, name: str) -> list[Any]:
         """The cells of a column, as they stand in the file."""
-        cells = self.cells.get(name, ())
-        return [unguard(cell) for cell in cells] if self.guarded else list(cells)
+        cells: list[Any] = self.array(name, missing=()).to_pylist()
+        return cells
 
     texts = values
 
-    def array(self, name: str) -> Array:
-        """The cells; missing ones are None."""
-        gone = {*MISSING}
-        return as_objects([None if cell in gone else cell for cell in self.values(name)])
-
-    def number(self, row: int) -> int:
-        """The row of the spreadsheet."""
-        return self.sheet_rows[row]
+    def array(self, name: str, missing: Sequence[str] = MISSING) -> Any:
+        """The cells as strings of Arrow; missing ones are null."""
+        compute, arrow = require("pyarrow.compute", "data"), require("pyarrow", "data")
+        cells = self.cells[self.names.index(name)]
+        if self.guarded:
+            cells = compute.replace_substring_regex(cells, "^'", "")
+        gone = compute.is_in(cells, arrow.array(missing, arrow.string()))
+        return compute.if_else(gone, None, cells)
 
     def digests(self, without: Iterable[str]) -> list[str]:
         """From all other cells."""
         left = {*without}
-        kept = [at for at, name in enumerate(self.header) if name not in left]
+        kept = [c for name, c in zip(self.header, self.cells, strict=True) if name not in left]
         if not kept:
             return super().digests(self.names)
-        if len(kept) == 1:
-            return [digest(row[kept[0]]) for row in self.rows]
-        return [digest("\x1f".join(cells)) for cells in map(itemgetter(*kept), self.rows)]
+        join = require("pyarrow.compute", "data").binary_join_element_wise
+        return [digest(row) for row in join(*kept, "\x1f").to_pylist()]
 
     def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
         """The text as it was, but for the values that changed and the lines that are left out."""
@@ -208,7 +234,7 @@ class Csv(Table):
     def replace(self, changes: Changes, rows: Sequence[int]) -> bytes:
         """The content of the file with these rows alone, and with other values in some columns."""
         lines, text = list(self._lines()), self.text
-        if len(lines) != len(self.rows) + 1:
+        if len(lines) != len(self) + 1:
             raise InputError(f"{self.path}: stray quotation marks; double those inside of a field")
         starts = [start for start, _ in lines] + [len(text)]
         places = [(self.header.index(name), changed) for name, changed in changes.items()]
@@ -244,7 +270,7 @@ class Csv(Table):
         field = re.compile(rf'("[^"]*(?:""[^"]*)*"|[^{self.mark}]*)({self.mark}|\Z)')
         start, end = [found.span(1) for found in field.finditer(line)][at]
         before = line[start:end]
-        if self._unquote(before) != self.rows[row][at]:
+        if self._unquote(before) != self.cells[at][row].as_py():
             raise InputError(f"{self.path}: {self.place(row)} has stray quotation marks; mend it")
         value = guard(value) if self.guarded else value
         quoted = before.startswith('"') or any(sign in value for sign in (self.mark, *'"\n\r'))
@@ -287,10 +313,19 @@ class Json(Records):
         self.is_list = self.text.lstrip()[:1] == "["
         self.lines = [] if self.is_list else [x for x in self.text.split("\n") if x.strip()]
         with name_errors(path, "list of objects, or one object per line"):
-            rows = json.loads(self.text) if self.is_list else [*map(json.loads, self.lines)]
+            rows = self._parse()
         super().__init__(rows, columns, str(path))
         self.path, self.folder = path, path.parent
         self.notes = tuple(notes)
+
+    def _parse(self) -> list[Any]:
+        rows = json.loads(self.text) if self.is_list else [*map(json.loads, self.lines)]
+        one = rows[0] if len(rows) == 1 and isinstance(rows[0], dict) else {"": 0}
+        if all(isinstance(value, list | dict) for value in one.values()):
+            raise InputError(
+                "one object of columns; write one per row: pandas has orient='records'"
+            )
+        return rows
 
     def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
         """Lines that do not change stay as they are; a list is written anew, indented if it was."""

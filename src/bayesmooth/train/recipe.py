@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, get_type_hints
 from torch.optim import SGD
 
 from bayesmooth.data import AUGMENTATIONS, Corruption, datasets
-from bayesmooth.data.corrupt import KINDS
+from bayesmooth.data.draws import KINDS
 from bayesmooth.errors import InputError, name_place
 from bayesmooth.losses import LOSSES
 from bayesmooth.models import MODELS
