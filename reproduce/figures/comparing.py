@@ -14,21 +14,31 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from reproduce.methods import (
-    EARLY,
+from reproduce.scale import NATURAL, Scale
+from reproduce.study import (
     FIXED_IVON,
     GRIDS,
     KAPPA,
     NOISES,
     TUNED_IVON,
     Cell,
+    Study,
     compare_methods,
 )
-from reproduce.rows import Choice, Table, choose, format_mean
-from reproduce.scale import NATURAL, Scale
-from reproduce.study import Study
 from reproduce.style import PAGE, count_seeds, figure, legend_below, level, line, name_data
-from reproduce.verdict import Claim, Pair, Verdict, ahead, comparable, holds
+from reproduce.table import (
+    EARLY,
+    Choice,
+    Claim,
+    Pair,
+    Table,
+    Verdict,
+    ahead,
+    choose,
+    comparable,
+    format_mean,
+    holds,
+)
 
 BASELINES = {"LS": ("α", "smoothing rate α"), "SAM": ("ρ", "radius ρ")}
 SYMBOLS = {"LS": "α", "SAM": "ρ", "IVON": "h₀"}

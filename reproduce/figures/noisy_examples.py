@@ -11,12 +11,10 @@ from torch import Tensor
 
 from bayesmooth.data import Source
 from bayesmooth.labelnoise import LabelNoise, label_noise
-from reproduce.methods import Cell, Condition
-from reproduce.rows import Row, Table, format_mean, make_table
 from reproduce.scale import Scale
-from reproduce.study import Finished, Study
+from reproduce.study import Cell, Condition, Finished, Study
 from reproduce.style import COLOURS, PAGE, figure, name_data, picture
-from reproduce.verdict import Claim, holds
+from reproduce.table import Claim, Row, Table, format_mean, holds, make_table
 
 ALPHA = 0.1  # of the label smoothing that variational noise is shown beside
 NEAREST = 10

@@ -9,12 +9,10 @@ import torch
 from bayesmooth.labelnoise import smoothed_labels_by_class
 from bayesmooth.losses import OnlineLabelSmoothing
 from reproduce.figures.noisy_examples import ALPHA, list_ivon, measure_noises
-from reproduce.methods import Cell, Condition
-from reproduce.rows import Table, format_mean, make_table
 from reproduce.scale import Scale
-from reproduce.study import Finished, Study
+from reproduce.study import Cell, Condition, Finished, Study
 from reproduce.style import DATA_NAMES, PAGE, count_seeds, figure, legend_below, look
-from reproduce.verdict import Claim, holds
+from reproduce.table import Claim, Table, format_mean, holds, make_table
 
 TASKS = ("cifar10", "cifar100")
 CLASSES = 10  # so many are drawn, as in the paper; all of them are judged

@@ -1,6 +1,6 @@
 from reproduce import STUDIES
-from reproduce.rows import choose, read_table
 from reproduce.scale import SMOKE
+from reproduce.table import choose, read_table
 
 
 def test_what_the_grids_chose_gets_more_seeds(smoke):

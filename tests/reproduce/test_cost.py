@@ -2,7 +2,7 @@ import pytest
 
 from bayesmooth.data import load
 from bayesmooth.train import Recipe
-from reproduce.cost import SIZES, model_flops, run_flops
+from reproduce.scale import SIZES, model_flops, run_flops
 
 
 def test_resnet34_costs_three_times_its_published_forward_pass():

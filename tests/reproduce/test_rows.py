@@ -5,9 +5,8 @@ import pytest
 
 from bayesmooth.train import Run
 from reproduce import STUDIES
-from reproduce.methods import EARLY
-from reproduce.rows import make_table, read_table, write_table
 from reproduce.scale import LAPTOP, OVERNIGHT, SMOKE
+from reproduce.table import EARLY, make_table, read_table, write_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 

@@ -1,8 +1,8 @@
 import pytest
 
 from reproduce import STUDIES
-from reproduce.methods import EARLY
 from reproduce.scale import FEATURES, FULL, LAPTOP, OVERNIGHT, find_scale
+from reproduce.table import EARLY
 
 SYMMETRIC, HALF, PAIRS = "symmetric 20 %", "symmetric 40 %", "pairflip 20 %"
 APPENDIX = [  # study, noise, method, learning rate, weight decay

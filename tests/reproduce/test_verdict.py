@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reproduce import STUDIES
-from reproduce.rows import choose, make_table
-from reproduce.verdict import ahead, comparable, difference
+from reproduce.table import ahead, choose, comparable, difference, make_table
 
 accuracies = st.lists(st.floats(0, 1), min_size=2, max_size=5)
 

@@ -6,8 +6,8 @@ import pytest
 
 from bayesmooth.train import Recipe
 from reproduce import STUDIES
-from reproduce.rows import read_table
 from reproduce.scale import SCALES
+from reproduce.table import read_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 TABLES = [

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayesmooth.cli.options import (
+from bayesmooth.cli import (
     LABELS_FILE,
     RECIPE,
     add_columns,

@@ -103,9 +103,9 @@ def sweep(
     recipes: Iterable[Recipe],
     out: str | Path,
     executor: Executor,
-    *,
     device: str | None = None,
     threads: int = 0,
+    *,
     names: Mapping[str, str] | None = None,
 ) -> list[Outcome]:
     """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
@@ -234,11 +234,15 @@ def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def tune(
-    recipes: Sequence[Recipe], out: str | Path, executor: Executor, **how: Any
+    recipes: Sequence[Recipe],
+    out: str | Path,
+    executor: Executor,
+    device: str | None = None,
+    threads: int = 0,
 ) -> list[Outcome]:
     """Train whole runs, and let the noisy labels of the validation split choose: best first, by accuracy, then NLL.
 
-    What did not finish comes last. `how` goes to `sweep`, so the same call resumes. Short runs would mislead about the
+    What did not finish comes last; the same call resumes. Short runs would mislead about the
     noise: they have not memorised anything yet, and prefer too little of it.
     """
     if len({recipe.hash for recipe in recipes}) < len(recipes):
@@ -254,4 +258,4 @@ def tune(
         report = outcome.run.report()
         return -report["validation.accuracy"], report["validation.nll"]
 
-    return sorted(sweep(recipes, out, executor, **how), key=rank)
+    return sorted(sweep(recipes, out, executor, device, threads), key=rank)
