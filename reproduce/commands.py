@@ -209,20 +209,10 @@ def reproduce(arguments: Namespace) -> int:
         raise InputError(f"study {unknown[0]!r}: must be all, or one of {', '.join(STUDIES)}")
     out = arguments.out or Path("results") / scale.name
     runs = arguments.runs or Path("runs") / scale.name
-    jobs = [
-        Job(
-            STUDIES[name],
-            scale,
-            out,
-            runs,
-            arguments.settings,
-            find_noises(arguments.noises),
-            write_command(name, arguments),
-            arguments.device,
-            count_threads(arguments),
-        )
-        for name in chosen
-    ]
+    wanted = {"settings": arguments.settings, "noises": find_noises(arguments.noises)}
+    wanted |= {"device": arguments.device, "threads": count_threads(arguments)}
+    commands = {name: write_command(name, arguments) for name in chosen}
+    jobs = [Job(STUDIES[n], scale, out, runs, command=commands[n], **wanted) for n in chosen]
     if scale.name == "day":
         announce(jobs, arguments.jobs)
     outcomes, failed = [], False

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bayesmooth.data import Source
 from bayesmooth.labelnoise import LabelNoise, label_noise
+from bayesmooth.train.evaluate import statistics_batches
 from reproduce.scale import Scale
 from reproduce.study import Cell, Condition, Finished, Study
 from reproduce.style import COLOURS, PAGE, figure, name_data, picture
@@ -31,9 +32,8 @@ SIXES_DIFFER = "LS gives a regular and an atypical 6 the same noise, variational
 
 def list_ivon(scale: Scale, task: str) -> list[Cell]:
     """IVON on clean labels."""
-    return [
-        Cell(Condition(scale, task, seed=seed).load("ivon"), "IVON", seed) for seed in scale.seeds
-    ]
+    trees = {seed: Condition(scale, task, seed=seed).load("ivon") for seed in scale.seeds}
+    return [Cell(tree, "IVON", seed) for seed, tree in trees.items()]
 
 
 def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise]]:
@@ -41,13 +41,9 @@ def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise
     for cell, run in finished.pairs():
         if run.status != "diverged":
             splits, model = run.splits(), run.model(device=finished.device)
-            noise = label_noise(
-                model,
-                run.posterior(),
-                splits.train,
-                samples=finished.samples,
-                batchnorm=run.statistics(splits, model),
-            )
+            how = {"batchnorm": statistics_batches(run.recipe, splits, model)}
+            given = model, run.posterior(), splits.train
+            noise = label_noise(*given, samples=finished.samples, **how)
             yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
 
 

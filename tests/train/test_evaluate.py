@@ -10,7 +10,7 @@ from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.train import Recipe, Splits, prepare, train
-from bayesmooth.train.evaluate import evaluate, probabilities
+from bayesmooth.train.evaluate import evaluate, probabilities, statistics_batches
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_each_draw_predicts_with_statistics_of_its_own(normed):
         with posterior.sample(model, draw, antithetic=True), torch.no_grad():
             recompute_batchnorm(model, [inputs[:40], inputs[40:]])
             expected += model.eval()(splits.test.batch(torch.arange(100))).softmax(1) / 2
-    how = {"batchnorm": normed.statistics(splits, model), "batch_size": 40}
+    how = {"batchnorm": statistics_batches(normed.recipe, splits, model), "batch_size": 40}
     model = normed.model()
     probs = probabilities(model, splits.test, posterior=posterior, samples=2, **how)
     torch.testing.assert_close(probs, expected)
@@ -134,7 +134,7 @@ def test_evaluate_gives_the_figures_of_the_run_again(normed, capsys):
 
 def test_zero_examples_leave_the_statistics_of_training(tiny, tmp_path):
     run = train(tiny(**NORMED, evaluate={"batchnorm": 0}), tmp_path / "run", quiet=True)
-    assert run.statistics(run.splits(), run.model()) is None
+    assert statistics_batches(run.recipe, run.splits(), run.model()) is None
     assert run.model().state_dict()["2.num_batches_tracked"] == 10  # two epochs of five batches
 
 

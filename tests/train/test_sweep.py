@@ -135,9 +135,7 @@ def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path):
 def test_workers_know_where_the_data_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recipes, jobs = grid(TREE, []), []
-    monkeypatch.setattr(
-        SweepJob, "__call__", lambda job: (jobs.append(job), job.outcome("failed"))[1]
-    )
+    monkeypatch.setattr(SweepJob, "__call__", lambda job: (jobs.append(job), job.end("failed"))[1])
     with ThreadPoolExecutor(1) as executor:
         monkeypatch.delenv("BAYESMOOTH_DATA", raising=False)
         sweep(recipes, "runs", executor)
@@ -157,7 +155,7 @@ def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
     def interrupted(*known):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bayesmooth.train.sweep.format_figures", interrupted)
+    monkeypatch.setattr("bayesmooth.train.sweep.name_figures", interrupted)
     with (
         pytest.raises(KeyboardInterrupt, match="the same command goes on"),
         Recorded(1) as executor,

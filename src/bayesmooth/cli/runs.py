@@ -62,9 +62,10 @@ def train(arguments: Namespace) -> int:
     from bayesmooth.data.catalog import source
     from bayesmooth.data.opening import is_source
     from bayesmooth.train import Recipe, override, read_recipe
-    from bayesmooth.train.own_data import SOURCE, choose_settings
+    from bayesmooth.train.evaluate import SOURCE
     from bayesmooth.train.recipe import parameters
     from bayesmooth.train.run import RECIPE as RECIPE_FILE
+    from bayesmooth.train.training import choose_settings
 
     asked = {key: getattr(arguments, key, None) for key in parameters(source)}
     columns = {key: value for key, value in asked.items() if value is not None}
@@ -74,7 +75,7 @@ def train(arguments: Namespace) -> int:
         tree["data"] |= {"path": str(place), **columns}
         recipe = Recipe.from_dict(override(tree, arguments.settings), SOURCE)
         if not any(key.startswith(("optimizer.", "model.")) for key in arguments.settings):
-            recipe = choose_settings(recipe, arguments.quiet)
+            recipe = choose_settings(recipe)
     elif (place / RECIPE_FILE).is_file():
         raise InputError(f"{place}: a run; `bayesmooth resume {place}` goes on with it")
     elif columns:

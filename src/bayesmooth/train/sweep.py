@@ -75,28 +75,26 @@ class SweepJob:
             try:
                 train(self.recipe, self.path, device=self.device, quiet=True, patience=-1)
             except StoppedError:
-                return self.outcome("interrupted")
+                return self.end("interrupted")
             except DivergedError as error:
-                return self.outcome("diverged", str(error))
+                return self.end("diverged", error)
             except Exception as error:
                 traceback.print_exc()
-                return self.failed(error)
-        return self.outcome("finished")
+                return self.end("failed", error)
+        return self.end("finished")
 
     @property
     def log(self) -> Path:
         """What the job prints, beside the run."""
         return self.path.with_suffix(".log")
 
-    def outcome(self, status: str, message: str = "") -> Outcome:
-        """The end of this job, with the lines of its message in one."""
-        words = "; ".join(line.strip() for line in message.splitlines() if line.strip())
+    def end(self, status: str, error: BaseException | None = None) -> Outcome:
+        """The outcome; the lines of an error's message become one."""
+        lines = [line.strip() for line in str(error or "").splitlines()]
+        words = "; ".join(filter(None, lines))
+        if status == "failed":
+            words = f"{words or type(error).__name__} (see {self.log})"
         return Outcome(self.recipe, self.path, status, words)
-
-    def failed(self, error: BaseException) -> Outcome:
-        """The end of this job in an error."""
-        words = str(error).strip() or type(error).__name__
-        return self.outcome("failed", f"{words} (see {self.log})")
 
 
 def sweep(
@@ -119,7 +117,7 @@ def sweep(
         for recipe in recipes
     }
     ends = {key: Run(job.path, job.recipe).status for key, job in jobs.items()}
-    outcomes = {key: jobs[key].outcome(end) for key, end in ends.items() if end in OVER}
+    outcomes = {key: jobs[key].end(end) for key, end in ends.items() if end in OVER}
     called, before = names or name_recipes([job.recipe for job in jobs.values()]), len(outcomes)
     with stopped_by_signals(), progress.bar(len(jobs), description="runs", done=before) as bar:
         many = f"{len(jobs)} run{'s' * (len(jobs) != 1)}"
@@ -128,21 +126,17 @@ def sweep(
             todo = {executor.submit(job): key for key, job in jobs.items() if key not in outcomes}
             for future in as_completed(todo):
                 key, error = todo[future], future.exception()
-                outcome = future.result() if error is None else jobs[key].failed(error)
+                outcome = future.result() if error is None else jobs[key].end("failed", error)
                 outcomes[key] = outcome
                 words = [f"[{len(outcomes)}/{len(jobs)}]", f"{outcome.status:11}", called[key]]
-                words += [outcome.message or format_figures(outcome.run)]
+                last = (outcome.run.metrics() or [{}])[-1]
+                words += [outcome.message or "  ".join(name_figures(last, SHOWN))]
                 bar.line("  ".join(filter(None, words)))
                 bar.update(len(outcomes))
         except KeyboardInterrupt:
             executor.shutdown(wait=True, cancel_futures=True)  # nothing is left running
             raise KeyboardInterrupt("; what ran is saved, the same command goes on") from None
     return [outcomes[key] for key in jobs]
-
-
-def format_figures(run: Run) -> str:
-    """The last figures of a run."""
-    return "  ".join(name_figures((run.metrics() or [{}])[-1], SHOWN))
 
 
 @contextmanager
