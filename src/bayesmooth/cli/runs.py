@@ -40,10 +40,8 @@ def add_train(parser: ArgumentParser) -> None:
 def add_training(parser: ArgumentParser) -> None:
     """What the commands of one run have."""
     add_device(parser)
-    add, board = parser.add_argument, "also write the figures for TensorBoard"
-    add("--tensorboard", action="store_true", help=board)
     often = "save every S seconds; 0: after every step (default: 300)"
-    add("--save-seconds", type=float, default=300, metavar="S", help=often)
+    parser.add_argument("--save-seconds", type=float, default=300, metavar="S", help=often)
 
 
 def train(arguments: Namespace) -> int:
@@ -113,9 +111,9 @@ def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
     from bayesmooth.train.training import StoppedError
 
     keep_freed_memory()
-    asked = ("device", "save_seconds", "tensorboard")
+    how = {"device": arguments.device, "save_seconds": arguments.save_seconds}
     try:
-        run = train_recipe(recipe, out, **{name: getattr(arguments, name) for name in asked})
+        run = train_recipe(recipe, out, **how)
     except StoppedError:
         raise KeyboardInterrupt(f" and saved; `bayesmooth resume {out}` goes on") from None
     if writes_here():

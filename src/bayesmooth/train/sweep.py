@@ -21,12 +21,13 @@ from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.executors import DATA, set_variable
 from bayesmooth.files import write_atomically
-from bayesmooth.train.compare import compare_runs, format_csv, name_figures
+from bayesmooth.train.compare import compare_runs, format_csv
 from bayesmooth.train.loop import DivergedError
 from bayesmooth.train.recipe import Recipe
 from bayesmooth.train.recipe_files import Tree, override
 from bayesmooth.train.run import Run
 from bayesmooth.train.training import StoppedError, handle_signals, train
+from bayesmooth.words import name_figures
 
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
 NOISES = ("optimizer.noise=0.3,1.0,2.0",)  # what is tried where no grid is given

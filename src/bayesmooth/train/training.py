@@ -19,15 +19,13 @@ from bayesmooth.errors import InputError
 from bayesmooth.optim.choose import IVON_GRID, fit
 from bayesmooth.optim.linear import fit_linear
 from bayesmooth.optim.settings import ENOUGH
-from bayesmooth.optional import require
-from bayesmooth.train.compare import format_epoch
 from bayesmooth.train.distributed import find_device, join_team
 from bayesmooth.train.evaluate import SOURCE, prepare
 from bayesmooth.train.loop import DivergedError, Loop
 from bayesmooth.train.networks import make_model
 from bayesmooth.train.recipe import Recipe
 from bayesmooth.train.run import BEST, LAST, METRICS, Run, describe_environment, save_checkpoint
-from bayesmooth.words import format_figure
+from bayesmooth.words import format_epoch, format_figure
 
 SAVE_SECONDS = 300.0  # between two checkpoints
 PATIENCE = 1.0  # seconds; a process that looks whether the lock is held takes it for an instant
@@ -44,14 +42,13 @@ def train(
     device: str | None = None,
     quiet: bool = False,
     save_seconds: float = SAVE_SECONDS,
-    tensorboard: bool = False,
     patience: float = PATIENCE,
 ) -> Run:
     """Train a recipe in the directory `out`, or go on where a run of the same recipe stopped there.
 
     The run is a function of the recipe: stopped and resumed, at whatever moment, it ends with the same bits. Without
     `out` the directory is `runs/` and the recipe's title. A finished run is returned as it is. It is saved when the
-    last time is `save_seconds` ago (0: after every step). `tensorboard` writes all figures to a folder of the run, too.
+    last time is `save_seconds` ago (0: after every step).
     Where another process trains the same run, this one waits for so many seconds of `patience` (−1: until it can go
     on).
     """
@@ -81,7 +78,7 @@ def train(
         if team.writes:
             run.go_on(loop.splits, loop.records)
         team.wait()
-        train_epochs(loop, saving, tensorboard and team.writes)
+        train_epochs(loop, saving)
         facts["seconds"] = round(loop.seconds, 3)
         if team.writes:
             saving.save_best(loop)
@@ -163,7 +160,7 @@ class Saving:
             loop.best_weights = None
 
 
-def train_epochs(loop: Loop, saving: Saving, tensorboard: bool) -> None:
+def train_epochs(loop: Loop, saving: Saving) -> None:
     """Train to the end, save, and show how it goes."""
     epochs, done = loop.recipe.train.epochs, loop.schedule.last_epoch
 
@@ -174,23 +171,12 @@ def train_epochs(loop: Loop, saving: Saving, tensorboard: bool) -> None:
         bar.update(loop.schedule.last_epoch, f"epoch {loop.epoch + 1}/{epochs}", show_figures)
         saving.after_step(loop)
 
-    with ExitStack() as scope:
-        bar = scope.enter_context(
-            progress.bar(epochs * loop.batches, description="train", done=done)
-        )
-        board: Any = None
-        if tensorboard:
-            require("tensorboard", extra="tensorboard")
-            from torch.utils.tensorboard import SummaryWriter
-
-            board = scope.enter_context(SummaryWriter(str(saving.run.path / "tensorboard")))
+    with progress.bar(epochs * loop.batches, description="train", done=done) as bar:
         try:
             for record in loop.epochs(after_step, lambda: saving.within_evaluation(loop)):
                 if loop.team.writes:
                     files.append_line(saving.run.path / METRICS, json.dumps(record))
                 bar.line(format_epoch(record, epochs))
-                for name in record.keys() - {"epoch"} if board else ():
-                    board.add_scalar(name.replace(".", "/"), record[name], record["epoch"])
         except StoppedError:  # here every context has put the weights and statistics back
             saving.save(loop)
             raise
