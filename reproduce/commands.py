@@ -277,7 +277,7 @@ def studies(arguments: Namespace) -> int:
         recipes = study.recipes(scale)
         new = [recipe for recipe in recipes if recipe.hash not in seen]
         seen |= {recipe.hash for recipe in new}
-        seconds = expected_seconds(new, scale)
+        seconds = expected_seconds(new, scale, noise=study.measures_noise)
         total += seconds
         shared = len(recipes) - len(new)
         runs = f"{len(new)} runs" + (f" and {shared} of studies above" if shared else "")

@@ -244,14 +244,15 @@ def model_flops(
     return counter.get_total_flops() / 2
 
 
-def run_flops(recipe: Recipe) -> float:
-    """Those of a whole run: training, and the test at the end (a forward pass is a third)."""
+def run_flops(recipe: Recipe, noise_samples: int = 0) -> float:
+    """Those of a whole run: training, the test at the end, and the label noise; a forward pass is a third."""
     _, test, classes, shape = SIZES[identify_data(recipe)]
     options = tuple(sorted(recipe.model.options.items()))
-    once = model_flops(recipe.model.name, options, classes, shape)
-    trained = recipe.train.epochs * count_examples(recipe) * PASSES.get(recipe.optimizer.name, 1)
-    averaged = recipe.evaluate.samples if recipe.optimizer.name in ("ivon", "bsam") else 0
-    return once * (trained + test * (1 + averaged) / 3)
+    once, examples = model_flops(recipe.model.name, options, classes, shape), count_examples(recipe)
+    trained = recipe.train.epochs * examples * PASSES.get(recipe.optimizer.name, 1)
+    sampled = recipe.optimizer.name in ("ivon", "bsam")
+    averaged, noisy = (recipe.evaluate.samples, noise_samples) if sampled else (0, 0)
+    return once * (trained + test * (1 + averaged) / 3 + examples * noisy / 3)
 
 
 def count_examples(recipe: Recipe) -> int:
@@ -260,9 +261,11 @@ def count_examples(recipe: Recipe) -> int:
     return round(known * (1 - recipe.data.validation))
 
 
-def expected_seconds(recipes: Iterable[Recipe], scale: Scale) -> float:
+def expected_seconds(recipes: Iterable[Recipe], scale: Scale, *, noise: bool = False) -> float:
     """At the speed that was measured for the scale, with as many runs at a time as it is meant for."""
-    return sum(map(run_flops, recipes)) / (scale.flops * scale.processes)
+    samples = scale.noise_samples if noise else 0
+    flops = sum(run_flops(recipe, samples) for recipe in recipes)
+    return flops / (scale.flops * scale.processes)
 
 
 def time_steps(

@@ -92,6 +92,7 @@ class Study:
     measure: Callable[[Finished], Table] | None = None
     more: Callable[[Scale, Table], list[Cell]] = lambda scale, table: []
     summarise: Callable[[Table], list[list[str]]] | None = None  # a table for people, head first
+    measures_noise: bool = False  # the label noise of every training example, which takes time
 
     def recipes(self, scale: Scale) -> list[Recipe]:
         """What has to be trained, each once."""

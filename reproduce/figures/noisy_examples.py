@@ -12,6 +12,7 @@ from torch import Tensor
 from bayesmooth.data import Source
 from bayesmooth.labelnoise import LabelNoise, label_noise
 from bayesmooth.train.evaluate import statistics_batches
+from bayesmooth.train.run import save_checkpoint
 from reproduce.scale import Scale
 from reproduce.study import Cell, Condition, Finished, Study
 from reproduce.style import COLOURS, PAGE, figure, name_data, picture
@@ -37,14 +38,23 @@ def list_ivon(scale: Scale, task: str) -> list[Cell]:
 
 
 def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise]]:
-    """Data set and seed, training examples, and the expected noise at the end, of each run that there is."""
+    """Data set and seed, training examples, and the expected noise at the end, of each run that there is.
+
+    The noise of a run is measured once, and kept beside its weights.
+    """
     for cell, run in finished.pairs():
-        if run.status != "diverged":
-            splits, model = run.splits(), run.model(device=finished.device)
+        if run.status == "diverged":
+            continue
+        splits, kept = run.splits(), run.path / f"label-noise-{finished.samples}.pt"
+        if kept.exists():
+            noise = LabelNoise(**torch.load(kept, weights_only=True))
+        else:
+            model = run.model(device=finished.device)
             how = {"batchnorm": statistics_batches(run.recipe, splits, model)}
             given = model, run.posterior(), splits.train
             noise = label_noise(*given, samples=finished.samples, **how)
-            yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
+            save_checkpoint(kept, vars(noise))
+        yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
 
 
 def smoothing_noise(classes: int, label: int) -> Tensor:
@@ -219,6 +229,7 @@ MNIST_NOISE = Study(
     draw_sorted,
     judge_sorted,
     measure_digits,
+    measures_noise=True,
 )
 ILLUSTRATION = Study(
     "illustration",
@@ -229,4 +240,5 @@ ILLUSTRATION = Study(
     draw_sixes,
     judge_sixes,
     measure_sixes,
+    measures_noise=True,
 )

@@ -124,4 +124,5 @@ STUDY = Study(
     draw,
     claims,
     measure_classes,
+    measures_noise=True,
 )

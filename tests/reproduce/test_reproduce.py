@@ -105,6 +105,13 @@ def test_the_same_figure_comes_from_the_csv_alone(name, smoke, tmp_path):
     assert (tmp_path / drawn).read_bytes() == (smoke.out / drawn).read_bytes()
 
 
+@pytest.mark.parametrize("name", ["mnist-noise", "illustration", "ols-comparison"])
+def test_the_label_noise_of_a_run_is_measured_once(name, elsewhere, smoke, monkeypatch):
+    monkeypatch.setattr("reproduce.figures.noisy_examples.label_noise", None)
+    run_study(job := elsewhere(name), None)
+    assert job.csv.read_text() == (smoke.out / f"{name}.csv").read_text()
+
+
 @pytest.mark.parametrize(
     ("facts", "mark"),
     [({"missing": 2}, "1 of 3 runs: "), ({"noises": ["κ = 0.5"]}, "κ = 0.5 alone: ")],

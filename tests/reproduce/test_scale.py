@@ -153,6 +153,14 @@ def test_sam_costs_twice_sgd():
     assert sam / sgd == pytest.approx(2, rel=0.01)
 
 
+def test_the_label_noise_is_a_part_of_the_cost_of_ivon():
+    for method, more in (("ivon", 64 / 3), ("sgd", 0)):
+        tree = {"data": {"name": "mnist"}, "optimizer": {"name": method, "lr": 0.1}}
+        recipe = Recipe.from_dict({**tree, "model": {"name": "linear"}})
+        passes = (run_flops(recipe, 64) - run_flops(recipe)) / model_flops("linear", (), 10, (784,))
+        assert passes == pytest.approx(60_000 * more)
+
+
 def test_the_facts_about_a_data_set_are_those_of_its_files():
     train, test, classes, shape = SIZES["digits"]
     assert (len(load("digits", "train")), len(load("digits", "test"))) == (train, test)
