@@ -50,9 +50,9 @@ def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise
             noise = LabelNoise(**torch.load(kept, weights_only=True))
         else:
             model = run.model(device=finished.device)
-            how = {"batchnorm": statistics_batches(run.recipe, splits, model)}
             given = model, run.posterior(), splits.train
-            noise = label_noise(*given, samples=finished.samples, **how)
+            norms = statistics_batches(run.recipe, splits, model)
+            noise = label_noise(*given, samples=finished.samples, batchnorm=norms)
             save_checkpoint(kept, vars(noise))
         yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
 
