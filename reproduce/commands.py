@@ -202,6 +202,10 @@ def reproduce(arguments: Namespace) -> int:
     """Reproduce a figure of the paper, or all of them."""
     check_place(arguments)
     scale = find_scale(arguments.scale)
+    if arguments.seeds < 0:
+        raise InputError(
+            f"--seeds {arguments.seeds}: must be ≥ 1; leave it out for all of the scale"
+        )
     if arguments.seeds:
         scale = replace(scale, seeds=tuple(range(arguments.seeds)), more_seeds=())
     chosen = list(scale.studies or STUDIES) if arguments.name == "all" else [arguments.name]
@@ -213,6 +217,12 @@ def reproduce(arguments: Namespace) -> int:
     wanted |= {"device": arguments.device, "threads": count_threads(arguments)}
     commands = {name: write_command(name, arguments) for name in chosen}
     jobs = [Job(STUDIES[n], scale, out, runs, command=commands[n], **wanted) for n in chosen]
+    if arguments.noises or arguments.seeds:
+        jobs = [job for job in jobs if has_part(job)]
+    if not jobs:
+        raise InputError(
+            f"--noises {' '.join(arguments.noises)}: no run of {', '.join(chosen)} has it"
+        )
     if scale.name == "day":
         announce(jobs, arguments.jobs)
     outcomes, failed = [], False
@@ -244,6 +254,19 @@ def find_noises(wanted: Sequence[str]) -> list[str]:
             raise InputError(f"--noises {word}: must be κ (0.4) or one of {', '.join(NOISES)}")
         found += match
     return found
+
+
+def has_part(job: Job) -> bool:
+    """Whether a study has runs of the wanted noises; a table that holds more than these is not replaced."""
+    cells, earlier = job.cells(), read_table(job.csv)
+    for column in ("noise", "seed"):
+        kept = {getattr(cell, column) for cell in cells}
+        there = earlier[column].dropna().unique() if column in earlier else ()
+        if cells and (lost := [value for value in there if value not in kept]):
+            raise InputError(
+                f"{job.csv}: has rows of {column} {lost[0]}, which would be lost; choose another --out"
+            )
+    return bool(cells) or not job.noises
 
 
 def announce(jobs: Sequence[Job], at_once: int) -> None:

@@ -1,4 +1,6 @@
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +70,28 @@ def test_a_wrong_option_is_told_once_and_not_by_every_study(capsys):
     assert capsys.readouterr().err.splitlines() == [
         "bayesmooth: --jobs 0: must be > 0; leave it out for the default"
     ]
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (["--noises", "0.4"], "has rows of noise κ = 0.1, which would be lost"),
+        (["--seeds", "1"], "has rows of seed 1, which would be lost"),
+        (["--seeds", "-1"], "--seeds -1: must be ≥ 1"),
+        (["--noises", "none"], "--noises none: no run of data-dependent has it"),
+    ],
+)
+def test_a_part_of_a_study_does_not_replace_the_whole_table(part, says, tmp_path, capsys):
+    stored = Path(__file__).parents[2] / "results" / "laptop" / "data-dependent.csv"
+    shutil.copy(stored, tmp_path)
+    assert main(["reproduce", "data-dependent", "--out", str(tmp_path), *part]) == 2
+    assert says in capsys.readouterr().err
+    assert (tmp_path / stored.name).read_bytes() == stored.read_bytes()
+
+
+def test_studies_without_the_wanted_noise_are_left_out(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr("reproduce.commands.run_study", lambda job, _: started.append(job) or [])
+    line = ["reproduce", "all", "--scale", "overnight", "--noises", "0.4", "--out", str(tmp_path)]
+    assert main(line) == 0
+    assert [job.study.name for job in started] == ["data-dependent"]
