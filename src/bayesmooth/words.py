@@ -56,12 +56,14 @@ def name_figures(record: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
 def format_duration(seconds: float) -> str:
     """A length of time as a person says it.
 
-    >>> format_duration(7.2), format_duration(190), format_duration(7500)
-    ('7 s', '3 min', '2 h 05 min')
+    >>> format_duration(7.2), format_duration(190), format_duration(7500), format_duration(1e6)
+    ('7 s', '3 min', '2 h 05 min', '12 days')
     """
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
+    if minutes > 100 * 60:
+        return f"{minutes / 1440:.0f} days"
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
