@@ -26,23 +26,9 @@ def test_a_scale_for_two_cores_is_expected_to_end_in_time(scale, most, capsys):
 
 
 def test_reproduce_says_where_it_wrote(tmp_path, capsys):
-    out, runs = tmp_path / "results", tmp_path / "runs"
-    assert (
-        main(
-            [
-                "reproduce",
-                "sigmoid-noise",
-                "--scale",
-                "smoke",
-                "--out",
-                str(out),
-                "--runs",
-                str(runs),
-                "--quiet",
-            ]
-        )
-        == 0
-    )
+    out, places = tmp_path / "results", ["--out", str(tmp_path / "results")]
+    places += ["--runs", str(tmp_path / "runs")]
+    assert main(["reproduce", "sigmoid-noise", "--scale", "smoke", *places, "--quiet"]) == 0
     said = capsys.readouterr().out
     assert str(out / "sigmoid-noise") in said
     assert str(out / "index.html") in said

@@ -369,6 +369,9 @@ def test_real_mnist_is_complete(real_data, moments, name, first):
     assert moments(train.inputs) == pytest.approx((train.mean[0], train.std[0]), abs=1e-4)
 
 
+KEYS, LABELS = "noisy_train_key_list", "noisy_label_kv"
+
+
 @pytest.fixture
 def clothing_dir(tmp_path):
     """Three pictures in the layout of Clothing1M, its lists in `annotations`, names in the root."""
@@ -413,23 +416,15 @@ def test_train_pictures_are_256_for_the_crop_to_224_and_test_pictures_its_middle
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        (
-            "noisy_train_key_list",
-            b"images/9.jpg\n",
-            r"line 1: 'images/9.jpg' has no label in noisy_l",
-        ),
-        (
-            "noisy_train_key_list",
-            b"\nimages/../../x.jpg",
-            "line 2: .* leads out of the set's folder",
-        ),
-        ("noisy_train_key_list", b"/etc/passwd", "line 1: .* leads out"),
-        ("noisy_train_key_list", b"", "no paths in it"),
-        ("noisy_train_key_list", b"a.jpg\n\xff\xfe", "line 2: not UTF-8"),
-        ("noisy_label_kv", b"images/0/00/0,0.jpg 14", "line 1: .* from 0 to 13"),
-        ("noisy_label_kv", b"a.jpg 3\nb.jpg", "line 2: 'b.jpg': must be `path label`"),
-        ("noisy_label_kv", b"a.jpg -1", "line 1"),
-        ("noisy_label_kv", b"a.jpg 1e0", "line 1"),
+        (KEYS, b"images/9.jpg\n", r"line 1: 'images/9.jpg' has no label in noisy_l"),
+        (KEYS, b"\nimages/../../x.jpg", "line 2: .* leads out of the set's folder"),
+        (KEYS, b"/etc/passwd", "line 1: .* leads out"),
+        (KEYS, b"", "no paths in it"),
+        (KEYS, b"a.jpg\n\xff\xfe", "line 2: not UTF-8"),
+        (LABELS, b"images/0/00/0,0.jpg 14", "line 1: .* from 0 to 13"),
+        (LABELS, b"a.jpg 3\nb.jpg", "line 2: 'b.jpg': must be `path label`"),
+        (LABELS, b"a.jpg -1", "line 1"),
+        (LABELS, b"a.jpg 1e0", "line 1"),
     ],
 )
 def test_a_wrong_line_is_named(clothing_dir, file, content, message):
