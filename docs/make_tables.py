@@ -269,13 +269,13 @@ def count_verdicts(own: bool) -> Lines:
     return lines
 
 
-def list_verdicts(own: bool) -> Lines:
-    """Every sentence with its verdict at each scale."""
+def list_verdicts() -> Lines:
+    """Every sentence of the paper with its verdict at each scale."""
     rows = [
         [*claim, *(SHORT[row[scale]] if scale in row else "–" for scale in SCALES)]
-        for claim, row in read_verdicts(own).items()
+        for claim, row in read_verdicts(own=False).items()
     ]
-    return [["study", "we say" if own else "the paper says", *SCALES], *sorted(rows)]
+    return [["study", "the paper says", *SCALES], *sorted(rows)]
 
 
 def compare_accuracies() -> Lines:
@@ -327,8 +327,8 @@ TABLES: dict[str, Callable[[], Lines]] = {
     "costs": compare_costs,
     "training steps": compare_training_steps,
     "verdict counts": lambda: count_verdicts(own=False),
-    "verdicts": lambda: list_verdicts(own=False),
-    "our verdicts": lambda: list_verdicts(own=True),
+    "verdicts": list_verdicts,
+    "our verdict counts": lambda: count_verdicts(own=True),
     "accuracies": compare_accuracies,
 }
 

@@ -4,11 +4,9 @@ import sys
 from pathlib import Path
 
 from reproduce import STUDIES
+from reproduce.commands import FACTS, redraw
 from reproduce.page import count_claims, read_studies, write_paper
-from reproduce.reproduce import redraw
 from reproduce.scale import SCALES
-
-FACTS = ("scale", "command", "runs", "missing", "diverged", "seconds", "noises")
 
 
 def main(results: Path) -> None:

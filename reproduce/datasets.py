@@ -77,7 +77,10 @@ def load_torch(data: bytes, name: str) -> dict[str, Any]:
     with name_errors(name, "file of torch.save"):
         if data[:2] == b"PK":
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                _within_limit(sum(entry.file_size for entry in archive.infolist()))
+                if sum(entry.file_size for entry in archive.infolist()) > LIMIT:
+                    raise InputError(
+                        f"unpacks to more than {LIMIT >> 20} MB; not the file it should be"
+                    )
         try:
             with torch.serialization.safe_globals(TORCH_GLOBALS):
                 return _as_dict(torch.load(io.BytesIO(data), weights_only=True))
@@ -123,12 +126,6 @@ class _Unpickler(pickle._Unpickler):
         if asked not in admitted:
             raise InputError(f"asks for {asked[:80]!r}; only arrays and plain containers are read")
         return admitted[asked]
-
-
-def _within_limit(size: int) -> int:
-    if size > LIMIT:
-        raise InputError(f"unpacks to more than {LIMIT >> 20} MB; not the file it should be")
-    return size
 
 
 def _as_dict(content: object) -> dict[str, Any]:
@@ -179,10 +176,8 @@ FASHION_NAMES = (
 def mnist(split: str, root: Path, verify: bool = True) -> Source:
     """Handwritten digits, 60,000 and 10,000 of 28 × 28."""
     inputs, labels = _read_mnist(split, root, MNIST_FOLDERS, verify)
-    names = tuple("0123456789")
-    return Source(
-        inputs, Labels(labels, names), name=f"mnist/{split}", mean=(0.1307,), std=(0.3081,)
-    )
+    digits, name = Labels(labels, tuple("0123456789")), f"mnist/{split}"
+    return Source(inputs, digits, name=name, mean=(0.1307,), std=(0.3081,))
 
 
 def fashion_mnist(split: str, root: Path, verify: bool = True) -> Source:
@@ -354,12 +349,11 @@ def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None)
         if key not in labels:
             raise InputError(f"{path}, line {line}: {key!r} has no label in {labels_file}")
     files = tuple(key for _, key in keys)
+    numbers = torch.tensor([labels[key] for key in files], dtype=torch.int64, device="cpu")
     crop = crop or (size if split.endswith("train") else size * 7 // 8)
     return Source(
         ImageFiles(find_file(root, CLOTHING_FOLDERS), files, size, crop),
-        Labels(
-            torch.tensor([labels[key] for key in files], dtype=torch.int64, device="cpu"), names
-        ),
+        Labels(numbers, names),
         ids=files,
         name=f"clothing1m/{split}",
         mean=(0.6959, 0.6537, 0.6371),

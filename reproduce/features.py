@@ -11,7 +11,6 @@ from torch import Tensor
 from bayesmooth.data import Source, data_root, load
 from bayesmooth.data.encoders import embed_pictures
 from bayesmooth.files import write_atomically
-from bayesmooth.progress import silence
 from bayesmooth.theory.eigen import decompose
 
 ENCODER = "efficientnet@96"
@@ -26,7 +25,6 @@ def embed_data(
     *,
     limit: int = 0,
     encoder: str = ENCODER,
-    quiet: bool = False,
     **options: Any,
 ) -> list[Path]:
     """Write the features of a picture set beside it, one file per split, with its labels and their names.
@@ -38,8 +36,7 @@ def embed_data(
     for split, count in (("train", limit), ("test", limit // 2)):
         examples = load(name, split, data_dir, **options)
         splits[split] = examples.subset(torch.arange(count, device="cpu")) if count else examples
-        with silence(quiet):
-            rows[split] = embed_pictures(splits[split].inputs, encoder).rows.double()
+        rows[split] = embed_pictures(splits[split].inputs, encoder).rows.double()
     centre = rows["train"].mean(0)
     axes = principal_axes(rows["train"] - centre, COMPONENTS)
     size = ((rows["train"] - centre) @ axes).square().mean().sqrt()

@@ -1,15 +1,23 @@
-"""How large a study is: which recipes it starts from, which grids and seeds it runs.
+"""How large a study is: which recipes it starts from, which grids and seeds it runs, and what that costs.
 
 `full` starts from the recipes that follow the paper's appendix, and `day` is a part of it for one GPU. `laptop` and
 `overnight` keep the methods, the grids and the kind of data, and shrink the rest. `features` replaces pictures by what
 a frozen encoder sees, `demo` replaces them by digits. `smoke` only has to run.
 """
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
 from bayesmooth.errors import InputError
+from bayesmooth.models import MODELS
+from bayesmooth.train import Recipe, override, train
 
 ALPHAS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 RHOS = (0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.5)  # the union of the paper's two lists
@@ -188,3 +196,102 @@ def find_scale(name: str) -> Scale:
     if name not in SCALES:
         raise InputError(f"scale {name!r}: must be one of {', '.join(SCALES)}")
     return SCALES[name]
+
+
+# ---- what a study costs: counted floating-point operations, or the time of a few steps on this machine ----
+
+# examples to train on, test examples, classes, shape: what `data` says once the files are there
+SIZES: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
+    "digits": (1_438, 359, 10, (1, 8, 8)),
+    "mnist": (60_000, 10_000, 10, (1, 28, 28)),
+    "cifar10": (50_000, 10_000, 10, (3, 32, 32)),
+    "cifar10n": (50_000, 10_000, 10, (3, 32, 32)),
+    "cifar100": (50_000, 10_000, 100, (3, 32, 32)),
+    "cifar10-10000": (10_000, 5_000, 10, (256,)),
+    "cifar10n-random1-10000": (10_000, 5_000, 10, (256,)),
+    "cifar100-10000": (10_000, 5_000, 100, (256,)),
+    "clothing1m": (1_000_000, 10_526, 14, (3, 224, 224)),
+}
+PASSES = {"sam": 2, "bsam": 2}  # forward and backward passes per step; 1 for the others
+STEPS = 20  # that are timed, after two to warm up
+SLOW = 2.0  # seconds per step, above which the two will do
+
+
+def identify_data(recipe: Recipe) -> str:
+    """The data set of a recipe; of embeddings, which: the name of their file.
+
+    >>> identify_data(Recipe.from_dict({"data": {"name": "source", "path": "features/pets-{split}.npz"}}))
+    'pets'
+    """
+    path = recipe.data.options.get("path")
+    return Path(path).stem.removesuffix("-{split}") if path else recipe.data.name
+
+
+@cache
+def model_flops(
+    name: str, options: tuple[tuple[str, Any], ...], classes: int, shape: tuple[int, ...]
+) -> float:
+    """Floating-point operations of one forward and backward pass, per example.
+
+    >>> model_flops("linear", (), 10, (1, 8, 8))
+    2560.0
+    """
+    with torch.device("meta"):
+        model = MODELS[name](num_classes=classes, input_shape=shape, **dict(options))
+        counter = FlopCounterMode(display=False)
+        with counter:
+            model(torch.empty(2, *shape, dtype=torch.float32, device="cpu")).sum().backward()
+    return counter.get_total_flops() / 2
+
+
+def run_flops(recipe: Recipe, noise_samples: int = 0) -> float:
+    """Those of a whole run: training, the test at the end, and the label noise; a forward pass is a third."""
+    _, test, classes, shape = SIZES[identify_data(recipe)]
+    options = tuple(sorted(recipe.model.options.items()))
+    once, examples = model_flops(recipe.model.name, options, classes, shape), count_examples(recipe)
+    trained = recipe.train.epochs * examples * PASSES.get(recipe.optimizer.name, 1)
+    sampled = recipe.optimizer.name in ("ivon", "bsam")
+    averaged, noisy = (recipe.evaluate.samples, noise_samples) if sampled else (0, 0)
+    return once * (trained + test * (1 + averaged) / 3 + examples * noisy / 3)
+
+
+def count_examples(recipe: Recipe) -> int:
+    """How many examples it trains on."""
+    known = recipe.data.limit or SIZES[identify_data(recipe)][0]
+    return round(known * (1 - recipe.data.validation))
+
+
+def expected_seconds(recipes: Iterable[Recipe], scale: Scale, *, noise: bool = False) -> float:
+    """At the speed that was measured for the scale, with as many runs at a time as it is meant for."""
+    samples = scale.noise_samples if noise else 0
+    flops = sum(run_flops(recipe, samples) for recipe in recipes)
+    return flops / (scale.flops * scale.processes)
+
+
+def time_steps(
+    recipes: Iterable[Recipe], device: str | None = None
+) -> dict[str, tuple[float, int]]:
+    """By optimizer: seconds of a step, measured on this machine by training a little, and the steps of all its runs."""
+    found: dict[str, tuple[float, int]] = {}
+    for recipe in recipes:
+        name, size = recipe.optimizer.name, recipe.train.batch_size
+        seconds, before = found.get(name) or (time_step(recipe, device), 0)
+        steps = recipe.train.epochs * -(-count_examples(recipe) // size)
+        found[name] = seconds, before + steps
+    return found
+
+
+def time_step(recipe: Recipe, device: str | None = None) -> float:
+    """Seconds of a training step: two steps to warm up, then more if they are short."""
+    seconds = 0.0
+    for steps in (2, STEPS):
+        few = steps * recipe.train.batch_size
+        short = [f"data.limit={few}", "data.validation=0.0", "train.epochs=1", "evaluate.every=1"]
+        short += ["evaluate.samples=1", "evaluate.test_limit=2", f"evaluate.batchnorm={few}"]
+        with tempfile.TemporaryDirectory() as folder:
+            small = Recipe.from_dict(override(recipe.to_dict(), short))
+            run = train(small, Path(folder) / "run", device=device, quiet=True)
+            seconds = run.seconds() / steps
+        if seconds > SLOW:
+            break
+    return seconds

@@ -10,8 +10,7 @@ from typing import Any
 from bayesmooth.files import replace_with
 from bayesmooth.optional import require
 from bayesmooth.train.compare import OKABE_ITO
-from reproduce.methods import EARLY
-from reproduce.rows import Table
+from reproduce.table import EARLY, Table
 
 COLUMN, PAGE = 3.35, 6.9  # inches
 

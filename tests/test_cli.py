@@ -260,16 +260,6 @@ def test_data_are_listed_and_checked(run, tmp_path):
     assert "train" in out
 
 
-def test_tensorboard_gets_every_figure(run, tmp_path):
-    pytest.importorskip("tensorboard")
-    assert run("train", "digits-ce", "--out", tmp_path / "run", "--tensorboard", *TINY)[0] == 0
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    assert {"train/loss", "test/accuracy", "memorised"} <= set(events.Tags()["scalars"])
-    assert [event.step for event in events.Scalars("test/accuracy")] == [1, 2]
-
-
 EXPLAIN = """
 import contextlib, io, sys
 from bayesmooth import cli

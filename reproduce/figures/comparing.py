@@ -14,23 +14,33 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from reproduce.methods import (
-    EARLY,
+from reproduce.scale import NATURAL, Scale
+from reproduce.study import (
     FIXED_IVON,
     GRIDS,
     KAPPA,
     NOISES,
     TUNED_IVON,
     Cell,
+    Study,
     compare_methods,
 )
-from reproduce.rows import Choice, Table, choose, format_mean
-from reproduce.scale import NATURAL, Scale
-from reproduce.study import Study
 from reproduce.style import PAGE, count_seeds, figure, legend_below, level, line, name_data
-from reproduce.verdict import Claim, Pair, Verdict, ahead, comparable, holds
+from reproduce.table import (
+    EARLY,
+    Choice,
+    Claim,
+    Pair,
+    Table,
+    Verdict,
+    ahead,
+    choose,
+    comparable,
+    format_mean,
+    holds,
+)
 
-BASELINES = {"LS": ("α", "smoothing rate α"), "SAM": ("ρ", "radius ρ")}
+BASELINES = {"LS": "smoothing rate α", "SAM": "radius ρ"}
 SYMBOLS = {"LS": "α", "SAM": "ρ", "IVON": "h₀"}
 PREDICTIONS = {"accuracy": "averaged", "at_mean": "at its mean"}
 SENSITIVE = 0.05  # accuracy that a wrong ρ costs, to call SAM sensitive
@@ -136,14 +146,16 @@ def draw_panels(table: Table, out: Path) -> None:
     noises = table["noise"].dropna().unique()
     size = {"width": max(PAGE * len(noises) / 3, 3.35), "height": 4.4}
     with figure(out, 2, len(noises), sharey="col", **size) as axes:
-        for row, (method, (_, name)) in zip(axes, BASELINES.items(), strict=True):
+        for row, (method, name) in zip(axes, BASELINES.items(), strict=True):
             for axis, noise in zip(row, noises, strict=True):
                 gain = _panel(axis, table, noise, method)
                 head = f"{name_data(table)}, {noise}\n" if method == "LS" else ""
                 axis.set_title(f"{head}{gain}")
                 axis.set_xlabel(name)
             row[0].set_ylabel("test accuracy (%)")
-        legend_below(axes[0][0], axes[1][0], title=_seeds(table))
+        places = table.groupby(["noise", "method", "strength"], dropna=False)["accuracy"]
+        seeds = count_seeds(*(values for _, values in places))
+        legend_below(axes[0][0], axes[1][0], title=seeds)
 
 
 def _panel(axis: Any, table: Table, noise: str, method: str) -> str:
@@ -158,11 +170,6 @@ def _panel(axis: Any, table: Table, noise: str, method: str) -> str:
     if not ours or not others:
         return ""
     return f"IVON − best {method}: {100 * (mean(ours) - mean(others)):+.1f}".replace("-", "−")
-
-
-def _seeds(table: Table) -> str:
-    places = table.groupby(["noise", "method", "strength"], dropna=False)["accuracy"]
-    return count_seeds(*(values for _, values in places))
 
 
 def draw_over_kappa(table: Table, out: Path) -> None:
@@ -232,17 +239,12 @@ def make_comparison(
 
 def judge_kappas(table: Table) -> list[Claim]:
     """All noise levels; the extreme ones, which only IVON can learn."""
-    hard = table[table["noise"] == HARD]
+    points = "κ = .4: IVON is about 50 points above the best LS (we ask: half of it)"
     extreme = [noise for noise in (HARD, HARDEST) if noise in table["noise"].values]
     found = {(noise, m): pick(table, noise, m) for noise in extreme for m in BASELINES}
     return [
         *judge_best(table, ("LS", "SAM")),
-        judge(
-            hard,
-            "κ = .4: IVON is about 50 points above the best LS (we ask: half of it)",
-            "LS",
-            partial(ahead, gain=0.5),
-        ),
+        judge(table[table["noise"] == HARD], points, "LS", partial(ahead, gain=0.5)),
         Claim(
             "κ = .4 and .5: LS and SAM only reach around 10 % (we ask: at most 20 %)",
             "; ".join(f"{noise}: {describe(m, best)}" for (noise, m), best in found.items()) or "–",
@@ -259,22 +261,12 @@ def judge_flips(table: Table) -> list[Claim]:
 
 def judge_cifar100(table: Table) -> list[Claim]:
     """Those of CIFAR-10, and two numbers."""
-    pairs, says = (
-        table[table["noise"] == PAIRFLIP],
-        "pairflip 20 %: IVON is {} points above the best {}",
-    )
-    return [
-        *judge_flips(table),
-        *(
-            judge(
-                pairs,
-                says.format(f"{100 * gain:.1f}", method) + " (we ask: half of it)",
-                method,
-                partial(ahead, gain=gain),
-            )
-            for method, gain in {"LS": 0.091, "SAM": 0.133}.items()
-        ),
-    ]
+    found, pairs = judge_flips(table), table[table["noise"] == PAIRFLIP]
+    for method, gain in {"LS": 0.091, "SAM": 0.133}.items():
+        points = f"{100 * gain:.1f} points above the best {method} (we ask: half of it)"
+        says = f"{PAIRFLIP}: IVON is {points}"
+        found.append(judge(pairs, says, method, partial(ahead, gain=gain)))
+    return found
 
 
 def judge_natural(table: Table) -> list[Claim]:

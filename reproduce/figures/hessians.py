@@ -5,12 +5,10 @@ from statistics import mean
 from typing import Any
 
 from reproduce.figures.comparing import CIFAR100_NOISY, describe_costs, find_costs
-from reproduce.methods import Cell, Condition
-from reproduce.rows import Table, choose, format_mean
 from reproduce.scale import Scale
-from reproduce.study import Study
+from reproduce.study import Cell, Condition, Study
 from reproduce.style import PAGE, count_seeds, figure, legend_below, line, name_data
-from reproduce.verdict import Claim, ahead, holds
+from reproduce.table import Claim, Table, ahead, choose, format_mean, holds
 
 LEARNED, FIXED = "learned Σ", "fixed Σ"
 METHODS: dict[str, dict[str, Any]] = {LEARNED: {}, FIXED: {"beta2": 1.0}}

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from bayesmooth.data import Source
 from bayesmooth.labelnoise import LabelNoise, label_noise
-from reproduce.methods import Cell, Condition
-from reproduce.rows import Row, Table, format_mean, make_table
+from bayesmooth.train.evaluate import statistics_batches
+from bayesmooth.train.run import save_checkpoint
 from reproduce.scale import Scale
-from reproduce.study import Finished, Study
+from reproduce.study import Cell, Condition, Finished, Study
 from reproduce.style import COLOURS, PAGE, figure, name_data, picture
-from reproduce.verdict import Claim, holds
+from reproduce.table import Claim, Row, Table, format_mean, holds, make_table
 
 ALPHA = 0.1  # of the label smoothing that variational noise is shown beside
 NEAREST = 10
@@ -33,24 +33,28 @@ SIXES_DIFFER = "LS gives a regular and an atypical 6 the same noise, variational
 
 def list_ivon(scale: Scale, task: str) -> list[Cell]:
     """IVON on clean labels."""
-    return [
-        Cell(Condition(scale, task, seed=seed).load("ivon"), "IVON", seed) for seed in scale.seeds
-    ]
+    trees = {seed: Condition(scale, task, seed=seed).load("ivon") for seed in scale.seeds}
+    return [Cell(tree, "IVON", seed) for seed, tree in trees.items()]
 
 
 def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise]]:
-    """Data set and seed, training examples, and the expected noise at the end, of each run that there is."""
+    """Data set and seed, training examples, and the expected noise at the end, of each run that there is.
+
+    The noise of a run is measured once, and kept beside its weights.
+    """
     for cell, run in finished.pairs():
-        if run.status != "diverged":
-            splits, model = run.splits(), run.model(device=finished.device)
-            noise = label_noise(
-                model,
-                run.posterior(),
-                splits.train,
-                samples=finished.samples,
-                batchnorm=run.statistics(splits, model),
-            )
-            yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
+        if run.status == "diverged":
+            continue
+        splits, kept = run.splits(), run.path / f"label-noise-{finished.samples}.pt"
+        if kept.exists():
+            noise = LabelNoise(**torch.load(kept, weights_only=True))
+        else:
+            model = run.model(device=finished.device)
+            given = model, run.posterior(), splits.train
+            norms = statistics_batches(run.recipe, splits, model)
+            noise = label_noise(*given, samples=finished.samples, batchnorm=norms)
+            save_checkpoint(kept, vars(noise))
+        yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
 
 
 def smoothing_noise(classes: int, label: int) -> Tensor:
@@ -225,6 +229,7 @@ MNIST_NOISE = Study(
     draw_sorted,
     judge_sorted,
     measure_digits,
+    measures_noise=True,
 )
 ILLUSTRATION = Study(
     "illustration",
@@ -235,4 +240,5 @@ ILLUSTRATION = Study(
     draw_sixes,
     judge_sixes,
     measure_sixes,
+    measures_noise=True,
 )

@@ -9,12 +9,10 @@ import torch
 from bayesmooth.labelnoise import smoothed_labels_by_class
 from bayesmooth.losses import OnlineLabelSmoothing
 from reproduce.figures.noisy_examples import ALPHA, list_ivon, measure_noises
-from reproduce.methods import Cell, Condition
-from reproduce.rows import Table, format_mean, make_table
 from reproduce.scale import Scale
-from reproduce.study import Finished, Study
+from reproduce.study import Cell, Condition, Finished, Study
 from reproduce.style import DATA_NAMES, PAGE, count_seeds, figure, legend_below, look
-from reproduce.verdict import Claim, holds
+from reproduce.table import Claim, Table, format_mean, holds, make_table
 
 TASKS = ("cifar10", "cifar100")
 CLASSES = 10  # so many are drawn, as in the paper; all of them are judged
@@ -27,13 +25,10 @@ def cells(scale: Scale) -> list[Cell]:
     found = {}
     for task in TASKS:
         for ours in list_ivon(scale, task):
-            tree = Condition(scale, task, seed=ours.seed).load(
-                "ls", loss={"name": "ols", "alpha": 0.5}
-            )
-            found[ours.recipe.hash] = (
-                ours,
-                Cell(tree, "OLS", ours.seed),
-            )  # both tasks, if they differ
+            loss = {"name": "ols", "alpha": 0.5}
+            tree = Condition(scale, task, seed=ours.seed).load("ls", loss=loss)
+            # both tasks, if they differ
+            found[ours.recipe.hash] = ours, Cell(tree, "OLS", ours.seed)
     return [cell for pair in found.values() for cell in pair]
 
 
@@ -50,13 +45,8 @@ def measure_classes(finished: Finished) -> Table:
             loss.load_state_dict(online.checkpoint()["loss"])
             soft = loss.alpha * loss.soft  # α S_c, from the last epoch  (equ: ols noise)
             rows += [
-                {
-                    **facts,
-                    "class": own,
-                    "other": other,
-                    "IVON": float(ivon[c, j]),
-                    "OLS": float(soft[c, j]),
-                }
+                {**facts, "class": own, "other": other}
+                | {"IVON": float(ivon[c, j]), "OLS": float(soft[c, j])}
                 for c, own in enumerate(names)
                 for j, other in enumerate(names)
                 if c != j
@@ -71,9 +61,8 @@ def draw(table: Table, out: Path) -> None:
     with figure(out, len(sets), PANELS, sharey="row", **size) as axes:
         for row, (data, rows) in zip(axes, sets, strict=True):
             names = rows["class"].unique()
-            order = torch.randperm(
-                len(names), generator=torch.Generator().manual_seed(0), device="cpu"
-            )
+            draw_from = torch.Generator().manual_seed(0)
+            order = torch.randperm(len(names), generator=draw_from, device="cpu")
             drawn = [names[i] for i in sorted(order[:CLASSES].tolist())]
             for axis, name in zip(row, drawn[3 : 3 + PANELS], strict=True):
                 others = [other for other in drawn if other != name]
@@ -135,4 +124,5 @@ STUDY = Study(
     draw,
     claims,
     measure_classes,
+    measures_noise=True,
 )

@@ -137,17 +137,12 @@ class RayTasks(Executor):
         self.tasks: set[Any] = set()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run `fn`, or what `share` made of it, on a node with the resources of one job free."""
+        """Run `fn`, or what Ray keeps under a reference, on a node with the resources of one job free."""
         task = self.ray.remote(_call).options(**self.options).remote(fn, *args, **kwargs)
         self.tasks.add(task)
         future: Future[T] = task.future()
         future.add_done_callback(lambda _: self.tasks.discard(task))  # Ray may forget its result
         return future
-
-    def share(self, fn: Callable[..., T]) -> Callable[..., T]:
-        """Send a large function to the nodes once instead of once per task."""
-        reference: Callable[..., T] = self.ray.put(fn)
-        return reference
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for the tasks; with `cancel_futures` ask Ray to stop them."""
@@ -202,7 +197,7 @@ def map_pieces(work: Callable[[Piece], T], pieces: Iterable[Piece]) -> Iterator[
     ray, _ = connect_ray()  # it stays for the next call
     limit, waiting = 2 * int(ray.cluster_resources().get("CPU", 1)), deque[Future[T]]()
     with RayTasks() as tasks:
-        shared = tasks.share(work)
+        shared = ray.put(work)  # sent to the nodes once instead of once per task
         for piece in pieces:
             if len(waiting) >= limit:
                 yield waiting.popleft().result()

@@ -1,9 +1,20 @@
-"""How the package words things: shares, figures, lengths of time, and names that do not exist."""
+"""How the package words things: shares, figures, an epoch, lengths of time, and names that do not exist."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 NEAREST = 3  # names that are offered instead of one that does not exist
+WIDTH = 80  # columns of a terminal
+LINE = {
+    "train.loss": "loss",
+    "train.accuracy": "train",
+    "validation.accuracy": "validation",
+    "test.accuracy": "test",
+    "averaged.accuracy": "averaged",
+    "memorised": "memorised",
+}
+"""The figures of an epoch's line. Where it is too long, the first of them are left out."""
 
 
 def format_percent(share: float) -> str:
@@ -24,15 +35,35 @@ def format_figure(name: str, value: float) -> str:
     return format_percent(value) if name.endswith(("accuracy", "memorised")) else f"{value:.3f}"
 
 
+def format_epoch(record: Mapping[str, Any], epochs: int) -> str:
+    """An epoch in a line.
+
+    >>> format_epoch({"epoch": 3, "train.loss": 0.5, "test.accuracy": 0.931}, epochs=20)
+    'epoch  3/20  loss 0.500  test 93.1 %'
+    """
+    words = name_figures(record, LINE)
+    start = f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}"
+    while len("  ".join([start, *words])) > WIDTH:
+        words.pop(0)
+    return "  ".join([start, *words])
+
+
+def name_figures(record: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
+    """Those of the figures that a record has, each behind its name."""
+    return [f"{LINE[key]} {format_figure(key, record[key])}" for key in keys if key in record]
+
+
 def format_duration(seconds: float) -> str:
     """A length of time as a person says it.
 
-    >>> format_duration(7.2), format_duration(190), format_duration(7500)
-    ('7 s', '3 min', '2 h 05 min')
+    >>> format_duration(7.2), format_duration(190), format_duration(7500), format_duration(1e6)
+    ('7 s', '3 min', '2 h 05 min', '12 days')
     """
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
+    if minutes > 100 * 60:
+        return f"{minutes / 1440:.0f} days"
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 

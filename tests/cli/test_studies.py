@@ -1,4 +1,6 @@
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -24,23 +26,9 @@ def test_a_scale_for_two_cores_is_expected_to_end_in_time(scale, most, capsys):
 
 
 def test_reproduce_says_where_it_wrote(tmp_path, capsys):
-    out, runs = tmp_path / "results", tmp_path / "runs"
-    assert (
-        main(
-            [
-                "reproduce",
-                "sigmoid-noise",
-                "--scale",
-                "smoke",
-                "--out",
-                str(out),
-                "--runs",
-                str(runs),
-                "--quiet",
-            ]
-        )
-        == 0
-    )
+    out, places = tmp_path / "results", ["--out", str(tmp_path / "results")]
+    places += ["--runs", str(tmp_path / "runs")]
+    assert main(["reproduce", "sigmoid-noise", "--scale", "smoke", *places, "--quiet"]) == 0
     said = capsys.readouterr().out
     assert str(out / "sigmoid-noise") in said
     assert str(out / "index.html") in said
@@ -68,3 +56,28 @@ def test_a_wrong_option_is_told_once_and_not_by_every_study(capsys):
     assert capsys.readouterr().err.splitlines() == [
         "bayesmooth: --jobs 0: must be > 0; leave it out for the default"
     ]
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (["--noises", "0.4"], "has rows of noise κ = 0.1, which would be lost"),
+        (["--seeds", "1"], "has rows of seed 1, which would be lost"),
+        (["--seeds", "-1"], "--seeds -1: must be ≥ 1"),
+        (["--noises", "none"], "--noises none: no run of data-dependent has it"),
+    ],
+)
+def test_a_part_of_a_study_does_not_replace_the_whole_table(part, says, tmp_path, capsys):
+    stored = Path(__file__).parents[2] / "results" / "laptop" / "data-dependent.csv"
+    shutil.copy(stored, tmp_path)
+    assert main(["reproduce", "data-dependent", "--out", str(tmp_path), *part]) == 2
+    assert says in capsys.readouterr().err
+    assert (tmp_path / stored.name).read_bytes() == stored.read_bytes()
+
+
+def test_studies_without_the_wanted_noise_are_left_out(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr("reproduce.commands.run_study", lambda job, _: started.append(job) or [])
+    line = ["reproduce", "all", "--scale", "overnight", "--noises", "0.4", "--out", str(tmp_path)]
+    assert main(line) == 0
+    assert [job.study.name for job in started] == ["data-dependent"]

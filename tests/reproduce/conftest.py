@@ -6,7 +6,7 @@ import pytest
 
 from bayesmooth.progress import silence
 from reproduce import STUDIES
-from reproduce.reproduce import Job, reproduce
+from reproduce.commands import Job, run_study
 from reproduce.scale import SMOKE
 
 
@@ -17,5 +17,5 @@ def smoke(tmp_path_factory):
     for study in STUDIES.values():
         job = Job(study, SMOKE, home / "results", home / "runs", command="a command")
         with ThreadPoolExecutor(1) as executor, silence():
-            reproduce(job, executor)
+            run_study(job, executor)
     return job

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesmooth.data import AUGMENTATIONS, Source, batches, check, datasets, load
+from bayesmooth.data import AUGMENTATIONS, batches, check, datasets, load
 from bayesmooth.errors import InputError
 from reproduce import datasets as public
 from reproduce.datasets import (
@@ -142,9 +142,9 @@ def test_the_data_directory_is_the_argument_then_the_variable_then_data(tmp_path
 
 def test_a_set_is_found_where_its_folder_is(mnist_dir):
     found = {name: each.is_found(mnist_dir) for name, each in datasets().items()}
-    assert found["digits"]
-    assert found["mnist"]
-    assert not found["cifar10"]
+    assert (found["digits"], found["mnist"], found["cifar10"]) == (True, True, False)
+    for dataset in datasets().values():
+        assert (dataset.splits[0], dataset.splits[-1]) == ("train", "test")
 
 
 def test_check_tells_what_each_split_holds_or_what_is_wrong(mnist_dir):
@@ -154,13 +154,6 @@ def test_check_tells_what_each_split_holds_or_what_is_wrong(mnist_dir):
         (True, 4, [1, 28, 28]),
     ]
     assert all(not row["ok"] and "md5" in row["problem"] for row in bad)
-
-
-def test_loaders_know_their_splits_and_return_examples(mnist_dir):
-    for dataset in datasets().values():
-        assert dataset.splits[0] == "train"
-        assert dataset.splits[-1] == "test"
-    assert isinstance(load("mnist", "test", mnist_dir, verify=False), Source)
 
 
 def rewrite(path, **changes):
@@ -245,7 +238,8 @@ def test_a_wrong_batch_is_named_with_its_place(cifar_dir, changes, message):
 
 
 def test_other_content_than_the_public_file_is_refused_unless_told(cifar_dir):
-    with pytest.raises(InputError, match=r"batches\.meta: its md5 is not the public file's"):
+    message = r"batches\.meta: its md5 is not the public file's.*verify=False"
+    with pytest.raises(InputError, match=message):
         load("cifar10", "train", cifar_dir)
 
 
@@ -342,11 +336,6 @@ def test_a_damaged_file_is_named_with_what_is_wrong(mnist_dir, file, change, mes
     assert file in str(caught.value)
 
 
-def test_other_content_than_the_public_mnist_is_refused_unless_told(mnist_dir):
-    with pytest.raises(InputError, match=r"md5 is not the public file's.*verify=False"):
-        load("mnist", "train", mnist_dir)
-
-
 def test_a_bomb_is_not_unpacked(mnist_dir, monkeypatch):
     monkeypatch.setattr(public, "LIMIT", 1 << 20)
     path = mnist_dir / "mnist" / "train-images-idx3-ubyte.gz"
@@ -371,20 +360,16 @@ def test_any_bytes_are_an_array_or_an_input_error(result_or_input_error, data, n
     result_or_input_error("file", parse_idx, data, "file", ndim)
 
 
-def test_real_mnist_is_complete(real_data, moments):
-    root = real_data("mnist")
-    train, test = load("mnist", "train", root), load("mnist", "test", root)
+@pytest.mark.parametrize(("name", "first"), [("mnist", "5"), ("fashion_mnist", "Ankle boot")])
+def test_real_mnist_is_complete(real_data, moments, name, first):
+    root = real_data(name.replace("_", "-"))
+    train, test = load(name, "train", root), load(name, "test", root)
     assert (len(train), len(test)) == (60_000, 10_000)
-    assert train.labels[:5].tolist() == [5, 0, 4, 1, 9]
+    assert train.class_names[train.labels[0]] == first
     assert moments(train.inputs) == pytest.approx((train.mean[0], train.std[0]), abs=1e-4)
 
 
-def test_real_fashion_mnist_is_complete(real_data, moments):
-    root = real_data("fashion-mnist")
-    train, test = load("fashion_mnist", "train", root), load("fashion_mnist", "test", root)
-    assert (len(train), len(test)) == (60_000, 10_000)
-    assert train.class_names[train.labels[0]] == "Ankle boot"
-    assert moments(train.inputs) == pytest.approx((train.mean[0], train.std[0]), abs=1e-4)
+KEYS, LABELS = "noisy_train_key_list", "noisy_label_kv"
 
 
 @pytest.fixture
@@ -431,23 +416,15 @@ def test_train_pictures_are_256_for_the_crop_to_224_and_test_pictures_its_middle
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        (
-            "noisy_train_key_list",
-            b"images/9.jpg\n",
-            r"line 1: 'images/9.jpg' has no label in noisy_l",
-        ),
-        (
-            "noisy_train_key_list",
-            b"\nimages/../../x.jpg",
-            "line 2: .* leads out of the set's folder",
-        ),
-        ("noisy_train_key_list", b"/etc/passwd", "line 1: .* leads out"),
-        ("noisy_train_key_list", b"", "no paths in it"),
-        ("noisy_train_key_list", b"a.jpg\n\xff\xfe", "line 2: not UTF-8"),
-        ("noisy_label_kv", b"images/0/00/0,0.jpg 14", "line 1: .* from 0 to 13"),
-        ("noisy_label_kv", b"a.jpg 3\nb.jpg", "line 2: 'b.jpg': must be `path label`"),
-        ("noisy_label_kv", b"a.jpg -1", "line 1"),
-        ("noisy_label_kv", b"a.jpg 1e0", "line 1"),
+        (KEYS, b"images/9.jpg\n", r"line 1: 'images/9.jpg' has no label in noisy_l"),
+        (KEYS, b"\nimages/../../x.jpg", "line 2: .* leads out of the set's folder"),
+        (KEYS, b"/etc/passwd", "line 1: .* leads out"),
+        (KEYS, b"", "no paths in it"),
+        (KEYS, b"a.jpg\n\xff\xfe", "line 2: not UTF-8"),
+        (LABELS, b"images/0/00/0,0.jpg 14", "line 1: .* from 0 to 13"),
+        (LABELS, b"a.jpg 3\nb.jpg", "line 2: 'b.jpg': must be `path label`"),
+        (LABELS, b"a.jpg -1", "line 1"),
+        (LABELS, b"a.jpg 1e0", "line 1"),
     ],
 )
 def test_a_wrong_line_is_named(clothing_dir, file, content, message):
@@ -536,7 +513,8 @@ def test_nothing_else_gets_in(data, tmp_path, monkeypatch):
     if data.startswith(b"\x80\x02}r"):  # a large memo index alone is harmless here
         assert load_pickle(data, "file") == {}
         return
-    with pytest.raises(InputError, match="file"):
+    says = r"file: asks for 'posix\.system'" if b"posix" in data else "file"
+    with pytest.raises(InputError, match=says):
         load_pickle(data, "file")
     assert not list(tmp_path.iterdir())
 
@@ -561,11 +539,6 @@ def test_a_zip_that_unpacks_to_too_much_is_refused(monkeypatch):
         archive.writestr("a/data.pkl", bytes(2 << 20))
     with pytest.raises(InputError, match="unpacks to more than 1 MB"):
         load_torch(buffer.getvalue(), "file")
-
-
-def test_what_a_file_asks_for_is_said():
-    with pytest.raises(InputError, match=r"file: asks for 'posix\.system'"):
-        load_pickle(HOSTILE["a command"], "file")
 
 
 def test_arrays_must_have_the_bytes_of_their_shape():

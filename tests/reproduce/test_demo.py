@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from bayesmooth import cli
-from reproduce.figures.demo import STUDY, summarise
-from reproduce.methods import EARLY
-from reproduce.rows import read_table
+from reproduce import STUDIES
+from reproduce.figures.ours import summarise_demo
 from reproduce.scale import DEMO, SMOKE
+from reproduce.table import EARLY, read_table
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_it_prints_one_row_per_method_and_the_path_of_the_page_last(call, tmp_pa
 
 def test_the_table_has_every_method_with_the_numbers_of_its_runs(smoke):
     rows = read_table(smoke.out / "demo.csv")
-    table = {row[0]: row[1:] for row in summarise(rows)}
+    table = {row[0]: row[1:] for row in summarise_demo(rows)}
     assert set(table) > {"SGD, to the end", EARLY, "IVON, averaged"}
     (own,) = rows[(rows["method"] == "IVON") & rows["epoch"].isna()].to_dict("records")
     assert table["IVON, averaged"][0] == f"{100 * own['accuracy']:.1f} %"
@@ -53,7 +53,7 @@ def test_the_table_has_every_method_with_the_numbers_of_its_runs(smoke):
 
 def test_all_methods_have_the_same_digits_and_wrong_labels():
     for seed in DEMO.seeds:
-        cells = [cell for cell in STUDY.cells(DEMO) if cell.labels["seed"] == seed]
+        cells = [cell for cell in STUDIES["demo"].cells(DEMO) if cell.labels["seed"] == seed]
         for section in ("data", "corruption", "model", "train"):
             assert len({str(cell.recipe.to_dict()[section]) for cell in cells}) == 1
 

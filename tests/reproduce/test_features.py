@@ -13,7 +13,7 @@ NAMES = (ENCODER, "efficientnet")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    embed_data("digits", folder, limit=100, encoder="plain", quiet=True)
+    embed_data("digits", folder, limit=100, encoder="plain")
     return folder
 
 

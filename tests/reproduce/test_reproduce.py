@@ -15,9 +15,9 @@ import pytest
 from bayesmooth.errors import InputError
 from bayesmooth.train import Run
 from reproduce import STUDIES
-from reproduce.reproduce import publish, redraw, reproduce, tabulate
-from reproduce.rows import make_table, read_table, write_table
+from reproduce.commands import publish, redraw, run_study, tabulate
 from reproduce.scale import FULL, SMOKE
+from reproduce.table import make_table, read_table, write_table
 
 FACTS = {"scale": "smoke", "command": "", "runs": 1, "missing": 0, "seconds": 0}
 
@@ -105,6 +105,13 @@ def test_the_same_figure_comes_from_the_csv_alone(name, smoke, tmp_path):
     assert (tmp_path / drawn).read_bytes() == (smoke.out / drawn).read_bytes()
 
 
+@pytest.mark.parametrize("name", ["mnist-noise", "illustration", "ols-comparison"])
+def test_the_label_noise_of_a_run_is_measured_once(name, elsewhere, smoke, monkeypatch):
+    monkeypatch.setattr("reproduce.figures.noisy_examples.label_noise", None)
+    run_study(job := elsewhere(name), None)
+    assert job.csv.read_text() == (smoke.out / f"{name}.csv").read_text()
+
+
 @pytest.mark.parametrize(
     ("facts", "mark"),
     [({"missing": 2}, "1 of 3 runs: "), ({"noises": ["κ = 0.5"]}, "κ = 0.5 alone: ")],
@@ -141,7 +148,7 @@ def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, elsewher
     job = elsewhere("natural-noise", runs=tmp_path / "runs")
     shutil.copy(smoke.out / "natural-noise.csv", tmp_path)
     before = job.csv.read_text()
-    reproduce(job, None)  # nothing could train
+    run_study(job, None)  # nothing could train
     assert job.csv.read_text() == before
 
 
@@ -153,23 +160,23 @@ def test_ctrl_c_leaves_the_figure_of_what_has_run(elsewhere, tmp_path, monkeypat
     def stopped(*given, **how):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("reproduce.reproduce.sweep", stopped)
+    monkeypatch.setattr("reproduce.commands.sweep", stopped)
     with pytest.raises(KeyboardInterrupt):
-        reproduce(job, None)
+        run_study(job, None)
     assert read_json(job)["missing"] == 1
     assert job.csv.with_suffix(".png").exists()
     before = job.csv.read_text()
     kept = replace(job.study, cells=lambda scale: job.cells()[:1])  # as with other settings
-    monkeypatch.setattr("reproduce.reproduce.train_missing", stopped)
+    monkeypatch.setattr("reproduce.commands.train_missing", stopped)
     with pytest.raises(KeyboardInterrupt):
-        reproduce(replace(job, study=kept), None)
+        run_study(replace(job, study=kept), None)
     assert job.csv.read_text() == before
 
 
 def test_a_part_of_a_study_trains_nothing_else(elsewhere):
     job = elsewhere("data-dependent", noises=["κ = 0.5"])
     assert {cell.noise for cell in job.cells()} == {"κ = 0.5"}
-    reproduce(job, None)
+    run_study(job, None)
     assert {*read_table(job.csv)["noise"]} == {"κ = 0.5"}
     assert read_json(job)["missing"] == 0
 
@@ -209,12 +216,12 @@ def test_clothing_without_the_weights_of_imagenet_is_refused(elsewhere):
     with pytest.raises(
         InputError, match=r"model\.weights=resnet50\.pth --set model\.new_head=true"
     ):
-        reproduce(job, None)
+        run_study(job, None)
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_any_training(elsewhere, tmp_path):
     (tmp_path / "file").write_text("")
     job = replace(elsewhere("natural-noise"), out=tmp_path / "file", runs=tmp_path / "runs")
     with pytest.raises(InputError, match=r"cannot be made.*choose another place"):
-        reproduce(job, None)
+        run_study(job, None)
     assert not (tmp_path / "runs").exists()

@@ -1,8 +1,27 @@
+"""What a scale trains, and what that costs."""
+
+from dataclasses import replace
+
 import pytest
 
+from bayesmooth.cli import main
+from bayesmooth.data import load
+from bayesmooth.train import Recipe
 from reproduce import STUDIES
-from reproduce.methods import EARLY
-from reproduce.scale import FEATURES, FULL, LAPTOP, OVERNIGHT, find_scale
+from reproduce.scale import (
+    DAY,
+    FEATURES,
+    FULL,
+    LAPTOP,
+    OVERNIGHT,
+    SCALES,
+    SIZES,
+    SMOKE,
+    find_scale,
+    model_flops,
+    run_flops,
+)
+from reproduce.table import EARLY
 
 SYMMETRIC, HALF, PAIRS = "symmetric 20 %", "symmetric 40 %", "pairflip 20 %"
 APPENDIX = [  # study, noise, method, learning rate, weight decay
@@ -33,10 +52,8 @@ def test_smaller_scales_keep_the_papers_regime(scale):
         assert options["weight_decay"] == 1e-3
         model = cell.recipe.model
         assert model.name == "cnn_batchnorm" or model.options["batchnorm"]
-        assert (cell.recipe.schedule.name, cell.recipe.schedule.options["warmup"]) == (
-            "cosine",
-            0.05,
-        )
+        schedule = cell.recipe.schedule
+        assert (schedule.name, schedule.options["warmup"]) == ("cosine", 0.05)
     ours = [c.recipe.optimizer.options["hess_init"] for c in cells if c.method == "IVON"]
     assert len(set(ours)) == 1
 
@@ -46,13 +63,8 @@ def test_laptop_has_two_seeds_of_every_grid_and_five_of_what_is_compared():
     seeds = {}
     for cell in cells:
         seeds.setdefault(cell.method, set()).add(cell.seed)
-    assert {method: len(found) for method, found in seeds.items()} == {
-        "IVON": 5,
-        EARLY: 5,
-        "LS": 2,
-        "SAM": 2,
-        "IVON, h₀": 2,
-    }
+    counts = {"IVON": 5, EARLY: 5, "LS": 2, "SAM": 2, "IVON, h₀": 2}
+    assert {method: len(found) for method, found in seeds.items()} == counts
 
 
 def test_the_hessian_forgets_its_start_at_laptop_scale_as_at_full_scale():
@@ -82,15 +94,8 @@ def test_full_scale_is_the_papers_appendix(study, noise, method, lr, decay):
         else:
             assert options["momentum"] == 0.9
             assert recipe.schedule.name == "steps"
-    strengths = {cell.strength for cell in cells}
-    assert (
-        strengths
-        == {
-            "LS": {0, 0.1, 0.3, 0.5, 0.7, 0.9},
-            "SAM": {0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.5},
-            "IVON": {None},
-        }[method]
-    )
+    grids = {"LS": {0, 0.1, 0.3, 0.5, 0.7, 0.9}, "SAM": {0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.5}}
+    assert {cell.strength for cell in cells} == grids.get(method, {None})
 
 
 def test_an_unknown_scale_is_refused():
@@ -98,3 +103,66 @@ def test_an_unknown_scale_is_refused():
         ValueError, match="must be one of smoke, demo, laptop, overnight, features, day, full"
     ):
         find_scale("huge")
+
+
+def test_a_day_is_a_part_of_full_scale_with_one_seed_of_six_runs_under_three_noises():
+    cells = [cell for name in DAY.studies for cell in STUDIES[name].cells(DAY)]
+    runs = {cell.recipe.hash: cell.noise for cell in cells}
+    noises = [*runs.values()]
+    assert {noise: noises.count(noise) for noise in noises} == {
+        "κ = 0.2": 6,  # SGD, LS and SAM at two strengths each, IVON
+        "κ = 0.4": 6,
+        "symmetric 40 %": 6,
+    }
+    for cell in cells:
+        model, data, train = cell.recipe.model, cell.recipe.data, cell.recipe.train
+        assert (model.name, data.limit, data.validation) == ("resnet34", 0, 0)
+        assert (train.epochs, train.batch_size, train.seed) == (200, 50, 0)
+
+
+def test_a_day_says_how_long_it_will_take_before_it_starts(monkeypatch, capsys):
+    def start(job, executor):
+        printed.append(capsys.readouterr().out)
+        return []
+
+    printed = []
+    monkeypatch.setattr("reproduce.commands.run_study", start)
+    monkeypatch.setitem(SCALES, "day", replace(SMOKE, name="day", studies=("data-dependent",)))
+    assert main(["reproduce", "all", "--scale", "day", "--noises", "0.5", "--seeds", "1"]) == 0
+    first, second = printed[0].splitlines()
+    for method in ("sgd", "sam", "ivon"):
+        assert f"{method} " in first
+    assert second.startswith("5 runs: about ")
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "size", "forward"),
+    [("resnet34", 10, 32, 1.16e9), ("resnet50", 1000, 224, 4.09e9)],
+)
+def test_a_network_costs_three_times_its_published_forward_pass(name, classes, size, forward):
+    found = model_flops(name, (), classes, (3, size, size))
+    assert found == pytest.approx(3 * 2 * forward, rel=0.02)
+
+
+def test_sam_costs_twice_sgd():
+    tree = {"data": {"name": "cifar10"}, "evaluate": {"samples": 1}, "train": {"epochs": 100}}
+    sgd, sam = (
+        run_flops(Recipe.from_dict({**tree, "optimizer": {"name": name, "lr": 0.1}}))
+        for name in ("sgd", "sam")
+    )
+    assert sam / sgd == pytest.approx(2, rel=0.01)
+
+
+def test_the_label_noise_is_a_part_of_the_cost_of_ivon():
+    for method, more in (("ivon", 64 / 3), ("sgd", 0)):
+        tree = {"data": {"name": "mnist"}, "optimizer": {"name": method, "lr": 0.1}}
+        recipe = Recipe.from_dict({**tree, "model": {"name": "linear"}})
+        passes = (run_flops(recipe, 64) - run_flops(recipe)) / model_flops("linear", (), 10, (784,))
+        assert passes == pytest.approx(60_000 * more)
+
+
+def test_the_facts_about_a_data_set_are_those_of_its_files():
+    train, test, classes, shape = SIZES["digits"]
+    assert (len(load("digits", "train")), len(load("digits", "test"))) == (train, test)
+    assert load("digits", "train").num_classes == classes
+    assert load("digits", "train").input_shape == shape

@@ -8,10 +8,9 @@ from bayesmooth.data import Labels, Source
 from bayesmooth.train import Run, Splits
 from bayesmooth.train.loop import Loop
 from reproduce import STUDIES
-from reproduce.cost import SIZES
 from reproduce.page import read_captions, write_paper
-from reproduce.rows import read_table
-from reproduce.scale import FULL, LAPTOP, SMOKE
+from reproduce.scale import FULL, LAPTOP, SIZES, SMOKE
+from reproduce.table import read_table
 
 VERDICTS = {"reproduced", "direction only", "not reproduced", "not run"}
 every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))

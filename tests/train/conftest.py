@@ -15,7 +15,7 @@ TINY = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny():
     """Make a recipe of seconds on the digits: 96 examples, 5 batches per epoch; `section={…}` adds to it."""
 

@@ -4,7 +4,8 @@ import pytest
 
 from bayesmooth.errors import InputError
 from bayesmooth.train import Run
-from bayesmooth.train.compare import WIDTH, compare_runs, draw_curves, format_epoch
+from bayesmooth.train.compare import compare_runs, draw_curves
+from bayesmooth.words import WIDTH, format_epoch
 
 
 def test_runs_of_one_name_in_two_folders_stay_two(tiny, tmp_path, monkeypatch):

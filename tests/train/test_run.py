@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -17,19 +18,14 @@ from bayesmooth.train.run import save_checkpoint
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, request):
+def finished(tmp_path_factory, tiny):
     """A finished IVON run."""
-    from bayesmooth.train import Recipe
-
-    tree = {
-        "data": {"limit": 120, "validation": 0.2},
-        "corruption": {"name": "symmetric", "rate": 0.3},
-        "model": {"name": "mlp", "hidden": [16]},
-        "optimizer": {"name": "ivon", "lr": 0.1},
-        "train": {"epochs": 2, "batch_size": 20},
-        "evaluate": {"samples": 2, "averaged_every": 1},
-    }
-    return train(Recipe.from_dict(tree), tmp_path_factory.mktemp("runs") / "run", quiet=True)
+    recipe = tiny(
+        optimizer={"name": "ivon", "lr": 0.1},
+        schedule={"name": "constant"},
+        evaluate={"averaged_every": 1},
+    )
+    return train(recipe, tmp_path_factory.mktemp("runs") / "run", quiet=True)
 
 
 def test_a_finished_run_has_every_file_and_reads_them_all(finished):
@@ -65,42 +61,29 @@ def test_a_finished_run_keeps_its_weights_once_and_no_optimizer(finished, tiny, 
 
 
 def test_the_examples_of_a_run_are_the_noisy_ones_it_saw(finished):
-    train_set, validation, test = (
-        finished.examples(name) for name in ("train", "validation", "test")
-    )
-    assert (len(train_set), len(validation), len(test)) == (96, 24, 359)
-    corruption = finished.corruption()
-    wrong = (train_set.labels.numbers != train_set.clean).sum() + (
-        validation.labels.numbers != validation.clean
-    ).sum()
-    assert wrong == len(corruption.index) > 20
+    parts = [finished.examples(name) for name in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [96, 24, 359]
+    wrong = sum((part.labels.numbers != part.clean).sum() for part in parts[:2])
+    assert wrong == len(finished.corruption().index) > 20
 
 
 def test_figures_are_at_the_mean_and_averaged_and_count_memorised_errors(finished):
     record = finished.metrics()[-1]
-    for kind in ("test", "averaged"):
-        assert {
-            f"{kind}.{name}" for name in ("accuracy", "nll", "brier", "ece", "adaptive_ece")
-        } <= record.keys()
-    assert {
-        "train.loss",
-        "train.accuracy",
-        "validation.accuracy",
-        "memorised",
-        "lr",
-        "step",
-    } <= record.keys()
+    measures = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
+    names = {f"{kind}.{name}" for kind in ("test", "averaged") for name in measures}
+    names |= {"train.loss", "train.accuracy", "validation.accuracy", "memorised", "lr", "step"}
+    assert names <= record.keys()
     assert finished.report().items() >= {**record, "title": finished.recipe.title}.items()
 
 
 def test_a_finished_run_is_not_trained_again(finished):
-    before = {
-        file: file.stat().st_mtime_ns for file in finished.path.rglob("*") if file.name != "lock"
-    }
+    def times():
+        files = [file for file in finished.path.rglob("*") if file.name != "lock"]
+        return {file: file.stat().st_mtime_ns for file in files}
+
+    before = times()
     assert train(finished.recipe, finished.path, quiet=True).status == "finished"
-    assert before == {
-        file: file.stat().st_mtime_ns for file in finished.path.rglob("*") if file.name != "lock"
-    }
+    assert times() == before
 
 
 def test_another_recipe_is_refused_and_the_difference_shown(finished, tiny):
@@ -249,9 +232,7 @@ def test_an_unfinished_run_says_what_is_missing(tiny, tmp_path):
             read()
 
 
-def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(
-    tiny, tmp_path, monkeypatch
-):
+def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(tiny, tmp_path):
     recipe = tiny(
         optimizer={"name": "sgd", "lr": 1e8},
         schedule={"name": "cosine", "warmup": 0.9, "start": 0.0},
@@ -259,13 +240,8 @@ def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(
     with pytest.raises(DivergedError) as raised:
         train(recipe, tmp_path / "run", quiet=True, save_seconds=0)
     message = str(raised.value)
-    for part in (
-        "diverged in epoch 1, batch",
-        "the loss is",
-        "gradient norm",
-        "try a smaller optimizer.lr",
-    ):
-        assert part in message
+    assert re.match("diverged in epoch 1, batch .* the loss is .* gradient norm ", message)
+    assert "try a smaller optimizer.lr" in message
     run = Run.open(tmp_path / "run")
     assert run.status == "diverged"
     assert json.loads((run.path / "run.json").read_text())["message"] == message

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from bayesmooth.cli import main
 from bayesmooth.errors import InputError
 from bayesmooth.executors import Processes
-from bayesmooth.train import Run
+from bayesmooth.train import Recipe, Run
 from bayesmooth.train.sweep import (
     SweepJob,
     export_csv,
@@ -20,6 +21,7 @@ from bayesmooth.train.sweep import (
     name_recipes,
     stopped_by_signals,
     sweep,
+    tune,
 )
 
 MAIN = "from bayesmooth.cli import main; raise SystemExit(main())"
@@ -29,6 +31,12 @@ TREE = {
     "model": {"name": "mlp", "hidden": [8]},
     "optimizer": {"name": "sgd", "lr": 0.1},
     "train": {"epochs": 1},
+}
+TUNED = TREE | {
+    "optimizer": {"name": "ivon", "lr": 0.03, "noise": 1.0},
+    "schedule": {"name": "cosine"},
+    "train": {"epochs": 8},
+    "evaluate": {"samples": 1, "every": 8},
 }
 
 
@@ -135,9 +143,7 @@ def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path):
 def test_workers_know_where_the_data_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recipes, jobs = grid(TREE, []), []
-    monkeypatch.setattr(
-        SweepJob, "__call__", lambda job: (jobs.append(job), job.outcome("failed"))[1]
-    )
+    monkeypatch.setattr(SweepJob, "__call__", lambda job: (jobs.append(job), job.end("failed"))[1])
     with ThreadPoolExecutor(1) as executor:
         monkeypatch.delenv("BAYESMOOTH_DATA", raising=False)
         sweep(recipes, "runs", executor)
@@ -157,7 +163,7 @@ def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
     def interrupted(*known):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bayesmooth.train.sweep.format_figures", interrupted)
+    monkeypatch.setattr("bayesmooth.train.sweep.name_figures", interrupted)
     with (
         pytest.raises(KeyboardInterrupt, match="the same command goes on"),
         Recorded(1) as executor,
@@ -267,3 +273,43 @@ def wait_for(process, condition):
     while not condition():
         assert process.poll() is None, "it has ended"
         time.sleep(0.02)
+
+
+def test_the_best_by_noisy_validation_comes_first_and_what_does_not_finish_last(tmp_path):
+    def tune_all():
+        with ThreadPoolExecutor(1) as executor:
+            return tune(grid(TUNED, ["optimizer.lr=1e30,0.03,0.1"]), tmp_path, executor)
+
+    *good, bad = tune_all()
+    assert bad.recipe.optimizer.options["lr"] == 1e30
+    reports = [outcome.run.report() for outcome in good]
+    keys = [(-report["validation.accuracy"], report["validation.nll"]) for report in reports]
+    assert keys == sorted(keys)
+    again = [outcome.path for outcome in tune_all()]  # nothing is run again
+    assert again == [outcome.path for outcome in [*good, bad]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "axes", "why"),
+    [
+        ({"data": {"limit": 120}}, [], "nothing to choose by; hold a part back"),
+        ({}, ["optimizer.noise=1,1.0"], "two recipes are the same"),
+    ],
+)
+def test_there_must_be_labels_to_choose_by_and_settings_that_differ(changes, axes, why, tmp_path):
+    with pytest.raises(InputError, match=why):
+        tune(grid(TUNED | changes, axes), tmp_path, None)
+
+
+def test_the_command_writes_the_recipe_that_it_chose(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    plain = TUNED | {"optimizer": {"name": "ivon", "lr": 0.1}}
+    (tmp_path / "mine.toml").write_text(Recipe.from_dict(plain).to_toml())
+    line = ["tune", "mine.toml", "--set", "train.epochs=2", "--write", "best.toml", "--quiet"]
+    assert main(line) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == 1 + 3 + 1  # head, three whole runs, the best
+    assert out[-1].startswith("best: optimizer.noise=")
+    chosen = Recipe.load(tmp_path / "best.toml")
+    assert chosen.train.epochs == 2
+    assert f"optimizer.noise={chosen.optimizer.options['noise']}" in out[-1]

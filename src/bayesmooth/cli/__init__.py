@@ -5,17 +5,17 @@ with its options; the docstring is the help, and ends with an example. These mod
 is called, so help is there at once. `LOADED` names what the commands of a module need.
 """
 
-import argparse
 import io
 import os
 import signal
 import sys
 import warnings
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from inspect import getdoc
+from pathlib import Path
 from types import FrameType, ModuleType
 
 from bayesmooth import __version__
@@ -27,10 +27,11 @@ COMMANDS = {
     "runs": ("train", "resume", "evaluate", "predict", "compare", "recipes"),
     "data": ("data",),
     "audit": ("audit", "clean"),
-    "sweeps": ("sweep", "tune"),
-    "studies": ("reproduce", "studies", "demo"),
+    "sweeps": ("sweep", "tune", "reproduce", "studies", "demo"),
 }
 MODULES = {command: module for module, commands in COMMANDS.items() for command in commands}
+RECIPE = "a TOML file, or a name that `bayesmooth recipes` lists"
+LABELS_FILE = "a .npy of labels, beside a .npy of embeddings"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,30 +109,30 @@ def leave(number: int, frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
 
 
-def make_parser(module: ModuleType, command: str) -> argparse.ArgumentParser:
+def make_parser(module: ModuleType, command: str) -> ArgumentParser:
     """The parser of a command."""
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog=f"bayesmooth {command}",
         description=getdoc(getattr(module, command)),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
     )
     getattr(module, f"add_{command}")(parser)
     return parser
 
 
-def explain_all() -> argparse.ArgumentParser:
+def explain_all() -> ArgumentParser:
     """The parser that lists the commands; it has no other use."""
     lines = [
         f"  {command:10} {getattr(find_module(command), command).__doc__.partition(chr(10))[0]}"
         for command in MODULES
     ]
     listed = "\n".join(lines)
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="bayesmooth",
         usage="bayesmooth COMMAND …",
         description="Train with labels that are partly wrong, and find the wrong ones.",
         epilog=f"commands:\n{listed}\n\n`bayesmooth COMMAND --help` has an example of each.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"bayesmooth {__version__}")
     return parser
@@ -147,3 +148,75 @@ def show_anything() -> None:
 def show_warning(message: Warning | str, *where: object) -> None:
     """A warning is for the user: the line of code that gave it is not."""
     print(f"bayesmooth: warning: {message}", file=sys.stderr)
+
+
+# ---- options that several commands share ----
+
+
+def add_columns(parser: ArgumentParser, labels: str) -> None:
+    """How a data set of the user's is read; `labels` says what --labels is."""
+    add = parser.add_argument
+    add("--label", metavar="COLUMN", help="column of labels (default: label)")
+    add("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)")
+    add("--text", metavar="COLUMN", help="column of texts to learn from")
+    add("--image", metavar="COLUMN", help="column of pictures (default: path, or image)")
+    features = "columns to learn from (default: numbers and categories)"
+    add("--features", metavar="COLUMN,…", type=split_names, help=features)
+    add("--labels", metavar="FILE", default=None, help=labels)
+    add_reading(parser)
+    add("--encoder", help="plain, or a model's name or path (default: the best)")
+
+
+def add_reading(parser: ArgumentParser) -> None:
+    """What every command that reads a table has."""
+    add = parser.add_argument
+    add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
+    names = "classes in the order of their numbers"
+    add("--class-names", metavar="NAME,…", type=split_names, help=names)
+    add("--encoding", help="encoding of a CSV or JSON (default: detected, or refused)")
+
+
+def split_names(text: str) -> list[str]:
+    """Names between commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def add_settings(
+    parser: ArgumentParser, explanation: str, metavar: str = "SECTION.KEY=VALUE"
+) -> None:
+    """`--set`, as often as it is needed."""
+    parser.add_argument(
+        "--set", dest="settings", metavar=metavar, action="append", default=[], help=explanation
+    )
+
+
+def add_data_dir(parser: ArgumentParser) -> None:
+    """Where public data sets lie."""
+    place = "where data sets are (default: $BAYESMOOTH_DATA, ./data)"
+    parser.add_argument("--data-dir", type=Path, help=place)
+
+
+def add_prediction(parser: ArgumentParser) -> None:
+    """What every command that predicts with a run has."""
+    add_device(parser)
+    usual = "drawn from the posterior (default: the recipe's)"
+    parser.add_argument("--samples", type=int, default=0, help=usual)
+
+
+def add_device(parser: ArgumentParser) -> None:
+    """What every command that trains or predicts has."""
+    add_data_dir(parser)
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def add_place(parser: ArgumentParser) -> None:
+    """Where the runs of a command go, and how many at a time."""
+    add = parser.add_argument
+    add_settings(parser, "change a key in every recipe; may be repeated")
+    add("--jobs", type=int, default=1, help="runs at a time here (default: 1)")
+    add("--cluster", choices=("ray",), help="run on a cluster instead of here")
+    add("--address", help="Ray cluster to use; auto finds one (default: start one)")
+    add("--cpus", type=int, help="CPUs per run on a cluster (default: 1)")
+    add("--gpus", type=float, help="GPUs per run on a cluster (default: 0)")
+    add_device(parser)

@@ -7,7 +7,7 @@ from tempfile import TemporaryFile
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from bayesmooth.cli.options import LABELS_FILE, add_columns, add_reading, split_names
+from bayesmooth.cli import LABELS_FILE, add_columns, add_reading, split_names
 from bayesmooth.errors import InputError
 from bayesmooth.words import did_you_mean
 

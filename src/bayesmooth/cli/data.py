@@ -2,8 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
-from bayesmooth.cli.options import add_data_dir, add_settings
-from bayesmooth.cli.studies import import_studies
+from bayesmooth.cli import add_data_dir, add_settings
+from bayesmooth.cli.sweeps import import_studies
 from bayesmooth.errors import InputError
 
 LOADED = ("bayesmooth.train", "sklearn.datasets")

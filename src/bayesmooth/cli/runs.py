@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayesmooth.cli.options import (
+from bayesmooth.cli import (
     LABELS_FILE,
     RECIPE,
     add_columns,
@@ -40,10 +40,8 @@ def add_train(parser: ArgumentParser) -> None:
 def add_training(parser: ArgumentParser) -> None:
     """What the commands of one run have."""
     add_device(parser)
-    add, board = parser.add_argument, "also write the figures for TensorBoard"
-    add("--tensorboard", action="store_true", help=board)
     often = "save every S seconds; 0: after every step (default: 300)"
-    add("--save-seconds", type=float, default=300, metavar="S", help=often)
+    parser.add_argument("--save-seconds", type=float, default=300, metavar="S", help=often)
 
 
 def train(arguments: Namespace) -> int:
@@ -62,9 +60,10 @@ def train(arguments: Namespace) -> int:
     from bayesmooth.data.catalog import source
     from bayesmooth.data.opening import is_source
     from bayesmooth.train import Recipe, override, read_recipe
-    from bayesmooth.train.own_data import SOURCE, choose_settings
+    from bayesmooth.train.evaluate import SOURCE
     from bayesmooth.train.recipe import parameters
     from bayesmooth.train.run import RECIPE as RECIPE_FILE
+    from bayesmooth.train.training import choose_settings
 
     asked = {key: getattr(arguments, key, None) for key in parameters(source)}
     columns = {key: value for key, value in asked.items() if value is not None}
@@ -74,7 +73,7 @@ def train(arguments: Namespace) -> int:
         tree["data"] |= {"path": str(place), **columns}
         recipe = Recipe.from_dict(override(tree, arguments.settings), SOURCE)
         if not any(key.startswith(("optimizer.", "model.")) for key in arguments.settings):
-            recipe = choose_settings(recipe, arguments.quiet)
+            recipe = choose_settings(recipe)
     elif (place / RECIPE_FILE).is_file():
         raise InputError(f"{place}: a run; `bayesmooth resume {place}` goes on with it")
     elif columns:
@@ -112,9 +111,9 @@ def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
     from bayesmooth.train.training import StoppedError
 
     keep_freed_memory()
-    asked = ("device", "save_seconds", "tensorboard")
+    how = {"device": arguments.device, "save_seconds": arguments.save_seconds}
     try:
-        run = train_recipe(recipe, out, **{name: getattr(arguments, name) for name in asked})
+        run = train_recipe(recipe, out, **how)
     except StoppedError:
         raise KeyboardInterrupt(f" and saved; `bayesmooth resume {out}` goes on") from None
     if writes_here():

@@ -1,13 +1,16 @@
-"""`sweep` and `tune`, and the options that they share with `reproduce`."""
+"""`sweep` and `tune`; `reproduce`, `studies` and `demo`, whose bodies lie in a clone beside the package."""
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from importlib import import_module
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmooth.cli.options import RECIPE, add_place
+from bayesmooth.cli import RECIPE, add_place
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
 
@@ -15,8 +18,9 @@ if TYPE_CHECKING:
     from bayesmooth.train import Recipe
     from bayesmooth.train.sweep import Outcome
 
-LOADED = ("bayesmooth.train", "sklearn.datasets")
+LOADED = ("bayesmooth.train", "pandas", "matplotlib.figure", "sklearn.datasets")
 FAILED = 1
+SCALES = "smoke, demo, laptop, overnight, features, day or full"
 
 
 def add_sweep(parser: ArgumentParser) -> None:
@@ -52,7 +56,9 @@ def sweep(arguments: Namespace) -> int:
     check_output(arguments.csv)
     recipes = _read_grid(arguments, arguments.grid)
     with make_executor(arguments) as where:
-        outcomes = run_all(recipes, arguments.out, where, **sweep_options(arguments))
+        outcomes = run_all(
+            recipes, arguments.out, where, arguments.device, count_threads(arguments)
+        )
     if ended := [outcome for outcome in outcomes if outcome.status in OVER]:
         print(format_table(sweep_rows(ended)))
     if arguments.csv:
@@ -84,7 +90,7 @@ def tune(arguments: Namespace) -> int:
     recipes = _read_grid(arguments, arguments.grid or NOISES)
     names = name_recipes(recipes)
     with make_executor(arguments) as where:
-        outcomes = choose(recipes, arguments.out, where, **sweep_options(arguments))
+        outcomes = choose(recipes, arguments.out, where, arguments.device, count_threads(arguments))
     rows = []
     for outcome in outcomes:
         row: dict[str, Any] = {"setting": names[outcome.recipe.hash], "status": outcome.status}
@@ -132,13 +138,12 @@ def check_place(arguments: Namespace) -> None:
             raise InputError(f"--{option} {value}: needs --cluster ray; add that, or leave it out")
 
 
-def sweep_options(arguments: Namespace) -> dict[str, Any]:
-    """The other options of `sweep`; torch's threads (see OMP_NUM_THREADS) are divided among the jobs."""
+def count_threads(arguments: Namespace) -> int:
+    """Those of each run; torch's threads (see OMP_NUM_THREADS) are divided among the jobs."""
     import torch
 
     local = max(1, torch.get_num_threads() // arguments.jobs)
-    threads = (arguments.cpus or 1) if arguments.cluster else local
-    return {"device": arguments.device, "threads": threads}
+    return (arguments.cpus or 1) if arguments.cluster else local
 
 
 def report_failures(outcomes: "Sequence[Outcome]") -> int:
@@ -151,3 +156,79 @@ def report_failures(outcomes: "Sequence[Outcome]") -> int:
         words = (outcome.status, "" if path in message else path, message)
         print(": ".join(filter(None, words)), file=sys.stderr)
     return FAILED if bad else 0
+
+
+# ---- the paper ----
+
+
+def add_reproduce(parser: ArgumentParser) -> None:
+    """The options of `reproduce`."""
+    add = parser.add_argument
+    add("name", help="a study that `bayesmooth studies` lists, or all")
+    add_studies(parser)
+    add("--out", type=Path, help="where figures go (default: results/SCALE)")
+    add("--runs", type=Path, help="where runs go (default: runs/SCALE)")
+    noises = "these noises alone: 0.4 (κ), symmetric 40, … (default: all of the scale)"
+    add("--noises", nargs="+", default=[], metavar="NOISE", help=noises)
+    add("--seeds", type=int, default=0, help="so many seeds (default: those of the scale)")
+    add_place(parser)
+
+
+def reproduce(arguments: Namespace) -> int:
+    """Reproduce a figure of the paper, or all of them: train, draw, and judge its claims.
+
+    example:
+      bayesmooth reproduce data-dependent --scale laptop --jobs 2 --data-dir ~/data
+    """
+    code: int = import_studies().reproduce(arguments)
+    return code
+
+
+def add_studies(parser: ArgumentParser) -> None:
+    """The options of `studies`."""
+    usual = f"how much to train: {SCALES} (default: laptop)"
+    parser.add_argument("--scale", default="laptop", help=usual)
+
+
+def studies(arguments: Namespace) -> int:
+    """List the studies: what each shows, how many runs it needs, how long that takes.
+
+    example:
+      bayesmooth studies --scale full
+    """
+    code: int = import_studies().studies(arguments)
+    return code
+
+
+def add_demo(parser: ArgumentParser) -> None:
+    """The options of `demo`."""
+    add, out = parser.add_argument, Path("out/demo")
+    add("--out", type=Path, default=out, help=f"where to write (default: {out})")
+    add("--seeds", type=int, default=3, help="runs of each method (default: 3)")
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    add("--jobs", type=int, default=cores, help="runs at a time (default: one per core)")
+    add("--quiet", action="store_true", help="no progress")
+
+
+def demo(arguments: Namespace) -> int:
+    """See it work: five ways to train on digits of which 30 % have a wrong label, in about a minute.
+
+    example:
+      bayesmooth demo --out out/demo
+    """
+    code: int = import_studies().demo(arguments)
+    return code
+
+
+def import_studies() -> Any:
+    """The module `reproduce.commands` of the clone that the package or the current directory belongs to."""
+    for root in (Path(__file__).parents[3], Path.cwd()):
+        if (root / "reproduce" / "commands.py").is_file():
+            if str(root) not in sys.path:
+                sys.path.append(str(root))
+            return import_module("reproduce.commands")
+    addresses = dict(line.split(", ") for line in metadata("bayesmooth").get_all("Project-URL", []))
+    raise InputError(
+        f"the paper's studies are not part of the installed package; git clone {addresses['Homepage']}, "
+        "and start the command in that folder"
+    )

@@ -1,9 +1,9 @@
-"""Figures as people read them: one epoch in a line, a run in a table, runs side by side, curves by epoch."""
+"""Figures as people read them: a run in a table, runs side by side, curves by epoch."""
 
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -15,16 +15,6 @@ from bayesmooth.optional import require
 from bayesmooth.train.run import Run
 from bayesmooth.words import format_duration, format_figure, format_percent
 
-WIDTH = 80  # columns of a terminal
-LINE = {
-    "train.loss": "loss",
-    "train.accuracy": "train",
-    "validation.accuracy": "validation",
-    "test.accuracy": "test",
-    "averaged.accuracy": "averaged",
-    "memorised": "memorised",
-}
-"""The figures of an epoch's line. Where it is too long, the first of them are left out."""
 OTHERS = ("memorised", "validation.accuracy")  # figures of a report beside those of the test set
 
 FIGURES = {
@@ -53,24 +43,6 @@ OKABE_ITO = {  # colours that the colour-blind can distinguish
     "black": "#000000",
     "yellow": "#F0E442",
 }
-
-
-def format_epoch(record: Mapping[str, Any], epochs: int) -> str:
-    """An epoch in a line.
-
-    >>> format_epoch({"epoch": 3, "train.loss": 0.5, "test.accuracy": 0.931}, epochs=20)
-    'epoch  3/20  loss 0.500  test 93.1 %'
-    """
-    words = name_figures(record, LINE)
-    start = f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}"
-    while len("  ".join([start, *words])) > WIDTH:
-        words.pop(0)
-    return "  ".join([start, *words])
-
-
-def name_figures(record: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
-    """Those of the figures that a record has, each behind its name."""
-    return [f"{LINE[key]} {format_figure(key, record[key])}" for key in keys if key in record]
 
 
 def format_report(record: Mapping[str, Any], path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The splits of a run, what a model predicts on them, and how good that is.
+"""The splits of a run and new examples like them, what a model predicts on these, and how good that is.
 
 Predictions are made at the mean of the weights, and averaged over samples of the posterior.
 """
@@ -8,7 +8,7 @@ import io
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from bayesmooth import metrics
 from bayesmooth.calling import recompute_batchnorm, statistics_kept
 from bayesmooth.data import Corruption, Source, batches, corrupt, label_hash, load, split
+from bayesmooth.data.features import Reading
+from bayesmooth.data.prepare import open_like
 from bayesmooth.data.textfiles import guard
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
@@ -30,6 +32,8 @@ from bayesmooth.train.networks import is_frozen
 from bayesmooth.train.recipe import FILE, NONE, Recipe, find_builder
 
 Batch = tuple[Tensor, Tensor, Tensor]  # positions in the data set, inputs, labels
+SOURCE = "source"
+READABLE = (SOURCE, "folder")  # files of the user's: there can be more alike
 AHEAD = 2  # batches that are read while an accelerator is at work
 WRONG_LIMIT = 5000  # the share that is memorised is then known to 1.4 % (two standard errors)
 MEASURES = ("accuracy", "nll", "brier", "ece", "adaptive_ece")  # of the test set, in `metrics`
@@ -103,6 +107,31 @@ def _take(examples: Source, count: int, setting: str, seed: int | None = None) -
     return examples.subset(order[:count].sort().values) if count else examples
 
 
+def open_new(what: Any, recipe: Recipe, facts: dict[str, Any]) -> Source:
+    """New inputs, read as the training inputs of a run were; `facts` are what its `data.json` says.
+
+    No labels are needed and none are read: all have that of the first class.
+    """
+    if recipe.data.name not in READABLE:
+        raise InputError(
+            f"a run on {recipe.data.name}, which is no file of yours; in Python Run.open(path).model() predicts"
+        )
+    reading, shape = Reading(**facts.get("reading", {})), tuple(facts["input_shape"])
+    options, names = recipe.data.options, tuple(facts["class_names"])
+    pixels = None
+    if len(shape) == 3:
+        pixels = options.get("size", shape[1]), options.get("crop")
+    source = open_like(
+        what, reading, names, options.get("encoding"), options.get("id"), pixels=pixels
+    )
+    if source.input_shape != shape:
+        raise InputError(
+            f"{source.name}: inputs of shape {source.input_shape}; the run was trained on {shape}"
+        )
+    mean, std = (tuple(facts[key]) if key in facts else None for key in ("mean", "std"))
+    return replace(source, mean=mean, std=std)
+
+
 def load_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
     """The batches on the device. For an accelerator a thread reads, augments and pins the next ones meanwhile."""
     if device.type == "cpu":
@@ -170,9 +199,7 @@ def probabilities(
     return found.cpu()
 
 
-def statistics_batches(
-    recipe: Recipe, splits: Splits, model: nn.Module, device: torch.device
-) -> list[Tensor] | None:
+def statistics_batches(recipe: Recipe, splits: Splits, model: nn.Module) -> list[Tensor] | None:
     """Training inputs from which BatchNorm's statistics are computed for the weights that predict.
 
     None where those of training are right: without BatchNorm, where it is frozen, and where no weights were sampled.
@@ -185,6 +212,7 @@ def statistics_batches(
     some = splits.train.subset(
         torch.arange(min(settings.batchnorm, len(splits.train)), device="cpu")
     )
+    device = next(model.parameters()).device
     return [inputs.to(device) for _, inputs, _ in batches(some, settings.batch_size)]
 
 

@@ -65,7 +65,7 @@ class Loop:
         self.forward: Callable[[Tensor], Tensor] = (
             torch.compile(self.model) if recipe.train.compile else self.model
         )
-        self.statistics = statistics_batches(recipe, splits, self.model, device)
+        self.statistics = statistics_batches(recipe, splits, self.model)
         # The accuracy of always predicting the most frequent label, plus two standard errors.
         share = float(splits.train.labels.counts().max()) / len(splits.train)
         self.guessing = share + 2 * (share * (1 - share) / len(splits.train)) ** 0.5
@@ -248,11 +248,6 @@ class Loop:
         """The posterior that the optimizer has learned; None if it learns none."""
         make = getattr(self.optimizer, "posterior", None)
         return None if make is None else make(self.model)
-
-    def chosen(self) -> dict[str, float]:
-        """The settings with which the optimizer starts, those that rules have chosen among them."""
-        group = self.optimizer.param_groups[0]
-        return {key: value for key, value in group.items() if type(value) is float}
 
     def settle(self) -> None:
         """Between steps: check that the weights are finite, and combine the counts and statistics of all processes."""

@@ -10,13 +10,16 @@ import os
 import pickle
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
 from filelock import FileLock, Timeout
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import files
@@ -29,13 +32,13 @@ from bayesmooth.train.evaluate import (
     Forecast,
     Splits,
     evaluate,
+    open_new,
     prepare,
     probabilities,
     statistics_batches,
 )
 from bayesmooth.train.loop import Checkpoint, Loop
 from bayesmooth.train.networks import make_model
-from bayesmooth.train.own_data import open_new
 from bayesmooth.train.recipe import Recipe
 from bayesmooth.train.recipe_files import recipe_text
 
@@ -48,16 +51,12 @@ Which = Literal["last", "best"]
 Split = Literal["train", "validation", "test"]
 
 
+@dataclass(eq=False)
 class Run:
-    """One directory: recipe, metrics, checkpoints, posterior, report.
+    """One directory: recipe, metrics, checkpoints, posterior, report."""
 
-    Attributes:
-        path: the directory.
-        recipe: the resolved recipe.
-    """
-
-    def __init__(self, path: Path, recipe: Recipe) -> None:
-        self.path, self.recipe = path, recipe
+    path: Path
+    recipe: Recipe
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -69,8 +68,13 @@ class Run:
             raise InputError(f"{path / RECIPE}: is empty; put it back, or delete the run")
         return cls(path, Recipe.load(path / RECIPE))
 
-    def make_directory(self) -> None:
-        """Make the directory; one that holds something else is not touched."""
+    @contextmanager
+    def hold(self, patience: float) -> Iterator[None]:
+        """Make the directory, with the recipe in it, and keep it for this process alone.
+
+        A directory that holds something else is not touched, and one with another recipe is an error that says what
+        differs.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for file in [] if (self.path / RECIPE).is_file() else self.path.iterdir():
@@ -84,9 +88,17 @@ class Run:
             raise InputError(
                 f"{self.path}: cannot be made: {error.strerror}; choose another directory"
             ) from None
+        try:
+            with self.lock.acquire(timeout=patience):
+                self.start()  # nothing is written before it is held
+                yield
+        except Timeout:
+            raise InputError(
+                f"{self.path}: another process is at work in it; wait for it, stop it, or choose another directory"
+            ) from None
 
     def start(self) -> None:
-        """Write the recipe, or find the same one there; a different one is an error that says what differs."""
+        """Write the recipe, or find the same one there."""
         if (self.path / RECIPE).is_file():
             if recipe_text(self.path / RECIPE) == self.recipe.to_toml():
                 return
@@ -228,16 +240,15 @@ class Run:
         model.load_state_dict(weights)
         return model.eval().to(find_device(device))
 
-    def statistics(self, splits: Splits, model: nn.Module) -> list[Tensor] | None:
-        """Training inputs for BatchNorm's statistics, as the run used them; see `statistics_batches`."""
-        return statistics_batches(self.recipe, splits, model, next(model.parameters()).device)
-
     def evaluate(
         self, which: Which = "last", *, samples: int = 0, device: str | None = None
     ) -> dict[str, float]:
         """The figures of a checkpoint, measured again; those of the last one also averaged over the posterior."""
         model, splits = self.model(which, device), self.splits()
-        how: dict[str, Any] = {"batchnorm": self.statistics(splits, model), "ood": True}
+        how: dict[str, Any] = {
+            "batchnorm": statistics_batches(self.recipe, splits, model),
+            "ood": True,
+        }
         record = evaluate(self.recipe, splits, model, **how)
         if which == "last" and (self.path / POSTERIOR).exists():
             how |= {"posterior": self.posterior(), "samples": samples}
@@ -259,7 +270,7 @@ class Run:
         model, settings = self.model(device=device), self.recipe.evaluate
         how: dict[str, Any] = {"batch_size": settings.batch_size}
         if any(isinstance(part, _BatchNorm) for part in model.modules()):
-            how["batchnorm"] = self.statistics(self.splits(), model)
+            how["batchnorm"] = statistics_batches(self.recipe, self.splits(), model)
         mean, averaged = probabilities(model, examples, **how), None
         if (self.path / POSTERIOR).exists():
             how |= {"samples": samples or settings.samples, "seed": self.recipe.train.seed}

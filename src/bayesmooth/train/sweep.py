@@ -21,12 +21,13 @@ from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.executors import DATA, set_variable
 from bayesmooth.files import write_atomically
-from bayesmooth.train.compare import compare_runs, format_csv, name_figures
+from bayesmooth.train.compare import compare_runs, format_csv
 from bayesmooth.train.loop import DivergedError
 from bayesmooth.train.recipe import Recipe
 from bayesmooth.train.recipe_files import Tree, override
 from bayesmooth.train.run import Run
 from bayesmooth.train.training import StoppedError, handle_signals, train
+from bayesmooth.words import name_figures
 
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
 NOISES = ("optimizer.noise=0.3,1.0,2.0",)  # what is tried where no grid is given
@@ -75,37 +76,35 @@ class SweepJob:
             try:
                 train(self.recipe, self.path, device=self.device, quiet=True, patience=-1)
             except StoppedError:
-                return self.outcome("interrupted")
+                return self.end("interrupted")
             except DivergedError as error:
-                return self.outcome("diverged", str(error))
+                return self.end("diverged", error)
             except Exception as error:
                 traceback.print_exc()
-                return self.failed(error)
-        return self.outcome("finished")
+                return self.end("failed", error)
+        return self.end("finished")
 
     @property
     def log(self) -> Path:
         """What the job prints, beside the run."""
         return self.path.with_suffix(".log")
 
-    def outcome(self, status: str, message: str = "") -> Outcome:
-        """The end of this job, with the lines of its message in one."""
-        words = "; ".join(line.strip() for line in message.splitlines() if line.strip())
+    def end(self, status: str, error: BaseException | None = None) -> Outcome:
+        """The outcome; the lines of an error's message become one."""
+        lines = [line.strip() for line in str(error or "").splitlines()]
+        words = "; ".join(filter(None, lines))
+        if status == "failed":
+            words = f"{words or type(error).__name__} (see {self.log})"
         return Outcome(self.recipe, self.path, status, words)
-
-    def failed(self, error: BaseException) -> Outcome:
-        """The end of this job in an error."""
-        words = str(error).strip() or type(error).__name__
-        return self.outcome("failed", f"{words} (see {self.log})")
 
 
 def sweep(
     recipes: Iterable[Recipe],
     out: str | Path,
     executor: Executor,
-    *,
     device: str | None = None,
     threads: int = 0,
+    *,
     names: Mapping[str, str] | None = None,
 ) -> list[Outcome]:
     """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
@@ -119,7 +118,7 @@ def sweep(
         for recipe in recipes
     }
     ends = {key: Run(job.path, job.recipe).status for key, job in jobs.items()}
-    outcomes = {key: jobs[key].outcome(end) for key, end in ends.items() if end in OVER}
+    outcomes = {key: jobs[key].end(end) for key, end in ends.items() if end in OVER}
     called, before = names or name_recipes([job.recipe for job in jobs.values()]), len(outcomes)
     with stopped_by_signals(), progress.bar(len(jobs), description="runs", done=before) as bar:
         many = f"{len(jobs)} run{'s' * (len(jobs) != 1)}"
@@ -128,21 +127,17 @@ def sweep(
             todo = {executor.submit(job): key for key, job in jobs.items() if key not in outcomes}
             for future in as_completed(todo):
                 key, error = todo[future], future.exception()
-                outcome = future.result() if error is None else jobs[key].failed(error)
+                outcome = future.result() if error is None else jobs[key].end("failed", error)
                 outcomes[key] = outcome
                 words = [f"[{len(outcomes)}/{len(jobs)}]", f"{outcome.status:11}", called[key]]
-                words += [outcome.message or format_figures(outcome.run)]
+                last = (outcome.run.metrics() or [{}])[-1]
+                words += [outcome.message or "  ".join(name_figures(last, SHOWN))]
                 bar.line("  ".join(filter(None, words)))
                 bar.update(len(outcomes))
         except KeyboardInterrupt:
             executor.shutdown(wait=True, cancel_futures=True)  # nothing is left running
             raise KeyboardInterrupt("; what ran is saved, the same command goes on") from None
     return [outcomes[key] for key in jobs]
-
-
-def format_figures(run: Run) -> str:
-    """The last figures of a run."""
-    return "  ".join(name_figures((run.metrics() or [{}])[-1], SHOWN))
 
 
 @contextmanager
@@ -234,11 +229,15 @@ def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def tune(
-    recipes: Sequence[Recipe], out: str | Path, executor: Executor, **how: Any
+    recipes: Sequence[Recipe],
+    out: str | Path,
+    executor: Executor,
+    device: str | None = None,
+    threads: int = 0,
 ) -> list[Outcome]:
     """Train whole runs, and let the noisy labels of the validation split choose: best first, by accuracy, then NLL.
 
-    What did not finish comes last. `how` goes to `sweep`, so the same call resumes. Short runs would mislead about the
+    What did not finish comes last; the same call resumes. Short runs would mislead about the
     noise: they have not memorised anything yet, and prefer too little of it.
     """
     if len({recipe.hash for recipe in recipes}) < len(recipes):
@@ -254,4 +253,4 @@ def tune(
         report = outcome.run.report()
         return -report["validation.accuracy"], report["validation.nll"]
 
-    return sorted(sweep(recipes, out, executor, **how), key=rank)
+    return sorted(sweep(recipes, out, executor, device, threads), key=rank)

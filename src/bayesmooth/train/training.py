@@ -1,6 +1,7 @@
-"""`train`: from a recipe to a finished run, however often the process is stopped on the way."""
+"""`train`: from a recipe to a finished run, however often the process is stopped; and settings that labels choose."""
 
 import json
+import math
 import signal
 import threading
 import time
@@ -12,24 +13,22 @@ from types import FrameType
 from typing import Any
 
 import torch
-from filelock import Timeout
 
 from bayesmooth import files, progress
 from bayesmooth.errors import InputError
-from bayesmooth.optional import require
-from bayesmooth.train.compare import format_epoch
+from bayesmooth.optim.choose import IVON_GRID, fit
+from bayesmooth.optim.linear import fit_linear
+from bayesmooth.optim.settings import ENOUGH
 from bayesmooth.train.distributed import find_device, join_team
+from bayesmooth.train.evaluate import SOURCE, prepare
 from bayesmooth.train.loop import DivergedError, Loop
+from bayesmooth.train.networks import make_model
 from bayesmooth.train.recipe import Recipe
 from bayesmooth.train.run import BEST, LAST, METRICS, Run, describe_environment, save_checkpoint
-from bayesmooth.words import format_figure
+from bayesmooth.words import format_epoch, format_figure
 
 SAVE_SECONDS = 300.0  # between two checkpoints
 PATIENCE = 1.0  # seconds; a process that looks whether the lock is held takes it for an instant
-
-
-class LockedError(InputError):
-    """Another process is at work in the directory."""
 
 
 class StoppedError(KeyboardInterrupt):
@@ -43,14 +42,13 @@ def train(
     device: str | None = None,
     quiet: bool = False,
     save_seconds: float = SAVE_SECONDS,
-    tensorboard: bool = False,
     patience: float = PATIENCE,
 ) -> Run:
     """Train a recipe in the directory `out`, or go on where a run of the same recipe stopped there.
 
     The run is a function of the recipe: stopped and resumed, at whatever moment, it ends with the same bits. Without
     `out` the directory is `runs/` and the recipe's title. A finished run is returned as it is. It is saved when the
-    last time is `save_seconds` ago (0: after every step). `tensorboard` writes all figures to a folder of the run, too.
+    last time is `save_seconds` ago (0: after every step).
     Where another process trains the same run, this one waits for so many seconds of `patience` (−1: until it can go
     on).
     """
@@ -60,9 +58,7 @@ def train(
         scope.enter_context(progress.silence(quiet or not team.writes))
         run = Run(Path(out) if out is not None else Path("runs") / recipe.title, recipe)
         if team.writes:
-            run.make_directory()
-            scope.enter_context(hold(run, patience))  # before anything is written that counts
-            run.start()
+            scope.enter_context(run.hold(patience))
         team.wait()
         if run.status == "finished":
             return run
@@ -75,13 +71,14 @@ def train(
             scope.enter_context(keep_status(run, facts))
         saved = run.checkpoint() if (run.path / LAST).exists() else None
         loop = Loop(recipe, run.splits(), where, team)
-        facts["chosen"] = loop.chosen()
+        group = loop.optimizer.param_groups[0]  # settings that rules have chosen are among them
+        facts["chosen"] = {key: value for key, value in group.items() if type(value) is float}
         if saved is not None:
             loop.restore(saved)
         if team.writes:
             run.go_on(loop.splits, loop.records)
         team.wait()
-        train_epochs(loop, saving, tensorboard and team.writes)
+        train_epochs(loop, saving)
         facts["seconds"] = round(loop.seconds, 3)
         if team.writes:
             saving.save_best(loop)
@@ -90,18 +87,6 @@ def train(
             (run.path / LAST).unlink(missing_ok=True)  # a finished run needs no optimizer
         team.wait()
         return run
-
-
-@contextmanager
-def hold(run: Run, patience: float) -> Iterator[None]:
-    """Keep the directory for this process alone."""
-    try:
-        with run.lock.acquire(timeout=patience):
-            yield
-    except Timeout:
-        raise LockedError(
-            f"{run.path}: another process is at work in it; wait for it, stop it, or choose another directory"
-        ) from None
 
 
 @contextmanager
@@ -175,7 +160,7 @@ class Saving:
             loop.best_weights = None
 
 
-def train_epochs(loop: Loop, saving: Saving, tensorboard: bool) -> None:
+def train_epochs(loop: Loop, saving: Saving) -> None:
     """Train to the end, save, and show how it goes."""
     epochs, done = loop.recipe.train.epochs, loop.schedule.last_epoch
 
@@ -186,23 +171,50 @@ def train_epochs(loop: Loop, saving: Saving, tensorboard: bool) -> None:
         bar.update(loop.schedule.last_epoch, f"epoch {loop.epoch + 1}/{epochs}", show_figures)
         saving.after_step(loop)
 
-    with ExitStack() as scope:
-        bar = scope.enter_context(
-            progress.bar(epochs * loop.batches, description="train", done=done)
-        )
-        board: Any = None
-        if tensorboard:
-            require("tensorboard", extra="tensorboard")
-            from torch.utils.tensorboard import SummaryWriter
-
-            board = scope.enter_context(SummaryWriter(str(saving.run.path / "tensorboard")))
+    with progress.bar(epochs * loop.batches, description="train", done=done) as bar:
         try:
             for record in loop.epochs(after_step, lambda: saving.within_evaluation(loop)):
                 if loop.team.writes:
                     files.append_line(saving.run.path / METRICS, json.dumps(record))
                 bar.line(format_epoch(record, epochs))
-                for name in record.keys() - {"epoch"} if board else ():
-                    board.add_scalar(name.replace(".", "/"), record[name], record["epoch"])
         except StoppedError:  # here every context has put the weights and statistics back
             saving.save(loop)
             raise
+
+
+def choose_settings(recipe: Recipe) -> Recipe:
+    """The recipe with what the held-out given labels choose: lr and noise of the network, or a linear model's prior.
+
+    The network is taken where it predicts them better than the linear model by a standard error: it is measured at its
+    best of many looks. What is chosen stands in the recipe of the run, and so in its hash.
+    """
+    splits = prepare(recipe)
+    if splits.validation is None or len(splits.validation) < ENOUGH:
+        return recipe
+    parts = splits.train, splits.validation
+    (inputs, labels), held = (
+        (part.batch(torch.arange(len(part), device="cpu")), part.labels.numbers) for part in parts
+    )
+    classes, shape = splits.train.num_classes, splits.train.input_shape
+    found = fit(
+        lambda: make_model(recipe, num_classes=classes, input_shape=shape),
+        (inputs, labels),
+        recipe.train.epochs,
+        batch_size=recipe.train.batch_size,
+        validation=held,
+        grid=IVON_GRID,
+        teach=False,
+        seed=recipe.train.seed,
+        quiet=progress.SILENT.get(),
+    )
+    tree, best = recipe.to_dict(), max(row["accuracy"] for row in found.table)
+    tree["optimizer"] |= found.setting
+    if len(shape) == 1:
+        rows = torch.cat([inputs, held[0]])
+        last = torch.arange(len(rows), device="cpu") >= len(inputs)
+        line = fit_linear(rows, torch.cat([labels, held[1]]), last, classes)
+        if line.accuracy >= best - math.sqrt(best * (1 - best) / len(held[1])):
+            decay = line.precision / len(inputs)
+            tree["model"]["hidden"] = []
+            tree["optimizer"] = {"name": "ivon", "lr": 0.3, "hess_init": 0.1, "weight_decay": decay}
+    return Recipe.from_dict(tree, SOURCE)

@@ -1,6 +1,7 @@
-"""Two sentences of the paper without a figure: second-order methods adapt the noise more, and SAM's noise is similar.
+"""Label noise where it is exact: in logistic regression (fig: guassian after sigmoid), and by method.
 
-Softmax regression on the digits of scikit-learn, where every method has its exact label noise (eq:labelnoiseGLMGD).
+The second has no figure in the paper, which says that second-order methods adapt the noise more, and that SAM's is
+similar: softmax regression on the digits of scikit-learn, where every method has its exact noise (eq:labelnoiseGLMGD).
 """
 
 from pathlib import Path
@@ -9,11 +10,65 @@ import torch
 
 from bayesmooth.data import load
 from bayesmooth.theory import fit_glm, noise_by_method
-from bayesmooth.theory.noise import sam_noise
-from reproduce.rows import Table, make_table
+from bayesmooth.theory.links import Bernoulli
+from bayesmooth.theory.noise import expected_noise, sam_noise
 from reproduce.study import Finished, Study
 from reproduce.style import COLOURS, figure
-from reproduce.verdict import Claim, holds
+from reproduce.table import Claim, Table, holds, make_table
+
+PEAK = 1.5  # where the paper's curve is highest, to a tenth
+
+
+def compute_curve(finished: Finished) -> Table:
+    """ε = σ(f) − E[σ(f + e)], by quadrature (eq:labelnoiseGD_sim)."""
+    means = torch.linspace(-6, 6, 241, dtype=torch.float64, device="cpu")
+    noise = expected_noise(means, torch.ones_like(means), Bernoulli(), nodes=80)
+    pairs = zip(means.tolist(), noise.tolist(), strict=True)
+    return make_table({"mean": round(mean, 3), "epsilon": epsilon} for mean, epsilon in pairs)
+
+
+def draw_curve(table: Table, out: Path) -> None:
+    """The magnitude, as in the paper, and the signed noise thinly."""
+    means, noise = table["mean"], table["epsilon"]
+    with figure(out, height=2.1) as ((axis,),):
+        axis.plot(means, noise, color=COLOURS["IVON"], linewidth=0.7, linestyle="--", label="ε")
+        axis.plot(means, noise.abs(), color=COLOURS["IVON"], label="|ε|")
+        axis.set(xlabel="mean of $f$ (variance 1)", ylabel="label noise")
+        axis.margins(x=0)
+        axis.legend()
+
+
+def judge_curve(table: Table) -> list[Claim]:
+    """None at 0, peaks on both sides, flat far away."""
+    size = table.set_index("mean")["epsilon"].abs()
+    peak = size.idxmax()
+    parts = [
+        size[0.0] < 1e-9,
+        abs(abs(peak) - PEAK) < 0.1,
+        max(size[-6.0], size[6.0]) < size[peak] / 10,
+    ]
+    return [
+        Claim(
+            "the noise is large around 0 but not at 0, with peaks on both sides",
+            f"|ε| = {size[0.0]:.1g} at 0, largest {size[peak]:.4f} at |f| = {abs(peak):.2f}, {size[6.0]:.4f} at 6",
+            holds(parts),
+        )
+    ]
+
+
+SIGMOID_NOISE = Study(
+    "sigmoid-noise",
+    "fig: guassian after sigmoid",
+    "Label noise of logistic regression",
+    "ε over the mean of f at variance 1",
+    lambda scale: [],
+    draw_curve,
+    judge_curve,
+    compute_curve,
+)
+
+
+# ---- by method ----
 
 RHO = 0.5
 FIRST, SECOND = "variational GD", ("VON, diagonal Σ", "VON, full Σ")
@@ -21,7 +76,7 @@ LINES = dict(zip((FIRST, *SECOND), (":", "--", "-"), strict=True))
 ALIKE = 0.5  # rank correlation
 
 
-def measure_noises(finished: Finished) -> Table:
+def measure_sizes(finished: Finished) -> Table:
     """½‖ε‖₁ of every digit, one column per method; GD and Newton have none."""
     digits = load("digits", "train")
     assert isinstance(digits.inputs, torch.Tensor)
@@ -37,7 +92,7 @@ def measure_noises(finished: Finished) -> Table:
     )
 
 
-def draw(table: Table, out: Path) -> None:
+def draw_sizes(table: Table, out: Path) -> None:
     """The noise over its mean, sorted: the steeper, the more it adapts."""
     with figure(out) as ((axis,),):
         for name, dashes in {**LINES, "SAM": "-"}.items():
@@ -50,7 +105,7 @@ def draw(table: Table, out: Path) -> None:
         axis.legend()
 
 
-def claims(table: Table) -> list[Claim]:
+def judge_orders(table: Table) -> list[Claim]:
     """The spread over examples, relative to the mean, which is no matter of how large the noise is."""
     spread = table.std() / table.mean()
     second = [f"{name} {spread[name]:.3f}" for name in SECOND if name in spread]
@@ -70,13 +125,13 @@ def claims(table: Table) -> list[Claim]:
     ]
 
 
-STUDY = Study(
+SECOND_ORDER = Study(
     "second-order",
     "sec: newton on GLM",
     "First- and second-order methods",
     "label noise of variational GD, VON and SAM in softmax regression on digits",
     lambda scale: [],
-    draw,
-    claims,
-    measure_noises,
+    draw_sizes,
+    judge_orders,
+    measure_sizes,
 )

@@ -1,21 +1,25 @@
-"""The table behind a figure, a frame of pandas: one row per cell, its labels and what was measured; CSV out and in."""
+"""The table behind a figure, a frame of pandas with one row per cell, and the verdict on a claim, from it alone."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from statistics import mean, stdev, variance
+from typing import Any, Literal
 
 from bayesmooth.files import write_atomically
 from bayesmooth.optional import require
 from bayesmooth.train import Run
-from reproduce.methods import EARLY, Cell, identify_data
 
 Row = dict[str, Any]
+Verdict = Literal["reproduced", "direction only", "not reproduced", "not run"]
+Values = Sequence[float]
+Pair = tuple[Values, Values]
+"""The accuracies of ours and of the other, one number per seed."""
 Table = Any
 """A `pandas.DataFrame`; pandas is loaded when the first one is made."""
 
+EARLY = "SGD, stopped early"  # at the epoch with the best accuracy on noisy validation labels
 TEXT = ("data", "noise", "method", "loss", "class", "other", "hash", "pixels", "kind")
 SHARES = ("accuracy", "at_mean", "validation", "validation_at_mean", "memorised")
 MEASURED = (*SHARES, "nll", "ece", "seconds", "diverged")
@@ -30,37 +34,16 @@ def make_table(rows: Iterable[Row]) -> Table:
     return require("pandas", extra="data").DataFrame(known, columns=None if known else COLUMNS)
 
 
-def tabulate_runs(cells: Sequence[Cell], runs: Mapping[str, Run], earlier: Table) -> Table:
-    """One row per cell that has a finished run, or a row in an earlier table with the same hash.
-
-    `accuracy`, NLL and ECE are those on the clean test set, averaged over the posterior where the method has one, and
-    `at_mean` is the accuracy of the mean; `validation` and `validation_at_mean` are on the noisy validation split.
-    """
-    known = {(row["hash"], row["method"] == EARLY): row for row in earlier.to_dict("records")}
-    table = []
-    for cell in cells:
-        key = (cell.recipe.hash, cell.method == EARLY)
-        if (run := runs.get(cell.recipe.hash)) is not None:
-            measured = read_final(run, early=key[1])
-        elif key in known:
-            measured = {name: known[key][name] for name in MEASURED if name in known[key]}
-        else:
-            continue
-        facts = {"data": identify_data(cell.recipe), **cell.labels}
-        table.append({**measured, **facts, "hash": cell.recipe.hash})
-    found = make_table(table)
-    return found[[name for name in COLUMNS if name in found]]
-
-
 def read_final(run: Run, *, early: bool = False, averaged: bool = True) -> Row:
     """The last figures of a run; with `early`, those of its best epoch by accuracy on the noisy validation split.
 
-    Last figures are averaged over the posterior, if the method has one, unless `averaged` is false. A diverged run has
-    none, and counts as chance.
+    `accuracy`, NLL and ECE are those on the clean test set, averaged over the posterior if the method has one, unless
+    `averaged` is false. `at_mean` is the accuracy of the mean; `validation` and `validation_at_mean` are on the noisy
+    validation split. A diverged run counts as chance.
     """
     if run.status == "diverged":
         classes = len(run.data()["class_names"])
-        shares = dict.fromkeys(("accuracy", "at_mean", "validation"), 1 / classes)
+        shares = dict.fromkeys(SHARES[:4], 1 / classes)
         return {**shares, "nll": math.log(classes), "ece": 0.0, "diverged": 1}
     record = run.report()
     if early:
@@ -106,7 +89,7 @@ class Choice:
 def choose(rows: Table, by: str = "validation") -> Choice:
     """The strength with the largest mean of `by`: "accuracy" is the best on test, "validation" what a user can choose.
 
-    By validation it also chooses the prediction of a posterior, averaged or at the mean, where the table knows both.
+    By validation it also chooses the prediction of a posterior, averaged or at the mean, where every row knows both.
     Only seeds that every strength has take part: one lucky seed is no mean.
     """
     count = rows["strength"].nunique()
@@ -116,6 +99,8 @@ def choose(rows: Table, by: str = "validation") -> Choice:
     for prediction, judge in PREDICTIONS.items():
         column = prediction if by == "accuracy" else judge
         if column not in common or (by == "accuracy" and prediction == "at_mean"):
+            continue
+        if prediction == "at_mean" and common[column].isna().any():
             continue
         means = common.groupby("strength", dropna=False)[column].mean().dropna().round(9)
         if len(means) and means.max() > top:
@@ -139,3 +124,81 @@ def format_mean(values: Sequence[float], unit: str = "", *, seeds: bool = False)
     error = f" ± {factor * stdev(values):{form}}" if len(values) > 1 else ""
     count = f" ({len(values)} seed{'s' * (len(values) > 1)})" if seeds else ""
     return f"{factor * mean(values):{form}}{error}{unit and ' '}{unit}{count}"
+
+
+# ---- claims ----
+
+COMPARABLE = 0.01  # a point of accuracy: "comparable" means no further behind than this
+CLEAR = 2.0  # standard errors
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, or one of ours (`own`), beside what was measured."""
+
+    says: str
+    measured: str
+    verdict: Verdict
+    own: bool = False
+
+
+def difference(ours: Values, others: Values) -> tuple[float, float]:
+    """(mean difference, its standard error); with one seed the error is unknown, so infinite.
+
+    >>> difference([0.5, 0.75], [0.25, 0.25]), difference([0.5], [0.25])
+    ((0.375, 0.125), (0.25, inf))
+    """
+    if min(len(ours), len(others)) < 2:
+        return mean(ours) - mean(others), math.inf
+    error = math.sqrt(variance(ours) / len(ours) + variance(others) / len(others))
+    return mean(ours) - mean(others), error
+
+
+def ahead(pairs: Sequence[Pair], *, sign: int = 1, gain: float = 0.0) -> Verdict:
+    """Ours is clearly ahead in every pair: reproduced; on average, and clearly behind in none: direction only.
+
+    With the sign −1 less is better. Where the paper names a `gain`, half of it reproduces; a tenth is the direction.
+
+    >>> ahead([([0.9, 0.91], [0.5, 0.51])]), ahead([([0.9], [0.5])]), ahead([([0.4], [0.5])])
+    ('reproduced', 'direction only', 'not reproduced')
+    >>> ahead([([0.5, 0.51], [0.9, 0.91])], sign=-1)
+    'reproduced'
+    >>> ahead([([0.9, 0.9], [0.8, 0.8])], gain=0.12), ahead([([0.805], [0.8])], gain=0.12)
+    ('reproduced', 'not reproduced')
+    """
+    if not pairs or not all(len(values) for pair in pairs for values in pair):
+        return "not run"
+    leads = [(sign * value, error) for value, error in (difference(*pair) for pair in pairs)]
+    clear = all(value > CLEAR * error and value >= gain / 2 for value, error in leads)
+    average = mean(value for value, _ in leads)
+    lost = any(value < -CLEAR * error for value, error in leads)
+    return grade(clear, average > 0 and average >= gain / 10 and not lost)
+
+
+def comparable(pairs: Sequence[Pair]) -> Verdict:
+    """Ours is at most a point behind in every pair: reproduced; on average, or with one seed: direction only.
+
+    >>> comparable([([0.89, 0.9], [0.9, 0.9])]), comparable([([0.895], [0.9])]), comparable([([0.8], [0.9])])
+    ('reproduced', 'direction only', 'not reproduced')
+    """
+    if not pairs or not all(len(values) for pair in pairs for values in pair):
+        return "not run"
+    leads = [difference(*pair) for pair in pairs]
+    return grade(
+        all(value + COMPARABLE >= 0 and error < math.inf for value, error in leads),
+        mean(value for value, _ in leads) + COMPARABLE >= 0,
+    )
+
+
+def holds(parts: Sequence[bool]) -> Verdict:
+    """A statement in parts: all of them hold, more than half, fewer, or there are none.
+
+    >>> holds([True, True]), holds([True, True, False]), holds([False]), holds([])
+    ('reproduced', 'direction only', 'not reproduced', 'not run')
+    """
+    return grade(all(parts), sum(parts) > len(parts) / 2) if parts else "not run"
+
+
+def grade(reproduced: bool, direction: bool) -> Verdict:
+    """The verdict on what holds in full, in its direction, or not."""
+    return "reproduced" if reproduced else "direction only" if direction else "not reproduced"

@@ -1,10 +1,24 @@
+"""The table behind a figure: what its rows are, what is chosen from them, and the verdicts."""
+
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayesmooth.train import Run
 from reproduce import STUDIES
-from reproduce.rows import choose, make_table
-from reproduce.verdict import ahead, comparable, difference
+from reproduce.scale import SMOKE
+from reproduce.table import (
+    EARLY,
+    ahead,
+    choose,
+    comparable,
+    difference,
+    make_table,
+    read_table,
+    write_table,
+)
 
 accuracies = st.lists(st.floats(0, 1), min_size=2, max_size=5)
 
@@ -95,6 +109,8 @@ def test_noisy_validation_chooses_between_the_mean_and_the_average():
     for at_mean, expected in ((0.4, [0.5, 0.6]), (0.7, [0.3, 0.3])):
         own = [{**row, "at_mean": 0.3, "validation_at_mean": at_mean} for row in table]
         assert choose(make_table(own)).values == expected
+    own[0]["validation_at_mean"] = None  # a stored row that does not know it
+    assert choose(make_table(own)).prediction == "accuracy"
 
 
 def test_the_sentences_of_the_paper_are_judged_by_ivon_as_validation_chose_it():
@@ -228,3 +244,61 @@ def test_a_difference_turns_its_sign_with_the_sides(ours, others):
     (forward, error), (backward, same) = difference(ours, others), difference(others, ours)
     assert forward == pytest.approx(-backward)
     assert error == pytest.approx(same)
+
+
+def test_stopping_early_takes_the_epoch_that_noisy_validation_labels_like_best(smoke):
+    cell = next(c for c in STUDIES["natural-noise"].cells(SMOKE) if c.method == EARLY)
+    records = Run.open(smoke.runs / cell.recipe.title).metrics()
+    best = max(records, key=lambda record: record["validation.accuracy"])
+    table = read_table(smoke.out / "natural-noise.csv")
+    row = table[table["method"] == EARLY].iloc[0]
+    assert row["accuracy"] == pytest.approx(best["test.accuracy"], rel=1e-5)
+    assert len(records) > 1
+
+
+def test_averaged_predictions_are_what_counts_for_ivon(smoke):
+    cell = STUDIES["natural-noise"].cells(SMOKE)[0]
+    report = Run.open(smoke.runs / cell.recipe.title).report()
+    row = read_table(smoke.out / "natural-noise.csv").iloc[0]
+    assert row["method"] == "IVON"
+    assert row["nll"] == pytest.approx(report["averaged.nll"], rel=1e-5)
+    assert row["nll"] != pytest.approx(report["test.nll"], rel=1e-5)
+    assert row["at_mean"] == pytest.approx(report["test.accuracy"], rel=1e-5)
+    assert row["validation"] == pytest.approx(report["averaged.validation.accuracy"], rel=1e-5)
+    assert row["validation_at_mean"] == pytest.approx(report["validation.accuracy"], rel=1e-5)
+
+
+def test_a_table_survives_its_csv(tmp_path):
+    row = {"method": "LS", "strength": 0.1, "validation": None, "noise": "1", "seed": 0}
+    write_table(make_table([{**row, "accuracy": 0.123456789}]), tmp_path / "t.csv")
+    again = read_table(tmp_path / "t.csv").to_dict("records")[0]
+    assert math.isnan(again.pop("validation"))
+    assert again == {"method": "LS", "strength": 0.1, "noise": "1", "seed": 0, "accuracy": 0.123457}
+
+
+def test_what_the_grids_chose_gets_more_seeds(smoke):
+    table = read_table(smoke.out / "natural-noise.csv")
+    for method in ("LS", "SAM"):
+        own = table[table["method"] == method]
+        for by in ("accuracy", "validation"):
+            assert len(choose(own, by).values) == len(SMOKE.seeds + SMOKE.more_seeds)
+        assert own["seed"].nunique() == 2
+
+
+def test_sgd_has_as_many_seeds_as_early_stopping_though_another_rate_is_better(smoke):
+    study, key = STUDIES["natural-noise"], ("LS", 0.0)
+    table = read_table(smoke.out / "natural-noise.csv")
+    plain = (table["method"] == key[0]) & (table["strength"] == key[1])
+    table.loc[plain, ["accuracy", "validation"]] = 0.0
+    labels = [cell.labels for cell in study.more(SMOKE, table)]
+    seeds = [each["seed"] for each in labels if (each["method"], each["strength"]) == key]
+    assert seeds == list(SMOKE.more_seeds)
+
+
+def test_what_was_not_run_is_not_judged(smoke):
+    study = STUDIES["cifar10-noisy"]
+    table = read_table(smoke.out / "cifar10-noisy.csv")
+    table = table[~table["method"].str.startswith("IVON")]
+    verdicts = {claim.says: claim.verdict for claim in study.claims(table)}
+    assert [v for says, v in verdicts.items() if says.startswith("SAM")] != ["not run"]
+    assert {v for says, v in verdicts.items() if "IVON" in says} == {"not run"}
