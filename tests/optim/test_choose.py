@@ -64,7 +64,7 @@ def test_a_fit_that_was_stopped_goes_on_and_trains_nothing_twice(tmp_path, monke
 
     monkeypatch.setattr(trial, "train_part", stop)
     whole, count = run(), len(calls)
-    for limit in (count + 15, 2 * count - 10):  # among the settings, and among predicted labels
+    for limit in (count + 15, 2 * count - 10):  # noqa: B007 — among settings, and predicted labels
         with pytest.raises(KeyboardInterrupt):
             run(folder=tmp_path)
     limit = math.inf
