@@ -6,14 +6,25 @@ how long an epoch is, and a resumed run finds its rate by looking at the step it
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from bayesmooth.calling import recompute_batchnorm
+from bayesmooth.calling import (
+    call_model,
+    evaluating,
+    move_inputs,
+    recompute_batchnorm,
+    take_inputs,
+)
 from bayesmooth.errors import InputError
+from bayesmooth.optim.settings import LONG, warn_if_nothing_is_learned
+
+LOOK = 16  # batches that tell whether anything is learned
 
 
 def constant(progress: float) -> float:
@@ -60,7 +71,10 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 
 
 class RunSchedule(LambdaLR):
-    """A cosine from lr to zero over a run; its last `step` recomputes BatchNorm's statistics in the model."""
+    """A cosine from lr to zero over a run; its last `step` recomputes BatchNorm's statistics in the model.
+
+    After a third of the steps it looks at a few training batches, and warns if nothing is learned.
+    """
 
     def __init__(
         self,
@@ -80,8 +94,36 @@ class RunSchedule(LambdaLR):
     def step(self, epoch: int | None = None) -> None:
         """After every step of the optimizer."""
         super().step(epoch)
-        if self.last_epoch == self.steps and self.model is not None:
+        if self.model is None:
+            return
+        if self.last_epoch == self.steps // 3 and self.steps >= LONG:
+            self._look()
+        if self.last_epoch == self.steps:
             recompute_batchnorm(self.model, self.batches)
+
+    @torch.no_grad()
+    def _look(self) -> None:
+        """Compare predictions with the most frequent label, where batches are (inputs, classes)."""
+        assert self.model is not None
+        with torch.random.fork_rng(devices=[]), evaluating(self.model):
+            right, seen = [], []
+            for batch in islice(self.batches, LOOK):
+                labels = batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
+                output = call_model(self.model, move_inputs(take_inputs(batch), self.model))
+                logits = getattr(output, "logits", output)
+                if (
+                    not isinstance(labels, Tensor)
+                    or labels.dtype != torch.int64
+                    or labels.ndim != 1
+                ):
+                    return
+                if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
+                    return
+                right.append(logits.argmax(1).cpu() == labels.cpu())
+                seen.append(labels.cpu())
+        if seen:
+            accuracy = float(torch.cat(right).double().mean())
+            warn_if_nothing_is_learned(accuracy, torch.cat(seen))
 
     def state_dict(self) -> dict[str, Any]:
         """Without what belongs to this process."""
