@@ -6,21 +6,16 @@ how long an epoch is, and a resumed run finds its rate by looking at the step it
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from bayesmooth.calling import (
-    call_model,
-    evaluating,
-    move_inputs,
-    recompute_batchnorm,
-    take_inputs,
-)
+from bayesmooth.calling import read_logits, recompute_batchnorm, take_labels
 from bayesmooth.errors import InputError
 from bayesmooth.optim.settings import LONG, warn_if_nothing_is_learned
 
@@ -101,26 +96,16 @@ class RunSchedule(LambdaLR):
         if self.last_epoch == self.steps:
             recompute_batchnorm(self.model, self.batches)
 
-    @torch.no_grad()
     def _look(self) -> None:
-        """Compare predictions with the most frequent label, where batches are (inputs, classes)."""
+        """Compare predictions with the most frequent label, where each example has one class."""
         assert self.model is not None
-        with torch.random.fork_rng(devices=[]), evaluating(self.model):
-            right, seen = [], []
-            for batch in islice(self.batches, LOOK):
-                labels = batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
-                output = call_model(self.model, move_inputs(take_inputs(batch), self.model))
-                logits = getattr(output, "logits", output)
-                if (
-                    not isinstance(labels, Tensor)
-                    or labels.dtype != torch.int64
-                    or labels.ndim != 1
-                ):
-                    return
-                if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
-                    return
-                right.append(logits.argmax(1).cpu() == labels.cpu())
-                seen.append(labels.cpu())
+        right, seen = [], []
+        with suppress(InputError), torch.random.fork_rng(devices=[]):  # the loader's order stays
+            for logits, batch in read_logits(self.model, islice(self.batches, LOOK)):
+                labels = take_labels(batch).to(logits.device)
+                if labels.ndim == 1 == logits.ndim - 1 and not labels.is_floating_point():
+                    right.append((logits.argmax(-1) == labels).cpu())
+                    seen.append(labels.cpu())
         if seen:
             accuracy = float(torch.cat(right).double().mean())
             warn_if_nothing_is_learned(accuracy, torch.cat(seen))

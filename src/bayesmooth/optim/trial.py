@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from bayesmooth import files
 from bayesmooth.calling import (
     call_model,
-    evaluating,
     move_inputs,
+    read_logits,
     recompute_batchnorm,
     take_inputs,
     take_labels,
@@ -218,13 +218,11 @@ def look(plan: Plan, model: nn.Module) -> tuple[float, float]:
     with torch.random.fork_rng(devices=[]):
         recompute_batchnorm(model, islice(plan.loader, STATISTICS))
     right, value, count = 0, 0.0, 0
-    with evaluating(model):
-        for batch in plan.held:
-            logits = take_logits(call_model(model, move_inputs(take_inputs(batch), model))).float()
-            labels = take_labels(batch).to(logits.device)
-            right += int((logits.argmax(-1) == labels).sum())
-            value += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
-            count += labels.numel()
+    for logits, batch in read_logits(model, plan.held):
+        labels = take_labels(batch).to(logits.device)
+        right += int((logits.argmax(-1) == labels).sum())
+        value += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
+        count += labels.numel()
     model.train()
     return right / count, value / count if math.isfinite(value) else math.inf
 
