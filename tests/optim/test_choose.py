@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,25 +23,31 @@ def run(data=(X, Y), epochs=8, **how):
     return fit(net, data, epochs, **{"batch_size": 20, "quiet": True} | how)
 
 
-def test_six_settings_begin_and_what_they_predict_is_learned_where_they_overfit():
-    found = run(grid=choose.IVON_GRID, epochs=24)
-    given = [row["trained"] for row in found.table if row["labels"] == "given"]
-    assert sorted(given) == [0.25] * 4 + [0.5] * 2
-    predicted = [row for row in found.table if row["labels"] == "predicted"]
-    assert [row["trained"] for row in predicted] == [0.5] * 2
-    assert found.setting == {k: predicted[1][k] for k in ("lr", "noise")} != predicted[0]["lr"]
+@pytest.mark.parametrize("falls", [True, False])
+def test_six_settings_begin_and_the_best_learns_given_and_predicted_labels(monkeypatch, falls):
+    monkeypatch.setattr(choose, "overfits", lambda plan, best: falls)
+    found = run(grid=choose.IVON_GRID)
+    trained = {
+        kind: sorted(row["trained"] for row in found.table if row["labels"] == kind)
+        for kind in ("given", "predicted")
+    }
+    assert trained["given"] == [0.25] * 4 + [0.5, 0.5 if falls else 1.0]
+    assert trained["predicted"] == ([0.5, 0.5] if falls else [0.5])
+    assert found.setting == {name: found.table[-1][name] for name in ("lr", "noise")}
     found.model.eval()
     assert float((found.model(X).argmax(1) == CLEAN).double().mean()) > 0.7
-    assert str(found).count("\n") == 8
+    assert str(found).count("\n") == len(found.table)
     assert str(found).count("← chosen") == 1
     averaged = found.posterior.predict(found.model, [X], 8)
     assert float((averaged.argmax(1) == CLEAN).double().mean()) > 0.7
 
 
-def test_a_setting_that_still_learns_goes_on_to_the_end():
-    found = run((X, CLEAN), epochs=2)
-    assert sorted(row["trained"] for row in found.table) == [0.25] * 4 + [0.5] * 2 + [1.0]
-    assert [row["trained"] for row in found.table if row["labels"] == "predicted"] == [0.5]
+@pytest.mark.parametrize(("looks", "falls"), [([0.2, 0.5, 0.55], False), ([0.2, 0.6, 0.4], True)])
+def test_a_setting_overfits_if_it_ends_a_standard_error_below_its_best(tmp_path, looks, falls):
+    plan = SimpleNamespace(held=[(X[:100], Y[:100])])  # one standard error is 0.05
+    one = trial.Trial({}, tmp_path / "0.pt")
+    torch.save({"looks": [(accuracy, accuracy, 0.0) for accuracy in looks]}, one.path)
+    assert choose.overfits(plan, one) == falls
 
 
 def test_the_cost_is_said_before_and_is_three_runs(capsys):
