@@ -7,8 +7,9 @@ The protocol, the same for everybody, is that of `bayesmooth.fit`, which trains 
 - A fifth of the given labels is held back. It is as wrong as the rest, and nothing else chooses anything.
 - Each method has a grid of six settings. All of them train for a quarter of the epochs, the best two go on to the end:
   three times the epochs of one run. Rates rise over 5 % of the steps and fall to zero on a cosine.
-- "fit" is the call as users make it: AdamW and IVON in its grid, and one of its two last runs learns predicted labels,
-  at the same cost. "fit-IVON" has IVON alone in its grid.
+- "fit" is the call as users make it: AdamW and IVON in its grid, and half of the cost after the first quarter goes into
+  runs on predicted labels, at the same cost in all. Held-out labels set the temperature of predicted ones; what is
+  tested is the network as it is, without a temperature of its own. "fit-IVON" has IVON alone in its grid.
 - After every sixteenth of a run the last weights and a running average of them are measured, with BatchNorm's
   statistics computed anew. The best look (accuracy less a tenth of NLL) keeps settings, stops early, and chooses.
 - The chosen network is tested once, at its weights, on clean labels.

@@ -67,6 +67,14 @@ def move_inputs(inputs: Inputs, model: nn.Module) -> Inputs:
     return {key: v.to(device) if isinstance(v, Tensor) else v for key, v in inputs.items()}
 
 
+def read_logits(model: nn.Module, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Any]]:
+    """The logits of each batch, in float32 at least, and the batch; the model is in eval mode meanwhile."""
+    with torch.no_grad(), evaluating(model):
+        for batch in batches:
+            logits = take_logits(call_model(model, move_inputs(take_inputs(batch), model)))
+            yield logits.to(torch.promote_types(logits.dtype, torch.float32)), batch
+
+
 def read_chunks(parts: Iterable[Part], inputs: Callable[[Part], Inputs]) -> Iterator[list[Part]]:
     """Consecutive parts whose inputs come to CHUNK_BYTES, the last of them less."""
     chunk: list[Part] = []

@@ -1,4 +1,5 @@
 import math
+import warnings
 
 import pytest
 import torch
@@ -142,3 +143,24 @@ def test_a_schedule_needs_the_length_of_the_run_and_the_loader():
         IVON(weights, lr=0.1, ess=10).schedule()
     with pytest.raises(InputError, match="give the training loader"):
         IVON(weights, lr=0.1, ess=10, steps=5).schedule(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_loop_of_ones_own_is_told_after_a_third_if_nothing_is_learned(learns):
+    inputs = torch.randn(600, 4, generator=torch.Generator().manual_seed(0))
+    labels = (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0).long()
+    batches = list(zip(inputs.split(60), labels.split(60), strict=True))
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = IVON.auto(model, batches, epochs=30, lr=0.1 if learns else 1e-9)
+    schedule = optimizer.schedule(model, batches)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(150):
+            x, y = batches[step % 10]
+            with optimizer.sampled_params(train=True):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            schedule.step()
+    assert any("nothing is learned" in str(w.message) for w in told) != learns

@@ -20,8 +20,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.checkpoints import load_wide
-from bayesmooth.optim.groups import add_group, call_closure, choose_seed
+from bayesmooth.optim.groups import add_group, call_closure, choose_seed, load_wide
 from bayesmooth.optim.sam import (
     buffers_kept,
     list_active,

@@ -1,9 +1,10 @@
-"""What every optimizer here is given: parameter groups, their settings and gradients, checked before use."""
+"""What every optimizer here is given, checked before use: groups, their settings, gradients, and saved states."""
 
+import inspect
+import math
 import sys
 import warnings
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 import torch
@@ -19,12 +20,12 @@ Rule = tuple[Callable[[Any], bool], str, str]
 SWITCH: Rule = (lambda x: isinstance(x, bool), "must be True or False", "leave it out")
 # name: (holds, the rule, the way out)
 RULES: dict[str, Rule] = {
-    "lr": (lambda x: 0 <= x < inf, "must be ≥ 0", "0.1 to 0.2 is a good start"),
+    "lr": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "0.1 to 0.2 is a good start"),
     "ess": (lambda x: 0 < x < 1e30, "must be > 0", "use the number of training examples"),
-    "hess_init": (lambda x: 0 < x < inf, "must be > 0", "0.05 to 1 is usual"),
+    "hess_init": (lambda x: 0 < x < math.inf, "must be > 0", "0.05 to 1 is usual"),
     "beta1": (lambda x: 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
     "beta2": (lambda x: 0 <= x <= 1, "must be in [0, 1]", "1 − 2/steps is a good start"),
-    "weight_decay": (lambda x: 0 <= x < inf, "must be ≥ 0", "1e-4 to 1e-3 is usual"),
+    "weight_decay": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "1e-4 to 1e-3 is usual"),
     "mc_samples": (
         lambda x: isinstance(x, int) and x >= 1,
         "must be a whole number ≥ 1",
@@ -35,7 +36,7 @@ RULES: dict[str, Rule] = {
     "sync": SWITCH,
     "debias": SWITCH,
     "rescale_lr": SWITCH,
-    "noise": (lambda x: x is None or 0 < x < inf, "must be > 0", "0.3 to 3 is usual"),
+    "noise": (lambda x: x is None or 0 < x < math.inf, "must be > 0", "0.3 to 3 is usual"),
     "antithetic": SWITCH,
     "fused": (
         lambda x: x in (None, True, False, "compile"),
@@ -43,9 +44,9 @@ RULES: dict[str, Rule] = {
         "None chooses",
     ),
     "momentum": (lambda x: x is None or 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
-    "rho": (lambda x: 0 <= x < inf, "must be ≥ 0", "use SGD for plain descent"),
-    "s_init": (lambda x: 0 < x < inf, "must be > 0", "1 is usual"),
-    "damping": (lambda x: 0 <= x < inf, "must be ≥ 0", "0.1 is usual"),
+    "rho": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "use SGD for plain descent"),
+    "s_init": (lambda x: 0 < x < math.inf, "must be > 0", "1 is usual"),
+    "damping": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "0.1 is usual"),
 }
 SWITCHES = ("sync", "debias", "rescale_lr", "antithetic", "fused")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -182,3 +183,76 @@ def refuse_gradients_at_the_mean(groups: list[dict[str, Any]]) -> None:
             "step() found gradients but no sample: they were taken at the mean; use step(closure), or "
             "compute them inside `with optimizer.sampled_params(train=True):`"
         )
+
+
+# ---- saved states: what fits is taken at full width, anything else is refused ----
+
+
+def check_settings(loaded: dict[str, Any], optimizer: Optimizer) -> None:
+    """Refuse the state of another kind of optimizer: one without the settings that this one's constructor takes.
+
+    `defaults` alone would not do: torch adds keys of its own to it when an optimizer is loaded or copied.
+    """
+    own = inspect.signature(type(optimizer).__init__).parameters
+    for group in loaded["param_groups"]:
+        for name in sorted(own.keys() & optimizer.defaults.keys()):
+            if name not in group:
+                raise InputError(
+                    f"the state has no {name!r}: it is not that of {type(optimizer).__name__}; start without it"
+                )
+
+
+def load_wide(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
+    """`Optimizer.load_state_dict` with its checks, and state in float32 at least.
+
+    torch casts loaded state to each parameter's dtype, and looks at neither shapes nor names.
+    """
+    check_settings(loaded, optimizer)
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    saved = [index for group in loaded["param_groups"] for index in group["params"]]
+    states = [loaded["state"].get(index, {}) for index in saved]
+    for number, (param, state) in enumerate(zip(params, states, strict=False)):
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape != param.shape:
+                raise InputError(
+                    f"parameter #{number}: {key} of shape {tuple(value.shape)} for weights of shape "
+                    f"{tuple(param.shape)}; the state is another model's; leave a new layer's out of it"
+                )
+    Optimizer.load_state_dict(optimizer, loaded)
+    for param, state in zip(params, states, strict=True):
+        if torch.promote_types(param.dtype, torch.float32) != param.dtype:
+            wide = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+            for key, value in wide.items():
+                optimizer.state[param][key] = value.to(param.device, torch.float32, copy=True)
+
+
+def convert_ivon_opt(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """The state itself, or what a state of the public `ivon-opt` package says, in our form."""
+    saved = state_dict["param_groups"]
+    if not all(isinstance(group.get("hess"), Tensor) for group in saved):
+        return state_dict
+    state: dict[int, dict[str, Any]] = {}
+    made = []
+    for group, own in zip(saved, groups, strict=False):
+        sizes = [param.numel() for param in own["params"]]
+        if sum(sizes) != group["hess"].numel() or len(sizes) != len(group["params"]):
+            raise InputError(
+                f"the state has {group['hess'].numel()} weights in a group of {sum(sizes)}: it is another model's; "
+                "start without it"
+            )
+        t = math.ceil(math.log(1e-8) / math.log(group["beta1"])) if group["beta1"] > 0 else 1
+        pieces = zip(
+            torch.split(group["momentum"], sizes), torch.split(group["hess"], sizes), strict=True
+        )
+        for index, param, (g, h) in zip(group["params"], own["params"], pieces, strict=True):
+            state[index] = {"step": t, "momentum": g.view(param.shape), "hess": h.view(param.shape)}
+        known = {key: group[key] for key in own.keys() & group.keys() - {"momentum"}}
+        made.append({**own, **known})
+    kept = ", ".join(f"{name}={groups[0][name]!r}" for name in ("seed", "debias", "rescale_lr"))
+    warnings.warn(
+        "the state is that of the public IVON package, which saves no step count: the momentum's bias correction is "
+        f"taken to be over, and noise starts anew; its settings are loaded, and this optimizer's {kept} and "
+        f"hess_approx={groups[0]['hess_approx']!r} are kept",
+        stacklevel=3,
+    )
+    return {"state": state, "param_groups": made}

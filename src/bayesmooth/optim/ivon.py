@@ -30,8 +30,8 @@ from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim import groups, settings
-from bayesmooth.optim.checkpoints import convert_ivon_opt, load_wide
 from bayesmooth.optim.fused import Lines, Noise, choose_backend
+from bayesmooth.optim.groups import convert_ivon_opt, load_wide
 from bayesmooth.optim.samples import (
     Place,
     Samples,

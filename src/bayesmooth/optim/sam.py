@@ -15,8 +15,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.checkpoints import check_settings
-from bayesmooth.optim.groups import add_group, call_closure, dense
+from bayesmooth.optim.groups import add_group, call_closure, check_settings, dense
 from bayesmooth.optim.sharding import global_norm, shard
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is

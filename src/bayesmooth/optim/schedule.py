@@ -6,14 +6,20 @@ how long an epoch is, and a resumed run finds its rate by looking at the step it
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from bayesmooth.calling import recompute_batchnorm
+from bayesmooth.calling import read_logits, recompute_batchnorm, take_labels
 from bayesmooth.errors import InputError
+from bayesmooth.optim.settings import LONG, warn_if_nothing_is_learned
+
+LOOK = 16  # batches that tell whether anything is learned
 
 
 def constant(progress: float) -> float:
@@ -60,7 +66,10 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 
 
 class RunSchedule(LambdaLR):
-    """A cosine from lr to zero over a run; its last `step` recomputes BatchNorm's statistics in the model."""
+    """A cosine from lr to zero over a run; its last `step` recomputes BatchNorm's statistics in the model.
+
+    After a third of the steps it looks at a few training batches, and warns if nothing is learned.
+    """
 
     def __init__(
         self,
@@ -80,8 +89,26 @@ class RunSchedule(LambdaLR):
     def step(self, epoch: int | None = None) -> None:
         """After every step of the optimizer."""
         super().step(epoch)
-        if self.last_epoch == self.steps and self.model is not None:
+        if self.model is None:
+            return
+        if self.last_epoch == self.steps // 3 and self.steps >= LONG:
+            self._look()
+        if self.last_epoch == self.steps:
             recompute_batchnorm(self.model, self.batches)
+
+    def _look(self) -> None:
+        """Compare predictions with the most frequent label, where each example has one class."""
+        assert self.model is not None
+        right, seen = [], []
+        with suppress(InputError), torch.random.fork_rng(devices=[]):  # the loader's order stays
+            for logits, batch in read_logits(self.model, islice(self.batches, LOOK)):
+                labels = take_labels(batch).to(logits.device)
+                if labels.ndim == 1 == logits.ndim - 1 and not labels.is_floating_point():
+                    right.append((logits.argmax(-1) == labels).cpu())
+                    seen.append(labels.cpu())
+        if seen:
+            accuracy = float(torch.cat(right).double().mean())
+            warn_if_nothing_is_learned(accuracy, torch.cat(seen))
 
     def state_dict(self) -> dict[str, Any]:
         """Without what belongs to this process."""

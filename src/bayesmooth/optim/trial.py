@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from bayesmooth import files
 from bayesmooth.calling import (
     call_model,
-    evaluating,
     move_inputs,
+    read_logits,
     recompute_batchnorm,
     take_inputs,
     take_labels,
@@ -53,16 +53,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting, the file that holds how far it is, and the file with predicted labels, if it learns these."""
+    """One setting, the file that holds how far it is, and which labels it learns.
+
+    A student learns predicted ones, which lie beside its file, and starts from the best weights of another trial.
+    """
 
     setting: dict[str, Any]
     path: Path
-    labels: Path | None = None
-
-    @property
-    def learns(self) -> str:
-        """Which labels."""
-        return "predicted" if self.labels else "given"
+    labels: str = "given"
+    start: Path | None = None
 
     def load(self) -> dict[str, Any]:
         """Its state: parts done, (score, accuracy, NLL) after each, the weights and those of the best part."""
@@ -70,6 +69,11 @@ class Trial:
             return {"parts": 0, "looks": []}
         state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
         return state
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether a look found finite predictions: it has not diverged from the start."""
+        return "best" in self.load()
 
 
 class Average:
@@ -120,11 +124,13 @@ def advance(
         setting = dict(trial.setting)
         make = setting.pop("optimizer", plan.optimizer)
         loss = setting.pop("loss", plan.loss)
-        if trial.labels:
-            labels = torch.load(trial.labels, weights_only=True)
+        if trial.start:
+            labels = torch.load(trial.path.with_suffix(".labels"), weights_only=True)
             plan = replace(plan, loader=replace_labels(plan.loader, labels))
         torch.manual_seed(plan.seed)
         model = plan.make_model()
+        if trial.start:
+            model.load_state_dict(torch.load(trial.start, weights_only=True)["best"]["model"])
         weights = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         optimizer = make(weights, **setting)
         rates = [group["lr"] for group in optimizer.param_groups]
@@ -135,7 +141,7 @@ def advance(
         while state["parts"] < parts:
             train_part(plan, model, loss, optimizer, average, rates, state["parts"], tell)
             state["parts"] += 1
-            if not trial.labels or state["parts"] == PARTS:
+            if not trial.start or state["parts"] == PARTS:
                 look_twice(plan, model, optimizer, average, state)
             if plan.keep or state["parts"] == parts:
                 state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
@@ -212,13 +218,11 @@ def look(plan: Plan, model: nn.Module) -> tuple[float, float]:
     with torch.random.fork_rng(devices=[]):
         recompute_batchnorm(model, islice(plan.loader, STATISTICS))
     right, value, count = 0, 0.0, 0
-    with evaluating(model):
-        for batch in plan.held:
-            logits = take_logits(call_model(model, move_inputs(take_inputs(batch), model))).float()
-            labels = take_labels(batch).to(logits.device)
-            right += int((logits.argmax(-1) == labels).sum())
-            value += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
-            count += labels.numel()
+    for logits, batch in read_logits(model, plan.held):
+        labels = take_labels(batch).to(logits.device)
+        right += int((logits.argmax(-1) == labels).sum())
+        value += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
+        count += labels.numel()
     model.train()
     return right / count, value / count if math.isfinite(value) else math.inf
 

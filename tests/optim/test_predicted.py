@@ -1,0 +1,40 @@
+"""How wrong labels are, from predictions and labels that were not learned."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from bayesmooth.optim.predicted import TEMPERATURES, estimate_errors
+
+
+def make(share, classes=5, sharpness=3.0, count=4000):
+    """Logits of a calibrated network, true labels, and given ones of which a share is wrong."""
+    draw = torch.Generator().manual_seed(0)
+    logits = sharpness * torch.randn(count, classes, generator=draw)
+    true = torch.multinomial(logits.softmax(1), 1, generator=draw)[:, 0]
+    other = (true + torch.randint(1, classes, (count,), generator=draw)) % classes
+    return logits, true, torch.where(torch.rand(count, generator=draw) < share, other, true)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.4])
+@pytest.mark.parametrize("flat", [0.5, 1.0, 2.0])
+def test_the_share_of_wrong_labels_and_the_right_probabilities_are_found(share, flat):
+    logits, true, given = make(share)
+    errors = estimate_errors(logits / flat, given)
+    assert errors.rate == pytest.approx(share, abs=0.05)
+    assert TEMPERATURES[int(errors.weights.argmax())] == pytest.approx(1 / flat, rel=0.01)
+    nll = cross_entropy(errors.predict(logits / flat).log(), true)
+    assert float(nll) == pytest.approx(float(cross_entropy(logits, true)), abs=0.01)
+
+
+def test_the_likeliest_class_stays_and_probabilities_sum_to_one():
+    logits, _, given = make(0.3)
+    predicted = estimate_errors(logits, given).predict(logits)
+    assert torch.equal(predicted.argmax(1), logits.argmax(1))
+    torch.testing.assert_close(predicted.sum(1), torch.ones(len(logits)))
+
+
+def test_labels_without_information_are_not_taken_for_wrong_ones_by_two_classes():
+    logits = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    given = torch.randint(2, (500,), generator=torch.Generator().manual_seed(1))
+    assert estimate_errors(logits, given).rate < 0.5
