@@ -36,6 +36,7 @@ def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
         "suggested_probability": sure,
         "disagreement": disagreement,
         "ambiguity": ambiguity,
+        "close": changes.pop("close", ambiguity >= 0.25),
         "disagreement_threshold": 0.0,
         "summary": {
             "source": "classes in turn",

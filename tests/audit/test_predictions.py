@@ -155,19 +155,22 @@ def test_ambiguity_does_not_look_at_the_label() -> None:
     assert not found.disagreement.equal(other.disagreement)
 
 
-def test_a_coin_flip_has_ambiguity_one_whatever_the_number_of_classes() -> None:
+def test_ambiguity_is_the_entropy_as_a_share_of_the_largest() -> None:
     for classes in (2, 3, 50):
-        p = torch.full((2, classes), 0.0)
-        p[0, :2], p[1, 1] = 0.5, 1.0
-        found = Predictions(torch.tensor([0, 1]), p)
-        torch.testing.assert_close(found.ambiguity, torch.tensor([1.0, 0.0]))
+        p = torch.full((3, classes), 1 / classes)
+        p[1], p[2] = 0, 0
+        p[1, :2], p[2, 1] = 0.5, 1.0
+        found = Predictions(torch.tensor([0, 1, 1]), p)
+        expected = torch.tensor([1.0, float(np.log(2) / np.log(classes)), 0.0])
+        torch.testing.assert_close(found.ambiguity, expected)
+        assert found.left_out.close.tolist() == [True, True, False]
 
 
 def test_ambiguity_comes_from_the_prediction_without_the_example() -> None:
     p, y = torch.tensor([[0.9, 0.1]]), torch.tensor([0])
     unseen = LeftOut.of(torch.tensor([[0.5, 0.5]]), y)
     assert float(Predictions(y, p, without_label=unseen).ambiguity) == 1
-    assert float(Predictions(y, p).ambiguity) == pytest.approx(1 / 9)
+    assert float(Predictions(y, p).ambiguity) == pytest.approx(0.469, abs=1e-3)
 
 
 def calibrated(errors: float, noise: float, classes: int = 4, count: int = 4000) -> Predictions:

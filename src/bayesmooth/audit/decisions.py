@@ -37,6 +37,11 @@ class Decision:
         """Whether the reviewer found the label wrong; None where they skipped it."""
         return None if self.decision == "skip" else self.decision != "keep"
 
+    @property
+    def names_label(self) -> bool:
+        """Whether it says which label is right."""
+        return self.decision in ("keep", "relabel")
+
 
 @dataclass(frozen=True)
 class Corrected:

@@ -157,9 +157,11 @@ class TagPredictions:
         cut = leave_above(pairs.flatten(), contradicted)
         scores = torch.full_like(given, float(pairs.min()), dtype=pairs.dtype)
         shares, unclear = given.float(), torch.zeros_like(scores)
+        close = torch.zeros_like(given, dtype=torch.bool)
         scores[:, self.judged] = pairs
         shares[:, self.judged] = torch.stack([tag.probabilities[:, 1] for tag in self.tags], 1)
         unclear[:, self.judged] = torch.stack([tag.ambiguity for tag in self.tags], 1)
+        close[:, self.judged] = torch.stack([tag.left_out.close for tag in self.tags], 1)
         worst = scores.argmax(1, keepdim=True)
         moved = torch.where(scores > cut, 1 - given, given)
         moved = torch.where(self.mixed, (shares > 0.5).long(), moved)  # copies get the same tags
@@ -175,6 +177,7 @@ class TagPredictions:
             "suggested_probability": torch.where(disagreement > cut, 1 - own, own),
             "disagreement": disagreement,
             "ambiguity": unclear.gather(1, worst).squeeze(1),
+            "close": close.gather(1, worst).squeeze(1),
             "disagreement_threshold": cut,
             "tags": Tags(self.labels.vocabulary, *parts),
         }

@@ -21,7 +21,7 @@ import numpy as np
 from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.findings import FINDINGS
 from bayesmooth.audit.report import render
-from bayesmooth.audit.table import AMBIGUOUS_FROM, Audit, write_csv
+from bayesmooth.audit.table import Audit, format_sureness, write_csv
 from bayesmooth.audit.thumbnails import (
     SMALL,
     encode_picture,
@@ -100,7 +100,6 @@ def summary(audit: Audit) -> dict[str, Any]:
         "examples": len(audit),
         "quadrants": audit.counts,
         "disagreement_threshold": audit.disagreement_threshold,
-        "ambiguity_threshold": AMBIGUOUS_FROM,
         **audit.summary,
         **audit.findings.counts(),
         "problems": audit.findings.list_problems(),
@@ -137,10 +136,10 @@ def to_markdown(audit: Audit, failures: Sequence[str] = ()) -> str:
     lines += [audit.headline, "", *(f"- **{failure}**" for failure in failures)]
     lines += [f"- also found: {audit.findings}"]
     lines += [f"- {problem.text}" for problem in audit.findings.problems]
-    lines += ["", "| id | label | looks like | probability |", "| --- | --- | --- | --- |"]
+    lines += ["", "| id | label | looks like | how sure |", "| --- | --- | --- | --- |"]
     for row in audit.top(WORST):
-        share = format_percent(row["suggested_probability"])
-        cells = (row["id"], row["given"], row["suggested"], share)
+        sure = format_sureness(row["suggested_probability"])
+        cells = (row["id"], row["given"], row["suggested"], sure)
         safe = (html.escape(" ".join(cell.split())).replace("|", "\\|") for cell in cells)
         lines.append(f"| {' | '.join(safe)} |")
     return "\n".join(lines) + "\n"
@@ -180,7 +179,8 @@ def to_short_html(audit: Audit) -> str:
     said = "".join(f"<p>{html.escape(str(note))}</p>" for note in notes if note)
     rows = ""
     for row, content in zip(audit.top(WORST), _show_worst(audit), strict=True):
-        names = (row["id"], row["given"], row["suggested"], f"{row['suggested_probability']:.0%}")
+        sure = format_sureness(row["suggested_probability"])
+        names = (row["id"], row["given"], row["suggested"], sure)
         cells = "".join(f"<td>{html.escape(name)}</td>" for name in names)
         rows += f'<tr>{cells}<td style="text-align:left">{content}</td></tr>'
     head = "".join(f"<th>{name}</th>" for name in ("id", "label", "looks like", "", "example"))

@@ -29,6 +29,8 @@ def add_audit(parser: ArgumentParser) -> None:
     add("source", type=Path, help=kinds + "Face data set on disk, or a run")
     add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
     add("--budget", metavar="N", type=int, help="labels in the queue for the review (default: 100)")
+    top = "share of the queue that are the most suspicious labels (default: a third): 50%% or 0.5"
+    add("--from-top", metavar="SHARE", type=read_share, help=top)
     further = "what a report exported: it teaches the ranking of the rest and tells the error rate"
     add("--decisions", metavar="FILE", type=Path, help=further)
     add("--title", default="", help="title of the report")
@@ -38,6 +40,8 @@ def add_audit(parser: ArgumentParser) -> None:
     add("--separator", metavar="TEXT", help="between several labels in the column of labels")
     people = "column that says who gave the label: one row per vote, --id names the example"
     add("--annotator", metavar="COLUMN", help=people)
+    models = "annotators that are models: where do people and they differ?"
+    add("--machines", metavar="NAME,…", type=split_names, help=models)
     sure = "column of the confidence in each label, such as an LLM's own probability"
     add("--confidence", metavar="COLUMN", help=sure)
     predicted = "the numbers are predicted probabilities"

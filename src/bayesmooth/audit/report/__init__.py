@@ -19,7 +19,7 @@ from bayesmooth.audit.decisions import COLUMNS, DECISIONS
 from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.report.usual import Usual, find_usual
 from bayesmooth.audit.review import CONSTANTS, Review
-from bayesmooth.audit.table import QUADRANTS, Audit
+from bayesmooth.audit.table import QUADRANTS, SURE, Audit
 from bayesmooth.audit.thumbnails import Thumbnails
 from bayesmooth.data.prepare import SHEET_ROW, group_spellings
 from bayesmooth.errors import InputError
@@ -126,6 +126,7 @@ def _payload(
         **content,
         "created": created,
         "quadrants": list(QUADRANTS),
+        "sure": SURE,
         "findings": _findings(audit),
         "truth": _describe_truth(audit),
         "notes": [str(note) for note in audit.summary.get("notes", ())],
