@@ -411,10 +411,10 @@ def test_the_users_default_device_is_not_ours() -> None:
     np.testing.assert_array_equal(made.disagreement, expected.disagreement)
 
 
-def test_with_thousands_of_classes_the_summary_stays_small(made_up: Any) -> None:
-    made = made_up(1200, classes=600)
-    assert outputs.summary(made)["given_by_suggested"] is None
-    assert len(json.dumps(outputs.summary(made))) < 200_000
+def test_with_thousands_of_classes_the_summary_stays_small(made_up: Any, tmp_path: Path) -> None:
+    summary = made_up(1200, classes=600).save(tmp_path).with_suffix(".json").read_text()
+    assert json.loads(summary)["given_by_suggested"] is None
+    assert len(summary) < 200_000
 
 
 def make_data() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:

@@ -35,7 +35,7 @@ from bayesmooth.audit.predictions import (
     estimate_noise_rate,
 )
 from bayesmooth.audit.predictors import SAMPLE, Projection, measure_likelihood, predict_embedded
-from bayesmooth.audit.review import FROM_TOP, PLACES, describe, design, learn, place
+from bayesmooth.audit.review import FROM_TOP, PLACES, describe, design, learn
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Source, open_source
 from bayesmooth.data.encoder_models import PLAIN, compare_with_names
@@ -200,7 +200,7 @@ def audit_votes(
 ) -> Audit:
     """Which labels of several people are wrong: `votes` is an array N × A beside rows of numbers, with gaps (−1, NaN,
     None). The label that most gave is audited, the consensus is suggested, and `Audit.consensus` says how good
-    everybody is; `machines` names those who are models. A table with one row per vote goes to `audit`, with `annotator=`."""
+    everybody is; `machines` names those who are models. A table with one row per vote goes to `audit`, `annotator=`."""
     labels = read_vote_array(votes, read_columns(columns).class_names)
     return audit(data, labels, machines=machines, quiet=quiet, **columns)
 
@@ -414,11 +414,11 @@ def add_review(
     confidence: Array | None = None,
 ) -> Audit:
     """The table with its queue, what decisions teach, and the neighbours of what will be looked at."""
-    source, rows, places = made.examples, None, None
+    source, rows, components = made.examples, None, None
     if embedded and len(source) <= SAMPLE:
         rows = source.batch(torch.arange(len(source), device="cpu")).flatten(1)
-        places = place(Projection.of(rows, PLACES).features(rows).numpy())
-    review = design(describe(made, places, confidence), budget, from_top=from_top)
+        components = Projection.of(rows, PLACES).features(rows)[:, :-1].numpy()
+    review = design(describe(made, components, confidence), budget, from_top=from_top)
     made = learn(replace(made, review=review), decided) if decided else replace(made, review=review)
     if rows is not None:
         shown = np.unique(np.concatenate([made.order[:SIMILAR], review.queue]))

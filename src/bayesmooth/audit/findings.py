@@ -214,7 +214,7 @@ class Rows(NamedTuple):
         keys = self.mean.new_empty(len(keyed.distinct.first), len(self.mean))
         for at, rows in keyed.pieces("indexing"):  # into place, as they may fill half the memory
             keys[at] = rows
-        work = partial(_search, Keys(keys, len(self.distinct.first)), k, other is None)
+        work = partial(search_piece, Keys(keys, len(self.distinct.first)), k, other is None)
         parts = zip(*map_pieces(work, self.pieces("neighbours")), strict=True)
         places, index, cosine = map(torch.cat, parts)
         order = places.argsort()
@@ -222,9 +222,10 @@ class Rows(NamedTuple):
         return index[order].numpy(), np.sqrt(np.maximum(2 - 2 * similarity, 0))
 
 
-def _search(
+def search_piece(
     keys: Keys, k: int, alone: bool, piece: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions, and what is nearest to each: a function of its own, as a cluster may call it."""
     at, rows = piece
     return at, *keys.search(rows, k, at if alone else None)
 

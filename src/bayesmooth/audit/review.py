@@ -344,16 +344,11 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-np.clip(x, -500, 500))))
 
 
-def place(features: Array) -> Array:
-    """(N, P) in 127ths: the direction of each row from the middle; `features` are principal components and ones."""
-    parts = features[:, :-1]
-    length = np.linalg.norm(parts, axis=1, keepdims=True)
-    tiny = np.finfo(np.float32).tiny
-    return np.asarray(np.round(127 * parts / np.maximum(length, tiny)), np.int8)
-
-
-def describe(made: "Audit", places: Array | None, confidence: Array | None = None) -> Traits:
-    """What the small model sees of an audit; `confidence` is what somebody has in each label."""
+def describe(
+    made: "Audit", components: Array | None = None, confidence: Array | None = None
+) -> Traits:
+    """What the small model sees of an audit: also where the examples lie, by the direction of their principal
+    `components` (N, P) from the middle, and the `confidence` that somebody has in each label."""
     given, rival = made.pair_labels()
     classes = int(max(given.max(), rival.max())) + 1
     sizes = np.bincount(given, minlength=classes)
@@ -367,6 +362,11 @@ def describe(made: "Audit", places: Array | None, confidence: Array | None = Non
     numbers = (numbers - numbers.mean(0)).astype(np.float32)
     d = np.clip(made.disagreement.astype(np.float64), -0.999, 0.999)
     score = np.log((1 + d) / (1 - d)).astype(np.float32)
+    places = None
+    if components is not None:
+        length = np.linalg.norm(components, axis=1, keepdims=True)
+        tiny = np.finfo(np.float32).tiny
+        places = np.round(127 * components / np.maximum(length, tiny)).astype(np.int8)
     return Traits(score, numbers, given, rival, places)
 
 

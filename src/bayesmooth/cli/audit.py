@@ -217,16 +217,11 @@ def _print(made: "Audit", count: int) -> None:
     rows = made.top(count)
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:
-        change = _describe_change(row)
+        change = f"{row['given']} → {row['suggested']}"
+        if "tags_to_add" in row:
+            signs = (("+", row["tags_to_add"]), ("−", row["tags_to_remove"]))
+            change = "  ".join(f"{sign}{tags}" for sign, tags in signs if tags) or row["given"]
         sheet = f"row {row['row']:<6}" if "row" in row else ""
         text = shorten(row.get("text", ""), 60, placeholder=" …")
         line = f"  {row['rank']:>4}  {row['id']:{width}}  {sheet}{change}  {row['disagreement']:+.3f}  {text}"
         print(line.rstrip())
-
-
-def _describe_change(row: dict[str, Any]) -> str:
-    """The label and what it looks like; of several labels those to add and to remove."""
-    if "tags_to_add" not in row:
-        return f"{row['given']} → {row['suggested']}"
-    signs = (("+", row["tags_to_add"]), ("−", row["tags_to_remove"]))
-    return "  ".join(f"{sign}{tags}" for sign, tags in signs if tags) or row["given"]
