@@ -18,7 +18,6 @@ from bayesmooth.audit.predictions import (
     leave_one_out,
     predict_left_out,
     predict_true_classes,
-    select_confident,
     wilson,
 )
 from bayesmooth.data.corrupt import draw_labels, pairflip, symmetric
@@ -275,15 +274,6 @@ def test_a_prediction_of_given_labels_is_taken_back_to_the_true_classes() -> Non
     behind = joint / joint.sum(1, keepdim=True)
     torch.testing.assert_close(found, (behind * given[:, None, :]).sum(2))
     torch.testing.assert_close(predict_true_classes(true, torch.eye(CLASSES)), true)
-
-
-def test_the_most_confident_of_every_class_are_chosen() -> None:
-    best, of = torch.rand(300), torch.arange(300) % 3
-    chosen = select_confident(best, of, 0.1)
-    for k in range(3):
-        mine = of == k
-        assert int(chosen[mine].sum()) == 10
-        assert best[mine & chosen].min() > best[mine & ~chosen].max()
 
 
 def test_a_label_is_evidence_as_far_as_the_matrix_says() -> None:

@@ -159,6 +159,8 @@ def audit(
             )
         if isinstance(encoder, list | tuple) and source.reading is not None:
             encoder = source.reading.encoder
+        other = find_other_split(against, opened, source, named, encoder, cache)
+        sure = None if confidence is None else read_confidence(confidence, opened, source)
         decided = () if decisions is None else read_decisions(decisions)
         foreign = None if predicted is None else read_predicted(predicted, opened, source)
         if zero_shot:
@@ -183,11 +185,9 @@ def audit(
             predictions, source = predict_tags(source, leave_out), note_odd_tags(source)
         else:
             predictions = predict_embedded(source, leave_out, foreign)
-        other = find_other_split(against, opened, source, named, encoder, cache)
         made = make_table(source, predictions, named, embedded=True, against=other)
         if consensus is not None:
             made = add_consensus(made, consensus)
-        sure = None if confidence is None else read_confidence(confidence, opened, source)
         made = add_review(made, start, decided, budget, from_top, embedded=True, confidence=sure)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)

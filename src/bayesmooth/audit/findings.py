@@ -7,7 +7,6 @@ for the same direction, √2 for unrelated ones.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import log
 from typing import Any, NamedTuple
 
@@ -160,7 +159,15 @@ def find(
     if colours is not None:
         by_looks = Rows.of(replace(source, inputs=colours, mean=None, std=None))
         first = join_groups(first, find_near_duplicates(by_looks)[2])
-    copies, labels_there = (None, None) if against is None else find_leaks(rows, against, closest)
+    copies = labels_there = None
+    if against is not None:
+        theirs = Rows.of(against, rows.mean)
+        nearest = rows.measure_nearest(1, theirs)
+        groups, away = (part[rows.distinct.group, 0] for part in nearest)
+        there = theirs.distinct.first.numpy()[groups]
+        leaked = (away < closest) & _are_as_long(rows.lengths, theirs.lengths[there], closest)
+        ids, texts = np.array(against.ids, object), np.array(against.labels.texts(), object)
+        copies, labels_there = (np.where(leaked, part[there], "") for part in (ids, texts))
     mean = distance.mean(1)
     low, high = np.quantile(mean, [0.25, 0.75])
     fence = max(float(high + FENCE * (high - low)), ROUNDING)
@@ -214,20 +221,17 @@ class Rows(NamedTuple):
         keys = self.mean.new_empty(len(keyed.distinct.first), len(self.mean))
         for at, rows in keyed.pieces("indexing"):  # into place, as they may fill half the memory
             keys[at] = rows
-        work = partial(search_piece, Keys(keys, len(self.distinct.first)), k, other is None)
-        parts = zip(*map_pieces(work, self.pieces("neighbours")), strict=True)
+        index_of, alone = Keys(keys, len(self.distinct.first)), other is None
+
+        def search(piece: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+            at, rows = piece
+            return at, *index_of.search(rows, k, at if alone else None)
+
+        parts = zip(*map_pieces(search, self.pieces("neighbours")), strict=True)
         places, index, cosine = map(torch.cat, parts)
         order = places.argsort()
         similarity = cosine[order].double().numpy()
         return index[order].numpy(), np.sqrt(np.maximum(2 - 2 * similarity, 0))
-
-
-def search_piece(
-    keys: Keys, k: int, alone: bool, piece: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Positions, and what is nearest to each: a function of its own, as a cluster may call it."""
-    at, rows = piece
-    return at, *keys.search(rows, k, at if alone else None)
 
 
 def find_near_duplicates(rows: Rows) -> tuple[Array, float, Array]:
@@ -292,16 +296,6 @@ def join_pairs(pairs: Array, names: Array) -> Array:
         np.minimum.at(lowest, other, lower)
         if (lowest == before).all():
             return lowest
-
-
-def find_leaks(rows: Rows, other: Source, closest: float) -> tuple[Array, Array]:
-    """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
-    theirs = Rows.of(other, rows.mean)
-    groups, distance = (part[rows.distinct.group, 0] for part in rows.measure_nearest(1, theirs))
-    there = theirs.distinct.first.numpy()[groups]
-    leaked = (distance < closest) & _are_as_long(rows.lengths, theirs.lengths[there], closest)
-    ids, labels = np.array(other.ids, object), np.array(other.labels.texts(), object)
-    return np.where(leaked, ids[there], ""), np.where(leaked, labels[there], "")
 
 
 def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
