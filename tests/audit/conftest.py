@@ -52,6 +52,16 @@ def made_up() -> Callable[..., Audit]:
     return make_audit
 
 
+def clouds(count: int = 90, wrong: int = 6) -> Source:
+    """Three clouds far apart; the first `wrong` labels are moved on by one."""
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.arange(count) % 3
+    x = 8 * torch.eye(3)[clean] + torch.randn(count, 3, generator=generator)
+    labels = clean.clone()
+    labels[:wrong] = (labels[:wrong] + 1) % 3
+    return Source(x, Labels(labels, ("ant", "bee", "<script>")), clean, name="clouds")
+
+
 def make_clouds(rate: float, count: int = 2000, apart: float = 3.5) -> Source:
     """Five clouds that overlap somewhat (the best classifier errs on about 5 %), and labels moved anywhere."""
     clean = torch.arange(count) % 5

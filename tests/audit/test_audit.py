@@ -20,23 +20,13 @@ from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.table import HARD, MISLABELLED
 from bayesmooth.cli import main
 from bayesmooth.cli.audit import add_audit
-from bayesmooth.data import Columns, Labels, Source, corrupt, load
+from bayesmooth.data import Columns, Source, corrupt, load
 from bayesmooth.errors import InputError
 from bayesmooth.metrics import average_precision
 from bayesmooth.train import Recipe, train
+from tests.audit.conftest import clouds
 
-NAMES = ("ant", "bee", "<script>")
 PETS = ("cat", "dog", "cow")
-
-
-def clouds(count: int = 90, wrong: int = 6) -> Source:
-    """Three clouds far apart; the first `wrong` labels are moved on by one."""
-    generator = torch.Generator().manual_seed(0)
-    clean = torch.arange(count) % 3
-    x = 8 * torch.eye(3)[clean] + torch.randn(count, 3, generator=generator)
-    labels = clean.clone()
-    labels[:wrong] = (labels[:wrong] + 1) % 3
-    return Source(x, Labels(labels, NAMES), clean, name="clouds")
 
 
 def errors(made: Audit) -> float:

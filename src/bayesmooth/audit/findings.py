@@ -307,15 +307,26 @@ def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
     pictures = source.pictures
     if pictures is None:
         return None, []
-    parts = torch.split(torch.arange(len(source), device="cpu"), PICTURES_AT_ONCE)
+    kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]], dtype=torch.float32, device="cpu")
+    parts, measured = torch.split(torch.arange(len(source), device="cpu"), PICTURES_AT_ONCE), []
     try:
-        measured = [_measure(pictures[at]) for at in track(parts, description="looking")]
+        for at in track(parts, description="looking"):
+            pixels = pictures[at]
+            scale = 1.0 if pixels.dtype == torch.uint8 else 255.0
+            colour = adaptive_avg_pool2d(pixels.float() * scale, SIDE).clamp(0, 255)
+            colour = colour.expand(-1, 3, -1, -1)
+            grey = colour.mean(1, keepdim=True)
+            variance = grey.flatten(1).var(1)
+            edges = conv2d(grey, kernel[None, None]).square().flatten(1).mean(1)  # Laplacian
+            tiles = adaptive_avg_pool2d(colour, TILES).flatten(1)
+            brightest = grey.flatten(1).quantile(0.99, dim=1)
+            measured.append((tiles, variance, brightest, edges / variance.clamp_min(1e-6)))
     except InputError:
         return None, []
-    colours, spread, bright, sharpness = map(torch.cat, zip(*measured, strict=True))
-    blank = spread < BLANK
+    colours, variances, bright, sharpness = map(torch.cat, zip(*measured, strict=True))
+    blank = variances.sqrt() < BLANK
     dark = (bright < DARK) & ~blank
-    usual = sharpness.log()
+    usual = sharpness.clamp_min(1e-9).log()
     low, middle, high = (float(usual.quantile(q)) for q in (0.25, 0.5, 0.75))
     fence = min(low - FENCE * (high - low), middle - log(BLURRED))
     blurred = (usual < fence) & ~blank & ~dark & (len(usual) >= FEWEST)
@@ -326,21 +337,3 @@ def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
             count = "1 picture is" if len(ids) == 1 else f"{len(ids)} pictures are"
             notes.append(Note(kind, f"{count} {words}", ids))
     return colours, notes
-
-
-def _measure(pictures: Tensor) -> tuple[Tensor, ...]:
-    """Of every picture the mean colour of its tiles, the standard deviation of the brightness, what a hundredth of the
-    pixels exceed, and the mean square of the Laplacian over the variance."""
-    scale = 1.0 if pictures.dtype == torch.uint8 else 255.0
-    colour = adaptive_avg_pool2d(pictures.float() * scale, SIDE).clamp(0, 255)
-    colour = colour.expand(-1, 3, -1, -1)
-    grey = colour.mean(1, keepdim=True)
-    kernel = grey.new_tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
-    variance = grey.flatten(1).var(1)
-    edges = conv2d(grey, kernel).square().flatten(1).mean(1)
-    return (
-        adaptive_avg_pool2d(colour, TILES).flatten(1),
-        variance.sqrt(),
-        grey.flatten(1).quantile(0.99, dim=1),
-        (edges / variance.clamp_min(1e-6)).clamp_min(1e-9),
-    )

@@ -5,7 +5,7 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from tempfile import TemporaryFile
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bayesmooth.cli.options import LABELS_FILE, add_columns, add_reading, split_names
 from bayesmooth.errors import InputError
@@ -94,9 +94,12 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit photos/ --decisions decisions.csv    another round, after a review
       bayesmooth audit train/ --against test/ --fail-above 5% --fail-on leaks,conflicts
     """
+    from bayesmooth.audit import audit as audit_data
+    from bayesmooth.audit import audit_probabilities
     from bayesmooth.audit.exchange import TOOLS
     from bayesmooth.audit.findings import FINDINGS
     from bayesmooth.audit.outputs import check_source_stays, find_failures, to_markdown
+    from bayesmooth.data.opening import RUN
 
     for tool in arguments.export:
         if tool not in TOOLS:
@@ -111,7 +114,16 @@ def audit(arguments: Namespace) -> int:
     options = {k: v for k, v in vars(arguments).items() if k not in OWN and v is not None}
     if "," in str(options.get("encoder")):
         options["encoder"] = split_names(options["encoder"])
-    made = _make(arguments.source, arguments.probabilities, options)
+    if (arguments.source / RUN).is_file():
+        from bayesmooth.train import Run  # here: whoever audits a table never loads the training
+
+        if foreign := [name for name in options if name not in OF_RUNS]:
+            option = foreign[0].replace("_", "-")
+            raise InputError(f"--{option}: not for a run, whose recipe says it")
+        made = Run.open(arguments.source).audit(**options)
+    else:
+        verb = audit_probabilities if arguments.probabilities else audit_data
+        made = verb(arguments.source, **options)
     saved = made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title)
     for tool in arguments.export:
         print(made.export(arguments.out, tool), file=sys.stderr)
@@ -135,21 +147,6 @@ def read_share(text: str) -> float:
     if not 0 <= share <= 1:
         raise ArgumentTypeError(f"{text}: must be a share such as 5% or 0.05")
     return share
-
-
-def _make(source: Path, predicted: bool, options: dict[str, Any]) -> "Audit":
-    """The audit of a run, of probabilities or of a data set."""
-    from bayesmooth.audit import audit, audit_probabilities
-    from bayesmooth.data.opening import RUN
-
-    if not (source / RUN).is_file():
-        return (audit_probabilities if predicted else audit)(source, **options)
-    from bayesmooth.train import Run  # here: whoever audits a table never loads the training
-
-    foreign = [name for name in options if name not in OF_RUNS]
-    if foreign:
-        raise InputError(f"--{foreign[0].replace('_', '-')}: not for a run, whose recipe says it")
-    return Run.open(source).audit(**options)
 
 
 def _check_folder(out: Path) -> None:
