@@ -263,7 +263,10 @@ def read_beside(what: str, values: Any, opened: Source) -> Array:
             if opened.table is None or name not in opened.table.names:
                 known = () if opened.table is None else opened.table.names
                 raise InputError(f"{what}={name!r}: no such column; {did_you_mean(name, known)}")
-        return np.array([opened.column(name) for name in names], object).T
+        cells = [opened.column(name) for name in names]
+        if len(names) == 1 and not np.isscalar(cells[0][0]):  # a column of lists
+            return np.array([list(row) for row in cells[0]])
+        return np.array(cells, object).T
     found = np.asarray(values)
     if opened.rows is not None and len(found) == len(opened.table or ()):
         found = found[opened.rows.numpy()]
@@ -291,11 +294,9 @@ def read_confidence(confidence: Any, opened: Source, source: Source) -> Array:
 def read_predicted(predicted: Any, opened: Source, source: Source) -> Tensor:
     """Another model's probabilities (N, K) of the examples that are left and their classes."""
     names, values = list(opened.class_names), read_beside("predicted", predicted, opened)
-    if (columns := list_names(predicted)) is not None:
-        if len(columns) == 1:  # a column of lists
-            values = np.array([list(row) for row in values[:, 0]])
-        elif {*columns} == {*names}:
-            values = values[:, [columns.index(name) for name in names]]
+    columns = list_names(predicted) or []
+    if {*columns} == {*names}:
+        values = values[:, [columns.index(name) for name in names]]
     rows = torch.from_numpy(np.asarray(values, np.float32))
     rows = check_probabilities(rows, len(opened), len(names))[find_places(opened, source)]
     some = rows[:, [names.index(name) for name in source.class_names]] + SMALLEST
