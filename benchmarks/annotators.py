@@ -5,8 +5,13 @@ Votes alone are ours without a prediction, and crowd-kit's Dawid–Skene, MMSR a
     BAYESMOOTH_AUDIT_DATA=… python -m benchmarks annotators
 
 CIFAR-10N: three people's labels of 10,000 images, and two of the three drawn at random. CIFAR-10H: three votes drawn
-from those of some fifty people per image. Sixty made workers of known skill vote three times per image. All rows but
-the first are means of `SEEDS` draws.
+from those of some fifty people per image. Sixty made workers of known skill vote three times per image. Two people of
+CIFAR-10N vote beside three models that repeat the errors of the worst labels. All rows but the first are means of
+`SEEDS` draws.
+
+Below, how ambiguity goes with the disagreement of raters: Spearman's correlation of what they said (the entropy of some
+fifty votes, the number of different labels among three) with the entropy of the prediction, with the second best class
+over the best, and with the label noise ε.
 """
 
 from collections.abc import Iterator
@@ -19,8 +24,10 @@ import pandas
 import torch
 from cleanlab.multiannotator import get_label_quality_multiannotator
 from crowdkit.aggregation import GLAD, MMSR, DawidSkene
+from scipy.stats import entropy, spearmanr
 from torch import Tensor
 
+from bayesmooth.audit import audit
 from bayesmooth.audit.annotators import agree
 from bayesmooth.audit.predictors import predict_embedded
 from bayesmooth.data import Labels, Source
@@ -54,6 +61,15 @@ def read_crowds(folder: Path) -> Iterator[Crowd]:
         drawn = (shares.cumsum(1)[:, :, None] > generator.random((len(shares), 1, 3))).argmax(1)
         yield "CIFAR-10H, three votes", embedded, drawn, known
         yield f"{WORKERS} made workers", embedded, draw_votes(known.numpy(), generator), known
+        alike = np.stack([pictures["worse"].astype(int)] * 3, 1)
+        slips = generator.integers(0, 10, alike.shape)
+        models = np.where(generator.random(alike.shape) < 0.03, slips, alike)
+        yield (
+            "two people, three models alike",
+            rows,
+            np.concatenate([three[:, :2], models], 1),
+            clean,
+        )
 
 
 def draw_votes(clean: Any, generator: np.random.Generator) -> Any:
@@ -103,6 +119,28 @@ def ask_crowdkit(table: Any) -> dict[str, Tensor]:
     }
 
 
+def correlate_ambiguity(folder: Path, some: slice) -> list[list[str]]:
+    """One line per data set whose raters are known."""
+    people, pictures = read_npz(folder / "cifar_n_labels.npz"), read_npz(folder / "cifar10n.npz")
+    rated = read_npz(folder / "cifar10h.npz")
+    whole = slice(FIRST, FIRST + len(pictures["clean_labels"]))
+    three = np.sort(np.stack([people[f"c10_random{i}"][whole] for i in (1, 2, 3)], 1), axis=1)
+    raters = {
+        "CIFAR-10N": (pictures, "random2", (np.diff(three, axis=1) != 0).sum(1)),
+        "CIFAR-10H": (rated, "labels", entropy(rated["votes"], axis=1)),
+    }
+    lines = [["raters", "entropy", "second best / best", "ε"]]
+    for name, (arrays, column, apart) in raters.items():
+        labels = Labels(torch.from_numpy(arrays[column][some]).long(), tuple("0123456789"))
+        source = Source(torch.from_numpy(arrays["embeddings"][some]).float(), labels)
+        made = audit(source, leave_out=True, quiet=True)
+        best = np.sort(made.soft_labels(), 1)
+        measures = (made.ambiguity, best[:, -2] / best[:, -1], made.noise)
+        found = [spearmanr(each, apart[some]).statistic for each in measures]
+        lines.append([name, *(f"{value:.3f}" for value in found)])
+    return lines
+
+
 def main(quick: bool = False) -> None:
     """One line per crowd."""
     if not (folder := real_data()):
@@ -115,3 +153,4 @@ def main(quick: bool = False) -> None:
     ]
     means = pandas.DataFrame(draws).groupby("votes", sort=False).mean().map("{:.4f}".format)
     print(markdown([["votes", *means], *means.reset_index().to_numpy().tolist()]))
+    print(f"\n{markdown(correlate_ambiguity(folder, some))}")

@@ -28,6 +28,7 @@ from benchmarks.harness import Row, markdown, real_data, results_path, run_missi
 
 BUDGETS = (50, 100, 200)
 COVERED, REVIEWS = 1000, 10  # simulated reviews: of the interval, and of what they teach
+FEW = (0.01, 0.02, 0.05)  # shares of wrong labels, where the others are made right
 BINS = np.linspace(0, 1, 6)
 NORMAL_95 = 1.96
 
@@ -42,15 +43,18 @@ def measure_rate(review: Review, wrong: Any, budget: int, times: int) -> Row:
     made = [judge(design(review.traits, budget, seed), wrong) for seed in range(times)]
     rates = [each.rate() for each in made]
     true = float(wrong.mean())
-    few = wrong & (np.random.default_rng(0).random(len(wrong)) < 0.01 / max(true, 0.01))
-    rare = [judge(each, few).rate() for each in made[: times // 4]]
+    rare = []
+    for share in FEW:
+        kept = np.random.default_rng(0).random(len(wrong)) < share / max(true, share)
+        found = [judge(each, wrong & kept).rate() for each in made[: times // 4]]
+        rare.append(_cover(found, float((wrong & kept).mean())) or 1.0)
     given = review.traits.given
     largest = int(np.bincount(given).argmax())
     classes = [each.rate(given == largest) for each in made[: times // 4]]
     share = float(wrong[given == largest].mean())
     return {
         "covered": _cover(rates, true),
-        "covered_rare": _cover(rare, float(few.mean())),
+        "covered_rare": min(rare),
         "covered_class": _cover(classes, share),
         "width": float(np.mean([rate.high - rate.low for rate in rates if rate])),
         "plain_width": plain_width(len(wrong), int(wrong.sum()), budget),

@@ -36,6 +36,7 @@ def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
         "suggested_probability": sure,
         "disagreement": disagreement,
         "ambiguity": ambiguity,
+        "close": changes.pop("close", ambiguity >= 0.25),
         "disagreement_threshold": 0.0,
         "summary": {
             "source": "classes in turn",
@@ -49,6 +50,16 @@ def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
 @pytest.fixture(scope="session")
 def made_up() -> Callable[..., Audit]:
     return make_audit
+
+
+def clouds(count: int = 90, wrong: int = 6) -> Source:
+    """Three clouds far apart; the first `wrong` labels are moved on by one."""
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.arange(count) % 3
+    x = 8 * torch.eye(3)[clean] + torch.randn(count, 3, generator=generator)
+    labels = clean.clone()
+    labels[:wrong] = (labels[:wrong] + 1) % 3
+    return Source(x, Labels(labels, ("ant", "bee", "<script>")), clean, name="clouds")
 
 
 def make_clouds(rate: float, count: int = 2000, apart: float = 3.5) -> Source:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bayesmooth.audit import audit_votes
-from bayesmooth.audit.annotators import agree
+from bayesmooth.audit.annotators import agree, compare, measure_alpha
 from bayesmooth.cli import main
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.labels import Votes
@@ -80,7 +80,7 @@ def test_confusions_are_named_and_uncertain_examples_go_to_whoever_knows_best() 
     true, label, share = second.confusions[0]
     assert (true, label) == (0, 2)
     assert share > 0.9
-    again = made.ask_again(50)
+    again = [(i, who) for i, _, _, who in made.list_again()]
     voted = {(i, a) for i, a in zip(*np.nonzero(votes >= 0), strict=True)}
     assert not any((i, int(who)) in voted for i, who in again)
     others = [who for i, who in again if votes[i, 0] < 0]
@@ -164,3 +164,74 @@ def test_of_voters_who_name_one_class_each_the_majority_counts_and_it_is_said() 
     wrong = made.given != clean[voted]
     assert wrong[made.order[:20]].mean() > 2 * wrong.mean()  # and its errors are looked for
     assert "name one class" not in audit_votes(*crowd()[:2], quiet=True).summary["method"]
+
+
+def with_models(count: int = 600) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two people who err on their own, and three models that nearly always make the same errors."""
+    generator, (x, _, clean) = np.random.default_rng(0), crowd(count)
+
+    def err(rate: float) -> np.ndarray:
+        return np.where(generator.random(count) < rate, generator.integers(0, 3, count), clean)
+
+    errors = np.where(generator.random(count) < 0.3, (clean + 1) % 3, clean)
+    same = [
+        np.where(generator.random(count) < 0.97, errors, generator.integers(0, 3, count))
+        for _ in range(3)
+    ]
+    return x, np.stack([err(0.15), err(0.15), *same], 1), clean
+
+
+def test_models_that_make_the_same_errors_are_no_independent_voters() -> None:
+    x, votes, clean = with_models()
+    made = audit_votes(x, votes, quiet=True)
+    assert made.consensus is not None
+    weights = made.consensus.weights.numpy()
+    assert (weights[:2] == 1).all()
+    assert weights[2:].sum() < 1.3
+    assert (made.given == clean).mean() < 0.75  # the majority is theirs
+    assert (made.consensus.labels.numpy() == clean).mean() > 0.93
+    assert any("the same errors are made by 2, 3, 4" in note for note in made.summary["notes"])
+    assert (audit_votes(*crowd()[:2], quiet=True).consensus.weights == 1).all()  # type: ignore[union-attr]
+
+
+def test_people_and_models_are_compared() -> None:
+    x, votes, _ = with_models()
+    made = audit_votes(x, votes, machines=["2", "3", "4"], quiet=True)
+    assert made.consensus is not None
+    _, apart = made.consensus.compare_machines()
+    agreed = (votes[:, 0] == votes[:, 1]) & (votes[:, 2] == votes[:, 3])
+    both = np.flatnonzero(agreed & (votes[:, 3] == votes[:, 4]) & (votes[:, 0] != votes[:, 2]))
+    assert {*both.tolist()} <= {*apart}
+    assert 0.1 < made.summary["people_differ_from_machines"] < 0.4
+    with pytest.raises(InputError, match="machines: 'gpt'"):
+        audit_votes(x, votes, machines=["gpt"], quiet=True)
+
+
+def test_agreement_is_cohens_kappa_and_krippendorffs_alpha() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    _, votes, _ = crowd(each=6)
+    found = compare(as_votes(votes))
+    for a, b in ((0, 1), (2, 5)):
+        assert found[a, b] == pytest.approx(metrics.cohen_kappa_score(votes[:, a], votes[:, b]))
+    # Krippendorff (2011), "Computing Krippendorff's alpha-reliability", nominal data with gaps: α = .743
+    book = ["123321412***", "1233224125*3", "*3332342251*", "12332441251*"]
+    counts = np.zeros((12, 5))
+    for row in book:
+        for i, letter in enumerate(row):
+            if letter != "*":
+                counts[i, int(letter) - 1] += 1
+    assert measure_alpha(torch.from_numpy(counts)) == pytest.approx(0.743, abs=0.0006)
+
+
+def test_reviewed_labels_say_how_good_annotators_are() -> None:
+    _, votes, clean = crowd(300)
+    votes[:, 0] = np.where(clean == 0, 1, clean)  # the first always takes 0 for 1, and the others
+    votes[:, 1:] = votes[:, :1]  # agree: without a review nobody can know
+    even = torch.full((300, 3), 1 / 3)
+    blind = agree(as_votes(votes), even)
+    assert (blind.labels.numpy() == clean).mean() < 0.7
+    known = agree(as_votes(votes), even, {i: int(clean[i]) for i in range(150)})
+    assert (known.labels.numpy()[:150] == clean[:150]).all()
+    first = next(one for one in known.annotators() if one.name == "0")
+    assert first.confusions[0][:2] == (0, 1)
+    assert first.quality < 0.8

@@ -12,18 +12,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
 from bayesmooth.posterior import Posterior
-
-NAMES = ("ant", "bee", "cow")
-
-
-def clouds(count: int = 90, wrong: int = 6) -> Source:
-    """Three clouds far apart; the first `wrong` labels are moved on by one."""
-    generator = torch.Generator().manual_seed(0)
-    clean = torch.arange(count) % 3
-    x = 8 * torch.eye(3)[clean] + torch.randn(count, 3, generator=generator)
-    labels = clean.clone()
-    labels[:wrong] = (labels[:wrong] + 1) % 3
-    return Source(x, Labels(labels, NAMES), clean, name="clouds")
+from tests.audit.conftest import clouds
 
 
 def trained(examples: Source) -> tuple[nn.Module, IVON]:
@@ -58,7 +47,7 @@ def test_three_lines_audit_a_users_own_model() -> None:
     assert {row["id"] for row in made.top(6)} == {str(i) for i in range(6)}
     other = audit_network(model, optimizer.posterior(model), examples, leave_out=True, quiet=True)
     assert {row["id"] for row in other.top(6)} == {str(i) for i in range(6)}
-    assert other.class_names == NAMES
+    assert other.class_names == examples.class_names
 
 
 def test_batches_in_another_order_than_the_data_are_refused() -> None:

@@ -11,7 +11,7 @@ import torch
 import bayesmooth
 from bayesmooth import audit
 from bayesmooth.audit.outputs import to_html
-from bayesmooth.audit.report.usual import find_usual
+from bayesmooth.audit.report import find_usual
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
@@ -82,7 +82,10 @@ def test_usual_values_follow_the_class_and_ignore_the_odd_one() -> None:
     size = [*([3.0] * 25 + [4.0] * 24 + [90.0]), *[40.0 + i % 3 for i in range(50)]]
     names = [f"name {i}" for i in range(100)]
     city = ["Lima"] * 49 + ["Rome"] + ["Rome"] * 50
-    usual = find_usual({"size": size, "name": names, "city": city, "gap": [""] * 100}, labels, 2)
+    columns = zip(size, names, city, [""] * 100, strict=True)
+    rows = [dict(zip(("size", "name", "city", "gap"), row, strict=True)) for row in columns]
+    usual = find_usual(rows, labels, 2)
+    assert usual is not None
     assert usual[0] == [(3.0, 5.5), None, ["Lima", "Rome"], None]
     assert usual[1][2] == ["Rome"]
     low, high = usual[1][0] or (0, 0)

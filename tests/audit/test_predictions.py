@@ -18,7 +18,6 @@ from bayesmooth.audit.predictions import (
     leave_one_out,
     predict_left_out,
     predict_true_classes,
-    select_confident,
     wilson,
 )
 from bayesmooth.data.draws import draw_labels, pairflip, symmetric
@@ -155,19 +154,22 @@ def test_ambiguity_does_not_look_at_the_label() -> None:
     assert not found.disagreement.equal(other.disagreement)
 
 
-def test_a_coin_flip_has_ambiguity_one_whatever_the_number_of_classes() -> None:
+def test_ambiguity_is_the_entropy_as_a_share_of_the_largest() -> None:
     for classes in (2, 3, 50):
-        p = torch.full((2, classes), 0.0)
-        p[0, :2], p[1, 1] = 0.5, 1.0
-        found = Predictions(torch.tensor([0, 1]), p)
-        torch.testing.assert_close(found.ambiguity, torch.tensor([1.0, 0.0]))
+        p = torch.full((3, classes), 1 / classes)
+        p[1], p[2] = 0, 0
+        p[1, :2], p[2, 1] = 0.5, 1.0
+        found = Predictions(torch.tensor([0, 1, 1]), p)
+        expected = torch.tensor([1.0, float(np.log(2) / np.log(classes)), 0.0])
+        torch.testing.assert_close(found.ambiguity, expected)
+        assert found.left_out.close.tolist() == [True, True, False]
 
 
 def test_ambiguity_comes_from_the_prediction_without_the_example() -> None:
     p, y = torch.tensor([[0.9, 0.1]]), torch.tensor([0])
     unseen = LeftOut.of(torch.tensor([[0.5, 0.5]]), y)
     assert float(Predictions(y, p, without_label=unseen).ambiguity) == 1
-    assert float(Predictions(y, p).ambiguity) == pytest.approx(1 / 9)
+    assert float(Predictions(y, p).ambiguity) == pytest.approx(0.469, abs=1e-3)
 
 
 def calibrated(errors: float, noise: float, classes: int = 4, count: int = 4000) -> Predictions:
@@ -272,15 +274,6 @@ def test_a_prediction_of_given_labels_is_taken_back_to_the_true_classes() -> Non
     behind = joint / joint.sum(1, keepdim=True)
     torch.testing.assert_close(found, (behind * given[:, None, :]).sum(2))
     torch.testing.assert_close(predict_true_classes(true, torch.eye(CLASSES)), true)
-
-
-def test_the_most_confident_of_every_class_are_chosen() -> None:
-    best, of = torch.rand(300), torch.arange(300) % 3
-    chosen = select_confident(best, of, 0.1)
-    for k in range(3):
-        mine = of == k
-        assert int(chosen[mine].sum()) == 10
-        assert best[mine & chosen].min() > best[mine & ~chosen].max()
 
 
 def test_a_label_is_evidence_as_far_as_the_matrix_says() -> None:

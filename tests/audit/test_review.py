@@ -91,12 +91,38 @@ def test_the_interval_covers_the_share_of_wrong_labels(budget: int, part: float)
     )
 
 
-def test_hardly_any_wrong_labels_are_covered_too() -> None:
+@pytest.mark.parametrize(("budget", "share"), [(100, 0.01), (100, 0.02), (200, 0.01), (200, 0.03)])
+def test_hardly_any_wrong_labels_are_covered_too(budget: int, share: float) -> None:
+    """Also where the score says little of them."""
     traits, wrong = make_traits(2)
-    few = wrong & (np.random.default_rng(0).random(COUNT) < 0.03)
-    rates = [judge(design(traits, 100, seed), few).rate() for seed in range(200)]
+    few = np.random.default_rng(1).random(COUNT) < share * (0.5 + 0.5 * wrong / wrong.mean())
+    rates = [judge(design(traits, budget, seed), few).rate() for seed in range(200)]
     assert np.mean([rate.low <= few.mean() <= rate.high for rate in rates if rate]) >= 0.93
     assert np.mean([rate.high for rate in rates if rate]) < 0.15
+
+
+def test_the_share_from_the_top_is_the_readers_choice() -> None:
+    traits, wrong = make_traits(0)
+    first = np.argsort(-traits.score, kind="stable")[:60]
+    top = design(traits, 60, from_top=1)
+    assert {*top.queue.tolist()} == {*first.tolist()}
+    assert judge(top, wrong).rate() is None  # nothing was drawn
+    assert int((design(traits, 60, from_top=0.5).drawn == 1).sum()) == 30
+    assert (design(traits, 60, from_top=0).drawn < 1).all()
+    with pytest.raises(InputError, match="from_top=2"):
+        design(traits, 60, from_top=2)
+
+
+def test_a_column_of_confidence_is_read_beside_texts_and_never_learned_from(tmp_path: Path) -> None:
+    words = ("goal team win match", "soup oven bread salt")
+    rows = ["id,text,label,p"]
+    rows += [f"{i},{words[i % 2]} {i},{'ab'[i % 2]},{(i % 7) / 7:.3f}" for i in range(60)]
+    (tmp_path / "texts.csv").write_text("\n".join([*rows, "60,nothing,,0.5"]) + "\n")
+    for named in ({}, {"text": "text"}):
+        made = audit(tmp_path / "texts.csv", encoder="plain", confidence="p", quiet=True, **named)
+        assert made.review is not None
+        assert made.review.traits.numbers.shape == (60, 5)
+        assert "'p'" not in " ".join(made.summary["notes"])
 
 
 def test_a_share_needs_draws_and_of_all_labels_it_is_exact() -> None:

@@ -3,16 +3,19 @@
 The model is Dawid and Skene's (1979) with a prediction as the prior of every example. With true class k, annotator a
 says v with probability C_a[k, v], so the posterior of the true class is
 
-    z_ik ∝ q_ik^λ Π_a C_a[k, v_ia],
+    z_ik ∝ q_ik^λ Π_a C_a[k, v_ia]^w_a,
 
 q being the prediction that has not seen the example's labels. EM alternates between z and C. An annotator's matrix is
 drawn to the one of all annotators, and that to "right, or wrong anywhere": with few votes there is little to learn of
 one person. λ is the one under which the votes are likeliest, so that a prediction which knows less than the people do
-hardly counts; with λ = 0 there are only the votes.
+hardly counts; with λ = 0 there are only the votes. Annotators who make the same errors, as LLMs do, are no independent
+voters: w_a is 1 over the number of voices that speak as one with a (`weigh`).
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +23,8 @@ from bayesmooth.audit.predictions import LeftOut, Predictions, wilson
 from bayesmooth.audit.predictors import predict_embedded
 from bayesmooth.data import Source
 from bayesmooth.data.labels import VotedLabels, Votes
-from bayesmooth.words import format_percent
+from bayesmooth.errors import InputError
+from bayesmooth.words import did_you_mean, format_percent
 
 TRUSTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # λ that are tried
 PERSON = 10.0  # votes for which the matrix of all annotators counts in each row of one annotator's
@@ -29,6 +33,10 @@ STEPS, TOLERANCE = 100, 1e-2  # of EM: until no probability moves by more
 AGAIN = 100  # examples that are listed to be labelled again
 CERTAIN = 0.99  # probability of the consensus above which the report asks nobody again
 CONFUSED = 0.05  # a confusion is reported if it affects at least this share of a class's examples
+MOST_COMPARED = 50  # annotators up to which every pair is compared
+SHARED = 30  # examples that both must have labelled for that
+TOGETHER = 0.2  # agreement beyond what their skills explain: less may be chance
+ALIKE = 0.9  # of the agreement of a pair: who agrees with them as much may be of the same kind
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,10 @@ class Annotator:
     quality: float
     low: float
     high: float
+    kappa: float | None
+    """Cohen's κ with the others, mean over those who labelled enough of the same examples."""
+    weight: float
+    """w, as how much of an independent voter they count."""
     confusions: tuple[tuple[int, int, float], ...]
     """(true class, label, how often), the most frequent first."""
 
@@ -55,6 +67,10 @@ class Consensus:
     """C (A, K, K): rows are true classes."""
     trust: float
     """λ, of the prediction."""
+    weights: Tensor
+    """w (A,)."""
+    machines: tuple[str, ...] = ()
+    """Annotators that are models, where that was said."""
 
     @property
     def labels(self) -> Tensor:
@@ -67,12 +83,18 @@ class Consensus:
         own = self.posterior[votes.example, votes.label].double()
         counts = torch.bincount(votes.annotator, minlength=len(votes.annotators))
         shares = torch.bincount(votes.annotator, own, len(counts)) / counts.clamp_min(1)
+        kappas = compare(votes)
         made = []
         for a, (name, count) in enumerate(zip(votes.annotators, counts.tolist(), strict=True)):
-            share = float(shares[a])
+            share, known = float(shares[a]), kappas[a][~np.isnan(kappas[a])]
             low, high = wilson(share, count) if count else (0.0, 1.0)
-            confusions = _confusions(self.matrices[a], prior)
-            made.append(Annotator(name, count, share, low, high, confusions))
+            kappa = float(known.mean()) if len(known) else None
+            off = self.matrices[a].clone().fill_diagonal_(0)
+            order = (off * prior[:, None]).flatten().argsort(descending=True, stable=True)
+            pairs = [divmod(at, len(off)) for at in order[: 2 * len(off)].tolist()]
+            takes = tuple((k, v, float(off[k, v])) for k, v in pairs if off[k, v] >= CONFUSED)
+            weight = float(self.weights[a])
+            made.append(Annotator(name, count, share, low, high, kappa, weight, takes))
         return sorted(made, key=lambda one: -one.quality)
 
     def __str__(self) -> str:
@@ -90,9 +112,9 @@ class Consensus:
             {
                 "annotator": one.name,
                 "votes": one.votes,
-                "quality": round(one.quality, 4),
-                "low": round(one.low, 4),
-                "high": round(one.high, 4),
+                **{key: round(getattr(one, key), 4) for key in ("quality", "low", "high")},
+                "kappa": "" if one.kappa is None else round(one.kappa, 4),
+                "weight": round(one.weight, 4),
                 "confusions": "; ".join(
                     f"{names[k]} as {names[v]} {format_percent(share)}"
                     for k, v, share in one.confusions
@@ -101,62 +123,96 @@ class Consensus:
             for one in self.annotators()
         ]
 
+    def summarise(self, names: tuple[str, ...]) -> dict[str, object]:
+        """What audit.json says: everybody, and how far they agree."""
+        told: dict[str, object] = {"annotators": self.describe(names)}
+        told["krippendorff_alpha"] = measure_alpha(self.votes.counts().double())
+        if self.machines:
+            both, apart = self.compare_machines()
+            told["people_differ_from_machines"] = round(len(apart) / max(both, 1), 4)
+        return told
+
     def to_payload(self) -> dict[str, object]:
         """What the report shows: everybody, the votes on every example, and what to label again and by whom."""
-        again = [
-            (*row[:2], round(row[2], 4), row[3]) for row in self.list_again() if row[2] < CERTAIN
-        ]
-        people = [vars(one) for one in self.annotators()]
-        votes = self.votes
+        again = [(*row[:2], round(row[2], 4), row[3]) for row in self.list_again()]
         return {
-            "names": votes.annotators,
-            "people": people,
-            "votes": votes.by_example(),
-            "again": again,
+            "names": self.votes.annotators,
+            "people": [vars(one) for one in self.annotators()],
+            "votes": self.votes.by_example(),
+            "again": [row for row in again if row[2] < CERTAIN],
+            "alpha": measure_alpha(self.votes.counts().double()),
+            "apart": self.compare_machines()[1],
         }
 
-    def list_again(self) -> list[tuple[int, int, float, str]]:
-        """The least certain examples: position, most probable class, its probability, who should label it."""
-        best = self.posterior.amax(1)
-        return [(i, int(self.labels[i]), float(best[i]), who) for i, who in self.ask_again(AGAIN)]
+    def compare_machines(self) -> tuple[int, list[int]]:
+        """How many examples people and models both have a majority for, and on which these differ."""
+        votes = self.votes
+        machine = torch.tensor([name in self.machines for name in votes.annotators], device="cpu")
+        said, clear = [], []
+        for side in (machine[votes.annotator], ~machine[votes.annotator]):
+            some = replace(votes, **{k: getattr(votes, k)[side] for k in VOTE})
+            (most, next_most), (label, _) = (
+                part.unbind(1) for part in some.counts().topk(2, dim=1)
+            )
+            said.append(label)
+            clear.append(most > next_most)
+        both = clear[0] & clear[1]
+        return int(both.sum()), (both & (said[0] != said[1])).nonzero().flatten().tolist()
 
-    def ask_again(self, count: int) -> list[tuple[int, str]]:
-        """The examples that are least certain, and who should label each: whoever is likeliest to decide it.
+    def list_again(self) -> list[tuple[int, int, float, str]]:
+        """The least certain examples: position, most probable class, its probability, and who should label it: whoever
+        is likeliest to decide it.
 
         After one more vote of annotator a the best class is expected to have Σ_v max_k z_k C_a[k, v].
         """
         voted = set(zip(self.votes.example.tolist(), self.votes.annotator.tolist(), strict=True))
-        least = self.posterior.amax(1).argsort(stable=True)[:count].tolist()
+        best = self.posterior.amax(1)
         chosen = []
-        for i in least:
+        for i in best.argsort(stable=True)[:AGAIN].tolist():
             certain = (self.posterior[i, :, None] * self.matrices).amax(1).sum(1)
             order = certain.argsort(descending=True, stable=True).tolist()
             who = next((a for a in order if (i, a) not in voted), order[0])
-            chosen.append((i, self.votes.annotators[who]))
+            chosen.append((i, int(self.labels[i]), float(best[i]), self.votes.annotators[who]))
         return chosen
 
 
-def predict_consensus(source: Source) -> tuple[Predictions, Consensus]:
-    """Predictions of what most annotators said, and the consensus that they come from.
+VOTE = ("example", "annotator", "label")
+
+
+def predict_consensus(
+    source: Source, known: Mapping[int, int] | None = None, machines: Sequence[str] = ()
+) -> tuple[Predictions, Consensus, list[str]]:
+    """Predictions of what most annotators said, the consensus that they come from, and what to say of it.
 
     The prediction learns from the majority first, then once more from the consensus. Both times every example is left
-    out: its prediction must not repeat its votes.
+    out: its prediction must not repeat its votes. `known` are classes that a review found, by position: examples by
+    which annotators are judged. `machines` names the annotators that are models.
     """
     assert isinstance(source.labels, VotedLabels)
     votes = source.labels.count()
+    for name in machines:
+        if name not in votes.annotators:
+            raise InputError(f"machines: {name!r}: {did_you_mean(name, votes.annotators)}")
     made = predict_embedded(source, leave_out=True)
     given = votes.majority(made.probabilities)
     people = f"{len(votes.label):,} votes of {len(votes.annotators):,} annotators"
-    if name_one_class(votes):
-        majority = _fall_back(votes, made.probabilities)
+    named = torch.zeros(len(votes.annotators), votes.classes, dtype=torch.bool, device="cpu")
+    named[votes.annotator, votes.label] = True
+    if bool((named.sum(1) <= 1).double().mean() > 0.5):  # rules: their confusions cannot be learned
+        z = votes.counts().double() + 0.5 * made.probabilities
+        z /= z.sum(1, keepdim=True)
+        ones = torch.ones(len(named), dtype=torch.float64, device="cpu")
+        majority = Consensus(votes, z, _matrices(votes, z), 0.0, ones, tuple(machines))
         made = predict_embedded(replace(source, labels=source.labels.renumber(given)))
         method = f"{people} who name one class each, so that their majority counts; {made.method}"
-        return replace(made, method=method), majority
-    consensus = agree(votes, made.probabilities)
+        rules = "most annotators only ever name one class, as rules do: their majority counts"
+        return replace(made, method=method), majority, [rules]
+    consensus = agree(votes, made.probabilities, known, made.informative)
     made = predict_embedded(
         replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True
     )
-    consensus = agree(votes, made.probabilities)
+    consensus = agree(votes, made.probabilities, known, made.informative)
+    consensus = replace(consensus, machines=tuple(machines))
     z = consensus.posterior.float()
     anything = z.new_full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes
     predictions = replace(
@@ -170,51 +226,59 @@ def predict_consensus(source: Source) -> tuple[Predictions, Consensus]:
         mixed=None,
         informative=True,  # people's votes tell of their labels
     )
-    return predictions, consensus
+    said = []
+    if consensus.trust == TRUSTS[-1]:
+        said.append(
+            "the prediction counts as much as it may beside the votes: look at some yourself"
+        )
+    some = consensus.weights < 1
+    if bool(some.any()):
+        names = ", ".join(np.array(votes.annotators, object)[some.numpy()])
+        count = f"{float(consensus.weights[some].sum()):.1f}"
+        said.append(f"the same errors are made by {names}, who count as {count} annotators")
+    return predictions, consensus, said
 
 
-def name_one_class(votes: Votes) -> bool:
-    """Whether most annotators only ever name one class, as rules do: what they take for what cannot be learned."""
-    named = torch.zeros(len(votes.annotators), votes.classes, dtype=torch.bool, device="cpu")
-    named[votes.annotator, votes.label] = True
-    return bool((named.sum(1) <= 1).double().mean() > 0.5)
+def agree(
+    votes: Votes,
+    prior: Tensor,
+    known: Mapping[int, int] | None = None,
+    informative: bool = True,
+) -> Consensus:
+    """The consensus under the λ that makes the votes likeliest; `prior` is q (N, K), blind to the votes, which is
+    another voter if it is `informative`. Of examples that are `known` the class is certain."""
+    weights = weigh(votes, prior.argmax(1) if informative else None)
+    sure = prior.new_zeros(len(prior), prior.shape[1], dtype=torch.float64)
+    if known:
+        sure[list(known), list(known.values())] = 1
 
+    def fit(trust: float, z: Tensor) -> tuple[float, Tensor, Tensor]:
+        """The log-likelihood of the votes per example, z and C, by EM from this z."""
+        first = (prior.clamp_min(1e-9).double().log() * trust).log_softmax(1)
+        first = torch.where(sure.any(1, keepdim=True), sure.log().clamp_min(-1e3), first)
+        for _ in range(STEPS):
+            matrices = _matrices(votes, z)
+            said = matrices.log()[votes.annotator, :, votes.label]
+            joint = first.index_add(0, votes.example, weights[votes.annotator, None] * said)
+            likelihood = joint.logsumexp(1)
+            moved = joint.sub(likelihood[:, None]).exp()
+            step, z = float((moved - z).abs().max()), moved
+            if step < TOLERANCE:
+                break
+        return float(likelihood.mean()), z, matrices
 
-def _fall_back(votes: Votes, prior: Tensor) -> Consensus:
-    """The shares of the votes; the prediction decides where they tie."""
-    z = votes.counts().double() + 0.5 * prior
-    z /= z.sum(1, keepdim=True)
-    return Consensus(votes, z, _matrices(votes, z), 0.0)
-
-
-def agree(votes: Votes, prior: Tensor) -> Consensus:
-    """The consensus under the λ that makes the votes likeliest; `prior` is q (N, K), blind to the votes."""
-    z = votes.counts().double() + prior
-    z /= z.sum(1, keepdim=True)
+    z = prior.double().clone()
+    each = weights[votes.annotator].to(z)
+    z.view(-1).index_add_(0, votes.example * votes.classes + votes.label, each)
     at = TRUSTS.index(1.0)
-    best = _fit(votes, prior, TRUSTS[at], z)
+    best = fit(TRUSTS[at], z / z.sum(1, keepdim=True))
     for step in (1, -1):  # uphill from 1
         while 0 <= at + step < len(TRUSTS):
-            tried = _fit(votes, prior, TRUSTS[at + step], best[1])
+            tried = fit(TRUSTS[at + step], best[1])
             if tried[0] <= best[0]:
                 break
             best, at = tried, at + step
-    return Consensus(votes, best[1], best[2], TRUSTS[at])
-
-
-def _fit(votes: Votes, prior: Tensor, trust: float, z: Tensor) -> tuple[float, Tensor, Tensor]:
-    """The log-likelihood of the votes per example, z and C, by EM from this z."""
-    first = (prior.clamp_min(1e-9).double().log() * trust).log_softmax(1)
-    for _ in range(STEPS):
-        matrices = _matrices(votes, z)
-        said = matrices.log()[votes.annotator, :, votes.label]
-        joint = first.index_add(0, votes.example, said)
-        likelihood = joint.logsumexp(1)
-        moved = joint.sub(likelihood[:, None]).exp()
-        step, z = float((moved - z).abs().max()), moved
-        if step < TOLERANCE:
-            break
-    return float(likelihood.mean()), z, matrices
+    return Consensus(votes, best[1], best[2], TRUSTS[at], weights)
 
 
 def _matrices(votes: Votes, z: Tensor) -> Tensor:
@@ -230,9 +294,67 @@ def _matrices(votes: Votes, z: Tensor) -> Tensor:
     return (counts + PERSON * everyone) / (counts.sum(2, keepdim=True) + PERSON)
 
 
-def _confusions(matrix: Tensor, prior: Tensor) -> tuple[tuple[int, int, float], ...]:
-    """What is confused in at least `CONFUSED` of a class's examples, the most frequent in all first."""
-    off = matrix.clone().fill_diagonal_(0)
-    order = (off * prior[:, None]).flatten().argsort(descending=True, stable=True)
-    pairs = [divmod(at, len(matrix)) for at in order[: 2 * len(matrix)].tolist()]
-    return tuple((k, v, float(off[k, v])) for k, v in pairs if off[k, v] >= CONFUSED)
+def compare(votes: Votes, more: Tensor | None = None) -> np.ndarray:
+    """Cohen's κ of all pairs (A, A), NaN where they share too few examples; `more` are labels (N,) of one more."""
+    count = len(votes.annotators) + (more is not None)
+    kappas = np.full((count, count), np.nan)
+    if count > MOST_COMPARED:
+        return kappas
+    said = np.full((votes.examples, count), -1)
+    said[votes.example, votes.annotator] = votes.label
+    if more is not None:
+        said[:, -1] = more
+    for a in range(count):
+        for b in range(a):
+            one, other = said[(said[:, a] >= 0) & (said[:, b] >= 0)][:, [a, b]].T
+            if len(one) >= SHARED:
+                shares = [np.bincount(v, minlength=votes.classes) / len(v) for v in (one, other)]
+                chance = float(shares[0] @ shares[1])
+                kappa = (np.mean(one == other) - chance) / max(1 - chance, 1e-9)
+                kappas[a, b] = kappas[b, a] = kappa
+    return kappas
+
+
+def weigh(votes: Votes, predicted: Tensor | None) -> Tensor:
+    """w (A,): as how much of an independent voter each annotator counts; the prediction is a voter beside them.
+
+    If voters err independently, κ_ab = s_a s_b with the skills s, and every triple tells s_a² = κ_ac κ_ad / κ_cd. What
+    a pair agrees beyond s_a s_b they say together. Pairs are judged from the most alike on, by voters who are not like
+    them, and one of two who speak together stands for both.
+    """
+    kappas, people = compare(votes, predicted), len(votes.annotators)
+    leader, shared = np.arange(len(kappas)), np.zeros(len(kappas))
+    for pair in np.argsort(-np.nan_to_num(np.tril(kappas)), axis=None).tolist():
+        a, b = divmod(pair, len(kappas))
+        if not kappas[a, b] > TOGETHER:
+            break
+        apart = (kappas[[a, b]] < ALIKE * kappas[a, b]).all(0) & (kappas[[a, b]] > 0).all(0)
+        others = np.flatnonzero(apart & (leader == np.arange(len(leader))))
+        among = kappas[np.ix_(others, others)][np.triu_indices(len(others), 1)]
+        if max(a, b) >= people or not (among > 0).any():
+            continue
+        skill = []
+        for one in (a, b):
+            told = np.outer(kappas[one, others], kappas[one, others])
+            triples = told[np.triu_indices(len(others), 1)][among > 0] / among[among > 0]
+            skill.append(min(float(np.median(triples)), 1.0) ** 0.5)
+        alone = skill[0] * skill[1]
+        together = (kappas[a, b] - alone) / max(1 - alone, 1e-9)
+        if together > TOGETHER:
+            shared[[a, b]] = np.maximum(shared[[a, b]], together)
+            leader[leader == leader[a]] = leader[b]
+    size = np.bincount(leader)[leader]
+    return torch.from_numpy(1 / (1 + (size - 1) * shared)[:people])
+
+
+def measure_alpha(counts: Tensor) -> float | None:
+    """Krippendorff's α for classes, from how many chose each (N, K); None where nobody could disagree.
+
+    >>> measure_alpha(torch.tensor([[2.0, 0], [2, 0], [0, 2], [1, 1]]))
+    0.533...
+    """
+    counts = counts[counts.sum(1) >= 2]
+    each, total = counts.sum(1), counts.sum()
+    apart = float(((each**2 - (counts**2).sum(1)) / (each - 1)).sum())
+    expected = float((total**2 - (counts.sum(0) ** 2).sum()) / (total - 1))
+    return round(1 - apart / expected, 4) if expected > 0 else None

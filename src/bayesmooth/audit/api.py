@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesmooth.audit.annotators import Consensus, predict_consensus
-from bayesmooth.audit.decisions import read_decisions
+from bayesmooth.audit.decisions import Decision, read_decisions
 from bayesmooth.audit.findings import find
 from bayesmooth.audit.multilabel import (
     TagAudit,
@@ -35,7 +35,7 @@ from bayesmooth.audit.predictions import (
     estimate_noise_rate,
 )
 from bayesmooth.audit.predictors import SAMPLE, Projection, measure_likelihood, predict_embedded
-from bayesmooth.audit.review import PLACES, describe, design, learn, place
+from bayesmooth.audit.review import FROM_TOP, PLACES, describe, design, learn
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
@@ -46,6 +46,7 @@ from bayesmooth.data.prepare import (
     embed,
     prepare,
 )
+from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
 from bayesmooth.executors import use_cluster
 from bayesmooth.progress import silence
@@ -92,7 +93,9 @@ def audit(
     zero_shot: bool = False,
     decisions: str | Path | None = None,
     budget: int | None = None,
+    from_top: float = FROM_TOP,
     confidence: Any = None,
+    machines: Sequence[str] = (),
     encoder: Encoder | Sequence[Encoder] = None,
     device: str | None = None,
     cache: str | Path | None = None,
@@ -117,8 +120,11 @@ def audit(
             again, and if the queue was reviewed, the share of wrong labels is told with its interval.
         budget: how many labels the queue for the review holds (`Audit.review`; 100). If it is given, the report opens
             with the queue.
+        from_top: the share of the queue that are the most suspicious labels; the others are drawn from everywhere. With
+            1 nothing is drawn, and no share of wrong labels follows.
         confidence: what somebody has in each label, 0 to 1: an LLM's own probability, or a model's; an array, or the
             name of a column. A review learns what it is worth; before one it changes nothing.
+        machines: the annotators that are models: the report lists where their majority and people's differ.
         encoder: of texts and pictures: the best that is installed, "plain", the name or path of a model, or a function
             from a batch to rows of numbers. Of a list, the one under which the given labels are likeliest, left out.
         device: where the encoder runs; by default a GPU if there is one.
@@ -140,15 +146,9 @@ def audit(
     >>> audit(x, y, quiet=True).top(1)[0]["id"]
     '3'
     """
-    predicted = [predicted] if isinstance(predicted, str) else predicted
-    if isinstance(predicted, list) and isinstance(predicted[0], str):
-        columns["predicted"] = predicted
-    start, named = time.perf_counter(), read_columns(columns)
+    start, named = time.perf_counter(), read_columns(columns, predicted, confidence)
     with silence(quiet), use_cluster(cluster):
         opened = open_source(data, named, labels)
-        alone = predicted is None and isinstance(encoder, str) and opened.input_shape == (0,)
-        if zero_shot and not alone:
-            raise InputError("zero_shot: needs pictures, a CLIP as encoder, and no predicted")
         how: dict[str, Any] = {"cache": cache, "device": device, "judge": measure_likelihood}
         source = prepare(opened, named, encoder=encoder, **how)
         if source.predicted is not None and source.input_shape == (0,):
@@ -156,32 +156,52 @@ def audit(
                 f"{source.name}: has predicted probabilities and no embeddings; audit them with --probabilities, in "
                 "Python with audit_probabilities(path)"
             )
-        sure = read_confidence(confidence, source)
         if isinstance(encoder, list | tuple) and source.reading is not None:
             encoder = source.reading.encoder
         other = find_other_split(against, opened, source, named, encoder, cache)
+        sure = None if confidence is None else read_confidence(confidence, opened, source)
+        decided = () if decisions is None else read_decisions(decisions)
         foreign = None if predicted is None else read_predicted(predicted, opened, source)
-        if zero_shot and isinstance(encoder, str):
+        if zero_shot:
+            if foreign is not None or not isinstance(encoder, str) or opened.input_shape != (0,):
+                raise InputError("zero_shot: needs pictures, a CLIP as encoder, and no predicted")
             rows = source.batch(torch.arange(len(source), device="cpu"))
             foreign = compare_with_names(rows, encoder, source.class_names)
-        predictions, consensus = predict(source, leave_out, foreign)
-        if isinstance(predictions, TagPredictions):
-            source = note_odd_tags(source)
-        made = make_table(source, predictions, embedded=True, against=other)
-        made = add_review(made, decisions, budget, embedded=True, confidence=sure)
-        made = add_facts(made, named, start, consensus)
+        kind, consensus = source.labels.kind, None
+        if kind != "class" and foreign is not None:
+            raise InputError("predicted: one label per example only; leave it out")
+        if kind != "votes" and machines:
+            raise InputError(
+                "machines: names of annotators; say with annotator who gave each label"
+            )
+        predictions: Predictions | TagPredictions
+        if kind == "votes":
+            known = find_known(source, decided)
+            predictions, consensus, said = predict_consensus(source, known, machines)
+            for text in said:
+                source = source.note(Kind.LEARNED, text)
+        elif kind == "tags":
+            predictions, source = predict_tags(source, leave_out), note_odd_tags(source)
+        else:
+            predictions = predict_embedded(source, leave_out, foreign)
+        made = make_table(source, predictions, named, embedded=True, against=other)
+        if consensus is not None:
+            made = add_consensus(made, consensus)
+        made = add_review(made, start, decided, budget, from_top, embedded=True, confidence=sure)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
     return made
 
 
 @name_columns
-def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:
+def audit_votes(
+    data: Any, votes: Any, *, machines: Sequence[str] = (), quiet: bool = False, **columns: Any
+) -> Audit:
     """Which labels of several people are wrong: `votes` is an array N × A beside rows of numbers, with gaps (−1, NaN,
     None). The label that most gave is audited, the consensus is suggested, and `Audit.consensus` says how good
-    everybody is. A table with one row per vote goes to `audit`, with `annotator=`."""
+    everybody is; `machines` names those who are models. A table with one row per vote goes to `audit`, `annotator=`."""
     labels = read_vote_array(votes, read_columns(columns).class_names)
-    return audit(data, labels, quiet=quiet, **columns)
+    return audit(data, labels, machines=machines, quiet=quiet, **columns)
 
 
 @name_columns
@@ -214,64 +234,107 @@ def audit_probabilities(
             check_order(values, source.labels.numbers, source.class_names)
             given = source.labels.numbers
             predictions = Predictions(given, values, method="probabilities as given")
-        made = make_table(source, predictions, embedded=embedded)
-        made = add_review(made, decisions, budget, embedded=embedded)
-        return add_facts(made, named, start)
+        made = make_table(source, predictions, named, embedded=embedded)
+        decided = () if decisions is None else read_decisions(decisions)
+        return add_review(made, start, decided, budget, embedded=embedded)
 
 
-def read_columns(given: dict[str, Any]) -> Columns:
-    """The columns by name; an unknown one is an error."""
+def read_columns(given: dict[str, Any], predicted: Any = None, confidence: Any = None) -> Columns:
+    """The columns by name; an unknown one is an error. Nothing is learned from those of another model."""
     known = [f.name for f in fields(Columns)]
     for name in given:
         if name not in known:
             raise InputError(f"{name}=: no option of this audit; {did_you_mean(name, known)}")
-    return Columns(**given)
+    names = [*(list_names(predicted) or ()), *(list_names(confidence) or ())]
+    return Columns(**given, predicted=names or None)
 
 
-def read_confidence(confidence: Any, source: Source) -> Array | None:
-    """The confidence in each label, from an array or a column of the data."""
-    if confidence is None:
-        return None
-    if isinstance(confidence, str) and confidence not in source.meta:
-        raise InputError(
-            f"confidence={confidence!r}: no column of the data; {did_you_mean(confidence, [*source.meta])}"
-        )
-    values = source.meta[confidence] if isinstance(confidence, str) else confidence
+def list_names(values: Any) -> list[str] | None:
+    """The names of columns, where these are names."""
+    names = [values] if isinstance(values, str) else values
+    return names if isinstance(names, list) and names and isinstance(names[0], str) else None
+
+
+def read_beside(what: str, values: Any, opened: Source) -> Array:
+    """What stands beside the labels: the named columns (N, …), or an array that may have the rows without a label."""
+    if (names := list_names(values)) is not None:
+        for name in names:
+            if opened.table is None or name not in opened.table.names:
+                known = () if opened.table is None else opened.table.names
+                raise InputError(f"{what}={name!r}: no such column; {did_you_mean(name, known)}")
+        cells = [opened.column(name) for name in names]
+        if len(names) == 1 and not np.isscalar(cells[0][0]):  # a column of lists
+            return np.array([list(row) for row in cells[0]])
+        return np.array(cells, object).T
+    found = np.asarray(values)
+    if opened.rows is not None and len(found) == len(opened.table or ()):
+        found = found[opened.rows.numpy()]
+    return found
+
+
+def find_places(opened: Source, source: Source) -> list[int]:
+    """Where the examples that are left stood."""
+    place = {name: i for i, name in enumerate(opened.ids)}
+    return [place[name] for name in source.ids]
+
+
+def read_confidence(confidence: Any, opened: Source, source: Source) -> Array:
+    """The confidence in each label that is left."""
+    values = read_beside("confidence", confidence, opened).ravel()
     try:
-        sure = np.array([float(value) for value in values])
+        sure = values.astype(np.float64)
     except ValueError:
         raise InputError(f"confidence: {values[0]!r} …; must be numbers from 0 to 1") from None
-    if len(sure) != len(source) or not ((sure >= 0) & (sure <= 1)).all():
-        raise InputError(f"confidence: must be {len(source)} numbers from 0 to 1, one per label")
-    return sure
+    if len(sure) != len(opened) or not ((sure >= 0) & (sure <= 1)).all():
+        raise InputError(f"confidence: must be {len(opened)} numbers from 0 to 1, one per label")
+    return sure[find_places(opened, source)]
+
+
+def read_predicted(predicted: Any, opened: Source, source: Source) -> Tensor:
+    """Another model's probabilities (N, K) of the examples that are left and their classes."""
+    names, values = list(opened.class_names), read_beside("predicted", predicted, opened)
+    columns = list_names(predicted) or []
+    if {*columns} == {*names}:
+        values = values[:, [columns.index(name) for name in names]]
+    rows = torch.from_numpy(np.asarray(values, np.float32))
+    rows = check_probabilities(rows, len(opened), len(names))[find_places(opened, source)]
+    some = rows[:, [names.index(name) for name in source.class_names]] + SMALLEST
+    return some / some.sum(1, keepdim=True)
+
+
+def find_known(source: Source, decided: Sequence[Decision]) -> dict[int, int]:
+    """The classes that a review found, by position."""
+    at, names = source.find([row.id for row in decided]), list(source.class_names)
+    found = {
+        at[row.id]: row.new_label or row.given
+        for row in decided
+        if row.id in at and row.names_label
+    }
+    return {i: names.index(name) for i, name in found.items() if name in names}
 
 
 def find_other_split(
-    against: Any,
-    opened: Source,
-    source: Source,
-    columns: Columns,
-    encoder: Any,
-    cache: str | Path | None,
+    against: Any, opened: Source, source: Source, columns: Columns, encoder: Any, cache: Any
 ) -> Source | None:
-    """What the user names, or the other splits of the same data set; those need not be comparable."""
-    own = opened.other_splits() if against is None else None
+    """The split that is only compared with: what the user names, or the other splits of the same data set, which need
+    not be comparable. It is scaled as these examples are; its labels are not judged, so any will do."""
+    named = opened.other_splits() if against is None else against
+    if named is None:
+        return None
     try:
-        named = own if against is None else against
-        return None if named is None else open_other_split(named, source, columns, encoder, cache)
+        other = choose_inputs(open_source(named, columns), columns, False, cache)
+        other = embed(other, choose_to_embed(other, columns), encoder, cache)
+        check_comparable(source, other)
     except InputError as error:
-        if own is None:
+        if against is not None:
             raise
         warnings.warn(f"leaks into the other splits are not looked for: {error}", stacklevel=3)
         return None
+    return replace(other, mean=source.mean, std=source.std)
 
 
-def open_other_split(
-    against: Any, source: Source, columns: Columns, encoder: Any, cache: str | Path | None
-) -> Source:
-    """The split that is only compared with, scaled as these examples are: its labels are not judged, so any will do."""
-    opened = choose_inputs(open_source(against, columns), columns, False, cache)
-    other = embed(opened, choose_to_embed(opened, columns), encoder, cache)
+def check_comparable(source: Source, other: Source) -> None:
+    """Refuse a split whose rows mean something else."""
     own, theirs = (
         each.reading.names if each.mean and each.reading is not None else ()
         for each in (source, other)
@@ -294,51 +357,19 @@ def open_other_split(
             f"against: {other.name} and {source.name} are texts encoded by TF-IDF, each its own way; name an encoder "
             "(--encoder), or pip install 'bayesmooth[audit]'"
         )
-    return replace(other, mean=source.mean, std=source.std)
-
-
-def read_predicted(predicted: Any, opened: Source, source: Source) -> Tensor:
-    """Another model's probabilities (N, K) of the examples that are left and their classes."""
-    names = list(opened.class_names)
-    if isinstance(predicted, list) and isinstance(predicted[0], str):
-        values = np.array([opened.column(name) for name in predicted], object).T
-        if len(predicted) == 1:  # a column of lists
-            values = np.array([list(row) for row in opened.column(predicted[0])])
-        elif {*predicted} == {*names}:
-            values = values[:, [predicted.index(name) for name in names]]
-        predicted = values.astype(np.float32)
-    elif opened.rows is not None and len(predicted) == len(opened.table or ()):
-        predicted = np.asarray(predicted)[opened.rows.numpy()]  # some rows had no label
-    rows = check_probabilities(torch.as_tensor(np.asarray(predicted)), len(opened), len(names))
-    place = {name: i for i, name in enumerate(opened.ids)}
-    some = rows[[place[name] for name in source.ids]]
-    some = some[:, [names.index(name) for name in source.class_names]] + SMALLEST
-    return some / some.sum(1, keepdim=True)
-
-
-def predict(
-    source: Source, leave_out: bool, predicted: Tensor | None = None
-) -> tuple[Predictions | TagPredictions, Consensus | None]:
-    """What is predicted of the labels, in the way of their kind."""
-    if predicted is not None and source.labels.kind != "class":
-        raise InputError("predicted: one label per example only; leave it out")
-    if source.labels.kind == "votes":
-        return predict_consensus(source)
-    if source.labels.kind == "tags":
-        return predict_tags(source, leave_out), None
-    return predict_embedded(source, leave_out, predicted), None
 
 
 def make_table(
     source: Source,
     predictions: Predictions | TagPredictions,
+    columns: Columns,
     *,
     embedded: bool,
     against: Source | None = None,
 ) -> Audit:
     """The ranked table, with all findings and figures."""
-    columns = {"class_names": source.class_names, **predictions.judge()}
-    columns = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in columns.items()}
+    judged = {"class_names": source.class_names, **predictions.judge()}
+    judged = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in judged.items()}
     left_out, labels = predictions.pool()
     contradicted = float((left_out.best_class != labels).double().mean())
     weak = source.reading is not None and source.reading.encoder == PLAIN
@@ -356,46 +387,41 @@ def make_table(
         "noise_rate_words": LEARNED_ERRORS,
         "contradicted_out_of_sample": contradicted,
         "notes": [note.text for note in source.notes if not note.kind.is_problem],
+        "columns": columns.clean_options,
         **predictions.facts,
     }
-    found = find(source, torch.from_numpy(columns["given"]), embedded=embedded, against=against)
+    found = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
     kind = TagAudit if isinstance(predictions, TagPredictions) else Audit
-    return kind(examples=source, summary=summary, findings=found, **columns)
+    return kind(examples=source, summary=summary, findings=found, **judged)
+
+
+def add_consensus(made: Audit, consensus: Consensus) -> Audit:
+    """The table with everybody's votes beside each example."""
+    votes = {"votes": consensus.votes.texts(made.class_names)}
+    shown = replace(made.examples, meta={**made.examples.meta, **votes})
+    summary = {**made.summary, **consensus.summarise(made.class_names)}
+    return replace(made, consensus=consensus, examples=shown, summary=summary)
 
 
 def add_review(
     made: Audit,
-    decisions: str | Path | None,
-    budget: int | None,
+    start: float,
+    decided: Sequence[Decision] = (),
+    budget: int | None = None,
+    from_top: float = FROM_TOP,
     *,
     embedded: bool,
     confidence: Array | None = None,
 ) -> Audit:
     """The table with its queue, what decisions teach, and the neighbours of what will be looked at."""
-    source, rows = made.examples, None
+    source, rows, components = made.examples, None, None
     if embedded and len(source) <= SAMPLE:
         rows = source.batch(torch.arange(len(source), device="cpu")).flatten(1)
-    places = None if rows is None else place(Projection.of(rows, PLACES).features(rows).numpy())
-    traits = describe(made, places, confidence)
-    made = replace(made, review=design(traits, budget))
-    if decisions is not None:
-        made = learn(made, read_decisions(decisions))
-    if rows is None or made.review is None:
-        return made
-    assert made.review is not None  # as it was designed above
-    shown = np.concatenate([made.order[:SIMILAR], made.review.queue])
-    return replace(made, similar=made.find_similar(rows, np.unique(shown)))
-
-
-def add_facts(
-    made: Audit, columns: Columns, start: float, consensus: Consensus | None = None
-) -> Audit:
-    """The table with everybody's votes, its columns and its seconds."""
+        components = Projection.of(rows, PLACES).features(rows)[:, :-1].numpy()
+    review = design(describe(made, components, confidence), budget, from_top=from_top)
+    made = learn(replace(made, review=review), decided) if decided else replace(made, review=review)
+    if rows is not None:
+        shown = np.unique(np.concatenate([made.order[:SIMILAR], review.queue]))
+        made = replace(made, similar=made.find_similar(rows, shown))
     seconds = round(time.perf_counter() - start, 2)
-    summary = dict(made.summary, columns=columns.clean_options, seconds=seconds)
-    if consensus is not None:
-        votes = {"votes": consensus.votes.texts(made.class_names)}
-        shown = replace(made.examples, meta={**made.examples.meta, **votes})
-        made = replace(made, consensus=consensus, examples=shown)
-        summary["annotators"] = consensus.describe(made.class_names)
-    return replace(made, summary=summary)
+    return replace(made, summary={**made.summary, "seconds": seconds})

@@ -37,6 +37,11 @@ class Decision:
         """Whether the reviewer found the label wrong; None where they skipped it."""
         return None if self.decision == "skip" else self.decision != "keep"
 
+    @property
+    def names_label(self) -> bool:
+        """Whether it says which label is right."""
+        return self.decision in ("keep", "relabel")
+
 
 @dataclass(frozen=True)
 class Corrected:
@@ -97,7 +102,16 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
     texts, twice = labels.texts(), {id for id, times in Counter(source.ids).items() if times > 1}
     corrected, named = list(texts), labels.are_classes and source.names_classes
     for row in decisions:
-        _check(row, twice, found)
+        if row.id in twice:
+            raise InputError(
+                f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again"
+            )
+        if row.id not in found:
+            raise InputError(
+                f"decision on id {row.id!r}, which the labels do not have; "
+                "give the file that was audited, with the same column of labels and of ids (--label, --id); if its "
+                "rows changed since, audit it again"
+            )
         where, at = f"decision on id {row.id!r}", found[row.id]
         if labels.parse(row.given, where) != texts[at]:
             raise InputError(
@@ -112,20 +126,6 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
     changed = tuple(i for i, text in enumerate(corrected) if text != texts[i])
     removed = sorted(found[row.id] for row in decisions if row.decision == "remove")
     return Corrected(labels.relabel(corrected), changed, tuple(removed))
-
-
-def _check(row: Decision, twice: set[str], found: dict[str, int]) -> None:
-    """Refuse a decision on a row that cannot be found for certain."""
-    if row.id in twice:
-        raise InputError(
-            f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again"
-        )
-    if row.id not in found:
-        raise InputError(
-            f"decision on id {row.id!r}, which the labels do not have; "
-            "give the file that was audited, with the same column of labels and of ids (--label, --id); if its rows "
-            "changed since, audit it again"
-        )
 
 
 def clean(

@@ -5,6 +5,7 @@ of the report. An example is known by its id, which every tool keeps beside it a
 """
 
 import json
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -26,95 +27,76 @@ def export(audit: Audit, folder: Path, tool: str) -> Path:
     """Write the audit for a tool: the contradicted labels, worst first; for FiftyOne all examples."""
     if tool not in TOOLS:
         raise InputError(f"{tool!r}: must be one of {', '.join(TOOLS)}")
-    wanted = audit.contradicted | (tool == "fiftyone")
-    rows = zip(audit.order.tolist(), audit.top(len(audit)), strict=True)
-    items = [_describe(audit, i, row) for i, row in rows if wanted[i]]
-    content: Any
-    if tool == "label-studio":
-        content = [_make_task(item) for item in items]
-        shown = "image" if items and "image" in items[0] else "text"
-        write_atomically(folder / "label-studio.xml", _write_interface(audit, shown))
-    elif tool == "argilla":
-        content = [_make_record(item) for item in items]
-    else:
-        content = {"samples": [_make_sample(item) for item in items]}
-    path = folder / f"{tool}.json"
-    write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    return path
-
-
-def _describe(audit: Audit, i: int, row: Item) -> Item:
-    """What every tool is told of an example; several labels are lists of tags."""
     pictures, between = audit.examples.pictures, audit.tags and audit.tags.vocabulary.between
-    columns = ", ".join(f"{name}: {column[i]}" for name, column in audit.meta.items())
-    shown = {"text": row.get("text", columns)}
-    if isinstance(pictures, ImageFiles) and isinstance(pictures.items[i], str):
-        shown = {"image": pictures.items[i]}
-    suggested: str | list[str] = row["suggested"]
-    if between is not None:
-        suggested = [] if suggested == NO_TAGS else row["suggested"].split(between)
-    return {
-        "example": row["id"],
-        "given": row["given"],
-        "suggested": suggested,
-        "between": between,
-        "score": round(float(row["suggested_probability"]), 4),
-        "disagreement": round(float(row["disagreement"]), 4),
-        "quadrant": row["quadrant"],
-        **shown,
-    }
+    content: list[Item] = []
+    for i, row in zip(audit.order.tolist(), audit.top(len(audit)), strict=True):
+        if not audit.contradicted[i] and tool != "fiftyone":
+            continue
+        columns = ", ".join(f"{name}: {column[i]}" for name, column in audit.meta.items())
+        shown = {"text": row.get("text", columns)}
+        if isinstance(pictures, ImageFiles) and isinstance(pictures.items[i], str):
+            shown = {"image": pictures.items[i]}
+        label: str | list[str] = row["suggested"]
+        if between is not None:
+            label = [] if label == NO_TAGS else row["suggested"].split(between)
+        facts = {"example": row["id"], "given": row["given"]}
+        facts |= {} if between is None else {"between": between}
+        facts["disagreement"] = round(float(row["disagreement"]), 4)
+        facts["quadrant"] = row["quadrant"]
+        score = round(float(row["suggested_probability"]), 4)
+        content.append(MAKERS[tool](facts, shown, label, score))
+    if tool == "label-studio":
+        names = audit.class_names if audit.tags is None else audit.tags.vocabulary.names
+        kind = "image" if content and "image" in content[0]["data"] else "text"
+        view = _write_interface(names, kind, "single" if audit.tags is None else "multiple")
+        write_atomically(folder / "label-studio.xml", view)
+    whole: Any = {"samples": content} if tool == "fiftyone" else content
+    path = folder / f"{tool}.json"
+    write_atomically(path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+    return path
 
 
 def _as_list(label: str | list[str]) -> list[str]:
     return [label] if isinstance(label, str) else label
 
 
-def _make_task(item: Item) -> Item:
+def _make_task(facts: Item, shown: Item, label: str | list[str], score: float) -> Item:
     """https://labelstud.io/guide/predictions: the suggestion is a prediction, with its score."""
-    kept = ("example", "given", "between", "disagreement", "quadrant", "text")
-    data = {key: item[key] for key in kept if item.get(key) is not None}
-    shown = "text"
-    if "image" in item:
-        shown, data["image"] = "image", LOCAL + item["image"]
-    result: Item = {"from_name": "label", "to_name": shown, "type": "choices"}
-    result["value"] = {"choices": _as_list(item["suggested"])}
-    prediction = {"model_version": "bayesmooth", "score": item["score"], "result": [result]}
-    return {"data": data, "predictions": [prediction]}
+    ((kind, value),) = shown.items()
+    result: Item = {"from_name": "label", "to_name": kind, "type": "choices"}
+    result["value"] = {"choices": _as_list(label)}
+    prediction = {"model_version": "bayesmooth", "score": score, "result": [result]}
+    where = {kind: LOCAL + value if kind == "image" else value}
+    return {"data": facts | where, "predictions": [prediction]}
 
 
-def _write_interface(audit: Audit, shown: str) -> str:
+def _write_interface(names: Sequence[str], kind: str, many: str) -> str:
     """The labelling interface that the tasks fit."""
-    names = audit.class_names if audit.tags is None else audit.tags.vocabulary.names
     choices = "".join(f'\n    <Choice value="{escape(name)}"/>' for name in (*names, REMOVE))
-    many = "single" if audit.tags is None else "multiple"
     return (
-        f'<View>\n  <{shown.title()} name="{shown}" value="${shown}"/>\n'
-        f'  <Choices name="label" toName="{shown}" choice="{many}">{choices}\n  </Choices>\n</View>\n'
+        f'<View>\n  <{kind.title()} name="{kind}" value="${kind}"/>\n'
+        f'  <Choices name="label" toName="{kind}" choice="{many}">{choices}\n  </Choices>\n</View>\n'
     )
 
 
-def _make_record(item: Item) -> Item:
+def _make_record(facts: Item, shown: Item, label: str | list[str], score: float) -> Item:
     """https://docs.argilla.io: a record with one question, `label`."""
-    kept = ("example", "given", "between", "disagreement", "quadrant")
-    fields = {key: item[key] for key in ("text", "image") if key in item}
-    suggestion = {"value": item["suggested"], "score": item["score"], "agent": "bayesmooth"}
-    return {
-        "id": item["example"],
-        "fields": fields,
-        "metadata": {key: item[key] for key in kept if item[key] is not None},
-        "suggestions": {"label": suggestion},
-        "responses": {},
-    }
+    suggestion = {"value": label, "score": score, "agent": "bayesmooth"}
+    made = {"id": facts["example"], "fields": shown, "metadata": facts, "responses": {}}
+    return made | {"suggestions": {"label": suggestion}}
 
 
-def _make_sample(item: Item) -> Item:
+def _make_sample(facts: Item, shown: Item, label: str | list[str], score: float) -> Item:
     """https://docs.voxel51.com: a sample with its fields; `reviewed` is the reviewer's, `remove` a tag."""
-    kept = ("example", "given", "between", "disagreement", "quadrant")
-    tags = [{"_cls": "Classification", "label": tag} for tag in _as_list(item["suggested"])]
-    suggested = {**tags[0], "confidence": item["score"]} if item["between"] is None else None
-    many = {"_cls": "Classifications", "classifications": tags}
-    fields: Item = {"suggested": suggested or many, "reviewed": None, "tags": []}
-    return {"filepath": item.get("image"), **{key: item[key] for key in kept}, **fields}
+    tags: list[Item] = [{"_cls": "Classification", "label": tag} for tag in _as_list(label)]
+    suggested: Item = {"_cls": "Classifications", "classifications": tags}
+    if isinstance(label, str):
+        suggested = {**tags[0], "confidence": score}
+    fields: Item = {"suggested": suggested, "reviewed": None, "tags": []}
+    return {"filepath": shown.get("image"), "between": None, **facts, **fields}
+
+
+MAKERS = {"label-studio": _make_task, "argilla": _make_record, "fiftyone": _make_sample}
 
 
 def read_reviewed(path: Path) -> tuple[Decision, ...]:

@@ -7,7 +7,6 @@ for the same direction, √2 for unrelated ones.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import log
 from typing import Any, NamedTuple
 
@@ -160,7 +159,15 @@ def find(
     if colours is not None:
         by_looks = Rows.of(replace(source, inputs=colours, mean=None, std=None))
         first = join_groups(first, find_near_duplicates(by_looks)[2])
-    copies, labels_there = (None, None) if against is None else find_leaks(rows, against, closest)
+    copies = labels_there = None
+    if against is not None:
+        theirs = Rows.of(against, rows.mean)
+        nearest = rows.measure_nearest(1, theirs)
+        groups, away = (part[rows.distinct.group, 0] for part in nearest)
+        there = theirs.distinct.first.numpy()[groups]
+        leaked = (away < closest) & _are_as_long(rows.lengths, theirs.lengths[there], closest)
+        ids, texts = np.array(against.ids, object), np.array(against.labels.texts(), object)
+        copies, labels_there = (np.where(leaked, part[there], "") for part in (ids, texts))
     mean = distance.mean(1)
     low, high = np.quantile(mean, [0.25, 0.75])
     fence = max(float(high + FENCE * (high - low)), ROUNDING)
@@ -214,19 +221,17 @@ class Rows(NamedTuple):
         keys = self.mean.new_empty(len(keyed.distinct.first), len(self.mean))
         for at, rows in keyed.pieces("indexing"):  # into place, as they may fill half the memory
             keys[at] = rows
-        work = partial(_search, Keys(keys, len(self.distinct.first)), k, other is None)
-        parts = zip(*map_pieces(work, self.pieces("neighbours")), strict=True)
+        index_of, alone = Keys(keys, len(self.distinct.first)), other is None
+
+        def search(piece: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+            at, rows = piece
+            return at, *index_of.search(rows, k, at if alone else None)
+
+        parts = zip(*map_pieces(search, self.pieces("neighbours")), strict=True)
         places, index, cosine = map(torch.cat, parts)
         order = places.argsort()
         similarity = cosine[order].double().numpy()
         return index[order].numpy(), np.sqrt(np.maximum(2 - 2 * similarity, 0))
-
-
-def _search(
-    keys: Keys, k: int, alone: bool, piece: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    at, rows = piece
-    return at, *keys.search(rows, k, at if alone else None)
 
 
 def find_near_duplicates(rows: Rows) -> tuple[Array, float, Array]:
@@ -293,16 +298,6 @@ def join_pairs(pairs: Array, names: Array) -> Array:
             return lowest
 
 
-def find_leaks(rows: Rows, other: Source, closest: float) -> tuple[Array, Array]:
-    """Ids and labels of the near duplicates that another split holds; empty where it holds none."""
-    theirs = Rows.of(other, rows.mean)
-    groups, distance = (part[rows.distinct.group, 0] for part in rows.measure_nearest(1, theirs))
-    there = theirs.distinct.first.numpy()[groups]
-    leaked = (distance < closest) & _are_as_long(rows.lengths, theirs.lengths[there], closest)
-    ids, labels = np.array(other.ids, object), np.array(other.labels.texts(), object)
-    return np.where(leaked, ids[there], ""), np.where(leaked, labels[there], "")
-
-
 def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
     """What pictures look like beside what they show: colours by which copies are known, also after they were resized
     or compressed again, and a note for each kind of odd ones that occurs.
@@ -312,15 +307,26 @@ def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
     pictures = source.pictures
     if pictures is None:
         return None, []
-    parts = torch.split(torch.arange(len(source), device="cpu"), PICTURES_AT_ONCE)
+    kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]], dtype=torch.float32, device="cpu")
+    parts, measured = torch.split(torch.arange(len(source), device="cpu"), PICTURES_AT_ONCE), []
     try:
-        measured = [_measure(pictures[at]) for at in track(parts, description="looking")]
+        for at in track(parts, description="looking"):
+            pixels = pictures[at]
+            scale = 1.0 if pixels.dtype == torch.uint8 else 255.0
+            colour = adaptive_avg_pool2d(pixels.float() * scale, SIDE).clamp(0, 255)
+            colour = colour.expand(-1, 3, -1, -1)
+            grey = colour.mean(1, keepdim=True)
+            variance = grey.flatten(1).var(1)
+            edges = conv2d(grey, kernel[None, None]).square().flatten(1).mean(1)  # Laplacian
+            tiles = adaptive_avg_pool2d(colour, TILES).flatten(1)
+            brightest = grey.flatten(1).quantile(0.99, dim=1)
+            measured.append((tiles, variance, brightest, edges / variance.clamp_min(1e-6)))
     except InputError:
         return None, []
-    colours, spread, bright, sharpness = map(torch.cat, zip(*measured, strict=True))
-    blank = spread < BLANK
+    colours, variances, bright, sharpness = map(torch.cat, zip(*measured, strict=True))
+    blank = variances.sqrt() < BLANK
     dark = (bright < DARK) & ~blank
-    usual = sharpness.log()
+    usual = sharpness.clamp_min(1e-9).log()
     low, middle, high = (float(usual.quantile(q)) for q in (0.25, 0.5, 0.75))
     fence = min(low - FENCE * (high - low), middle - log(BLURRED))
     blurred = (usual < fence) & ~blank & ~dark & (len(usual) >= FEWEST)
@@ -331,21 +337,3 @@ def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
             count = "1 picture is" if len(ids) == 1 else f"{len(ids)} pictures are"
             notes.append(Note(kind, f"{count} {words}", ids))
     return colours, notes
-
-
-def _measure(pictures: Tensor) -> tuple[Tensor, ...]:
-    """Of every picture the mean colour of its tiles, the standard deviation of the brightness, what a hundredth of the
-    pixels exceed, and the mean square of the Laplacian over the variance."""
-    scale = 1.0 if pictures.dtype == torch.uint8 else 255.0
-    colour = adaptive_avg_pool2d(pictures.float() * scale, SIDE).clamp(0, 255)
-    colour = colour.expand(-1, 3, -1, -1)
-    grey = colour.mean(1, keepdim=True)
-    kernel = grey.new_tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
-    variance = grey.flatten(1).var(1)
-    edges = conv2d(grey, kernel).square().flatten(1).mean(1)
-    return (
-        adaptive_avg_pool2d(colour, TILES).flatten(1),
-        variance.sqrt(),
-        grey.flatten(1).quantile(0.99, dim=1),
-        (edges / variance.clamp_min(1e-6)).clamp_min(1e-9),
-    )

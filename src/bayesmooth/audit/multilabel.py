@@ -157,36 +157,34 @@ class TagPredictions:
         cut = leave_above(pairs.flatten(), contradicted)
         scores = torch.full_like(given, float(pairs.min()), dtype=pairs.dtype)
         shares, unclear = given.float(), torch.zeros_like(scores)
+        close = torch.zeros_like(given, dtype=torch.bool)
         scores[:, self.judged] = pairs
         shares[:, self.judged] = torch.stack([tag.probabilities[:, 1] for tag in self.tags], 1)
         unclear[:, self.judged] = torch.stack([tag.ambiguity for tag in self.tags], 1)
+        close[:, self.judged] = torch.stack([tag.left_out.close for tag in self.tags], 1)
         worst = scores.argmax(1, keepdim=True)
         moved = torch.where(scores > cut, 1 - given, given)
         moved = torch.where(self.mixed, (shares > 0.5).long(), moved)  # copies get the same tags
-        names, suggested = self._name_sets(given, moved)
+        number = {name: k for k, name in enumerate(self.labels.names)}  # new sets come last
+        suggested, words = self.labels.numbers.clone(), self.labels.vocabulary
+        for i in (moved != given).any(1).nonzero().flatten().tolist():
+            tags = [name for name, on in zip(words.names, moved[i].tolist(), strict=True) if on]
+            suggested[i] = number.setdefault(words.write(tags), len(number))
         own = torch.where(given == 1, shares, 1 - shares).gather(1, worst).squeeze(1)
         disagreement = scores.gather(1, worst).squeeze(1)
         parts = (part.numpy() for part in (given, shares, scores, worst.squeeze(1)))
         return {
-            "class_names": names,
+            "class_names": tuple(number),
             "given": self.labels.numbers,
             "suggested": suggested,
             "given_probability": own,
             "suggested_probability": torch.where(disagreement > cut, 1 - own, own),
             "disagreement": disagreement,
             "ambiguity": unclear.gather(1, worst).squeeze(1),
+            "close": close.gather(1, worst).squeeze(1),
             "disagreement_threshold": cut,
             "tags": Tags(self.labels.vocabulary, *parts),
         }
-
-    def _name_sets(self, given: Tensor, moved: Tensor) -> tuple[tuple[str, ...], Tensor]:
-        """All sets, the new ones last, and the number of each example's set after its tags moved."""
-        number = {name: k for k, name in enumerate(self.labels.names)}
-        suggested, words = self.labels.numbers.clone(), self.labels.vocabulary
-        for i in (moved != given).any(1).nonzero().flatten().tolist():
-            tags = [name for name, on in zip(words.names, moved[i].tolist(), strict=True) if on]
-            suggested[i] = number.setdefault(words.write(tags), len(number))
-        return tuple(number), suggested
 
 
 def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
@@ -215,7 +213,14 @@ def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
         ask(features, column, voters.relabel(distinct, column, 2), found)
         for column in track(columns, description="tags")
     ]
-    temperature, weight = _weigh(asked)
+    step = -(-len(asked) * len(source) // PAIRS_WEIGHED)
+
+    def likelihood(tags: list[Tensor]) -> Tensor:
+        parts = [torch.where(e.labels == 1, p, 1 - p) for e, p in zip(asked, tags, strict=True)]
+        return torch.cat(parts)[::step, None]
+
+    votes = {t: likelihood([each.votes[t] for each in asked]) for t in TEMPERATURES}
+    temperature, weight = choose_weight(likelihood([each.left_out for each in asked]), votes)
     made = tuple(_combine(each, temperature, weight, leave_out) for each in asked)
     way = "leave-one-out" if leave_out else "in-sample"
     neighbours = f"{found.voters.shape[1] - 1} neighbours, {way}"
@@ -300,18 +305,6 @@ def fit_tag(features: Tensor, labels: Tensor) -> GLMFit:
         tol=TOLERANCE,
         dtype=torch.float32,
     )
-
-
-def _weigh(asked: list[Asked]) -> tuple[float, float]:
-    """The temperature and the weight of the posteriors under which all tags, each left out, are likeliest."""
-    step = -(-len(asked) * len(asked[0].labels) // PAIRS_WEIGHED)
-
-    def likelihood(tags: list[Tensor]) -> Tensor:
-        parts = [torch.where(e.labels == 1, p, 1 - p) for e, p in zip(asked, tags, strict=True)]
-        return torch.cat(parts)[::step, None]
-
-    votes = {t: likelihood([each.votes[t] for each in asked]) for t in TEMPERATURES}
-    return choose_weight(likelihood([each.left_out for each in asked]), votes)
 
 
 def _combine(asked: Asked, temperature: float, weight: float, leave_out: bool) -> Predictions:

@@ -171,22 +171,19 @@ def find_similar(embeddings: Tensor, labels: Array, suggested: Array, index: Arr
     >>> find_similar(x, np.array([0, 0, 1, 0]), np.array([0, 0, 1, 1]), np.array([3])).given.tolist()
     [[1, 0, -1]]
     """
-    rows = unit_rows(embeddings)
-    found = [_find_nearest(rows, labels, wanted, index) for wanted in (labels, suggested)]
+    rows, found = unit_rows(embeddings), []
+    for wanted in (labels, suggested):
+        nearest = np.full((len(index), EACH), -1)
+        for label in np.unique(wanted[index]):
+            asked = np.flatnonzero(wanted[index] == label)
+            carriers = np.flatnonzero(labels == label)
+            if not len(carriers):
+                continue
+            queries = torch.from_numpy(index[asked])
+            similarity = rows[queries] @ rows[torch.from_numpy(carriers)].mT
+            similarity[queries[:, None] == torch.from_numpy(carriers)] = -2.0  # itself
+            best = similarity.topk(min(EACH, len(carriers)), dim=1)
+            places = np.where(best.values.numpy() > -1.5, carriers[best.indices.numpy()], -1)
+            nearest[asked, : places.shape[1]] = places
+        found.append(nearest)
     return Similar(index, *found)
-
-
-def _find_nearest(rows: Tensor, labels: Array, wanted: Array, index: Array) -> Array:
-    """For each example of `index`, the nearest others that carry its wanted label."""
-    found = np.full((len(index), EACH), -1)
-    for label in np.unique(wanted[index]):
-        asked, carriers = np.flatnonzero(wanted[index] == label), np.flatnonzero(labels == label)
-        if not len(carriers):
-            continue
-        queries = torch.from_numpy(index[asked])
-        similarity = rows[queries] @ rows[torch.from_numpy(carriers)].mT
-        similarity[queries[:, None] == torch.from_numpy(carriers)] = -2.0  # itself
-        best = similarity.topk(min(EACH, len(carriers)), dim=1)
-        places = np.where(best.values.numpy() > -1.5, carriers[best.indices.numpy()], -1)
-        found[asked, : places.shape[1]] = places
-    return found

@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
-from bayesmooth.audit.api import add_facts, add_review, make_table
+from bayesmooth.audit.api import add_review, make_table
+from bayesmooth.audit.decisions import read_decisions
 from bayesmooth.audit.predictions import LeftOut, Predictions, predict_left_out
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Labels, Source
@@ -84,9 +85,9 @@ def audit_network(
             f"{type(model).__name__}, {samples} posterior samples, {way}",
             without_label=LeftOut.of(left_out, labels),
         )
-        made = make_table(source, predictions, embedded=False)
-        made = add_review(made, decisions, budget, embedded=False)
-        return add_facts(made, Columns(), start)
+        made = make_table(source, predictions, Columns(), embedded=False)
+        decided = () if decisions is None else read_decisions(decisions)
+        return add_review(made, start, decided, budget, embedded=False)
 
 
 def check_batches(batches: Any) -> None:

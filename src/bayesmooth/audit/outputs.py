@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from bayesmooth.audit.annotators import Consensus
 from bayesmooth.audit.findings import FINDINGS
 from bayesmooth.audit.report import render
-from bayesmooth.audit.table import AMBIGUOUS_FROM, Audit, write_csv
+from bayesmooth.audit.table import Audit, format_sureness, write_csv
 from bayesmooth.audit.thumbnails import (
     SMALL,
     encode_picture,
@@ -60,28 +59,34 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
         arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
         parquet.write_table(arrow.table(audit.columns()), file := io.BytesIO())
         files["audit.parquet"] = file.getvalue()
-    files["audit.json"] = json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
+    summary = {
+        "examples": len(audit),
+        "quadrants": audit.counts,
+        "disagreement_threshold": audit.disagreement_threshold,
+        **audit.summary,
+        **audit.findings.counts(),
+        "problems": audit.findings.list_problems(),
+        **audit.describe_labels(),
+        "top": [row["id"] for row in audit.top(100)],
+    }
+    files["audit.json"] = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
     if audit.consensus is not None:
-        files |= _write_annotators(audit, audit.consensus)
+        people, names = audit.consensus.describe(audit.class_names), audit.class_names
+        again = [
+            (audit.ids[i], names[k], f"{share:.4f}", who)
+            for i, k, share, who in audit.consensus.list_again()
+        ]
+        columns = ("id", "consensus", "probability", "annotator")
+        files |= {
+            "annotators.csv": write_csv({key: [one[key] for one in people] for key in people[0]}),
+            "label_again.csv": write_csv(dict(zip(columns, zip(*again, strict=True), strict=True))),
+        }
     files["audit.html"] = to_html(audit, thumbnails=thumbnails, title=title)
     check_directory(directory)
     write_together(directory, files)
     for name in FILES - files.keys():  # of an audit that was here before
         (directory / name).unlink(missing_ok=True)
     return directory / "audit.html"
-
-
-def _write_annotators(audit: Audit, consensus: Consensus) -> dict[str, str]:
-    """How good everybody is, and the examples that are least certain, with the person to ask."""
-    names, people = audit.class_names, consensus.describe(audit.class_names)
-    again = [
-        (audit.ids[i], names[k], f"{share:.4f}", who) for i, k, share, who in consensus.list_again()
-    ]
-    columns = ("id", "consensus", "probability", "annotator")
-    return {
-        "annotators.csv": write_csv({key: [one[key] for one in people] for key in people[0]}),
-        "label_again.csv": write_csv(dict(zip(columns, zip(*again, strict=True), strict=True))),
-    }
 
 
 def check_source_stays(directory: Path, source: Path | None) -> None:
@@ -92,21 +97,6 @@ def check_source_stays(directory: Path, source: Path | None) -> None:
             raise InputError(
                 f"{place}: is what is audited, and would be overwritten; choose another folder (--out)"
             )
-
-
-def summary(audit: Audit) -> dict[str, Any]:
-    """What audit.json says: counts, thresholds, classes and the matrix of given × suggested labels; or the tags."""
-    return {
-        "examples": len(audit),
-        "quadrants": audit.counts,
-        "disagreement_threshold": audit.disagreement_threshold,
-        "ambiguity_threshold": AMBIGUOUS_FROM,
-        **audit.summary,
-        **audit.findings.counts(),
-        "problems": audit.findings.list_problems(),
-        **audit.describe_labels(),
-        "top": [row["id"] for row in audit.top(100)],
-    }
 
 
 def find_failures(audit: Audit, above: float | None, kinds: Sequence[str]) -> list[str]:
@@ -137,10 +127,10 @@ def to_markdown(audit: Audit, failures: Sequence[str] = ()) -> str:
     lines += [audit.headline, "", *(f"- **{failure}**" for failure in failures)]
     lines += [f"- also found: {audit.findings}"]
     lines += [f"- {problem.text}" for problem in audit.findings.problems]
-    lines += ["", "| id | label | looks like | probability |", "| --- | --- | --- | --- |"]
+    lines += ["", "| id | label | looks like | how sure |", "| --- | --- | --- | --- |"]
     for row in audit.top(WORST):
-        share = format_percent(row["suggested_probability"])
-        cells = (row["id"], row["given"], row["suggested"], share)
+        sure = format_sureness(row["suggested_probability"])
+        cells = (row["id"], row["given"], row["suggested"], sure)
         safe = (html.escape(" ".join(cell.split())).replace("|", "\\|") for cell in cells)
         lines.append(f"| {' | '.join(safe)} |")
     return "\n".join(lines) + "\n"
@@ -176,11 +166,23 @@ def report_texts(audit: Audit) -> list[Any] | None:
 
 def to_short_html(audit: Audit) -> str:
     """The headline, the notes and the ten worst labels with their pictures or texts."""
+    worst, pictures, meta = audit.order[:WORST].tolist(), find_pictures(audit), audit.meta
+    if pictures is not None:
+        files = [encode_picture(shrink_picture(pictures, i, SMALL), "image/png") for i in worst]
+        data = [base64.b64encode(file).decode() for file in files]
+        shown = [f'<img alt="" src="data:image/png;base64,{d}" height="{SMALL}">' for d in data]
+    else:
+        texts = [", ".join(f"{name} {column[i]}" for name, column in meta.items()) for i in worst]
+        if "text" in meta:
+            texts = [meta["text"][i] for i in worst]
+        cut = [text if len(text) <= LONGEST else text[:LONGEST] + " …" for text in texts]
+        shown = [html.escape(text) for text in cut]
     notes = [audit.summary.get("warning"), *audit.summary.get("notes", ())]
     said = "".join(f"<p>{html.escape(str(note))}</p>" for note in notes if note)
     rows = ""
-    for row, content in zip(audit.top(WORST), _show_worst(audit), strict=True):
-        names = (row["id"], row["given"], row["suggested"], f"{row['suggested_probability']:.0%}")
+    for row, content in zip(audit.top(WORST), shown, strict=True):
+        sure = format_sureness(row["suggested_probability"])
+        names = (row["id"], row["given"], row["suggested"], sure)
         cells = "".join(f"<td>{html.escape(name)}</td>" for name in names)
         rows += f'<tr>{cells}<td style="text-align:left">{content}</td></tr>'
     head = "".join(f"<th>{name}</th>" for name in ("id", "label", "looks like", "", "example"))
@@ -199,18 +201,3 @@ def show_inline(audit: Audit) -> None:
         file = Path(tempfile.mkdtemp(prefix="audit-")) / "audit.html"
         file.write_text(page, encoding="utf-8")
         webbrowser.open(file.as_uri())
-
-
-def _show_worst(audit: Audit) -> list[str]:
-    """What each of the worst looks like, as HTML."""
-    worst = audit.order[:WORST].tolist()
-    pictures = find_pictures(audit)
-    if pictures is not None:
-        files = [encode_picture(shrink_picture(pictures, i, SMALL), "image/png") for i in worst]
-        data = [base64.b64encode(file).decode() for file in files]
-        return [f'<img alt="" src="data:image/png;base64,{d}" height="{SMALL}">' for d in data]
-    meta = audit.meta
-    texts = [", ".join(f"{name} {column[i]}" for name, column in meta.items()) for i in worst]
-    if "text" in meta:
-        texts = [meta["text"][i] for i in worst]
-    return [html.escape(text if len(text) <= LONGEST else text[:LONGEST] + " …") for text in texts]

@@ -11,7 +11,7 @@ not seen them; then q follows from p, and the label itself is held against q.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import pi
+from math import log, pi
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ NORMAL_95 = 1.96
 CONFIDENT_SHARE = 0.3  # of the predictions of each class: T is learned from the most confident ones
 PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
 CONCENTRATIONS = torch.logspace(-1, 4, 26, dtype=torch.float32, device="cpu")
+CLOSE = 1 / 4  # of the best class's probability: from here on another class is near it
 LABEL_POWER = 1 / 4  # of T in what the given label says of the true class
 SMALLEST = 1e-9  # probability of a transition that was never seen
 PROBABILITIES_AT_ONCE = 1 << 20
@@ -101,12 +102,15 @@ def predict_true_classes(given: Tensor, transitions: Tensor) -> Tensor:
 
 
 class LeftOut(NamedTuple):
-    """What is predicted of each example without its own label: of its label's class, the best and the second best."""
+    """What is predicted of each example without its own label: of its label's class and of the best class."""
 
     own: Tensor
     best: Tensor
-    second: Tensor
     best_class: Tensor
+    close: Tensor
+    """Whether another class is at least a quarter as likely as the best."""
+    entropy: Tensor
+    """Of all classes, as a share of the largest possible: 0 … 1."""
     wrong: Tensor
     """The probability that the label is wrong."""
 
@@ -117,12 +121,13 @@ class LeftOut(NamedTuple):
         """From probabilities (N, K) that do not know the labels; T is learned where it is not given."""
         if transitions is None:
             transitions = learn_transitions(probabilities, labels)
-        top = probabilities.topk(2, dim=1)
+        (best, second), (best_class, _) = (part.unbind(1) for part in probabilities.topk(2, dim=1))
+        entropy = torch.special.entr(probabilities).sum(1) / log(probabilities.shape[1])
         own = probabilities.gather(1, labels[:, None]).squeeze(1)
         joint = probabilities * transitions.mT[labels]  # Bayes' rule: q_y T_yy of Σ_k q_k T_ky
         tiny = torch.finfo(joint.dtype).tiny
         wrong = 1 - joint.gather(1, labels[:, None]).squeeze(1) / joint.sum(1).clamp_min(tiny)
-        return cls(own, top.values[:, 0], top.values[:, 1], top.indices[:, 0], wrong)
+        return cls(own, best, best_class, CLOSE * best <= second, entropy, wrong)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,13 +195,9 @@ class Predictions:
 
     @cached_property
     def ambiguity(self) -> Tensor:
-        """How near the second best class comes to the best, 0 … 1, by the prediction that has not seen the label.
-
-        1 is a coin flip, whatever the number of classes. (The label noise ε is not such a measure: with two classes it
-        vanishes where the prediction is even.)
-        """
-        best = self.left_out.best.clamp_min(torch.finfo(torch.float32).tiny)
-        return self.left_out.second / best
+        """The entropy of the prediction that has not seen the label, 0 … 1: people disagree most where it is high
+        (docs/evidence-audit.md)."""
+        return self.left_out.entropy
 
     def pool(self) -> tuple[LeftOut, Tensor]:
         """What rates are estimated from: the predictions without their labels, and the labels."""
@@ -225,6 +226,7 @@ class Predictions:
             "suggested_probability": probabilities.gather(1, suggested[:, None]).squeeze(1),
             "disagreement": self.disagreement,
             "ambiguity": self.ambiguity,
+            "close": self.left_out.close,
             "disagreement_threshold": cut,
             "noise": None if self.noise is None else self.noise.abs().sum(1) / 2,
             "probabilities": probabilities,

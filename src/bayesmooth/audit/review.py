@@ -23,30 +23,32 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 BUDGET = 100  # labels in a queue where nobody says how many
-TOP = 1 / 3  # of the queue: the most suspicious labels
-EVENLY = (
-    0.5  # of the draws go everywhere alike, the rest where the chance to be wrong is least certain
-)
-INTERCEPT, SLOPE = (
-    0.36,
-    1.4,
-)  # of the log-odds that a label is wrong, in its score, before any review
+FROM_TOP = 1 / 3  # of the queue: the most suspicious labels
+EVENLY = 0.5  # of the draws go everywhere alike, the rest where the chance is least certain
+INTERCEPT, SLOPE = 0.36, 1.4  # of the log-odds to be wrong, in the score, before any review
 SPREAD = (1.0, 0.5)  # standard deviations of these two among data sets
 CLASS_VARIANCE = 0.5  # of the effect of the given class, and of the other one
-NUMBERS = {"class size": 1.0, "other class size": 0.6, "class contradicted": 1.5, "ambiguity": 1.0}
-CONFIDENCE = 0.5  # the same for the confidence that somebody has in the label
+SCALES_OF_NUMBERS = (
+    1.0,
+    0.6,
+    1.5,
+    1.0,
+)  # class size, other class size, class contradicted, ambiguity
+LEARNED = (1.2, 0.0, 1.9, 0.5)  # effects of these numbers in other data sets
+CONFIDENCE = 0.5  # scale of the confidence that somebody has in the label; its effect is unknown
 SCALES = ((0, 0), (1, 0), (0, 1), (1, 1), (0, 4), (1, 4))  # variances of the effects, of places
 SCORE_ALONE = 0.5  # probability of the first, under which decisions change no rank
 PLACES = 16  # numbers that say where an example lies among all
 MOST_LEARNED = 400  # decisions that are learned from
 STEPS, TOLERANCE = 50, 1e-10  # of Newton's method
 LEAST_DRAWN = 10  # draws from which a share is estimated
-MOST_WORTH = 3  # draws of a plain sample that a draw may be worth
+MOST_WORTH = 2  # draws of a plain sample that a draw may be worth
 NORMAL_95 = 1.959963984540054
 CONSTANTS = {
     "intercept": INTERCEPT,
     "slope": SLOPE,
     "spread": SPREAD,
+    "learned": LEARNED,
     "classVariance": CLASS_VARIANCE,
     "scales": SCALES,
     "scoreAlone": SCORE_ALONE,
@@ -63,7 +65,7 @@ class Traits(NamedTuple):
     score: Array
     """log((1 + d)/(1 − d)) of its disagreement d."""
     numbers: Array
-    """(N, F): those of `NUMBERS`, centred and scaled."""
+    """(N, F): class sizes and the like, and a confidence where there is one; centred and scaled."""
     given: Array
     rival: Array
     """The likeliest other class."""
@@ -151,8 +153,10 @@ class Review:
         return estimate_rate(verdicts, self.control[seen], self.drawn[seen], self.control[some])
 
 
-def design(traits: Traits, budget: int | None = None, seed: int = 0) -> Review:
-    """A queue of `budget` labels: a third are the most suspicious, the rest drawn, in random order.
+def design(
+    traits: Traits, budget: int | None = None, seed: int = 0, from_top: float = FROM_TOP
+) -> Review:
+    """A queue of `budget` labels: a share are the most suspicious, the rest drawn, in random order.
 
     A label is drawn with a probability that is half the same for all, half as √(c(1 − c)), where c is the chance that
     it is wrong: that is where a draw tells most of the share of all (Neyman 1934). One pass over the labels in random
@@ -162,14 +166,15 @@ def design(traits: Traits, budget: int | None = None, seed: int = 0) -> Review:
     budget = min(BUDGET if budget is None else budget, count)
     if budget < 1:
         raise InputError(f"budget={budget}: must be a number of labels to review, from 1")
+    if not 0 <= from_top <= 1:
+        raise InputError(f"from_top={from_top}: must be a share of the queue, 0 to 1")
     order = np.argsort(-traits.score, kind="stable")
-    top, rest = np.split(order, [round(TOP * budget)])
+    top, rest = np.split(order, [round(from_top * budget)])
     drawn, random = np.ones(count), np.random.default_rng(seed)
     review = Review(traits, order[:0], drawn, asked=asked)
     weight = np.sqrt(review.prior * (1 - review.prior))[rest]
-    drawn[rest] = share_out(
-        EVENLY / len(rest) + (1 - EVENLY) * weight / weight.sum(), budget - len(top)
-    )
+    spread = EVENLY / max(len(rest), 1) + (1 - EVENLY) * weight / weight.sum()
+    drawn[rest] = share_out(spread, budget - len(top))
     mixed = random.permutation(rest[drawn[rest] < 1])
     ends = np.cumsum(drawn[mixed])
     points = random.random() + np.arange(budget - np.count_nonzero(drawn == 1))
@@ -239,10 +244,10 @@ def student_95(freedom: int) -> float:
 def teach(traits: Traits, wrong: Mapping[int, bool]) -> Array:
     """(N,): the chance that each label is wrong, after decisions on some.
 
-    Logistic regression with Gaussian priors: on the score, whose prior is what other data sets have; on the numbers,
-    the given and the other class; and, for each given class, on where the example lies. Six such models with more or
-    less freedom are averaged by their evidence (Laplace's), one of them free in the score alone: where nothing can be
-    learned, the ranking stays.
+    Logistic regression with Gaussian priors: on the score and the numbers, whose priors are what other data sets have;
+    on the given and the other class; and, for each given class, on where the example lies. Six such models with more
+    or less freedom are averaged by their evidence (Laplace's), one of them free in the score alone: where nothing can
+    be learned, the ranking stays.
     """
     scales = [(a, e) for a, e in SCALES if traits.places is not None or not e]
     chances, evidence = zip(*(fit_model(traits, wrong, *scale) for scale in scales), strict=True)
@@ -260,6 +265,8 @@ def fit_model(
     seen = np.array([every[k * len(every) // count] for k in range(count)])
     verdicts = np.array([wrong[i] for i in seen.tolist()], np.float64)
     prior = INTERCEPT + SLOPE * traits.score.astype(np.float64)
+    if effects:
+        prior += traits.numbers[:, : len(LEARNED)] @ np.array(LEARNED)
     pull, evidence = _find_mode(prior[seen], _covary(traits, seen, effects, places), verdicts)
     return _sigmoid(prior + _carry_over(traits, seen, effects, places, pull)), evidence
 
@@ -337,29 +344,29 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-np.clip(x, -500, 500))))
 
 
-def place(features: Array) -> Array:
-    """(N, P) in 127ths: the direction of each row from the middle; `features` are principal components and ones."""
-    parts = features[:, :-1]
-    length = np.linalg.norm(parts, axis=1, keepdims=True)
-    tiny = np.finfo(np.float32).tiny
-    return np.asarray(np.round(127 * parts / np.maximum(length, tiny)), np.int8)
-
-
-def describe(made: "Audit", places: Array | None, confidence: Array | None = None) -> Traits:
-    """What the small model sees of an audit; `confidence` is what somebody has in each label."""
+def describe(
+    made: "Audit", components: Array | None = None, confidence: Array | None = None
+) -> Traits:
+    """What the small model sees of an audit: also where the examples lie, by the direction of their principal
+    `components` (N, P) from the middle, and the `confidence` that somebody has in each label."""
     given, rival = made.pair_labels()
     classes = int(max(given.max(), rival.max())) + 1
     sizes = np.bincount(given, minlength=classes)
     against = np.bincount(given, made.contradicted, classes) / np.maximum(sizes, 1)
     size = np.log(np.maximum(sizes, 1) * classes / len(given))
     columns = (size[given], size[rival], against[given], made.ambiguity)
-    numbers = np.stack([c * s for c, s in zip(columns, NUMBERS.values(), strict=True)], 1)
+    numbers = np.stack(columns, 1) * SCALES_OF_NUMBERS
     if confidence is not None:
         p = np.clip(confidence, 0.001, 0.999)
         numbers = np.column_stack([numbers, CONFIDENCE * np.log((1 - p) / p)])
     numbers = (numbers - numbers.mean(0)).astype(np.float32)
     d = np.clip(made.disagreement.astype(np.float64), -0.999, 0.999)
     score = np.log((1 + d) / (1 - d)).astype(np.float32)
+    places = None
+    if components is not None:
+        length = np.linalg.norm(components, axis=1, keepdims=True)
+        tiny = np.finfo(np.float32).tiny
+        places = np.round(127 * components / np.maximum(length, tiny)).astype(np.int8)
     return Traits(score, numbers, given, rival, places)
 
 

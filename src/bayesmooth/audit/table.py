@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
-AMBIGUOUS_FROM = 1 / 4  # from here on no class is four times as likely as the next
+SURE = ((0.0, "hardly"), (0.1, "perhaps"), (0.5, "likely"), (0.9, "very likely"))
+"""From which probability on a class is called so: percentages would promise more than they hold."""
 LEAST_TOLD = 0.0005  # of the labels: less would be told as 0.0 %
 MATRIX_CLASSES = 500  # up to which audit.json holds the matrices of pairs of classes
 KINDS = ("contradicted", *QUADRANTS, *FINDINGS)
@@ -60,7 +61,9 @@ class Audit:
     disagreement: Array
     """Higher: the label is more likely wrong."""
     ambiguity: Array
-    """How near the second best class comes to the best, 0 … 1; blind to the label."""
+    """The entropy of the prediction that has not seen the label, 0 … 1."""
+    close: Array
+    """Whether no class is four times as likely as the next, by the same prediction."""
     disagreement_threshold: float
     noise: Array | None = None
     """½‖ε‖₁, the probability that averaging over the posterior moves, where there is one."""
@@ -102,9 +105,8 @@ class Audit:
 
     @cached_property
     def quadrant(self) -> Array:
-        """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and ambiguous hard."""
-        unclear = (self.ambiguity >= AMBIGUOUS_FROM).astype(np.int64)
-        return MISLABELLED * self.contradicted + AMBIGUOUS * unclear  # both: HARD
+        """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and close hard."""
+        return np.asarray(MISLABELLED * self.contradicted + AMBIGUOUS * self.close)  # both: HARD
 
     @cached_property
     def order(self) -> Array:
@@ -301,6 +303,15 @@ class Audit:
         from bayesmooth.audit.outputs import to_short_html
 
         return to_short_html(self)
+
+
+def format_sureness(probability: float) -> str:
+    """How sure the prediction is, in words.
+
+    >>> format_sureness(0.6)
+    'likely'
+    """
+    return [words for least, words in SURE if probability >= least][-1]
 
 
 def write_csv(columns: Mapping[str, Sequence[Any]]) -> str:

@@ -5,7 +5,7 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from tempfile import TemporaryFile
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bayesmooth.cli import LABELS_FILE, add_columns, add_reading, split_names
 from bayesmooth.errors import InputError
@@ -29,6 +29,8 @@ def add_audit(parser: ArgumentParser) -> None:
     add("source", type=Path, help=kinds + "Face data set on disk, or a run")
     add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
     add("--budget", metavar="N", type=int, help="labels in the queue for the review (default: 100)")
+    top = "share of the queue that are the most suspicious labels (default: a third): 50%% or 0.5"
+    add("--from-top", metavar="SHARE", type=read_share, help=top)
     further = "what a report exported: it teaches the ranking of the rest and tells the error rate"
     add("--decisions", metavar="FILE", type=Path, help=further)
     add("--title", default="", help="title of the report")
@@ -38,6 +40,8 @@ def add_audit(parser: ArgumentParser) -> None:
     add("--separator", metavar="TEXT", help="between several labels in the column of labels")
     people = "column that says who gave the label: one row per vote, --id names the example"
     add("--annotator", metavar="COLUMN", help=people)
+    models = "annotators that are models: where do people and they differ?"
+    add("--machines", metavar="NAME,…", type=split_names, help=models)
     sure = "column of the confidence in each label, such as an LLM's own probability"
     add("--confidence", metavar="COLUMN", help=sure)
     predicted = "the numbers are predicted probabilities"
@@ -90,9 +94,12 @@ def audit(arguments: Namespace) -> int:
       bayesmooth audit photos/ --decisions decisions.csv    another round, after a review
       bayesmooth audit train/ --against test/ --fail-above 5% --fail-on leaks,conflicts
     """
+    from bayesmooth.audit import audit as audit_data
+    from bayesmooth.audit import audit_probabilities
     from bayesmooth.audit.exchange import TOOLS
     from bayesmooth.audit.findings import FINDINGS
     from bayesmooth.audit.outputs import check_source_stays, find_failures, to_markdown
+    from bayesmooth.data.opening import RUN
 
     for tool in arguments.export:
         if tool not in TOOLS:
@@ -107,7 +114,16 @@ def audit(arguments: Namespace) -> int:
     options = {k: v for k, v in vars(arguments).items() if k not in OWN and v is not None}
     if "," in str(options.get("encoder")):
         options["encoder"] = split_names(options["encoder"])
-    made = _make(arguments.source, arguments.probabilities, options)
+    if (arguments.source / RUN).is_file():
+        from bayesmooth.train import Run  # here: whoever audits a table never loads the training
+
+        if foreign := [name for name in options if name not in OF_RUNS]:
+            option = foreign[0].replace("_", "-")
+            raise InputError(f"--{option}: not for a run, whose recipe says it")
+        made = Run.open(arguments.source).audit(**options)
+    else:
+        verb = audit_probabilities if arguments.probabilities else audit_data
+        made = verb(arguments.source, **options)
     saved = made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title)
     for tool in arguments.export:
         print(made.export(arguments.out, tool), file=sys.stderr)
@@ -131,21 +147,6 @@ def read_share(text: str) -> float:
     if not 0 <= share <= 1:
         raise ArgumentTypeError(f"{text}: must be a share such as 5% or 0.05")
     return share
-
-
-def _make(source: Path, predicted: bool, options: dict[str, Any]) -> "Audit":
-    """The audit of a run, of probabilities or of a data set."""
-    from bayesmooth.audit import audit, audit_probabilities
-    from bayesmooth.data.opening import RUN
-
-    if not (source / RUN).is_file():
-        return (audit_probabilities if predicted else audit)(source, **options)
-    from bayesmooth.train import Run  # here: whoever audits a table never loads the training
-
-    foreign = [name for name in options if name not in OF_RUNS]
-    if foreign:
-        raise InputError(f"--{foreign[0].replace('_', '-')}: not for a run, whose recipe says it")
-    return Run.open(source).audit(**options)
 
 
 def _check_folder(out: Path) -> None:
@@ -213,16 +214,11 @@ def _print(made: "Audit", count: int) -> None:
     rows = made.top(count)
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:
-        change = _describe_change(row)
+        change = f"{row['given']} → {row['suggested']}"
+        if "tags_to_add" in row:
+            signs = (("+", row["tags_to_add"]), ("−", row["tags_to_remove"]))
+            change = "  ".join(f"{sign}{tags}" for sign, tags in signs if tags) or row["given"]
         sheet = f"row {row['row']:<6}" if "row" in row else ""
         text = shorten(row.get("text", ""), 60, placeholder=" …")
         line = f"  {row['rank']:>4}  {row['id']:{width}}  {sheet}{change}  {row['disagreement']:+.3f}  {text}"
         print(line.rstrip())
-
-
-def _describe_change(row: dict[str, Any]) -> str:
-    """The label and what it looks like; of several labels those to add and to remove."""
-    if "tags_to_add" not in row:
-        return f"{row['given']} → {row['suggested']}"
-    signs = (("+", row["tags_to_add"]), ("−", row["tags_to_remove"]))
-    return "  ".join(f"{sign}{tags}" for sign, tags in signs if tags) or row["given"]

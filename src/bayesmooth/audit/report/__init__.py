@@ -17,9 +17,8 @@ from torch import Tensor
 
 from bayesmooth.audit.decisions import COLUMNS, DECISIONS
 from bayesmooth.audit.multilabel import Tags
-from bayesmooth.audit.report.usual import Usual, find_usual
 from bayesmooth.audit.review import CONSTANTS, Review
-from bayesmooth.audit.table import QUADRANTS, Audit
+from bayesmooth.audit.table import QUADRANTS, SURE, Audit
 from bayesmooth.audit.thumbnails import Thumbnails
 from bayesmooth.data.prepare import SHEET_ROW, group_spellings
 from bayesmooth.errors import InputError
@@ -28,10 +27,17 @@ from bayesmooth.words import format_percent
 LIKELIEST = 3  # classes that are shown with their probabilities
 WORST_TAGS = 5  # the same of tags
 MOST_USUAL = 20_000  # classes × columns of a table of which is said what is usual
+FENCE = 1.5  # interquartile ranges beyond the quartiles that are usual: Tukey's rule
+SELDOM = 0.02  # of a class: categories with less are unusual
+MOST_CATEGORIES = 50  # of a column: more are names
+FEWEST = 8  # values of a class that it takes to say what is usual
 # In this order, inside one function.
 SCRIPTS = ("model.js", "review.js", "labels.js", "decisions.js", "list.js", "detail.js", "page.js")
 
+Array = NDArray[Any]
 Text = str | Mapping[str, object] | None
+Usual = tuple[float, float] | list[str] | None
+"""What is usual in a column: from … to, the categories, or unknown."""
 
 
 def render(
@@ -55,8 +61,12 @@ def render(
         raise InputError(f"thumbnails.index: must be positions below {len(audit)}")
     script = "(() => {\n'use strict';\n" + "\n".join(map(_part, SCRIPTS)) + "})();"
     style = _part("style.css")
+    # Only these two inline blocks may act; nothing is fetched from anywhere.
+    hashed = (hashlib.sha256(text.encode()).digest() for text in (script, style))
+    scripts, styles = (f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashed)
     values = {
-        "policy": _policy(script, style),
+        "policy": f"default-src 'none'; script-src {scripts}; style-src {styles}; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'",
         "title": _to_html(title or str(audit.summary.get("source", "a data set"))),
         "headline": _to_html(audit.headline),
         "style": style,
@@ -71,16 +81,6 @@ def render(
 
 def _part(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _policy(script: str, style: str) -> str:
-    """Only these two inline blocks may act; nothing is fetched from anywhere."""
-    hashed = (hashlib.sha256(text.encode()).digest() for text in (script, style))
-    scripts, styles = (f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashed)
-    return (
-        f"default-src 'none'; script-src {scripts}; style-src {styles}; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _to_html(text: str) -> str:
@@ -109,7 +109,7 @@ def _payload(
         "quadrant": _pack(audit.quadrant, np.uint8),
         "clean": None if audit.clean is None else _pack(audit.clean, label),
     }
-    table = None if audit.examples is None else audit.examples.table
+    table = audit.examples.table
     positions = all(name == str(i) for i, name in enumerate(audit.ids))
     content = {
         "count": len(audit),
@@ -126,6 +126,7 @@ def _payload(
         **content,
         "created": created,
         "quadrants": list(QUADRANTS),
+        "sure": SURE,
         "findings": _findings(audit),
         "truth": _describe_truth(audit),
         "notes": [str(note) for note in audit.summary.get("notes", ())],
@@ -165,9 +166,12 @@ def _describe_label(audit: Audit, texts: Sequence[Text] | None) -> dict[str, Any
     if audit.tags is not None:
         return _describe_tags(audit.tags)
     counts = np.bincount(audit.given, minlength=len(audit.class_names))
-    named = audit.examples is not None and audit.examples.names_classes
-    usual = _find_usual(audit, texts)
-    shown: dict[str, Any] = {"kind": "class", "named": named, "likeliest": None, "usual": usual}
+    shown: dict[str, Any] = {
+        "kind": "class",
+        "named": audit.examples.names_classes,
+        "likeliest": None,
+        "usual": find_usual(texts or (), audit.given, len(audit.class_names)),
+    }
     if audit.probabilities is not None:
         each = min(LIKELIEST, len(audit.class_names))
         shares, best = torch.from_numpy(audit.probabilities).topk(each, dim=1)
@@ -202,7 +206,7 @@ def _pack_likeliest(best: Tensor, shares: Tensor) -> dict[str, Any]:
     }
 
 
-def _list_spellings(names: Sequence[str], counts: NDArray[Any]) -> list[list[str]]:
+def _list_spellings(names: Sequence[str], counts: Array) -> list[list[str]]:
     """Names that differ only in their spelling, the most frequent first."""
     groups = group_spellings(names, torch.from_numpy(counts))
     return [[names[k] for k in same] for same, _ in groups]
@@ -213,7 +217,7 @@ def _clean_command(audit: Audit) -> tuple[str, str, str]:
 
     Votes, and data that lie in no file with labels, are cleaned in the table that stands beside the page.
     """
-    source = None if audit.examples is None else audit.examples.path
+    source = audit.examples.path
     if source is None or audit.consensus is not None or source.suffix == ".npy":
         return "audit.csv", "bayesmooth clean audit.csv", "--out labels.csv"
     name = source.resolve()
@@ -223,13 +227,42 @@ def _clean_command(audit: Audit) -> tuple[str, str, str]:
     return "your data", shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
 
 
-def _find_usual(audit: Audit, texts: Sequence[Text] | None) -> list[list[Usual]] | None:
-    """What is usual for each class in each column of a table, if that is not too much to carry."""
-    rows = [row for row in texts or () if isinstance(row, Mapping)]
-    if len(rows) < len(audit) or len(rows[0]) * len(audit.class_names) > MOST_USUAL:
+def find_usual(rows: Sequence[Text], labels: Array, classes: int) -> list[list[Usual]] | None:
+    """What is usual for each class in each column of a table, so that the page can mark what is not; None where there
+    is no table, or too much to carry.
+
+    Numbers: Q₁ − 1.5 (Q₃ − Q₁) … Q₃ + 1.5 (Q₃ − Q₁), within what occurs. Categories: those of at least 2 % of a class.
+
+    >>> find_usual([{"age": i} for i in range(40)], np.zeros(40, int), 1)
+    [[(0.0, 39.0)]]
+    """
+    table = [row for row in rows if isinstance(row, Mapping)]
+    if len(table) < len(labels) or len(table[0]) * classes > MOST_USUAL:
         return None
-    columns = {key: [row.get(key) for row in rows] for key in rows[0]}
-    return find_usual(columns, audit.given, len(audit.class_names))
+    usual: list[list[Usual]] = [[] for _ in range(classes)]
+    for key in table[0]:
+        values = [row.get(key) for row in table]
+        words = np.array([str(value) for value in values], object)
+        try:
+            numbers = np.array([float("nan" if v in ("", None) else v) for v in values])  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            numbers = None
+        names = len(set(words)) > min(MOST_CATEGORIES, len(words) // 2)
+        for label, told in enumerate(usual):
+            some = labels == label
+            if numbers is not None:
+                some &= np.isfinite(numbers)
+            if some.sum() < FEWEST or (numbers is None and names):
+                told.append(None)
+            elif numbers is not None:
+                low, high = np.quantile(numbers[some], [0.25, 0.75])
+                spread = FENCE * (high - low)
+                lowest, highest = np.nanmin(numbers), np.nanmax(numbers)
+                told.append((float(max(low - spread, lowest)), float(min(high + spread, highest))))
+            else:
+                frequent, counts = np.unique(words[some].astype(str), return_counts=True)
+                told.append([str(word) for word in frequent[counts >= SELDOM * some.sum()]])
+    return usual
 
 
 def _findings(audit: Audit) -> dict[str, Any]:
@@ -263,12 +296,12 @@ def _describe_truth(audit: Audit) -> str:
     return f"The true labels are known here: {both:,} of these {all_flagged:,} labels are wrong{share}, and {missed}."
 
 
-def _pack_share(values: NDArray[Any]) -> dict[str, str]:
+def _pack_share(values: Array) -> dict[str, str]:
     """Shares of one in 16 bits."""
     return _pack(np.round(np.clip(np.asarray(values, np.float64), 0, 1) * 65535), np.uint16)
 
 
-def _pack(values: NDArray[Any], dtype: DTypeLike) -> dict[str, str]:
+def _pack(values: Array, dtype: DTypeLike) -> dict[str, str]:
     """An array as {type, data}, the type by the name of JavaScript's view."""
     array = np.asarray(values).astype(np.dtype(dtype).newbyteorder("<"))
     return {

@@ -200,12 +200,13 @@ class Votes extends OneClass {
     super.overview();
     byId('annotators').hidden = byId('annotators-link').hidden = false;
     const { people, again } = audit.label;
-    byId('people').replaceChildren(buildTable(['Annotator', 'Right', 'Votes', 'Takes', 'To ask'], people.map((one) => {
+    if (audit.label.alpha !== null) byId('people-alpha').textContent = `All together: Krippendorff’s α = ${brief(audit.label.alpha)}.`;
+    byId('people').replaceChildren(buildTable(['Annotator', 'Right', 'Votes', 'κ', 'Counts as', 'Takes', 'To ask'], people.map((one) => {
       const takes = one.confusions.map(([k, v, share]) => `${classes[k]} as ${classes[v]} ${percent(share)}`).join(', ');
       const asked = again.filter(([, , , who]) => who === one.name).length;
       const interval = el('span', { class: 'hint', text: ` ${percent(one.low)} to ${percent(one.high)}` });
       return [one.name, el('span', {}, el('b', { text: percent(one.quality) }), interval),
-        number.format(one.votes), el('span', { class: 'hint', text: takes || '–' }),
+        number.format(one.votes), one.kappa === null ? '–' : brief(one.kappa), brief(one.weight), el('span', { class: 'hint', text: takes || '–' }),
         asked ? button({ 'data-annotator': one.name, text: String(asked), onclick: () => this.listAgain(one.name) }) : ''];
     })));
     this.listAgain(null);
@@ -222,7 +223,7 @@ class Votes extends OneClass {
 
   againLine(i, k, share, who) {
     const words = el('span', { class: 'again-words' }, el('b', { text: nameOf(i) }),
-      el('span', { class: 'hint', text: ` probably ${classes[k]}, ${percent(share)}` }), this.voters(i));
+      el('span', { class: 'hint', text: ` ${sureWords(share)} ${classes[k]}` }), this.voters(i));
     return button({ class: 'again', onclick: () => showExample(i) }, tileOf.has(i) ? thumbnail(i) : null, words,
       el('span', {}, 'ask ', el('b', { text: who })));
   }

@@ -27,7 +27,11 @@ const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 const logOnePlusExp = (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
 const rowAt = (table, width, i) => Array.from(table.subarray(i * width, (i + 1) * width));
 const placeOf = (i) => rowAt(traits.places, design.places, i).map((value) => value / 127);
-const priorOdds = (i) => design.intercept + design.slope * traits.score[i];
+// What other data sets teach of a label: by its score, and by its numbers where these have effects.
+function priorOdds(i, effects) {
+  const numbers = effects ? design.learned.reduce((sum, effect, k) => sum + effect * traits.numbers[i * design.numbers + k], 0) : 0;
+  return design.intercept + design.slope * traits.score[i] + numbers;
+}
 
 // How the log-odds of the seen labels vary together under the prior: an array of rows.
 function covary(seen, effects, places) {
@@ -112,7 +116,7 @@ function carryOver(seen, pull, effects, places) {
     direction.set(traits.given[i], sum);
   });
   return Float64Array.from({ length: count }, (_, i) => {
-    let odds = priorOdds(i) + level * total + tilt * slope * traits.score[i];
+    let odds = priorOdds(i, effects) + level * total + tilt * slope * traits.score[i];
     if (effects) {
       odds += effects * design.classVariance * ((byGiven.get(traits.given[i]) ?? 0) + (byRival.get(traits.rival[i]) ?? 0));
       for (let k = 0; k < design.numbers; k++) odds += effects * numbers[k] * traits.numbers[i * design.numbers + k];
@@ -127,7 +131,7 @@ function fitModel(wrong, effects, places) {
   const every = [...wrong.keys()].sort((a, b) => a - b);
   const most = Math.min(every.length, design.mostLearned);
   const seen = Array.from({ length: most }, (_, k) => every[Math.floor((k * every.length) / most)]);
-  const { pull, evidence } = findMode(seen.map(priorOdds), covary(seen, effects, places), seen.map((i) => wrong.get(i)));
+  const { pull, evidence } = findMode(seen.map((i) => priorOdds(i, effects)), covary(seen, effects, places), seen.map((i) => wrong.get(i)));
   return { evidence, chances: carryOver(seen, pull, effects, places) };
 }
 
@@ -210,5 +214,5 @@ function drawRate() {
 }
 
 // How sure the model is, in words: its percentages promise more than they hold. After a review, the chance that it taught.
-const sureWords = (share) => ['hardly', 'perhaps', 'likely', 'very likely'][[0.1, 0.5, 0.9].filter((from) => share >= from).length];
+const sureWords = (share) => audit.sure.findLast(([from]) => share >= from)[1];
 const suspicionWords = (i) => (chance ? `${percent(chance[i])} wrong` : `No. ${number.format(suspicion.rank[i] + 1)}`);
