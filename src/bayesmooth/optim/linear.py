@@ -44,9 +44,10 @@ def fit_linear(
     """
     parts = [held]
     if held.sum() < FEW:
-        others = torch.nonzero(~held).flatten()
-        for rows in others.split(max(int(held.sum()), len(others) // 4 + 1)):
-            parts.append(torch.zeros_like(held).index_fill_(0, rows, True))
+        rows = torch.nonzero(~held).flatten()
+        at_once = max(int(held.sum()), len(rows) // 4 + 1)
+        places = torch.arange(len(held), device=held.device)
+        parts += [torch.isin(places, part) for part in torch.split(rows, at_once)]
     tried = [try_precisions(inputs, labels, part, classes, steps) for part in parts]
     best = max(range(len(PRECISIONS)), key=lambda i: sum(score(*part[i]) for part in tried))
     precision, (accuracy, nll) = PRECISIONS[best], tried[0][best]
