@@ -178,18 +178,30 @@ def compare_training() -> Lines:
     # what chose: accuracy less a tenth of NLL, on held-out labels
     records["score"] = records["validation"] - 0.1 * records["validation_nll"]
     figures = records.pivot(index=["cell", "seed"], columns="method")
-    lines = [["", "wrong labels", "clean labels", "NLL", "to the best peer", "clean", "worst cell"]]
-    peers = ["AdamW", "SGD", "LS", "SAM"]
+    head = (
+        "",
+        "wrong labels",
+        "clean labels",
+        "NLL",
+        "to the best peer",
+        "clean",
+        "behind by over 2",
+        "worst cell",
+    )
+    lines, peers = [list(head)], ["AdamW", "SGD", "LS", "SAM"]
     for method in ("fit", "fit-IVON", *peers, "ivon-opt"):
         own = figures.dropna(subset=[("accuracy", name) for name in (method, *peers)])
         best = own["score"][peers].idxmax(axis=1)
         accuracy = own["accuracy"]
         ahead = accuracy[method] - [accuracy.loc[cell, peer] for cell, peer in best.items()]
-        clean = own.index.get_level_values("cell").str.contains("· clean ·")
-        means = [f"{mean(accuracy[method][kind]):.1f}" for kind in (~clean, clean)]
-        ahead_by = [f"{mean(ahead[kind]):+.1f}" for kind in (~clean, clean)]
+        cells = pd.DataFrame({"accuracy": accuracy[method], "ahead": ahead}).groupby("cell").mean()
+        clean = cells.index.str.contains("· clean ·")
+        means = [f"{cells['accuracy'][kind].mean():.1f}" for kind in (~clean, clean)]
+        leads = [cells["ahead"][kind] for kind in (~clean, clean)]
+        ahead_by = [f"{lead.mean():+.1f} ± {lead.sem():.1f}" for lead in leads]
+        behind = f"{(cells['ahead'] < -2).sum()} of {len(cells)}"
         nll = f"{mean(own['nll'][method]):.2f}"
-        lines.append([method, *means, nll, *ahead_by, f"{ahead.min():+.1f}"])
+        lines.append([method, *means, nll, *ahead_by, behind, f"{cells['ahead'].min():+.1f}"])
     return lines
 
 

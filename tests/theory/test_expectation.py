@@ -133,7 +133,7 @@ def brute(mean: torch.Tensor, std: torch.Tensor, draws: int = 100_000) -> Moment
 @pytest.mark.parametrize(
     ("link", "std"),
     [(Poisson(), 0.8), (Gaussian(), 0.8), *((Bernoulli(), s) for s in (0.8, 6.0, 50.0, 3000.0))],
-    ids=str,
+    ids=lambda value: value if isinstance(value, float) else type(value).__name__,
 )
 def test_scalar_moments_and_noise_are_expectations_of_the_link_however_wide(link: Link, std):
     mean = tensor(0.0, 0.5, -2.0, 5.0, *([-100.0, 2 * std] if isinstance(link, Bernoulli) else []))
