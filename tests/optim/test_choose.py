@@ -167,8 +167,8 @@ DICTS = [{"input": x, "labels": y} for x, y in PAIRS]
 def test_whatever_a_loader_can_read_is_trained_on():
     datasets = pytest.importorskip("datasets")
     expected = run(TensorDataset(X, Y), epochs=1).table
-    hugging = datasets.Dataset.from_dict({"input": X.tolist(), "labels": Y.tolist()})
-    for data in (PAIRS, DICTS, Rows(), hugging.with_format("torch")):
+    hugging = datasets.Dataset.from_dict({"input": X.tolist(), "label": Y.tolist()})
+    for data in (PAIRS, DICTS, Rows(), Rows("label"), hugging.with_format("torch")):
         assert run(data, epochs=1).table == expected
 
 

@@ -13,6 +13,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     Subset,
+    default_collate,
 )
 
 from bayesmooth.calling import take_labels
@@ -82,7 +83,8 @@ def open_loader(data: Any, batch_size: int) -> Any:
     if isinstance(data, DataLoader):
         return data
     if holds_examples(data):
-        return DataLoader(data, batch_size, shuffle=True, drop_last=len(data) % batch_size == 1)
+        odd = len(data) % batch_size == 1  # BatchNorm cannot do with one example
+        return DataLoader(data, batch_size, shuffle=True, drop_last=odd, collate_fn=collate)
     kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
     raise InputError(
         f"data is a {kind}: must be a DataLoader, a data set or list of dicts or of tuples (x, y), or two tensors "
@@ -101,6 +103,14 @@ def holds_examples(data: Any) -> bool:
         return isinstance(data[0], Mapping | tuple)
     except (LookupError, TypeError):
         return False
+
+
+def collate(items: list[Any]) -> Any:
+    """A batch; "label", Hugging Face's name of a column, becomes "labels", their name in a batch."""
+    batch = default_collate(items)
+    if isinstance(batch, dict) and "labels" not in batch and "label" in batch:
+        batch["labels"] = batch.pop("label")
+    return batch
 
 
 def list_indices(loader: Any) -> list[int]:
