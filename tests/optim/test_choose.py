@@ -155,7 +155,7 @@ def test_predicted_labels_are_learned_whatever_items_call_theirs():
 
 def test_a_collate_fn_that_leaves_examples_out_cannot_get_other_labels():
     loader = DataLoader(Rows("label"), 20, collate_fn=lambda items: rename(items[1:]))
-    with pytest.raises(InputError, match="made 19 labels of 20 items; .* teach=False"):
+    with pytest.raises(InputError, match=r"made 19 labels of 20 items; .* teach=False"):
         run(loader, epochs=1)
     run(loader, epochs=1, teach=False)
 
