@@ -1,6 +1,7 @@
 import csv
 import inspect
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -279,6 +280,9 @@ def test_every_command_is_explained_without_loading_torch():
 def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     """It names them itself, so that nothing must be loaded."""
     from bayesmooth.audit import audit_network
+    from bayesmooth.data.opening import FILES
+    from bayesmooth.optim.choose import IVON_GRID
+    from bayesmooth.optim.settings import ENOUGH
     from bayesmooth.train.sweep import NOISES
     from reproduce.scale import SCALES
 
@@ -291,6 +295,10 @@ def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     defaults = inspect.signature(audit_network).parameters
     assert f"posterior (default: {defaults['samples'].default})" in said
     assert f"of these samples (default: {defaults['seed'].default})" in said
+    assert {*FILES, ".gz"} <= {*re.findall(r"\.\w+", said)}
+    said = words("train")
+    assert f"{len(IVON_GRID)} settings of IVON" in said
+    assert f"from {ENOUGH} of them on" in said
     *scales, last = SCALES
     assert f"{', '.join(scales)} or {last} (default: laptop)" in words("studies")
     assert f"(default: {NOISES[0]})" in words("tune")

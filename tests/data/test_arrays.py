@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayesmooth import audit
 from bayesmooth.data import open_source
 from bayesmooth.data.arrays import read_npy, read_npz
 from bayesmooth.errors import InputError
@@ -136,6 +137,41 @@ def test_a_damaged_array_is_refused(tmp_path, data, message):
     (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(InputError, match=message):
         read_npy(tmp_path / "a.npy")
+
+
+def claim(shape, kind="<f8"):
+    """A .npy of a kilobyte whose header claims a shape."""
+    buffer = io.BytesIO()
+    header = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    return buffer.getvalue() + bytes(800)
+
+
+@pytest.mark.parametrize(
+    "huge",
+    [
+        claim((10**12,)), claim((10**12, 3)), claim((10**12, 0)), claim((10**12,), "<U0"),
+        claim((10**12,), "|S0"), claim((10**30,)), claim((10**12, 10**12)),
+    ],
+)  # fmt: skip
+def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path, huge):
+    np.save(tmp_path / "rows.npy", X)
+    np.save(tmp_path / "labels.npy", [0, 1, 0, 1])
+    (tmp_path / "huge.npy").write_bytes(huge)
+    for name in ("embeddings", "labels"):
+        content = {"embeddings": npy(X), "labels": npy(np.arange(4))} | {name: huge}
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
+            for key, array in content.items():
+                archive.writestr(f"{key}.npy", array)
+    for rows, labels in (
+        ("embeddings.npz", None),
+        ("labels.npz", None),
+        ("huge.npy", None),
+        ("huge.npy", tmp_path / "labels.npy"),
+        ("rows.npy", tmp_path / "huge.npy"),
+    ):
+        with pytest.raises(InputError, match=r"huge\.npy|embeddings|labels"):
+            audit(tmp_path / rows, labels=labels)
 
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 import math
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -105,27 +106,94 @@ def test_any_optimizer_and_grid_will_do_and_one_setting_is_one_run():
     assert {"lr": 0.01, "trained": 1.0}.items() <= found.table[0].items()
 
 
-class Rows(torch.utils.data.Dataset):
-    """Items as dictionaries."""
+class Rows:
+    """Items as dictionaries, with labels under one name or the other; no Dataset of torch, but like one."""
+
+    def __init__(self, name="labels"):
+        self.name = name
 
     def __len__(self):
         return 400
 
     def __getitem__(self, index):
-        return {"input": X[index], "labels": Y[index]}
+        return {"input": X[index], self.name: int(Y[index])}
+
+
+def rename(items):
+    """Collate as Hugging Face does: "label" becomes "labels", which must be numbers."""
+    labels = torch.tensor([item["label"] for item in items])
+    return {"input": torch.stack([item["input"] for item in items]), "labels": labels}
 
 
 def read(batch):
     return (batch["input"], batch["labels"]) if isinstance(batch, dict) else batch
 
 
-@pytest.mark.parametrize("data", [(X, Y), TensorDataset(X, Y), Rows()])
+@pytest.mark.parametrize(
+    "data",
+    [
+        (X, Y),
+        TensorDataset(X, Y),
+        Rows(),
+        DataLoader(Rows("label"), 20, shuffle=True, collate_fn=rename),
+    ],
+)
 def test_every_example_gets_its_own_new_label(data):
     loader, _ = heldout.split_data(data, None, 0.2, 20, 0)
     inputs = torch.cat([read(batch)[0] for batch in heldout.read_in_order(loader)])
     for batch in heldout.replace_labels(loader, inputs[:, :3].softmax(1)):
         rows, labels = read(batch)
         torch.testing.assert_close(labels, rows[:, :3].softmax(1))
+
+
+def test_predicted_labels_are_learned_whatever_items_call_theirs():
+    renamed = DataLoader(Rows("label"), 20, shuffle=True, collate_fn=rename)
+    found, expected = run(renamed, epochs=4), run(Rows(), epochs=4)
+    assert "predicted" in {row["labels"] for row in found.table}
+    assert found.table == expected.table
+
+
+def test_a_collate_fn_that_leaves_examples_out_cannot_get_other_labels():
+    loader = DataLoader(Rows("label"), 20, collate_fn=lambda items: rename(items[1:]))
+    with pytest.raises(InputError, match=r"made 19 labels of 20 items; .* teach=False"):
+        run(loader, epochs=1)
+    run(loader, epochs=1, teach=False)
+
+
+PAIRS = [(x, int(y)) for x, y in zip(X, Y, strict=True)]
+DICTS = [{"input": x, "labels": y} for x, y in PAIRS]
+
+
+def test_whatever_a_loader_can_read_is_trained_on():
+    datasets = pytest.importorskip("datasets")
+    expected = run(TensorDataset(X, Y), epochs=1).table
+    hugging = datasets.Dataset.from_dict({"input": X.tolist(), "label": Y.tolist()})
+    for data in (PAIRS, DICTS, Rows(), Rows("label"), hugging.with_format("torch")):
+        assert run(data, epochs=1).table == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ([1, 2], "list"),
+        ([], "list"),
+        (X, "torch.Tensor"),
+        ((X.numpy(), Y.numpy()), "tuple"),
+        ({"train": PAIRS}, "dict"),
+        (pd.DataFrame({"x": [1.0, 2.0], "label": [0, 1]}), "pandas.+DataFrame"),
+    ],
+)
+def test_what_cannot_be_read_is_named(data, named):
+    with pytest.raises(InputError, match=f"data is a {named}: must be a DataLoader, "):
+        run(data)
+
+
+def test_a_stream_and_several_splits_of_hugging_face_are_named():
+    datasets = pytest.importorskip("datasets")
+    part = datasets.Dataset.from_dict({"x": [1]})
+    test_what_cannot_be_read_is_named(part.to_iterable_dataset(), "datasets.*IterableDataset")
+    splits = datasets.DatasetDict(train=part)
+    test_what_cannot_be_read_is_named(splits, "datasets.dataset_dict.DatasetDict")
 
 
 def test_labels_stay_as_given_where_that_is_asked_for_or_the_loss_is_ones_own():
@@ -172,8 +240,6 @@ def test_loaders_are_split_as_they_are():
     with pytest.raises(InputError, match="a WeightedRandomSampler, which cannot be split"):
         run(weighted)
     run(weighted, epochs=1, validation=[(X[:50], Y[:50])])
-    with pytest.raises(InputError, match="data is a list: must be a DataLoader"):
-        run([1, 2])
 
 
 def test_nothing_learned_is_said():

@@ -173,7 +173,7 @@ def add_reading(parser: ArgumentParser) -> None:
     add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
     names = "classes in the order of their numbers"
     add("--class-names", metavar="NAME,…", type=split_names, help=names)
-    add("--encoding", help="encoding of a CSV or JSON (default: detected, or refused)")
+    add("--encoding", help="encoding of a CSV or JSON (default: detected)")
 
 
 def split_names(text: str) -> list[str]:
@@ -199,7 +199,7 @@ def add_data_dir(parser: ArgumentParser) -> None:
 def add_prediction(parser: ArgumentParser) -> None:
     """What every command that predicts with a run has."""
     add_device(parser)
-    usual = "drawn from the posterior (default: the recipe's)"
+    usual = "how many to draw from the posterior (default: as in the recipe)"
     parser.add_argument("--samples", type=int, default=0, help=usual)
 
 

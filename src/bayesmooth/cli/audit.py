@@ -25,43 +25,42 @@ def add_audit(parser: ArgumentParser) -> None:
     parser.usage = f"{parser.prog} SOURCE [option …]"
     parser.argument_default = SUPPRESS
     add = parser.add_argument
-    kinds = "a .csv, .tsv, .parquet, .npz or .npy with labels, a folder of pictures or of Parquet files, a Hugging "
-    add("source", type=Path, help=kinds + "Face data set on disk, or a run")
+    kinds = (
+        "a file with labels (.csv, .tsv, .json, .jsonl, .ndjson, or one of these with .gz; .xlsx, .parquet, .pq, .npz, "
+        ".npy), a folder of pictures or of Parquet files, a Hugging Face data set on disk, or a run"
+    )
+    add("source", type=Path, help=kinds)
     add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
-    add("--budget", metavar="N", type=int, help="labels in the queue for the review (default: 100)")
-    top = "share of the queue that are the most suspicious labels (default: a third): 50%% or 0.5"
+    add("--budget", metavar="N", type=int, help="how many labels to ask about (default: 100)")
+    top = "share of these that rank first; the others are drawn (default: a third): 50%% or 0.5"
     add("--from-top", metavar="SHARE", type=read_share, help=top)
-    further = "what a report exported: it teaches the ranking of the rest and tells the error rate"
+    further = "decisions that a report exported; the ranking and the error rate learn from them"
     add("--decisions", metavar="FILE", type=Path, help=further)
     add("--title", default="", help="title of the report")
     add_columns(parser, LABELS_FILE)
-    tags = "columns of 0 and 1, one per tag: several labels per example"
+    tags = "columns of 0 and 1 for several labels, one per tag"
     add("--tags", metavar="COLUMN,…", type=split_names, help=tags)
     add("--separator", metavar="TEXT", help="between several labels in the column of labels")
     people = "column that says who gave the label: one row per vote, --id names the example"
     add("--annotator", metavar="COLUMN", help=people)
-    models = "annotators that are models: where do people and they differ?"
+    models = "annotators that are models, to compare with people"
     add("--machines", metavar="NAME,…", type=split_names, help=models)
     sure = "column of the confidence in each label, such as an LLM's own probability"
     add("--confidence", metavar="COLUMN", help=sure)
     predicted = "the numbers are predicted probabilities"
     add("--probabilities", action="store_true", default=False, help=predicted)
-    other = (
-        "columns of what another model, which has not learned from the labels, says of the classes"
-    )
+    other = "probabilities by a model that saw none of the labels"
     add("--predicted", metavar="COLUMN,…", type=split_names, help=other)
-    shot = (
-        "ask a CLIP --encoder by the names of the classes: one more predictor, which saw no label"
-    )
+    shot = "let a CLIP --encoder predict by the names of classes"
     add("--zero-shot", action="store_true", help=shot)
     cache = "where embeddings are kept (default: $BAYESMOOTH_CACHE)"
     add("--cache", metavar="DIR", type=Path, help=cache)
     add("--device", help="of the encoder: cpu, cuda or cuda:N (default: a GPU if there is one)")
     split = "another split; reports examples found in both"
     add("--against", metavar="FILE", type=Path, help=split)
-    left_out = "judge each label by the posterior without its own example"
+    left_out = "judge each label by a posterior without its example"
     add("--leave-out", action="store_true", help=left_out)
-    add("--samples", type=int, help="drawn from a run's posterior (default: 16)")
+    add("--samples", type=int, help="how many to draw from a run's posterior (default: 16)")
     add("--seed", type=int, help="of these samples (default: 0)")
     add("--cluster", choices=("ray",), help="score the examples as tasks of a cluster")
     add("--top", type=int, default=10, help="how many to print (default: 10)")
@@ -69,7 +68,7 @@ def add_audit(parser: ArgumentParser) -> None:
     place = "where a run's data set is (default: $BAYESMOOTH_DATA)"
     add("--data-dir", type=Path, help=place)
     add("--quiet", action="store_true", help="no progress")
-    tools = "also write a file for label-studio, argilla or fiftyone"
+    tools = "also write files for label-studio, argilla, fiftyone"
     add("--export", metavar="TOOL,…", type=split_names, default=[], help=tools)
     most = "exit with 1 if at least so many labels are wrong: 5%% or 0.05"
     add("--fail-above", metavar="SHARE", type=read_share, default=None, help=most)

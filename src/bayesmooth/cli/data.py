@@ -20,7 +20,7 @@ def add_data(parser: ArgumentParser) -> None:
 def data(arguments: Namespace) -> int:
     """List the data sets and how to get them, check that one is whole, or embed its pictures.
 
-    `embed` puts the pictures through the frozen encoder of the extra `audit`, for the scale `features` of `reproduce`.
+    `embed` encodes the pictures with the frozen encoder of the extra `audit`; `reproduce --scale features` reads that.
 
     examples:
       bayesmooth data list

@@ -25,11 +25,9 @@ SCALES = "smoke, demo, laptop, overnight, features, day or full"
 
 def add_sweep(parser: ArgumentParser) -> None:
     """The options of `sweep`."""
-    values = (
-        "an axis of the grid: values with commas between, or 0:5 for 0 … 4; as often as you like"
-    )
+    values = "an axis of the grid: values between commas, or 0:5 for 0 to 4; may be repeated"
     add_grid(parser, values)
-    csv = "write settings and figures there"
+    csv = "write settings and figures to this file"
     parser.add_argument("--csv", type=Path, metavar="FILE", help=csv)
     add_place(parser)
 
@@ -71,7 +69,7 @@ def add_tune(parser: ArgumentParser) -> None:
     """The options of `tune`."""
     add, usual = parser.add_argument, "optimizer.noise=0.3,1.0,2.0"
     add_grid(parser, f"settings to try, as in `sweep` (default: {usual})")
-    add("--write", type=Path, metavar="FILE", help="write the chosen recipe there, as TOML")
+    add("--write", type=Path, metavar="FILE", help="write the chosen recipe to this file, as TOML")
     add_place(parser)
 
 
@@ -168,9 +166,9 @@ def add_reproduce(parser: ArgumentParser) -> None:
     add_studies(parser)
     add("--out", type=Path, help="where figures go (default: results/SCALE)")
     add("--runs", type=Path, help="where runs go (default: runs/SCALE)")
-    noises = "these noises alone: 0.4 (κ), symmetric 40, … (default: all of the scale)"
+    noises = "only these noises, such as 0.4 (κ) or symmetric 40 (default: all of the scale)"
     add("--noises", nargs="+", default=[], metavar="NOISE", help=noises)
-    add("--seeds", type=int, default=0, help="so many seeds (default: those of the scale)")
+    add("--seeds", type=int, default=0, help="how many seeds (default: as many as the scale has)")
     add_place(parser)
 
 

@@ -447,7 +447,8 @@ def read_npz(file: Path, raw: bool = False) -> dict[str, Array]:
         for entry in entries:
             name = entry.filename.removesuffix(".npy")
             with name_errors(name, "numpy array"), archive.open(entry) as stream:
-                array = _check_array(np.lib.format.read_array(stream, allow_pickle=False))
+                array = np.lib.format.read_array(stream, allow_pickle=False)
+                _check_array(array, entry.file_size)
             text = array.dtype.kind == "S" and not raw
             arrays[name] = np.char.decode(array, "utf-8") if text else array
         return arrays
@@ -458,18 +459,22 @@ def read_npy(file: Path, mapped: bool = False) -> Array:
     again = "; if it ends too early, download it again, or copy it again"
     with name_errors(file, "numpy array", again), file.open("rb") as stream:
         if mapped:
-            return np.lib.format.open_memmap(file, mode="r")
-        return _check_array(np.lib.format.read_array(stream, allow_pickle=False))
+            array: Array = np.lib.format.open_memmap(file, mode="r")
+        else:
+            array = np.lib.format.read_array(stream, allow_pickle=False)
+        _check_array(array, file.stat().st_size)
+        return array
 
 
-def _check_array(array: Array) -> Array:
+def _check_array(array: Array, size: int) -> None:
+    if array.ndim and len(array) > size:  # rows without bytes: a header can claim any number
+        raise InputError(f"{len(array):,} rows in {size:,} bytes: rows must not be empty")
     if array.dtype.kind not in "biufUS":
         raise InputError("not an array of numbers or strings")
     if array.dtype.kind == "U":  # what Python cannot write down would fail later, far from the file
         points = array.ravel("K").view(array.dtype.str[0] + "u4")
         if ((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))).any():
             raise InputError("holds invalid characters")
-    return array
 
 
 def as_finite(array: Array, where: str, what: str) -> Tensor:

@@ -382,7 +382,7 @@ def refuse_shares(labels: Sequence[str]) -> None:
     if share is not None and all(v in MISSING or SHARE.fullmatch(v) for v in labels):
         raise InputError(
             f"votes such as {share}: probabilities are no votes; give the class that each annotator chose, or audit "
-            "with probabilities= (--probabilities)"
+            "them with bayesmooth.audit_probabilities (--probabilities)"
         )
 
 

@@ -103,7 +103,8 @@ def fit(
 
     Arguments:
         make_model: makes the network; called once per setting under the same seed.
-        data: a DataLoader, a Dataset, or (inputs, labels); `batch_size` is for the latter two.
+        data: a DataLoader; a data set or list of dicts with "labels" or "label", or of tuples (x, y), one of Hugging
+            Face after `.with_format("torch")`; or two tensors (inputs, labels). A DataLoader has its own `batch_size`.
         epochs: of a full run.
         validation: held-out batches of your own, with given labels; otherwise the share `held_back` of `data`.
         loss: of logits and labels.

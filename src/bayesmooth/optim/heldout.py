@@ -1,6 +1,7 @@
 """Examples that are held back from training, and training examples whose labels are replaced."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,8 +13,10 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     Subset,
+    default_collate,
 )
 
+from bayesmooth.calling import take_labels
 from bayesmooth.errors import InputError
 
 AT_ONCE = 500  # held-out examples in a batch
@@ -79,11 +82,35 @@ def open_loader(data: Any, batch_size: int) -> Any:
         return Batches(data[0], data[1], batch_size)
     if isinstance(data, DataLoader):
         return data
-    if isinstance(data, Dataset):
-        return DataLoader(data, batch_size, shuffle=True, drop_last=len(data) % batch_size == 1)  # type: ignore[arg-type]
+    if holds_examples(data):
+        odd = len(data) % batch_size == 1  # BatchNorm cannot do with one example
+        return DataLoader(data, batch_size, shuffle=True, drop_last=odd, collate_fn=collate)
+    kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
     raise InputError(
-        f"data is a {type(data).__name__}: must be a DataLoader, a Dataset, or (inputs, labels)"
+        f"data is a {kind}: must be a DataLoader, a data set or list of dicts or of tuples (x, y), or two tensors "
+        "(inputs, labels)"
     )
+
+
+def holds_examples(data: Any) -> bool:
+    """Whether it is a data set of torch, or like one: it has a length, and items by number that are dicts or tuples."""
+    has_items = all(hasattr(data, name) for name in ("__len__", "__getitem__"))
+    if not has_items or isinstance(data, IterableDataset | Mapping | tuple):
+        return False
+    if isinstance(data, Dataset):
+        return True
+    try:
+        return isinstance(data[0], Mapping | tuple)
+    except (LookupError, TypeError):
+        return False
+
+
+def collate(items: list[Any]) -> Any:
+    """A batch; "label", Hugging Face's name of a column, becomes "labels", their name in a batch."""
+    batch = default_collate(items)
+    if isinstance(batch, dict) and "labels" not in batch and "label" in batch:
+        batch["labels"] = batch.pop("label")
+    return batch
 
 
 def list_indices(loader: Any) -> list[int]:
@@ -103,20 +130,32 @@ def list_indices(loader: Any) -> list[int]:
     return list(range(len(loader.dataset)))
 
 
-class Relabelled(Dataset[Any]):
-    """A data set with other labels: (inputs, label, …), or a dict with "labels"."""
+class Numbered(Dataset[Any]):
+    """A data set whose items come with their positions."""
 
-    def __init__(self, dataset: Any, labels: Tensor) -> None:
-        self.dataset, self.labels = dataset, labels
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.dataset)
 
-    def __getitem__(self, index: int) -> Any:
-        item = self.dataset[index]
-        if isinstance(item, Mapping):
-            return {**item, "labels": self.labels[index]}
-        return (item[0], self.labels[index], *item[2:])
+    def __getitem__(self, index: int) -> tuple[int, Any]:
+        return index, self.dataset[index]
+
+
+def relabel(
+    collate: Callable[[list[Any]], Any], labels: Tensor, numbered: list[tuple[int, Any]]
+) -> Any:
+    """A batch with other labels. They replace those that `collate` made, whatever the items call theirs."""
+    index, items = map(list, zip(*numbered, strict=True))
+    batch = collate(items)
+    if (count := len(take_labels(batch))) != len(items):
+        raise InputError(
+            f"collate_fn made {count} labels of {len(items)} items; make one of each, or give teach=False"
+        )
+    if isinstance(batch, Mapping):
+        return {**batch, "labels": labels[index]}
+    return (batch[0], labels[index], *batch[2:])
 
 
 def read_in_order(loader: Any) -> Any:
@@ -135,4 +174,5 @@ def replace_labels(loader: Any, labels: Tensor) -> Any:
     if isinstance(loader, Batches):
         return Batches(loader.dataset[0], labels, batch_size=loader.batch_size)
     same = {name: getattr(loader, name) for name in (*SAME, "sampler", "drop_last")}
-    return DataLoader(Relabelled(loader.dataset, labels), **same)
+    same["collate_fn"] = partial(relabel, loader.collate_fn, labels)
+    return DataLoader(Numbered(loader.dataset), **same)
