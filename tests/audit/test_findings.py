@@ -228,6 +228,7 @@ def test_rows_that_are_read_in_pieces_have_the_findings_of_all_at_once(
     assert alike(find(these.labels.numbers, these.inputs[:], other), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_ray_cluster_has_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")

@@ -106,6 +106,7 @@ def test_what_is_learned_from_a_sample_finds_the_errors_of_all(
     assert errors(made) > whole - 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_ray_cluster_gives_the_same_ranking(
     examples: Source, monkeypatch: pytest.MonkeyPatch

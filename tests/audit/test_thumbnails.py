@@ -125,6 +125,7 @@ def test_every_label_of_the_sample_to_review_has_a_picture() -> None:
     assert {*made.review.queue.tolist()} <= {*drawn.index.tolist()}
 
 
+@pytest.mark.slow
 def test_budget_ends_the_sheets_and_the_index_says_where() -> None:
     noise = torch.randint(0, 255, (900, 1, 100, 100), dtype=torch.uint8)
     everything = make_thumbnails(noise, range(900), budget=10**9)

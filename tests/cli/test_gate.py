@@ -106,6 +106,7 @@ def shell(script: str, folder: Path, **environment: str) -> subprocess.Completed
     return subprocess.run(line, cwd=folder, env=variables, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allowed", "code"), [("5%", 1), ("60%", 0), ("", 0)])
 def test_the_action_runs_and_fails_the_job(allowed, code, tmp_path):
     steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
@@ -120,6 +121,7 @@ def test_the_action_runs_and_fails_the_job(allowed, code, tmp_path):
     assert (tmp_path / "audit" / "audit.html").exists()
 
 
+@pytest.mark.slow
 def test_the_hook_runs_with_the_arguments_of_the_example(tmp_path):
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     example = (ROOT / "docs" / "ci.md").read_text().split('-config.yaml"\n')[1].split("```")[0]

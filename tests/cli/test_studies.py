@@ -9,7 +9,10 @@ from reproduce import STUDIES
 from reproduce.scale import SCALES
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    "scale",
+    [pytest.param(s, marks=[pytest.mark.slow] * (s == "full")) for s in SCALES],
+)
 def test_studies_lists_what_each_shows_its_runs_and_its_time(scale, capsys):
     assert main(["studies", "--scale", scale]) == 0
     said = capsys.readouterr().out

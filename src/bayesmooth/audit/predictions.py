@@ -195,8 +195,7 @@ class Predictions:
 
     @cached_property
     def ambiguity(self) -> Tensor:
-        """The entropy of the prediction that has not seen the label, 0 … 1: people disagree most where it is high
-        (docs/evidence-audit.md)."""
+        """The entropy of the prediction that has not seen the label, 0 … 1."""
         return self.left_out.entropy
 
     def pool(self) -> tuple[LeftOut, Tensor]:
