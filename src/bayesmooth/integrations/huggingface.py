@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from bayesmooth import metrics as measures
 from bayesmooth.errors import InputError
@@ -46,29 +46,15 @@ def fit_trainer(trainer: Any, **options: Any) -> Fit:
             "the Trainer has no model_init, which every setting needs; give it one in place of model"
         )
     args, loader = trainer.args, trainer.get_train_dataloader()
-    rows, collate = _Labelled(loader.dataset), loader.collate_fn
+    rows, size = loader.dataset, args.train_batch_size
     given = {
-        "data": DataLoader(rows, args.train_batch_size, shuffle=True, collate_fn=collate),
+        "data": DataLoader(rows, size, shuffle=True, collate_fn=loader.collate_fn),
         "epochs": args.num_train_epochs,
         "validation": trainer.get_eval_dataloader() if trainer.eval_dataset else None,
     }
     found = fit(lambda: trainer.call_model_init().to(args.device), **{**given, **options})
     trainer.model.load_state_dict(found.model.state_dict())
     return found
-
-
-class _Labelled(Dataset[Any]):
-    """Rows whose label is called "labels", the name under which `fit` replaces it, before a collator renames it."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        names = {"label": "labels", "label_ids": "labels"}
-        return {names.get(name, name): value for name, value in self.rows[index].items()}
 
 
 class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
