@@ -13,6 +13,7 @@ import torch
 from cleanlab import Datalab
 from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_label_quality_scores
+from dataeval.core import label_errors
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
@@ -158,6 +159,16 @@ def neighbour_vote(examples: Source) -> Found:
     return Found(1 - own, votes.argmax(1) != examples.labels.numbers)
 
 
+def distance_ratio(examples: Source) -> Found:
+    """DataEval's label errors: the distance to the nearest with the same label over that to the nearest with others.
+
+    Both are means over 50, fewer if a class is small. Rows have unit norm, in its favour: it ranks worse with raw ones.
+    """
+    rows, labels = unit_rows(rows_of(examples)).numpy(), examples.labels.numbers.numpy()
+    scores = torch.from_numpy(label_errors(rows, labels)["scores"])
+    return Found(scores, scores >= 1)  # those it lists as errors
+
+
 def simifeat(examples: Source) -> Found:
     """SimiFeat-R (Zhu et al., arXiv 2110.06283): votes of 10 neighbours, cut where the transition matrix says.
 
@@ -209,6 +220,7 @@ METHODS: dict[str, Callable[[Source], Found]] = {
     "AUM": area_under_margin,
     "20 neighbours": neighbour_vote,
     "SimiFeat": simifeat,
+    "DataEval": distance_ratio,
 }
 
 

@@ -62,10 +62,10 @@ def read_columns(name: str, head: str) -> Lines:
     return [[NAMES.get(row[0], row[0]), *row[1:]] for row in rows]
 
 
-def read_markdown(name: str) -> Lines:
-    """A file that is a table in Markdown, its head first."""
-    lines = (RESULTS / name).read_text("utf-8").splitlines()
-    head, _, *rows = [line.strip("| ").split(" | ") for line in lines]
+def read_markdown(name: str, number: int = 0) -> Lines:
+    """One of the tables of a file of Markdown tables, its head first."""
+    tables = (RESULTS / name).read_text("utf-8").split("\n\n")
+    head, _, *rows = [line.strip("| ").split(" | ") for line in tables[number].splitlines()]
     return [head, *([NAMES.get(row[0], row[0]), *row[1:]] for row in rows)]
 
 
@@ -125,11 +125,11 @@ def average_figures() -> Lines:
 
 
 def compare_rates() -> Lines:
-    """How many labels are wrong, and how many the audit says."""
+    """How many labels are wrong, and how many the audit says, in %."""
     lines = [["data", "wrong", "at least", "contradicted", "called mislabelled"]]
     records = read_records("audit.jsonl").query("method == @OURS").set_index("data")
     for data, shares in records[["wrong", "at_least", "flagged", "mislabelled"]].iterrows():
-        lines.append([NAMES.get(data, data), *(f"{100 * share:.1f} %" for share in shares)])
+        lines.append([NAMES.get(data, data), *(f"{100 * share:.1f}" for share in shares)])
     return lines
 
 
@@ -307,8 +307,14 @@ def compare_accuracies() -> Lines:
 
 
 def compare_votes() -> Lines:
-    """The ways to read votes, the best in bold."""
-    head, *rows = [row[:6] for row in read_markdown("annotators.txt")]
+    """The ways to read votes, without their seconds, the best in bold."""
+    head, *rows = [row[:-2] for row in read_markdown("annotators.txt")]
+    return [head, *([row[0], *embolden(row[1:])] for row in rows)]
+
+
+def correlate_ambiguity() -> Lines:
+    """How each measure goes with the disagreement of raters, the best in bold."""
+    head, *rows = read_markdown("annotators.txt", 1)
     return [head, *([row[0], *embolden(row[1:])] for row in rows)]
 
 
@@ -331,6 +337,7 @@ TABLES: dict[str, Callable[[], Lines]] = {
     "review reliability": show_reliability,
     "audit speed": lambda: [row[:4] for row in read_columns("audit_speed.txt", "ratio") if row[4:]],
     "annotators": compare_votes,
+    "ambiguity": correlate_ambiguity,
     "another model": compare_other_model,
     "targets": lambda: read_columns("choices/targets.txt", "dropped"),
     "training": compare_training,

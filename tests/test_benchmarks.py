@@ -12,6 +12,7 @@ from bayesmooth.files import records
 from benchmarks.__main__ import BENCHMARKS
 
 pytest.importorskip("cleanlab")
+pytest.importorskip("dataeval")
 pytest.importorskip("datasets")
 
 from benchmarks import training
