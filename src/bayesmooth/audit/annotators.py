@@ -147,7 +147,8 @@ class Consensus:
     def compare_machines(self) -> tuple[int, list[int]]:
         """How many examples people and models both have a majority for, and on which these differ."""
         votes = self.votes
-        machine = torch.tensor([name in self.machines for name in votes.annotators], device="cpu")
+        named = [name in self.machines for name in votes.annotators]
+        machine = torch.tensor(named, dtype=torch.bool, device="cpu")
         said, clear = [], []
         for side in (machine[votes.annotator], ~machine[votes.annotator]):
             some = replace(votes, **{k: getattr(votes, k)[side] for k in VOTE})
