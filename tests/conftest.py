@@ -9,6 +9,7 @@ import torch
 from hypothesis import settings
 from torch import nn
 
+from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 
 torch.set_num_threads(1)
@@ -64,3 +65,16 @@ def model():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Linear(4, 3)
+
+
+@pytest.fixture(scope="session")
+def result_or_input_error():
+    """Call it; the only exception that may come out is an InputError that names the file."""
+
+    def attempt(name, function, *arguments, **options):
+        try:
+            return function(*arguments, **options)
+        except InputError as error:
+            return error if name in str(error) else pytest.fail(f"{error} does not name {name}")
+
+    return attempt

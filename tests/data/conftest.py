@@ -6,20 +6,6 @@ import torch
 
 from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.prepare import choose_inputs
-from bayesmooth.errors import InputError
-
-
-@pytest.fixture(scope="session")
-def result_or_input_error():
-    """Call it; the only exception that may come out is an InputError that names the file."""
-
-    def attempt(name, function, *arguments, **options):
-        try:
-            return function(*arguments, **options)
-        except InputError as error:
-            return error if name in str(error) else pytest.fail(f"{error} does not name {name}")
-
-    return attempt
 
 
 @pytest.fixture

@@ -30,19 +30,6 @@ from reproduce.datasets import (
 )
 
 
-@pytest.fixture(scope="session")
-def result_or_input_error():
-    """Call it; the only exception that may come out is an InputError that names the file."""
-
-    def attempt(name, function, *arguments, **options):
-        try:
-            return function(*arguments, **options)
-        except InputError as error:
-            return error if name in str(error) else pytest.fail(f"{error} does not name {name}")
-
-    return attempt
-
-
 @pytest.fixture
 def real_data():
     """The folder of real data sets; `real_data("mnist")` skips where that one is absent."""
