@@ -64,12 +64,7 @@ def read_crowds(folder: Path) -> Iterator[Crowd]:
         alike = np.stack([pictures["worse"].astype(int)] * 3, 1)
         slips = generator.integers(0, 10, alike.shape)
         models = np.where(generator.random(alike.shape) < 0.03, slips, alike)
-        yield (
-            "two people, three models alike",
-            rows,
-            np.concatenate([three[:, :2], models], 1),
-            clean,
-        )
+        yield ("two people, three models alike", rows, np.concatenate([three[:, :2], models], 1), clean)
 
 
 def draw_votes(clean: Any, generator: np.random.Generator) -> Any:

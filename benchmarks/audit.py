@@ -87,9 +87,7 @@ def read_cases(path: Path) -> Iterator[Case]:
         yield Case(kind, read_examples(path, column, name))
 
 
-def read_examples(
-    path: Path, given: str, name: str, rows: str = "embeddings", clean: str = "clean_labels"
-) -> Source:
+def read_examples(path: Path, given: str, name: str, rows: str = "embeddings", clean: str = "clean_labels") -> Source:
     """The first rows of a file, with the labels that stand in these columns."""
     arrays = {key: torch.from_numpy(values[:MOST_ROWS]) for key, values in read_npz(path).items()}
     labels, true = arrays[given].long(), arrays[clean].long()
@@ -105,10 +103,7 @@ def made(examples: Source, noise: str, **settings: float) -> Case:
 
 def imbalanced(examples: Source, many: int, few: int) -> Case:
     """5,000 of one class and 100 of another, a tenth of the labels moved."""
-    chosen = [
-        (examples.labels.numbers == k).nonzero().flatten()[:n]
-        for k, n in ((many, 5000), (few, 100))
-    ]
+    chosen = [(examples.labels.numbers == k).nonzero().flatten()[:n] for k, n in ((many, 5000), (few, 100))]
     both = examples.subset(torch.cat(chosen))
     labels = (both.labels.numbers == few).long()
     names = (examples.class_names[many], examples.class_names[few])
@@ -134,9 +129,7 @@ def boundary_noise(examples: Source, name: str, rate: float = 0.2) -> Case:
     moved = (rival.values - own).topk(int(rate * len(kept))).indices
     labels = kept.labels.numbers.clone()
     labels[moved] = rival.indices[moved]
-    return Case(
-        MADE, replace(kept, labels=kept.labels.renumber(labels), name=f"{name}, near the boundary")
-    )
+    return Case(MADE, replace(kept, labels=kept.labels.renumber(labels), name=f"{name}, near the boundary"))
 
 
 def jobs_for(examples: Source) -> dict[str, Job]:
@@ -189,9 +182,7 @@ def measure(job: Job, examples: Source) -> Row:
     return {k: _rounded(v) for k, v in record.items()}
 
 
-def run(
-    cases: Iterable[Case], path: Path, jobs: Callable[[Source], Mapping[str, Job]]
-) -> list[Row]:
+def run(cases: Iterable[Case], path: Path, jobs: Callable[[Source], Mapping[str, Job]]) -> list[Row]:
     """All rows of the file, after measuring what it did not have: one row per data set and method."""
 
     def measure_case(case: Case, name: str, job: Job) -> Iterator[Row]:

@@ -64,11 +64,7 @@ def choose_classifier(examples: Source) -> tuple[Any, dict[str, Any]]:
     whole = {each.name: out_of_fold(each.model, examples) for each in kept}
     losses = {name: _loss(values, examples.labels.numbers) for name, values in whole.items()}
     chosen = min(losses, key=lambda name: losses[name])
-    facts = {
-        "chosen": chosen,
-        "first_fold": {each.name: each.loss for each in tried},
-        "all_folds": losses,
-    }
+    facts = {"chosen": chosen, "first_fold": {each.name: each.loss for each in tried}, "all_folds": losses}
     return whole[chosen], facts
 
 
@@ -90,9 +86,7 @@ def candidates(examples: Source) -> Iterator[Candidate]:
                 break
             best = made.loss
     for count in (10, 50):
-        voters = KNeighborsClassifier(
-            min(count, len(examples) // 2), metric="cosine", algorithm="brute"
-        )
+        voters = KNeighborsClassifier(min(count, len(examples) // 2), metric="cosine", algorithm="brute")
         yield tried(f"{count} neighbours", voters)
     perceptron = MLPClassifier(early_stopping=True, random_state=0)
     yield tried("perceptron", make_pipeline(StandardScaler(), perceptron))

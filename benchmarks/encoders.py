@@ -64,8 +64,6 @@ def table(found: list[dict[str, Any]]) -> str:
         rows = [row for row in found if row["case"] == name]
         chosen = max(rows, key=lambda row: row["likelihood"])
         best = max(rows, key=lambda row: row["average_precision"])
-        cells = [
-            cell for row in (chosen, best) for cell in (row["encoder"], row["average_precision"])
-        ]
+        cells = [cell for row in (chosen, best) for cell in (row["encoder"], row["average_precision"])]
         lines.append([str(name), *map(str, cells)])
     return markdown(lines)

@@ -24,9 +24,7 @@ Row = dict[str, Any]
 Ratios = Mapping[str, float]
 
 
-def measure_seconds(
-    jobs: Jobs, repeats: int, clock: Callable[[], float] = perf_counter
-) -> dict[str, float]:
+def measure_seconds(jobs: Jobs, repeats: int, clock: Callable[[], float] = perf_counter) -> dict[str, float]:
     """Median seconds of each job; one round to warm up, then `repeats` rounds over all of them."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for round_ in range(repeats + 1):
@@ -38,9 +36,7 @@ def measure_seconds(
     return {name: median(seconds) for name, seconds in times.items()}
 
 
-def compare_seconds(
-    title: str, jobs: Jobs, goals: Ratios | None = None, *, repeats: int
-) -> dict[str, float]:
+def compare_seconds(title: str, jobs: Jobs, goals: Ratios | None = None, *, repeats: int) -> dict[str, float]:
     """Print and return each job's median processor time over that of the first one."""
     seconds = measure_seconds(jobs, repeats, process_time)
     first = next(iter(seconds.values()))
@@ -90,10 +86,7 @@ def real_data() -> Path | None:
 
 
 def run_missing(
-    path: Path,
-    keys: Sequence[str],
-    jobs: Mapping[tuple[Any, ...], Callable[[], Iterable[Row]]],
-    description: str,
+    path: Path, keys: Sequence[str], jobs: Mapping[tuple[Any, ...], Callable[[], Iterable[Row]]], description: str
 ) -> list[Row]:
     """All rows of a file of JSON lines, after running the jobs whose values of `keys` no row has yet.
 

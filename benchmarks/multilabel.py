@@ -18,10 +18,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from cleanlab.multilabel_classification.rank import (
-    get_label_quality_scores,
-    get_label_quality_scores_per_class,
-)
+from cleanlab.multilabel_classification.rank import get_label_quality_scores, get_label_quality_scores_per_class
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.ensemble import RandomForestClassifier

@@ -91,9 +91,7 @@ def compare_small(repeats: int) -> None:
     size = sum(shape.numel() for shape in shapes)
     names = "AdamW foreach", "IVON step(closure)", "IVON context + step", "public IVON"
     title = f"sample + update, {len(shapes)} tensors, {size / 1e3:.0f}k weights"
-    compare_seconds(
-        title, make_steps(shapes, *names), dict.fromkeys(names[1:3], 1.5), repeats=repeats
-    )
+    compare_seconds(title, make_steps(shapes, *names), dict.fromkeys(names[1:3], 1.5), repeats=repeats)
 
 
 def compare_training_steps(repeats: int) -> None:

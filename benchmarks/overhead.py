@@ -28,11 +28,7 @@ def compare_losses(repeats: int) -> None:
     logits = 3 * torch.randn(BATCH, CLASSES)
     labels = logits.argmax(1)
     labels[: BATCH // 3] = torch.randint(CLASSES, (BATCH // 3,))  # two thirds are predicted right
-    extra = {
-        "index": torch.randperm(EXAMPLES)[:BATCH],
-        "past": logits.flip(1).softmax(1),
-        "epoch": 15.0,
-    }
+    extra = {"index": torch.randperm(EXAMPLES)[:BATCH], "past": logits.flip(1).softmax(1), "epoch": 15.0}
     sizes = {"num_classes": CLASSES, "num_examples": EXAMPLES}
     transition = 0.7 * torch.eye(CLASSES) + 0.3 * torch.rand(CLASSES, CLASSES).softmax(1)
     options: dict[str, dict[str, Any]] = {

@@ -75,9 +75,7 @@ def plain_width(count: int, wrong: int, budget: int) -> float:
     return float((hypergeom(count, wrong, budget).pmf(found) * widths).sum())
 
 
-def measure_learning(
-    review: Review, scores: dict[str, Any], wrong: Any, budget: int, times: int
-) -> Row:
+def measure_learning(review: Review, scores: dict[str, Any], wrong: Any, budget: int, times: int) -> Row:
     """What rankings find, before the review and taught by it, among the labels that were not reviewed."""
     before, rows = scores["today"], list[dict[str, float]]()
     told, true = list[Any](), list[Any]()
@@ -152,11 +150,7 @@ def measure(examples: Source, quick: bool) -> Iterator[Row]:
 def run(quick: bool) -> list[Row]:
     """All rows of the file, after measuring what it did not have."""
     folder = real_data()
-    cases = (
-        [case for path in sorted(folder.glob("*.npz")) for case in read_cases(path)]
-        if folder
-        else []
-    )
+    cases = [case for path in sorted(folder.glob("*.npz")) for case in read_cases(path)] if folder else []
     jobs: dict[tuple[Any, ...], Callable[[], Iterator[Row]]] = {
         (case.examples.name,): partial(measure, case.examples, quick) for case in cases
     }

@@ -82,10 +82,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
         {"optimizer": partial(SGD, momentum=0.9, weight_decay=1e-3), "lr": lr}
         for lr in (1e-3, 4e-3, 1.5e-2, 6e-2, 0.25, 1.0)
     ],
-    "LS": [
-        ADAMW | {"lr": lr, "loss": LabelSmoothing(alpha)}
-        for lr, alpha in product(RATES, (0.1, 0.4))
-    ],
+    "LS": [ADAMW | {"lr": lr, "loss": LabelSmoothing(alpha)} for lr, alpha in product(RATES, (0.1, 0.4))],
     "SAM": [
         {"optimizer": partial(SAM, base_optimizer=AdamW, weight_decay=0.01), "lr": lr, "rho": rho}
         for lr, rho in product(RATES, (0.02, 0.1))
@@ -144,9 +141,7 @@ def predict(model: nn.Module, inputs: Tensor) -> Tensor:
     return torch.cat([model(part) for part in torch.split(inputs, 500)])
 
 
-def compare(
-    rows: Sequence[Mapping[str, Any]], ours: str, peers: Sequence[str] = PEERS
-) -> dict[str, list[float]]:
+def compare(rows: Sequence[Mapping[str, Any]], ours: str, peers: Sequence[str] = PEERS) -> dict[str, list[float]]:
     """Ours minus the peer that validation chooses, in points, for every cell and seed that has all of them."""
     cells: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
     for row in rows:

@@ -37,14 +37,10 @@ def _words(inputs: Any, train: Any, index: Any) -> Tensor:
     """Numbers of words: 0 fills up, 1 is unknown."""
     split = [re.findall(r"\w+|[^\w\s]", text.lower())[:WORDS] for text in inputs]
     counts = Counter(word for i in train for word in split[i])
-    known = {
-        word: n for n, (word, count) in enumerate(counts.most_common(VOCABULARY), 2) if count > 1
-    }
+    known = {word: n for n, (word, count) in enumerate(counts.most_common(VOCABULARY), 2) if count > 1}
     rows = torch.zeros(len(index), WORDS, dtype=torch.long)
     for row, i in zip(rows, index, strict=True):
-        row[: len(split[i])] = torch.tensor([known.get(word, 1) for word in split[i]] or [1])[
-            :WORDS
-        ]
+        row[: len(split[i])] = torch.tensor([known.get(word, 1) for word in split[i]] or [1])[:WORDS]
         if not split[i]:
             row[0] = 1
     return rows
@@ -55,9 +51,7 @@ def _hidden(inputs: Any, train: Any, index: Any) -> Tensor:
     """What MiniLM's lower layers make of the texts, and, as one more number, which tokens are there."""
     whole, tokenizer = _minilm()
     texts = [inputs[i] for i in index]
-    made = tokenizer(
-        texts, truncation=True, max_length=TOKENS, padding="max_length", return_tensors="pt"
-    )
+    made = tokenizer(texts, truncation=True, max_length=TOKENS, padding="max_length", return_tensors="pt")
     parts = []
     for start in range(0, len(texts), 100):
         some = {name: made[name][start : start + 100] for name in ("input_ids", "attention_mask")}
@@ -116,9 +110,7 @@ class Transformer(nn.Module):
     def __init__(self, classes: int, first: nn.Module, length: int, width: int = 48) -> None:
         super().__init__()
         self.first, self.places = first, nn.Parameter(0.02 * torch.randn(length, width))
-        layer = nn.TransformerEncoderLayer(
-            width, 4, 2 * width, 0.1, batch_first=True, norm_first=True
-        )
+        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, 0.1, batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
 
@@ -126,9 +118,7 @@ class Transformer(nn.Module):
         """Logits (B, K)."""
         missing = None if inputs.is_floating_point() else inputs == 0
         states = self.layers(self.first(inputs) + self.places, src_key_padding_mask=missing)
-        there = (
-            torch.ones_like(states[..., :1]) if missing is None else (~missing).float()[..., None]
-        )
+        there = torch.ones_like(states[..., :1]) if missing is None else (~missing).float()[..., None]
         logits: Tensor = self.head(self.norm((states * there).sum(1) / there.sum(1)))
         return logits
 
@@ -194,27 +184,15 @@ def _perceptron(classes: int, shape: tuple[int, ...], norm: Any) -> nn.Module:
 def _convolutions(classes: int, shape: tuple[int, ...], norm: Any) -> nn.Module:
     widths, layers = (shape[0], 16, 32, 64), []
     for n_in, n_out in pairwise(widths):
-        layers += [
-            nn.Conv2d(n_in, n_out, 3, padding=1, bias=False),
-            norm(n_out),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-        ]
-    return nn.Sequential(
-        *layers,
-        nn.AdaptiveAvgPool2d(2 if shape[1] > 8 else 1),
-        nn.Flatten(),
-        nn.LazyLinear(classes),
-    )
+        layers += [nn.Conv2d(n_in, n_out, 3, padding=1, bias=False), norm(n_out), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2 if shape[1] > 8 else 1), nn.Flatten(), nn.LazyLinear(classes))
 
 
 def _group_norm(width: int) -> nn.Module:
     return nn.GroupNorm(4, width)
 
 
-def _built(
-    make: Callable[[int, tuple[int, ...]], nn.Module],
-) -> Callable[[int, tuple[int, ...], int], nn.Module]:
+def _built(make: Callable[[int, tuple[int, ...]], nn.Module]) -> Callable[[int, tuple[int, ...], int], nn.Module]:
     def build(classes: int, shape: tuple[int, ...], seed: int) -> nn.Module:
         with weights_from(seed):
             model = make(classes, shape)

@@ -147,9 +147,7 @@ def problem(cell: Cell, seed: int) -> Problem:
     fixed = np.random.default_rng(0).permutation(count)
     trained = int(0.6 * count) if data.trained is None else data.trained
     train, test = (
-        (fixed[:trained], fixed[trained:])
-        if data.trained is None
-        else (np.arange(trained), np.arange(trained, count))
+        (fixed[:trained], fixed[trained:]) if data.trained is None else (np.arange(trained), np.arange(trained, count))
     )
     train, test = order.permutation(train)[: cell.examples], order.permutation(test)[:1000]
     prepare, make = NETWORKS[cell.network]
@@ -259,11 +257,7 @@ def _hastie() -> Data:
 
 
 def _quantiles() -> Data:
-    return _table(
-        *datasets.make_gaussian_quantiles(
-            n_samples=6000, n_features=12, n_classes=5, random_state=0
-        )
-    )
+    return _table(*datasets.make_gaussian_quantiles(n_samples=6000, n_features=12, n_classes=5, random_state=0))
 
 
 def _rows(pattern: str, **options: Any) -> list[dict[str, str]]:
@@ -276,10 +270,7 @@ def _rows(pattern: str, **options: Any) -> list[dict[str, str]]:
 
 
 def _texts(
-    texts: list[str],
-    labels: Sequence[Any],
-    people: Sequence[Any] | None = None,
-    trained: int | None = None,
+    texts: list[str], labels: Sequence[Any], people: Sequence[Any] | None = None, trained: int | None = None
 ) -> Data:
     names = sorted(set(labels))
     clean = torch.tensor([names.index(label) for label in labels])
@@ -313,11 +304,7 @@ def _titles(language: str) -> Data:
 
 def _banking(names: tuple[str, ...] | None = None) -> Data:
     train, test = (
-        [
-            row
-            for row in _rows(f"banking_data/{part}.csv")
-            if names is None or row["category"] in names
-        ]
+        [row for row in _rows(f"banking_data/{part}.csv") if names is None or row["category"] in names]
         for part in ("train", "test")
     )
     rows = train + test
@@ -348,10 +335,7 @@ def _read_library(package: str, documentation: bool = False) -> Iterator[str]:
         text = file.read_text()
         for node in ast.walk(ast.parse(text)):
             if documentation:
-                if (
-                    isinstance(node, documented)
-                    and len(words := ast.get_docstring(node) or "") > 30
-                ):
+                if isinstance(node, documented) and len(words := ast.get_docstring(node) or "") > 30:
                     yield words
             elif isinstance(node, ast.FunctionDef):
                 yield " ".join(text.splitlines()[node.lineno : node.end_lineno])

@@ -178,16 +178,7 @@ def compare_training() -> Lines:
     # what chose: accuracy less a tenth of NLL, on held-out labels
     records["score"] = records["validation"] - 0.1 * records["validation_nll"]
     figures = records.pivot(index=["cell", "seed"], columns="method")
-    head = (
-        "",
-        "wrong labels",
-        "clean labels",
-        "NLL",
-        "to the best peer",
-        "clean",
-        "behind by over 2",
-        "worst cell",
-    )
+    head = ("", "wrong labels", "clean labels", "NLL", "to the best peer", "clean", "behind by over 2", "worst cell")
     lines, peers = [list(head)], ["AdamW", "SGD", "LS", "SAM"]
     for method in ("fit", "fit-IVON", *peers, "ivon-opt"):
         own = figures.dropna(subset=[("accuracy", name) for name in (method, *peers)])

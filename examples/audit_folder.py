@@ -21,9 +21,7 @@ from bayesmooth.metrics import average_precision
 
 def main() -> None:
     """Write the folder, audit it, compare with the truth."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data_dir", type=Path)
     parser.add_argument("--images", type=int, default=1500)
     parser.add_argument("--encoder", nargs="+", default=["efficientnet", "plain"])

@@ -38,9 +38,7 @@ def photograph(page: Path, out: Path) -> None:
 
 def main() -> None:
     """Write a folder of photos, audit it, photograph the report."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data_dir", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--images", type=int, default=3000)

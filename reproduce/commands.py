@@ -22,16 +22,7 @@ from reproduce.figures.ours import summarise_demo
 from reproduce.page import write_page
 from reproduce.scale import DEMO, Scale, expected_seconds, find_scale, identify_data, time_steps
 from reproduce.study import NOISES, Cell, Finished, Study
-from reproduce.table import (
-    COLUMNS,
-    EARLY,
-    MEASURED,
-    Table,
-    make_table,
-    read_final,
-    read_table,
-    write_table,
-)
+from reproduce.table import COLUMNS, EARLY, MEASURED, Table, make_table, read_final, read_table, write_table
 
 LABELLED = ("corruption", "train.seed")  # what tables and figures call the cells by
 FACTS = ("scale", "command", "runs", "missing", "diverged", "seconds", "noises")
@@ -203,9 +194,7 @@ def reproduce(arguments: Namespace) -> int:
     check_place(arguments)
     scale = find_scale(arguments.scale)
     if arguments.seeds < 0:
-        raise InputError(
-            f"--seeds {arguments.seeds}: must be ≥ 1; leave it out for all of the scale"
-        )
+        raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1; leave it out for all of the scale")
     if arguments.seeds:
         scale = replace(scale, seeds=tuple(range(arguments.seeds)), more_seeds=())
     chosen = list(scale.studies or STUDIES) if arguments.name == "all" else [arguments.name]
@@ -220,9 +209,7 @@ def reproduce(arguments: Namespace) -> int:
     if arguments.noises or arguments.seeds:
         jobs = [job for job in jobs if has_part(job)]
     if not jobs:
-        raise InputError(
-            f"--noises {' '.join(arguments.noises)}: no run of {', '.join(chosen)} has it"
-        )
+        raise InputError(f"--noises {' '.join(arguments.noises)}: no run of {', '.join(chosen)} has it")
     if scale.name == "day":
         announce(jobs, arguments.jobs)
     outcomes, failed = [], False
@@ -263,9 +250,7 @@ def has_part(job: Job) -> bool:
         kept = {getattr(cell, column) for cell in cells}
         there = earlier[column].dropna().unique() if column in earlier else ()
         if cells and (lost := [value for value in there if value not in kept]):
-            raise InputError(
-                f"{job.csv}: has rows of {column} {lost[0]}, which would be lost; choose another --out"
-            )
+            raise InputError(f"{job.csv}: has rows of {column} {lost[0]}, which would be lost; choose another --out")
     return bool(cells) or not job.noises
 
 

@@ -78,9 +78,7 @@ def load_torch(data: bytes, name: str) -> dict[str, Any]:
         if data[:2] == b"PK":
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > LIMIT:
-                    raise InputError(
-                        f"unpacks to more than {LIMIT >> 20} MB; not the file it should be"
-                    )
+                    raise InputError(f"unpacks to more than {LIMIT >> 20} MB; not the file it should be")
         try:
             with torch.serialization.safe_globals(TORCH_GLOBALS):
                 return _as_dict(torch.load(io.BytesIO(data), weights_only=True))
@@ -187,9 +185,7 @@ def fashion_mnist(split: str, root: Path, verify: bool = True) -> Source:
     return Source(inputs, Labels(labels, FASHION_NAMES), name=name, mean=(0.2860,), std=(0.3530,))
 
 
-def _read_mnist(
-    split: str, root: Path, folders: tuple[str, ...], verify: bool
-) -> tuple[Tensor, Tensor]:
+def _read_mnist(split: str, root: Path, folders: tuple[str, ...], verify: bool) -> tuple[Tensor, Tensor]:
     prefix = {"train": "train", "test": "t10k"}[split]
     images = parse_idx(*_read(root, folders, f"{prefix}-images-idx3-ubyte", verify), 3)
     content, path = _read(root, folders, f"{prefix}-labels-idx1-ubyte", verify)
@@ -205,9 +201,7 @@ def parse_idx(data: bytes, name: str, ndim: int) -> np.ndarray[tuple[int, ...], 
     """
     magic, start = bytes([0, 0, 8, ndim]), 4 + 4 * ndim
     if data[:4] != magic or len(data) < start:
-        raise InputError(
-            f"{name}: begins {data[:4].hex(' ')}; idx of {ndim}-d bytes begins {magic.hex(' ')}"
-        )
+        raise InputError(f"{name}: begins {data[:4].hex(' ')}; idx of {ndim}-d bytes begins {magic.hex(' ')}")
     shape = tuple(int(n) for n in np.frombuffer(data[4:start], ">u4"))
     if prod(shape) != len(data) - start or max(shape) > LIMIT:
         raise InputError(f"{name}: {len(data) - start} bytes for the shape {shape} in its header")
@@ -229,9 +223,7 @@ def cifar100(split: str, root: Path, verify: bool = True) -> Source:
     return replace(made, mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
 
 
-def _read_cifar(
-    name: str, root: Path, folders: tuple[str, ...], files: list[str], kind: str, verify: bool
-) -> Source:
+def _read_cifar(name: str, root: Path, folders: tuple[str, ...], files: list[str], kind: str, verify: bool) -> Source:
     """The class names in the first of the files, and the pictures in the others."""
     meta, *batches = [_read(root, folders, file, verify) for file in files]
     names = parse_names(*meta, f"{kind}label_names")
@@ -307,9 +299,7 @@ def _human(clean: Source, root: Path, file: str, key: str) -> Source:
     return replace(clean, labels=labels, clean=clean.labels.numbers, name=name)
 
 
-def parse_human(
-    data: bytes, name: str, key: str, count: int, classes: int
-) -> tuple[Tensor, Tensor]:
+def parse_human(data: bytes, name: str, key: str, count: int, classes: int) -> tuple[Tensor, Tensor]:
     """(human labels, clean labels) of a CIFAR-N file."""
     content = load_torch(data, name)
     if key not in content:
@@ -390,8 +380,7 @@ def parse_labels(lines: list[str], name: str, classes: int) -> dict[str, int]:
             continue
         if not (key and is_number(label) and int(label) < classes):
             raise InputError(
-                f"{name}, line {number}: {line[:80]!r}: must be `path label`, "
-                f"the label from 0 to {classes - 1}"
+                f"{name}, line {number}: {line[:80]!r}: must be `path label`, the label from 0 to {classes - 1}"
             )
         labels[key.strip()] = int(label)
     return labels

@@ -20,12 +20,7 @@ FOLDER = "features"
 
 
 def embed_data(
-    name: str,
-    data_dir: str | Path | None = None,
-    *,
-    limit: int = 0,
-    encoder: str = ENCODER,
-    **options: Any,
+    name: str, data_dir: str | Path | None = None, *, limit: int = 0, encoder: str = ENCODER, **options: Any
 ) -> list[Path]:
     """Write the features of a picture set beside it, one file per split, with its labels and their names.
 

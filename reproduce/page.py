@@ -12,12 +12,7 @@ from typing import Any
 from bayesmooth.files import write_atomically
 from bayesmooth.words import format_duration
 
-COLOURS = {
-    "reproduced": "#00734f",
-    "direction only": "#8a5a00",
-    "not reproduced": "#b3261e",
-    "not run": "#5f5f5f",
-}
+COLOURS = {"reproduced": "#00734f", "direction only": "#8a5a00", "not reproduced": "#b3261e", "not run": "#5f5f5f"}
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
 img { max-width: 100%; height: auto; } section { margin: 3rem 0; } .scroll { overflow-x: auto; }
@@ -137,8 +132,7 @@ def write_paper(results: Path) -> None:
                     verdicts.setdefault(claim["says"], []).append(claim["verdict"])
         measured = {claim["says"]: claim["measured"] for claim in study["claims"]}
         rows += [
-            [says, *found, measured[says].replace("; ", "<br>").replace("|", r"\|")]
-            for says, found in verdicts.items()
+            [says, *found, measured[says].replace("; ", "<br>").replace("|", r"\|")] for says, found in verdicts.items()
         ]
         head, *body = [f"| {' | '.join(row)} |" for row in rows]
         parts += ["\n".join([head, "| --- " * len(rows[0]) + "|", *body])]

@@ -130,10 +130,7 @@ FEATURES = Scale(
     {
         "cifar10": ("features-cifar10", {}),
         "cifar100": ("features-cifar100", {}),
-        "natural": (
-            "features-cifar10",
-            {"data": {"path": "features/cifar10n-random1-10000-{split}.npz"}},
-        ),
+        "natural": ("features-cifar10", {"data": {"path": "features/cifar10n-random1-10000-{split}.npz"}}),
     },
     seeds=(0,),
     more_seeds=(1, 2),
@@ -163,13 +160,7 @@ FULL = Scale(
         "cifar100": ("cifar100-symmetric20", {}),
         "cifar100, symmetric 40 %": ("cifar100-symmetric40", {}),
         "cifar100, pairflip 20 %": ("cifar100-pairflip20", {}),
-        "natural": (
-            "clothing1m",
-            {
-                "train": {"channels_last": False},
-                "evaluate": {"samples": 64, "batch_size": 256},
-            },
-        ),
+        "natural": ("clothing1m", {"train": {"channels_last": False}, "evaluate": {"samples": 64, "batch_size": 256}}),
     },
     seeds=(0, 1, 2, 3, 4),
     flops=2e13,
@@ -228,9 +219,7 @@ def identify_data(recipe: Recipe) -> str:
 
 
 @cache
-def model_flops(
-    name: str, options: tuple[tuple[str, Any], ...], classes: int, shape: tuple[int, ...]
-) -> float:
+def model_flops(name: str, options: tuple[tuple[str, Any], ...], classes: int, shape: tuple[int, ...]) -> float:
     """Floating-point operations of one forward and backward pass, per example.
 
     >>> model_flops("linear", (), 10, (1, 8, 8))
@@ -268,9 +257,7 @@ def expected_seconds(recipes: Iterable[Recipe], scale: Scale, *, noise: bool = F
     return flops / (scale.flops * scale.processes)
 
 
-def time_steps(
-    recipes: Iterable[Recipe], device: str | None = None
-) -> dict[str, tuple[float, int]]:
+def time_steps(recipes: Iterable[Recipe], device: str | None = None) -> dict[str, tuple[float, int]]:
     """By optimizer: seconds of a step, measured on this machine by training a little, and the steps of all its runs."""
     found: dict[str, tuple[float, int]] = {}
     for recipe in recipes:

@@ -160,9 +160,7 @@ class Condition:
         return Cell(tree, method, self.seed, self.noise, strength=strength)
 
 
-def compare_methods(
-    scale: Scale, task: str, noises: Sequence[str], seeds: Iterable[int]
-) -> Iterator[Cell]:
+def compare_methods(scale: Scale, task: str, noises: Sequence[str], seeds: Iterable[int]) -> Iterator[Cell]:
     """IVON, SGD, LS over α, SAM over ρ and IVON over h₀: all noises with one seed before the next seed."""
     grids = {"LS": scale.alphas, "SAM": scale.rhos, TUNED_IVON: scale.chosen_hessians}
     for seed in seeds:

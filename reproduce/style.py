@@ -60,13 +60,7 @@ STYLE = {
 
 @contextmanager
 def figure(
-    out: Path,
-    rows: int = 1,
-    columns: int = 1,
-    *,
-    width: float = COLUMN,
-    height: float = 2.3,
-    **share: Any,
+    out: Path, rows: int = 1, columns: int = 1, *, width: float = COLUMN, height: float = 2.3, **share: Any
 ) -> Iterator[Any]:
     """Axes (rows × columns) to draw on; written to `out`.png at the end."""
     matplotlib = require("matplotlib.figure", extra="train")
@@ -83,9 +77,7 @@ def look(method: str, label: str = "") -> dict[str, str]:
     return {"color": COLOURS[method], "marker": MARKS[method], "label": label or method}
 
 
-def line(
-    axis: Any, method: str, points: Sequence[tuple[float, Sequence[float]]], label: str = ""
-) -> None:
+def line(axis: Any, method: str, points: Sequence[tuple[float, Sequence[float]]], label: str = "") -> None:
     """Means over seeds, in per cent, their standard deviation as bars; two points are not joined to a line."""
     known = [(x, [100 * value for value in values]) for x, values in points if len(values)]
     bars = [stdev(values) if len(values) > 1 else 0.0 for _, values in known]

@@ -26,9 +26,7 @@ def test_the_walk_on_the_page_is_the_walk_of_the_code(walk):
     text = walks.PAGE.read_text("utf-8").partition(f"<!-- walk: {walk} -->")[2]
     rows = re.findall(r"^\| `(.+?)` \| (.+) \|$", text.partition("<!-- end -->")[0], re.MULTILINE)
     on_page = {file: set(names.replace("\\", "").split(", ")) for file, names in rows}
-    assert on_page == {file: set(names) for file, names in calls.items()}, (
-        "python tests/walks.py --write"
-    )
+    assert on_page == {file: set(names) for file, names in calls.items()}, "python tests/walks.py --write"
     drawing = (ROOT / "docs" / "architecture.svg").read_text("utf-8")
     drawn = set(re.findall(r'class="name"[^>]*>(\w+)', drawing))
     rooms = {file.split("/")[0].removesuffix(".py") for file in calls} & drawn

@@ -60,10 +60,7 @@ def test_what_is_measured_is_kept_and_not_measured_again(digits: Source, tmp_pat
     first = path.read_text()
     run(every, path, lambda examples: dict.fromkeys(jobs(examples), _fail))
     assert path.read_text() == first
-    assert [json.loads(line)["method"] for line in first.splitlines()] == 2 * [
-        "20 neighbours",
-        "AUM",
-    ]
+    assert [json.loads(line)["method"] for line in first.splitlines()] == 2 * ["20 neighbours", "AUM"]
     head, row, mean = table(records(path), MADE)
     assert head == ["data", "wrong", "20 neighbours", "AUM"]
     assert row[0] == "digits/train (300)"
@@ -81,9 +78,7 @@ def test_cleanlab_gets_the_classifier_with_the_least_log_loss_on_the_given_label
     probabilities, facts = choose_classifier(digits)
     assert facts["chosen"] == min(facts["all_folds"], key=facts["all_folds"].get)
     least = min(facts["first_fold"].values())
-    assert {n for n, x in facts["first_fold"].items() if x <= NEAR * least} == set(
-        facts["all_folds"]
-    )
+    assert {n for n, x in facts["first_fold"].items() if x <= NEAR * least} == set(facts["all_folds"])
     assert measure(lambda: confident_learning(digits, probabilities), digits)["ap"] > 0.9
 
 
@@ -111,15 +106,8 @@ def test_every_command_and_file_of_results_that_the_pages_name_is_there() -> Non
 
 
 def test_a_cell_is_compared_with_the_peer_that_validation_chooses() -> None:
-    def row(
-        method: str, validation: float, accuracy: float, cell: str = "x · mlp · pair"
-    ) -> dict[str, object]:
-        figures = {
-            "validation": validation,
-            "validation_nll": 1.0,
-            "accuracy": accuracy,
-            "nll": 1.0,
-        }
+    def row(method: str, validation: float, accuracy: float, cell: str = "x · mlp · pair") -> dict[str, object]:
+        figures = {"validation": validation, "validation_nll": 1.0, "accuracy": accuracy, "nll": 1.0}
         return {"cell": f"{cell} · 3 epochs", "seed": 0, "method": method, **figures}
 
     rows = [row("AdamW", 50, 60), row("SGD", 40, 70), row("LS", 45, 65), row("SAM", 30, 90)]

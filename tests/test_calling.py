@@ -55,9 +55,7 @@ def test_a_loaders_batches_will_do_and_what_is_no_batch_is_named(model, gaussian
     with pytest.raises(InputError, match="a batch is a str"):
         q.predict(model, ["x"], 4)
     tuples = nn.Sequential(nn.Linear(4, 3), nn.AdaptiveMaxPool1d(2, return_indices=True))
-    with pytest.raises(
-        InputError, match=r"returned a tuple: must be logits, or an object .* \.logits"
-    ):
+    with pytest.raises(InputError, match=r"returned a tuple: must be logits, or an object .* \.logits"):
         gaussian(tuples).predict(tuples, x, 4)
 
 
@@ -126,9 +124,7 @@ def test_statistics_are_computed_once_per_draw_however_many_chunks(monkeypatch, 
     q, computed, real = gaussian(net, 0.3), [], recompute_batchnorm
     whole = q.predict(net, x, 4, batchnorm=[x])
     monkeypatch.setattr(calling, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(
-        calling, "recompute_batchnorm", lambda *given: [computed.append(1), real(*given)]
-    )
+    monkeypatch.setattr(calling, "recompute_batchnorm", lambda *given: [computed.append(1), real(*given)])
     torch.testing.assert_close(q.predict(net, x.split(16), 4, batchnorm=[x]), whole)
     assert len(computed) == 4
 

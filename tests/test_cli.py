@@ -13,15 +13,7 @@ from bayesmooth import cli
 from bayesmooth.train.loop import Loop
 from bayesmooth.train.recipe_files import families, shipped_recipes
 
-TINY = [
-    "--set",
-    "data.limit=100",
-    "--set",
-    "train.epochs=2",
-    "--set",
-    "model.hidden=[4]",
-    "--quiet",
-]
+TINY = ["--set", "data.limit=100", "--set", "train.epochs=2", "--set", "model.hidden=[4]", "--quiet"]
 
 
 @pytest.fixture
@@ -118,9 +110,7 @@ def test_a_gpu_that_is_not_there_is_an_error_with_a_way_out(run, tmp_path):
 
 
 def test_compare_prints_a_table_and_draws_a_plot(run, trained, tmp_path):
-    code, out, err = run(
-        "compare", trained / "ce", trained / "ivon", "--plot", tmp_path / "plot.png"
-    )
+    code, out, err = run("compare", trained / "ce", trained / "ivon", "--plot", tmp_path / "plot.png")
     assert code == 0
     assert [line.split()[:2] for line in out.splitlines()] == [
         ["run", "status"], ["ce", "finished"], ["ivon", "finished"],
@@ -139,11 +129,7 @@ def test_compare_passes_over_files_beside_the_runs(run, trained, tmp_path):
     code, out, _ = run("compare", log, trained / "ce")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == ["run", "ce"]
-    assert run("compare", log) == (
-        2,
-        "",
-        f"bayesmooth: {log}: a file; name the directories of runs\n",
-    )
+    assert run("compare", log) == (2, "", f"bayesmooth: {log}: a file; name the directories of runs\n")
 
 
 def test_ctrl_c_saves_exits_with_130_and_resume_goes_on(run, tmp_path, monkeypatch):
@@ -157,10 +143,7 @@ def test_ctrl_c_saves_exits_with_130_and_resume_goes_on(run, tmp_path, monkeypat
         patch.setattr(Loop, "step", interrupted)
         code, _, err = run("train", "digits-ce", "--out", tmp_path / "run", *TINY)
     assert code == 130
-    assert (
-        err
-        == f"bayesmooth: interrupted and saved; `bayesmooth resume {tmp_path / 'run'}` goes on\n"
-    )
+    assert err == f"bayesmooth: interrupted and saved; `bayesmooth resume {tmp_path / 'run'}` goes on\n"
     assert run("resume", tmp_path / "run", "--quiet")[0] == 0
 
 
@@ -169,14 +152,8 @@ def test_ctrl_c_saves_exits_with_130_and_resume_goes_on(run, tmp_path, monkeypat
     [
         (["trian"], "unknown command 'trian'; did you mean 'train'?"),
         (["train", "digits-ivom"], "did you mean 'digits-ivon', 'digits-sam' or 'digits-ls'?"),
-        (
-            ["train", "digits-ivon", "--set", "optimizer.lrr=1"],
-            "unknown key 'lrr' in [optimizer]; did you mean 'lr'?",
-        ),
-        (
-            ["train", "digits-ivon", "--device", "tpu9"],
-            "device 'tpu9': must be cpu, cuda or cuda:N",
-        ),
+        (["train", "digits-ivon", "--set", "optimizer.lrr=1"], "unknown key 'lrr' in [optimizer]; did you mean 'lr'?"),
+        (["train", "digits-ivon", "--device", "tpu9"], "device 'tpu9': must be cpu, cuda or cuda:N"),
         (["resume", "nowhere"], "nowhere: not a run (no recipe.toml in it)"),
         (["evaluate", "nowhere"], "nowhere: not a run"),
         (["compare", "nowhere"], "nowhere: not a run"),
@@ -231,9 +208,7 @@ def test_the_overview_lists_every_command(line, capsys):
 def test_recipes_are_listed_and_printed(run):
     code, out, _ = run("recipes")
     assert code == 0
-    assert [line.split("  ")[-1].strip() for line in out.splitlines()] == [
-        f.about for f in families()
-    ]
+    assert [line.split("  ")[-1].strip() for line in out.splitlines()] == [f.about for f in families()]
     assert "digits-{ce,ls,sam,ivon}" in out
     assert run("recipes", "digits-ivon")[1] == shipped_recipes()["digits-ivon"]
 

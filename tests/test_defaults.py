@@ -51,9 +51,7 @@ def task(dtype=torch.float32):
     labels = torch.from_numpy(np.arange(60) % 3)
     inputs[:, :3] += 2 * nn.functional.one_hot(labels, 3)
     kind = {"dtype": dtype, "device": "cpu"}
-    model = nn.Sequential(
-        nn.Linear(5, 8, **kind), nn.BatchNorm1d(8, **kind), nn.Linear(8, 3, **kind)
-    )
+    model = nn.Sequential(nn.Linear(5, 8, **kind), nn.BatchNorm1d(8, **kind), nn.Linear(8, 3, **kind))
     for param in model.parameters():
         param.data = torch.from_numpy(rng.normal(size=param.shape) / 2).to(dtype)
     return model, inputs.to(dtype), labels
@@ -61,9 +59,7 @@ def task(dtype=torch.float32):
 
 def train(dtype, fused=None, **settings):
     model, inputs, labels = task(dtype)
-    optimizer = IVON(
-        model.parameters(), 0.1, 60, hess_init=0.5, steps=3, seed=2**63 - 1, fused=fused, **settings
-    )
+    optimizer = IVON(model.parameters(), 0.1, 60, hess_init=0.5, steps=3, seed=2**63 - 1, fused=fused, **settings)
 
     def closure():
         optimizer.zero_grad()
@@ -121,9 +117,7 @@ def judge_labels(folder):
 
 CALLS = {
     **{
-        f"IVON, {dtype}, fused={fused}": lambda folder, dtype=dtype, fused=fused: take_steps(
-            dtype, fused
-        )
+        f"IVON, {dtype}, fused={fused}": lambda folder, dtype=dtype, fused=fused: take_steps(dtype, fused)
         for dtype in (torch.float32, torch.float64, torch.bfloat16)
         for fused in (None, False)
     },
@@ -159,16 +153,12 @@ def find_factories(path):
             continue
         given = {keyword.arg for keyword in node.keywords}
         needed = {"device", "dtype"} if call.attr in FLOATING else {"device"}
-        if (
-            path.parent.name == "losses"
-        ):  # modules are made where torch makes them, and `.to` moves them
+        if path.parent.name == "losses":  # modules are made where torch makes them, and `.to` moves them
             needed -= {"device"}
         if call.attr in WHOLE | FLOATING and not needed <= given:
             yield node.lineno, call.attr
 
 
-@pytest.mark.parametrize(
-    "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE))
-)
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_tensors_are_made_with_dtype_and_device(path):
     assert list(find_factories(path)) == []

@@ -182,9 +182,7 @@ def compare_printed(printed: str, block: Block) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_page)
-def test_what_a_page_shows_is_what_happens(
-    page, tmp_path, files_at_hand, commands_at_hand, monkeypatch
-):
+def test_what_a_page_shows_is_what_happens(page, tmp_path, files_at_hand, commands_at_hand, monkeypatch):
     shutil.copytree(files_at_hand, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BAYESMOOTH_CACHE", str(tmp_path / "cache"))
@@ -238,9 +236,7 @@ def test_the_list_for_agents_has_every_page_of_the_navigation_under_its_name():
     assert listed == [(name, page) for name, page in navigation if not page.startswith("api/")]
 
 
-def test_the_skill_names_the_files_and_the_exit_codes_that_there_are(
-    tmp_path, files_at_hand, monkeypatch
-):
+def test_the_skill_names_the_files_and_the_exit_codes_that_there_are(tmp_path, files_at_hand, monkeypatch):
     text = (ROOT / "SKILL.md").read_text("utf-8")
     shutil.copytree(files_at_hand, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

@@ -18,13 +18,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(name: str, *arguments: object) -> str:
-    command = [
-        sys.executable,
-        str(EXAMPLES / f"{name}.py"),
-        *map(str, arguments),
-        "--encoder",
-        "plain",
-    ]
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, arguments), "--encoder", "plain"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -38,8 +32,7 @@ def test_a_folder_with_known_errors_is_audited(data_dir):
 
 
 @pytest.mark.skipif(
-    not (shutil.which("chromium") and shutil.which("chromedriver")),
-    reason="needs chromium and chromedriver",
+    not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs chromium and chromedriver"
 )
 def test_the_first_screen_of_a_report_is_photographed(tmp_path, data_dir):
     out = tmp_path / "report.png"

@@ -32,9 +32,7 @@ needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installe
 def test_ctrl_c_is_heard_by_the_parent_alone():
     """Blocked from the start: the server that forks prints a traceback if it comes while torch is loaded."""
     with Processes(1) as executor:
-        assert (
-            signal.SIGINT in executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, ()).result()
-        )
+        assert signal.SIGINT in executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, ()).result()
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
@@ -65,10 +63,7 @@ def test_processes_give_the_same_runs(recipes, local, tmp_path):
 
 def test_a_killed_process_costs_its_job_only():
     with Processes(1) as executor:
-        killed, alive = (
-            executor.submit(signal.raise_signal, signal.SIGKILL),
-            executor.submit(abs, -3),
-        )
+        killed, alive = (executor.submit(signal.raise_signal, signal.SIGKILL), executor.submit(abs, -3))
         with pytest.raises(LostError, match="exit code -9"):
             killed.result()
         assert alive.result() == 3
@@ -103,9 +98,7 @@ def two_nodes():
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-    )
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1)
     yield cluster
     ray.shutdown()

@@ -44,15 +44,11 @@ def test_what_a_killed_process_left_is_swept_when_it_is_old_and_ours(tmp_path, m
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
-def test_a_new_file_has_what_the_umask_leaves_and_an_old_one_keeps_its_permissions(
-    tmp_path, umask, mode
-):
+def test_a_new_file_has_what_the_umask_leaves_and_an_old_one_keeps_its_permissions(tmp_path, umask, mode):
     tmp_path.chmod(0o777)
     before = os.umask(umask)
     try:
-        files.replace_with(
-            tmp_path / "new", lambda beside: (beside.write_text(""), beside.chmod(0))
-        )
+        files.replace_with(tmp_path / "new", lambda beside: (beside.write_text(""), beside.chmod(0)))
         (tmp_path / "old").touch(0o640)
         (tmp_path / "old").chmod(0o640)
         files.write_atomically(tmp_path / "old", "new")

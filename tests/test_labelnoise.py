@@ -13,12 +13,7 @@ import bayesmooth.calling as chunking
 from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
-from bayesmooth.labelnoise import (
-    exact_label_noise,
-    label_noise,
-    label_noise_chunks,
-    smoothed_labels_by_class,
-)
+from bayesmooth.labelnoise import exact_label_noise, label_noise, label_noise_chunks, smoothed_labels_by_class
 from bayesmooth.losses import LOSSES
 from bayesmooth.models import MODELS
 from bayesmooth.posterior import Posterior
@@ -64,10 +59,7 @@ def test_on_a_linear_model_every_estimate_agrees_with_the_exact_expectation() ->
 
 def test_the_sampled_noise_averages_to_the_expected_noise() -> None:
     model, x = linear()
-    draws = [
-        label_noise(model, spread(model, 0.5), x, samples=2, seed=s, quiet=True).sampled
-        for s in range(200)
-    ]
+    draws = [label_noise(model, spread(model, 0.5), x, samples=2, seed=s, quiet=True).sampled for s in range(200)]
     mean = torch.stack([d for d in draws if d is not None]).mean(0)
     exact = exact_label_noise(model(x).detach(), logit_variance(x, 0.5)).expected
     assert (mean - exact).abs().max() < 5 * 0.35 / 200**0.5
@@ -90,13 +82,8 @@ def test_antithetic_pairs_estimate_small_noise_with_a_hundredth_of_the_variance(
     q, exact = spread(model, 0.05), exact_label_noise(model(x).detach(), logit_variance(x, 0.05))
 
     def error(antithetic: bool) -> float:
-        runs = [
-            label_noise(model, q, x, samples=16, antithetic=antithetic, seed=s, quiet=True)
-            for s in range(20)
-        ]
-        return float(
-            torch.stack([(run.expected - exact.expected).square().mean() for run in runs]).mean()
-        )
+        runs = [label_noise(model, q, x, samples=16, antithetic=antithetic, seed=s, quiet=True) for s in range(20)]
+        return float(torch.stack([(run.expected - exact.expected).square().mean() for run in runs]).mean())
 
     factor = error(False) / error(True)
     print(f"antithetic pairs: {factor:.0f} times less variance")
@@ -165,9 +152,7 @@ class Wordy(nn.Module):
 def test_dicts_go_in_and_objects_with_logits_come_out() -> None:
     model, x = network(), torch.randn(9, D)
     net, labels = Wordy(model), torch.arange(9) % K
-    loader = [
-        {"features": x[i : i + 4], "scale": 1.0, "labels": labels[i : i + 4]} for i in (0, 4, 8)
-    ]
+    loader = [{"features": x[i : i + 4], "scale": 1.0, "labels": labels[i : i + 4]} for i in (0, 4, 8)]
     noise = label_noise(net, spread(net, 0.1), loader, linearised=2, quiet=True)
     plain = label_noise(model, spread(model, 0.1), x, linearised=2, quiet=True)
     assert noise.label is not None
@@ -223,20 +208,14 @@ def test_noise_sums_to_zero_and_smoothed_labels_to_one() -> None:
 def test_a_confident_correct_example_has_its_label_smoothed_below_one() -> None:
     logits = torch.tensor([[3.0, 0.0, -1.0]])
     noise = exact_label_noise(logits, torch.ones(1, 3), torch.tensor([0]))
-    torch.testing.assert_close(
-        noise.expected, torch.tensor([[0.058, -0.040, -0.018]]), atol=1e-3, rtol=0
-    )
+    torch.testing.assert_close(noise.expected, torch.tensor([[0.058, -0.040, -0.018]]), atol=1e-3, rtol=0)
     assert 0 < float(noise.smoothed[0, 0]) < 1
 
 
 def test_smoothed_labels_by_class_put_losses_and_the_posterior_on_one_axis() -> None:
     logits, labels = torch.randn(60, K), torch.arange(60) % K
     noise = exact_label_noise(logits, torch.ones(60, K), labels)
-    methods = {
-        "ce": LOSSES["ce"](),
-        "ls": LOSSES["ls"](alpha=0.3),
-        "variational": noise,
-    }
+    methods = {"ce": LOSSES["ce"](), "ls": LOSSES["ls"](alpha=0.3), "variational": noise}
     rows = smoothed_labels_by_class(methods, logits, labels)
     torch.testing.assert_close(rows["ce"], torch.eye(K), atol=1e-6, rtol=0)
     torch.testing.assert_close(rows["ls"], 0.7 * torch.eye(K) + 0.1, atol=1e-6, rtol=0)

@@ -58,8 +58,7 @@ def test_adaptive_bins_split_the_sorted_confidences_evenly(seed, bins):
     order = confidence.argsort()
     ends = [-(-97 * b // bins) for b in range(bins + 1)]
     gaps = [
-        (predicted == labels)[order[a:b]].double().mean() - confidence[order[a:b]].mean()
-        for a, b in pairwise(ends)
+        (predicted == labels)[order[a:b]].double().mean() - confidence[order[a:b]].mean() for a, b in pairwise(ends)
     ]
     sizes = [b - a for a, b in pairwise(ends)]
     expected = sum(abs(float(g)) * n for g, n in zip(gaps, sizes, strict=True)) / 97

@@ -119,9 +119,7 @@ def test_nonsense_is_refused(model, gaussian):
         Posterior(good.mean, {name: torch.zeros(1, 9) for name in good.std})
 
 
-@pytest.mark.parametrize(
-    ("dtype", "found"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)]
-)
+@pytest.mark.parametrize(("dtype", "found"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)])
 def test_averaged_probabilities_sum_to_one_whatever_the_models_dtype(model, dtype, found, gaussian):
     x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     averaged = gaussian(model.to(dtype), 0.01).predict(model, x, 64)
@@ -130,9 +128,7 @@ def test_averaged_probabilities_sum_to_one_whatever_the_models_dtype(model, dtyp
     assert 0 <= metrics.accuracy(averaged, torch.zeros(200, dtype=torch.int64)) <= 1
 
 
-@pytest.mark.parametrize(
-    "link", [Categorical(), Bernoulli(), Gaussian(), Poisson()], ids=lambda k: type(k).__name__
-)
+@pytest.mark.parametrize("link", [Categorical(), Bernoulli(), Gaussian(), Poisson()], ids=lambda k: type(k).__name__)
 def test_the_average_is_that_of_the_links_mean(link, gaussian):
     net, x = logit_network(3), torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     q, by_hand = gaussian(net), []
@@ -209,9 +205,7 @@ def test_weights_replaced_inside_a_context_are_an_error(model, gaussian):
         ("std", float("nan"), "the std has NaN or infinite entries"),
     ],
 )
-def test_numbers_that_are_none_are_refused_also_in_a_file(
-    model, tmp_path, part, value, message, gaussian
-):
+def test_numbers_that_are_none_are_refused_also_in_a_file(model, tmp_path, part, value, message, gaussian):
     from safetensors.torch import save_file
 
     good = gaussian(model)
@@ -274,6 +268,4 @@ def test_autocast_sees_every_draw(model, gaussian):
             at_mean = model(x).float()
     torch.testing.assert_close(at_mean, model(x).detach(), atol=0.03, rtol=0.02)
     for column in ("expected", "logit_variance", "linearised_std"):
-        torch.testing.assert_close(
-            getattr(cast, column), getattr(noise, column), atol=0.02, rtol=0.1
-        )
+        torch.testing.assert_close(getattr(cast, column), getattr(noise, column), atol=0.02, rtol=0.1)

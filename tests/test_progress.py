@@ -104,9 +104,7 @@ def test_without_rich_a_terminal_gets_plain_lines(stderr, clock, monkeypatch):
     assert out.getvalue().startswith("reading 1/2")
 
 
-def test_a_notebook_gets_one_line_that_is_written_over_and_leaves_nothing(
-    stderr, clock, monkeypatch
-):
+def test_a_notebook_gets_one_line_that_is_written_over_and_leaves_nothing(stderr, clock, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
     out = stderr(io.StringIO())
     with progress.bar(100, description="embedding") as bar:

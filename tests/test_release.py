@@ -65,27 +65,15 @@ def test_links_of_the_readme_are_absolute_on_pypi():
     home = PROJECT["urls"]["Homepage"]
     assert len(targets) > 10
     assert all(target.startswith("https://") for target in targets)
-    assert (
-        f"![x]({home.replace('github.com', 'raw.githubusercontent.com')}/main/a.png)"
-        == script.absolute_links("![x](a.png)")
+    assert f"![x]({home.replace('github.com', 'raw.githubusercontent.com')}/main/a.png)" == script.absolute_links(
+        "![x](a.png)"
     )
-    assert (
-        script.absolute_links("[x](a.md#b) [y](https://z)")
-        == f"[x]({home}/blob/main/a.md#b) [y](https://z)"
-    )
+    assert script.absolute_links("[x](a.md#b) [y](https://z)") == f"[x]({home}/blob/main/a.md#b) [y](https://z)"
 
 
 def test_the_site_builds_and_every_public_name_is_in_the_reference(tmp_path):
     pytest.importorskip("mkdocs")
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--site-dir",
-        str(tmp_path),
-    ]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
     reference = "".join(page.read_text("utf-8") for page in (tmp_path / "api").rglob("index.html"))
     for name in [*bayesmooth.__all__, *names_of_integrations()]:

@@ -15,30 +15,9 @@ from statistics import mean
 from typing import Any
 
 from reproduce.scale import NATURAL, Scale
-from reproduce.study import (
-    FIXED_IVON,
-    GRIDS,
-    KAPPA,
-    NOISES,
-    TUNED_IVON,
-    Cell,
-    Study,
-    compare_methods,
-)
+from reproduce.study import FIXED_IVON, GRIDS, KAPPA, NOISES, TUNED_IVON, Cell, Study, compare_methods
 from reproduce.style import PAGE, count_seeds, figure, legend_below, level, line, name_data
-from reproduce.table import (
-    EARLY,
-    Choice,
-    Claim,
-    Pair,
-    Table,
-    Verdict,
-    ahead,
-    choose,
-    comparable,
-    format_mean,
-    holds,
-)
+from reproduce.table import EARLY, Choice, Claim, Pair, Table, Verdict, ahead, choose, comparable, format_mean, holds
 
 BASELINES = {"LS": "smoothing rate α", "SAM": "radius ρ"}
 SYMBOLS = {"LS": "α", "SAM": "ρ", "IVON": "h₀"}
@@ -72,13 +51,7 @@ def describe(method: str, chosen: Choice) -> str:
 
 
 def judge(
-    table: Table,
-    says: str,
-    method: str,
-    verdict: Judge = ahead,
-    *,
-    by: str = "accuracy",
-    own: bool = False,
+    table: Table, says: str, method: str, verdict: Judge = ahead, *, by: str = "accuracy", own: bool = False
 ) -> Claim:
     """What is said of IVON and another method, beside both accuracies under every noise."""
     pairs, words = [], []
@@ -91,10 +64,7 @@ def judge(
 
 def judge_best(table: Table, methods: Sequence[str], where: str = "") -> list[Claim]:
     """IVON beats these methods at their best on test, as the paper says."""
-    return [
-        judge(table, f"IVON outperforms {m} at its best {SYMBOLS[m]} on every noise{where}", m)
-        for m in methods
-    ]
+    return [judge(table, f"IVON outperforms {m} at its best {SYMBOLS[m]} on every noise{where}", m) for m in methods]
 
 
 def judge_own(table: Table) -> list[Claim]:
@@ -228,9 +198,7 @@ def make_comparison(
         # SGD always: early stopping has trained these runs already.
         chosen = {(noise, m, 0.0) for noise in table["noise"].unique() for m in BASELINES}
         for (noise, method), rows in table.groupby(["noise", "method"]):
-            chosen |= {
-                (noise, method, choose(rows, by).strength) for by in ("accuracy", "validation")
-            }
+            chosen |= {(noise, method, choose(rows, by).strength) for by in ("accuracy", "validation")}
         again = compare_methods(scale, task, noises(scale), scale.more_seeds)
         return [cell for cell in again if (cell.noise, cell.method, cell.strength) in chosen]
 

@@ -63,10 +63,7 @@ def judge_sensitivity(table: Table) -> list[Claim]:
     ours, sam = find_costs(own), find_costs(table[table["method"] == "SAM"])
     best = {n: own[own["noise"] == n].groupby("strength")["accuracy"].mean().max() for n in ours}
     shares = {noise: mean(cost) / best[noise] for noise, cost in ours.items()}
-    lost = [
-        f"{noise}: {100 * share:.0f} % of {100 * best[noise]:.1f}"
-        for noise, share in shares.items()
-    ]
+    lost = [f"{noise}: {100 * share:.0f} % of {100 * best[noise]:.1f}" for noise, share in shares.items()]
     return [
         Claim(
             "accuracy is consistent: over h₀ > .05 it varies by up to 10 % (we ask: of the best accuracy, "

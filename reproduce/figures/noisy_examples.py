@@ -210,10 +210,7 @@ def judge_sixes(table: Table) -> list[Claim]:
         return [Claim(SIXES_DIFFER, "nothing", "not run")]
     halves = table.groupby(["method", "kind", "seed"])["noise_size"].sum() / 2
     sums = {(m, kind): halves[m, kind].tolist() for m in table["method"].unique() for kind in KINDS}
-    words = [
-        f"{method}, {kind}: {format_mean(values, seeds=True)}"
-        for (method, kind), values in sums.items()
-    ]
+    words = [f"{method}, {kind}: {format_mean(values, seeds=True)}" for (method, kind), values in sums.items()]
     same = sums["LS", "regular"] == sums["LS", "atypical"]
     pairs = zip(sums["IVON", "atypical"], sums["IVON", "regular"], strict=True)
     parts = [same, *(atypical > regular for atypical, regular in pairs)]

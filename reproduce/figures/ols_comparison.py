@@ -45,8 +45,7 @@ def measure_classes(finished: Finished) -> Table:
             loss.load_state_dict(online.checkpoint()["loss"])
             soft = loss.alpha * loss.soft  # α S_c, from the last epoch  (equ: ols noise)
             rows += [
-                {**facts, "class": own, "other": other}
-                | {"IVON": float(ivon[c, j]), "OLS": float(soft[c, j])}
+                {**facts, "class": own, "other": other} | {"IVON": float(ivon[c, j]), "OLS": float(soft[c, j])}
                 for c, own in enumerate(names)
                 for j, other in enumerate(names)
                 if c != j
@@ -80,10 +79,7 @@ def _panel(axis: Any, rows: Table, others: list[str], same: float) -> None:
         means, bars = masses.mean().reindex(others), masses.std().fillna(0).reindex(others)
         there = (means > 0).to_numpy()
         axis.errorbar(
-            there.nonzero()[0],
-            means[there],
-            [bars[there].clip(upper=0.9 * means[there]), bars[there]],
-            **look(method),
+            there.nonzero()[0], means[there], [bars[there].clip(upper=0.9 * means[there]), bars[there]], **look(method)
         )
         if not there.all():  # a log scale has no place for them: open marks at the foot
             foot = axis.get_xaxis_transform()

@@ -22,17 +22,9 @@ RECIPES: dict[str, tuple[str, Changes]] = {
 }
 """Method → the shipped recipe, and what is changed in it. LS, SAM and IVON were tuned on noisy validation labels."""
 AT_MEAN = "IVON, at its mean"
-NAMES = {
-    "SGD": "SGD, to the end",
-    "LS": "label smoothing, tuned α",
-    "SAM": "SAM, tuned ρ",
-    "IVON": "IVON, averaged",
-}
+NAMES = {"SGD": "SGD, to the end", "LS": "label smoothing, tuned α", "SAM": "SAM, tuned ρ", "IVON": "IVON, averaged"}
 """What a reader calls the methods that are drawn by epoch."""
-EPOCHS = {
-    "accuracy": "accuracy on clean test digits (%)",
-    "memorised": "wrong labels learned by heart (%)",
-}
+EPOCHS = {"accuracy": "accuracy on clean test digits (%)", "memorised": "wrong labels learned by heart (%)"}
 BETTER = {"accuracy": ("is more accurate", 1, "%"), "nll": ("has a lower NLL", -1, "")}
 """How a claim says that a figure is better, its sign (−1: less is better) and its unit."""
 
@@ -85,9 +77,7 @@ def draw_demo(table: Table, out: Path) -> None:
 def name_method(table: Table, method: str) -> str:
     """As a reader knows it, with its strength."""
     strengths = table[table["method"] == method]["strength"].dropna()
-    return NAMES.get(method, method) + "".join(
-        f" = {at:g}" for at in strengths[:1] if method in NAMES
-    )
+    return NAMES.get(method, method) + "".join(f" = {at:g}" for at in strengths[:1] if method in NAMES)
 
 
 def summarise_demo(table: Table) -> list[list[str]]:
@@ -146,12 +136,7 @@ LOSSES: dict[str, Section] = {
     "backward correction*": {"name": "backward_correction"},
 }
 """* is told the true noise matrix."""
-PANELS = {
-    "accuracy": "accuracy (%) ↑",
-    "nll": "NLL ↓",
-    "ece": "ECE ↓",
-    "memorised": "memorised (%) ↓",
-}
+PANELS = {"accuracy": "accuracy (%) ↑", "nll": "NLL ↓", "ece": "ECE ↓", "memorised": "memorised (%) ↓"}
 SHIFTS = {"SGD": -0.12, "IVON": 0.12}
 
 

@@ -42,11 +42,7 @@ def judge_curve(table: Table) -> list[Claim]:
     """None at 0, peaks on both sides, flat far away."""
     size = table.set_index("mean")["epsilon"].abs()
     peak = size.idxmax()
-    parts = [
-        size[0.0] < 1e-9,
-        abs(abs(peak) - PEAK) < 0.1,
-        max(size[-6.0], size[6.0]) < size[peak] / 10,
-    ]
+    parts = [size[0.0] < 1e-9, abs(abs(peak) - PEAK) < 0.1, max(size[-6.0], size[6.0]) < size[peak] / 10]
     return [
         Claim(
             "the noise is large around 0 but not at 0, with peaks on both sides",
@@ -87,9 +83,7 @@ def measure_sizes(finished: Finished) -> Table:
     model.load_state_dict({"weight": theta[:-1].T, "bias": theta[-1]})
     noises["SAM"] = sam_noise(model, inputs, labels, RHO)
     sizes = {name: (noise.abs().sum(-1) / 2).tolist() for name, noise in noises.items()}
-    return make_table(
-        [dict(zip(sizes, row, strict=True)) for row in zip(*sizes.values(), strict=True)]
-    )
+    return make_table([dict(zip(sizes, row, strict=True)) for row in zip(*sizes.values(), strict=True)])
 
 
 def draw_sizes(table: Table, out: Path) -> None:

@@ -24,9 +24,7 @@ def take_inputs(batch: Any) -> Inputs:
         return {key: value for key, value in batch.items() if key != "labels"}
     first = batch[0] if isinstance(batch, tuple | list) and batch else batch
     if not isinstance(first, Tensor | Mapping):
-        raise InputError(
-            f"a batch is a {type(batch).__name__}: must be a tensor, a dict, or (inputs, labels, …)"
-        )
+        raise InputError(f"a batch is a {type(batch).__name__}: must be a tensor, a dict, or (inputs, labels, …)")
     return first
 
 
@@ -112,8 +110,7 @@ class Statistics:
     def __init__(self, model: nn.Module, batches: Iterable[Any] | None) -> None:
         if isinstance(batches, Iterator):
             raise InputError(
-                f"batchnorm: a {type(batches).__name__} is empty after the first draw; "
-                "give a list or a loader"
+                f"batchnorm: a {type(batches).__name__} is empty after the first draw; give a list or a loader"
             )
         self.model, self.batches = model, batches
         self.known: dict[int | None, list[Tensor]] = {}

@@ -105,9 +105,7 @@ def copy_files(source: Path, out: Path, place: Callable[[Path], Path | None]) ->
         else:  # a link that leads nowhere, or to another folder, stays one
             (out / to).symlink_to(os.readlink(source / file))
     if wanted != set(_walk(out, follow=0)):
-        raise InputError(
-            f"{source}: not all of its {len(wanted)} files arrived; is another program at work there?"
-        )
+        raise InputError(f"{source}: not all of its {len(wanted)} files arrived; is another program at work there?")
 
 
 def _walk(top: Path, inside: Path = Path(), follow: int = 2) -> Iterator[Path]:
@@ -217,9 +215,7 @@ def check_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be made: {error.strerror}; choose another place"
-        ) from None
+        raise InputError(f"{path}: cannot be made: {error.strerror}; choose another place") from None
     check_output(path / "any")
 
 

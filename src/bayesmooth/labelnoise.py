@@ -191,10 +191,7 @@ def exact_label_noise(logits: Tensor, cov: Tensor, labels: Tensor | None = None)
 
 
 def smoothed_labels_by_class(
-    methods: Mapping[str, Callable[..., Tensor] | LabelNoise],
-    logits: Tensor,
-    labels: Tensor,
-    **extra: Any,
+    methods: Mapping[str, Callable[..., Tensor] | LabelNoise], logits: Tensor, labels: Tensor, **extra: Any
 ) -> dict[str, Tensor]:
     """For each method, (K, K): row c is the mean smoothed label of the examples labelled c.
 
@@ -282,15 +279,11 @@ def _read_labels(batch: Any) -> list[Tensor]:
 def _read_logits(model: nn.Module, inputs: Inputs) -> Tensor:
     logits = take_logits(call_model(model, inputs))
     if logits.ndim != 2 or logits.shape[1] < 2:
-        raise InputError(
-            f"the model's output has the shape {tuple(logits.shape)}: must be (batch, classes ≥ 2)"
-        )
+        raise InputError(f"the model's output has the shape {tuple(logits.shape)}: must be (batch, classes ≥ 2)")
     return logits.float()
 
 
-def _average(
-    logits: Tensor, draws: Iterable[Tensor], samples: int, antithetic: bool
-) -> dict[str, Tensor]:
+def _average(logits: Tensor, draws: Iterable[Tensor], samples: int, antithetic: bool) -> dict[str, Tensor]:
     """The averages over draws of the logits."""
     probs = logits.softmax(-1)
     noise, shift, square = (torch.zeros_like(logits) for _ in range(3))
@@ -314,12 +307,7 @@ def _average(
 
 
 def _linearise(
-    model: nn.Module,
-    posterior: Posterior,
-    inputs: list[Inputs],
-    logits: Tensor,
-    draws: int,
-    seed: int,
+    model: nn.Module, posterior: Posterior, inputs: list[Inputs], logits: Tensor, draws: int, seed: int
 ) -> dict[str, Tensor]:
     """−A″(f) ∇f σe by forward-mode differentiation, with the e of `Posterior.sample`; its rms over draws."""
     first, square = torch.zeros_like(logits), torch.zeros_like(logits)
@@ -343,9 +331,7 @@ def _split(inputs: Inputs, size: int) -> tuple[Inputs, ...]:
     return tuple(torch.split(inputs, 1 << max(fit, 1).bit_length() - 1))
 
 
-def _slopes(
-    model: nn.Module, posterior: Posterior, inputs: Inputs, tangents: dict[str, Tensor]
-) -> Tensor:
+def _slopes(model: nn.Module, posterior: Posterior, inputs: Inputs, tangents: dict[str, Tensor]) -> Tensor:
     """∇f·tangent of every tangent (T, B, K), at the weights that the model has now."""
     called: dict[Tensor, str] = {param: name for name, param in model.named_parameters()}
     targets = posterior.targets(model)

@@ -95,9 +95,7 @@ def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False)
     count = torch.bincount(index, minlength=bins)
     correct = (predicted == labels).double()
     return Reliability(
-        torch.bincount(index, confidence, bins) / count,
-        torch.bincount(index, correct, bins) / count,
-        count,
+        torch.bincount(index, confidence, bins) / count, torch.bincount(index, correct, bins) / count, count
     )
 
 

@@ -17,6 +17,4 @@ def require(module: str, extra: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != module.split(".")[0]:
             raise  # the package is there; something inside it is broken
-        raise InputError(
-            f"{module} is not installed, and this needs it; pip install 'bayesmooth[{extra}]'"
-        ) from None
+        raise InputError(f"{module} is not installed, and this needs it; pip install 'bayesmooth[{extra}]'") from None

@@ -59,16 +59,12 @@ class Posterior:
             if not isinstance(name, str):
                 raise InputError(f"{name!r}: must be the name of a parameter, a string")
             if name not in self.mean or name not in self.std:
-                raise InputError(
-                    f"{name}: has only a mean or only a std; give both for every weight"
-                )
+                raise InputError(f"{name}: has only a mean or only a std; give both for every weight")
         for name, mean in self.mean.items():
             _check_gaussian(name, mean, self.std[name])
 
     @contextmanager
-    def sample(
-        self, model: nn.Module, index: int = 0, *, seed: int = 0, antithetic: bool = False
-    ) -> Iterator[None]:
+    def sample(self, model: nn.Module, index: int = 0, *, seed: int = 0, antithetic: bool = False) -> Iterator[None]:
         """Inside, the model's weights are draw number `index`; afterwards they are what they were.
 
         With `antithetic`, draws 2i and 2i + 1 are mirror images about the mean.
@@ -81,15 +77,11 @@ class Posterior:
         with _weights(model, self.targets(model), draws):
             yield
 
-    def deviations(
-        self, model: nn.Module, index: int = 0, *, seed: int = 0, sign: float = 1.0
-    ) -> dict[str, Tensor]:
+    def deviations(self, model: nn.Module, index: int = 0, *, seed: int = 0, sign: float = 1.0) -> dict[str, Tensor]:
         """σe of draw number `index`, by this posterior's names: what `sample` adds to the mean."""
         check_seed(seed)
         noise = {
-            name: standard_normal(
-                param.detach(), seed=seed, stream=stream, step=index, draw=PREDICTION, sign=sign
-            )
+            name: standard_normal(param.detach(), seed=seed, stream=stream, step=index, draw=PREDICTION, sign=sign)
             for stream, (name, param) in enumerate(self.targets(model).items())
         }
         return {name: e.mul_(self.std[name].to(e)) for name, e in noise.items()}
@@ -132,9 +124,7 @@ class Posterior:
         draw computes its own.
         """
         if samples < 1:
-            raise InputError(
-                f"samples={samples}: must be ≥ 1; use at_mean for the mean's prediction"
-            )
+            raise InputError(f"samples={samples}: must be ≥ 1; use at_mean for the mean's prediction")
         statistics, averages = Statistics(model, batchnorm), []
         batches = [inputs] if isinstance(inputs, Tensor | Mapping) else inputs
         with evaluating(model), statistics_kept(model):
@@ -202,9 +192,7 @@ class Posterior:
         for key, tensor in tensors.items():
             part, _, name = key.partition(".")
             if part not in parts or not name:
-                raise InputError(
-                    f"{path}: has an entry {key!r}: must be mean.… or std.…; write it with save()"
-                )
+                raise InputError(f"{path}: has an entry {key!r}: must be mean.… or std.…; write it with save()")
             parts[part][name] = tensor
         try:
             return cls(**parts)
@@ -229,9 +217,7 @@ class Posterior:
                     f"{name}: {tuple(own[there].shape)} in the model, {tuple(mean.shape)} in the posterior; "
                     "it belongs to another model"
                 )
-        targets: dict[str, Tensor] = {
-            found[there]: param for there, param in own.items() if there in found
-        }
+        targets: dict[str, Tensor] = {found[there]: param for there, param in own.items() if there in found}
         plain_tensors = ((name, p) for name, p in targets.items() if type(p.data) is Tensor)
         if names := find_overlap(plain_tensors):  # a shard has its place from torch
             raise InputError(
@@ -241,9 +227,7 @@ class Posterior:
         return targets
 
 
-def name_parameters(
-    groups: list[dict[str, Any]], model: nn.Module | None = None
-) -> dict[Tensor, str]:
+def name_parameters(groups: list[dict[str, Any]], model: nn.Module | None = None) -> dict[Tensor, str]:
     """What an optimizer's parameters are called: in the model, or as its constructor was told."""
     if model is not None:
         own = {param: name for name, param in model.named_parameters()}
@@ -259,11 +243,7 @@ def name_parameters(
             "the optimizer does not know its parameters' names; call posterior(model), or build it from "
             "model.named_parameters()"
         )
-    return {
-        param: name
-        for group in groups
-        for param, name in zip(group["params"], group["param_names"], strict=True)
-    }
+    return {param: name for group in groups for param, name in zip(group["params"], group["param_names"], strict=True)}
 
 
 def _check_gaussian(name: str, mean: Any, std: Any) -> None:
@@ -298,9 +278,7 @@ def _unwrapped(name: str) -> str:
 
 
 @contextmanager
-def _weights(
-    model: nn.Module, params: Mapping[str, Tensor], values: Mapping[str, Tensor]
-) -> Iterator[None]:
+def _weights(model: nn.Module, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[None]:
     """Other values in the same storage, and the old ones back, bit for bit, also where the storage was changed."""
     places = {name: params[name].data for name in values}
     before = {name: place.clone() for name, place in places.items()}
@@ -369,7 +347,5 @@ def _elements_meet(tensors: list[Tensor]) -> bool:
         return True
     size = tensors[0].untyped_storage().nbytes() // tensors[0].element_size()
     places = torch.arange(size, dtype=torch.int64, device="cpu")
-    used = [
-        places.as_strided(t.size(), t.stride(), t.storage_offset()).reshape(-1) for t in tensors
-    ]
+    used = [places.as_strided(t.size(), t.stride(), t.storage_offset()).reshape(-1) for t in tensors]
     return bool(torch.bincount(torch.cat(used)).max() > 1)

@@ -31,9 +31,7 @@ _pool: ThreadPoolExecutor | None = None
 def check_seed(seed: int) -> int:
     """The seed, if every generator here takes it."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise InputError(
-            f"seed={seed!r}: must be a whole number from 0 to 2⁶³ − 1; 0 is as good as any"
-        )
+        raise InputError(f"seed={seed!r}: must be a whole number from 0 to 2⁶³ − 1; 0 is as good as any")
     return seed
 
 
@@ -48,14 +46,7 @@ class Target(NamedTuple):
 
 
 def standard_normal(
-    like: Tensor,
-    *,
-    seed: int,
-    stream: int,
-    step: int = 0,
-    draw: int = 0,
-    offset: int = 0,
-    sign: float = 1.0,
+    like: Tensor, *, seed: int, stream: int, step: int = 0, draw: int = 0, offset: int = 0, sign: float = 1.0
 ) -> Tensor:
     """Noise of the shape, dtype, device and memory layout of `like`, times `sign`.
 

@@ -80,9 +80,7 @@ class Reader:
         return self.js("return document.querySelector(arguments[0]).textContent", selector)
 
     def texts(self, selector: str) -> list[str]:
-        script = (
-            "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)"
-        )
+        script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)"
         return self.js(script, selector)
 
     def listed(self) -> list[int]:

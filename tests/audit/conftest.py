@@ -38,11 +38,7 @@ def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
         "ambiguity": ambiguity,
         "close": changes.pop("close", ambiguity >= 0.25),
         "disagreement_threshold": 0.0,
-        "summary": {
-            "source": "classes in turn",
-            "method": "made up",
-            "seconds": 0.5,
-        },
+        "summary": {"source": "classes in turn", "method": "made up", "seconds": 0.5},
     }
     return Audit(**{**columns, **changes})
 
@@ -66,9 +62,7 @@ def make_clouds(rate: float, count: int = 2000, apart: float = 3.5) -> Source:
     """Five clouds that overlap somewhat (the best classifier errs on about 5 %), and labels moved anywhere."""
     clean = torch.arange(count) % 5
     x = torch.randn(count, 8, generator=torch.Generator().manual_seed(1))
-    examples = Source(
-        apart * torch.eye(8)[clean] + x, Labels(clean, tuple("01234")), clean, name="clouds"
-    )
+    examples = Source(apart * torch.eye(8)[clean] + x, Labels(clean, tuple("01234")), clean, name="clouds")
     return corrupt(examples, "symmetric", rate=rate, seed=1)[0]
 
 

@@ -20,9 +20,7 @@ from bayesmooth.errors import InputError
 SKILL = np.array([0.95, 0.9, 0.8, 0.7, 0.5, 0.35])
 
 
-def crowd(
-    count: int = 900, each: int = 3, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def crowd(count: int = 900, each: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Three clouds that overlap; six people of known skill, each example labelled by three of them."""
     generator = np.random.default_rng(seed)
     clean = np.arange(count) % 3
@@ -53,9 +51,7 @@ def test_consensus_beats_majority_prediction_and_the_votes_alone() -> None:
     assert right > (alone.labels.numpy() == clean).mean() + 0.01
     sure = made.consensus.posterior.amax(1).numpy()
     assert abs(sure.mean() - right) < 0.03  # its probabilities mean what they say
-    assert (
-        (made.suggested == made.consensus.labels.numpy()) | (made.given == made.suggested)
-    ).all()
+    assert ((made.suggested == made.consensus.labels.numpy()) | (made.given == made.suggested)).all()
 
 
 def test_everybodys_quality_is_found_within_its_interval() -> None:
@@ -122,9 +118,7 @@ def test_a_table_with_one_row_per_vote_gives_the_same_and_files_to_act_on(
     made = audit_votes(x, votes, class_names=("red", "green", "blue"), quiet=True)
     same = {row["id"]: row["suggested"] for row in table}
     names = np.array(made.class_names)[made.suggested]
-    assert (
-        np.mean([same[f"p{i}"] == names[i] for i in range(300)]) > 0.95
-    )  # columns are standardised
+    assert np.mean([same[f"p{i}"] == names[i] for i in range(300)]) > 0.95  # columns are standardised
     page = (tmp_path / "out" / "audit.html").read_text()
     shown = json.loads(re.search(r'id="payload">(.*?)</script>', page)[1])["label"]
     votes = made.consensus.votes
@@ -174,10 +168,7 @@ def with_models(count: int = 600) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return np.where(generator.random(count) < rate, generator.integers(0, 3, count), clean)
 
     errors = np.where(generator.random(count) < 0.3, (clean + 1) % 3, clean)
-    same = [
-        np.where(generator.random(count) < 0.97, errors, generator.integers(0, 3, count))
-        for _ in range(3)
-    ]
+    same = [np.where(generator.random(count) < 0.97, errors, generator.integers(0, 3, count)) for _ in range(3)]
     return x, np.stack([err(0.15), err(0.15), *same], 1), clean
 
 

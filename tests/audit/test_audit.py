@@ -97,9 +97,7 @@ def test_the_labels_of_coin_flips_are_hard_and_seldom_called_mislabelled(count: 
 
 
 @pytest.mark.parametrize("rate", [0.005, 0.05, 0.2, 0.5])
-def test_at_least_so_many_labels_are_wrong(
-    rate: float, noisy_clouds: Callable[..., Source]
-) -> None:
+def test_at_least_so_many_labels_are_wrong(rate: float, noisy_clouds: Callable[..., Source]) -> None:
     examples = noisy_clouds(rate)
     summary = audit(examples, quiet=True).summary
     true = float((examples.labels.numbers != examples.clean).double().mean())
@@ -166,17 +164,13 @@ def test_a_faint_signal_in_the_embeddings_is_enough_to_tell() -> None:
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(5200, marks=pytest.mark.slow)])
-def test_another_order_of_the_rows_is_the_same_audit(
-    count: int, noisy_clouds: Callable[..., Source]
-) -> None:
+def test_another_order_of_the_rows_is_the_same_audit(count: int, noisy_clouds: Callable[..., Source]) -> None:
     examples = noisy_clouds(0.2, count=count, apart=2.0)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
     one, other = audit(examples, quiet=True), audit(examples.subset(order), quiet=True)
     np.testing.assert_array_equal(one.disagreement[order], other.disagreement)
     np.testing.assert_array_equal(one.suggested[order], other.suggested)
-    np.testing.assert_allclose(
-        one.findings.outlier_score[order], other.findings.outlier_score, rtol=1e-4
-    )
+    np.testing.assert_allclose(one.findings.outlier_score[order], other.findings.outlier_score, rtol=1e-4)
 
 
 def test_copies_in_two_classes_get_the_same_suggestion_and_do_not_swap() -> None:
@@ -216,12 +210,7 @@ def test_the_files_agree_with_the_table_and_with_each_other(tmp_path: Path) -> N
     made = audit(clouds(), quiet=True)
     page = made.save(tmp_path / "new" / "folder")
     assert page.name == "audit.html"
-    assert sorted(p.name for p in page.parent.iterdir()) == [
-        "audit.csv",
-        "audit.html",
-        "audit.json",
-        "audit.parquet",
-    ]
+    assert sorted(p.name for p in page.parent.iterdir()) == ["audit.csv", "audit.html", "audit.json", "audit.parquet"]
     rows = list(csv.DictReader(io.StringIO((page.parent / "audit.csv").read_text())))
     table = parquet.read_table(page.parent / "audit.parquet").to_pydict()
     assert [row["given"] for row in rows] == table["given"] == made.columns()["given"]
@@ -247,9 +236,7 @@ def test_the_command_writes_a_report_and_prints_its_path_last(
     assert capsys.readouterr().out.splitlines()[-1] == str(out / "audit.html")
     decisions = tmp_path / "decisions.csv"
     row = next(csv.DictReader(io.StringIO((out / "audit.csv").read_text())))
-    decisions.write_text(
-        f"id,given,decision,new_label\n{row['id']},{row['given']},relabel,{row['suggested']}\n"
-    )
+    decisions.write_text(f"id,given,decision,new_label\n{row['id']},{row['given']},relabel,{row['suggested']}\n")
     fixed = tmp_path / "fixed.csv"
     arguments = ["clean", str(out / "audit.csv"), str(decisions), "--out", str(fixed)]
     assert main(arguments) == 0
@@ -257,9 +244,7 @@ def test_the_command_writes_a_report_and_prints_its_path_last(
     assert next(csv.DictReader(io.StringIO(fixed.read_text())))["given"] == row["suggested"]
 
 
-def test_a_run_is_audited_from_its_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_audited_from_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = Recipe.from_dict(
         {
             "data": {"name": "digits", "limit": 300},
@@ -309,9 +294,7 @@ def test_a_file_of_probabilities_alone_is_not_audited_as_embeddings(
 
 def test_beside_embeddings_probabilities_are_used_when_asked_for(tmp_path: Path) -> None:
     examples = clouds()
-    p = (
-        torch.nn.functional.one_hot(examples.labels.numbers, 3) * 0.7 + 0.1
-    )  # which agree with every label
+    p = torch.nn.functional.one_hot(examples.labels.numbers, 3) * 0.7 + 0.1  # which agree with every label
     table = npz(tmp_path / "e.npz", pred_probs=p)
     worst = audit(table, quiet=True).top(6)
     assert {int(row["id"].partition("-")[0]) for row in worst} == set(range(6))
@@ -349,9 +332,7 @@ def test_bad_input_is_said_in_a_line_and_nothing_is_written(
         ("nowhere.npz", {"cluster": "dask"}, "must be 'ray'"),
     ],
 )
-def test_arguments_that_make_no_audit_are_explained(
-    data: Any, options: dict[str, Any], message: str
-) -> None:
+def test_arguments_that_make_no_audit_are_explained(data: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         audit(data, quiet=True, **options)
 
@@ -399,22 +380,14 @@ def test_decided_labels_are_trusted_and_not_asked_again(tmp_path: Path) -> None:
     first = audit(rows, given, class_names=PETS, quiet=True)
     decide(tmp_path / "decisions.csv", first, true, 40)
     decided = first.order[:40]
-    further = audit(
-        rows,
-        given,
-        class_names=PETS,
-        decisions=tmp_path / "decisions.csv",
-        quiet=True,
-    )
+    further = audit(rows, given, class_names=PETS, decisions=tmp_path / "decisions.csv", quiet=True)
     assert (further.given[decided] == true[decided]).all()
     assert not further.contradicted[decided].any()
     assert (further.disagreement[decided] == further.disagreement.min()).all()
     rest = np.setdiff1d(np.arange(300), decided)
     assert (further.given[rest] == given[rest]).all()
     assert further.review is not None
-    np.testing.assert_array_equal(
-        further.order[:260], rest[np.argsort(-further.review.chance[rest])]
-    )
+    np.testing.assert_array_equal(further.order[:260], rest[np.argsort(-further.review.chance[rest])])
     assert "40 labels are decided" in further.summary["notes"][-1]
 
 
@@ -423,10 +396,7 @@ def test_decisions_of_a_second_round_apply_to_the_data_as_it_was(tmp_path: Path)
     rows, given, true = make_data()
     with (tmp_path / "data.csv").open("w", newline="") as file:
         csv.writer(file).writerows(
-            [
-                ["x", "y", "label"],
-                *[[*row, PETS[k]] for row, k in zip(rows.tolist(), given, strict=True)],
-            ]
+            [["x", "y", "label"], *[[*row, PETS[k]] for row, k in zip(rows.tolist(), given, strict=True)]]
         )
     names = {"class_names": PETS, "quiet": True}
     decide(tmp_path / "one.csv", audit(tmp_path / "data.csv", **names), true, 30)

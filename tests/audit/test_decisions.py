@@ -29,9 +29,7 @@ def labels(tmp_path: Path) -> Path:
     return path
 
 
-def decisions_file(
-    folder: Path, rows: str, header: str = HEADER, of: Path | None = None, **names: Any
-) -> Path:
+def decisions_file(folder: Path, rows: str, header: str = HEADER, of: Path | None = None, **names: Any) -> Path:
     """A file of decisions; the number of a row stands for its id in the data `of`."""
     if of is not None:
         ids = open_source(of, Columns(**names)).ids
@@ -100,9 +98,7 @@ def test_labels_without_a_relabelling_never_change(labels: list[str], data: st.D
     source = Source(torch.zeros(len(ids), 1), Labels(numbers, names), ids=tuple(ids))
     result = apply_decisions(source, rows)
     wanted = {row.id: row.new_label for row in rows if row.decision == "relabel"}
-    assert result.labels.texts() == [
-        wanted.get(i, label) for i, label in zip(ids, labels, strict=True)
-    ]
+    assert result.labels.texts() == [wanted.get(i, label) for i, label in zip(ids, labels, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +141,7 @@ def test_an_input_is_never_overwritten(labels: Path, tmp_path: Path) -> None:
         (b"id,label\na,cat\na,dog\n", "decision on id 'a', which several rows have"),
     ],
 )
-def test_broken_label_files_are_named(
-    labels: Path, tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_broken_label_files_are_named(labels: Path, tmp_path: Path, content: bytes, message: str) -> None:
     labels.write_bytes(content)
     with pytest.raises(InputError, match=message):
         clean(labels, decisions_file(tmp_path, "a,cat,keep,\n"), tmp_path / "out.csv")
@@ -156,9 +150,7 @@ def test_broken_label_files_are_named(
 def test_missing_files_and_wrong_headers_are_named(labels: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv: cannot be read"):
         clean(labels, tmp_path / "none.csv", tmp_path / "out.csv")
-    with pytest.raises(
-        InputError, match="first line 'id;given'; must be id,given,decision,new_label"
-    ):
+    with pytest.raises(InputError, match="first line 'id;given'; must be id,given,decision,new_label"):
         read_decisions(decisions_file(tmp_path, "", header="id;given\n"))
 
 
@@ -168,17 +160,13 @@ DECIDED = "0,cat,relabel,dog\n2,dog,remove,\n"
 def test_only_the_label_changes_in_a_csv_and_no_other_byte(tmp_path: Path) -> None:
     text = '\ufeff"kind";note; x\r\n cat ;"a;b";1,50\r\n"dog";"a ""b""";2\r\n\r\ndog;  ;003\r\n'
     (tmp_path / "t.csv").write_bytes(text.encode())
-    decisions = decisions_file(
-        tmp_path, "0,cat,relabel,dog\n1,dog,relabel,cat\n", of=tmp_path / "t.csv", label="kind"
-    )
+    decisions = decisions_file(tmp_path, "0,cat,relabel,dog\n1,dog,relabel,cat\n", of=tmp_path / "t.csv", label="kind")
     clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="kind")
     expected = text.replace(" cat ;", " dog ;").replace('"dog";"a', '"cat";"a')
     assert (tmp_path / "out.csv").read_bytes() == expected.encode()
     decisions = decisions_file(tmp_path, "1,dog,remove,\n", of=tmp_path / "t.csv", label="kind")
     clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="kind")
-    assert (tmp_path / "out.csv").read_bytes().decode() == text.replace(
-        '"dog";"a ""b""";2\r\n\r\n', ""
-    )
+    assert (tmp_path / "out.csv").read_bytes().decode() == text.replace('"dog";"a ""b""";2\r\n\r\n', "")
 
 
 def test_a_label_with_a_separator_is_quoted(tmp_path: Path) -> None:
@@ -189,17 +177,12 @@ def test_a_label_with_a_separator_is_quoted(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60)
-@given(
-    st.lists(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=6)] * 2), min_size=1),
-    st.data(),
-)
+@given(st.lists(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=6)] * 2), min_size=1), st.data())
 def test_any_csv_that_python_writes_is_cleaned(
     tmp_path_factory: pytest.TempPathFactory, cells: list[tuple[str, str]], data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
-    labels = data.draw(
-        st.lists(st.sampled_from(["cat", "dog"]), min_size=len(cells), max_size=len(cells))
-    )
+    labels = data.draw(st.lists(st.sampled_from(["cat", "dog"]), min_size=len(cells), max_size=len(cells)))
     rows = [[a, label, b] for (a, b), label in zip(cells, labels, strict=True)]
     with open(folder / "t.csv", "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["first,", "label", "last"], *rows])
@@ -219,9 +202,7 @@ def test_an_npz_comes_back_as_an_npz(tmp_path: Path, packed: bool) -> None:
         "class_names": np.array(["cat", "dog", "emu"]), "about": np.array(3),
     }  # fmt: skip
     (np.savez_compressed if packed else np.savez)(tmp_path / "e.npz", **arrays)
-    decisions = decisions_file(
-        tmp_path, DECIDED.replace("relabel,dog", "relabel,emu"), of=tmp_path / "e.npz"
-    )
+    decisions = decisions_file(tmp_path, DECIDED.replace("relabel,dog", "relabel,emu"), of=tmp_path / "e.npz")
     clean(tmp_path / "e.npz", decisions, tmp_path / "out.npz")
     made = np.load(tmp_path / "out.npz")
     assert (made["labels"].tolist(), made["labels"].dtype) == ([2, 1], np.int32)
@@ -235,29 +216,21 @@ def test_an_npz_comes_back_as_an_npz(tmp_path: Path, packed: bool) -> None:
 
 def test_an_array_of_labels_comes_back_as_one(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.array(["cat", "dog", "dog"]))
-    clean(
-        tmp_path / "y.npy",
-        decisions_file(tmp_path, DECIDED, of=tmp_path / "y.npy"),
-        tmp_path / "out.npy",
-    )
+    clean(tmp_path / "y.npy", decisions_file(tmp_path, DECIDED, of=tmp_path / "y.npy"), tmp_path / "out.npy")
     assert np.load(tmp_path / "out.npy").tolist() == ["dog", "dog"]
 
 
 def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     kinds = arrow.array(["cat", "dog", "dog"]).dictionary_encode()
-    table = arrow.table(
-        {"v": [[1.0], [2.0], [3.0]], "kind": kinds, "stars": arrow.array([1, 5, 5], arrow.int8())}
-    )
+    table = arrow.table({"v": [[1.0], [2.0], [3.0]], "kind": kinds, "stars": arrow.array([1, 5, 5], arrow.int8())})
     parquet.write_table(table, tmp_path / "t.parquet")
     decisions = decisions_file(tmp_path, DECIDED, of=tmp_path / "t.parquet", label="kind")
     clean(tmp_path / "t.parquet", decisions, tmp_path / "out.parquet", label="kind")
     made = parquet.read_table(tmp_path / "out.parquet")
     assert made.schema.equals(table.schema)
     assert made["kind"].to_pylist() == ["dog", "dog"]
-    decisions = decisions_file(
-        tmp_path, "0,1,relabel,5\n", of=tmp_path / "t.parquet", label="stars"
-    )
+    decisions = decisions_file(tmp_path, "0,1,relabel,5\n", of=tmp_path / "t.parquet", label="stars")
     clean(tmp_path / "t.parquet", decisions, tmp_path / "out.parquet", label="stars")
     made = parquet.read_table(tmp_path / "out.parquet")
     assert made.schema.equals(table.schema)
@@ -291,10 +264,7 @@ def test_a_folder_of_pictures_comes_back_with_the_pictures_moved(tmp_path: Path,
     assert found == {"README", f"{start}dog/1.png", f"{start}dog/cat-1.png", f"{start}dog/a/2.png"}
     assert (out / top / "dog" / "cat-1.png").read_text() == "cat/1.png"
     assert (photos / top / "cat" / "1.png").exists()
-    for place, message in (
-        (out, "is there already"),
-        (photos / "new", "lies in the folder that is read"),
-    ):
+    for place, message in ((out, "is there already"), (photos / "new", "lies in the folder that is read")):
         with pytest.raises(InputError, match=message):
             clean(photos, decisions_file(tmp_path, rows), place)
 
@@ -320,9 +290,7 @@ def drop_rows(path: Path, gone: set[int]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
-def test_a_decision_finds_its_row_after_others_were_deleted_and_never_hits_another(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_decision_finds_its_row_after_others_were_deleted_and_never_hits_another(tmp_path: Path, kind: str) -> None:
     pandas = pytest.importorskip("pandas")
     path, count = tmp_path / f"t.{kind}", 12
     words = [f"text {i}" for i in range(count)]
@@ -349,9 +317,7 @@ def save_audit(folder: Path, source: str, **summary: object) -> Path:
     """The files of an audit that `clean` reads: two copies of a, one of them with another label, and a bad picture."""
     (folder / "audit").mkdir()
     bad = [{"kind": "unreadable_picture", "ids": ["d"]}]
-    (folder / "audit" / "audit.json").write_text(
-        json.dumps({"source": source, "problems": bad, **summary})
-    )
+    (folder / "audit" / "audit.json").write_text(json.dumps({"source": source, "problems": bad, **summary}))
     table = "id,duplicate_of\na,a\nb,a\nc,a\nd,\n"
     (folder / "audit" / "audit.csv").write_text(table)
     return folder / "audit"
@@ -383,7 +349,5 @@ def test_the_audit_knows_which_columns_were_audited(tmp_path: Path) -> None:
     clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == "key,kind,label\na,cat,1\nb,cat,2\n"
     decisions = decisions_file(folder, "b,2,relabel,1\n")
-    clean(
-        tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="label"
-    )  # what is named counts
+    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="label")  # what is named counts
     assert (tmp_path / "out.csv").read_text() == "key,kind,label\na,cat,1\nb,dog,1\n"

@@ -78,10 +78,7 @@ def test_planted_duplicates_are_found_and_nothing_else(dims: int) -> None:
 
 def test_duplicates_with_different_labels_are_told_apart() -> None:
     x, labels = clusters(20)
-    found = find(
-        torch.cat([labels, (labels[:3] + torch.tensor([0, 1, 0])) % 10]),
-        torch.cat([x, x[:3]]),
-    )
+    found = find(torch.cat([labels, (labels[:3] + torch.tensor([0, 1, 0])) % 10]), torch.cat([x, x[:3]]))
     assert found.conflicting is not None
     assert np.flatnonzero(found.conflicting).tolist() == [1, 1001]
     assert str(found).startswith("6 near duplicates (2 with different labels)")
@@ -104,16 +101,7 @@ def test_what_all_rows_have_in_common_makes_no_duplicates_and_hides_none() -> No
     both = torch.cat([x, copies(x, [3, 4, 5])])
     found = find(torch.cat([labels, labels[3:6]]), both)
     moved = find(torch.cat([labels, labels[3:6]]), both + 1000)
-    assert (
-        duplicates(moved)
-        == duplicates(found)
-        == {i: i for i in (3, 4, 5)}
-        | {
-            1000: 3,
-            1001: 4,
-            1002: 5,
-        }
-    )
+    assert duplicates(moved) == duplicates(found) == {i: i for i in (3, 4, 5)} | {1000: 3, 1001: 4, 1002: 5}
 
 
 def test_a_longer_vector_of_the_same_direction_is_no_copy() -> None:
@@ -190,9 +178,7 @@ def test_tables_with_other_categories_are_refused_by_name() -> None:
         rows = {"size": size, "colour": colours * 20, "label": ["a", "b"] * 20}
         return pandas.DataFrame(rows)
 
-    with pytest.raises(
-        InputError, match="audited has 'colour=green'; only the other has 'colour=red'"
-    ):
+    with pytest.raises(InputError, match="audited has 'colour=green'; only the other has 'colour=red'"):
         audit(table("blue", "green"), against=table("blue", "red"), quiet=True)
     made = audit(table("blue", "red"), against=table("blue", "red"), quiet=True)
     assert made.findings.counts()["in_other_split"] == 40
@@ -317,8 +303,6 @@ def test_leaks_into_the_other_splits_of_a_data_set_are_looked_for_unasked() -> N
     whole = datasets.DatasetDict({"train": part(range(80)), "test": part(range(77, 120))})
     made = audit(whole, quiet=True)
     assert np.flatnonzero(made.findings.in_other_split != "").tolist() == [77, 78, 79]
-    texts = datasets.Dataset.from_dict(
-        {"text": [f"word{i} here" for i in range(12)], "label": [0, 1] * 6}
-    )
+    texts = datasets.Dataset.from_dict({"text": [f"word{i} here" for i in range(12)], "label": [0, 1] * 6})
     with pytest.warns(UserWarning, match="other splits are not looked for"):
         audit(datasets.DatasetDict(train=texts, test=texts), encoder="plain", quiet=True)

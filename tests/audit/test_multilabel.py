@@ -35,9 +35,7 @@ def test_wrong_pairs_come_first_with_the_tags_to_add_and_remove() -> None:
     rows, given, true = make_data()
     made = audit(rows, given, class_names=NAMES, quiet=True)
     wrong = np.argwhere(given != true)
-    assert {tuple(divmod(k, 3)) for k in np.argsort(-made.tags.scores.ravel())[:3]} == set(
-        map(tuple, wrong.tolist())
-    )
+    assert {tuple(divmod(k, 3)) for k in np.argsort(-made.tags.scores.ravel())[:3]} == set(map(tuple, wrong.tolist()))
     assert {row["id"] for row in made.top(2)} == {"7", "20"}
     rows_by_id = {row["id"]: row for row in made.top(2)}
     for i in (7, 20):
@@ -123,9 +121,7 @@ def test_columns_and_texts_are_one_data_set_and_tags_are_not_learned_from(tmp_pa
     rows, given, _ = make_data(120)
     frame = pd.DataFrame(rows, columns=["x", "y", "z"])
     columns = frame.assign(**{n: given[:, t] for t, n in enumerate(NAMES)})
-    texts = frame.assign(
-        tags=["|".join(n for n, on in zip(NAMES, row, strict=True) if on) for row in given]
-    )
+    texts = frame.assign(tags=["|".join(n for n, on in zip(NAMES, row, strict=True) if on) for row in given])
     one = audit(columns, tags=list(NAMES), quiet=True)
     two = audit(texts, label="tags", separator="|", class_names=NAMES, quiet=True)
     np.testing.assert_array_equal(one.tags.scores, two.tags.scores)
@@ -164,20 +160,12 @@ def test_the_round_from_audit_to_decisions_to_clean_to_audit(
     assert len(pd.read_csv(tmp_path / "table.csv")) == 240
 
 
-def test_a_review_tells_one_rate_of_examples_and_none_under_the_names_of_sets(
-    tmp_path: Path,
-) -> None:
+def test_a_review_tells_one_rate_of_examples_and_none_under_the_names_of_sets(tmp_path: Path) -> None:
     rows, given, _ = make_data()
     made = audit(rows, given, class_names=NAMES, budget=60, quiet=True)
     assert made.review is not None
     kept = [
-        [
-            made.ids[i],
-            made.class_names[made.given[i]],
-            "keep",
-            "",
-            repr(float(made.review.drawn[i])),
-        ]
+        [made.ids[i], made.class_names[made.given[i]], "keep", "", repr(float(made.review.drawn[i]))]
         for i in made.review.queue
     ]
     with (tmp_path / "decisions.csv").open("w", newline="") as file:

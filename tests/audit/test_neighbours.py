@@ -15,9 +15,7 @@ def rows(count: int = 300, dim: int = 8, seed: int = 0) -> torch.Tensor:
     return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed))
 
 
-def test_neighbours_are_those_of_all_pairs_whatever_the_blocks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_neighbours_are_those_of_all_pairs_whatever_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     x = rows()
     pairs = torch.nn.functional.cosine_similarity(x[:, None], x[None], dim=2)
     expected = pairs.fill_diagonal_(-2).topk(7)
@@ -44,9 +42,7 @@ def test_against_other_rows_the_copy_of_a_row_is_its_nearest() -> None:
     torch.testing.assert_close(similarity[:, 0], torch.ones(20))
 
 
-def test_searching_the_nearest_cells_finds_nearly_all_of_the_true_neighbours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_searching_the_nearest_cells_finds_nearly_all_of_the_true_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     centres = rows(40, 16, seed=1)
     x = centres.repeat_interleave(100, 0) + 0.5 * rows(4000, 16)  # 62 cells
     true, _ = nearest(x, 10)
@@ -72,11 +68,7 @@ def test_equal_rows_are_one_group_and_a_row_without_its_last_bit_is_no_copy() ->
     x[3, 0] = -0.0
     x = torch.cat([x, x[3:].abs()])  # 0 is −0
     group, first = Distinct.of(hash_rows(x))
-    assert [(group == group[i]).nonzero().flatten().tolist() for i in first.sort().values] == [
-        [0, 2],
-        [1],
-        [3, 4],
-    ]
+    assert [(group == group[i]).nonzero().flatten().tolist() for i in first.sort().values] == [[0, 2], [1], [3, 4]]
     mixed = torch.randperm(5, generator=torch.Generator().manual_seed(0))
     assert Distinct.of(hash_rows(x[mixed])).group.equal(group[mixed])
 

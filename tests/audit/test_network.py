@@ -40,9 +40,7 @@ def posterior_of(model: nn.Module, std: float = 0.1) -> Posterior:
 def test_three_lines_audit_a_users_own_model() -> None:
     examples = clouds()
     model, optimizer = trained(examples)
-    loader = DataLoader(
-        TensorDataset(examples.batch(torch.arange(90)), examples.labels.numbers), batch_size=32
-    )
+    loader = DataLoader(TensorDataset(examples.batch(torch.arange(90)), examples.labels.numbers), batch_size=32)
     made = audit_network(model, optimizer, loader, quiet=True)
     assert {row["id"] for row in made.top(6)} == {str(i) for i in range(6)}
     other = audit_network(model, optimizer.posterior(model), examples, leave_out=True, quiet=True)
@@ -81,9 +79,7 @@ def test_labels_beyond_the_models_classes_are_refused() -> None:
         audit_network(model, posterior_of(model), batch, quiet=True)
 
 
-def test_a_network_with_batch_norm_is_audited_with_the_statistics_of_the_weights_that_predict() -> (
-    None
-):
+def test_a_network_with_batch_norm_is_audited_with_the_statistics_of_the_weights_that_predict() -> None:
     """Stale running statistics, as training under samples leaves them, must not matter."""
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
     posterior = posterior_of(model)

@@ -28,9 +28,7 @@ def test_ten_worst_show_as_texts_or_pictures_and_are_escaped(made_up: Make, of_t
     assert "texts encoded &lt;i&gt;" in shown
     pytest.importorskip("PIL", reason="needs pillow, the extra data")
     images = torch.zeros(300, 1, 8, 8, dtype=torch.uint8)
-    data = Source(
-        torch.zeros(300, 1), Labels(torch.arange(300) % 4, tuple("abcd")), pictures=images
-    )
+    data = Source(torch.zeros(300, 1), Labels(torch.arange(300) % 4, tuple("abcd")), pictures=images)
     assert made_up(examples=data)._repr_html_().count("<img") == 10
 
 
@@ -97,9 +95,7 @@ def test_report_and_csv_of_a_table_have_every_column_its_row_and_no_path(tmp_pat
     pandas = pytest.importorskip("pandas", reason="needs pandas, the extra data")
     rng = np.random.default_rng(0)
     label = np.array(["cat", "dog"])[np.arange(40) // 20]
-    frame = pandas.DataFrame(
-        {"bill": rng.normal(5 * (np.arange(40) // 20)), "mass": rng.normal(size=40)}
-    )
+    frame = pandas.DataFrame({"bill": rng.normal(5 * (np.arange(40) // 20)), "mass": rng.normal(size=40)})
     frame["label"] = label
     frame.loc[3, "label"] = ""  # row 5 of the spreadsheet: it has no label and is left out
     frame.to_csv(tmp_path / "pets.csv", index=False)

@@ -44,9 +44,7 @@ def problem() -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def test_the_logits_without_an_example_are_near_those_of_a_refit_without_it(
-    problem: tuple[Tensor, Tensor],
-) -> None:
+def test_the_logits_without_an_example_are_near_those_of_a_refit_without_it(problem: tuple[Tensor, Tensor]) -> None:
     x, y = problem
     fit = fit_glm(x, y, **SETTINGS)
     mean, var = fit.logits(x)
@@ -137,9 +135,7 @@ def test_the_score_is_positive_exactly_where_another_class_is_preferred() -> Non
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
-def test_with_transitions_as_many_are_flagged_as_the_prediction_alone_contradicts(
-    wrong: int,
-) -> None:
+def test_with_transitions_as_many_are_flagged_as_the_prediction_alone_contradicts(wrong: int) -> None:
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
     slips = torch.tensor([[0.2, 0.8], [0.1, 0.9]])
     labels = torch.tensor([int(wrong > 0), int(wrong > 1)])
@@ -189,9 +185,7 @@ def calibrated(errors: float, noise: float, classes: int = 4, count: int = 4000)
 
 @pytest.mark.parametrize("errors", [0.0, 0.1, 0.2])
 @pytest.mark.parametrize("noise", [0.0, 0.005, 0.05, 0.2, 0.5])
-def test_what_is_said_at_least_holds_however_often_the_model_errs(
-    errors: float, noise: float
-) -> None:
+def test_what_is_said_at_least_holds_however_often_the_model_errs(errors: float, noise: float) -> None:
     found = calibrated(errors, noise)
     rate = estimate_noise_rate(found.left_out, found.labels)
     assert 0 <= rate.at_least <= noise + 0.02  # the most confident predictions err too, a little

@@ -18,9 +18,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.metrics import average_precision
 
 
-def test_the_weights_of_the_predictors_are_in_the_summary(
-    noisy_clouds: Callable[..., Source],
-) -> None:
+def test_the_weights_of_the_predictors_are_in_the_summary(noisy_clouds: Callable[..., Source]) -> None:
     summary = audit(noisy_clouds(0.1, count=300), quiet=True).summary
     weights = summary["weight_of_posterior"], summary["weight_of_neighbours"]
     assert sum(weights) == pytest.approx(1)
@@ -40,9 +38,7 @@ def sparse_rows(dims: int, share: float, count: int = 60, seed: int = 0) -> Tens
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.7, 0.9])
 @pytest.mark.parametrize("dims", [8, 64, 512])
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e12])
-def test_constant_columns_never_stop_the_decomposition(
-    dims: int, share: float, scale: float
-) -> None:
+def test_constant_columns_never_stop_the_decomposition(dims: int, share: float, scale: float) -> None:
     for seed in range(2):
         rows = scale * sparse_rows(dims, share, seed=seed)
         features = Projection.of(rows).features(rows)
@@ -108,9 +104,7 @@ def test_what_is_learned_from_a_sample_finds_the_errors_of_all(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_a_ray_cluster_gives_the_same_ranking(
-    examples: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ray_cluster_gives_the_same_ranking(examples: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
     learn_from_few(monkeypatch)
     here = audit(examples, quiet=True)

@@ -17,14 +17,7 @@ from bayesmooth.audit.thumbnails import Thumbnails
 from bayesmooth.errors import InputError
 
 Make = Callable[..., Audit]
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "</script>",
-    "<!--<script>",
-    "{{payload}}",
-    "\u2028",
-    "\ud800",
-)
+HOSTILE = ("<script>alert(1)</script>", "</script>", "<!--<script>", "{{payload}}", "\u2028", "\ud800")
 
 
 class Page(HTMLParser):
@@ -92,14 +85,8 @@ def test_page_fetches_nothing_and_allows_only_its_own_script_and_style(made_up: 
 
 
 def test_hostile_names_stay_data(made_up: Make) -> None:
-    data = made_up(
-        classes=len(HOSTILE),
-        class_names=HOSTILE,
-        summary={"</script>": "<img onerror=boom()>"},
-    )
-    page = render(
-        data, title="</title><script>\udcff", texts=["</script><script>boom()</script>"] * 300
-    )
+    data = made_up(classes=len(HOSTILE), class_names=HOSTILE, summary={"</script>": "<img onerror=boom()>"})
+    page = render(data, title="</title><script>\udcff", texts=["</script><script>boom()</script>"] * 300)
     harmless = Page(render(made_up(classes=len(HOSTILE))))
     assert [tag for tag, _ in Page(page).tags] == [tag for tag, _ in harmless.tags]
     assert payload_of(page)["classes"] == list(HOSTILE)
@@ -121,9 +108,7 @@ def test_key_of_the_decisions_follows_the_content_and_not_the_date(made_up: Make
     assert payload_of(render(made_up(count=299)))["key"] != key
 
 
-def test_page_says_how_many_flagged_labels_are_wrong_where_the_truth_is_known(
-    made_up: Make,
-) -> None:
+def test_page_says_how_many_flagged_labels_are_wrong_where_the_truth_is_known(made_up: Make) -> None:
     data = made_up()
     assert payload_of(render(data))["truth"] == ""
     known = payload_of(render(made_up(clean=data.suggested)))["truth"]
@@ -178,9 +163,7 @@ def test_texts_and_thumbnails_that_are_not_of_these_examples_are_refused(made_up
 def test_scripts_leave_nothing_from_data_as_markup() -> None:
     for name in report.SCRIPTS:
         text = report._part(name)
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text), (
-            name
-        )
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text), name
 
 
 def test_text_has_the_contrast_of_level_aa_in_both_themes() -> None:

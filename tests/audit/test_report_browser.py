@@ -23,9 +23,7 @@ from bayesmooth.data.source import Kind, Note
 from tests.audit.browser import Reader, import_selenium
 
 Keys = import_selenium("common.keys").Keys
-PICTURES = torch.from_numpy(
-    np.random.default_rng(0).integers(0, 255, (300, 1, 16, 20), dtype=np.uint8)
-)
+PICTURES = torch.from_numpy(np.random.default_rng(0).integers(0, 255, (300, 1, 16, 20), dtype=np.uint8))
 pytestmark = pytest.mark.slow
 
 
@@ -71,9 +69,7 @@ LONG_NAMES = ("balance_not_updated_after_transfer", "card_payment_wrong_rate", "
 
 @pytest.mark.parametrize("content", ["pictures", "texts", "rows"])
 @pytest.mark.parametrize("size", [(1366, 768), (1440, 900)])
-def test_evidence_and_buttons_are_in_sight_on_a_laptop(
-    reader: Reader, content: str, size: tuple[int, int]
-) -> None:
+def test_evidence_and_buttons_are_in_sight_on_a_laptop(reader: Reader, content: str, size: tuple[int, int]) -> None:
     """The example, its nearest with either label, three classes, five buttons; nothing cut, and no jargon."""
     near = similar_to_the_next(reader.make())
     row = {f"a_rather_long_column_{k}": f"value-{k}-that-is-long" for k in range(10)}
@@ -87,9 +83,7 @@ def test_evidence_and_buttons_are_in_sight_on_a_laptop(
     }[content]
     reader.screen(*size)
     shares = np.tile([0.1, 0.5, 0.05, 0.35], (300, 1))
-    reader.open(
-        f"laptop-{content}", similar=near, class_names=LONG_NAMES, probabilities=shares, **shown
-    )
+    reader.open(f"laptop-{content}", similar=near, class_names=LONG_NAMES, probabilities=shares, **shown)
     assert reader.seen("#detail .action") == 5
     assert reader.seen("#detail .bar") == 3
     beside = ".compare thead th" if content == "rows" else ".neighbour"
@@ -241,9 +235,7 @@ def test_keyboard_review_downloads_a_csv_that_clean_applies(reader: Reader, tmp_
     to = ("", names[data.suggested[first[1]]], "", "", "class 0", "class 3")
     labels = [names[k] for k in data.given]
     decided = [Decision(ids[i], labels[i], *how) for i, *how in zip(first, kinds, to, strict=True)]
-    decided = [
-        replace(d, decision="keep", new_label="") if d.given == d.new_label else d for d in decided
-    ]
+    decided = [replace(d, decision="keep", new_label="") if d.given == d.new_label else d for d in decided]
     saved = reader.download()
     assert sorted(read_decisions(saved), key=str) == sorted(decided, key=str)
     assert "\"'=HYPERLINK" in saved.read_text()  # to a spreadsheet they are text
@@ -257,9 +249,7 @@ def test_keyboard_review_downloads_a_csv_that_clean_applies(reader: Reader, tmp_
     assert cleaned == {"id": "label", **wanted}
 
 
-def test_class_that_nobody_has_used_can_be_chosen_unless_classes_are_named(
-    reader: Reader, tmp_path: Path
-) -> None:
+def test_class_that_nobody_has_used_can_be_chosen_unless_classes_are_named(reader: Reader, tmp_path: Path) -> None:
     reader.open("new class")
     reader.press("c", "tapir")
     assert reader.texts("#chooser-list [role=option] span") == ["tapir", "new class"]
@@ -284,9 +274,7 @@ def test_spellings_of_a_label_are_merged_by_one_click(reader: Reader) -> None:
     assert reader.text("#problems p").startswith("Are “Cat ” and “cat” the same?")
     reader.click("#problems button")
     rows = read_decisions(reader.download())
-    assert {row.id: row.new_label for row in rows} == {
-        str(i): "cat" for i in np.flatnonzero(given == 2)
-    }
+    assert {row.id: row.new_label for row in rows} == {str(i): "cat" for i in np.flatnonzero(given == 2)}
     reader.press("u")
     assert not reader.find("#save").is_enabled()
 
@@ -336,8 +324,7 @@ def test_download_shows_the_command_that_applies_it(
     saved = reader.download()
     command = reader.text("#notice code")
     assert command == (
-        "bayesmooth clean 'my flowers.csv' decisions.csv --out 'my flowers-cleaned.csv' "
-        "--label species --id plant"
+        "bayesmooth clean 'my flowers.csv' decisions.csv --out 'my flowers-cleaned.csv' --label species --id plant"
     )
     saved.rename(tmp_path / "decisions.csv")
     monkeypatch.chdir(tmp_path)
@@ -543,9 +530,7 @@ def test_annotators_have_a_page_and_votes_are_on_every_card(reader: Reader) -> N
     reader.show("all")
     assert reader.count("#list .item .votes") == reader.count("#list .item") == 60
     first, ballots = made.order[0], made.consensus.votes
-    cast = zip(
-        ballots.example.tolist(), ballots.annotator.tolist(), ballots.label.tolist(), strict=True
-    )
+    cast = zip(ballots.example.tolist(), ballots.annotator.tolist(), ballots.label.tolist(), strict=True)
     words = [f"{ballots.annotators[a]} {made.class_names[k]}" for i, a, k in cast if i == first]
     assert reader.texts("#detail .votes span") == words
     reader.click("#annotators-link")
@@ -591,16 +576,12 @@ def test_the_sample_tells_the_share_of_wrong_labels_that_python_tells(
     assert told == pytest.approx(review.decide(known).rate()[:3], abs=1e-6)
     reader.show("all")
     items = reader.driver.find_elements("css selector", "#list .item")
-    chances = {
-        int(item.get_attribute("id")[5:]): item.get_attribute("data-chance") for item in items
-    }
+    chances = {int(item.get_attribute("id")[5:]): item.get_attribute("data-chance") for item in items}
     for i, chance in chances.items():
         assert float(chance) == pytest.approx(review.decide(known).chance[i], abs=1e-6)
     saved = read_decisions(reader.download())
     assert {row.id: float(row.drawn) for row in saved} == {str(i): review.drawn[i] for i in queue}
-    again = audit(
-        sampled.examples, decisions=next(reader.folder.glob("decisions*.csv")), quiet=True
-    )
+    again = audit(sampled.examples, decisions=next(reader.folder.glob("decisions*.csv")), quiet=True)
     assert again.summary["error_rate"]["estimate"] == pytest.approx(told[0], abs=1e-6)
 
 

@@ -17,9 +17,7 @@ Array = NDArray[Any]
 COUNT = 1500
 
 
-def make_traits(
-    seed: int, places: bool = True, effect: float = 0.0, turn: float = 0.0
-) -> tuple[Traits, Array]:
+def make_traits(seed: int, places: bool = True, effect: float = 0.0, turn: float = 0.0) -> tuple[Traits, Array]:
     """Labels of four classes and which of them are wrong: by their score, more often in class 0, and by their place."""
     random = np.random.default_rng(seed)
     score = random.normal(-1.5, 1.5, COUNT).astype(np.float32)
@@ -86,9 +84,7 @@ def test_the_interval_covers_the_share_of_wrong_labels(budget: int, part: float)
     assert np.mean([rate.low <= true <= rate.high for rate in rates if rate]) >= 0.93
     assert len(classes) < 50 or np.mean(classes) >= 0.93
     estimates = [rate.estimate for rate in rates if rate]
-    assert np.mean(estimates) == pytest.approx(
-        true, abs=4 * np.std(estimates) / rounds**0.5 + 0.005
-    )
+    assert np.mean(estimates) == pytest.approx(true, abs=4 * np.std(estimates) / rounds**0.5 + 0.005)
 
 
 @pytest.mark.parametrize(("budget", "share"), [(100, 0.01), (100, 0.02), (200, 0.01), (200, 0.03)])
@@ -185,9 +181,7 @@ def write_decisions(path: Path, made: Audit, wrong: Array, drawn: bool = True) -
             writer.writerow([*row, repr(float(made.review.drawn[i]))] if drawn else row)
 
 
-def test_all_follows_from_the_files_whatever_the_budget_is_now(
-    noisy: tuple[Any, Array], tmp_path: Path
-) -> None:
+def test_all_follows_from_the_files_whatever_the_budget_is_now(noisy: tuple[Any, Array], tmp_path: Path) -> None:
     source, wrong = noisy
     made = audit(source, budget=60, quiet=True)
     assert made.review is not None
@@ -206,9 +200,7 @@ def test_all_follows_from_the_files_whatever_the_budget_is_now(
     assert sum(place != "" for place in table["queue"]) == 60
 
 
-def test_decisions_of_no_queue_teach_and_tell_no_rate(
-    noisy: tuple[Any, Array], tmp_path: Path
-) -> None:
+def test_decisions_of_no_queue_teach_and_tell_no_rate(noisy: tuple[Any, Array], tmp_path: Path) -> None:
     source, wrong = noisy
     made = audit(source, budget=60, quiet=True)
     write_decisions(tmp_path / "decisions.csv", made, wrong, drawn=False)
@@ -218,9 +210,7 @@ def test_decisions_of_no_queue_teach_and_tell_no_rate(
     assert len(again.review.wrong) == 60
 
 
-def test_a_review_learns_what_a_confidence_is_worth(
-    noisy: tuple[Any, Array], tmp_path: Path
-) -> None:
+def test_a_review_learns_what_a_confidence_is_worth(noisy: tuple[Any, Array], tmp_path: Path) -> None:
     source, wrong = noisy
     random = np.random.default_rng(0)
     sure = np.clip(np.where(wrong, 0.35, 0.65) + random.normal(0, 0.15, len(wrong)), 0, 1)

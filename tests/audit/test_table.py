@@ -22,17 +22,10 @@ def test_the_worst_come_first_and_ties_stay_in_the_order_of_the_data(made_up: Ma
         (0, 300, 0.0, "None of the 300 labels looks wrong."),
         (1, 300, 0.0, "1 of 300 labels looks wrong (0.3\u00a0%)."),
         (1000, 2000, 0.0, "1,000 of 2,000 labels look wrong (50.0\u00a0%)."),
-        (
-            90,
-            300,
-            0.123,
-            "At least 12.3\u00a0% of the labels are wrong, and 90 of 300 look wrong.",
-        ),
+        (90, 300, 0.123, "At least 12.3\u00a0% of the labels are wrong, and 90 of 300 look wrong."),
     ],
 )
-def test_headline_says_what_holds(
-    made_up: Make, wrong: int, count: int, least: float, sentence: str
-) -> None:
+def test_headline_says_what_holds(made_up: Make, wrong: int, count: int, least: float, sentence: str) -> None:
     given = np.arange(count) % 4
     suggested = np.where(np.arange(count) < wrong, (given + 1) % 4, given)
     made = made_up(count, suggested=suggested, summary={"noise_rate_at_least": least})

@@ -17,9 +17,7 @@ Image = pytest.importorskip("PIL.Image", reason="needs pillow, the extra data")
 
 def tile(thumbnails: Thumbnails, i: int) -> np.ndarray:
     """Tile i as the page cuts it out of its sheet."""
-    sheet = np.asarray(
-        Image.open(io.BytesIO(thumbnails.sheets[i // thumbnails.per_sheet])).convert("RGB")
-    )
+    sheet = np.asarray(Image.open(io.BytesIO(thumbnails.sheets[i // thumbnails.per_sheet])).convert("RGB"))
     place, size = i % thumbnails.per_sheet, thumbnails.tile
     y, x = place // thumbnails.columns * size, place % thumbnails.columns * size
     return sheet[y : y + size, x : x + size].astype(int)
@@ -77,9 +75,7 @@ def test_large_images_shrink_with_their_proportions_and_small_ones_stay() -> Non
     assert make_thumbnails(flat_images(3, side=8), range(3), size=96).tile == 8
 
 
-def test_pictures_named_by_their_paths_are_drawn_in_the_report(
-    made_up: Callable[..., Audit], tmp_path: Path
-) -> None:
+def test_pictures_named_by_their_paths_are_drawn_in_the_report(made_up: Callable[..., Audit], tmp_path: Path) -> None:
     greys = np.linspace(0, 255, 40).astype(np.uint8)
     for i, grey in enumerate(greys):
         Image.fromarray(np.full((20, 20), grey)).save(tmp_path / f"{i}.png")
@@ -101,10 +97,7 @@ def test_findings_have_pictures_too(made_up: Callable[..., Audit]) -> None:
     first = np.full(40, -1)
     first[[38, 39]] = 38
     found = Findings(
-        rare_class=np.zeros(40, bool),
-        duplicate_of=first,
-        conflicting=first >= 0,
-        outlier_score=np.zeros(40),
+        rare_class=np.zeros(40, bool), duplicate_of=first, conflicting=first >= 0, outlier_score=np.zeros(40)
     )
     images = flat_images(40)
     data = Source(torch.zeros(40, 1), Labels(torch.arange(40) % 4, tuple("abcd")), pictures=images)

@@ -25,9 +25,7 @@ def table(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_what_a_terminal_cannot_show_is_replaced_and_everything_is_saved(
-    encoding, table, tmp_path, monkeypatch
-):
+def test_what_a_terminal_cannot_show_is_replaced_and_everything_is_saved(encoding, table, tmp_path, monkeypatch):
     screen = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr(sys, "stdout", screen)
     assert cli.main(["audit", str(table), "--out", str(tmp_path / "out"), "--quiet"]) == 0

@@ -54,10 +54,7 @@ def test_findings_fail_by_name(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["--fail-on", "leak"], "did you mean 'leaks'"),
-        (["--fail-on", "leaks"], "name the other split with --against"),
-    ],
+    [(["--fail-on", "leak"], "did you mean 'leaks'"), (["--fail-on", "leaks"], "name the other split with --against")],
 )
 def test_a_gate_that_cannot_be_held_is_refused(words, message, tmp_path, capsys):
     assert run(write(tmp_path / "x.csv"), "--out", tmp_path / "out", *words) == 2

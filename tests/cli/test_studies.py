@@ -9,10 +9,7 @@ from reproduce import STUDIES
 from reproduce.scale import SCALES
 
 
-@pytest.mark.parametrize(
-    "scale",
-    [pytest.param(s, marks=[pytest.mark.slow] * (s == "full")) for s in SCALES],
-)
+@pytest.mark.parametrize("scale", [pytest.param(s, marks=[pytest.mark.slow] * (s == "full")) for s in SCALES])
 def test_studies_lists_what_each_shows_its_runs_and_its_time(scale, capsys):
     assert main(["studies", "--scale", scale]) == 0
     said = capsys.readouterr().out
@@ -56,9 +53,7 @@ def test_a_study_that_cannot_run_does_not_stop_the_others(tmp_path, capsys, monk
 
 def test_a_wrong_option_is_told_once_and_not_by_every_study(capsys):
     assert main(["reproduce", "all", "--jobs", "0"]) == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "bayesmooth: --jobs 0: must be > 0; leave it out for the default"
-    ]
+    assert capsys.readouterr().err.splitlines() == ["bayesmooth: --jobs 0: must be > 0; leave it out for the default"]
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,7 @@ def test_sweep_trains_the_grid_prints_a_table_and_exports_it(tmp_path, monkeypat
     line += ["--set", "optimizer.lr=0.5"]
     assert main(line) == 0
     written = capsys.readouterr()
-    assert [line.split()[0] for line in written.out.splitlines()] == [
-        "run",
-        "loss.alpha=0.0",
-        "loss.alpha=0.1",
-    ]
+    assert [line.split()[0] for line in written.out.splitlines()] == ["run", "loss.alpha=0.0", "loss.alpha=0.1"]
     assert "finished     loss.alpha=0.1" in written.err
     assert "2 runs" in written.err
     rows = list(csv.DictReader((tmp_path / "grid.csv").read_text().splitlines()))
@@ -64,9 +60,7 @@ def test_a_wrong_axis_is_one_line(tmp_path, capsys):
         ("--address auto", "--address auto: needs --cluster ray"),
     ],
 )
-def test_what_cannot_be_had_is_refused_before_anything_runs(
-    line, says, tmp_path, monkeypatch, capsys
-):
+def test_what_cannot_be_had_is_refused_before_anything_runs(line, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text(RECIPE)
     assert main(["sweep", "mine.toml", *line.split()]) == 2

@@ -48,11 +48,7 @@ def test_label_issues_are_a_mask_or_ranked_positions(kind):
         options = {"return_indices_ranked_by": ranked}
         mine = ours.find_label_issues(kind(LABELS), SHARES, **options)
         theirs = filters.find_label_issues(kind(LABELS), SHARES, **options)
-        assert (type(mine), mine.dtype, mine.tolist()) == (
-            type(theirs),
-            theirs.dtype,
-            theirs.tolist(),
-        )
+        assert (type(mine), mine.dtype, mine.tolist()) == (type(theirs), theirs.dtype, theirs.tolist())
 
 
 def test_quality_scores_are_floats_and_the_wrong_label_is_the_lowest():

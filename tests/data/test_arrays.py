@@ -47,12 +47,7 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypat
 
 @pytest.mark.parametrize(("inputs", "labels"), [("X", "y"), ("features", "labels")])
 def test_other_usual_names_and_image_paths_are_known(tmp_path, inputs, labels):
-    content = {
-        inputs: X,
-        labels: [0, 1, 1, 0],
-        "images": list("abcd"),
-        "class_names": ["cat", "dog"],
-    }
+    content = {inputs: X, labels: [0, 1, 1, 0], "images": list("abcd"), "class_names": ["cat", "dog"]}
     np.savez_compressed(tmp_path / "e.npz", **content)
     examples = open_source(tmp_path / "e.npz")
     assert examples.class_names == ("cat", "dog")
@@ -96,10 +91,7 @@ def test_arrays_of_every_order_and_width_come_back(tmp_path, array):
         ({"labels": [0.5, 1, 0, 1]}, r"labels, row 0 \(counted from 0\): 0.5 is not a class"),
         ({"labels": [[0], [1], [0], [1]]}, "N labels"),
         ({"labels": np.array([{}, 1, 0, 1], dtype=object)}, "labels: not a numpy array that"),
-        (
-            {"class_names": ["a"]},
-            r"labels, row 1 \(counted from 0\): '1' is not one of the classes a",
-        ),
+        ({"class_names": ["a"]}, r"labels, row 1 \(counted from 0\): '1' is not one of the classes a"),
         ({"texts": [1, 2, 3, 4]}, "must be N strings"),
         ({"images": X}, "images are float64 of shape .* must be paths"),
         ({"ids": ["a"]}, "1 ids for 4 rows"),
@@ -187,12 +179,8 @@ np.savez_compressed(BUFFER, embeddings=X[:2], labels=["a", "b"])
 FILES = {".npz": BUFFER.getvalue(), ".npy": npy(np.array(["a", "b"]))}
 
 
-@given(
-    st.sampled_from([".npz", ".npy"]), st.integers(0, 700), st.integers(0, 4), st.binary(max_size=4)
-)
-def test_any_damage_is_arrays_or_an_input_error(
-    tmp_path_factory, result_or_input_error, suffix, at, cut, insert
-):
+@given(st.sampled_from([".npz", ".npy"]), st.integers(0, 700), st.integers(0, 4), st.binary(max_size=4))
+def test_any_damage_is_arrays_or_an_input_error(tmp_path_factory, result_or_input_error, suffix, at, cut, insert):
     good = FILES[suffix]
     path = tmp_path_factory.getbasetemp() / f"fuzz{suffix}"
     path.write_bytes(good[:at] + insert + good[at + cut :])

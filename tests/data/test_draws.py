@@ -8,17 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesmooth.data import (
-    AUGMENTATIONS,
-    Augment,
-    Corruption,
-    Labels,
-    Source,
-    batches,
-    corrupt,
-    count_batches,
-    split,
-)
+from bayesmooth.data import AUGMENTATIONS, Augment, Corruption, Labels, Source, batches, corrupt, count_batches, split
 from bayesmooth.data.draws import data_dependent, draw_labels, pairflip, symmetric
 from bayesmooth.errors import InputError
 
@@ -71,9 +61,7 @@ def test_data_dependent_noise_grows_with_the_class_by_beta():
     np.testing.assert_allclose(1 - np.diag(P), 0.1 + 0.05 * np.arange(1, 11))
     np.testing.assert_allclose(1 - np.diag(P).mean(), 0.1 + 0.275)
     np.testing.assert_allclose(P[3, [0, 9]], (0.1 + 0.05 * 4) / 9)
-    np.testing.assert_allclose(
-        1 - np.diag(data_dependent(10, 0.1, offset=0)), 0.1 + 0.05 * np.arange(10)
-    )
+    np.testing.assert_allclose(1 - np.diag(data_dependent(10, 0.1, offset=0)), 0.1 + 0.05 * np.arange(10))
 
 
 def test_at_kappa_one_half_the_last_class_keeps_no_label():
@@ -200,16 +188,12 @@ AUGMENT = Augment(pad=2, flip=True)
 
 def same(these, those):
     return len(these) == len(those) and all(
-        torch.equal(a, b)
-        for one, two in zip(these, those, strict=True)
-        for a, b in zip(one, two, strict=True)
+        torch.equal(a, b) for one, two in zip(these, those, strict=True) for a, b in zip(one, two, strict=True)
     )
 
 
 def test_an_epoch_shows_every_example_once_in_a_new_order(pictures):
-    epochs = [
-        torch.cat([index for index, _, _ in batches(pictures, 6, seed=1, epoch=e)]) for e in (0, 1)
-    ]
+    epochs = [torch.cat([index for index, _, _ in batches(pictures, 6, seed=1, epoch=e)]) for e in (0, 1)]
     assert all(sorted(order.tolist()) == list(range(20)) for order in epochs)
     assert not torch.equal(*epochs)
 
@@ -262,19 +246,13 @@ def test_the_slices_of_all_ranks_joined_are_the_batch_of_one_process(world_size,
     examples = Source(inputs, Labels(torch.arange(23) % 3, ("a", "b", "c")))
     options = {"seed": 1, "epoch": 0, "augment": AUGMENT}
     ranks = [
-        list(batches(examples, batch_size, rank=rank, world_size=world_size, **options))
-        for rank in range(world_size)
+        list(batches(examples, batch_size, rank=rank, world_size=world_size, **options)) for rank in range(world_size)
     ]
-    joined = [
-        tuple(torch.cat(parts) for parts in zip(*slices, strict=True))
-        for slices in zip(*ranks, strict=True)
-    ]
+    joined = [tuple(torch.cat(parts) for parts in zip(*slices, strict=True)) for slices in zip(*ranks, strict=True)]
     assert same(joined, list(batches(examples, batch_size, **options)))
 
 
-@pytest.mark.parametrize(
-    "options", [{"batch_size": 0}, {"rank": 2}, {"start": -1}, {"epoch": -1}, {"seed": -1}]
-)
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"rank": 2}, {"start": -1}, {"epoch": -1}, {"seed": -1}])
 def test_settings_out_of_range_are_refused(pictures, options):
     settings = {"batch_size": 4, "seed": 0, "world_size": 2} | options
     with pytest.raises(InputError, match=next(iter(options))):
@@ -313,13 +291,10 @@ def slow(augment, pictures, draw):
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize(
-    "augment",
-    [Augment(pad=4), Augment(flip=True), Augment(pad=2, flip=True), Augment(size=5, flip=True)],
+    "augment", [Augment(pad=4), Augment(flip=True), Augment(pad=2, flip=True), Augment(size=5, flip=True)]
 )
 def test_the_batch_is_augmented_as_picture_by_picture(augment, dtype):
-    pictures = torch.randint(0, 256, (50, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(
-        dtype
-    )
+    pictures = torch.randint(0, 256, (50, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(dtype)
     draw = augment.draw(50, torch.Generator().manual_seed(1))
     result = augment.apply(pictures, draw)
     assert result.dtype == dtype

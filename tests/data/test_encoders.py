@@ -53,9 +53,7 @@ def test_an_example_is_embedded_once_wherever_it_stands(seen: list[str], tmp_pat
     rows = embed(TEXTS, tmp_path)
     assert (seen, rows.shape) == (TEXTS, (40, 2))
     assert torch.equal(embed(TEXTS[::-1], tmp_path), rows.flip(0))
-    assert (
-        embed(["another text", *TEXTS, "another text"], tmp_path)[[0, -1]].tolist() == [[12, 0]] * 2
-    )
+    assert embed(["another text", *TEXTS, "another text"], tmp_path)[[0, -1]].tolist() == [[12, 0]] * 2
     assert seen[40:] == ["another text"]
     embed(TEXTS, tmp_path, "another model")
     assert seen[41:] == TEXTS
@@ -78,9 +76,7 @@ def test_an_interrupted_job_goes_on_where_it_was(seen: list[str], tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage" * 900, None], ids=["empty", "garbage", "cut"])
-def test_a_damaged_cache_is_made_again(
-    seen: list[str], tmp_path: Path, content: bytes | None
-) -> None:
+def test_a_damaged_cache_is_made_again(seen: list[str], tmp_path: Path, content: bytes | None) -> None:
     rows = embed(TEXTS, tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:5000] if content is None else content)
@@ -120,9 +116,7 @@ def test_two_jobs_share_a_cache(seen: list[str], tmp_path: Path) -> None:
     assert len(seen) == before
 
 
-def test_the_cache_lies_where_the_user_or_the_system_wants_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_cache_lies_where_the_user_or_the_system_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAYESMOOTH_CACHE", "/somewhere")
     assert cache_folder() == Path("/somewhere/embeddings")
     monkeypatch.delenv("BAYESMOOTH_CACHE")
@@ -141,9 +135,7 @@ def test_the_cache_lies_where_the_user_or_the_system_wants_it(
         lambda texts: np.zeros((3, 2)),
     ],
 )
-def test_an_encoder_that_gives_something_else_than_rows_is_refused(
-    encoder: Callable[[Any], Any],
-) -> None:
+def test_an_encoder_that_gives_something_else_than_rows_is_refused(encoder: Callable[[Any], Any]) -> None:
     with pytest.raises(InputError, match="must be finite, one row per example"):
         embed_texts(TEXTS, encoder)
 
@@ -203,9 +195,7 @@ def test_plain_features_tell_colours_and_directions_apart() -> None:
 
 
 def test_plain_texts_that_share_words_are_close() -> None:
-    rows = plain_texts(
-        ["a lovely film", "such a lovely film", "my printer is broken", "broken printer"]
-    )
+    rows = plain_texts(["a lovely film", "such a lovely film", "my printer is broken", "broken printer"])
     close = rows @ rows.mT
     assert min(close[0, 1], close[2, 3]) > max(close[0, 2], close[0, 3], close[1, 2], close[1, 3])
     with pytest.raises(InputError, match="no word in common"):
@@ -244,13 +234,9 @@ def make_model(kind: str, folder: Path) -> Any:
     return model.eval()
 
 
-@pytest.mark.parametrize(
-    ("kind", "width"), [("CLIP", 6), ("Siglip", 8), ("Dinov2", 8), ("ResNet", 8), ("ViT", 8)]
-)
+@pytest.mark.parametrize(("kind", "width"), [("CLIP", 6), ("Siglip", 8), ("Dinov2", 8), ("ResNet", 8), ("ViT", 8)])
 @torch.no_grad()
-def test_a_model_of_transformers_gives_its_own_description_of_a_picture(
-    tmp_path: Path, kind: str, width: int
-) -> None:
+def test_a_model_of_transformers_gives_its_own_description_of_a_picture(tmp_path: Path, kind: str, width: int) -> None:
     model = make_model(kind, tmp_path / "model")
     pictures = torch.randint(0, 256, (3, 1, 20, 20), dtype=torch.uint8)
     rows = embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path).rows
@@ -263,9 +249,7 @@ def test_a_model_of_transformers_gives_its_own_description_of_a_picture(
 
 PROCESSORS = {
     "CLIP": lambda library: library.CLIPImageProcessor(
-        size={"shortest_edge": 32},
-        crop_size={"height": 32, "width": 32},
-        image_mean=[0.1, 0.2, 0.3],
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}, image_mean=[0.1, 0.2, 0.3]
     ),
     "Siglip": lambda library: library.SiglipImageProcessor(size={"height": 32, "width": 32}),
     "Dinov2": lambda library: library.BitImageProcessor(
@@ -306,9 +290,7 @@ def test_a_model_that_sees_no_pictures_is_named(tmp_path: Path) -> None:
 def make_tokenizer(folder: Path) -> Any:
     """A tokenizer of letters."""
     library, tokenizers = pytest.importorskip("transformers"), pytest.importorskip("tokenizers")
-    letters = {
-        word: k for k, word in enumerate(["<s>", "</s>", "?", *"abcdefghijklmnopqrstuvwxyz"])
-    }
+    letters = {word: k for k, word in enumerate(["<s>", "</s>", "?", *"abcdefghijklmnopqrstuvwxyz"])}
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(letters, unk_token="?"))
     model.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
     words = {"unk_token": "?", "pad_token": "</s>", "eos_token": "</s>", "bos_token": "<s>"}
@@ -325,9 +307,7 @@ def test_a_model_of_sentence_transformers_is_taken_as_it_is(tmp_path: Path) -> N
     make_tokenizer(folder)
     words = library.models.Transformer(str(folder))
     pool = library.models.Pooling(8, pooling_mode="cls")
-    model = library.SentenceTransformer(
-        modules=[words, pool, library.models.Normalize()], device="cpu"
-    )
+    model = library.SentenceTransformer(modules=[words, pool, library.models.Normalize()], device="cpu")
     model.save(str(tmp_path / "model"))
     rows = embed_texts(TEXTS, str(tmp_path / "model"), cache=tmp_path / "cache", device="cpu").rows
     np.testing.assert_allclose(rows, model.encode(TEXTS, show_progress_bar=False), atol=1e-6)
@@ -383,9 +363,7 @@ def test_of_several_encoders_the_one_that_tells_most_of_the_labels_is_taken(tmp_
         return generator.normal(size=(len(some), 2))
 
     def seeing(some: list[str]) -> Any:
-        return generator.normal(size=(len(some), 2)) + [
-            [5.0 * text.startswith("good"), 0] for text in some
-        ]
+        return generator.normal(size=(len(some), 2)) + [[5.0 * text.startswith("good"), 0] for text in some]
 
     labels = [i % 2 for i in range(60)]
     for several in ([blind, seeing], [seeing, blind]):

@@ -14,9 +14,7 @@ def test_columns_called_as_the_classes_come_in_their_order(write, open_data):
 
 
 def test_categories_become_columns_of_zero_and_one(write, open_data):
-    rows = "".join(
-        f"{colour},{i / 7},{'ab'[i % 2]}\n" for i, colour in enumerate(["red", "blue"] * 4)
-    )
+    rows = "".join(f"{colour},{i / 7},{'ab'[i % 2]}\n" for i, colour in enumerate(["red", "blue"] * 4))
     train = open_data(write(f"colour,x,label\n{rows}"), features=["colour"])
     assert train.inputs.tolist() == [[0, 1], [1, 0]] * 4
     assert (train.mean, train.std) == ((0, 0), (1, 1))
@@ -40,9 +38,7 @@ NUMBERS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
     ],
 )
 def test_row_numbers_and_ids_are_left_out_and_said(write, name, values, why, open_data):
-    rows = "".join(
-        f"{v},{x},{'ab'[i % 2]}\n" for i, (v, x) in enumerate(zip(values, NUMBERS, strict=True))
-    )
+    rows = "".join(f"{v},{x},{'ab'[i % 2]}\n" for i, (v, x) in enumerate(zip(values, NUMBERS, strict=True)))
     path = write(f"{name},x,label\n{rows}")
     examples = open_data(path)
     assert examples.inputs.flatten().tolist() == NUMBERS
@@ -68,9 +64,7 @@ def test_a_column_of_vectors_is_taken_as_it_is(tmp_path, open_data):
     assert examples.mean is None
     frame["v"] = [[1.0], [3, 4]]
     frame.to_parquet(tmp_path / "v.parquet")
-    with pytest.raises(
-        InputError, match="column 'v': its vectors must be numbers, all of one length"
-    ):
+    with pytest.raises(InputError, match="column 'v': its vectors must be numbers, all of one length"):
         open_data(str(tmp_path / "v.parquet"))
 
 

@@ -21,9 +21,7 @@ pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
 LABELS = st.sampled_from(["cat", "dog", "ñandú", "1", "a,b"])
-ODD = st.sampled_from(
-    ["cat", " cat", "=cmd|x", "1.5", "'s", 'q"q', "a\nb"]
-)  # a spreadsheet would run one
+ODD = st.sampled_from(["cat", " cat", "=cmd|x", "1.5", "'s", 'q"q', "a\nb"])  # a spreadsheet would run one
 # A spreadsheet holds no control characters, and an apostrophe or a number would change its type.
 TEXTS = st.text(st.characters(categories=("L", "Nd", "P", "Zs")), max_size=8).map(lambda t: f"t{t}")
 
@@ -139,9 +137,7 @@ Y = torch.arange(COUNT) % 2
 
 def test_rows_with_their_labels_are_one_data_set_however_they_are_held() -> None:
     polars = pytest.importorskip("polars")
-    rows = [
-        {"x": float(x[0]), "y": float(x[1]), "label": int(y)} for x, y in zip(X, Y, strict=True)
-    ]
+    rows = [{"x": float(x[0]), "y": float(x[1]), "label": int(y)} for x, y in zip(X, Y, strict=True)]
     frame = pandas.DataFrame(rows)
     lazy = polars.from_pandas(frame).lazy().filter(polars.col("label") >= 0)
     for what in (rows, tuple(rows), frame, polars.from_pandas(frame), lazy):
@@ -169,29 +165,18 @@ def test_a_data_set_of_torch_and_its_loader_keep_the_order_of_the_data() -> None
         source = open_source(what)
         assert torch.equal(source.inputs, X)
         assert torch.equal(source.labels.numbers, Y)
-    named = TensorDataset(
-        (255 * X.abs().clamp(0, 1))[:, :, None, None].expand(-1, -1, 9, 9).byte(), Y
-    )
+    named = TensorDataset((255 * X.abs().clamp(0, 1))[:, :, None, None].expand(-1, -1, 9, 9).byte(), Y)
     named.classes = ["cat", "dog"]
     source = open_source(named)
     assert (source.class_names, source.pictures.shape) == (("cat", "dog"), (COUNT, 3, 9, 9))
-    for odd, message in (
-        (TensorDataset(X), "must be pairs"),
-        (TensorDataset(X[:0], Y[:0]), "no examples"),
-    ):
+    for odd, message in ((TensorDataset(X), "must be pairs"), (TensorDataset(X[:0], Y[:0]), "no examples")):
         with pytest.raises(InputError, match=message):
             open_source(odd)
 
 
 def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them(tmp_path: Path) -> None:
     polars, words = pytest.importorskip("polars"), [f"text {i}" for i in range(COUNT)]
-    for held in (
-        words,
-        np.array(words),
-        np.array(words, object),
-        pandas.Series(words),
-        polars.Series(words),
-    ):
+    for held in (words, np.array(words), np.array(words, object), pandas.Series(words), polars.Series(words)):
         assert open_source(held, labels=Y.tolist()).texts[3] == "text 3"
     pixels = np.zeros((COUNT, 8, 9, 3), np.uint8)
     assert open_source(pixels, labels=Y).pictures.shape == (COUNT, 3, 8, 9)
@@ -208,9 +193,7 @@ def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them(tmp_path: Pa
         open_source("t.csv", labels=Y)
 
 
-def test_of_several_splits_the_training_split_is_opened_and_the_others_are_at_hand(
-    tmp_path: Path,
-) -> None:
+def test_of_several_splits_the_training_split_is_opened_and_the_others_are_at_hand(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     part = lambda word: datasets.Dataset.from_dict({"text": [word] * 3, "label": [0, 1, 1]})  # noqa: E731
     whole = datasets.DatasetDict({"test": part("t"), "train": part("a"), "valid": part("v")})
@@ -259,19 +242,7 @@ def test_an_encoding_that_another_is_as_likely_as_is_refused(tmp_path: Path, enc
         open_source(tmp_path / "t.csv")
 
 
-WESTERN = [
-    "café",
-    "Müller",
-    "señor",
-    "Ångström",
-    "naïve",
-    "Übergröße",
-    "été",
-    "“quoted”",
-    "10€",
-    "it’s",
-    "œuvre",
-]
+WESTERN = ["café", "Müller", "señor", "Ångström", "naïve", "Übergröße", "été", "“quoted”", "10€", "it’s", "œuvre"]
 
 
 @given(st.lists(st.sampled_from(WESTERN), min_size=1, max_size=6))

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import clean
 from bayesmooth.data import Columns, open_source
-from bayesmooth.data.labels import (
-    NO_TAGS,
-    Vocabulary,
-    encode,
-    name_classes,
-    read_labels,
-    split_tags,
-)
+from bayesmooth.data.labels import NO_TAGS, Vocabulary, encode, name_classes, read_labels, split_tags
 from bayesmooth.errors import InputError
 
 NAMES = ("beach", "dog", "night sky")
@@ -87,20 +80,12 @@ def write_tables(folder: Path, rows: list[set[str]], value: tuple[str, str]) -> 
     st.sampled_from([("0", "1"), ("False", "True"), ("0.0", "1.0")]),
 )
 def test_only_decided_pairs_change_and_all_else_stays_to_the_byte(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[set[str]],
-    data: st.DataObject,
-    value: tuple[str, str],
+    tmp_path_factory: pytest.TempPathFactory, rows: list[set[str]], data: st.DataObject, value: tuple[str, str]
 ) -> None:
     folder = tmp_path_factory.mktemp("tags")
     words = Vocabulary(NAMES)
-    decided = data.draw(
-        st.dictionaries(st.integers(0, len(rows) - 1), st.sets(st.sampled_from(NAMES)))
-    )
-    lines = [
-        f'"r{i}","{words.write(rows[i])}","relabel","{words.write(new)}"\n'
-        for i, new in decided.items()
-    ]
+    decided = data.draw(st.dictionaries(st.integers(0, len(rows) - 1), st.sets(st.sampled_from(NAMES))))
+    lines = [f'"r{i}","{words.write(rows[i])}","relabel","{words.write(new)}"\n' for i, new in decided.items()]
     decisions = folder / "decisions.csv"
     decisions.write_text(HEADER + "".join(lines))
     columns, texts = write_tables(folder, rows, value)
@@ -123,8 +108,7 @@ def test_new_tags_follow_the_old_ones_in_the_way_of_the_column(tmp_path: Path) -
     path.write_text("id,tags\na,dog; beach\nb,\nc,beach\n")
     decisions = tmp_path / "d.csv"
     decisions.write_text(
-        HEADER
-        + "a,beach; dog,relabel,beach; night\nb,(no tags),relabel,night; dog\nc,beach,relabel,(no tags)\n"
+        HEADER + "a,beach; dog,relabel,beach; night\nb,(no tags),relabel,night; dog\nc,beach,relabel,(no tags)\n"
     )
     names = ("night", "dog", "beach")
     clean(path, decisions, tmp_path / "o.csv", label="tags", separator=";", class_names=names)

@@ -43,9 +43,7 @@ def vectors(open_data: Any) -> Any:
     return lambda folder, cache: np.array(open_data(folder, cache=cache).inputs.array)
 
 
-def test_other_content_with_the_same_size_and_time_is_read_again(
-    vectors: Any, parts: Path, tmp_path: Path
-) -> None:
+def test_other_content_with_the_same_size_and_time_is_read_again(vectors: Any, parts: Path, tmp_path: Path) -> None:
     file, cache = parts / "part.parquet", tmp_path / "cache"
     np.testing.assert_array_equal(vectors(parts, cache), ROWS)
     before = file.stat()
@@ -56,9 +54,7 @@ def test_other_content_with_the_same_size_and_time_is_read_again(
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", None])
-def test_a_damaged_copy_is_made_again(
-    vectors: Any, parts: Path, tmp_path: Path, damage: bytes | None
-) -> None:
+def test_a_damaged_copy_is_made_again(vectors: Any, parts: Path, tmp_path: Path, damage: bytes | None) -> None:
     vectors(parts, tmp_path / "cache")
     (entry,) = (tmp_path / "cache").iterdir()
     entry.write_bytes(entry.read_bytes()[:-9] if damage is None else damage)
@@ -80,9 +76,7 @@ def test_many_may_fill_one_cache_at_once(vectors: Any, parts: Path, tmp_path: Pa
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_files_without_the_vectors_of_the_others_are_named(
-    vectors: Any, parts: Path, tmp_path: Path
-) -> None:
+def test_files_without_the_vectors_of_the_others_are_named(vectors: Any, parts: Path, tmp_path: Path) -> None:
     pandas.DataFrame({"label": ["a"]}).to_parquet(parts / "rest.parquet")
     with pytest.raises(InputError, match=r"rest\.parquet: no column 'embedding'"):
         vectors(parts, tmp_path / "cache")
@@ -172,12 +166,8 @@ COLUMNS = st.lists(CELLS, min_size=COUNT, max_size=COUNT).map(
     ]
 )  # fmt: skip
 LABELS = COLUMNS | st.sampled_from([["a", "b"] * 6, [0, 1] * 6, [1.0, 2.0] * 6, [True, False] * 6])
-NAMES = st.sampled_from(
-    ["id", "text", "path", "image", "split", "row", "", "a", "=x", "ü\n", " label", 0, 1.5, None]
-)
-hostile = settings(
-    max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+NAMES = st.sampled_from(["id", "text", "path", "image", "split", "row", "", "a", "=x", "ü\n", " label", 0, 1.5, None])
+hostile = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def check_opened(what: Any, labels: Any = None, predicted: bool = False, **names: Any) -> None:

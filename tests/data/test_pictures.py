@@ -99,8 +99,7 @@ def break_picture(path, how):
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
-    [("empty", "is empty"), ("text", "cannot identify"), ("cut", "not a picture")],
+    ("how", "message"), [("empty", "is empty"), ("text", "cannot identify"), ("cut", "not a picture")]
 )
 def test_a_broken_picture_is_named(picture_dir, how, message):
     broken = picture_dir / "train" / "dog" / "1.png"

@@ -79,10 +79,7 @@ def test_examples_that_share_an_id_are_all_left_out_and_named() -> None:
 def test_labels_that_differ_in_case_or_blanks_are_listed_and_stay_classes() -> None:
     labels = ["Good " if i in (1, 3) else name for i, name in enumerate(NAMES)]
     made = run(reviews(label=labels))
-    assert (found(made), made.class_names) == (
-        {"label_spelling": ["1", "3"]},
-        ("Good", "bad", "good"),
-    )
+    assert (found(made), made.class_names) == ({"label_spelling": ["1", "3"]}, ("Good", "bad", "good"))
     assert made.columns()["problem"][:4] == ["", "label_spelling", "", "label_spelling"]
 
 
@@ -95,9 +92,7 @@ def test_missing_labels_in_arrays_are_left_out_and_rows_keep_their_numbers() -> 
         assert (found(made), made.ids[3:5]) == ({"missing_label": ["4"]}, ("3", "5"))
 
 
-def test_missing_labels_in_files_are_left_out_and_clean_finds_the_rows_again(
-    tmp_path: Path,
-) -> None:
+def test_missing_labels_in_files_are_left_out_and_clean_finds_the_rows_again(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(COUNT, 3)) + 6 * (np.arange(COUNT) % 2)[:, None]
     numbers = np.arange(COUNT) % 2
     kinds = {
@@ -114,9 +109,7 @@ def test_missing_labels_in_files_are_left_out_and_clean_finds_the_rows_again(
         np.save(tmp_path / "rows.npy", x)
         names = list(further.get("class_names", [])) or None
         made = audit(tmp_path / f"{kind}.npz", quiet=True)
-        apart = audit(
-            tmp_path / "rows.npy", labels=tmp_path / "labels.npy", class_names=names, quiet=True
-        )
+        apart = audit(tmp_path / "rows.npy", labels=tmp_path / "labels.npy", class_names=names, quiet=True)
         memory = audit(x, labels, class_names=names, quiet=True)
         for one in (made, apart, memory):
             assert found(one) == {"missing_label": ["4"]}, kind
@@ -150,9 +143,7 @@ def test_missing_labels_in_a_folder_of_parquet_files_are_left_out(tmp_path: Path
     assert (len(made), found(made)) == (COUNT - 2, {"missing_label": ["4", "30"]})
 
 
-@pytest.mark.parametrize(
-    "labels", [5, [], [[0, 1]] * 4, [None, "a", "b"], ["a", "b", "a", "b", None]]
-)
+@pytest.mark.parametrize("labels", [5, [], [[0, 1]] * 4, [None, "a", "b"], ["a", "b", "a", "b", None]])
 def test_labels_that_do_not_go_with_the_rows_are_refused(labels: Any) -> None:
     with pytest.raises(InputError, match=r"label|classes"):
         audit(np.eye(4), labels, quiet=True)
@@ -213,9 +204,7 @@ def test_most_pictures_must_be_readable(photos: Path) -> None:
         audit(photos, encoder="plain", quiet=True)
 
 
-def test_every_file_of_a_picture_is_read_once_to_be_embedded(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_file_of_a_picture_is_read_once_to_be_embedded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     before = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda self: (read.append(self), before(self))[1])
@@ -239,14 +228,10 @@ def test_pictures_that_are_only_shown_may_be_missing(tmp_path: Path) -> None:
     assert made.save(tmp_path / "out").exists()
 
 
-@given(
-    st.lists(st.sampled_from(["a", "A", " a", "b", "c", "C"]), min_size=4, max_size=30), st.data()
-)
+@given(st.lists(st.sampled_from(["a", "A", " a", "b", "c", "C"]), min_size=4, max_size=30), st.data())
 @settings(max_examples=40)
 def test_every_example_is_audited_or_listed(labels: list[str], data: Any) -> None:
-    ids = data.draw(
-        st.lists(st.sampled_from("123456789"), min_size=len(labels), max_size=len(labels))
-    )
+    ids = data.draw(st.lists(st.sampled_from("123456789"), min_size=len(labels), max_size=len(labels)))
     names = tuple(sorted(set(labels)))
     numbers = torch.tensor([names.index(label) for label in labels])
     examples = Source(torch.zeros(len(labels), 1), Labels(numbers, names), ids=tuple(ids))

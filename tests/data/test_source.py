@@ -77,9 +77,7 @@ def test_columns_of_another_length_and_positions_outside_are_refused(pictures):
 
 def test_the_share_of_wrong_labels_is_shown_where_the_clean_ones_are_known(pictures):
     noisy = replace(
-        pictures,
-        labels=pictures.labels.renumber((pictures.labels.numbers + 1) % 4),
-        clean=pictures.labels.numbers,
+        pictures, labels=pictures.labels.renumber((pictures.labels.numbers + 1) % 4), clean=pictures.labels.numbers
     )
     assert repr(noisy).endswith("4 classes, 100.00% of the labels wrong)")
 

@@ -58,9 +58,7 @@ def opened(source: Any, labels: Any = None, **options: Any) -> Any:
 WRONG_IDS = {str(i) for i in WRONG}
 
 
-def test_a_data_frame_an_arrow_table_and_their_files_give_the_same_audit(
-    frame: Any, tmp_path: Path
-) -> None:
+def test_a_data_frame_an_arrow_table_and_their_files_give_the_same_audit(frame: Any, tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_parquet(tmp_path / "t.parquet")
     ranked = run(frame).order.tolist()
@@ -128,9 +126,7 @@ def test_texts_in_a_table_are_embedded(frame: Any, tmp_path: Path) -> None:
     assert made.examples.meta["text"] == TEXTS
 
 
-def test_a_weak_encoder_says_so_and_estimates_no_noise_rate(
-    frame: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_weak_encoder_says_so_and_estimates_no_noise_rate(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = frame.assign(text=TEXTS)[["text", "label"]]
     chosen = run(texts, text="text", encoder="plain")  # whoever chose it needs no warning
     assert chosen.summary["warning"].startswith("The encoder is weak")
@@ -228,9 +224,7 @@ def test_pictures_in_a_table_are_embedded(photos: Path) -> None:
     assert made.top(1)[0]["id"] == "photos/cat/5.png"
 
 
-def test_a_hugging_face_data_set_is_audited_from_memory_and_from_disk(
-    photos: Path, tmp_path: Path
-) -> None:
+def test_a_hugging_face_data_set_is_audited_from_memory_and_from_disk(photos: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     kinds = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=NAMES.tolist())}
     rows = {"text": TEXTS, "label": GIVEN.tolist()}
@@ -242,9 +236,7 @@ def test_a_hugging_face_data_set_is_audited_from_memory_and_from_disk(
     pictures = [{"bytes": file.read_bytes(), "path": file.name} for file in files]
     labels = [int(file.parent.name == "dog") for file in files]
     kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
-    made = datasets.Dataset.from_dict(
-        {"image": pictures, "label": labels}, features=datasets.Features(kinds)
-    )
+    made = datasets.Dataset.from_dict({"image": pictures, "label": labels}, features=datasets.Features(kinds))
     made.save_to_disk(tmp_path / "set")
     first = run(tmp_path / "set", encoder="plain").top(1)[0]
     assert first["id"].partition("-")[0] == str(files.index(photos / "cat" / "5.png"))
@@ -295,12 +287,8 @@ def test_a_column_that_is_not_there_is_named(frame: Any, options: Any, message: 
         run(frame, **options)
 
 
-def test_the_columns_are_named_alike_in_python_and_on_the_command_line(
-    frame: Any, tmp_path: Path
-) -> None:
-    frame = frame.rename(columns={"label": "kind"}).assign(
-        key=[f"row {i}" for i in range(COUNT)], z=0.5
-    )
+def test_the_columns_are_named_alike_in_python_and_on_the_command_line(frame: Any, tmp_path: Path) -> None:
+    frame = frame.rename(columns={"label": "kind"}).assign(key=[f"row {i}" for i in range(COUNT)], z=0.5)
     frame.to_csv(tmp_path / "t.csv", index=False)
     out = tmp_path / "out"
     names = ["--label", "kind", "--id", "key", "--features", "x,y"]
@@ -318,9 +306,7 @@ THREE = np.eye(3)[np.arange(COUNT) % 3] * 0.7 + 0.1
 
 def test_probabilities_are_matched_by_the_names_of_their_columns(tmp_path: Path) -> None:
     for before, after in (("", ""), ("p_", ""), ("", " (probability)")):
-        columns = {
-            f"{before}{name}{after}": SURE[:, k] for k, name in reversed([*enumerate(NAMES)])
-        }
+        columns = {f"{before}{name}{after}": SURE[:, k] for k, name in reversed([*enumerate(NAMES)])}
         table = pandas.DataFrame({"n": range(COUNT), **columns, "label": NAMES[GIVEN]})
         assert worst(audit_probabilities(table, quiet=True)) == WRONG_IDS
 

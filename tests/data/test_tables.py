@@ -48,9 +48,7 @@ def save_npz(path: Path, /, **arrays: np.ndarray) -> None:
 # One identity of a row.
 
 
-def test_rows_of_a_shuffled_parquet_are_named_by_their_place(
-    open_data: Any, tmp_path: Path
-) -> None:
+def test_rows_of_a_shuffled_parquet_are_named_by_their_place(open_data: Any, tmp_path: Path) -> None:
     frame = pandas.DataFrame({"x": range(60), "label": ["cat", "dog"] * 30})
     shuffled = frame.sample(frac=1, random_state=1)
     shuffled.to_parquet(tmp_path / "t.parquet")
@@ -132,10 +130,7 @@ def test_a_damaged_hugging_face_set_is_named(tmp_path: Path, content: str) -> No
         open_source(tmp_path / "set")
 
 
-def test_labels_that_are_whole_numbers_are_one_class_with_and_without_a_point(
-    open_data: Any,
-    tmp_path: Path,
-) -> None:
+def test_labels_that_are_whole_numbers_are_one_class_with_and_without_a_point(open_data: Any, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,label\n1,0\n2,0.0\n3,1\n4,1.0\n")
     examples = open_data(tmp_path / "t.csv")
     assert (examples.class_names, examples.labels.numbers.tolist()) == (("0", "1"), [0, 0, 1, 1])
@@ -181,9 +176,7 @@ def test_ordered_categories_keep_their_order(tmp_path: Path, new: str) -> None:
         np.array([0, 7, 7], np.uint8),
     ],
 )
-def test_labels_of_an_npz_keep_their_type(
-    open_data: Any, tmp_path: Path, labels: np.ndarray
-) -> None:
+def test_labels_of_an_npz_keep_their_type(open_data: Any, tmp_path: Path, labels: np.ndarray) -> None:
     np.savez(tmp_path / "t.npz", embeddings=np.eye(3), labels=labels)
     examples = open_data(tmp_path / "t.npz")
     was, new = (examples.class_names[int(examples.labels[i])] for i in (0, 1))
@@ -196,9 +189,7 @@ def test_labels_of_an_npz_keep_their_type(
 def test_a_class_that_does_not_occur_is_made_in_the_type_of_the_labels(tmp_path: Path) -> None:
     for labels, new in ((np.array([0, 1]), "7"), (np.array([b"a", b"b"]), "longer")):
         np.savez(tmp_path / "t.npz", embeddings=np.eye(2), labels=labels)
-        decisions = decide(
-            tmp_path, (0, str(labels.astype("U")[0]), "relabel", new), of=tmp_path / "t.npz"
-        )
+        decisions = decide(tmp_path, (0, str(labels.astype("U")[0]), "relabel", new), of=tmp_path / "t.npz")
         names = [*labels.astype("U"), new]
         clean(tmp_path / "t.npz", decisions, tmp_path / "o.npz", class_names=names)
         made = np.load(tmp_path / "o.npz")["labels"]
@@ -239,9 +230,7 @@ def test_only_arrays_that_belong_to_the_examples_are_cut(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("named", ["label", "ids"])
-def test_named_arrays_are_those_that_are_audited(
-    open_data: Any, tmp_path: Path, named: str
-) -> None:
+def test_named_arrays_are_those_that_are_audited(open_data: Any, tmp_path: Path, named: str) -> None:
     arrays = {"labels": ["a", "b"], "mine": ["c", "d"]}
     np.savez(tmp_path / "t.npz", embeddings=np.eye(2), **arrays)
     options = {"label": "mine"} if named == "label" else {"id": "mine"}
@@ -364,9 +353,7 @@ ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32",
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_csv_is_read_and_written_in_its_own_encoding(
-    open_data: Any, tmp_path: Path, encoding: str
-) -> None:
+def test_a_csv_is_read_and_written_in_its_own_encoding(open_data: Any, tmp_path: Path, encoding: str) -> None:
     text = "label;name\r\ncafé;Müller–Lüdenscheidt\r\nthé;“quoted”\r\n"
     (tmp_path / "t.csv").write_bytes(text.encode(encoding))
     examples = open_data(tmp_path / "t.csv", text="name")

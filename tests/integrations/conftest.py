@@ -109,9 +109,7 @@ def two_processes(tmp_path_factory):
         assert not any(process.returncode for process in running), "\n".join(errors)
         found = {}
         for path in sorted(place.glob("out.*.[01]")):
-            found.setdefault(path.name.split(".")[1], []).append(
-                torch.load(path, weights_only=True)
-            )
+            found.setdefault(path.name.split(".")[1], []).append(torch.load(path, weights_only=True))
         return found
 
     return run

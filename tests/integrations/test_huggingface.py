@@ -109,9 +109,7 @@ def as_on_a_gpu(accelerator):
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.05])
-def test_fp16_stays_near_the_plain_loop_without_the_steps_that_overflow(
-    task, trainer, by_hand, clip
-):
+def test_fp16_stays_near_the_plain_loop_without_the_steps_that_overflow(task, trainer, by_hand, clip):
     model = Overflows(task.net())
     trained = trainer(model=model, num_train_epochs=2, max_grad_norm=clip, fp16=True)
     as_on_a_gpu(trained.accelerator)
@@ -142,9 +140,7 @@ def test_evaluations_are_at_the_mean_and_averaged(task, trainer):
     assert metrics["eval_averaged_nll"] == pytest.approx(float(nll), rel=1e-4)
     mean = nn.functional.cross_entropy(model.net(task.x), task.y)
     assert metrics["eval_loss"] == pytest.approx(float(mean), rel=1e-4)
-    logged = [
-        row["eval_averaged_nll"] for row in trained.state.log_history if "eval_averaged_nll" in row
-    ]
+    logged = [row["eval_averaged_nll"] for row in trained.state.log_history if "eval_averaged_nll" in row]
     assert len(logged) == 6
 
 
@@ -204,9 +200,7 @@ def test_held_out_labels_choose_for_a_trainer(task, tmp_path):
 def prepared(task, accumulate=1, **settings):
     accelerate.state.AcceleratorState._reset_state(True)
     accelerate.state.GradientState._reset_state()
-    accelerator = accelerate.Accelerator(
-        cpu=True, gradient_accumulation_steps=accumulate, **settings
-    )
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=accumulate, **settings)
     if settings.get("mixed_precision") == "fp16":
         as_on_a_gpu(accelerator)
     model = task.net()

@@ -61,9 +61,7 @@ def fit(task, tmp_path):
 
 
 @pytest.mark.parametrize("callbacks", [[], [PosteriorCallback()]], ids=["alone", "callback"])
-def test_automatic_optimization_takes_ivon_with_or_without_the_callback(
-    task, fit, by_hand, callbacks
-):
+def test_automatic_optimization_takes_ivon_with_or_without_the_callback(task, fit, by_hand, callbacks):
     module = Module(task)
     fit(module, callbacks=callbacks)
     task.assert_same(module.net, by_hand([[part] for part in task.parts() * 2]))
@@ -114,9 +112,7 @@ class Overflows(Module):
 
 @pytest.mark.parametrize("clip", [None, 0.05])
 @pytest.mark.parametrize("together", [1, 2])
-def test_fp16_stays_near_the_plain_loop_without_the_steps_that_overflow(
-    task, fit, by_hand, together, clip
-):
+def test_fp16_stays_near_the_plain_loop_without_the_steps_that_overflow(task, fit, by_hand, together, clip):
     module, precision = Overflows(task), fp16()
     how = {"accumulate_grad_batches": together, "gradient_clip_val": clip, "max_epochs": 3}
     fit(module, plugins=[precision], callbacks=[PosteriorCallback()], **how)
@@ -139,9 +135,7 @@ def test_fp16_without_one_sample_per_batch_is_refused(task, fit):
 def test_a_resumed_run_ends_where_the_whole_one_does(task, fit, tmp_path):
     whole, first, resumed = Module(task), Module(task), Module(task)
     fit(whole, max_epochs=4, callbacks=[PosteriorCallback()])
-    fit(first, max_epochs=2, callbacks=[PosteriorCallback()]).save_checkpoint(
-        tmp_path / "half.ckpt"
-    )
+    fit(first, max_epochs=2, callbacks=[PosteriorCallback()]).save_checkpoint(tmp_path / "half.ckpt")
     fit(resumed, max_epochs=4, callbacks=[PosteriorCallback()], resume=tmp_path / "half.ckpt")
     task.assert_same(resumed, whole, atol=0)
 

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import (
-    load_breast_cancer,
-    load_digits,
-    load_iris,
-    load_wine,
-    make_classification,
-)
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -30,11 +24,7 @@ from bayesmooth.theory import fit_glm
 
 pytest.importorskip("sklearn", minversion="1.6", reason="that of the extra")
 
-from bayesmooth.integrations.sklearn import (
-    CleanedClassifier,
-    IVONClassifier,
-    VariationalLogisticRegression,
-)
+from bayesmooth.integrations.sklearn import CleanedClassifier, IVONClassifier, VariationalLogisticRegression
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
@@ -97,18 +87,14 @@ def test_the_regression_is_the_exact_glm():
     assert model.elbo_ == exact.elbo
 
 
-@pytest.mark.parametrize(
-    ("data", "count"), [(load_iris, 150), (load_wine, 178), (load_digits, 200)]
-)
+@pytest.mark.parametrize(("data", "count"), [(load_iris, 150), (load_wine, 178), (load_digits, 200)])
 def test_predictions_are_nearly_those_of_a_much_finer_fit(data, count):
     features, labels = data(return_X_y=True)
     features, labels = StandardScaler().fit_transform(features[:count]), labels[:count]
     quick = VariationalLogisticRegression().fit(features, labels)
     fine = fit_glm(features, labels, prior_precision="elbo", tol=1e-3, max_iter=1000)
     assert fine.converged
-    np.testing.assert_allclose(
-        quick.predict_proba(features), fine.predict(features).numpy(), atol=3e-2
-    )
+    np.testing.assert_allclose(quick.predict_proba(features), fine.predict(features).numpy(), atol=3e-2)
 
 
 def test_the_audit_finds_a_planted_error():
@@ -177,9 +163,7 @@ def test_partial_fit_goes_over_a_stream_whose_classes_are_told_first():
 
 
 def network(features, classes):
-    return nn.Sequential(
-        nn.Linear(features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes)
-    )
+    return nn.Sequential(nn.Linear(features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))
 
 
 def test_any_module_will_do_as_itself_or_by_a_function_that_makes_it():
@@ -238,9 +222,7 @@ def test_inputs_that_are_no_numbers_are_cleaned_by_held_out_predictions():
         assert set(np.flatnonzero(cleaned.audit_.contradicted)) == {4, 9}
         assert cleaned.predict(["apple"]).tolist() == ["fruit"]
     for rows in (texts, np.array(texts), [[text] for text in texts]):
-        with pytest.raises(
-            InputError, match=r"X holds texts \('red apple pie n0'\): features must"
-        ):
+        with pytest.raises(InputError, match=r"X holds texts \('red apple pie n0'\): features must"):
             CleanedClassifier(model).fit(rows, given)
 
 

@@ -50,9 +50,7 @@ def test_ess_is_the_number_of_examples_of_the_fold(task):
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{}, {"noise": 2.0}, {"ess": 77.0, "steps": 50}, {"hess_init": 0.3}, {"beta2": 0.9}],
-    ids=str,
+    "given", [{}, {"noise": 2.0}, {"ess": 77.0, "steps": 50}, {"hess_init": 0.3}, {"beta2": 0.9}], ids=str
 )
 def test_ess_and_beta2_follow_from_the_data_and_the_length_of_training(task, given):
     settings = {f"optimizer__{name}": value for name, value in given.items()}

@@ -7,12 +7,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from conftest import (
-    SETTINGS,
-    make_data,
-    make_net,
-    make_task,
-)  # of this folder, where the script lies
+from conftest import SETTINGS, make_data, make_net, make_task  # of this folder, where the script lies
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -110,9 +105,7 @@ FRAMEWORKS = {
 def main(framework, out):
     warnings.simplefilter("ignore")
     if framework == "huggingface":
-        dist.init_process_group(
-            "gloo", f"file://{out}.rendezvous", timedelta(seconds=60), world_size=2, rank=RANK
-        )
+        dist.init_process_group("gloo", f"file://{out}.rendezvous", timedelta(seconds=60), world_size=2, rank=RANK)
     for train in FRAMEWORKS[framework]:
         net, figures = train(out)
         weights = [p.detach().clone() for p in net.parameters()]

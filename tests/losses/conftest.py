@@ -267,13 +267,7 @@ CASES = [
         lambda loss, z, y: rate(z) * (past(z) - one_hot(z, y)),
         prepare=lambda loss, z: {"past": past(z)},
     ),
-    Case(
-        "alasca",
-        alasca_value,
-        no_noise,
-        lambda K: {"num_classes": K, "num_examples": 64},
-        alasca_prepare,
-    ),
+    Case("alasca", alasca_value, no_noise, lambda K: {"num_classes": K, "num_examples": 64}, alasca_prepare),
     Case(
         "loras",
         low_rank_value,
@@ -297,9 +291,7 @@ CASES = [
     ),
     Case(
         "confidence_penalty",
-        lambda loss, z, frozen, y: (
-            soft_ce(z, one_hot(z, y)) + 0.2 * (loss.threshold - entropy(z.softmax(1))).relu()
-        ),
+        lambda loss, z, frozen, y: soft_ce(z, one_hot(z, y)) + 0.2 * (loss.threshold - entropy(z.softmax(1))).relu(),
         penalty_noise,
         lambda K: {"beta": 0.2, "threshold": 0.5 * math.log(K)},
         variant="hinge",
@@ -323,9 +315,7 @@ CASES = [
     ),
     Case(
         "sce",
-        lambda loss, z, frozen, y: (
-            0.1 * soft_ce(z, one_hot(z, y)) + 4 * (z.softmax(1) * (1 - one_hot(z, y))).sum(1)
-        ),
+        lambda loss, z, frozen, y: 0.1 * soft_ce(z, one_hot(z, y)) + 4 * (z.softmax(1) * (1 - one_hot(z, y))).sum(1),
         lambda loss, z, y: doubted(z, y, 0.1 + 4 * prob_of(z, y)),
     ),
     *(
@@ -343,9 +333,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(
-    params=CASES, ids=lambda case: f"{case.method}{case.variant and '-' + case.variant}"
-)
+@pytest.fixture(params=CASES, ids=lambda case: f"{case.method}{case.variant and '-' + case.variant}")
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param
 

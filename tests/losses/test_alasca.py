@@ -69,9 +69,7 @@ def test_a_loss_without_fresh_features_refuses_and_keeps_its_state(rig):
     z = model(X).detach()
     loss(z, Y, index=INDEX, epoch=1.0)
     average = loss.ema.clone()
-    with pytest.raises(
-        InputError, match=r"features of 0 of the stages .* call attach\(model, inputs\), then"
-    ):
+    with pytest.raises(InputError, match=r"features of 0 of the stages .* call attach\(model, inputs\), then"):
         loss(z, Y, index=INDEX, epoch=1.0)
     model(X[:2])  # features of another batch
     with pytest.raises(InputError, match=r"features of 0 of the stages"):

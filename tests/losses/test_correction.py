@@ -5,12 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesmooth.errors import InputError
-from bayesmooth.losses import (
-    BackwardCorrection,
-    CrossEntropy,
-    ForwardCorrection,
-    estimate_transition,
-)
+from bayesmooth.losses import BackwardCorrection, CrossEntropy, ForwardCorrection, estimate_transition
 from bayesmooth.losses.label_smoothing import smoothed_cross_entropy
 
 rates, sizes = st.floats(0, 0.4), st.integers(2, 9)
@@ -83,13 +78,9 @@ def test_scores_at_or_above_the_percentile_are_left_out_on_a_copy():
 
 
 def test_wrong_transitions_are_refused():
-    with pytest.raises(
-        InputError, match=r"transition of shape \(2, 3\): must be \(classes, classes\)"
-    ):
+    with pytest.raises(InputError, match=r"transition of shape \(2, 3\): must be \(classes, classes\)"):
         ForwardCorrection(torch.zeros(2, 3))
-    with pytest.raises(
-        InputError, match=r"row 1 sums to 1.4: rows must be probabilities; .* T.t\(\)"
-    ):
+    with pytest.raises(InputError, match=r"row 1 sums to 1.4: rows must be probabilities; .* T.t\(\)"):
         ForwardCorrection([[0.6, 0.4], [0.7, 0.7]])
     with pytest.raises(InputError, match=r"smallest entry -0.2, .* rows must be probabilities"):
         BackwardCorrection([[1.2, -0.2], [0.3, 0.7]])
@@ -102,9 +93,7 @@ def test_wrong_transitions_are_refused():
 
 
 def test_wrong_probabilities_are_refused():
-    with pytest.raises(
-        InputError, match=r"probs of shape \(3, 2\): must be .* pass logits.softmax"
-    ):
+    with pytest.raises(InputError, match=r"probs of shape \(3, 2\): must be .* pass logits.softmax"):
         estimate_transition(torch.ones(3, 2))
     with pytest.raises(InputError, match=r"percentile=120: must be in \[0, 100\]"):
         estimate_transition(torch.tensor([[0.5, 0.5]]), percentile=120)

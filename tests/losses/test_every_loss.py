@@ -30,14 +30,7 @@ GOLDENS = [
     ("confidence_penalty", {"beta": 0.1}, LOG_P, [0], {}, 0.2764931),
     ("confidence_penalty", {"beta": 0.1, "threshold": 1.0}, LOG_P, [0], {}, 0.3764931),
     ("forward_correction", {"transition": T}, torch.tensor([[0.6, 0.4]]).log(), [1], {}, 0.9162907),
-    (
-        "backward_correction",
-        {"transition": T},
-        torch.tensor([[0.6, 0.4]]).log(),
-        [1],
-        {},
-        1.1595698,
-    ),
+    ("backward_correction", {"transition": T}, torch.tensor([[0.6, 0.4]]).log(), [1], {}, 1.1595698),
     ("gce", {}, LOG_P, [0], {}, 0.3156344),
     ("sce", {}, LOG_P, [0], {}, 1.2356675),
     ("bootstrapping", {}, LOG_P, [1], {}, 1.5690569),
@@ -78,10 +71,7 @@ def test_gradient_is_the_finite_difference(case, K):
     z, y = batch(K)
     loss = case.make(K, reduction="sum")
     steps = 1e-5 * torch.eye(z.numel(), dtype=z.dtype).view(-1, *z.shape)
-    differences = [
-        (case.value(loss, z + d, z, y).sum() - case.value(loss, z - d, z, y).sum()) / 2e-5
-        for d in steps
-    ]
+    differences = [(case.value(loss, z + d, z, y).sum() - case.value(loss, z - d, z, y).sum()) / 2e-5 for d in steps]
     z.requires_grad_()
     case(loss, z, y).backward()
     torch.testing.assert_close(z.grad, torch.stack(differences).view_as(z), rtol=1e-5, atol=1e-6)
@@ -151,9 +141,7 @@ def test_state_survives_saving_in_the_middle_of_an_epoch(case):
     for loss in (straight, resumed):
         case(loss, *batches[1])
         loss.end_epoch()
-    torch.testing.assert_close(
-        case(resumed, *batches[2]), case(straight, *batches[2]), rtol=0, atol=0
-    )
+    torch.testing.assert_close(case(resumed, *batches[2]), case(straight, *batches[2]), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
@@ -211,11 +199,7 @@ BAD_INPUTS = {
     "float labels": (z, y.float(), r"labels of torch.float32: must be integer .* use labels.long"),
     "boolean labels": (z, y.bool(), r"labels of torch.bool: must be integer"),
     "one-hot labels": (z, torch.eye(3).long()[y], r"labels of shape \(4, 3\) .* one label per row"),
-    "too few labels": (
-        z,
-        y[:2],
-        r"labels of shape \(2,\) for logits of shape \(4, 3\): must be one",
-    ),
+    "too few labels": (z, y[:2], r"labels of shape \(2,\) for logits of shape \(4, 3\): must be one"),
     "flat logits": (z[0], y, r"logits of shape \(3,\) .* must be \(batch, classes\)"),
     "images of logits": (z[None], y[None], r"logits of shape \(1, 4, 3\) .* flatten"),
     "integer logits": (z.long(), y, r"torch.int64: must be \(batch, classes\) and floating"),
@@ -254,8 +238,7 @@ def test_positions_must_be_given_and_known(cases, method, index, message):
 
 
 @pytest.mark.parametrize(
-    "method",
-    ["ols", "alasca", "loras", "forward_correction", "backward_correction", "elr", "sop"],
+    "method", ["ols", "alasca", "loras", "forward_correction", "backward_correction", "elr", "sop"]
 )
 def test_a_loss_built_for_other_classes_refuses(cases, method):
     case = next(case for case in cases if case.method == method)

@@ -22,9 +22,7 @@ def test_only_correct_predictions_are_summed_by_class():
     loss = OnlineLabelSmoothing(3)
     loss(P[:2].log(), Y[:2])
     loss(P[2:].log(), Y[2:])
-    torch.testing.assert_close(
-        loss.sums, torch.tensor([[0.7, 0.2, 0.1], [0.5, 1.3, 0.2], [0.0, 0.0, 0.0]])
-    )
+    torch.testing.assert_close(loss.sums, torch.tensor([[0.7, 0.2, 0.1], [0.5, 1.3, 0.2], [0.0, 0.0, 0.0]]))
     assert loss.counts.tolist() == [1, 2, 0]
 
 
@@ -34,16 +32,12 @@ def test_soft_labels_wait_for_the_end_of_the_epoch():
     loss(P.log(), Y)
     assert loss.soft.equal(before)
     loss.end_epoch()
-    torch.testing.assert_close(
-        loss.soft, torch.tensor([[0.7, 0.2, 0.1], [0.25, 0.65, 0.1], [0.0, 0.0, 0.0]])
-    )
+    torch.testing.assert_close(loss.soft, torch.tensor([[0.7, 0.2, 0.1], [0.25, 0.65, 0.1], [0.0, 0.0, 0.0]]))
     assert not loss.sums.any()
     assert not loss.counts.any()
 
 
-@pytest.mark.parametrize(
-    ("empty", "row"), [("zero", [0, 0, 0]), ("uniform", [1 / 3] * 3), ("keep", [0.05, 0.05, 0.9])]
-)
+@pytest.mark.parametrize(("empty", "row"), [("zero", [0, 0, 0]), ("uniform", [1 / 3] * 3), ("keep", [0.05, 0.05, 0.9])])
 def test_a_class_without_correct_predictions(empty, row):
     torch.testing.assert_close(after_an_epoch(empty=empty).soft[2], torch.tensor(row).float())
 

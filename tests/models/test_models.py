@@ -37,9 +37,7 @@ def test_parameter_counts_are_the_published_ones():
         assert count_parameters(linear(10, input_shape=(784,))) == 7850
         assert count_parameters(mlp(10, input_shape=(784,), hidden=(100,))) == 785 * 100 + 1010
         assert count_parameters(cnn()) == 160 + 4640 + 18496 + 64 * 49 * 10 + 10
-        assert (
-            count_parameters(cnn_batchnorm()) == 9 * (3 * 32 + 32 * 64 + 64 * 128) + 2 * 224 + 5130
-        )
+        assert count_parameters(cnn_batchnorm()) == 9 * (3 * 32 + 32 * 64 + 64 * 128) + 2 * 224 + 5130
         assert count_parameters(resnet18()) == 11_173_962
         assert count_parameters(resnet34()) == 21_282_122
         assert count_parameters(resnet50()) == 25_557_032
@@ -61,12 +59,7 @@ def test_cifar_stages_halve_the_picture_from_the_second_on():
             lambda _, __, out, name=name: sizes.update({name: tuple(out.shape[1:])})
         )
     model(torch.zeros(2, 3, 32, 32))
-    assert sizes == {
-        "layer1": (64, 32, 32),
-        "layer2": (128, 16, 16),
-        "layer3": (256, 8, 8),
-        "layer4": (512, 4, 4),
-    }
+    assert sizes == {"layer1": (64, 32, 32), "layer2": (128, 16, 16), "layer3": (256, 8, 8), "layer4": (512, 4, 4)}
 
 
 def test_resnet50_has_the_names_and_shapes_of_public_weights():
@@ -90,11 +83,7 @@ def test_resnet50_has_the_names_and_shapes_of_public_weights():
 def test_weights_from_a_file_replace_all_but_a_new_head(tmp_path):
     public = {key: value + 1 for key, value in resnet_small(3).state_dict().items()}
     torch.save(public, tmp_path / "w.pth")
-    whole, body, fresh = (
-        resnet_small(3),
-        resnet_small(2, seed=4),
-        resnet_small(2, seed=4).state_dict(),
-    )
+    whole, body, fresh = (resnet_small(3), resnet_small(2, seed=4), resnet_small(2, seed=4).state_dict())
     load_weights(whole, tmp_path / "w.pth")
     load_weights(body, tmp_path / "w.pth", new_head=True)
     assert all(torch.equal(value, public[key]) for key, value in whole.state_dict().items())
@@ -104,10 +93,7 @@ def test_weights_from_a_file_replace_all_but_a_new_head(tmp_path):
 
 def test_a_head_for_other_classes_is_said_to_be_one(tmp_path):
     torch.save({"fc.weight": torch.zeros(3, 2048), "fc.bias": torch.zeros(3)}, tmp_path / "w.pth")
-    with (
-        torch.device("meta"),
-        pytest.raises(InputError, match=r"3 classes, the model 2; new_head=True"),
-    ):
+    with torch.device("meta"), pytest.raises(InputError, match=r"3 classes, the model 2; new_head=True"):
         load_weights(resnet50(2), tmp_path / "w.pth")
     with torch.device("meta"), pytest.raises(InputError, match="another network: Missing key"):
         load_weights(resnet50(2), tmp_path / "w.pth", new_head=True)

@@ -29,8 +29,7 @@ def test_six_settings_begin_and_the_best_learns_given_and_predicted_labels(monke
     monkeypatch.setattr(choose, "overfits", lambda plan, best: falls)
     found = run(grid=choose.IVON_GRID)
     trained = {
-        kind: sorted(row["trained"] for row in found.table if row["labels"] == kind)
-        for kind in ("given", "predicted")
+        kind: sorted(row["trained"] for row in found.table if row["labels"] == kind) for kind in ("given", "predicted")
     }
     assert trained["given"] == [0.25] * 4 + [0.5, 0.5 if falls else 1.0]
     assert trained["predicted"] == ([0.5, 0.5] if falls else [0.5])
@@ -98,10 +97,7 @@ def test_the_callers_generator_is_left_alone():
 
 
 def test_any_optimizer_and_grid_will_do_and_one_setting_is_one_run():
-    found = run(
-        optimizer=lambda weights, lr: torch.optim.AdamW([p for _, p in weights], lr),
-        grid=[{"lr": 0.01}],
-    )
+    found = run(optimizer=lambda weights, lr: torch.optim.AdamW([p for _, p in weights], lr), grid=[{"lr": 0.01}])
     assert found.posterior is None
     assert {"lr": 0.01, "trained": 1.0}.items() <= found.table[0].items()
 
@@ -130,13 +126,7 @@ def read(batch):
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        (X, Y),
-        TensorDataset(X, Y),
-        Rows(),
-        DataLoader(Rows("label"), 20, shuffle=True, collate_fn=rename),
-    ],
+    "data", [(X, Y), TensorDataset(X, Y), Rows(), DataLoader(Rows("label"), 20, shuffle=True, collate_fn=rename)]
 )
 def test_every_example_gets_its_own_new_label(data):
     loader, _ = heldout.split_data(data, None, 0.2, 20, 0)

@@ -20,17 +20,12 @@ MAKE = {
     "sam": lambda params, lr=0.1: SAM(params, SGD, rho=0.05, lr=lr, momentum=0.9),
     "sam over adamw": lambda params, lr=0.05: SAM(params, AdamW, lr=lr, weight_decay=0),
     "ivon": lambda params, lr=0.1: IVON(params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0),
-    "ivon in torch": lambda params, lr=0.1: IVON(
-        params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0, fused=False
-    ),
+    "ivon in torch": lambda params, lr=0.1: IVON(params, lr, 1e4, beta2=0.9999, weight_decay=0, seed=0, fused=False),
     "bsam": lambda params, lr=0.1: BSAM(params, lr, 1e4, weight_decay=0, seed=0),
 }
 CALLS = {"sam": 2, "sam over adamw": 2, "bsam": 2}  # of the closure per step; else one
 OURS = ["ivon", "ivon in torch", "sam", "bsam"]
-COPIES = {
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda pair: pickle.loads(pickle.dumps(pair)),
-}
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda pair: pickle.loads(pickle.dumps(pair))}
 
 every_optimizer = pytest.mark.parametrize("name", MAKE)
 
@@ -171,9 +166,7 @@ def test_autocast_sees_every_perturbed_weight(task, name):
 
 
 @pytest.mark.parametrize("name", OURS)
-@pytest.mark.parametrize(
-    "wrap", [lambda x: (x, 1), lambda x: {"loss": x}, lambda x: x * torch.ones(3)]
-)
+@pytest.mark.parametrize("wrap", [lambda x: (x, 1), lambda x: {"loss": x}, lambda x: x * torch.ones(3)])
 def test_a_closure_may_return_anything(task, name, wrap):
     model, plain = task.net(), task.net()
     optimizer, other = MAKE[name](model.parameters()), MAKE[name](plain.parameters())
@@ -191,9 +184,7 @@ def test_zero_redundancy_is_refused_as_it_hides_weights_from_a_rank(task, name):
 
     kinds = {"ivon": IVON, "sam": SAM, "bsam": BSAM}
     settings = {"lr": 0.1} | ({} if name == "sam" else {"ess": 40})
-    torch.distributed.init_process_group(
-        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
-    )
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         with pytest.raises(InputError, match=r"ZeroRedundancyOptimizer\("):
             ZeroRedundancyOptimizer(task.net().parameters(), kinds[name.split(" ")[0]], **settings)
@@ -296,9 +287,7 @@ def test_a_closure_that_forgets_its_backward_pass_is_told(task, name):
     assert same(weights_of(model), before)
 
 
-@pytest.mark.parametrize(
-    ("name", "call"), [(name, call + 1) for name in MAKE for call in range(CALLS.get(name, 1))]
-)
+@pytest.mark.parametrize(("name", "call"), [(name, call + 1) for name in MAKE for call in range(CALLS.get(name, 1))])
 def test_an_exception_in_the_closure_leaves_the_weights_as_they_were(task, name, call):
     model, calls = task.net(), []
     optimizer = MAKE[name](model.parameters())

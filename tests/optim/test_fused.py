@@ -41,9 +41,7 @@ def trained_by_the_reference(task, dtype=torch.float32, steps=3, **options):
     closure = task.closure(model, model, task.x, task.y)  # the model clears the gradients
     for _ in range(steps):
         optimizer.step(closure)
-    return [
-        t for p, h in zip(optimizer.params, optimizer.hess, strict=True) for t in (p.detach(), h)
-    ]
+    return [t for p, h in zip(optimizer.params, optimizer.hess, strict=True) for t in (p.detach(), h)]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -114,14 +114,9 @@ def test_a_parameter_without_a_gradient_stays_at_its_mean(task):
 @pytest.mark.parametrize("unscale", [False, True])
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("approx", ["price", "gradsq"])
-def test_gradscaler_gives_the_unscaled_trajectory_also_over_skipped_steps(
-    task, unscale, samples, approx, fused
-):
+def test_gradscaler_gives_the_unscaled_trajectory_also_over_skipped_steps(task, unscale, samples, approx, fused):
     plain, scaled = task.net(), task.net()
-    a, b = (
-        IVON(m.parameters(), 0.1, 40, beta2=0.9, hess_approx=approx, seed=3, fused=fused)
-        for m in (plain, scaled)
-    )
+    a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, hess_approx=approx, seed=3, fused=fused) for m in (plain, scaled))
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
     for step in range(6):
         overflow = step == 2  # this step is skipped: the plain run never has it
@@ -133,9 +128,7 @@ def test_gradscaler_gives_the_unscaled_trajectory_also_over_skipped_steps(
                     optimizer.zero_grad()
                     loss = F.cross_entropy(model(task.x), task.y)
                     if optimizer is b:
-                        loss = scaler.scale(loss) * (
-                            float("inf") if overflow and not sample else 1.0
-                        )
+                        loss = scaler.scale(loss) * (float("inf") if overflow and not sample else 1.0)
                     loss.backward()
             if optimizer is a:
                 optimizer.step()
@@ -360,9 +353,7 @@ def test_fused_true_says_why_it_cannot(task):
 
 def test_a_generator_gives_the_seed(task):
     seeds = [
-        IVON(
-            task.net().parameters(), 0.1, 40, generator=torch.Generator().manual_seed(n)
-        ).param_groups[0]["seed"]
+        IVON(task.net().parameters(), 0.1, 40, generator=torch.Generator().manual_seed(n)).param_groups[0]["seed"]
         for n in (1, 1, 2)
     ]
     assert seeds[0] == seeds[1] != seeds[2]
@@ -377,11 +368,7 @@ def test_the_mean_is_not_to_be_had_where_the_weights_are_a_sample(task):
     model = task.net()
     optimizer = IVON(model.parameters(), 0.1, 40, seed=0)
     saved = optimizer.state_dict()
-    for asked in (
-        lambda: optimizer.posterior(model),
-        optimizer.diagnostics,
-        lambda: optimizer.load_state_dict(saved),
-    ):
+    for asked in (lambda: optimizer.posterior(model), optimizer.diagnostics, lambda: optimizer.load_state_dict(saved)):
         with optimizer.sampled_params(), pytest.raises(InputError, match="call it outside"):
             asked()
 
@@ -416,10 +403,7 @@ def test_gradients_at_the_mean_are_not_mixed_with_gradients_at_a_sample(task):
     assert torch.equal(weights_of(model), mean)
     model.zero_grad()
     F.cross_entropy(model(task.x), task.y).backward()
-    with (
-        pytest.raises(InputError, match="added to gradients"),
-        optimizer.sampled_params(train=True),
-    ):
+    with pytest.raises(InputError, match="added to gradients"), optimizer.sampled_params(train=True):
         F.cross_entropy(model(task.x), task.y).backward()
     assert torch.equal(weights_of(model), mean)
 

@@ -36,11 +36,7 @@ def solve(loss, size, *, lr, ess, weight_decay, hess_init=1.0):
 def test_on_a_quadratic_the_posterior_is_the_laplace_approximation():
     curvature, target = torch.tensor([0.5, 1.0, 4.0]), torch.tensor([1.0, -2.0, 3.0])
     mean, variance = solve(
-        lambda w: 0.5 * (curvature * (w - target).square()).sum(-1),
-        3,
-        lr=0.3,
-        ess=100.0,
-        weight_decay=0.1,
+        lambda w: 0.5 * (curvature * (w - target).square()).sum(-1), 3, lr=0.3, ess=100.0, weight_decay=0.1
     )
     # minimiser of λ·loss + λδ/2·‖w‖², and its inverse Hessian
     assert torch.allclose(mean, (curvature * target / (curvature + 0.1)).double(), atol=0.01)
@@ -53,9 +49,7 @@ def test_bayesian_linear_regression_reaches_the_optimal_diagonal_posterior():
     mixing = torch.tensor([[1.0, 0.6, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 2.0]])
     x = torch.randn(n, 3, generator=generator) @ mixing
     y = x @ torch.tensor([1.0, -1.0, 0.5]) + torch.randn(n, generator=generator)
-    mean, variance = solve(
-        lambda w: 0.5 * (w @ x.T - y).square().mean(-1), 3, lr=0.2, ess=float(n), weight_decay=decay
-    )
+    mean, variance = solve(lambda w: 0.5 * (w @ x.T - y).square().mean(-1), 3, lr=0.2, ess=float(n), weight_decay=decay)
     x, y = x.double(), y.double()
     precision = x.T @ x + n * decay * torch.eye(3, **DOUBLE)
     assert torch.allclose(mean, torch.linalg.solve(precision, x.T @ y), atol=0.01)
@@ -68,14 +62,7 @@ def test_logistic_regression_agrees_with_the_exact_diagonal_variational_solution
     n, prior = 60, 3.0
     x = torch.randn(n, 3, generator=generator)
     y = (torch.rand(n, generator=generator) < torch.sigmoid(2 * x[:, 0])).float()
-    exact = fit_glm(
-        x.double(),
-        y.long(),
-        family="bernoulli",
-        covariance="diagonal",
-        prior_precision=prior,
-        bias=False,
-    )
+    exact = fit_glm(x.double(), y.long(), family="bernoulli", covariance="diagonal", prior_precision=prior, bias=False)
     softplus = nn.functional.softplus
     mean, variance = solve(
         lambda w: (softplus(w @ x.T) - y * (w @ x.T)).mean(-1),

@@ -40,13 +40,7 @@ def test_fifty_steps_agree_with_the_public_package(task, options):
     x = task.x.double()
     ours, other = task.net(torch.float64), task.net(torch.float64)
     # 0.75 is exact in float32, to which that package rounds hess_init
-    settings = {
-        "lr": 0.1,
-        "ess": 40,
-        "hess_init": 0.75,
-        "beta2": 0.95,
-        "weight_decay": 1e-2,
-    } | options
+    settings = {"lr": 0.1, "ess": 40, "hess_init": 0.75, "beta2": 0.95, "weight_decay": 1e-2} | options
     a, b = IVON(ours.parameters(), seed=3, **settings), public.IVON(other.parameters(), **settings)
     closure = task.closure(ours, a, x, task.y)
     for step in range(50):

@@ -87,10 +87,7 @@ def test_the_step_is_the_base_step_with_the_gradient_at_the_worst_point():
 )
 def test_radius_zero_is_the_base_optimizer_bit_for_bit_at_one_call_a_step(base, options):
     ours, theirs, calls = network(), network(), []
-    optimizer, plain = (
-        SAM(ours.parameters(), base, rho=0, **options),
-        base(theirs.parameters(), **options),
-    )
+    optimizer, plain = (SAM(ours.parameters(), base, rho=0, **options), base(theirs.parameters(), **options))
     for _ in range(8):
         optimizer.step(closure_of(ours, optimizer, calls=calls))
         plain.step(closure_of(theirs, plain))

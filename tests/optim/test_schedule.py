@@ -29,22 +29,14 @@ def rates(optimizer, schedule, count):
 
 @pytest.mark.parametrize(
     ("progress", "factor"),
-    [
-        (0, 0.2),
-        (0.0125, 0.6),
-        (0.025, 1),
-        (0.26875, (1 + math.sqrt(0.5)) / 2),
-        (0.5125, 0.5),
-        (1, 0),
-    ],
+    [(0, 0.2), (0.0125, 0.6), (0.025, 1), (0.26875, (1 + math.sqrt(0.5)) / 2), (0.5125, 0.5), (1, 0)],
 )
 def test_the_variational_recipe_warms_up_from_a_fifth_and_ends_at_zero(progress, factor):
     assert cosine(progress, warmup=5 / 200, start=1 / 5) == pytest.approx(factor, abs=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("progress", "factor"),
-    [(0, 1), (0.4999, 1), (0.5, 0.1), (0.7499, 0.1), (0.75, 0.01), (1, 0.01)],
+    ("progress", "factor"), [(0, 1), (0.4999, 1), (0.5, 0.1), (0.7499, 0.1), (0.75, 0.01), (1, 0.01)]
 )
 def test_the_rate_falls_tenfold_at_a_half_and_at_three_quarters(progress, factor):
     assert steps(progress) == pytest.approx(factor)
@@ -60,9 +52,7 @@ def test_cosine_agrees_with_torch_schedulers_step_by_step():
 
 
 def test_every_group_keeps_its_own_rate_and_the_end_holds():
-    optimizer = torch.optim.SGD(
-        [{"params": [nn.Parameter(torch.zeros(1))], "lr": lr} for lr in (1.0, 0.1)]
-    )
+    optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.zeros(1))], "lr": lr} for lr in (1.0, 0.1)])
     schedule = scheduler(optimizer, "steps", 4)
     rates(optimizer, schedule, 9)
     assert schedule.get_last_lr() == pytest.approx([0.01, 0.001])
@@ -119,9 +109,7 @@ def train_short(make_schedule, finish=lambda model: None):
 
 
 def test_the_schedule_of_a_run_is_the_cosine_and_then_batch_norm_at_the_mean():
-    short, schedule = train_short(
-        lambda optimizer, model: optimizer.schedule(model, BATCHES, warmup=0)
-    )
+    short, schedule = train_short(lambda optimizer, model: optimizer.schedule(model, BATCHES, warmup=0))
     long, _ = train_short(
         lambda optimizer, model: scheduler(optimizer, "cosine", LENGTH),
         lambda model: recompute_batchnorm(model, BATCHES),

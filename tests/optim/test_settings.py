@@ -217,9 +217,7 @@ def test_a_vector_of_lengths_is_no_matrix():
 # ---- what is asked for ----
 
 
-@pytest.mark.parametrize(
-    "settings", [{"hess_init": 0.3}, {"weight_decay": 1e-3}, {"rescale_lr": False}]
-)
+@pytest.mark.parametrize("settings", [{"hess_init": 0.3}, {"weight_decay": 1e-3}, {"rescale_lr": False}])
 def test_noise_is_refused_beside_what_it_replaces(settings):
     with pytest.raises(InputError, match=r"noise=1\.0 with"):
         IVON(net().parameters(), 0.03, 100, noise=1.0, **settings)
@@ -249,11 +247,7 @@ def test_auto_counts_what_the_loader_gives():
 
 @pytest.mark.parametrize(
     ("batches", "says"),
-    [
-        ([], "list without a length, or empty"),
-        (iter([1]), "list_iterator"),
-        ([torch.zeros(3)], "a batch is a Tensor"),
-    ],
+    [([], "list without a length, or empty"), (iter([1]), "list_iterator"), ([torch.zeros(3)], "a batch is a Tensor")],
     ids=["empty", "iterator", "tensor"],
 )
 def test_auto_says_which_batches_it_needs(batches, says):

@@ -22,8 +22,7 @@ def ranks(tmp_path_factory):
     there = [str(place / "rendezvous"), str(place / "weights")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     running = [
-        subprocess.Popen([*command, str(rank), *there], env=environment, stderr=subprocess.PIPE)
-        for rank in range(2)
+        subprocess.Popen([*command, str(rank), *there], env=environment, stderr=subprocess.PIPE) for rank in range(2)
     ]
     try:
         errors = [process.communicate(timeout=LIMIT)[1].decode() for process in running]

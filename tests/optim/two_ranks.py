@@ -35,17 +35,10 @@ OPTIMIZERS = {
     "bsam, torch's noise": lambda p, seed: BSAMWithTorchsNoise(p, lr=0.3, ess=200, seed=seed),
     "ivon": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, seed=seed),
     "ivon, two samples": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, mc_samples=2, seed=seed),
-    "ivon, two squares": lambda p, seed: IVON(
-        p, 0.1, 200, beta2=0.9, mc_samples=2, hess_approx="gradsq", seed=seed
-    ),
+    "ivon, two squares": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, mc_samples=2, hess_approx="gradsq", seed=seed),
     "ivon, relative": lambda p, seed: IVON(p, 0.02, 200, beta2=0.9, noise=0.5, seed=seed),
 }
-SYNCED = (
-    "ivon",
-    "ivon, relative",
-    "ivon, two samples",
-    "ivon, two squares",
-)
+SYNCED = ("ivon", "ivon, relative", "ivon, two samples", "ivon, two squares")
 
 
 def train(model, optimizer, rows=slice(None)):
@@ -102,9 +95,7 @@ def cases():
 
 
 def main(rank, rendezvous, out):
-    dist.init_process_group(
-        "gloo", f"file://{rendezvous}", timedelta(seconds=60), world_size=RANKS, rank=rank
-    )
+    dist.init_process_group("gloo", f"file://{rendezvous}", timedelta(seconds=60), world_size=RANKS, rank=rank)
     rows = slice(rank, None, RANKS)
     results = {}
     for kind, name, dtype in cases():

@@ -150,10 +150,7 @@ def rewrite(path, **changes):
 
 def test_five_files_make_the_train_split_in_their_order(cifar_dir):
     train = load("cifar10", "train", cifar_dir, verify=False)
-    parts = [
-        pickle.loads((cifar_dir / "cifar-10-batches-py" / f"data_batch_{i}").read_bytes())
-        for i in range(1, 6)
-    ]
+    parts = [pickle.loads((cifar_dir / "cifar-10-batches-py" / f"data_batch_{i}").read_bytes()) for i in range(1, 6)]
     assert train.inputs.shape == (20, 3, 32, 32)
     assert train.labels.numbers.tolist() == [label for part in parts for label in part["labels"]]
     assert train.ids == tuple(name for part in parts for name in part["filenames"])
@@ -231,13 +228,7 @@ def test_other_content_than_the_public_file_is_refused_unless_told(cifar_dir):
 
 
 GOOD = pickle.dumps(
-    {
-        "data": np.zeros((1, 3072), np.uint8),
-        "labels": [3],
-        "filenames": ["a.png"],
-        "label_names": ["a"],
-    },
-    2,
+    {"data": np.zeros((1, 3072), np.uint8), "labels": [3], "filenames": ["a.png"], "label_names": ["a"]}, 2
 )
 
 
@@ -251,9 +242,7 @@ def test_any_damage_is_a_batch_or_an_input_error(result_or_input_error, at, cut,
     result_or_input_error("file", parse_human, broken, "file", "labels", 1, 10)
 
 
-@pytest.mark.parametrize(
-    ("name", "folder"), [("cifar10", "cifar-10-batches-py"), ("cifar100", "cifar-100-python")]
-)
+@pytest.mark.parametrize(("name", "folder"), [("cifar10", "cifar-10-batches-py"), ("cifar100", "cifar-100-python")])
 def test_real_cifar_is_the_public_one(real_data, moments, name, folder):
     root = real_data(folder)
     train, test = load(name, "train", root), load(name, "test", root)  # md5 of every file
@@ -339,10 +328,7 @@ def test_a_folder_in_place_of_a_file_is_refused(mnist_dir):
         load("mnist", "train", mnist_dir, verify=False)
 
 
-@given(
-    st.binary(max_size=40) | st.binary(max_size=30).map(lambda tail: HEADER[:8] + tail),
-    st.sampled_from([1, 3]),
-)
+@given(st.binary(max_size=40) | st.binary(max_size=30).map(lambda tail: HEADER[:8] + tail), st.sampled_from([1, 3]))
 def test_any_bytes_are_an_array_or_an_input_error(result_or_input_error, data, ndim):
     result_or_input_error("file", parse_idx, data, "file", ndim)
 
@@ -445,9 +431,7 @@ CONTENT = {
 
 def equal(these, those):
     return these.keys() == those.keys() and all(
-        np.array_equal(these[key], those[key])
-        if isinstance(those[key], np.ndarray)
-        else these[key] == those[key]
+        np.array_equal(these[key], those[key]) if isinstance(those[key], np.ndarray) else these[key] == those[key]
         for key in those
     )
 
@@ -507,9 +491,7 @@ def test_nothing_else_gets_in(data, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize(
-    "call", [Call(os.system, "touch hacked"), Call(eval, "1"), Call(np.zeros, 10**12)]
-)
+@pytest.mark.parametrize("call", [Call(os.system, "touch hacked"), Call(eval, "1"), Call(np.zeros, 10**12)])
 def test_nothing_else_gets_in_through_torch(call, zipped, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     buffer = io.BytesIO()
@@ -549,9 +531,7 @@ def test_a_zip_without_a_sane_pickle_is_refused():
 def test_any_bytes_are_a_dict_or_an_input_error(result_or_input_error, data):
     good = pickle.dumps(CONTENT, data.draw(st.sampled_from([2, 4])))
     at = data.draw(st.integers(0, len(good)))
-    broken = (
-        good[:at] + data.draw(st.binary(max_size=8)) + good[at + data.draw(st.integers(0, 8)) :]
-    )
+    broken = good[:at] + data.draw(st.binary(max_size=8)) + good[at + data.draw(st.integers(0, 8)) :]
     for content in (broken, data.draw(st.binary(max_size=40))):
         result_or_input_error("file", load_pickle, content, "file")
         result_or_input_error("file", load_torch, content, "file")

@@ -72,8 +72,7 @@ def test_killed_then_interrupted_then_twice_at_once_it_gives_the_same_table(star
         _, text = process.communicate(timeout=240)
         assert process.returncode == 0, text
     found, expected = (
-        read_table(place / f"{STUDY}.csv").drop(columns="seconds")
-        for place in (tmp_path / "results", smoke.out)
+        read_table(place / f"{STUDY}.csv").drop(columns="seconds") for place in (tmp_path / "results", smoke.out)
     )
     assert found.equals(expected)
     content = json.loads((tmp_path / "results" / f"{STUDY}.json").read_text())
@@ -113,8 +112,7 @@ def test_the_label_noise_of_a_run_is_measured_once(name, elsewhere, smoke, monke
 
 
 @pytest.mark.parametrize(
-    ("facts", "mark"),
-    [({"missing": 2}, "1 of 3 runs: "), ({"noises": ["κ = 0.5"]}, "κ = 0.5 alone: ")],
+    ("facts", "mark"), [({"missing": 2}, "1 of 3 runs: "), ({"noises": ["κ = 0.5"]}, "κ = 0.5 alone: ")]
 )
 def test_a_part_of_the_runs_is_judged_and_marked_and_reproduces_nothing(facts, mark, tmp_path):
     def row(method, strength, seed, accuracy):
@@ -213,9 +211,7 @@ def test_a_setting_that_touches_no_label_is_in_every_recipe(elsewhere):
 
 def test_clothing_without_the_weights_of_imagenet_is_refused(elsewhere):
     job = elsewhere("natural-noise", scale=FULL)
-    with pytest.raises(
-        InputError, match=r"model\.weights=resnet50\.pth --set model\.new_head=true"
-    ):
+    with pytest.raises(InputError, match=r"model\.weights=resnet50\.pth --set model\.new_head=true"):
         run_study(job, None)
 
 

@@ -99,9 +99,7 @@ def test_full_scale_is_the_papers_appendix(study, noise, method, lr, decay):
 
 
 def test_an_unknown_scale_is_refused():
-    with pytest.raises(
-        ValueError, match="must be one of smoke, demo, laptop, overnight, features, day, full"
-    ):
+    with pytest.raises(ValueError, match="must be one of smoke, demo, laptop, overnight, features, day, full"):
         find_scale("huge")
 
 
@@ -136,8 +134,7 @@ def test_a_day_says_how_long_it_will_take_before_it_starts(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "classes", "size", "forward"),
-    [("resnet34", 10, 32, 1.16e9), ("resnet50", 1000, 224, 4.09e9)],
+    ("name", "classes", "size", "forward"), [("resnet34", 10, 32, 1.16e9), ("resnet50", 1000, 224, 4.09e9)]
 )
 def test_a_network_costs_three_times_its_published_forward_pass(name, classes, size, forward):
     found = model_flops(name, (), classes, (3, size, size))
@@ -147,8 +144,7 @@ def test_a_network_costs_three_times_its_published_forward_pass(name, classes, s
 def test_sam_costs_twice_sgd():
     tree = {"data": {"name": "cifar10"}, "evaluate": {"samples": 1}, "train": {"epochs": 100}}
     sgd, sam = (
-        run_flops(Recipe.from_dict({**tree, "optimizer": {"name": name, "lr": 0.1}}))
-        for name in ("sgd", "sam")
+        run_flops(Recipe.from_dict({**tree, "optimizer": {"name": name, "lr": 0.1}})) for name in ("sgd", "sam")
     )
     assert sam / sgd == pytest.approx(2, rel=0.01)
 

@@ -86,11 +86,7 @@ def test_full_scale_takes_a_step(key):
     count, _, classes, shape = SIZES[recipe.data.name]
     inputs = torch.randint(256, (2, *shape), dtype=torch.uint8)
     examples = Source(inputs, Labels(torch.tensor([0, 1]), tuple(map(str, range(classes)))))
-    recipe = replace(
-        recipe,
-        data=replace(recipe.data, augment="none"),
-        train=replace(recipe.train, batch_size=2),
-    )
+    recipe = replace(recipe, data=replace(recipe.data, augment="none"), train=replace(recipe.train, batch_size=2))
     if recipe.optimizer.name == "ivon":
         known = {**recipe.optimizer.options, "ess": count}
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, options=known))

@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 from bayesmooth.train import Run
 from reproduce import STUDIES
 from reproduce.scale import SMOKE
-from reproduce.table import (
-    EARLY,
-    ahead,
-    choose,
-    comparable,
-    difference,
-    make_table,
-    read_table,
-    write_table,
-)
+from reproduce.table import EARLY, ahead, choose, comparable, difference, make_table, read_table, write_table
 
 accuracies = st.lists(st.floats(0, 1), min_size=2, max_size=5)
 
@@ -51,9 +42,7 @@ def verdicts(study, table):
 
 
 def test_a_clear_lead_everywhere_reproduces_the_figure():
-    table = made_up(
-        [0.70, 0.71], {0.0: [0.1, 0.11], 0.5: [0.18, 0.19]}, {0.0: [0.1, 0.11], 0.1: [0.15, 0.16]}
-    )
+    table = made_up([0.70, 0.71], {0.0: [0.1, 0.11], 0.5: [0.18, 0.19]}, {0.0: [0.1, 0.11], 0.1: [0.15, 0.16]})
     found = verdicts("data-dependent", table)
     assert set(found.values()) == {"reproduced"}
 
@@ -122,9 +111,7 @@ def test_the_sentences_of_the_paper_are_judged_by_ivon_as_validation_chose_it():
 
 
 def test_a_best_value_at_the_end_of_its_grid_is_told():
-    table = made_up(
-        [0.5], {0.0: [0.3], 0.5: [0.2], 0.9: [0.4]}, {0.1: [0.3], 0.2: [0.4], 0.5: [0.3]}
-    )
+    table = made_up([0.5], {0.0: [0.3], 0.5: [0.2], 0.9: [0.4]}, {0.1: [0.3], 0.2: [0.4], 0.5: [0.3]})
     first, second, *_ = STUDIES["data-dependent"].claims(make_table(table))
     assert "at α = 0.9 (end of the grid)" in first.measured
     assert "at ρ = 0.2" in second.measured
@@ -212,8 +199,7 @@ def test_the_atypical_six_must_have_more_noise():
 def test_noise_must_be_high_for_digits_far_from_their_own_kind():
     def sorted_noise(atypical_is_noisy):
         return [
-            {"seed": 0, "ivon_noise": 0.001 * 2**i, "distance": i if atypical_is_noisy else 19 - i}
-            for i in range(20)
+            {"seed": 0, "ivon_noise": 0.001 * 2**i, "distance": i if atypical_is_noisy else 19 - i} for i in range(20)
         ]
 
     assert set(verdicts("mnist-noise", sorted_noise(True)).values()) == {"reproduced"}

@@ -7,9 +7,7 @@ import torch
 from bayesmooth.theory.eigen import decompose, decompose_rows
 
 
-def test_where_lapack_gives_up_repeated_qr_finds_the_same_components(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_lapack_gives_up_repeated_qr_finds_the_same_components(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = torch.randn(300, 40, dtype=torch.float64) * torch.linspace(1, 3, 40, dtype=torch.float64)
     rows[:, ::2] = 0  # as many as the outputs of a ReLU may be
     gram = rows.mT @ rows / 300

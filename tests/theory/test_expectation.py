@@ -32,13 +32,9 @@ def integrate(g, mean: torch.Tensor, std: float) -> torch.Tensor:
 @given(st.integers(1, 10), st.floats(-3, 3), st.floats(0, 4))
 def test_n_hermite_nodes_integrate_polynomials_of_degree_2n_minus_1_exactly(nodes, mean, var):
     degree = 2 * nodes - 1
-    value = gaussian_expectation(
-        lambda f: (f - mean) ** (degree - 1), tensor(mean), tensor(var), nodes
-    )
+    value = gaussian_expectation(lambda f: (f - mean) ** (degree - 1), tensor(mean), tensor(var), nodes)
     double_factorial = float(np.prod(np.arange(degree - 2, 0, -2))) if degree > 2 else 1.0
-    torch.testing.assert_close(
-        value, tensor(double_factorial * var ** ((degree - 1) / 2)), rtol=1e-7, atol=1e-9
-    )
+    torch.testing.assert_close(value, tensor(double_factorial * var ** ((degree - 1) / 2)), rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("std", [0.1, 1.0, 2.0, 10.0, 50.0])
@@ -55,9 +51,7 @@ def test_the_expectation_broadcasts_and_keeps_shape_dtype_and_chunks():
     assert value.dtype == torch.float32
     torch.testing.assert_close(value, torch.exp(mean + var / 2))
     many = torch.linspace(-3, 3, 100_001)
-    torch.testing.assert_close(
-        gaussian_expectation(torch.exp, many, torch.tensor(0.5)), torch.exp(many + 0.25)
-    )
+    torch.testing.assert_close(gaussian_expectation(torch.exp, many, torch.tensor(0.5)), torch.exp(many + 0.25))
 
 
 @pytest.mark.parametrize("var", [0.0, 1e-12, 0.7])
@@ -117,9 +111,7 @@ def test_a_covariance_that_is_none_is_refused_and_a_singular_one_has_a_root():
 
 
 def logits(*shape: int, seed: int = 0) -> torch.Tensor:
-    return 2 * torch.randn(
-        shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-    )
+    return 2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def brute(mean: torch.Tensor, std: torch.Tensor, draws: int = 100_000) -> Moments:
@@ -149,9 +141,7 @@ def test_scalar_moments_and_noise_are_expectations_of_the_link_however_wide(link
 @pytest.mark.parametrize("scale", [0.0, 0.3, 1.0])
 def test_shared_points_give_the_moments_of_independent_softmax_logits(scale):
     mean, std = logits(20, 6), scale * (0.5 + torch.rand(20, 6, dtype=torch.float64))
-    for got, exact in zip(
-        moments(Categorical(), mean, std.square()), brute(mean, std), strict=True
-    ):
+    for got, exact in zip(moments(Categorical(), mean, std.square()), brute(mean, std), strict=True):
         torch.testing.assert_close(got, exact, rtol=0, atol=1e-6 if scale < 0.2 else 4e-3)
 
 
@@ -164,9 +154,7 @@ def test_two_classes_are_one_sigmoid_of_the_difference(std):
     single = moments(Bernoulli(), mean[:, 0] - mean[:, 1], var.sum(1))
     torch.testing.assert_close(pair.mean[:, 0], single.mean, rtol=0, atol=1e-3)
     torch.testing.assert_close(pair.variance[:, 0], single.variance, rtol=0, atol=1e-3)
-    torch.testing.assert_close(
-        pair.log_partition, mean[:, 1] + single.log_partition, rtol=0, atol=2e-3
-    )
+    torch.testing.assert_close(pair.log_partition, mean[:, 1] + single.log_partition, rtol=0, atol=2e-3)
 
 
 def test_correlated_logits_with_a_diagonal_covariance_are_independent():

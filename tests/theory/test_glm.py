@@ -10,15 +10,7 @@ from torch.nn import functional as F
 from bayesmooth.errors import InputError
 from bayesmooth.theory.glm import fit_glm, noise_by_method
 from bayesmooth.theory.links import Gaussian
-from bayesmooth.theory.updates import (
-    COVARIANCES,
-    Covariance,
-    Full,
-    GLMProblem,
-    gd_step,
-    variational_gd_step,
-    von_step,
-)
+from bayesmooth.theory.updates import COVARIANCES, Covariance, Full, GLMProblem, gd_step, variational_gd_step, von_step
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(120, 4, generator=GENERATOR, dtype=torch.float64)
@@ -40,9 +32,7 @@ def scipy_minimum(function, start):
         (gradient,) = torch.autograd.grad(value, theta)
         return float(value.detach()), gradient.numpy()
 
-    result = optimize.minimize(
-        value_and_gradient, start.numpy(), jac=True, method="BFGS", options={"gtol": 1e-8}
-    )
+    result = optimize.minimize(value_and_gradient, start.numpy(), jac=True, method="BFGS", options={"gtol": 1e-8})
     return torch.tensor(result.x)
 
 
@@ -153,9 +143,7 @@ def test_logits_predictions_and_noise_fit_together(family):
     expected = torch.einsum("nd,...de,ne->n...", phi, sigma, phi)
     torch.testing.assert_close(mean, phi @ fit.mean)
     torch.testing.assert_close(var, expected)
-    torch.testing.assert_close(
-        fit.predict(X[:7]) + fit.label_noise(X[:7]), fit.link.mean(mean), rtol=0, atol=1e-7
-    )
+    torch.testing.assert_close(fit.predict(X[:7]) + fit.label_noise(X[:7]), fit.link.mean(mean), rtol=0, atol=1e-7)
 
 
 def test_full_covariance_gives_correlated_logits():
@@ -200,9 +188,7 @@ def test_badly_scaled_features_converge(family, method):
 @pytest.mark.parametrize("prior", [1.0, 1e-6, 1e-12])
 @pytest.mark.parametrize("method", ["newton", "von"])
 def test_collinear_features_converge_and_share_their_weight(prior, method):
-    fit = fit_glm(
-        torch.cat([X, X], 1), BINARY, family="bernoulli", prior_precision=prior, method=method
-    )
+    fit = fit_glm(torch.cat([X, X], 1), BINARY, family="bernoulli", prior_precision=prior, method=method)
     assert fit.converged
     torch.testing.assert_close(fit.mean[:4], fit.mean[4:8], rtol=0, atol=1e-3)
 
@@ -298,12 +284,7 @@ KINDS = torch.tensor([0, 0, 1, 1])
         (0 * SMALL, KINDS, {"bias": False}, "all features are zero"),
         (SMALL, KINDS[:3], {}, r"labels of shape \(3,\): must be \(4,\)"),
         (SMALL, KINDS.float(), {}, "labels of dtype torch.float32: must be integers"),
-        (
-            SMALL,
-            KINDS.float() + 1,
-            {"family": "bernoulli"},
-            r"labels\[2\] is \[2.0\]: must be prob",
-        ),
+        (SMALL, KINDS.float() + 1, {"family": "bernoulli"}, r"labels\[2\] is \[2.0\]: must be prob"),
         (SMALL, torch.ones(4, 2), {}, r"labels\[0\] is \[1.0, 1.0\]: must be probabilities"),
         (SMALL, torch.ones(3, 2) / 2, {}, r"soft labels of shape \(3, 2\): must be \(4, 2\)"),
         (SMALL, KINDS - 1, {}, "labels from -1 to 0: must lie in 0"),
@@ -317,12 +298,7 @@ KINDS = torch.tensor([0, 0, 1, 1])
         (SMALL, KINDS, {"weights": [0, 0, 0, 0]}, "not all zero"),
         (SMALL, KINDS, {"prior_precision": 0}, "prior_precision=0: must be positive"),
         (SMALL, KINDS, {"prior_precision": "elbo", "method": "newton"}, "needs method='von'"),
-        (
-            SMALL.repeat(1, 700),
-            KINDS,
-            {"classes": 3, "covariance": "full"},
-            "use covariance='block'",
-        ),
+        (SMALL.repeat(1, 700), KINDS, {"classes": 3, "covariance": "full"}, "use covariance='block'"),
     ],
 )
 def test_errors_give_the_value_the_rule_and_the_way_out(features, labels, options, message):

@@ -43,18 +43,11 @@ def test_categorical_curvature_contracts_the_second_derivatives_of_softmax():
     f, root = random_logits(4), random_logits(4, 4)
     cov = root @ root.T
     expected = torch.stack(
-        [
-            (
-                torch.autograd.functional.hessian(lambda z, k=k: torch.softmax(z, -1)[k], f) * cov
-            ).sum()
-            for k in range(4)
-        ]
+        [(torch.autograd.functional.hessian(lambda z, k=k: torch.softmax(z, -1)[k], f) * cov).sum() for k in range(4)]
     )
     torch.testing.assert_close(Categorical().curvature(f, cov), expected)
     diagonal = cov.diagonal()
-    torch.testing.assert_close(
-        Categorical().curvature(f, diagonal), Categorical().curvature(f, torch.diag(diagonal))
-    )
+    torch.testing.assert_close(Categorical().curvature(f, diagonal), Categorical().curvature(f, torch.diag(diagonal)))
 
 
 @pytest.mark.parametrize("link", EVERY, ids=ids)
@@ -72,9 +65,7 @@ def test_values_and_gradients_are_finite_for_logits_up_to_1e4(link, dtype):
     for function in (link.log_partition, link.mean, link.variance):
         value = function(f).sum()
         (gradient,) = (
-            torch.autograd.grad(value, f, allow_unused=True, retain_graph=True)
-            if value.requires_grad
-            else (f,)
+            torch.autograd.grad(value, f, allow_unused=True, retain_graph=True) if value.requires_grad else (f,)
         )
         assert value.isfinite()
         assert gradient is None or gradient.isfinite().all()

@@ -39,9 +39,7 @@ class Counting(nn.Module):
         self.seen += len(logits)
         self.total += torch.softmax(logits.detach(), -1).sum(0)  # in place
         self.mean = self.total / self.seen
-        values = scale * F.cross_entropy(
-            logits + 0 * self.drop(self.weight), labels, reduction="none"
-        )
+        values = scale * F.cross_entropy(logits + 0 * self.drop(self.weight), labels, reduction="none")
         return values if self.reduction == "none" else getattr(values, self.reduction)()
 
 
@@ -63,10 +61,7 @@ def test_the_tail_of_the_noise_has_its_digits(dtype):
     m, v = torch.tensor([-20.0, 20.0], dtype=dtype), torch.ones(2, dtype=dtype)
     size = torch.expm1(torch.tensor(0.5)) * torch.exp(torch.tensor(-20.0))
     torch.testing.assert_close(
-        expected_noise(m, v, Bernoulli()),
-        size * torch.tensor([-1.0, 1.0], dtype=dtype),
-        rtol=1e-4,
-        atol=0,
+        expected_noise(m, v, Bernoulli()), size * torch.tensor([-1.0, 1.0], dtype=dtype), rtol=1e-4, atol=0
     )
 
 
@@ -92,22 +87,15 @@ def test_sampled_and_linearised_noise_of_one_seed_share_the_draw_and_agree_for_s
     mean = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).double()
     root = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).double()
     cov = (1e-8 * root @ root.T).expand(50, 4, 4)
-    sampled, linear = (
-        noise(mean, cov, Categorical(), 5) for noise in (sampled_noise, linearised_noise)
-    )
+    sampled, linear = (noise(mean, cov, Categorical(), 5) for noise in (sampled_noise, linearised_noise))
     torch.testing.assert_close(sampled, linear, rtol=1e-2, atol=1e-9)
 
 
 def test_linearised_std_of_correlated_logits_is_that_of_its_draws():
-    mean, cov = (
-        torch.tensor([0.5, -1.0, 0.0]),
-        torch.tensor([[1.0, 0.5, 0], [0.5, 1, 0], [0, 0, 2]]),
-    )
+    mean, cov = (torch.tensor([0.5, -1.0, 0.0]), torch.tensor([[1.0, 0.5, 0], [0.5, 1, 0], [0, 0, 2]]))
     many = mean.expand(100_000, 3)
     draws = linearised_noise(many, cov.expand(100_000, 3, 3), Categorical(), 0)
-    torch.testing.assert_close(
-        draws.std(0), linearised_std(mean, cov, Categorical()), rtol=0.02, atol=0
-    )
+    torch.testing.assert_close(draws.std(0), linearised_std(mean, cov, Categorical()), rtol=0.02, atol=0)
 
 
 # ---- effective labels ----

@@ -8,10 +8,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Poisson
-from bayesmooth.theory.noise import (
-    expected_noise,
-    second_order_noise,
-)
+from bayesmooth.theory.noise import expected_noise, second_order_noise
 from bayesmooth.theory.updates import (
     Covariance,
     Full,
@@ -59,9 +56,7 @@ def test_elbo_gradient_is_the_risk_gradient_with_noisy_labels(golden):
     (losses.sum() + kl_divergence(q, prior)).backward()
 
     epsilon = expected_noise(f.detach(), std.square(), Bernoulli(), nodes=80)
-    noisy = FEATURES.T @ (torch.sigmoid(f.detach()) - (LABELS + epsilon)) + theta.detach().squeeze(
-        -1
-    )
+    noisy = FEATURES.T @ (torch.sigmoid(f.detach()) - (LABELS + epsilon)) + theta.detach().squeeze(-1)
     assert_close(theta.grad.squeeze(-1), noisy, atol=1e-9)
 
 
@@ -77,9 +72,7 @@ def test_variational_gd_is_gd_with_noisy_labels_for_every_family(family):
     spread = x.square().sum(1, keepdim=True).expand(-1, columns) / 2
     epsilon = expected_noise(x @ theta, spread, link, nodes=80)
     assert_close(
-        variational_gd_step(problem, theta, q, 0.05),
-        gd_step(GLMProblem(x, y + epsilon, link), theta, 0.05),
-        atol=1e-7,
+        variational_gd_step(problem, theta, q, 0.05), gd_step(GLMProblem(x, y + epsilon, link), theta, 0.05), atol=1e-7
     )
 
 
@@ -147,9 +140,7 @@ def test_the_mode_is_that_of_scikit_learns_logistic_regression():
     x = torch.randn(80, 5, generator=generator, **DOUBLE)
     y = torch.randint(3, (80,), generator=generator)
     ours = fit_glm(x, y, method="newton", prior_precision=0.7, bias=False, tol=1e-9)
-    theirs = linear_model.LogisticRegression(
-        C=1 / 0.7, fit_intercept=False, tol=1e-10, max_iter=2000
-    )
+    theirs = linear_model.LogisticRegression(C=1 / 0.7, fit_intercept=False, tol=1e-10, max_iter=2000)
     theirs.fit(x.numpy(), y.numpy())
     assert_close(ours.mean.T, theirs.coef_, atol=1e-5)
 
@@ -163,16 +154,12 @@ def test_the_noise_is_odd_zero_at_zero_and_peaks_where_the_paper_shows_it():
     assert float(f[noise.argmax()]) == pytest.approx(1.52894, abs=2e-5)
     assert float(noise.max()) == pytest.approx(0.0390605, abs=5e-8)
     assert abs(float(noise[0])) < 1e-15
-    assert_close(
-        noise[[50_000, 100_000, 200_000, 300_000]], [0.020432, 0.034324, 0.036260, 0.021898], 5e-7
-    )
+    assert_close(noise[[50_000, 100_000, 200_000, 300_000]], [0.020432, 0.034324, 0.036260, 0.021898], 5e-7)
     assert_close(expected_noise(-f, torch.ones_like(f), Bernoulli(), nodes=80), -noise, atol=1e-15)
 
 
 def test_softmax_noise_pulls_the_confident_class_beyond_its_label():
-    noise = expected_noise(
-        torch.tensor([3.0, 0, -1], **DOUBLE), torch.ones(3, **DOUBLE), Categorical()
-    )
+    noise = expected_noise(torch.tensor([3.0, 0, -1], **DOUBLE), torch.ones(3, **DOUBLE), Categorical())
     assert_close(noise, [0.058, -0.040, -0.018], atol=5e-4)
     assert abs(float(noise.sum())) < 1e-6
 
@@ -191,9 +178,7 @@ def test_a_gaussian_likelihood_has_no_label_noise():
     assert not expected_noise(torch.tensor([1.0]), torch.tensor([4.0]), Gaussian()).any()
 
 
-@pytest.mark.parametrize(
-    "link", [Bernoulli(), Poisson(), Gaussian()], ids=lambda x: type(x).__name__
-)
+@pytest.mark.parametrize("link", [Bernoulli(), Poisson(), Gaussian()], ids=lambda x: type(x).__name__)
 def test_with_one_output_a_full_covariance_is_its_only_block(link):
     problem = GLMProblem(FEATURES, LABELS[:, None], link)
     theta, block = start(problem)

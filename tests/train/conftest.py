@@ -46,9 +46,7 @@ def same_run():
     def compare(one, other):
         for file in ("metrics.jsonl", "report.json", "noise.json", "recipe.toml"):
             assert (one.path / file).read_bytes() == (other.path / file).read_bytes(), file
-        assert (one.path / "posterior.safetensors").exists() == (
-            other.path / "posterior.safetensors"
-        ).exists()
+        assert (one.path / "posterior.safetensors").exists() == (other.path / "posterior.safetensors").exists()
         if (one.path / "posterior.safetensors").exists():
             first, second = one.posterior(), other.posterior()
             equal(first.mean, second.mean, "mean")

@@ -14,14 +14,7 @@ def torchrun():
     """Start two processes of a command with real torchrun; its output."""
 
     def start(*command):
-        launch = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node",
-            "2",
-        ]
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         agent = subprocess.Popen([*launch, *command], **pipes)
         try:
@@ -35,9 +28,7 @@ def torchrun():
     return start
 
 
-def test_two_processes_give_the_run_of_one_on_the_joined_batch_and_one_of_them_writes(
-    torchrun, tiny, tmp_path
-):
+def test_two_processes_give_the_run_of_one_on_the_joined_batch_and_one_of_them_writes(torchrun, tiny, tmp_path):
     # 101 examples in batches of 20: the last batch has one, and the second process nothing to do.
     recipe = tiny(
         data={"name": "digits", "limit": 101, "augment": "crop"},

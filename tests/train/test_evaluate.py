@@ -35,9 +35,7 @@ def test_probabilities_stand_in_the_order_of_the_examples_and_change_nothing(mod
 
 def test_averaged_probabilities_are_those_of_the_posterior(model, examples):
     mean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    posterior = Posterior(
-        mean, {name: torch.full_like(weight, 0.3) for name, weight in mean.items()}
-    )
+    posterior = Posterior(mean, {name: torch.full_like(weight, 0.3) for name, weight in mean.items()})
     probs = probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, seed=2)
     torch.testing.assert_close(probs, posterior.predict(model, examples.inputs, 4, seed=2))
 
@@ -46,9 +44,7 @@ def test_figures_of_a_model_that_is_always_right_and_sure(examples):
     inputs = 50.0 * nn.functional.one_hot(examples.labels.numbers, 3)
     sure = Source(inputs, examples.labels)
     wrong = Source(
-        inputs,
-        Labels((examples.labels.numbers + 1) % 3, examples.class_names),
-        clean=examples.labels.numbers,
+        inputs, Labels((examples.labels.numbers + 1) % 3, examples.class_names), clean=examples.labels.numbers
     )
     model = nn.Linear(3, 3, bias=False)
     nn.init.eye_(model.weight)
@@ -64,9 +60,7 @@ def test_figures_of_a_model_that_is_always_right_and_sure(examples):
     )  # fmt: skip
 
 
-def test_each_draw_is_made_once_and_the_tick_comes_with_the_weights_back(
-    model, examples, monkeypatch
-):
+def test_each_draw_is_made_once_and_the_tick_comes_with_the_weights_back(model, examples, monkeypatch):
     mean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     posterior = Posterior(mean, {name: torch.ones_like(weight) for name, weight in mean.items()})
     drawn, ticks, real = [], [], Posterior.deviations
@@ -126,9 +120,7 @@ def test_each_draw_predicts_with_statistics_of_its_own(normed):
 def test_evaluate_gives_the_figures_of_the_run_again(normed, capsys):
     assert main(["evaluate", str(normed.path), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
-    assert {"test.nll", "averaged.nll", "memorised", "validation.nll"} - again.keys() <= {
-        "memorised"
-    }
+    assert {"test.nll", "averaged.nll", "memorised", "validation.nll"} - again.keys() <= {"memorised"}
     assert again == pytest.approx({key: normed.report()[key] for key in again}, abs=1e-6)
 
 
@@ -146,9 +138,7 @@ def test_the_test_limit_takes_the_first_examples_and_no_more_than_there_are(tiny
         prepare(tiny(evaluate={"test_limit": 999}))
 
 
-def test_another_data_set_is_measured_once_at_the_end_and_the_same_on_the_command_line(
-    tiny, tmp_path, capsys
-):
+def test_another_data_set_is_measured_once_at_the_end_and_the_same_on_the_command_line(tiny, tmp_path, capsys):
     recipe = tiny(optimizer={"name": "ivon", "lr": 0.1}, evaluate={"ood": "digits"})
     run = train(recipe, tmp_path / "run", quiet=True)
     first, last = run.metrics()

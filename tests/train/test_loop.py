@@ -26,14 +26,8 @@ def far_apart(one, other):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_trains_with_every_optimizer(loss, optimizer, tiny, loop):
     needed = {"als": {"weight": 0.1}, "alasca": {"stages": ["layer1"]}}.get(loss, {})
-    model = (
-        {"name": "resnet_small", "widths": [4], "blocks": [1]}
-        if loss == "alasca"
-        else {"name": "linear"}
-    )
-    recipe = tiny(
-        loss={"name": loss, **needed}, optimizer={"name": optimizer, "lr": 0.1}, model=model
-    )
+    model = {"name": "resnet_small", "widths": [4], "blocks": [1]} if loss == "alasca" else {"name": "linear"}
+    recipe = tiny(loss={"name": loss, **needed}, optimizer={"name": optimizer, "lr": 0.1}, model=model)
     trained = loop(recipe)
     before = weights_after(trained, 0)
     assert far_apart(before, weights_after(trained, 2)) > 0
@@ -43,10 +37,7 @@ def test_every_loss_trains_with_every_optimizer(loss, optimizer, tiny, loop):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_batch_in_pieces_gives_the_step_of_the_whole_batch(optimizer, tiny, loop):
     whole, pieces = (
-        weights_after(
-            loop(tiny(optimizer={"name": optimizer, "lr": 0.1}, train={"accumulate": n})), 4
-        )
-        for n in (1, 3)
+        weights_after(loop(tiny(optimizer={"name": optimizer, "lr": 0.1}, train={"accumulate": n})), 4) for n in (1, 3)
     )
     assert far_apart(whole, pieces) < 1e-5
 
@@ -61,22 +52,13 @@ def test_a_batch_goes_through_the_model_in_the_pieces_asked_for(tiny, loop):
 def test_bfloat16_and_channels_last_follow_float32(tiny, loop):
     start = {"model": {"name": "cnn", "widths": [4, 8]}}
     plain = weights_after(loop(tiny(**start)), 5)
-    assert (
-        0
-        < far_apart(plain, weights_after(loop(tiny(**start, train={"precision": "bfloat16"})), 5))
-        < 0.01
-    )
-    assert (
-        far_apart(plain, weights_after(loop(tiny(**start, train={"channels_last": True})), 5))
-        < 1e-5
-    )
+    assert 0 < far_apart(plain, weights_after(loop(tiny(**start, train={"precision": "bfloat16"})), 5)) < 0.01
+    assert far_apart(plain, weights_after(loop(tiny(**start, train={"channels_last": True})), 5)) < 1e-5
 
 
 def test_compile_is_asked_for_the_forward_pass(tiny, loop, monkeypatch):
     compiled = []
-    monkeypatch.setattr(
-        torch, "compile", lambda model: lambda inputs: compiled.append(1) or model(inputs)
-    )
+    monkeypatch.setattr(torch, "compile", lambda model: lambda inputs: compiled.append(1) or model(inputs))
     plain = weights_after(loop(tiny()), 3)
     assert far_apart(plain, weights_after(loop(tiny(train={"compile": True})), 3)) == 0
     assert len(compiled) == 3
@@ -86,17 +68,9 @@ def test_the_gradient_that_the_optimizer_sees_is_clipped(tiny, loop):
     free = loop(tiny(optimizer={"name": "sgd", "lr": 1.0}, schedule={"name": "constant"}))
     before = weights_after(free, 0)
     step = weights_after(free, 1)
-    short = loop(
-        tiny(
-            optimizer={"name": "sgd", "lr": 1.0},
-            schedule={"name": "constant"},
-            train={"clip_norm": 0.01},
-        )
-    )
+    short = loop(tiny(optimizer={"name": "sgd", "lr": 1.0}, schedule={"name": "constant"}, train={"clip_norm": 0.01}))
     clipped = weights_after(short, 1)
-    lengths = [
-        sum(float(((s[n] - before[n]) ** 2).sum()) for n in before) ** 0.5 for s in (step, clipped)
-    ]
+    lengths = [sum(float(((s[n] - before[n]) ** 2).sum()) for n in before) ** 0.5 for s in (step, clipped)]
     assert lengths[0] > 0.1
     assert lengths[1] == pytest.approx(0.01, rel=1e-4)
 
@@ -135,17 +109,9 @@ def test_the_past_self_is_the_best_checkpoint_so_far(tiny, tmp_path, monkeypatch
     assert all(past is None for past in pasts[:5])
     assert all(torch.allclose(past.sum(1), torch.ones(len(past))) for past in pasts[5:])
     with pytest.raises(InputError, match=r"best past self.*set data\.validation = 0\.1"):
-        train(
-            tiny(loss={"name": "remembering"}, data={"validation": 0.0}),
-            tmp_path / "other",
-            quiet=True,
-        )
+        train(tiny(loss={"name": "remembering"}, data={"validation": 0.0}), tmp_path / "other", quiet=True)
     with pytest.raises(InputError, match=r"every = 9 of \d+ epochs.*evaluate\.every = 1"):
-        train(
-            tiny(loss={"name": "remembering"}, evaluate={"every": 9}),
-            tmp_path / "another",
-            quiet=True,
-        )
+        train(tiny(loss={"name": "remembering"}, evaluate={"every": 9}), tmp_path / "another", quiet=True)
 
 
 def test_mixup_changes_the_steps_and_no_hash_of_other_recipes(tiny, loop):
@@ -167,9 +133,7 @@ def test_the_effective_sample_size_is_the_number_of_training_examples_unless_set
 def test_a_correction_uses_the_matrix_that_the_noise_was_drawn_from(tiny, loop):
     built = loop(tiny(loss={"name": "forward_correction"}))
     matrix = torch.from_numpy(built.splits.corruption.matrix)
-    torch.testing.assert_close(
-        built.loss.log_columns.exp().T.double(), matrix, rtol=1e-5, atol=1e-7
-    )
+    torch.testing.assert_close(built.loss.log_columns.exp().T.double(), matrix, rtol=1e-5, atol=1e-7)
     with pytest.raises(InputError, match=r"\[loss\] forward_correction: needs 'transition'"):
         loop(tiny(loss={"name": "forward_correction"}, corruption={"name": "none"}))
 
@@ -182,9 +146,7 @@ def test_a_bad_option_is_named_with_its_section(tiny, loop):
 ON_META = sorted({*LOSSES} - {"loras"})  # which turns autocast off, and meta has none
 
 
-@pytest.mark.parametrize(
-    ("loss", "optimizer"), [*((loss, "sgd") for loss in ON_META), ("ce", "adamw")]
-)
+@pytest.mark.parametrize(("loss", "optimizer"), [*((loss, "sgd") for loss in ON_META), ("ce", "adamw")])
 def test_no_step_reads_from_the_device(loss, optimizer, tiny):
     """A tensor on `meta` has no values: whoever reads one raises an error, where a GPU would wait."""
     needed = {"als": {"weight": 0.1}, "alasca": {"stages": ["layer1"]}}.get(loss, {})

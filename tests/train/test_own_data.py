@@ -69,10 +69,7 @@ def test_predict_writes_what_python_computes_from_the_filled_and_scaled_columns(
     run = Run.open(flowers / "run")
     inputs, model = torch.from_numpy(rows), run.model()
     written = pandas.read_csv(out)
-    expected = {
-        "at_mean": model(inputs).softmax(-1),
-        "averaged": run.posterior().predict(model, inputs, 4, seed=0),
-    }
+    expected = {"at_mean": model(inputs).softmax(-1), "averaged": run.posterior().predict(model, inputs, 4, seed=0)}
     for how, probabilities in expected.items():
         names = [["iris", "rose"][k] for k in probabilities.argmax(1)]
         assert written[how].tolist() == names

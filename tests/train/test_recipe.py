@@ -7,14 +7,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.errors import InputError
 from bayesmooth.train import Recipe, train
-from bayesmooth.train.recipe_files import (
-    Family,
-    families,
-    read_recipe,
-    recipe_text,
-    shipped_recipes,
-    write_toml,
-)
+from bayesmooth.train.recipe_files import Family, families, read_recipe, recipe_text, shipped_recipes, write_toml
 
 IVON = "[optimizer]\nname = 'ivon'\nlr = 0.2\n"
 
@@ -32,19 +25,10 @@ def write(tmp_path, text):
             IVON + "weight_deacy = 1e-3",
             "recipe.toml: unknown key 'weight_deacy' in [optimizer]; did you mean 'weight_decay'?",
         ),
-        (
-            "[optimiser]\nlr = 1",
-            "recipe.toml: unknown section [optimiser]; did you mean 'optimizer'?",
-        ),
+        ("[optimiser]\nlr = 1", "recipe.toml: unknown section [optimiser]; did you mean 'optimizer'?"),
         ("[loss]\nname = 'lss'", "recipe.toml: [loss]: unknown name 'lss'; did you mean 'ls'"),
-        (
-            "[loss]\nname = 'ce'\nalpha = 0.1",
-            "recipe.toml: unknown key 'alpha' in [loss]; there are 'name'",
-        ),
-        (
-            "[train]\nepochs = 'many'",
-            "recipe.toml: [train] epochs = 'many': must be a whole number",
-        ),
+        ("[loss]\nname = 'ce'\nalpha = 0.1", "recipe.toml: unknown key 'alpha' in [loss]; there are 'name'"),
+        ("[train]\nepochs = 'many'", "recipe.toml: [train] epochs = 'many': must be a whole number"),
         ("[train]\nepochs = 2.5", "recipe.toml: [train] epochs = 2.5: must be a whole number"),
         ("[train]\nepochs = true", "recipe.toml: [train] epochs = True: must be a whole number"),
         ("[train]\nepochs = 0", "recipe.toml: [train] epochs = 0: must be ≥ 1"),
@@ -52,31 +36,13 @@ def write(tmp_path, text):
         ("[optimizer]\nlr = nan", "recipe.toml: [optimizer] lr = nan: must be a number"),
         ("[train]\nprecision = 'half'", "must be one of 'float32', 'bfloat16'"),
         ("[data]\nvalidation = 1.0", "recipe.toml: [data] validation = 1.0: must be < 1"),
-        (
-            "[data]\naugment = 'crop_flop'",
-            "[data] augment: unknown name 'crop_flop'; did you mean 'crop_flip'",
-        ),
+        ("[data]\naugment = 'crop_flop'", "[data] augment: unknown name 'crop_flop'; did you mean 'crop_flip'"),
         ("[optimizer]\nname = 'ivon'", "recipe.toml: [optimizer] needs 'lr'; it has no default"),
-        (
-            "[optimizer]\nname = 'sgd'\nlr = '0.1'",
-            "recipe.toml: [optimizer] lr = '0.1': must be a number",
-        ),
-        (
-            "[corruption]\nname = 'symmetric'",
-            "recipe.toml: [corruption] needs 'rate'; it has no default",
-        ),
-        (
-            "[corruption]\nseed = 'mine'",
-            "[corruption] seed = 'mine': must be a whole number or one of 'run'",
-        ),
-        (
-            "[model]\nname = 'mlp'\nhidden = 'wide'",
-            "recipe.toml: [model] hidden = 'wide': must be a list",
-        ),
-        (
-            "[model]\nname = 'mlp'\nhidden = [8, 0.5]",
-            "recipe.toml: [model] hidden = [8, 0.5]: must be",
-        ),
+        ("[optimizer]\nname = 'sgd'\nlr = '0.1'", "recipe.toml: [optimizer] lr = '0.1': must be a number"),
+        ("[corruption]\nname = 'symmetric'", "recipe.toml: [corruption] needs 'rate'; it has no default"),
+        ("[corruption]\nseed = 'mine'", "[corruption] seed = 'mine': must be a whole number or one of 'run'"),
+        ("[model]\nname = 'mlp'\nhidden = 'wide'", "recipe.toml: [model] hidden = 'wide': must be a list"),
+        ("[model]\nname = 'mlp'\nhidden = [8, 0.5]", "recipe.toml: [model] hidden = [8, 0.5]: must be"),
         ("[model]\nname = 'cnn'\nnum_classes = 3", "unknown key 'num_classes' in [model]"),
         ("epochs = 3", "'epochs' stands outside of a section"),
         ("[train\nepochs = 3", "recipe.toml: not valid TOML"),
@@ -111,22 +77,13 @@ def test_the_hash_sees_values_and_not_how_they_are_written(tiny):
 
 
 def test_changes_name_every_key_that_differs(tiny):
-    one, other = (
-        tiny(),
-        tiny(optimizer={"name": "sgd", "lr": 0.5, "momentum": 0.9}, train={"seed": 3}),
-    )
+    one, other = (tiny(), tiny(optimizer={"name": "sgd", "lr": 0.5, "momentum": 0.9}, train={"seed": 3}))
     assert one.changes(one) == []
     assert one.changes(other) == ["optimizer.lr: 0.1 → 0.5", "train.seed: 0 → 3"]
 
 
 def test_overrides_are_read_as_toml_or_as_text(tmp_path):
-    changes = [
-        "optimizer.lr=.5",
-        "loss.name=ls",
-        "model.widths=[4, 8]",
-        "train.compile=true",
-        "train.clip_norm=inf",
-    ]
+    changes = ["optimizer.lr=.5", "loss.name=ls", "model.widths=[4, 8]", "train.compile=true", "train.clip_norm=inf"]
     recipe = Recipe.load(write(tmp_path, ""), changes)
     assert recipe.optimizer.options["lr"] == 0.5
     assert recipe.loss.name == "ls"
@@ -136,11 +93,7 @@ def test_overrides_are_read_as_toml_or_as_text(tmp_path):
 
 
 values = st.one_of(
-    st.booleans(),
-    st.integers(-(2**60), 2**60),
-    st.floats(allow_nan=False),
-    st.text(),
-    st.lists(st.integers()),
+    st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False), st.text(), st.lists(st.integers())
 )
 names = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1)
 
@@ -210,11 +163,7 @@ def test_every_cifar_recipe_has_the_papers_settings(name):
     decay = {"cifar10": 1e-3, "cifar100": 5e-4 if noise == "pairflip20" else 2e-4}[data]
     assert options["weight_decay"] == decay
     if method == "ivon":
-        assert (schedule.name, schedule.options["warmup"], options["beta2"]) == (
-            "cosine",
-            5 / 200,
-            1 - 1e-5,
-        )
+        assert (schedule.name, schedule.options["warmup"], options["beta2"]) == ("cosine", 5 / 200, 1 - 1e-5)
         assert "ess" not in options
     else:
         assert (schedule.name, schedule.options["milestones"]) == ("steps", (100 / 200, 150 / 200))

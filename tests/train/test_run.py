@@ -20,11 +20,7 @@ from bayesmooth.train.run import save_checkpoint
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, tiny):
     """A finished IVON run."""
-    recipe = tiny(
-        optimizer={"name": "ivon", "lr": 0.1},
-        schedule={"name": "constant"},
-        evaluate={"averaged_every": 1},
-    )
+    recipe = tiny(optimizer={"name": "ivon", "lr": 0.1}, schedule={"name": "constant"}, evaluate={"averaged_every": 1})
     return train(recipe, tmp_path_factory.mktemp("runs") / "run", quiet=True)
 
 
@@ -175,9 +171,7 @@ def test_a_run_does_not_go_on_with_other_data(tiny, tmp_path, before_step, monke
     with pytest.raises(ZeroDivisionError):
         train(tiny(), tmp_path / "run", quiet=True)
     monkeypatch.setattr("bayesmooth.train.evaluate.load", changed_load)
-    with pytest.raises(
-        InputError, match=r"its data have changed: labels: \w{12} → \w{12}; summary: .*bring back"
-    ):
+    with pytest.raises(InputError, match=r"its data have changed: labels: \w{12} → \w{12}; summary: .*bring back"):
         train(tiny(), tmp_path / "run", quiet=True)
 
 
@@ -233,10 +227,7 @@ def test_an_unfinished_run_says_what_is_missing(tiny, tmp_path):
 
 
 def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(tiny, tmp_path):
-    recipe = tiny(
-        optimizer={"name": "sgd", "lr": 1e8},
-        schedule={"name": "cosine", "warmup": 0.9, "start": 0.0},
-    )
+    recipe = tiny(optimizer={"name": "sgd", "lr": 1e8}, schedule={"name": "cosine", "warmup": 0.9, "start": 0.0})
     with pytest.raises(DivergedError) as raised:
         train(recipe, tmp_path / "run", quiet=True, save_seconds=0)
     message = str(raised.value)
@@ -251,22 +242,17 @@ def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(ti
 @pytest.mark.parametrize("batch_size", [20, 1000])  # within the epoch, and at its end
 def test_weights_that_overflow_are_not_saved(batch_size, tiny, tmp_path):
     recipe = tiny(
-        optimizer={"name": "sgd", "lr": float("inf")},
-        schedule={"name": "constant"},
-        train={"batch_size": batch_size},
+        optimizer={"name": "sgd", "lr": float("inf")}, schedule={"name": "constant"}, train={"batch_size": batch_size}
     )
     with pytest.raises(DivergedError, match=r"epoch 1, batch 2: the weight \S+ is not finite"):
         train(recipe, tmp_path / "run", quiet=True, save_seconds=0 if batch_size == 20 else 300)
     assert not list((tmp_path / "run").glob("*.pt"))
 
 
-def test_the_best_checkpoint_is_the_first_with_the_best_validation_accuracy(
-    tiny, tmp_path, monkeypatch
-):
+def test_the_best_checkpoint_is_the_first_with_the_best_validation_accuracy(tiny, tmp_path, monkeypatch):
     accuracies = iter([0.5, 0.7, 0.7, 0.6])
     monkeypatch.setattr(
-        "bayesmooth.train.loop.evaluate",
-        lambda *known, **how: {"validation.accuracy": next(accuracies)},
+        "bayesmooth.train.loop.evaluate", lambda *known, **how: {"validation.accuracy": next(accuracies)}
     )
     run = train(tiny(train={"epochs": 4}), tmp_path / "run", quiet=True)
     best = run.checkpoint("best")
@@ -284,15 +270,11 @@ def files_of_at_most(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_disk_that_fills_up_is_an_error_and_the_last_checkpoint_stays(
-    tiny, tmp_path, before_step, same_run
-):
+def test_a_disk_that_fills_up_is_an_error_and_the_last_checkpoint_stays(tiny, tmp_path, before_step, same_run):
     recipe = tiny(model={"name": "mlp", "hidden": [400]})
     with ExitStack() as full:
         before_step(3, lambda: full.enter_context(files_of_at_most(10_000)))
-        with pytest.raises(
-            InputError, match="cannot be written: File too large; what was saved before is intact"
-        ):
+        with pytest.raises(InputError, match="cannot be written: File too large; what was saved before is intact"):
             train(recipe, tmp_path / "full", quiet=True, save_seconds=0)
     run = Run.open(tmp_path / "full")
     assert run.status == "failed"

@@ -14,15 +14,7 @@ from bayesmooth.cli import main
 from bayesmooth.errors import InputError
 from bayesmooth.executors import Processes
 from bayesmooth.train import Recipe, Run
-from bayesmooth.train.sweep import (
-    SweepJob,
-    export_csv,
-    grid,
-    name_recipes,
-    stopped_by_signals,
-    sweep,
-    tune,
-)
+from bayesmooth.train.sweep import SweepJob, export_csv, grid, name_recipes, stopped_by_signals, sweep, tune
 
 MAIN = "from bayesmooth.cli import main; raise SystemExit(main())"
 TREE = {
@@ -164,10 +156,7 @@ def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bayesmooth.train.sweep.name_figures", interrupted)
-    with (
-        pytest.raises(KeyboardInterrupt, match="the same command goes on"),
-        Recorded(1) as executor,
-    ):
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on"), Recorded(1) as executor:
         sweep(grid(TREE, []), tmp_path, executor)
     assert stopped == [True, False]
 

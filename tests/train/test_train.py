@@ -30,9 +30,7 @@ def combinations():
 
 
 @pytest.mark.parametrize(("loss", "optimizer"), sorted(combinations()))
-def test_a_crash_in_any_method_leaves_no_trace_in_the_result(
-    loss, optimizer, tiny, tmp_path, before_step, same_run
-):
+def test_a_crash_in_any_method_leaves_no_trace_in_the_result(loss, optimizer, tiny, tmp_path, before_step, same_run):
     needed = {"als": {"weight": 0.1}, "alasca": {"stages": ["layer1"]}}
     model = {"alasca": {"name": "resnet_small", "widths": [4], "blocks": [1]}}
     recipe = tiny(
@@ -54,9 +52,7 @@ def test_a_crash_in_any_method_leaves_no_trace_in_the_result(
 class Dropout(torch.nn.Module):
     def __init__(self, num_classes: int, input_shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, num_classes)
-        )
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, num_classes))
 
     def forward(self, x):
         return self.layers(x)
@@ -80,9 +76,7 @@ def test_dropout_draws_the_same_masks_after_a_crash_and_leaves_the_callers_gener
 
 
 @pytest.mark.parametrize("step", [0, 3, BATCHES])
-def test_ctrl_c_saves_between_two_steps_and_the_run_goes_on_from_there(
-    step, tiny, tmp_path, before_step, same_run
-):
+def test_ctrl_c_saves_between_two_steps_and_the_run_goes_on_from_there(step, tiny, tmp_path, before_step, same_run):
     whole = train(tiny(), tmp_path / "whole", quiet=True)
     before_step(step, lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(StoppedError):
@@ -94,9 +88,7 @@ def test_ctrl_c_saves_between_two_steps_and_the_run_goes_on_from_there(
     same_run(whole, train(tiny(), tmp_path / "stopped", quiet=True))
 
 
-def test_ctrl_c_during_an_evaluation_does_not_repeat_the_epochs_steps(
-    tiny, tmp_path, monkeypatch, same_run
-):
+def test_ctrl_c_during_an_evaluation_does_not_repeat_the_epochs_steps(tiny, tmp_path, monkeypatch, same_run):
     recipe = tiny(loss={"name": "ols"})  # its end_epoch must happen once
     whole = train(recipe, tmp_path / "whole", quiet=True)
     real = Loop.measure
@@ -166,9 +158,7 @@ def test_kill_9_at_random_moments_and_the_result_is_the_same_to_the_bit(tiny, tm
 
 @pytest.mark.filterwarnings("default")
 def test_a_run_that_learns_nothing_says_so_once_after_a_third_of_its_steps(tiny, tmp_path, capsys):
-    (tmp_path / "r.toml").write_text(
-        tiny(optimizer={"name": "sgd", "lr": 1e-9}, train={"epochs": 60}).to_toml()
-    )
+    (tmp_path / "r.toml").write_text(tiny(optimizer={"name": "sgd", "lr": 1e-9}, train={"epochs": 60}).to_toml())
     assert main(["train", str(tmp_path / "r.toml"), "--out", str(tmp_path / "run")]) == 0
     before, _, after = capsys.readouterr().err.partition(
         "bayesmooth: warning: nothing is learned after 100 of 300 steps: accuracy "

@@ -116,8 +116,7 @@ class Consensus:
                 "kappa": "" if one.kappa is None else round(one.kappa, 4),
                 "weight": round(one.weight, 4),
                 "confusions": "; ".join(
-                    f"{names[k]} as {names[v]} {format_percent(share)}"
-                    for k, v, share in one.confusions
+                    f"{names[k]} as {names[v]} {format_percent(share)}" for k, v, share in one.confusions
                 ),
             }
             for one in self.annotators()
@@ -152,9 +151,7 @@ class Consensus:
         said, clear = [], []
         for side in (machine[votes.annotator], ~machine[votes.annotator]):
             some = replace(votes, **{k: getattr(votes, k)[side] for k in VOTE})
-            (most, next_most), (label, _) = (
-                part.unbind(1) for part in some.counts().topk(2, dim=1)
-            )
+            (most, next_most), (label, _) = (part.unbind(1) for part in some.counts().topk(2, dim=1))
             said.append(label)
             clear.append(most > next_most)
         both = clear[0] & clear[1]
@@ -209,9 +206,7 @@ def predict_consensus(
         rules = "most annotators only ever name one class, as rules do: their majority counts"
         return replace(made, method=method), majority, [rules]
     consensus = agree(votes, made.probabilities, known, made.informative)
-    made = predict_embedded(
-        replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True
-    )
+    made = predict_embedded(replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True)
     consensus = agree(votes, made.probabilities, known, made.informative)
     consensus = replace(consensus, machines=tuple(machines))
     z = consensus.posterior.float()
@@ -229,9 +224,7 @@ def predict_consensus(
     )
     said = []
     if consensus.trust == TRUSTS[-1]:
-        said.append(
-            "the prediction counts as much as it may beside the votes: look at some yourself"
-        )
+        said.append("the prediction counts as much as it may beside the votes: look at some yourself")
     some = consensus.weights < 1
     if bool(some.any()):
         names = ", ".join(np.array(votes.annotators, object)[some.numpy()])
@@ -240,12 +233,7 @@ def predict_consensus(
     return predictions, consensus, said
 
 
-def agree(
-    votes: Votes,
-    prior: Tensor,
-    known: Mapping[int, int] | None = None,
-    informative: bool = True,
-) -> Consensus:
+def agree(votes: Votes, prior: Tensor, known: Mapping[int, int] | None = None, informative: bool = True) -> Consensus:
     """The consensus under the λ that makes the votes likeliest; `prior` is q (N, K), blind to the votes, which is
     another voter if it is `informative`. Of examples that are `known` the class is certain."""
     weights = weigh(votes, prior.argmax(1) if informative else None)

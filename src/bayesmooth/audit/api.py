@@ -20,32 +20,15 @@ from torch import Tensor
 from bayesmooth.audit.annotators import Consensus, predict_consensus
 from bayesmooth.audit.decisions import Decision, read_decisions
 from bayesmooth.audit.findings import find
-from bayesmooth.audit.multilabel import (
-    TagAudit,
-    TagPredictions,
-    note_odd_tags,
-    predict_tags,
-    take_tag_probabilities,
-)
-from bayesmooth.audit.predictions import (
-    SMALLEST,
-    Predictions,
-    check_order,
-    check_probabilities,
-    estimate_noise_rate,
-)
+from bayesmooth.audit.multilabel import TagAudit, TagPredictions, note_odd_tags, predict_tags, take_tag_probabilities
+from bayesmooth.audit.predictions import SMALLEST, Predictions, check_order, check_probabilities, estimate_noise_rate
 from bayesmooth.audit.predictors import SAMPLE, Projection, measure_likelihood, predict_embedded
 from bayesmooth.audit.review import FROM_TOP, PLACES, describe, design, learn
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder, compare_with_names
-from bayesmooth.data.prepare import (
-    choose_inputs,
-    choose_to_embed,
-    embed,
-    prepare,
-)
+from bayesmooth.data.prepare import choose_inputs, choose_to_embed, embed, prepare
 from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
 from bayesmooth.executors import use_cluster
@@ -171,9 +154,7 @@ def audit(
         if kind != "class" and foreign is not None:
             raise InputError("predicted: one label per example only; leave it out")
         if kind != "votes" and machines:
-            raise InputError(
-                "machines: names of annotators; say with annotator who gave each label"
-            )
+            raise InputError("machines: names of annotators; say with annotator who gave each label")
         predictions: Predictions | TagPredictions
         if kind == "votes":
             known = find_known(source, decided)
@@ -194,9 +175,7 @@ def audit(
 
 
 @name_columns
-def audit_votes(
-    data: Any, votes: Any, *, machines: Sequence[str] = (), quiet: bool = False, **columns: Any
-) -> Audit:
+def audit_votes(data: Any, votes: Any, *, machines: Sequence[str] = (), quiet: bool = False, **columns: Any) -> Audit:
     """Which labels of several people are wrong: `votes` is an array N × A beside rows of numbers, with gaps (−1, NaN,
     None). The label that most gave is audited, the consensus is suggested, and `Audit.consensus` says how good
     everybody is; `machines` names those who are models. A table with one row per vote goes to `audit`, `annotator=`."""
@@ -305,11 +284,7 @@ def read_predicted(predicted: Any, opened: Source, source: Source) -> Tensor:
 def find_known(source: Source, decided: Sequence[Decision]) -> dict[int, int]:
     """The classes that a review found, by position."""
     at, names = source.find([row.id for row in decided]), list(source.class_names)
-    found = {
-        at[row.id]: row.new_label or row.given
-        for row in decided
-        if row.id in at and row.names_label
-    }
+    found = {at[row.id]: row.new_label or row.given for row in decided if row.id in at and row.names_label}
     return {i: names.index(name) for i, name in found.items() if name in names}
 
 
@@ -335,10 +310,7 @@ def find_other_split(
 
 def check_comparable(source: Source, other: Source) -> None:
     """Refuse a split whose rows mean something else."""
-    own, theirs = (
-        each.reading.names if each.mean and each.reading is not None else ()
-        for each in (source, other)
-    )
+    own, theirs = (each.reading.names if each.mean and each.reading is not None else () for each in (source, other))
     if own and theirs and own != theirs:
         sides = (("what is audited", own, theirs), ("the other", theirs, own))
         only = [(side, [c for c in these if c not in rest]) for side, these, rest in sides]

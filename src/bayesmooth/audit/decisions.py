@@ -63,24 +63,16 @@ def read_decisions(path: str | Path) -> tuple[Decision, ...]:
         return read_reviewed(Path(path))
     table = Csv(Path(path))
     if table.header not in (COLUMNS, COLUMNS[:-1]):
-        raise InputError(
-            f"{path}: first line {table.mark.join(table.header)!r}; must be {','.join(COLUMNS)}"
-        )
+        raise InputError(f"{path}: first line {table.mark.join(table.header)!r}; must be {','.join(COLUMNS)}")
     decisions = [Decision(*map(unguard, row)) for row in table.rows]
     seen: set[str] = set()
     for number, row in enumerate(decisions):
         if row.id in seen:
-            raise InputError(
-                f"{path}: {table.place(number)} decides on {row.id!r} a second time; keep one row"
-            )
+            raise InputError(f"{path}: {table.place(number)} decides on {row.id!r} a second time; keep one row")
         if row.decision not in DECISIONS:
-            raise InputError(
-                f"{path}: {table.place(number)}: {row.decision!r} is none of {', '.join(DECISIONS)}"
-            )
+            raise InputError(f"{path}: {table.place(number)}: {row.decision!r} is none of {', '.join(DECISIONS)}")
         if (row.decision == "relabel") != bool(row.new_label):
-            raise InputError(
-                f"{path}: {table.place(number)}: new_label goes with relabel, and only with it"
-            )
+            raise InputError(f"{path}: {table.place(number)}: new_label goes with relabel, and only with it")
         if row.drawn and not _is_probability(row.drawn):
             raise InputError(
                 f"{path}: {table.place(number)}: drawn={row.drawn!r} must be a probability above 0, or empty"
@@ -103,9 +95,7 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
     corrected, named = list(texts), labels.are_classes and source.names_classes
     for row in decisions:
         if row.id in twice:
-            raise InputError(
-                f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again"
-            )
+            raise InputError(f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again")
         if row.id not in found:
             raise InputError(
                 f"decision on id {row.id!r}, which the labels do not have; "
@@ -188,9 +178,7 @@ class AuditFiles:
     summary: Mapping[str, Any]
 
     @classmethod
-    def find(
-        cls, source: Path, decisions: str | Path | None, named: str | Path | None
-    ) -> "AuditFiles | None":
+    def find(cls, source: Path, decisions: str | Path | None, named: str | Path | None) -> "AuditFiles | None":
         """The audit of this source: in the folder that is named, beside the decisions or the source, or in `audit`."""
         near = [source.parent] if decisions is None else [Path(decisions).parent, source.parent]
         folders = [Path(named)] if named is not None else [*near, Path("audit")]
@@ -207,10 +195,7 @@ class AuditFiles:
         """The settings by which the labels were read."""
         columns = self.summary.get("columns", {})
         lists = {"tags": "tags", "class-names": "class_names"}
-        return {
-            lists.get(name, name): value.split(",") if name in lists else value
-            for name, value in columns.items()
-        }
+        return {lists.get(name, name): value.split(",") if name in lists else value for name, value in columns.items()}
 
     def list_copies(self, labels: Mapping[str, str]) -> set[str]:
         """Ids of near duplicates that have the same label as the first of them, which is not among them."""

@@ -93,10 +93,7 @@ class Findings:
 
     def list_problems(self) -> list[dict[str, Any]]:
         """The problems as plain values, for `audit.json` and the report."""
-        return [
-            {"kind": p.kind, "text": p.text, "count": len(p.ids), "ids": list(p.ids)}
-            for p in self.problems
-        ]
+        return [{"kind": p.kind, "text": p.text, "count": len(p.ids), "ids": list(p.ids)} for p in self.problems]
 
     def __str__(self) -> str:
         """What was found, in one line."""
@@ -132,9 +129,7 @@ class Findings:
         return table
 
 
-def find(
-    source: Source, labels: Tensor, *, embedded: bool = True, against: Source | None = None
-) -> Findings:
+def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Source | None = None) -> Findings:
     """Everything that the labels, the pictures and, where the examples are embedded, their rows can tell.
 
     `against` are examples that must not occur among these: the test set of a training set, embedded alike.

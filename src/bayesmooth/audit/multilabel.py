@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesmooth.audit.neighbours import Distinct, Similar, find_similar, hash_rows
-from bayesmooth.audit.predictions import (
-    LeftOut,
-    Predictions,
-    learn_transitions,
-    leave_above,
-    predict_true_classes,
-)
+from bayesmooth.audit.predictions import LeftOut, Predictions, learn_transitions, leave_above, predict_true_classes
 from bayesmooth.audit.predictors import (
     SAMPLE,
     TEMPERATURES,
@@ -92,9 +86,7 @@ class TagAudit(Audit):
 
     def count_pairs(self, other: Array) -> Array:
         """Sets of tags are no classes to count pairs of."""
-        raise InputError(
-            "matrix: an example has several labels; audit.count_changes() counts by tag"
-        )
+        raise InputError("matrix: an example has several labels; audit.count_changes() counts by tag")
 
     def soft_labels(self) -> Array:
         """Sets of tags have no distribution over classes."""
@@ -192,9 +184,7 @@ def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
     labels = source.labels
     assert isinstance(labels, TagLabels)
     if len(source) > SAMPLE:
-        raise InputError(
-            f"{len(source):,} examples with several labels each: at most {SAMPLE:,}; audit them in parts"
-        )
+        raise InputError(f"{len(source):,} examples with several labels each: at most {SAMPLE:,}; audit them in parts")
     given, judged = labels.table(), find_judged(labels)
     if not judged.any():
         raise InputError(
@@ -247,9 +237,7 @@ def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
     made = tuple(Predictions(tag, _two(p)) for tag, p in columns)
     judged = torch.ones(len(made), dtype=torch.bool, device="cpu")
     mixed = torch.zeros_like(given, dtype=torch.bool)
-    return TagPredictions(
-        labels, made, judged, mixed, f"probabilities of {len(made)} tags as given"
-    )
+    return TagPredictions(labels, made, judged, mixed, f"probabilities of {len(made)} tags as given")
 
 
 def find_judged(labels: TagLabels) -> Tensor:

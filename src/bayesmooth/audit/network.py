@@ -111,8 +111,7 @@ def as_posterior(source: Any, model: nn.Module) -> Posterior:
     make = getattr(source, "posterior", None)
     if not callable(make):
         raise InputError(
-            f"{type(source).__name__} has no posterior: give a Posterior, or an optimizer that "
-            "learns one (IVON, BSAM)"
+            f"{type(source).__name__} has no posterior: give a Posterior, or an optimizer that learns one (IVON, BSAM)"
         )
     made: Posterior = make(model)
     return made

@@ -21,27 +21,14 @@ import numpy as np
 from bayesmooth.audit.findings import FINDINGS
 from bayesmooth.audit.report import render
 from bayesmooth.audit.table import Audit, format_sureness, write_csv
-from bayesmooth.audit.thumbnails import (
-    SMALL,
-    encode_picture,
-    find_pictures,
-    report_thumbnails,
-    shrink_picture,
-)
+from bayesmooth.audit.thumbnails import SMALL, encode_picture, find_pictures, report_thumbnails, shrink_picture
 from bayesmooth.data.prepare import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_together
 from bayesmooth.optional import require
 from bayesmooth.words import format_percent
 
-FILES = {
-    "audit.csv",
-    "audit.parquet",
-    "audit.json",
-    "audit.html",
-    "annotators.csv",
-    "label_again.csv",
-}
+FILES = {"audit.csv", "audit.parquet", "audit.json", "audit.html", "annotators.csv", "label_again.csv"}
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
 WORST = 10  # labels that a notebook shows by themselves
 LONGEST = 160  # characters of their texts
@@ -72,10 +59,7 @@ def save(audit: Audit, directory: Path, *, thumbnails: int, title: str) -> Path:
     files["audit.json"] = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
     if audit.consensus is not None:
         people, names = audit.consensus.describe(audit.class_names), audit.class_names
-        again = [
-            (audit.ids[i], names[k], f"{share:.4f}", who)
-            for i, k, share, who in audit.consensus.list_again()
-        ]
+        again = [(audit.ids[i], names[k], f"{share:.4f}", who) for i, k, share, who in audit.consensus.list_again()]
         columns = ("id", "consensus", "probability", "annotator")
         files |= {
             "annotators.csv": write_csv({key: [one[key] for one in people] for key in people[0]}),
@@ -94,9 +78,7 @@ def check_source_stays(directory: Path, source: Path | None) -> None:
     for place in (directory / f"audit.{kind}" for kind in ("csv", "parquet", "json", "html")):
         there = source is not None and source.exists() and place.exists()
         if there and place.samefile(source or place):
-            raise InputError(
-                f"{place}: is what is audited, and would be overwritten; choose another folder (--out)"
-            )
+            raise InputError(f"{place}: is what is audited, and would be overwritten; choose another folder (--out)")
 
 
 def find_failures(audit: Audit, above: float | None, kinds: Sequence[str]) -> list[str]:

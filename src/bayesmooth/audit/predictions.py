@@ -115,9 +115,7 @@ class LeftOut(NamedTuple):
     """The probability that the label is wrong."""
 
     @classmethod
-    def of(
-        cls, probabilities: Tensor, labels: Tensor, transitions: Tensor | None = None
-    ) -> "LeftOut":
+    def of(cls, probabilities: Tensor, labels: Tensor, transitions: Tensor | None = None) -> "LeftOut":
         """From probabilities (N, K) that do not know the labels; T is learned where it is not given."""
         if transitions is None:
             transitions = learn_transitions(probabilities, labels)
@@ -245,9 +243,7 @@ def leave_above(scores: Tensor, count: int) -> float:
     return float(below.max()) if len(below) else last - 1.0
 
 
-def leave_one_out(
-    logits: Tensor, var: Tensor, averaged: Tensor, labels: Tensor
-) -> tuple[Tensor, Tensor]:
+def leave_one_out(logits: Tensor, var: Tensor, averaged: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of the logits of each example under the posterior of all others, from the one fit.
 
     Removing example i takes its pull on the mean back (memory perturbation, Nickl et al. 2023). In the space of its own
@@ -290,9 +286,7 @@ def check_probabilities(probabilities: Tensor, count: int, classes: int) -> Tens
     if broken.any():
         row = int(broken.nonzero()[0])
         shown = [round(float(p), 4) for p in values[row, :5]]
-        raise InputError(
-            f"probabilities[{row}] = {shown}…: must be ≥ 0 and sum to one; pass logits.softmax(-1)"
-        )
+        raise InputError(f"probabilities[{row}] = {shown}…: must be ≥ 0 and sum to one; pass logits.softmax(-1)")
     return values / sums[:, None]
 
 

@@ -52,17 +52,13 @@ VOTERS = 50  # neighbours that vote
 MOST_LABELS = 32  # different labels of equal rows that count
 TEMPERATURES = (0.05, 0.1, 0.3)  # of the vote: the lower, the more the nearest count
 BACKGROUND = 0.02  # of every vote is spread evenly, so that no class has probability 0
-FOREIGN = (
-    0.5  # weight of another model's predictions: labels that are wrong by a rule would give it none
-)
+FOREIGN = 0.5  # weight of another model's predictions: labels that are wrong by a rule would give it none
 WEIGHED_ON = 1_000  # rows on which the weight w is chosen
 BEYOND_CHANCE = 3.0  # standard errors by which a prediction must beat the shares of the classes
 FOLDS = 5  # of the fits by which is told whether the embeddings are informative
 
 
-def predict_embedded(
-    source: Source, leave_out: bool = False, predicted: Tensor | None = None
-) -> Predictions:
+def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor | None = None) -> Predictions:
     """Predictions of all labels, by the fit to all of them, or with each one left out.
 
     `predicted` (N, K) are somebody else's, who never saw the labels: one more predictor.
@@ -303,16 +299,11 @@ class Predictors:
         given = labels[some][:, None]
         posterior = made._ask_posterior(rows[some], labels[some])[2].gather(1, given)
         found = made.voters.find(rows[some])
-        votes = {
-            t: made.voters.vote(found, labels[some], t, classes).gather(1, given)
-            for t in TEMPERATURES
-        }
+        votes = {t: made.voters.vote(found, labels[some], t, classes).gather(1, given) for t in TEMPERATURES}
         temperature, weight = choose_weight(posterior, votes)
         return replace(made, temperature=temperature, weight=weight)
 
-    def predict(
-        self, leave_out: bool, piece: tuple[Tensor, Tensor, Tensor | None]
-    ) -> RowPredictions:
+    def predict(self, leave_out: bool, piece: tuple[Tensor, Tensor, Tensor | None]) -> RowPredictions:
         """What posterior and neighbours, and somebody else, say together of rows with these labels."""
         rows, labels, predicted = piece
         averaged, noise, left_out = self._ask_posterior(rows, labels)

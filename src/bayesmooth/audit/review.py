@@ -28,12 +28,7 @@ EVENLY = 0.5  # of the draws go everywhere alike, the rest where the chance is l
 INTERCEPT, SLOPE = 0.36, 1.4  # of the log-odds to be wrong, in the score, before any review
 SPREAD = (1.0, 0.5)  # standard deviations of these two among data sets
 CLASS_VARIANCE = 0.5  # of the effect of the given class, and of the other one
-SCALES_OF_NUMBERS = (
-    1.0,
-    0.6,
-    1.5,
-    1.0,
-)  # class size, other class size, class contradicted, ambiguity
+SCALES_OF_NUMBERS = (1.0, 0.6, 1.5, 1.0)  # class size, other class size, class contradicted, ambiguity
 LEARNED = (1.2, 0.0, 1.9, 0.5)  # effects of these numbers in other data sets
 CONFIDENCE = 0.5  # scale of the confidence that somebody has in the label; its effect is unknown
 SCALES = ((0, 0), (1, 0), (0, 1), (1, 1), (0, 4), (1, 4))  # variances of the effects, of places
@@ -106,9 +101,7 @@ class Review:
         """(N,): the same after the decisions."""
         return teach(self.traits, self.wrong) if self.wrong else self.prior
 
-    def decide(
-        self, wrong: Mapping[int, bool], drawn: Mapping[int, float] | None = None
-    ) -> "Review":
+    def decide(self, wrong: Mapping[int, bool], drawn: Mapping[int, float] | None = None) -> "Review":
         """The review with these decisions; `drawn` are the probabilities of another queue that they were made in."""
         if not drawn:
             return replace(self, wrong=dict(wrong))
@@ -153,9 +146,7 @@ class Review:
         return estimate_rate(verdicts, self.control[seen], self.drawn[seen], self.control[some])
 
 
-def design(
-    traits: Traits, budget: int | None = None, seed: int = 0, from_top: float = FROM_TOP
-) -> Review:
+def design(traits: Traits, budget: int | None = None, seed: int = 0, from_top: float = FROM_TOP) -> Review:
     """A queue of `budget` labels: a share are the most suspicious, the rest drawn, in random order.
 
     A label is drawn with a probability that is half the same for all, half as √(c(1 − c)), where c is the chance that
@@ -179,9 +170,7 @@ def design(
     ends = np.cumsum(drawn[mixed])
     points = random.random() + np.arange(budget - np.count_nonzero(drawn == 1))
     chosen = mixed[np.minimum(np.searchsorted(ends, points, side="right"), len(mixed) - 1)]
-    return replace(
-        review, queue=random.permutation(np.concatenate([np.flatnonzero(drawn == 1), chosen]))
-    )
+    return replace(review, queue=random.permutation(np.concatenate([np.flatnonzero(drawn == 1), chosen])))
 
 
 def share_out(weight: Array, total: int) -> Array:
@@ -256,9 +245,7 @@ def teach(traits: Traits, wrong: Mapping[int, bool]) -> Array:
     return np.asarray(weights / weights.sum() @ np.array(chances))
 
 
-def fit_model(
-    traits: Traits, wrong: Mapping[int, bool], effects: float, places: float
-) -> tuple[Array, float]:
+def fit_model(traits: Traits, wrong: Mapping[int, bool], effects: float, places: float) -> tuple[Array, float]:
     """The chances (N,) under one of the models, and its log-evidence."""
     every = sorted(wrong)
     count = min(len(every), MOST_LEARNED)
@@ -273,11 +260,7 @@ def fit_model(
 
 def _covary(traits: Traits, seen: Array, effects: float, places: float) -> Array:
     """(n, n): how the log-odds of the seen labels vary together under the prior."""
-    score, given, rival = (
-        traits.score[seen].astype(np.float64),
-        traits.given[seen],
-        traits.rival[seen],
-    )
+    score, given, rival = (traits.score[seen].astype(np.float64), traits.given[seen], traits.rival[seen])
     same = (given[:, None] == given).astype(np.float64)
     found = SPREAD[0] ** 2 + SPREAD[1] ** 2 * np.outer(score, score)
     if effects:
@@ -344,9 +327,7 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-np.clip(x, -500, 500))))
 
 
-def describe(
-    made: "Audit", components: Array | None = None, confidence: Array | None = None
-) -> Traits:
+def describe(made: "Audit", components: Array | None = None, confidence: Array | None = None) -> Traits:
     """What the small model sees of an audit: also where the examples lie, by the direction of their principal
     `components` (N, P) from the middle, and the `confidence` that somebody has in each label."""
     given, rival = made.pair_labels()

@@ -186,9 +186,7 @@ class Audit:
                 for k, name in enumerate(names)
             ],
             "given_by_suggested": matrix.tolist() if small else None,
-            "given_by_true": self.count_pairs(self.clean).tolist()
-            if small and self.clean is not None
-            else None,
+            "given_by_true": self.count_pairs(self.clean).tolist() if small and self.clean is not None else None,
         }
 
     def pair_labels(self) -> tuple[Array, Array]:
@@ -245,9 +243,7 @@ class Audit:
     def soft_labels(self) -> Array:
         """N×K: the probability of every class to be the true one, as targets for training."""
         if self.probabilities is None:
-            raise InputError(
-                "soft_labels: this audit was made without probabilities of all classes"
-            )
+            raise InputError("soft_labels: this audit was made without probabilities of all classes")
         return np.asarray(self.probabilities, np.float64)
 
     def to_frame(self) -> Any:
@@ -319,9 +315,6 @@ def write_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    cells = [
-        [f"{v:.6g}" if isinstance(v, float) else guard(str(v)) for v in column]
-        for column in columns.values()
-    ]
+    cells = [[f"{v:.6g}" if isinstance(v, float) else guard(str(v)) for v in column] for column in columns.values()]
     writer.writerows(zip(*cells, strict=True))
     return text.getvalue()

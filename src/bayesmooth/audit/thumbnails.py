@@ -57,9 +57,7 @@ class Thumbnails:
         }
 
 
-def make_thumbnails(
-    pictures: Inputs, index: Sequence[int], size: int = SIZE, budget: int = BUDGET
-) -> Thumbnails:
+def make_thumbnails(pictures: Inputs, index: Sequence[int], size: int = SIZE, budget: int = BUDGET) -> Thumbnails:
     """Thumbnails of the pictures at these positions, at most `size` pixels wide and high; nothing is enlarged.
 
     The smallest of PNG, WebP and JPEG is kept, one format for all sheets. Sheets are made until the next one would

@@ -75,11 +75,7 @@ def call(command: Callable[[Namespace], int], parsed: Namespace) -> int:
     from bayesmooth.progress import silence
 
     given = vars(parsed)
-    with (
-        warnings.catch_warnings(),
-        silence(given.get("quiet", False)),
-        set_variable(DATA, given.get("data_dir")),
-    ):
+    with warnings.catch_warnings(), silence(given.get("quiet", False)), set_variable(DATA, given.get("data_dir")):
         warnings.showwarning = show_warning  # type: ignore[assignment]
         return command(parsed)
 
@@ -123,8 +119,7 @@ def make_parser(module: ModuleType, command: str) -> ArgumentParser:
 def explain_all() -> ArgumentParser:
     """The parser that lists the commands; it has no other use."""
     lines = [
-        f"  {command:10} {getattr(find_module(command), command).__doc__.partition(chr(10))[0]}"
-        for command in MODULES
+        f"  {command:10} {getattr(find_module(command), command).__doc__.partition(chr(10))[0]}" for command in MODULES
     ]
     listed = "\n".join(lines)
     parser = ArgumentParser(
@@ -181,13 +176,9 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def add_settings(
-    parser: ArgumentParser, explanation: str, metavar: str = "SECTION.KEY=VALUE"
-) -> None:
+def add_settings(parser: ArgumentParser, explanation: str, metavar: str = "SECTION.KEY=VALUE") -> None:
     """`--set`, as often as it is needed."""
-    parser.add_argument(
-        "--set", dest="settings", metavar=metavar, action="append", default=[], help=explanation
-    )
+    parser.add_argument("--set", dest="settings", metavar=metavar, action="append", default=[], help=explanation)
 
 
 def add_data_dir(parser: ArgumentParser) -> None:

@@ -155,9 +155,7 @@ def _check_folder(out: Path) -> None:
         with TemporaryFile(dir=there):
             pass
     except OSError as error:
-        raise InputError(
-            f"{out}: cannot be written ({error.strerror}); choose another place"
-        ) from None
+        raise InputError(f"{out}: cannot be written ({error.strerror}); choose another place") from None
 
 
 def add_clean(parser: ArgumentParser) -> None:

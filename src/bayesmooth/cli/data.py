@@ -42,9 +42,7 @@ def data(arguments: Namespace) -> int:
             print(f"{'':14}   get    {how}")
         return 0
     if name is None:
-        raise InputError(
-            f"data {arguments.action}: which one? `bayesmooth data list` has the names"
-        )
+        raise InputError(f"data {arguments.action}: which one? `bayesmooth data list` has the names")
     pairs = [setting.partition("=") for setting in arguments.settings]
     if wrong := ["".join(pair) for pair in pairs if not pair[1]]:
         raise InputError(f"{wrong[0]!r}: not a setting; write key=value")

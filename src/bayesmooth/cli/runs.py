@@ -7,14 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayesmooth.cli import (
-    LABELS_FILE,
-    RECIPE,
-    add_columns,
-    add_device,
-    add_prediction,
-    add_settings,
-)
+from bayesmooth.cli import LABELS_FILE, RECIPE, add_columns, add_device, add_prediction, add_settings
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
 

@@ -54,9 +54,7 @@ def sweep(arguments: Namespace) -> int:
     check_output(arguments.csv)
     recipes = _read_grid(arguments, arguments.grid)
     with make_executor(arguments) as where:
-        outcomes = run_all(
-            recipes, arguments.out, where, arguments.device, count_threads(arguments)
-        )
+        outcomes = run_all(recipes, arguments.out, where, arguments.device, count_threads(arguments))
     if ended := [outcome for outcome in outcomes if outcome.status in OVER]:
         print(format_table(sweep_rows(ended)))
     if arguments.csv:

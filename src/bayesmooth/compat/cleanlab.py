@@ -21,11 +21,7 @@ WITHOUT_EFFECT |= {"num_to_remove_per_class", "min_examples_per_class", "confide
 
 
 def find_label_issues(
-    labels: Any,
-    pred_probs: Any,
-    *,
-    return_indices_ranked_by: str | None = None,
-    **options: Any,
+    labels: Any, pred_probs: Any, *, return_indices_ranked_by: str | None = None, **options: Any
 ) -> Array:
     """Which labels look wrong (N,); with `return_indices_ranked_by` their positions, the worst first.
 
@@ -55,9 +51,7 @@ def get_label_quality_scores(
     `method` is "audit" (½ − ½ disagreement), or one of cleanlab's "self_confidence" and "normalized_margin".
     """
     if adjust_pred_probs:
-        raise InputError(
-            "adjust_pred_probs: the audit learns how classes are confused; leave it out"
-        )
+        raise InputError("adjust_pred_probs: the audit learns how classes are confused; leave it out")
     made = _audit(labels, pred_probs)
     if method == "audit":
         return np.asarray((1 - made.disagreement.astype(np.float64)) / 2)
@@ -117,9 +111,7 @@ class Datalab:
         if features is not None:
             made = audit(np.asarray(features), numbers, class_names=names, quiet=quiet)
         elif pred_probs is not None:
-            made = audit_probabilities(
-                np.asarray(pred_probs), numbers, class_names=names, quiet=quiet
-            )
+            made = audit_probabilities(np.asarray(pred_probs), numbers, class_names=names, quiet=quiet)
         else:
             frame = require("pandas", "data").DataFrame(self.data)
             made = audit(frame, label=self.label_name, image=self.image_key, quiet=quiet)
@@ -155,9 +147,7 @@ class Datalab:
             shares = np.bincount(made.given)[made.given] / len(made)
             columns["class_imbalance"] = (found.rare_class, np.where(found.rare_class, shares, 1.0))
         tables = {
-            name: frame(
-                {f"is_{name}_issue": fill(is_one, False), f"{name}_score": fill(score, np.nan)}
-            )
+            name: frame({f"is_{name}_issue": fill(is_one, False), f"{name}_score": fill(score, np.nan)})
             for name, (is_one, score) in columns.items()
         }
         tables["label"] = tables["label"].assign(given_label=self.labels, predicted_label=predicted)
@@ -187,10 +177,7 @@ class Datalab:
 
     def get_issue_summary(self) -> Any:
         """One row per kind of issue: its mean score, and how many examples have it."""
-        rows = [
-            (name, table.iloc[:, 1].mean(), int(table.iloc[:, 0].sum()))
-            for name, table in self._tables.items()
-        ]
+        rows = [(name, table.iloc[:, 1].mean(), int(table.iloc[:, 0].sum())) for name, table in self._tables.items()]
         columns = ["issue_type", "score", "num_issues"]
         return require("pandas", "data").DataFrame(rows, columns=columns)
 

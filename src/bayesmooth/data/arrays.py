@@ -67,9 +67,7 @@ class InMemory(Table):
         self.names = list(self.cells)
         for cells in self.cells.values():
             if len(cells) != len(self):
-                raise InputError(
-                    f"{len(cells)} labels for {len(self)} rows; give one label per row"
-                )
+                raise InputError(f"{len(cells)} labels for {len(self)} rows; give one label per row")
 
     def _take_inputs(self, rows: Any) -> None:
         kind = getattr(getattr(rows, "dtype", None), "kind", "O")
@@ -337,9 +335,7 @@ class Npz(Table):
     def _strings(self, name: str) -> list[str]:
         array = self.arrays[name]
         if array.ndim != 1 or array.dtype.kind not in "US":
-            raise InputError(
-                f"{self.where}: {name} are {array.dtype} of shape {array.shape}; must be N strings"
-            )
+            raise InputError(f"{self.where}: {name} are {array.dtype} of shape {array.shape}; must be N strings")
         return [as_text(value) for value in array.tolist()]
 
     def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
@@ -402,9 +398,7 @@ class Npy(Npz):
         if not alone:
             self.rows = read_npy(path, mapped=True)
             if self.rows.ndim != 2 or self.rows.dtype.kind not in "fiu":
-                raise InputError(
-                    f"{path}: {self.rows.dtype} of shape {self.rows.shape}; must be N × D numbers"
-                )
+                raise InputError(f"{path}: {self.rows.dtype} of shape {self.rows.shape}; must be N × D numbers")
         self.arrays = {"labels": read_npy(labels or path)} if labelled else {}
         if alone and self.arrays["labels"].ndim != 1:
             raise InputError(f"{path}: has no labels; name a .npy of them with labels (--labels)")

@@ -74,9 +74,7 @@ class ArrowTable(Table):
             made = arrow.array(texts, arrow.string()).cast(inner)
             return made.dictionary_encode().cast(kind) if inner != kind else made
         except (ValueError, TypeError, arrow.ArrowException):
-            raise InputError(
-                f"{self.where}: the labels in {name!r} are {kind}; {texts[0]!r} is not one"
-            ) from None
+            raise InputError(f"{self.where}: the labels in {name!r} are {kind}; {texts[0]!r} is not one") from None
 
 
 def is_list(kind: Any) -> bool:

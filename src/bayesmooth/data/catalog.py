@@ -80,9 +80,7 @@ def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None =
     found = read_table(PictureFolder(top, Columns()))
     if split != "train":
         if not find_base(top, split).is_dir():
-            raise MissingError(
-                f"{find_base(top, split)} is not a folder; put one folder per class in it"
-            )
+            raise MissingError(f"{find_base(top, split)} is not a folder; put one folder per class in it")
         columns = Columns(class_names=found.class_names)
         found = read_table(PictureFolder(top, columns, split=split))
     pictures = found.pictures
@@ -216,9 +214,7 @@ def datasets() -> dict[str, Dataset]:
     return OWN | (public.DATASETS if public else {})
 
 
-def load(
-    name: str, split: str = "train", data_dir: str | Path | None = None, **options: Any
-) -> Source:
+def load(name: str, split: str = "train", data_dir: str | Path | None = None, **options: Any) -> Source:
     """A split of a data set, read from `data_dir` (else BAYESMOOTH_DATA, else ./data).
 
     >>> load("digits", "test")

@@ -142,9 +142,7 @@ KINDS: dict[str, Callable[..., Matrix]] = {
 }
 
 
-def corrupt(
-    source: Source, kind: str, *, seed: int = 0, **settings: Any
-) -> tuple[Source, Corruption]:
+def corrupt(source: Source, kind: str, *, seed: int = 0, **settings: Any) -> tuple[Source, Corruption]:
     """Draw noisy labels; the old ones become the clean labels unless those are known already.
 
     `settings` are those of the kind: rate (symmetric, pairflip); kappa, beta and offset
@@ -173,9 +171,7 @@ def corrupt(
     old = source.labels.numbers.numpy()
     new = draw_labels(old, matrix, seed)
     index = np.flatnonzero(old != new)
-    corruption = Corruption(
-        kind, matrix, seed, index, old[index], new[index], len(old), label_hash(source)
-    )
+    corruption = Corruption(kind, matrix, seed, index, old[index], new[index], len(old), label_hash(source))
     return corruption.apply(source), corruption
 
 
@@ -262,15 +258,11 @@ class Augment:
     def apply(self, pictures: Tensor, draw: Tensor) -> Tensor:
         """The pictures (B, C, H, W), each cut and flipped as its row of `draw` says."""
         if pictures.ndim != 4:
-            raise InputError(
-                f"inputs of shape {tuple(pictures.shape)}: only pictures (B, C, H, W) can be augmented"
-            )
+            raise InputError(f"inputs of shape {tuple(pictures.shape)}: only pictures (B, C, H, W) can be augmented")
         height, width = (self.size,) * 2 if self.size else pictures.shape[2:]
         padded = F.pad(pictures, (self.pad,) * 4)
         if height > padded.shape[2] or width > padded.shape[3]:
-            raise InputError(
-                f"{self} on pictures of {list(pictures.shape[2:])}: must fit; raise pad"
-            )
+            raise InputError(f"{self} on pictures of {list(pictures.shape[2:])}: must fit; raise pad")
         # All windows of both mirror images as a view, one of them copied out: no loop over pictures.
         # numpy, because its indexing is 7 times as fast here.
         both = torch.stack((padded, padded.flip(-1))) if self.flip else padded.unsqueeze(0)
@@ -278,9 +270,7 @@ class Augment:
         rows, columns, mirrored = (
             draw % torch.tensor([*windows.shape[3:5], len(both)], dtype=torch.int64, device="cpu")
         ).T
-        return torch.from_numpy(
-            windows[mirrored.numpy(), np.arange(len(pictures)), :, rows.numpy(), columns.numpy()]
-        )
+        return torch.from_numpy(windows[mirrored.numpy(), np.arange(len(pictures)), :, rows.numpy(), columns.numpy()])
 
 
 AUGMENTATIONS: dict[str, Augment | None] = {
@@ -370,8 +360,7 @@ def split(source: Source, valid_fraction: float, seed: int) -> tuple[Source, Sou
     held = round(valid_fraction * len(source))
     if not 0 < held < len(source):
         raise InputError(
-            f"valid_fraction={valid_fraction} of {len(source)} examples holds out {held}: "
-            "both parts need at least one"
+            f"valid_fraction={valid_fraction} of {len(source)} examples holds out {held}: both parts need at least one"
         )
     order = torch.randperm(len(source), generator=generator(seed, SPLIT), device="cpu")
     return source.subset(order[held:].sort().values), source.subset(order[:held].sort().values)

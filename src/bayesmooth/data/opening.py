@@ -43,12 +43,7 @@ NO_COLUMNS = Columns()
 
 
 def open_source(
-    what: Any,
-    columns: Columns = NO_COLUMNS,
-    labels: Any = None,
-    *,
-    labelled: bool = True,
-    predicted: bool = False,
+    what: Any, columns: Columns = NO_COLUMNS, labels: Any = None, *, labelled: bool = True, predicted: bool = False
 ) -> Source:
     """A file, a folder, a data frame, a data set or arrays as a `Source`; a `Source` as it is.
 
@@ -122,9 +117,7 @@ def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Tab
         raise InputError(f"{path}: no such file; give a file with labels, or a folder of pictures")
     kind = get_kind(path)
     if kind not in FILES:
-        raise InputError(
-            f"{path}: unknown kind of file; must be one of {', '.join(FILES)}, or a folder"
-        )
+        raise InputError(f"{path}: unknown kind of file; must be one of {', '.join(FILES)}, or a folder")
     if kind == ".npy":
         return Npy(path, columns, None if labels is None else Path(labels), labelled)
     table: Table = FILES[kind](path, columns)
@@ -178,9 +171,7 @@ def _read_labels(table: Table, predicted: bool) -> Read:
         if list not in {*map(type, values)}:
             return _read_classes(table, values)
     if predicted and not isinstance(table, InMemory):
-        raise InputError(
-            f"{table.where}: with tags, give probabilities= as an array N × T, and labels="
-        )
+        raise InputError(f"{table.where}: with tags, give probabilities= as an array N × T, and labels=")
     return _read_tags(table)
 
 
@@ -196,9 +187,7 @@ def _read_classes(table: Table, values: Sequence[Any]) -> Read:
         return table.place(int(kept[row]))
 
     texts = {
-        f"{table.where}: {name}": read_labels(
-            [each[i] for i in kept.tolist()], f"{table.where}: {name}", place
-        )
+        f"{table.where}: {name}": read_labels([each[i] for i in kept.tolist()], f"{table.where}: {name}", place)
         for name, each in ((table.label, values), (table.clean_column, truth))
         if each is not None
     }
@@ -224,10 +213,7 @@ def _read_tags(table: Table) -> Read:
         named = columns.class_names or name_classes(every)
         words = Vocabulary(tuple(map(str, named)), separator)
         where = f"{table.where}, {{}}, column {table.label!r}"
-        texts = [
-            cell and words.rewrite(cell, where.format(table.place(row)))
-            for row, cell in enumerate(given)
-        ]
+        texts = [cell and words.rewrite(cell, where.format(table.place(row))) for row, cell in enumerate(given)]
     kept = np.flatnonzero([bool(text) for text in texts])
     if not len(kept):
         raise InputError(f"{table.where}: no row has tags in {', '.join(table.label_columns)}")

@@ -100,9 +100,7 @@ def open_picture(source: Path | bytes, name: str = "") -> Iterator[Any]:
         file = source if isinstance(source, Path) else io.BytesIO(source)
         with require("PIL.Image", extra="data").open(file, formats=FORMATS) as picture:
             if picture.width * picture.height > MAX_PIXELS:
-                raise InputError(
-                    f"has {picture.width} × {picture.height} pixels, more than {MAX_PIXELS:,}"
-                )
+                raise InputError(f"has {picture.width} × {picture.height} pixels, more than {MAX_PIXELS:,}")
             yield picture
 
 
@@ -202,9 +200,7 @@ class PictureFolder(Table):
     def _note_left_out(self) -> Iterable[Note]:
         """What was left out, and why."""
         if self.closed:
-            text = (
-                f"{_count(self.closed, 'folder')} cannot be opened, and their pictures are left out"
-            )
+            text = f"{_count(self.closed, 'folder')} cannot be opened, and their pictures are left out"
             yield Note(Kind.UNREADABLE, f"{text}: {self.closed[0]}", tuple(self.closed))
         if self.misnamed:
             text = f"{_count(self.misnamed, 'name')} not in UTF-8, left out: {self.misnamed[0]}; rename them"

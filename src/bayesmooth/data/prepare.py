@@ -18,21 +18,8 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.arrow import ParquetFolder
-from bayesmooth.data.encoders import (
-    Encoder,
-    cache_folder,
-    embed_pictures,
-    embed_texts,
-    explain_unreadable,
-)
-from bayesmooth.data.features import (
-    PICTURES,
-    Reading,
-    Rows,
-    find_probabilities,
-    map_vectors,
-    take_features,
-)
+from bayesmooth.data.encoders import Encoder, cache_folder, embed_pictures, embed_texts, explain_unreadable
+from bayesmooth.data.features import PICTURES, Reading, Rows, find_probabilities, map_vectors, take_features
 from bayesmooth.data.opening import open_source
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Mapped, Source
@@ -118,9 +105,7 @@ def _is_chosen(source: Source) -> bool:
     return shown or source.input_shape != (0,)
 
 
-def choose_inputs(
-    source: Source, columns: Columns, predicted: bool, cache: str | Path | None
-) -> Source:
+def choose_inputs(source: Source, columns: Columns, predicted: bool, cache: str | Path | None) -> Source:
     """What is learned from: the named columns; else vectors, else numbers and categories, else pictures, else the
     longest texts."""
     table = source.table
@@ -148,9 +133,7 @@ def choose_inputs(
     return _add_row(_take_texts(source, rows, columns, taken))
 
 
-def _take_vectors(
-    source: Source, rows: Rows, names: Sequence[str], cache: str | Path | None
-) -> tuple[Source, Rows]:
+def _take_vectors(source: Source, rows: Rows, names: Sequence[str], cache: str | Path | None) -> tuple[Source, Rows]:
     """With the vectors as inputs, and without the rows that have none; those of many files stay on the disk."""
     table, centres = rows.table, dict[str, list[float]]()
     if isinstance(table, ParquetFolder) and source.labels.are_classes:
@@ -200,9 +183,7 @@ def _take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | N
         lengths = {name: sum(map(len, rows[name].texts)) for name in shown if name != "id"}
         if not lengths:
             where = rows.table.where
-            raise InputError(
-                f"{where}: no column of numbers, texts or pictures: nothing to learn from"
-            )
+            raise InputError(f"{where}: no column of numbers, texts or pictures: nothing to learn from")
         longest = max(lengths, key=lambda name: lengths[name])
         reading, names = Reading(label, text=longest), {"text": longest}
         source = source.note(Kind.LEARNED, f"learned from the texts in column {longest!r} alone")
@@ -216,9 +197,7 @@ def _show(source: Source, rows: Rows, taken: set[str | None]) -> Source:
         return source
     names = [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
     numbers = [name for name in names if rows[name].are_numbers]
-    shown = [
-        n for n in names if rows[n].are_texts or (len(numbers) <= MOST_NUMBERS and n in numbers)
-    ]
+    shown = [n for n in names if rows[n].are_texts or (len(numbers) <= MOST_NUMBERS and n in numbers)]
     meta = {name: rows[name].texts for name in shown}
     return _add_row(replace(source, meta=meta, pictures=open_pictures(rows)))
 
@@ -316,9 +295,7 @@ def choose_encoder(
     )
 
 
-def settle(
-    source: Source, *, texts: bool = False, learned: bool = False, named: bool = False
-) -> Source:
+def settle(source: Source, *, texts: bool = False, learned: bool = False, named: bool = False) -> Source:
     """Without the examples that cannot be audited; they are in its `problems`, with spellings that look like slips.
 
     `texts`: the texts are what is learned from, so empty ones are left out. `learned`: labels are learned from the
@@ -376,8 +353,7 @@ def check_labels(labels: Tensor, class_names: Sequence[str]) -> None:
     counts = torch.bincount(labels, minlength=len(class_names))
     if int((counts > 0).sum()) < 2:
         raise InputError(
-            f"all {len(labels)} labels are {class_names[int(counts.argmax())]!r}: an audit needs "
-            "at least two classes"
+            f"all {len(labels)} labels are {class_names[int(counts.argmax())]!r}: an audit needs at least two classes"
         )
 
 

@@ -202,9 +202,7 @@ class Source:
         shown = {"pictures": self.pictures, "predicted": self.predicted}
         for name, column in {**per_row, **shown, **self.meta}.items():
             if column is not None and len(column) != count:
-                raise InputError(
-                    f"{self.name}: {len(column)} {name} for {count} inputs; give one per input"
-                )
+                raise InputError(f"{self.name}: {len(column)} {name} for {count} inputs; give one per input")
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -307,11 +305,7 @@ class Source:
         """The positions of examples by id; a row without an id of its own is found by its content, where it moved."""
         position = {name: i for i, name in enumerate(self.ids)}
         contents = Counter(name.partition("-")[2] for name in self.ids)
-        moved = {
-            content: i
-            for i, name in enumerate(self.ids)
-            if contents[content := name.partition("-")[2]] == 1
-        }
+        moved = {content: i for i, name in enumerate(self.ids) if contents[content := name.partition("-")[2]] == 1}
         found = {}
         for name in ids:
             at = position.get(name)

@@ -92,9 +92,7 @@ class Table:
         """The values of a column as texts; missing ones are empty."""
         return as_texts(self.values(name))
 
-    def find(
-        self, wanted: str | None, usual: Sequence[str], way_out: str, needed: bool = False
-    ) -> str | None:
+    def find(self, wanted: str | None, usual: Sequence[str], way_out: str, needed: bool = False) -> str | None:
         """The column that is named, which must be there; else the first with a usual name."""
         if wanted is not None or needed:
             names = usual if wanted is None else (str(wanted),)
@@ -113,9 +111,7 @@ class Table:
         if self.columns.tags is None:
             return (self.label,)
         way_out = "name the columns of 0 and 1 with tags (--tags)"
-        return tuple(
-            find_name(self.where, self.names, (n,), way_out, self.part) for n in self.columns.tags
-        )
+        return tuple(find_name(self.where, self.names, (n,), way_out, self.part) for n in self.columns.tags)
 
     @property
     def clean_column(self) -> str | None:
@@ -132,9 +128,7 @@ class Table:
         if self.id_column is not None:
             names = self.texts(self.id_column)
             if len(names) != len(self):
-                raise InputError(
-                    f"{self.where}: {len(names)} ids for {len(self)} rows; give one each"
-                )
+                raise InputError(f"{self.where}: {len(names)} ids for {len(self)} rows; give one each")
             return names
         if not self.names_rows or not labelled:
             return [str(row) for row in range(len(self))]
@@ -158,9 +152,7 @@ def digest(content: str | bytes) -> str:
     return hashlib.blake2b(data, digest_size=DIGITS // 2).hexdigest()
 
 
-def find_name(
-    where: object, names: Iterable[str], wanted: Sequence[str], way_out: str, part: str = "column"
-) -> str:
+def find_name(where: object, names: Iterable[str], wanted: Sequence[str], way_out: str, part: str = "column") -> str:
     """The first of the wanted names that is there."""
     names = list(names)
     for name in wanted:
@@ -268,9 +260,7 @@ class Records(Table):
         super().__init__(where, columns)
         for number, row in enumerate(rows):
             if not isinstance(row, Mapping):
-                raise InputError(
-                    f"{where}: row {number} is {str(row)[:40]!r}; must be an object with names"
-                )
+                raise InputError(f"{where}: row {number} is {str(row)[:40]!r}; must be an object with names")
         self.rows = rows
         self.names = list(dict.fromkeys(str(name) for row in rows for name in row))
         check_table(where, self.names, len(rows))

@@ -143,12 +143,8 @@ class Csv(Table):
             table = reader.read_csv(
                 arrow.BufferReader(data),
                 read_options=reader.ReadOptions(block_size=len(data), column_names=names),
-                parse_options=reader.ParseOptions(
-                    delimiter=m, newlines_in_values=True, ignore_empty_lines=False
-                ),
-                convert_options=reader.ConvertOptions(
-                    column_types=dict.fromkeys(names, arrow.string())
-                ),
+                parse_options=reader.ParseOptions(delimiter=m, newlines_in_values=True, ignore_empty_lines=False),
+                convert_options=reader.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
             )
         except (arrow.ArrowInvalid, OverflowError):
             return None
@@ -226,9 +222,7 @@ class Csv(Table):
     def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
         """The text as it was, but for the values that changed and the lines that are left out."""
         if not self.exact:
-            raise InputError(
-                f"{self.path}: as {self.encoding} it cannot be written again as it was; save it as UTF-8"
-            )
+            raise InputError(f"{self.path}: as {self.encoding} it cannot be written again as it was; save it as UTF-8")
         write_packed(out, self.replace(changes, rows), self.packed)
 
     def replace(self, changes: Changes, rows: Sequence[int]) -> bytes:
@@ -322,9 +316,7 @@ class Json(Records):
         rows = json.loads(self.text) if self.is_list else [*map(json.loads, self.lines)]
         one = rows[0] if len(rows) == 1 and isinstance(rows[0], dict) else {"": 0}
         if all(isinstance(value, list | dict) for value in one.values()):
-            raise InputError(
-                "one object of columns; write one per row: pandas has orient='records'"
-            )
+            raise InputError("one object of columns; write one per row: pandas has orient='records'")
         return rows
 
     def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
@@ -347,14 +339,9 @@ class Json(Records):
     def texts(self, name: str) -> list[str]:
         """As texts; a list of tags is one text."""
         mark = self.columns.separator or SEPARATOR
-        return [
-            mark.join(map(as_text, v)) if isinstance(v, list) else as_text(v)
-            for v in self.values(name)
-        ]
+        return [mark.join(map(as_text, v)) if isinstance(v, list) else as_text(v) for v in self.values(name)]
 
-    def _as_values(
-        self, name: str, values: list[Any], changed: Mapping[int, str]
-    ) -> dict[int, Any]:
+    def _as_values(self, name: str, values: list[Any], changed: Mapping[int, str]) -> dict[int, Any]:
         made = restore_types(values, self.texts(name), changed, self.where)
         mark = self.columns.separator or SEPARATOR
         return {

@@ -42,9 +42,7 @@ def fit_trainer(trainer: Any, **options: Any) -> Fit:
         options: other arguments of `bayesmooth.fit`.
     """
     if trainer.model_init is None:
-        raise InputError(
-            "the Trainer has no model_init, which every setting needs; give it one in place of model"
-        )
+        raise InputError("the Trainer has no model_init, which every setting needs; give it one in place of model")
     args, loader = trainer.args, trainer.get_train_dataloader()
     rows, size = loader.dataset, args.train_batch_size
     given = {

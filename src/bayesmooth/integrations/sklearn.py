@@ -224,9 +224,7 @@ class IVONClassifier(_Classifier):
             grid = [{"lr": self.lr or RATE, "noise": self.noise or NOISE}]
         else:
             own = {name: v for name in ("lr", "noise") if (v := getattr(self, name)) is not None}
-            grid = [
-                dict(pair) for pair in dict.fromkeys(tuple({**s, **own}.items()) for s in IVON_GRID)
-            ]
+            grid = [dict(pair) for pair in dict.fromkeys(tuple({**s, **own}.items()) for s in IVON_GRID)]
         with torch.device("cpu"):
             found = fit(
                 lambda: self._make(X.shape[1], len(self.classes_)),
@@ -461,7 +459,5 @@ def _route_weights(estimator: Any, weights: Array) -> dict[str, Array]:
     """The weights as an argument of `fit`: of the last step, where the estimator is a pipeline."""
     last = getattr(estimator, "steps", [("", estimator)])[-1]
     if not validation.has_fit_parameter(last[1], "sample_weight"):
-        raise InputError(
-            f"{type(last[1]).__name__} takes no sample_weight; use mode='drop' or mode='relabel'"
-        )
+        raise InputError(f"{type(last[1]).__name__} takes no sample_weight; use mode='drop' or mode='relabel'")
     return {f"{last[0]}__sample_weight" if last[0] else "sample_weight": weights}

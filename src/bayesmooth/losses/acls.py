@@ -41,6 +41,4 @@ class ACLS(Loss):
         below = (top.detach() - logits - self.margin).relu()  # 0 at the top, as the margin is ≥ 0
         push_down = self.positive * ties * (top.squeeze(1) - self.margin).relu().square()
         pull_up = self.negative / (logits.shape[1] - 1) * below.square().sum(1)
-        return F.cross_entropy(logits, labels, reduction="none") + self.alpha * (
-            push_down + pull_up
-        )
+        return F.cross_entropy(logits, labels, reduction="none") + self.alpha * (push_down + pull_up)

@@ -70,9 +70,7 @@ class ALASCA(Loss):
         stages = {name: find_stage(model, name) for name in self.stages}
         if not self.heads:
             if example_input is None:
-                raise InputError(
-                    "ALASCA has no heads yet; call attach(model, example_input) with a batch"
-                )
+                raise InputError("ALASCA has no heads yet; call attach(model, example_input) with a batch")
             self._build(observed_shapes(model, stages, example_input), next(model.parameters()))
         while self._hooks:
             self._hooks.pop().remove()
@@ -89,13 +87,7 @@ class ALASCA(Loss):
             self.heads.append(head.to(like.device))
 
     def per_example(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        index: Tensor | None = None,
-        epoch: float | None = None,
-        **extra: Any,
+        self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, epoch: float | None = None, **extra: Any
     ) -> Tensor:
         """Cross-entropy of the main output, and of the heads with smoothed labels in training mode."""
         self.check_classes(logits, self.ema.shape[1])
@@ -108,9 +100,7 @@ class ALASCA(Loss):
             raise InputError("epoch=None: ALASCA needs it; pass epoch=the epochs so far")
         outputs = self._head_outputs(features, len(labels))
         rate = 1 - self._kept_confidence(logits.detach(), labels, index, epoch)
-        auxiliary = [
-            smoothed_cross_entropy(z.log_softmax(1), labels, rate, "others") for z in outputs
-        ]
+        auxiliary = [smoothed_cross_entropy(z.log_softmax(1), labels, rate, "others") for z in outputs]
         return main + self.weight * torch.stack(auxiliary).sum(0)
 
     def _head_outputs(self, features: list[Tensor | None], batch: int) -> list[Tensor]:
@@ -126,13 +116,9 @@ class ALASCA(Loss):
         ]
 
     @torch.no_grad()
-    def _kept_confidence(
-        self, logits: Tensor, labels: Tensor, index: Tensor, epoch: float
-    ) -> Tensor:
+    def _kept_confidence(self, logits: Tensor, labels: Tensor, index: Tensor, epoch: float) -> Tensor:
         """a = softmax(e/T)_y after e ← μe + (1−μ)z, mixed with 1 during the warm-up."""
-        average = self.ema.index_select(0, index).lerp_(
-            logits.to(self.ema.dtype), 1 - self.momentum
-        )
+        average = self.ema.index_select(0, index).lerp_(logits.to(self.ema.dtype), 1 - self.momentum)
         self.ema.index_copy_(0, index, average)
         confidence = pick(average.div_(self.temperature).log_softmax(1), labels).exp_()
         ready = 1.0 if epoch >= self.warmup else epoch / self.warmup
@@ -170,17 +156,11 @@ class Tap:
 class AuxiliaryHead(nn.Sequential):
     """1×1 → k×k with stride k → 1×1, each with BatchNorm and ReLU, then the mean over the image and a linear layer."""
 
-    def __init__(
-        self, channels: int, width: int, stride: int, num_classes: int, generator: torch.Generator
-    ) -> None:
+    def __init__(self, channels: int, width: int, stride: int, num_classes: int, generator: torch.Generator) -> None:
         middle = max(width // 4, 1)
         empty: Callable[..., nn.Module] = nn.utils.skip_init  # the global generator stays untouched
         layers: list[nn.Module] = []
-        for before, after, size in (
-            (channels, middle, 1),
-            (middle, middle, stride),
-            (middle, width, 1),
-        ):
+        for before, after, size in ((channels, middle, 1), (middle, middle, stride), (middle, width, 1)):
             layers.append(empty(nn.Conv2d, before, after, size, stride=size))
             layers += [nn.BatchNorm2d(after), nn.ReLU()]
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), empty(nn.Linear, width, num_classes)]
@@ -204,9 +184,7 @@ def find_stage(model: nn.Module, name: str) -> nn.Module:
 
 
 @torch.no_grad()
-def observed_shapes(
-    model: nn.Module, stages: Mapping[str, nn.Module], example_input: Tensor
-) -> list[Shape]:
+def observed_shapes(model: nn.Module, stages: Mapping[str, nn.Module], example_input: Tensor) -> list[Shape]:
     """The shapes that the stages give for the first example."""
     shapes: dict[str, Shape] = {}
 

@@ -33,13 +33,7 @@ class Loss(nn.Module):
         self.reduction = one_of("reduction", reduction, REDUCTIONS)
 
     def forward(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        partner: Tensor | None = None,
-        share: float = 1.0,
-        **extra: Any,
+        self, logits: Tensor, labels: Tensor, *, partner: Tensor | None = None, share: float = 1.0, **extra: Any
     ) -> Tensor:
         """The loss of a batch: a scalar, or (B,) with reduction="none".
 
@@ -112,9 +106,7 @@ def check_batch(logits: Tensor, labels: Tensor) -> None:
     if len(labels) == 0:
         raise InputError("batch of 0 examples: must hold at least 1; skip empty batches")
     if logits.shape[1] < 2:
-        raise InputError(
-            "logits of 1 class: must be at least 2; for one logit f pass the pair (0, f)"
-        )
+        raise InputError("logits of 1 class: must be at least 2; for one logit f pass the pair (0, f)")
     check_range("label", labels, logits.shape[1], "drop ignored examples, count classes from 0")
 
 
@@ -155,7 +147,5 @@ def within(name: str, value: float, low: float, high: float, way_out: str) -> fl
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     """The value of an option, which must be among the choices."""
     if value not in choices:
-        raise InputError(
-            f"{name}={value!r}: must be one of {', '.join(map(repr, choices))}; choose one"
-        )
+        raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, choices))}; choose one")
     return value

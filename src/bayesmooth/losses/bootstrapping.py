@@ -20,11 +20,7 @@ class Bootstrapping(Loss):
     """
 
     def __init__(
-        self,
-        beta: float | None = None,
-        *,
-        form: Literal["soft", "hard"] = "soft",
-        reduction: Reduction = "mean",
+        self, beta: float | None = None, *, form: Literal["soft", "hard"] = "soft", reduction: Reduction = "mean"
     ) -> None:
         super().__init__(reduction)
         self.form = one_of("form", form, BETAS)

@@ -17,9 +17,7 @@ class ConfidencePenalty(Loss):
     References: Pereyra et al., Regularizing Neural Networks by Penalizing Confident Output Distributions, 2017.
     """
 
-    def __init__(
-        self, beta: float = 0.1, *, threshold: float | None = None, reduction: Reduction = "mean"
-    ) -> None:
+    def __init__(self, beta: float = 0.1, *, threshold: float | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.beta = within("beta", beta, 0, float("inf"), "0 is plain cross-entropy")
         if threshold is not None:

@@ -36,13 +36,9 @@ class ELR(Loss):
         super().__init__(reduction)
         self.weight = within("weight", weight, 0, float("inf"), "0 is plain cross-entropy")
         self.beta = within("beta", beta, 0, 1, "0 keeps no average")
-        self.register_buffer(
-            "averages", torch.zeros(num_examples, num_classes, dtype=torch.float32)
-        )
+        self.register_buffer("averages", torch.zeros(num_examples, num_classes, dtype=torch.float32))
 
-    def per_example(
-        self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, **extra: Any
-    ) -> Tensor:
+    def per_example(self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, **extra: Any) -> Tensor:
         """−log p_y + λ log(1 − ⟨p, t⟩)."""
         self.check_classes(logits, self.averages.shape[1])
         hard = F.cross_entropy(logits, labels, reduction="none")

@@ -27,16 +27,12 @@ class LabelSmoothing(Loss):
     References: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, CVPR 2016.
     """
 
-    def __init__(
-        self, alpha: float = 0.1, *, form: Form = "uniform", reduction: Reduction = "mean"
-    ) -> None:
+    def __init__(self, alpha: float = 0.1, *, form: Form = "uniform", reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.alpha = within("alpha", alpha, 0, 1, "0 is plain cross-entropy")
         self.form = one_of("form", form, FORMS)
 
-    def per_example(
-        self, logits: Tensor, labels: Tensor, *, alpha: Tensor | None = None, **extra: Any
-    ) -> Tensor:
+    def per_example(self, logits: Tensor, labels: Tensor, *, alpha: Tensor | None = None, **extra: Any) -> Tensor:
         """−Σ_j t_j log p_j."""
         if alpha is not None and alpha.shape != labels.shape:
             raise InputError(
@@ -47,9 +43,7 @@ class LabelSmoothing(Loss):
         return smoothed_cross_entropy(logits.log_softmax(1), labels, rate, self.form)
 
 
-def smoothed_cross_entropy(
-    log_probs: Tensor, labels: Tensor, rate: float | Tensor, form: str
-) -> Tensor:
+def smoothed_cross_entropy(log_probs: Tensor, labels: Tensor, rate: float | Tensor, form: str) -> Tensor:
     """−Σ_j t_j log p_j where t has o on each class and 1 − Ko more on the true one; `rate` may be (B,)."""
     K = log_probs.shape[1]
     off_class = rate / (K if form == "uniform" else K - 1)

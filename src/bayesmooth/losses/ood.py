@@ -20,11 +20,7 @@ class OODSmoothing(Loss):
     """
 
     def __init__(
-        self,
-        weight: float,
-        *,
-        exclude: Literal["predicted", "true"] = "predicted",
-        reduction: Reduction = "mean",
+        self, weight: float, *, exclude: Literal["predicted", "true"] = "predicted", reduction: Reduction = "mean"
     ) -> None:
         super().__init__(reduction)
         self.weight = within("weight", weight, 0, float("inf"), "0 is plain cross-entropy")

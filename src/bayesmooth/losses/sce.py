@@ -16,14 +16,7 @@ class SCE(Loss):
     References: Wang et al., Symmetric Cross Entropy for Robust Learning with Noisy Labels, ICCV 2019.
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.1,
-        beta: float = 1.0,
-        *,
-        A: float = 4.0,
-        reduction: Reduction = "mean",
-    ) -> None:
+    def __init__(self, alpha: float = 0.1, beta: float = 1.0, *, A: float = 4.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         infinity = float("inf")
         self.alpha = within("alpha", alpha, 0, infinity, "0 leaves only the reverse term")

@@ -23,9 +23,7 @@ class SelfKnowledgeSmoothing(Loss):
 
     needs: ClassVar[frozenset[str]] = frozenset({"past"})
 
-    def per_example(
-        self, logits: Tensor, labels: Tensor, *, past: Tensor | None = None, **extra: Any
-    ) -> Tensor:
+    def per_example(self, logits: Tensor, labels: Tensor, *, past: Tensor | None = None, **extra: Any) -> Tensor:
         """−(1−α_n) log p_y − α_n Σ_j p_φj log p_j."""
         log_probs = logits.log_softmax(1)
         hard = F.nll_loss(log_probs, labels, reduction="none")

@@ -43,13 +43,9 @@ class SOP(Loss):
         self.u_lr = within("u_lr", u_lr, 0, float("inf"), "0 is cross-entropy but for a constant")
         self.v_lr = within("v_lr", v_lr, 0, float("inf"), "0 leaves v at its start")
         self.register_buffer("u", torch.full((num_examples, 1), START, dtype=torch.float32))
-        self.register_buffer(
-            "v", torch.full((num_examples, num_classes), START, dtype=torch.float32)
-        )
+        self.register_buffer("v", torch.full((num_examples, num_classes), START, dtype=torch.float32))
 
-    def per_example(
-        self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, **extra: Any
-    ) -> Tensor:
+    def per_example(self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, **extra: Any) -> Tensor:
         """−log r_y + ‖ŷ + s − y‖², then a step of u and v."""
         self.check_classes(logits, self.v.shape[1])
         if not self.training:
@@ -68,9 +64,7 @@ class SOP(Loss):
         return residual.square().sum(1) - explained.clamp_min(LEAST).log()
 
     @torch.no_grad()
-    def _step(
-        self, index: Tensor, labels: Tensor, residual: Tensor, given: Tensor, total: Tensor
-    ) -> None:
+    def _step(self, index: Tensor, labels: Tensor, residual: Tensor, given: Tensor, total: Tensor) -> None:
         """u ← u − (u_lr/B)·2u(1/Σ_j q_j − 1/q_y + 2 res_y), v_j ← v_j + (v_lr/B)·4 v_j res_j for j ≠ y, q = p + s."""
         share = 1 / len(labels)
         u, v = self.u.index_select(0, index), self.v.index_select(0, index)

@@ -9,8 +9,7 @@ from bayesmooth.models.plain import cnn, cnn_batchnorm, linear, mlp
 from bayesmooth.models.resnet import resnet18, resnet34, resnet50, resnet_small
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    make.__name__: make
-    for make in (linear, mlp, cnn, cnn_batchnorm, resnet_small, resnet18, resnet34, resnet50)
+    make.__name__: make for make in (linear, mlp, cnn, cnn_batchnorm, resnet_small, resnet18, resnet34, resnet50)
 }
 
 __all__ = [

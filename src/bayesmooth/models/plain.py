@@ -10,9 +10,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.models.initial import weights_from
 
 
-def linear(
-    num_classes: int = 10, *, input_shape: Sequence[int] = (1, 28, 28), seed: int = 0
-) -> nn.Module:
+def linear(num_classes: int = 10, *, input_shape: Sequence[int] = (1, 28, 28), seed: int = 0) -> nn.Module:
     """z = Wx + b."""
     return mlp(num_classes, input_shape=input_shape, hidden=(), seed=seed)
 

@@ -99,32 +99,24 @@ def resnet_small(
 ) -> nn.Module:
     """For a laptop: `blocks[i]` basic blocks of `widths[i]` channels in stage i."""
     if len(widths) != len(blocks) or not widths or min(*widths, *blocks) < 1:
-        raise InputError(
-            f"widths={list(widths)}, blocks={list(blocks)}: give one of each per stage, all ≥ 1"
-        )
+        raise InputError(f"widths={list(widths)}, blocks={list(blocks)}: give one of each per stage, all ≥ 1")
     with weights_from(seed):
         return ResNet(basic, blocks, widths, num_classes, input_shape[0])
 
 
-def resnet18(
-    num_classes: int = 10, *, input_shape: Sequence[int] = (3, 32, 32), seed: int = 0
-) -> nn.Module:
+def resnet18(num_classes: int = 10, *, input_shape: Sequence[int] = (3, 32, 32), seed: int = 0) -> nn.Module:
     """ResNet-18 for CIFAR."""
     with weights_from(seed):
         return ResNet(basic, (2, 2, 2, 2), (64, 128, 256, 512), num_classes, input_shape[0])
 
 
-def resnet34(
-    num_classes: int = 10, *, input_shape: Sequence[int] = (3, 32, 32), seed: int = 0
-) -> nn.Module:
+def resnet34(num_classes: int = 10, *, input_shape: Sequence[int] = (3, 32, 32), seed: int = 0) -> nn.Module:
     """ResNet-34 for CIFAR: 21.28M parameters with 10 classes."""
     with weights_from(seed):
         return ResNet(basic, (3, 4, 6, 3), (64, 128, 256, 512), num_classes, input_shape[0])
 
 
-def resnet50(
-    num_classes: int = 1000, *, input_shape: Sequence[int] = (3, 224, 224), seed: int = 0
-) -> nn.Module:
+def resnet50(num_classes: int = 1000, *, input_shape: Sequence[int] = (3, 224, 224), seed: int = 0) -> nn.Module:
     """ResNet-50 for pictures of 224 × 224."""
     widths = (64, 128, 256, 512)
     with weights_from(seed):

@@ -7,12 +7,6 @@ from bayesmooth.optim.choose import IVON_GRID, Fit, fit
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.sam import SAM
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {
-    "sgd": SGD,
-    "adamw": AdamW,
-    "sam": SAM,
-    "ivon": IVON,
-    "bsam": BSAM,
-}
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adamw": AdamW, "sam": SAM, "ivon": IVON, "bsam": BSAM}
 
 __all__ = ["BSAM", "IVON", "IVON_GRID", "OPTIMIZERS", "SAM", "Fit", "fit"]

@@ -21,12 +21,7 @@ from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim.groups import add_group, call_closure, choose_seed, load_wide
-from bayesmooth.optim.sam import (
-    buffers_kept,
-    list_active,
-    weights_kept,
-    with_gradients,
-)
+from bayesmooth.optim.sam import buffers_kept, list_active, weights_kept, with_gradients
 from bayesmooth.optim.sharding import agree_on_seed, noise_of, shard, whole
 from bayesmooth.posterior import Posterior, name_parameters
 
@@ -170,9 +165,7 @@ class BSAM(Optimizer):
                 )
 
 
-def move_weight(
-    group: dict[str, Any], w: Tensor, state: dict[str, Any], g: Tensor, perturbed: Tensor
-) -> None:
+def move_weight(group: dict[str, Any], w: Tensor, state: dict[str, Any], g: Tensor, perturbed: Tensor) -> None:
     """m, w and s after a step, in place."""
     m, s, delta = state["momentum"], state["precision"], group["weight_decay"]
     beta1 = group["beta1"] if group["momentum"] is None else group["momentum"]
@@ -195,7 +188,5 @@ def _with_start(state: dict[str, Any], param: Tensor, group: dict[str, Any]) -> 
         wide = torch.promote_types(param.dtype, torch.float32)
         state["step"] = 0
         state["momentum"] = torch.zeros_like(param, dtype=wide, requires_grad=False)
-        state["precision"] = torch.full_like(
-            param, group["s_init"], dtype=wide, requires_grad=False
-        )
+        state["precision"] = torch.full_like(param, group["s_init"], dtype=wide, requires_grad=False)
     return state

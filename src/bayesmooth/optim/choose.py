@@ -169,9 +169,7 @@ def describe_cost(count: int, epochs: float, steps: int) -> str:
     )
 
 
-def advance_all(
-    plan: Plan, trials: list[Trial], parts: int, *, jobs: int, quiet: bool
-) -> list[float]:
+def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int, quiet: bool) -> list[float]:
     """Train all of them until so many parts are done; their scores."""
     title = f"{len(trials)} runs to {parts / PARTS:.0%}"
     if jobs > 1 and len(trials) > 1:
@@ -182,10 +180,7 @@ def advance_all(
             return list(progress.track(found, description=title, quiet=quiet))
     each = plan.steps * parts // PARTS
     with progress.bar(each * len(trials), description=title, quiet=quiet) as bar:
-        return [
-            advance(plan, parts, trial, partial(_show, bar, i * each))
-            for i, trial in enumerate(trials)
-        ]
+        return [advance(plan, parts, trial, partial(_show, bar, i * each)) for i, trial in enumerate(trials)]
 
 
 def sort_by(trials: Sequence[Trial], scores: Sequence[float]) -> list[Trial]:
@@ -214,9 +209,7 @@ def standard_error(plan: Plan, accuracy: float) -> float:
     return math.sqrt(accuracy * (1 - accuracy) / count)
 
 
-def learn_predictions(
-    plan: Plan, teachers: list[Trial], start: Trial, *students: Trial, quiet: bool
-) -> Trial:
+def learn_predictions(plan: Plan, teachers: list[Trial], start: Trial, *students: Trial, quiet: bool) -> Trial:
     """From the best weights of `start`, half a run on the labels that the teachers predict, and students, if any."""
     path = start.path.with_stem(f"{start.path.stem}-predicted")
     student = Trial(start.setting, path, "predicted", start.path)
@@ -224,8 +217,7 @@ def learn_predictions(
         held = list(plan.held)  # once, as a loader may shuffle
         given = torch.cat([take_labels(batch) for batch in held]).cpu()
         unseen, known = (
-            average_predictions(plan, teachers, students, batches)
-            for batches in (held, read_in_order(plan.loader))
+            average_predictions(plan, teachers, students, batches) for batches in (held, read_in_order(plan.loader))
         )
         labels = estimate_errors(unseen.log(), given).predict(known.log())
         torch.save(labels, path.with_suffix(".labels"))
@@ -234,9 +226,7 @@ def learn_predictions(
     return student
 
 
-def average_predictions(
-    plan: Plan, teachers: Sequence[Trial], students: Sequence[Trial], batches: Any
-) -> Tensor:
+def average_predictions(plan: Plan, teachers: Sequence[Trial], students: Sequence[Trial], batches: Any) -> Tensor:
     """Mean probabilities of trials at their best part; where there are students, they have half of the say."""
     parts = []
     for trials in (teachers, students):
@@ -295,9 +285,7 @@ def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
 def describe_setting(setting: Setting) -> dict[str, Any]:
     """Numbers and names."""
     return {
-        name: value
-        if isinstance(value, int | float | str)
-        else str(getattr(value, "__name__", value))
+        name: value if isinstance(value, int | float | str) else str(getattr(value, "__name__", value))
         for name, value in setting.items()
     }
 

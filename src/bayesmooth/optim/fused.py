@@ -57,9 +57,7 @@ class Torch:
     """Plain torch; `limit` is the number of elements in a chunk of several weights."""
 
     def __init__(self, lines: Lines, limit: float) -> None:
-        def update_from_sample(
-            m: Tensor, g: Tensor, h: Tensor, ĝ: Tensor, θ: Tensor, **n: Any
-        ) -> Any:
+        def update_from_sample(m: Tensor, g: Tensor, h: Tensor, ĝ: Tensor, θ: Tensor, **n: Any) -> Any:
             return lines.update(m, g, h, ĝ, lines.product(ĝ, θ, m, n["squared"]), **n)
 
         def add(Σĝ: Tensor, ΣĝΔ: Tensor, ĝ: Tensor, θ: Tensor, m: Tensor, squared: bool) -> Any:
@@ -99,9 +97,7 @@ class Torch:
         columns = [*sums, grads, samples, [w.mean for w in chunk]]
         self._run(self.add, columns, sums, squared=squared)
 
-    def update(
-        self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any
-    ) -> None:
+    def update(self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any) -> None:
         """Lines 2 to 6, after one sample or from the sums over several.
 
         α is multiplied by each weight's rate, gradients are multiplied by `scale`.
@@ -128,9 +124,7 @@ class Torch:
         """The results of a line."""
         return line(*args, **numbers)
 
-    def _run(
-        self, line: Line, read: Columns, write: Columns, *rows: Tensor, **numbers: Any
-    ) -> None:
+    def _run(self, line: Line, read: Columns, write: Columns, *rows: Tensor, **numbers: Any) -> None:
         """A line over columns of one tensor per weight, and `rows`, which are vectors; results go to `write`."""
         dtype = write[0][0].dtype
         vectors = [*(flatten(column).to(dtype) for column in read), *rows]
@@ -195,9 +189,7 @@ class Kernels(Torch):
             w.held = False
         run_kernel("swap", jobs, Constants())
 
-    def update(
-        self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any
-    ) -> None:
+    def update(self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any) -> None:
         """Lines 2 to 6 after one sample; from sums, in torch."""
         if chunk[0].sums is not None:
             for w, rate in zip(chunk, rates, strict=True):
@@ -236,9 +228,7 @@ class Constants(NamedTuple):
 Job = tuple[Any, ...]
 
 
-def make_job(
-    w: Weight, grad: Tensor | None = None, debias: float = 1.0, step: int | None = None
-) -> Job:
+def make_job(w: Weight, grad: Tensor | None = None, debias: float = 1.0, step: int | None = None) -> Job:
     """One tensor's addresses as things are now, sizes and the name of its noise, in the order of the C struct."""
     mean, sample = (w.buffer, w.local) if w.held else (w.local, w.buffer)
     tensors = w.local, mean, sample, grad, w.momentum, w.hess
@@ -247,9 +237,7 @@ def make_job(
     return (*addresses, w.local.numel(), w.offset or 0, w.stream, step, debias)
 
 
-def run_kernel(
-    name: str, jobs: list[Job], constants: Constants, seed: int = 0, draw: int = 0
-) -> None:
+def run_kernel(name: str, jobs: list[Job], constants: Constants, seed: int = 0, draw: int = 0) -> None:
     """Run a kernel over the jobs, on several threads if it pays."""
     call = getattr(_kernels, name)
     size = sum(job[6] for job in jobs)
@@ -314,12 +302,7 @@ def draw_noise(chunk: list[Weight], noise: Noise) -> Tensor:
     if on_cpu(chunk[0].local.device):
         words: Any = {"seed": noise.seed, "draw": noise.draw, "sign": noise.sign}
         pairs = zip(chunk, steps, strict=True)
-        return flatten(
-            [
-                noise_of(w.param, w.momentum, stream=w.stream, step=step, **words)
-                for w, step in pairs
-            ]
-        )
+        return flatten([noise_of(w.param, w.momentum, stream=w.stream, step=step, **words) for w, step in pairs])
     sizes, like = [w.param.numel() for w in chunk], chunk[0].hess
     name = noise.seed, chunk[0].stream, max(steps), noise.draw
     row = torch_normal(sum(sizes), like.device, *name).to(like.dtype)

@@ -26,11 +26,7 @@ RULES: dict[str, Rule] = {
     "beta1": (lambda x: 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
     "beta2": (lambda x: 0 <= x <= 1, "must be in [0, 1]", "1 − 2/steps is a good start"),
     "weight_decay": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "1e-4 to 1e-3 is usual"),
-    "mc_samples": (
-        lambda x: isinstance(x, int) and x >= 1,
-        "must be a whole number ≥ 1",
-        "1 is usual",
-    ),
+    "mc_samples": (lambda x: isinstance(x, int) and x >= 1, "must be a whole number ≥ 1", "1 is usual"),
     "hess_approx": (lambda x: x in ("price", "gradsq"), "must be 'price' or 'gradsq'", "'price'"),
     "clip_radius": (lambda x: x > 0, "must be > 0", "inf does not clip"),
     "sync": SWITCH,
@@ -38,11 +34,7 @@ RULES: dict[str, Rule] = {
     "rescale_lr": SWITCH,
     "noise": (lambda x: x is None or 0 < x < math.inf, "must be > 0", "0.3 to 3 is usual"),
     "antithetic": SWITCH,
-    "fused": (
-        lambda x: x in (None, True, False, "compile"),
-        "must be None, True, False or 'compile'",
-        "None chooses",
-    ),
+    "fused": (lambda x: x in (None, True, False, "compile"), "must be None, True, False or 'compile'", "None chooses"),
     "momentum": (lambda x: x is None or 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
     "rho": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "use SGD for plain descent"),
     "s_init": (lambda x: 0 < x < math.inf, "must be > 0", "1 is usual"),
@@ -152,9 +144,7 @@ def call_closure(closure: Callable[[], Any], params: list[Tensor]) -> Any:
     with torch.enable_grad():
         loss = closure()
     if loss is not None and params and all(param.grad is None for param in params):
-        raise InputError(
-            "the closure left no gradient on any parameter; call loss.backward() in it"
-        )
+        raise InputError("the closure left no gradient on any parameter; call loss.backward() in it")
     return loss.detach() if isinstance(loss, Tensor) else loss
 
 
@@ -241,9 +231,7 @@ def convert_ivon_opt(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -
                 "start without it"
             )
         t = math.ceil(math.log(1e-8) / math.log(group["beta1"])) if group["beta1"] > 0 else 1
-        pieces = zip(
-            torch.split(group["momentum"], sizes), torch.split(group["hess"], sizes), strict=True
-        )
+        pieces = zip(torch.split(group["momentum"], sizes), torch.split(group["hess"], sizes), strict=True)
         for index, param, (g, h) in zip(group["params"], own["params"], pieces, strict=True):
             state[index] = {"step": t, "momentum": g.view(param.shape), "hess": h.view(param.shape)}
         known = {key: group[key] for key in own.keys() & group.keys() - {"momentum"}}

@@ -23,9 +23,7 @@ AT_ONCE = 500  # held-out examples in a batch
 SAME = ("batch_size", "collate_fn", "num_workers", "pin_memory")  # of a loader made from another
 
 
-def split_data(
-    data: Any, validation: Any, held_back: float, batch_size: int, seed: int
-) -> tuple[Any, Any]:
+def split_data(data: Any, validation: Any, held_back: float, batch_size: int, seed: int) -> tuple[Any, Any]:
     """The loader for training and the one for validation."""
     whole = open_loader(data, batch_size)
     if validation is not None:
@@ -33,9 +31,7 @@ def split_data(
     if not 0 < held_back < 1:
         raise InputError(f"held_back={held_back}: must be a share of the examples, 0.2 say")
     index = list_indices(whole)
-    order = torch.randperm(
-        len(index), generator=torch.Generator("cpu").manual_seed(seed), device="cpu"
-    ).tolist()
+    order = torch.randperm(len(index), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").tolist()
     count = max(round(held_back * len(index)), 1)
     held, rest = ([index[i] for i in part] for part in (order[:count], order[count:]))
     if isinstance(whole, Batches):
@@ -61,19 +57,13 @@ class Batches:
         return count + (rest > 1 or not count)  # BatchNorm cannot do with one example
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        parts = torch.split(torch.randperm(len(self.sampler), device="cpu"), self.batch_size)[
-            : len(self)
-        ]
+        parts = torch.split(torch.randperm(len(self.sampler), device="cpu"), self.batch_size)[: len(self)]
         return (tuple(t[part] for t in self.dataset) for part in parts)
 
 
 def is_pair(data: Any) -> bool:
     """Whether it is (inputs, labels)."""
-    return (
-        isinstance(data, tuple | list)
-        and len(data) == 2
-        and all(isinstance(part, Tensor) for part in data)
-    )
+    return isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
 
 
 def open_loader(data: Any, batch_size: int) -> Any:
@@ -124,9 +114,7 @@ def list_indices(loader: Any) -> list[int]:
         return list(own)
     plain = (RandomSampler, SequentialSampler)
     if not isinstance(sampler, plain):
-        raise InputError(
-            f"the loader has a {type(sampler).__name__}, which cannot be split; give validation= as well"
-        )
+        raise InputError(f"the loader has a {type(sampler).__name__}, which cannot be split; give validation= as well")
     return list(range(len(loader.dataset)))
 
 
@@ -143,16 +131,12 @@ class Numbered(Dataset[Any]):
         return index, self.dataset[index]
 
 
-def relabel(
-    collate: Callable[[list[Any]], Any], labels: Tensor, numbered: list[tuple[int, Any]]
-) -> Any:
+def relabel(collate: Callable[[list[Any]], Any], labels: Tensor, numbered: list[tuple[int, Any]]) -> Any:
     """A batch with other labels. They replace those that `collate` made, whatever the items call theirs."""
     index, items = map(list, zip(*numbered, strict=True))
     batch = collate(items)
     if (count := len(take_labels(batch))) != len(items):
-        raise InputError(
-            f"collate_fn made {count} labels of {len(items)} items; make one of each, or give teach=False"
-        )
+        raise InputError(f"collate_fn made {count} labels of {len(items)} items; make one of each, or give teach=False")
     if isinstance(batch, Mapping):
         return {**batch, "labels": labels[index]}
     return (batch[0], labels[index], *batch[2:])

@@ -32,14 +32,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.optim import groups, settings
 from bayesmooth.optim.fused import Lines, Noise, choose_backend
 from bayesmooth.optim.groups import convert_ivon_opt, load_wide
-from bayesmooth.optim.samples import (
-    Place,
-    Samples,
-    Weight,
-    make_weight,
-    split_weights,
-    tell_autograd,
-)
+from bayesmooth.optim.samples import Place, Samples, Weight, make_weight, split_weights, tell_autograd
 from bayesmooth.optim.schedule import RunSchedule
 from bayesmooth.optim.sharding import agree_on_seed, whole
 from bayesmooth.posterior import Posterior, name_parameters
@@ -365,9 +358,7 @@ class IVON(Optimizer):
 
     # ---- around training ----
 
-    def schedule(
-        self, model: nn.Module | None = None, batches: Any = None, warmup: float = 0.05
-    ) -> RunSchedule:
+    def schedule(self, model: nn.Module | None = None, batches: Any = None, warmup: float = 0.05) -> RunSchedule:
         """What every run needs: call its `step()` after each of the `steps` that the constructor was given.
 
         lr falls to zero on a cosine, after rising over the share `warmup`. After the last step BatchNorm's statistics

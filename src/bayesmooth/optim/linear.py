@@ -28,9 +28,7 @@ class Linear(NamedTuple):
     nll: float
 
 
-def fit_linear(
-    inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps: int = STEPS
-) -> Linear:
+def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps: int = STEPS) -> Linear:
     """The prior precision that predicts held-out labels best, then the fit to all rows.
 
     The rows `held` are held out, and where they are few, other parts of the rows after them: a few hundred wrong labels
@@ -66,9 +64,7 @@ def fit_linear(
     return Linear(model, Posterior(mean, spreads), precision, accuracy, nll)
 
 
-def try_precisions(
-    inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps: int
-) -> list[tuple[float, float]]:
+def try_precisions(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps: int) -> list[tuple[float, float]]:
     """Accuracy and NLL of the rows `held` for each precision."""
     tried, weights = [], inputs.new_zeros(inputs.shape[1] + 1, classes)
     for precision in reversed(PRECISIONS):  # each starts where a stronger prior ended

@@ -39,9 +39,7 @@ def estimate_errors(logits: Tensor, labels: Tensor) -> Errors:
     0.2
     """
     classes = logits.shape[-1]
-    rates = [
-        η for η in RATES if η < 1 - 1 / classes
-    ]  # a label is right more often than any wrong one
+    rates = [η for η in RATES if η < 1 - 1 / classes]  # a label is right more often than any wrong one
     found = []
     for τ in TEMPERATURES:
         right = (logits / τ).softmax(-1).gather(-1, labels[:, None])[:, 0].double()

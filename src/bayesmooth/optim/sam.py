@@ -62,11 +62,7 @@ class SAM(Optimizer):
     _has_second_gradient = False
 
     def __init__(
-        self,
-        params: ParamsT,
-        base_optimizer: type[Optimizer] = SGD,
-        rho: float = 0.05,
-        **base_kwargs: Any,
+        self, params: ParamsT, base_optimizer: type[Optimizer] = SGD, rho: float = 0.05, **base_kwargs: Any
     ) -> None:
         _check_base(base_optimizer)
         super().__init__(params, {"rho": rho})

@@ -303,9 +303,7 @@ def tell_autograd(weights: list[Weight]) -> None:
     torch.clear_autocast_cache()
 
 
-def split_weights(
-    weights: Iterable[Weight], key: Callable[[Weight], object] = lambda w: None
-) -> list[list[Weight]]:
+def split_weights(weights: Iterable[Weight], key: Callable[[Weight], object] = lambda w: None) -> list[list[Weight]]:
     """Chunks: weights of one group, backend, device, dtype and `key`, of the size that the backend likes.
 
     Sizes are those of whole parameters, so that the chunks are the same however a model is sharded.

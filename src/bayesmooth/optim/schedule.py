@@ -58,11 +58,7 @@ def steps(progress: float, milestones: Sequence[float] = (0.5, 0.75), factor: fl
     return float(factor**passed)
 
 
-SCHEDULES: dict[str, Callable[..., float]] = {
-    "constant": constant,
-    "cosine": cosine,
-    "steps": steps,
-}
+SCHEDULES: dict[str, Callable[..., float]] = {"constant": constant, "cosine": cosine, "steps": steps}
 
 
 class RunSchedule(LambdaLR):
@@ -72,12 +68,7 @@ class RunSchedule(LambdaLR):
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        steps: int | None,
-        model: nn.Module | None,
-        batches: Any,
-        warmup: float,
+        self, optimizer: Optimizer, steps: int | None, model: nn.Module | None, batches: Any, warmup: float
     ) -> None:
         if steps is None:
             raise InputError("schedule() without steps: give the constructor those of the run")

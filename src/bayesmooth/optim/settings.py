@@ -96,9 +96,7 @@ def follow_sizes(weights: list[Weight]) -> None:
     """h of each tensor to the mean that its size and `noise` ask for; it keeps its shape, once it has one."""
     layers = sum(is_matrix(w.param) for w in weights)
     fresh = [w for w in weights if "size" not in w.state]
-    for w, norm in zip(
-        fresh, read_norms([w.state.get("mean", w.param).detach() for w in fresh]), strict=True
-    ):
+    for w, norm in zip(fresh, read_norms([w.state.get("mean", w.param).detach() for w in fresh]), strict=True):
         w.state["zeros"] = norm == 0
     for w, size in zip(weights, measure_sizes(weights), strict=True):
         share = 1.0 if is_matrix(w.param) else VECTOR

@@ -43,14 +43,7 @@ def cut(tensor: Tensor, values: Tensor) -> Tensor:
 
 
 def noise_of(
-    tensor: Tensor,
-    like: Tensor,
-    *,
-    seed: int,
-    stream: int,
-    step: int,
-    draw: int = 0,
-    sign: float = 1.0,
+    tensor: Tensor, like: Tensor, *, seed: int, stream: int, step: int, draw: int = 0, sign: float = 1.0
 ) -> Tensor:
     """What this rank's shard gets of the whole tensor's noise; `like` has the shard's shape."""
     name = {"seed": seed, "stream": stream, "step": step, "draw": draw}
@@ -66,9 +59,7 @@ def _shape_and_offset(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     assert isinstance(tensor, DTensor)
-    return compute_local_shape_and_global_offset(
-        tensor.shape, tensor.device_mesh, tensor.placements
-    )
+    return compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
 
 
 def agree_on_seed(groups: list[dict[str, Any]]) -> None:

@@ -115,9 +115,7 @@ class Average:
         torch._foreach_copy_(self.values, kept)
 
 
-def advance(
-    plan: Plan, parts: int, trial: Trial, tell: Callable[[int], object] = lambda steps: None
-) -> float:
+def advance(plan: Plan, parts: int, trial: Trial, tell: Callable[[int], object] = lambda steps: None) -> float:
     """Train until so many parts are done; the best score on the way."""
     state = trial.load()
     if state["parts"] < parts:
@@ -194,9 +192,7 @@ def read_batches(loader: Any, seed: int, first: int, last: int) -> Iterator[Any]
             first += 1
 
 
-def look_twice(
-    plan: Plan, model: nn.Module, optimizer: Optimizer, average: Average, state: dict[str, Any]
-) -> None:
+def look_twice(plan: Plan, model: nn.Module, optimizer: Optimizer, average: Average, state: dict[str, Any]) -> None:
     """Measure the last weights and the average, and note the better of the two; the best of all is kept."""
     best = max(state["looks"], default=(-math.inf,))
     looks = []

@@ -33,9 +33,7 @@ AT_ONCE = 1 << 18  # drawn logits, which fit the cache
 WIDE_LOGIT = 2.0  # standard deviation past which a sigmoid is integrated over the logistic variable
 
 
-def gaussian_expectation(
-    g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor, nodes: int | None = 32
-) -> Tensor:
+def gaussian_expectation(g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor, nodes: int | None = 32) -> Tensor:
     """E[g(f)], f ~ N(mean, var), entry by entry, by quadrature; g acts on entries.
 
     32 Gauss–Hermite nodes give the sigmoid to 1e-12 for var = 1 and 3e-5 for var = 10; past that take None: as many
@@ -92,9 +90,7 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
     # a rounding error's worth on the diagonal, so that singular matrices have a factor too
     jitter = 4 * cov.shape[-1] * eps * diagonal.amax(-1, keepdim=True) + torch.finfo(cov.dtype).tiny
     for times in (1, 100, 10_000):  # rounding may cost more than it should
-        root, failed = torch.linalg.cholesky_ex(
-            cov + torch.diag_embed(times * jitter.expand_as(diagonal))
-        )
+        root, failed = torch.linalg.cholesky_ex(cov + torch.diag_embed(times * jitter.expand_as(diagonal)))
         if not bool(failed.any()):
             factors: Tensor = root
             return factors
@@ -204,9 +200,7 @@ def _scalar_moments(link: Link, mean: Tensor, var: Tensor) -> Moments:
     return Moments(*(gaussian_expectation(g, mean, var, nodes=None) for g in functions))
 
 
-def softmax_moments(
-    mean: Tensor, cov: Tensor, samples: int = SAMPLES, seed: int = 0, *, own: bool = False
-) -> Moments:
+def softmax_moments(mean: Tensor, cov: Tensor, samples: int = SAMPLES, seed: int = 0, *, own: bool = False) -> Moments:
     """The categorical moments of logits (…, K), averaged over `samples` points, in pieces that fit the cache.
 
     Shared quasi-random points are exact to degree 3 (where they are enough): ε is right to a few per cent of itself for
@@ -229,9 +223,7 @@ def softmax_moments(
             points, weights = (x.to(m) for x in gaussian_points(classes, samples, seed))
             points = points.unsqueeze(1)
         pieces.append(_average(m, covariance_root(m, c), points, weights))
-    return Moments(
-        *(torch.cat(p).reshape(batch + p[0].shape[1:]) for p in zip(*pieces, strict=True))
-    )
+    return Moments(*(torch.cat(p).reshape(batch + p[0].shape[1:]) for p in zip(*pieces, strict=True)))
 
 
 def _average(mean: Tensor, root: Tensor, points: Tensor, weights: Tensor) -> Moments:

@@ -12,15 +12,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
 from bayesmooth.theory.noise import expected_noise
 from bayesmooth.theory.solver import Control, descend, evaluate_at, find_posterior
-from bayesmooth.theory.updates import (
-    COVARIANCES,
-    FULL_LIMIT,
-    Covariance,
-    Full,
-    GLMProblem,
-    logit_spread,
-    moments_at,
-)
+from bayesmooth.theory.updates import COVARIANCES, FULL_LIMIT, Covariance, Full, GLMProblem, logit_spread, moments_at
 
 MAX_ITER = {"gd": 10_000, "newton": 100, "variational_gd": 10_000, "von": 200}
 SUM_TOLERANCE = 1e-3  # of the sum of a soft label
@@ -141,9 +133,7 @@ def fit_glm(
         )
     limit = choose("method", method, MAX_ITER) if max_iter is None else max_iter
     if draws and (family != "categorical" or structure.matrix or method != "von"):
-        raise InputError(
-            f"draws={draws}: serve VON with family='categorical' and independent logits; leave them out"
-        )
+        raise InputError(f"draws={draws}: serve VON with family='categorical' and independent logits; leave them out")
     control = Control(tol, limit, automatic, draws, on_step)
     if method == "von":
         found = find_posterior(problem, structure, control)
@@ -177,10 +167,7 @@ def noise_by_method(features: Any, labels: Any, **options: Any) -> dict[str, Ten
     GD and Newton have no covariance, so no noise. Variational GD has Σ = s I with the s that gives the logits the mean
     variance of VON's: their noise differs by the shape of Σ alone. `options` are those of `fit_glm`.
     """
-    fits = {
-        f"VON, {c} Σ": fit_glm(features, labels, covariance=c, **options)
-        for c in ("diagonal", "full")
-    }
+    fits = {f"VON, {c} Σ": fit_glm(features, labels, covariance=c, **options) for c in ("diagonal", "full")}
     variance = fits["VON, full Σ"].logits(features)[1]
     spread = variance.diagonal(dim1=-2, dim2=-1) if variance.ndim == 3 else variance
     matrix = design_matrix(features, options.get("bias", True), spread.dtype)
@@ -206,9 +193,7 @@ def design_matrix(features: Any, bias: bool, dtype: torch.dtype) -> Tensor:
     if not bool(matrix.isfinite().all()):
         row, column = (~matrix.isfinite()).nonzero()[0].tolist()
         value = float(matrix[row, column])
-        raise InputError(
-            f"features[{row}, {column}] is {value}: must be finite; drop or fill such examples"
-        )
+        raise InputError(f"features[{row}, {column}] is {value}: must be finite; drop or fill such examples")
     return F.pad(matrix, (0, 1), value=1.0) if bias else matrix
 
 
@@ -232,9 +217,7 @@ def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) 
     if family == "categorical" and y.ndim == 2:
         return check_soft(y.to(matrix), len(matrix), classes or y.shape[1])
     if y.ndim != 1 or len(y) != len(matrix):
-        raise InputError(
-            f"labels of shape {tuple(y.shape)}: must be ({len(matrix)},), one per example"
-        )
+        raise InputError(f"labels of shape {tuple(y.shape)}: must be ({len(matrix)},), one per example")
     if family == "bernoulli" and y.is_floating_point():
         return check_soft(y.unsqueeze(1).to(matrix), len(matrix), 1)
     if family in ("poisson", "gaussian"):
@@ -246,15 +229,11 @@ def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) 
             raise InputError(f"labels[{i}] is {float(y[i])}: must be {rule}")
         return y.unsqueeze(1).to(matrix)
     if y.is_floating_point() or y.is_complex():
-        raise InputError(
-            f"labels of dtype {y.dtype}: must be integers, the classes' numbers, or rows of probabilities"
-        )
+        raise InputError(f"labels of dtype {y.dtype}: must be integers, the classes' numbers, or rows of probabilities")
     top, bottom = int(y.max()), int(y.min())
     count = 2 if family == "bernoulli" else top + 1 if classes is None else classes
     if bottom < 0 or top >= count:
-        raise InputError(
-            f"labels from {bottom} to {top}: must lie in 0 … {count - 1}; number the classes from 0"
-        )
+        raise InputError(f"labels from {bottom} to {top}: must lie in 0 … {count - 1}; number the classes from 0")
     if top == bottom:
         raise InputError(f"all labels are {top}: at least two classes must occur")
     return (y.unsqueeze(1) if family == "bernoulli" else F.one_hot(y.long(), count)).to(matrix)

@@ -31,13 +31,7 @@ from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Pois
 
 
 def expected_noise(
-    mean: Tensor,
-    cov: Tensor,
-    link: Link,
-    *,
-    nodes: int | None = None,
-    samples: int = 512,
-    seed: int = 0,
+    mean: Tensor, cov: Tensor, link: Link, *, nodes: int | None = None, samples: int = 512, seed: int = 0
 ) -> Tensor:
     """ε = A′(m) − E[A′(f)], f ~ N(m, cov)  (eq:labelnoiseGD, eq:labelnoiseGLMGD).
 
@@ -86,9 +80,7 @@ def second_order_noise(mean: Tensor, cov: Tensor, link: Link) -> Tensor:
     return -link.curvature(mean, cov) / 2
 
 
-def effective_labels(
-    loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, **extra: Any
-) -> Tensor:
+def effective_labels(loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
     """t = p − ∂L/∂z: the labels (B, K) with which cross-entropy has the gradient of `loss`.
 
     `loss(logits, labels, **extra)` is any module with a `reduction`, or any function that returns
@@ -109,9 +101,7 @@ def effective_labels(
     return torch.softmax(wide.detach(), -1).sub_(gradient)
 
 
-def effective_noise(
-    loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, **extra: Any
-) -> Tensor:
+def effective_noise(loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
     """ε = t − y: the effective labels (B, K) of a loss less the one-hot labels."""
     noise = effective_labels(loss, logits, labels, **extra)
     return noise.scatter_add_(1, labels.unsqueeze(1), -torch.ones_like(noise[:, :1]))
@@ -151,9 +141,7 @@ def _sigmoid_noise(mean: Tensor, var: Tensor, nodes: int | None) -> Tensor:
     return side * (torch.sigmoid(mean) - gaussian_expectation(torch.sigmoid, mean, var, nodes))
 
 
-def _per_example(
-    loss: Callable[..., Tensor], z: Tensor, labels: Tensor, extra: dict[str, Any]
-) -> Tensor:
+def _per_example(loss: Callable[..., Tensor], z: Tensor, labels: Tensor, extra: dict[str, Any]) -> Tensor:
     """The loss of every example, from a shadow of the module that takes the state changes."""
     if isinstance(loss, nn.Module):
         buffers = {name: buffer.clone() for name, buffer in loss.named_buffers()}

@@ -70,9 +70,7 @@ class Solution:
     trouble: str
 
 
-def evaluate_at(
-    problem: GLMProblem, theta: Tensor, covariance: Covariance | None, draws: int = 0
-) -> Point:
+def evaluate_at(problem: GLMProblem, theta: Tensor, covariance: Covariance | None, draws: int = 0) -> Point:
     """The moments and the objective at θ, or at N(θ, Σ) if there is a Σ."""
     logits = problem.features @ theta
     if covariance is None:
@@ -102,12 +100,7 @@ def find_posterior(problem: GLMProblem, structure: type[Covariance], control: Co
 
 
 def descend(
-    problem: GLMProblem,
-    point: Point,
-    structure: type[Covariance],
-    control: Control,
-    *,
-    learn: bool = False,
+    problem: GLMProblem, point: Point, structure: type[Covariance], control: Control, *, learn: bool = False
 ) -> Solution:
     """Newton steps of the mean, each with VON's step of Σ if it is to `learn` it.
 
@@ -151,12 +144,7 @@ def descend(
 
 
 def _search(
-    problem: GLMProblem,
-    here: Point,
-    direction: Tensor,
-    hessian: Covariance | None,
-    control: Control,
-    rho: float,
+    problem: GLMProblem, here: Point, direction: Tensor, hessian: Covariance | None, control: Control, rho: float
 ) -> tuple[Point, float]:
     """The point at the first of ρ, ρ/2, ρ/4, … that lowers the objective, and that ρ; (here, 0) if none does.
 
@@ -215,9 +203,7 @@ def _rms(squares: Tensor) -> float:
     return float(squares.mean().clamp_min(0).sqrt())
 
 
-def newton_direction(
-    problem: GLMProblem, expected: Moments, gradient: Tensor, hessian: Covariance
-) -> Tensor:
+def newton_direction(problem: GLMProblem, expected: Moments, gradient: Tensor, hessian: Covariance) -> Tensor:
     """H⁻¹g, by conjugate gradients where the structure does not hold all of H.
 
     There H is softmax-shaped, diag(p) − ppᵀ at p = E[softmax], scaled to the trace of E[A″]. Its gradients sum to zero

@@ -123,9 +123,7 @@ class Full(Covariance):
         dim = features.shape[1]
         classes = self.precision.shape[-1] // dim
         blocks = self.covariance().reshape(classes, dim, classes, dim)
-        return torch.stack(
-            [torch.einsum("nd,dke,ne->nk", features, block, features) for block in blocks], 1
-        )
+        return torch.stack([torch.einsum("nd,dke,ne->nk", features, block, features) for block in blocks], 1)
 
 
 class Diagonal(Covariance):
@@ -229,26 +227,20 @@ def gd_step(problem: GLMProblem, theta: Tensor, rho: float) -> Tensor:
     return theta - rho * problem.gradient(theta, predictions)
 
 
-def newton_step(
-    problem: GLMProblem, theta: Tensor, structure: type[Covariance], rho: float = 1.0
-) -> Tensor:
+def newton_step(problem: GLMProblem, theta: Tensor, structure: type[Covariance], rho: float = 1.0) -> Tensor:
     """θ − ρ[∇²ℓ̄(θ)]⁻¹∇ℓ̄(θ)  (eq:newton)."""
     here = moments_at(problem.link, problem.features @ theta, structure.matrix)
     hessian = problem.hessian(structure, here.variance)
     return theta - rho * hessian.solve(problem.gradient(theta, here.mean))
 
 
-def variational_gd_step(
-    problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float
-) -> Tensor:
+def variational_gd_step(problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float) -> Tensor:
     """θ − ρE_q[∇ℓ̄], q = N(θ, Σ) with Σ fixed: GD with labels y + ε  (eq:labelnoiseGD)."""
     expected = expected_moments(problem, theta, covariance)
     return theta - rho * problem.gradient(theta, expected.mean)
 
 
-def von_step(
-    problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float = 1.0
-) -> tuple[Tensor, Covariance]:
+def von_step(problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float = 1.0) -> tuple[Tensor, Covariance]:
     """Λ ← (1−ρ)Λ + ρE_q[∇²ℓ̄], then θ ← θ − ρΛ⁻¹E_q[∇ℓ̄]  (eq:von)."""
     expected = expected_moments(problem, theta, covariance)
     hessian = problem.hessian(type(covariance), expected.variance)

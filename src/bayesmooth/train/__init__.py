@@ -7,14 +7,4 @@ from bayesmooth.train.recipe_files import Tree, override, read_recipe
 from bayesmooth.train.run import Run
 from bayesmooth.train.training import train
 
-__all__ = [
-    "DivergedError",
-    "Recipe",
-    "Run",
-    "Splits",
-    "Tree",
-    "override",
-    "prepare",
-    "read_recipe",
-    "train",
-]
+__all__ = ["DivergedError", "Recipe", "Run", "Splits", "Tree", "override", "prepare", "read_recipe", "train"]

@@ -98,9 +98,7 @@ def format_table(rows: Sequence[dict[str, Any]]) -> str:
     columns = list(rows[0])
     cells = [columns] + [[_cell(name, row[name]) for name in columns] for row in rows]
     first, *others = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join([name.ljust(first), *map(str.rjust, rest, others)]) for name, *rest in cells
-    )
+    return "\n".join("  ".join([name.ljust(first), *map(str.rjust, rest, others)]) for name, *rest in cells)
 
 
 def format_csv(rows: Sequence[Mapping[str, Any]]) -> str:

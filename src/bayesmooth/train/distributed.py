@@ -94,9 +94,7 @@ def find_device(name: str | None) -> torch.device:
     except RuntimeError:
         raise InputError(f"device {name!r}: must be cpu, cuda or cuda:N") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"device {name!r}: {torch.cuda.device_count()} GPUs here; leave it out, or use cpu"
-        )
+        raise InputError(f"device {name!r}: {torch.cuda.device_count()} GPUs here; leave it out, or use cpu")
     return device
 
 

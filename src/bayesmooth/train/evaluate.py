@@ -121,13 +121,9 @@ def open_new(what: Any, recipe: Recipe, facts: dict[str, Any]) -> Source:
     pixels = None
     if len(shape) == 3:
         pixels = options.get("size", shape[1]), options.get("crop")
-    source = open_like(
-        what, reading, names, options.get("encoding"), options.get("id"), pixels=pixels
-    )
+    source = open_like(what, reading, names, options.get("encoding"), options.get("id"), pixels=pixels)
     if source.input_shape != shape:
-        raise InputError(
-            f"{source.name}: inputs of shape {source.input_shape}; the run was trained on {shape}"
-        )
+        raise InputError(f"{source.name}: inputs of shape {source.input_shape}; the run was trained on {shape}")
     mean, std = (tuple(facts[key]) if key in facts else None for key in ("mean", "std"))
     return replace(source, mean=mean, std=std)
 
@@ -191,9 +187,7 @@ def probabilities(
                 yield rows
 
         # One call over all batches: each draw computes its BatchNorm statistics once.
-        averaged = posterior.predict(
-            model, read(), samples, seed=seed, batchnorm=batchnorm, tick=tick
-        )
+        averaged = posterior.predict(model, read(), samples, seed=seed, batchnorm=batchnorm, tick=tick)
         found[torch.cat(places)] = averaged.float()
     team.sum_([found])
     return found.cpu()
@@ -209,9 +203,7 @@ def statistics_batches(recipe: Recipe, splits: Splits, model: nn.Module) -> list
     norms = [part for part in model.modules() if isinstance(part, _BatchNorm)]
     if not sampled or not settings.batchnorm or all(map(is_frozen, norms)):
         return None
-    some = splits.train.subset(
-        torch.arange(min(settings.batchnorm, len(splits.train)), device="cpu")
-    )
+    some = splits.train.subset(torch.arange(min(settings.batchnorm, len(splits.train)), device="cpu"))
     device = next(model.parameters()).device
     return [inputs.to(device) for _, inputs, _ in batches(some, settings.batch_size)]
 

@@ -50,9 +50,7 @@ class Loop:
         best_weights: the model of the best epoch, until it is saved.
     """
 
-    def __init__(
-        self, recipe: Recipe, splits: Splits, device: torch.device, team: Team = ALONE
-    ) -> None:
+    def __init__(self, recipe: Recipe, splits: Splits, device: torch.device, team: Team = ALONE) -> None:
         self.recipe, self.splits, self.device, self.team = recipe, splits, device, team
         self.batches = count_batches(len(splits.train), recipe.train.batch_size)
         self.sums = torch.zeros(3, dtype=torch.float64, device=device)
@@ -62,9 +60,7 @@ class Loop:
         self.records: list[Record] = []
         self.best_weights: dict[str, Tensor] | None = None
         self._build()
-        self.forward: Callable[[Tensor], Tensor] = (
-            torch.compile(self.model) if recipe.train.compile else self.model
-        )
+        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if recipe.train.compile else self.model
         self.statistics = statistics_batches(recipe, splits, self.model)
         # The accuracy of always predicting the most frequent label, plus two standard errors.
         share = float(splits.train.labels.counts().max()) / len(splits.train)
@@ -99,9 +95,7 @@ class Loop:
         schedule = recipe.schedule
         self.schedule = scheduler(self.optimizer, schedule.name, steps, **schedule.options)
 
-    def epochs(
-        self, after_step: Callable[[], None], after_batch: Callable[[], None]
-    ) -> Iterator[Record]:
+    def epochs(self, after_step: Callable[[], None], after_batch: Callable[[], None]) -> Iterator[Record]:
         """Train to the end; yield the figures of every epoch.
 
         `after_step` is called between two steps, `after_batch` within an evaluation; either may raise, to stop.

@@ -45,9 +45,7 @@ def import_factory(name: str) -> Callable[..., Any]:
             f"{name.partition(':')[0]!r}, or put that directory on PYTHONPATH"
         ) from None
     if not callable(factory):
-        raise InputError(
-            f"name '{name}': is a {type(factory).__name__}; name a function or a class"
-        )
+        raise InputError(f"name '{name}': is a {type(factory).__name__}; name a function or a class")
     return factory
 
 

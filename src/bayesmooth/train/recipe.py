@@ -26,16 +26,7 @@ from bayesmooth.optim import OPTIMIZERS, settings
 from bayesmooth.optim.schedule import SCHEDULES
 from bayesmooth.randomness import KERNELS
 from bayesmooth.train.networks import import_factory, transformers_classifier
-from bayesmooth.train.recipe_files import (
-    MisfitError,
-    Tree,
-    Value,
-    fit,
-    is_writable,
-    override,
-    read_recipe,
-    write_toml,
-)
+from bayesmooth.train.recipe_files import MisfitError, Tree, Value, fit, is_writable, override, read_recipe, write_toml
 from bayesmooth.words import did_you_mean
 
 Builders = Mapping[str, Callable[..., Any]]
@@ -61,9 +52,7 @@ SUPPLIED |= {"split", "root", "progress"}
 """Arguments that a recipe does not set: the run knows them."""
 
 
-def setting(
-    default: Any, *, low: float = -inf, below: float = inf, among: Collection[str] = ()
-) -> Any:
+def setting(default: Any, *, low: float = -inf, below: float = inf, among: Collection[str] = ()) -> Any:
     """A field with a rule: low ≤ value < below, or one of some names."""
     return field(default=default, metadata={"low": low, "below": below, "among": among})
 
@@ -225,9 +214,7 @@ def describe_rules(optimizer: Choice) -> dict[str, Any]:
     rules: dict[str, Any] = {"noise": "C kernels" if KERNELS else "torch"}
     left = [key for key in CHOSEN if optimizer.options.get(key, "auto") == "auto"]
     if CHOSEN[0] in parameters(builder) and left:
-        constants = {
-            k: v for k, v in vars(settings).items() if k.isupper() and type(v) in (int, float)
-        }
+        constants = {k: v for k, v in vars(settings).items() if k.isupper() and type(v) in (int, float)}
         rules |= {"chosen": left, "constants": constants}
     return rules
 
@@ -317,7 +304,5 @@ def list_options(section: str, name: str, own: Collection[str]) -> dict[str, ins
     return {
         key: p
         for key, p in found.items()
-        if p.kind is not p.VAR_KEYWORD
-        and key not in SUPPLIED.union(own)
-        and is_writable(p.annotation)
+        if p.kind is not p.VAR_KEYWORD and key not in SUPPLIED.union(own) and is_writable(p.annotation)
     }

@@ -28,15 +28,7 @@ from bayesmooth.data import Corruption, Source
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.distributed import find_device
-from bayesmooth.train.evaluate import (
-    Forecast,
-    Splits,
-    evaluate,
-    open_new,
-    prepare,
-    probabilities,
-    statistics_batches,
-)
+from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
 from bayesmooth.train.loop import Checkpoint, Loop
 from bayesmooth.train.networks import make_model
 from bayesmooth.train.recipe import Recipe
@@ -81,13 +73,9 @@ class Run:
                 # Another process may start the same run at this moment.
                 ours = file.name == LOCK or file.suffix == ".tmp"
                 if not ours and not (self.path / RECIPE).is_file():
-                    raise InputError(
-                        f"{self.path}: holds {file.name!r} and is not a run; choose another directory"
-                    )
+                    raise InputError(f"{self.path}: holds {file.name!r} and is not a run; choose another directory")
         except OSError as error:
-            raise InputError(
-                f"{self.path}: cannot be made: {error.strerror}; choose another directory"
-            ) from None
+            raise InputError(f"{self.path}: cannot be made: {error.strerror}; choose another directory") from None
         try:
             with self.lock.acquire(timeout=patience):
                 self.start()  # nothing is written before it is held
@@ -173,9 +161,7 @@ class Run:
         state = {"recipe": self.recipe.to_dict(), "model": weights, "loss": loop.loss.state_dict()}
         save_checkpoint(self.path / MODEL, state)
         end = {"best_epoch": loop.best_epoch}
-        files.write_json(
-            self.path / REPORT, {"title": self.recipe.title, **loop.records[-1], **end}
-        )
+        files.write_json(self.path / REPORT, {"title": self.recipe.title, **loop.records[-1], **end})
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per epoch."""
@@ -184,9 +170,7 @@ class Run:
     def report(self) -> dict[str, Any]:
         """The final figures."""
         if not (self.path / REPORT).exists():
-            raise InputError(
-                f"{self.path}: not finished ({self.status}); `bayesmooth resume {self.path}` goes on"
-            )
+            raise InputError(f"{self.path}: not finished ({self.status}); `bayesmooth resume {self.path}` goes on")
         return files.read_json(self.path / REPORT)
 
     def seconds(self) -> float:
@@ -202,9 +186,7 @@ class Run:
             before, now = self.data(), json.loads(json.dumps(splits.facts()))
             if changed := [key for key in now if before.get(key) != now[key]]:
                 differences = "; ".join(f"{key}: {before.get(key)} → {now[key]}" for key in changed)
-                raise InputError(
-                    f"{self.path}: its data have changed: {differences}; bring back what it began with"
-                )
+                raise InputError(f"{self.path}: its data have changed: {differences}; bring back what it began with")
         return splits
 
     def examples(self, split: Split = "train") -> Source:
@@ -240,15 +222,10 @@ class Run:
         model.load_state_dict(weights)
         return model.eval().to(find_device(device))
 
-    def evaluate(
-        self, which: Which = "last", *, samples: int = 0, device: str | None = None
-    ) -> dict[str, float]:
+    def evaluate(self, which: Which = "last", *, samples: int = 0, device: str | None = None) -> dict[str, float]:
         """The figures of a checkpoint, measured again; those of the last one also averaged over the posterior."""
         model, splits = self.model(which, device), self.splits()
-        how: dict[str, Any] = {
-            "batchnorm": statistics_batches(self.recipe, splits, model),
-            "ood": True,
-        }
+        how: dict[str, Any] = {"batchnorm": statistics_batches(self.recipe, splits, model), "ood": True}
         record = evaluate(self.recipe, splits, model, **how)
         if which == "last" and (self.path / POSTERIOR).exists():
             how |= {"posterior": self.posterior(), "samples": samples}
@@ -282,9 +259,7 @@ class Run:
         last = MODEL if (self.path / MODEL).exists() else LAST
         path = self.path / (last if which == "last" else BEST)
         if not path.exists():
-            raise InputError(
-                f"{self.path}: has no checkpoint yet; `bayesmooth resume {self.path}` goes on"
-            )
+            raise InputError(f"{self.path}: has no checkpoint yet; `bayesmooth resume {self.path}` goes on")
         try:
             saved: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:

@@ -67,12 +67,7 @@ class SweepJob:
         if self.threads:
             torch.set_num_threads(self.threads)
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            self.log.open("a") as file,
-            redirect_stdout(file),
-            redirect_stderr(file),
-            set_variable(DATA, self.data),
-        ):
+        with self.log.open("a") as file, redirect_stdout(file), redirect_stderr(file), set_variable(DATA, self.data):
             try:
                 train(self.recipe, self.path, device=self.device, quiet=True, patience=-1)
             except StoppedError:
@@ -114,8 +109,7 @@ def sweep(
     """
     data = data_root(None).absolute()  # here: a worker has its own directory and variables
     jobs = {
-        recipe.hash: SweepJob(recipe, Path(out).absolute() / recipe.title, data, device, threads)
-        for recipe in recipes
+        recipe.hash: SweepJob(recipe, Path(out).absolute() / recipe.title, data, device, threads) for recipe in recipes
     }
     ends = {key: Run(job.path, job.recipe).status for key, job in jobs.items()}
     outcomes = {key: jobs[key].end(end) for key, end in ends.items() if end in OVER}
@@ -165,10 +159,7 @@ def grid(tree: Tree, axes: Sequence[str], source: str = "recipe") -> list[Recipe
         if not (found := split_values(text)):
             raise InputError(f"{axis!r}: no value; 0:5 is 0 … 4, so the second must be larger")
         settings[key.strip()] = [f"{key}={value}" for value in found]
-    return [
-        Recipe.from_dict(override(tree, chosen), source=source)
-        for chosen in product(*settings.values())
-    ]
+    return [Recipe.from_dict(override(tree, chosen), source=source) for chosen in product(*settings.values())]
 
 
 def split_values(text: str) -> list[str]:
@@ -229,11 +220,7 @@ def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def tune(
-    recipes: Sequence[Recipe],
-    out: str | Path,
-    executor: Executor,
-    device: str | None = None,
-    threads: int = 0,
+    recipes: Sequence[Recipe], out: str | Path, executor: Executor, device: str | None = None, threads: int = 0
 ) -> list[Outcome]:
     """Train whole runs, and let the noisy labels of the validation split choose: best first, by accuracy, then NLL.
 

@@ -304,18 +304,13 @@ def _pack_share(values: Array) -> dict[str, str]:
 def _pack(values: Array, dtype: DTypeLike) -> dict[str, str]:
     """An array as {type, data}, the type by the name of JavaScript's view."""
     array = np.asarray(values).astype(np.dtype(dtype).newbyteorder("<"))
-    return {
-        "type": f"{array.dtype.name.capitalize()}Array",
-        "data": base64.b64encode(array.tobytes()).decode(),
-    }
+    return {"type": f"{array.dtype.name.capitalize()}Array", "data": base64.b64encode(array.tobytes()).decode()}
 
 
 def _texts(texts: Sequence[Text]) -> dict[str, Any]:
     """Texts as they are; table rows as one list of keys and the values of each row."""
     keys = list(dict.fromkeys(key for row in texts if isinstance(row, Mapping) for key in row))
-    rows = [
-        [_plain(row.get(key)) for key in keys] if isinstance(row, Mapping) else row for row in texts
-    ]
+    rows = [[_plain(row.get(key)) for key in keys] if isinstance(row, Mapping) else row for row in texts]
     return {"keys": [str(key) for key in keys], "rows": rows}
 
 
