@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import Decision, apply_decisions, clean, read_decisions
 from bayesmooth.data import Columns, Labels, Source, open_source
-from bayesmooth.data.textfiles import guard
+from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError
 
 HEADER = "id,given,decision,new_label\n"
@@ -111,7 +111,7 @@ def test_labels_without_a_relabelling_never_change(labels: list[str], data: st.D
         ("a,cat,keep,,\n", "row 2 has 5 fields, the header 4"),
         ("z,cat,keep,\n", "decision on id 'z', which the labels do not have"),
         ("a,dog,keep,\n", "has the label 'cat', but the decision was made on 'dog'"),
-        ('"a,cat\n', "line 2 has a stray quotation mark"),
+        ('"a,cat\n', "row 2 has a stray quotation mark"),
     ],
 )
 def test_what_does_not_fit_the_labels_is_refused_and_nothing_is_written(
@@ -150,7 +150,7 @@ def test_broken_label_files_are_named(labels: Path, tmp_path: Path, content: byt
 def test_missing_files_and_wrong_headers_are_named(labels: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv: cannot be read"):
         clean(labels, tmp_path / "none.csv", tmp_path / "out.csv")
-    with pytest.raises(InputError, match="first line 'id;given'; must be id,given,decision,new_label"):
+    with pytest.raises(InputError, match="first line .id,given.; must be id,given,decision,new_label"):
         read_decisions(decisions_file(tmp_path, "", header="id;given\n"))
 
 

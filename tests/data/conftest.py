@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bayesmooth.data import Columns, Labels, Source, open_source
-from bayesmooth.data.prepare import choose_inputs
+from bayesmooth.data.features import choose_inputs
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def write(tmp_path):
 def open_data():
     """Open a source and choose its inputs; rows that cannot be learned from stay."""
 
-    def open_data(what, labels=None, cache=None, **names):
+    def open_data(what, labels=None, **names):
         columns = Columns(**names)
-        return choose_inputs(open_source(what, columns, labels), columns, False, cache)
+        return choose_inputs(open_source(what, columns, labels), columns)
 
     return open_data
 

@@ -95,7 +95,7 @@ def test_arrays_of_every_order_and_width_come_back(tmp_path, array):
         ({"texts": [1, 2, 3, 4]}, "must be N strings"),
         ({"images": X}, "images are float64 of shape .* must be paths"),
         ({"ids": ["a"]}, "1 ids for 4 rows"),
-        ({"pred_probs": X[:3]}, "predicted of shape"),
+        ({"pred_probs": X[:3]}, "pred_probs of shape"),
         ({"pred_probs": X[0]}, "must be 4 × D"),
         ({"probabilities": np.full((4, 2), np.inf)}, r"probabilities\[0, 0\] is inf"),
     ],

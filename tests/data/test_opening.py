@@ -1,16 +1,12 @@
-"""A folder of Parquet files whose vectors are kept in the cache; what is dirty in a table of numbers."""
+"""Whatever a table holds, it is read with what is dirty as a finding, or refused."""
 
 import datetime
 import decimal
-import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,95 +20,20 @@ pytest.importorskip("pyarrow")
 ROWS = np.arange(40, dtype=np.float32).reshape(20, 2)
 
 
-@pytest.fixture
-def parts(tmp_path: Path) -> Path:
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    write_part(folder, ROWS)
-    return folder
-
-
-def write_part(folder: Path, rows: Any) -> None:
-    frame = pandas.DataFrame({"embedding": list(rows), "label": ["a", "b"] * 10})
-    frame.to_parquet(folder / "part.parquet", compression=None)
-
-
-@pytest.fixture
-def vectors(open_data: Any) -> Any:
-    """The vectors of a folder, by way of a cache."""
-    return lambda folder, cache: np.array(open_data(folder, cache=cache).inputs.array)
-
-
-def test_other_content_with_the_same_size_and_time_is_read_again(vectors: Any, parts: Path, tmp_path: Path) -> None:
-    file, cache = parts / "part.parquet", tmp_path / "cache"
-    np.testing.assert_array_equal(vectors(parts, cache), ROWS)
-    before = file.stat()
-    write_part(parts, ROWS[::-1])
-    assert file.stat().st_size == before.st_size
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    np.testing.assert_array_equal(vectors(parts, cache), ROWS[::-1])
-
-
-@pytest.mark.parametrize("damage", [b"", b"garbage", None])
-def test_a_damaged_copy_is_made_again(vectors: Any, parts: Path, tmp_path: Path, damage: bytes | None) -> None:
-    vectors(parts, tmp_path / "cache")
-    (entry,) = (tmp_path / "cache").iterdir()
-    entry.write_bytes(entry.read_bytes()[:-9] if damage is None else damage)
-    np.testing.assert_array_equal(vectors(parts, tmp_path / "cache"), ROWS)
-    (tmp_path / "file").touch()
-    np.testing.assert_array_equal(vectors(parts, tmp_path / "file"), ROWS)
-
-
-def test_many_may_fill_one_cache_at_once(vectors: Any, parts: Path, tmp_path: Path) -> None:
-    start = Barrier(8)
-
-    def read(_: int) -> Any:
-        start.wait()
-        return vectors(parts, tmp_path / "cache")
-
-    with ThreadPoolExecutor(8) as pool:
-        for made in pool.map(read, range(8)):
-            np.testing.assert_array_equal(made, ROWS)
-    assert len(list((tmp_path / "cache").iterdir())) == 1
-
-
-def test_files_without_the_vectors_of_the_others_are_named(vectors: Any, parts: Path, tmp_path: Path) -> None:
-    pandas.DataFrame({"label": ["a"]}).to_parquet(parts / "rest.parquet")
-    with pytest.raises(InputError, match=r"rest\.parquet: no column 'embedding'"):
-        vectors(parts, tmp_path / "cache")
-    assert not list((tmp_path / "cache").iterdir())
-
-
-def test_missing_vectors_in_a_folder_are_a_finding_and_the_rest_is_read(
-    open_data: Any, parts: Path, tmp_path: Path
-) -> None:
-    rows: list[Any] = list(ROWS)
-    rows[0] = rows[7] = None
-    write_part(parts, rows)
-    (parts / "part.parquet").rename(parts / "part-0.parquet")
-    write_part(parts, [None] * 20)
-    for _ in range(2):  # from the files, then from the cache
-        examples = open_data(parts, cache=tmp_path / "cache")
-        index = torch.arange(len(examples))
-        expected = np.delete(ROWS, [0, 7], axis=0)
-        np.testing.assert_array_equal(examples.batch(index).numpy(), expected)
-        assert examples.problems[-1].kind == "missing_vector"
-        places = [name.partition("-")[0] for name in examples.problems[-1].ids]
-        assert places == ["0", "7", *map(str, range(20, 40))]
-
-
-def test_a_missing_vector_in_one_file_is_the_same_finding(open_data: Any, tmp_path: Path) -> None:
-    rows: list[Any] = list(ROWS)
-    rows[0] = None
-    frame = pandas.DataFrame({"embedding": rows, "label": ["a", "b"] * 10})
-    frame.to_parquet(tmp_path / "t.parquet")
-    for what in (frame, tmp_path / "t.parquet"):
-        source = open_data(what)
-        assert source.reading is not None
-        assert source.reading.names == ("embedding",)
-        np.testing.assert_array_equal(source.inputs, ROWS[1:])
-        ((kind, ids),) = [(note.kind, note.ids) for note in source.problems]
-        assert (kind, ids[0].partition("-")[0]) == ("missing_vector", "0")
+@pytest.mark.parametrize("kind", ["frame", "file", "folder"])
+def test_a_missing_vector_is_a_finding_and_the_rest_is_read(open_data: Any, tmp_path: Path, kind: str) -> None:
+    frame = pandas.DataFrame({"embedding": [None, *ROWS[1:7], None, *ROWS[8:]], "label": ["a", "b"] * 10})
+    (tmp_path / "parts").mkdir()
+    frame.to_parquet(tmp_path / "parts" / "0.parquet")
+    if kind == "folder":
+        frame[["label"]].to_parquet(tmp_path / "parts" / "1.parquet")
+    what = {"frame": frame, "file": tmp_path / "parts" / "0.parquet", "folder": tmp_path / "parts"}[kind]
+    source = open_data(what)
+    assert source.reading.names == ("embedding",)
+    np.testing.assert_array_equal(source.inputs, np.delete(ROWS, [0, 7], axis=0))
+    (missing,) = source.problems
+    places = [int(name.partition("-")[0]) for name in missing.ids]
+    assert (missing.kind, places) == ("missing_vector", [0, 7, *range(20, 40)] if kind == "folder" else [0, 7])
 
 
 def test_percentages_are_numbers(open_data: Any, tmp_path: Path) -> None:
@@ -226,7 +147,10 @@ def test_every_row_keeps_its_id_and_its_label_through_a_file(
     assert [cell.removesuffix(".0") for cell in cells] == source.labels.texts()
 
 
-def test_vectors_of_words_are_refused(open_data: Any, parts: Path, tmp_path: Path) -> None:
-    write_part(parts, [["a", "b"]] * 20)
-    with pytest.raises(InputError, match=r"embedding are .*; must be numbers"):
-        open_data(parts, cache=tmp_path / "cache")
+@pytest.mark.parametrize("odd", [["a", "b"], [1.0], [None, 2.0]])
+def test_vectors_of_words_or_of_several_lengths_are_refused(open_data: Any, odd: Any) -> None:
+    frame = pandas.DataFrame(
+        {"embedding": [odd, *([odd] if odd == ["a", "b"] else ROWS.tolist())[:1]] * 10, "label": ["a", "b"] * 10}
+    )
+    with pytest.raises(InputError, match=r"embedding.* must be"):
+        open_data(frame)

@@ -28,7 +28,8 @@ from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder, compare_with_names
-from bayesmooth.data.prepare import choose_inputs, choose_to_embed, embed, prepare
+from bayesmooth.data.features import choose_inputs
+from bayesmooth.data.prepare import choose_to_embed, embed, prepare
 from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
 from bayesmooth.executors import use_cluster
@@ -297,7 +298,7 @@ def find_other_split(
     if named is None:
         return None
     try:
-        other = choose_inputs(open_source(named, columns), columns, False, cache)
+        other = choose_inputs(open_source(named, columns), columns)
         other = embed(other, choose_to_embed(other, columns), encoder, cache)
         check_comparable(source, other)
     except InputError as error:

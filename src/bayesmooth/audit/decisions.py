@@ -14,7 +14,8 @@ from typing import Any
 
 from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.source import Kind
-from bayesmooth.data.textfiles import Csv, unguard
+from bayesmooth.data.tables import unguard
+from bayesmooth.data.textfiles import read_csv
 from bayesmooth.errors import InputError
 from bayesmooth.files import read_json
 
@@ -61,10 +62,11 @@ def read_decisions(path: str | Path) -> tuple[Decision, ...]:
         from bayesmooth.audit.exchange import read_reviewed
 
         return read_reviewed(Path(path))
-    table = Csv(Path(path))
-    if table.header not in (COLUMNS, COLUMNS[:-1]):
-        raise InputError(f"{path}: first line {table.mark.join(table.header)!r}; must be {','.join(COLUMNS)}")
-    decisions = [Decision(*map(unguard, row)) for row in table.rows]
+    table = read_csv(Path(path))
+    if table.names not in (COLUMNS, COLUMNS[:-1]):
+        raise InputError(f"{path}: first line {','.join(table.names)!r}; must be {','.join(COLUMNS)}")
+    rows = zip(*map(table.values, table.names), strict=True)
+    decisions = [Decision(*map(unguard, row)) for row in rows]
     seen: set[str] = set()
     for number, row in enumerate(decisions):
         if row.id in seen:
@@ -199,11 +201,10 @@ class AuditFiles:
 
     def list_copies(self, labels: Mapping[str, str]) -> set[str]:
         """Ids of near duplicates that have the same label as the first of them, which is not among them."""
-        table = Csv(self.folder / "audit.csv")
-        if "duplicate_of" not in table.header:
+        table = read_csv(self.folder / "audit.csv")
+        if "duplicate_of" not in table.names:
             raise InputError(f"{self.folder}: this audit looked for no duplicates")
-        id, first = (table.header.index(name) for name in ("id", "duplicate_of"))
-        pairs = [(unguard(row[id]), unguard(row[first])) for row in table.rows]
+        pairs = zip(table.values("id"), table.values("duplicate_of"), strict=True)
         return {a for a, b in pairs if b not in ("", a) and labels.get(a) == labels.get(b)}
 
     def list_unreadable(self) -> set[str]:

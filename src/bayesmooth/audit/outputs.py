@@ -22,7 +22,7 @@ from bayesmooth.audit.findings import FINDINGS
 from bayesmooth.audit.report import render
 from bayesmooth.audit.table import Audit, format_sureness, write_csv
 from bayesmooth.audit.thumbnails import SMALL, encode_picture, find_pictures, report_thumbnails, shrink_picture
-from bayesmooth.data.prepare import SHEET_ROW
+from bayesmooth.data.features import SHEET_ROW
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_together
 from bayesmooth.optional import require

@@ -15,8 +15,8 @@ from torch import Tensor
 from bayesmooth.audit.findings import FINDINGS, Findings
 from bayesmooth.audit.neighbours import Similar, find_similar
 from bayesmooth.data import Source
-from bayesmooth.data.prepare import SHEET_ROW
-from bayesmooth.data.textfiles import guard
+from bayesmooth.data.features import SHEET_ROW
+from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
 from bayesmooth.optional import require

@@ -7,7 +7,6 @@ import io
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from bayesmooth.data.arrow import find_rows
 from bayesmooth.data.labels import (
     MISSING,
     SEPARATOR,
@@ -28,121 +26,89 @@ from bayesmooth.data.labels import (
     name_classes,
 )
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles, as_bytes
-from bayesmooth.data.source import Columns, Inputs, Mapped, Source, take
-from bayesmooth.data.tables import LIMIT, MAX_RATIO, Array, Changes, Table, digest
+from bayesmooth.data.source import Columns, Mapped
+from bayesmooth.data.tables import Array, Changes, Table, restore_types
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors, replace_with, write_atomically
 
 MAX_BYTES = 8 << 30  # of all arrays in a .npz
+MAX_RATIO = 100  # unpacked to packed: data that carry information stay far below
+LIMIT = 256 << 20  # bytes that may be unpacked in any case
 # Arrays of a .npz that have one entry per example, under their usual names: the first that is there counts.
-KEYS = {
-    "embeddings": ("embeddings", "features", "X"),
-    "predicted": ("probabilities", "pred_probs"),
-    "labels": ("labels", "y"),
-    "clean_labels": ("clean_labels",),
-    "ids": ("ids",),
-    "texts": ("texts",),
-    "images": ("images",),
-}
-# In this order: the labels say how many examples there are.
-USUAL = tuple(name for key in ("labels", *KEYS) for name in KEYS[key])
+EMBEDDINGS, PREDICTED, LABELS = ("embeddings", "features", "X"), ("probabilities", "pred_probs"), ("labels", "y")
+USUAL = (*LABELS, *EMBEDDINGS, *PREDICTED, "clean_labels", "ids", "texts", "images")
 
 
-class InMemory(Table):
+def read_arrays(rows: Any, labels: Any, columns: Columns, predicted: bool = False) -> Table:
     """Rows N × D, texts or pictures, and one label each: a class, a set of tags, or 0 and 1 for each of T tags."""
-
-    names_rows = False
-    usual_labels = ("labels",)
-
-    def __init__(self, rows: Any, labels: Any, columns: Columns, predicted: bool = False) -> None:
-        super().__init__("arrays", replace(columns, label=None, id=None))
-        self.inputs: Tensor | None = None
-        self.pictures: Inputs | None = None
-        self.words: list[str] | None = None
-        self._take_inputs(rows)
-        self.given = labels if isinstance(labels, Labels) else None
-        self.cells: dict[str, list[Any]] = {}
-        if self.given is None and not self._take_tags(labels):
-            self._take_classes(labels, rows, predicted)
-        self.names = list(self.cells)
-        for cells in self.cells.values():
-            if len(cells) != len(self):
-                raise InputError(f"{len(cells)} labels for {len(self)} rows; give one label per row")
-
-    def _take_inputs(self, rows: Any) -> None:
-        kind = getattr(getattr(rows, "dtype", None), "kind", "O")
-        flat = getattr(rows, "ndim", 1) == 1 and not hasattr(rows, "columns") and kind in "OUT"
-        items = list(rows) if flat and isinstance(rows, Iterable) else []
-        first = items[0] if items else None
-        if isinstance(first, str):
-            self.words = [as_text(text) for text in items]
-        elif isinstance(first, Path) or is_picture(first):
-            files = [str(item) if isinstance(item, Path) else _save(item) for item in items]
-            self.pictures = ImageFiles(Path(), files, SHOWN_SIZE)
+    columns = replace(columns, label=None, id=None)
+    table = Table("arrays", columns, {}, 0, given=labels if isinstance(labels, Labels) else None)
+    items = _list_items(rows)
+    if items and isinstance(items[0], str):
+        table.meta, table.count = {"text": [as_text(text) for text in items]}, len(items)
+    elif items and (isinstance(items[0], Path) or is_picture(items[0])):
+        files = [str(item) if isinstance(item, Path) else _save(item) for item in items]
+        table.pictures, table.count = ImageFiles(Path(), files, SHOWN_SIZE), len(files)
+    else:
+        tensor = as_tensor(rows, "the rows")
+        if tensor.ndim == 4 or (tensor.ndim == 3 and tensor.dtype == torch.uint8):
+            table.pictures = as_pictures(tensor)
+        elif tensor.ndim != 2 or not len(tensor):
+            raise InputError(f"rows of shape {tuple(tensor.shape)}: must be N × D, N ≥ 1")
         else:
-            tensor = as_tensor(rows, "the rows")
-            if tensor.ndim == 4 or (tensor.ndim == 3 and tensor.dtype == torch.uint8):
-                self.pictures = as_pictures(tensor)
-            elif tensor.ndim != 2 or not len(tensor):
-                raise InputError(f"rows of shape {tuple(tensor.shape)}: must be N × D, N ≥ 1")
-            else:
-                self.inputs = tensor
+            table.inputs = tensor
+        table.count = len(tensor)
+    if table.given is None and not _take_tags(table, labels):
+        _take_classes(table, labels, rows, predicted)
+    for cells in table.cells.values():
+        if len(cells) != len(table):
+            raise InputError(f"{len(cells)} labels for {len(table)} rows; give one label per row")
+    return table
 
-    def _take_classes(self, labels: Any, rows: Any, predicted: bool) -> None:
-        names = tuple(map(str, self.columns.class_names or ()))
-        given = as_array(labels, "labels")
-        if given.ndim != 1:
-            raise InputError(f"labels of shape {given.shape}: must be one per row, ({len(self)},)")
-        whole, self.cells = given.dtype.kind in "iu", {"labels": given.tolist()}
-        if predicted and not names and self.inputs is not None:
-            heads = tuple(map(str, getattr(rows, "columns", ())))
-            if whole:
-                names = tuple(map(str, range(self.inputs.shape[1])))
-            elif heads and {*label_texts(self.cells["labels"])} - {*MISSING} <= {*heads}:
-                names = heads
-        if names:
-            self.class_names, self.numbered = names, whole
 
-    def _take_tags(self, labels: Any) -> bool:
-        """Whether the labels are sets: an array N × T of 0 and 1, or a list of sets."""
-        separator, named = self.columns.separator or SEPARATOR, self.columns.class_names
-        if not isinstance(labels, list | tuple) and np.ndim(labels) == 2:
-            table = np.asarray(labels)
-            heads: Any = named or getattr(labels, "columns", range(table.shape[1]))
-            if len(heads) != table.shape[1]:
-                raise InputError(f"{len(heads)} class names for {table.shape[1]} columns of labels")
-            tags = tuple(map(str, heads))
-            self.cells = dict(zip(tags, table.T.tolist(), strict=True))
-            self.columns = replace(self.columns, tags=tags, class_names=None)
-            return True
-        sets = (set, frozenset, list, tuple)
-        if not isinstance(labels, list | tuple) or not any(isinstance(y, sets) for y in labels):
-            return False
-        every = [_read_set(number, row) for number, row in enumerate(labels)]
-        tags = tuple(map(str, named or name_classes({*chain(*every)})))
-        words = Vocabulary(tags, separator)
-        texts = [words.write(row, f"labels[{number}]") for number, row in enumerate(every)]
-        self.cells = {"labels": texts}
-        self.columns = replace(self.columns, separator=separator, class_names=tags)
+def _list_items(rows: Any) -> list[Any]:
+    """Texts or pictures one by one; nothing where it is an array of numbers."""
+    kind = getattr(getattr(rows, "dtype", None), "kind", "O")
+    flat = getattr(rows, "ndim", 1) == 1 and not hasattr(rows, "columns") and kind in "OUT"
+    return list(rows) if flat and isinstance(rows, Iterable) else []
+
+
+def _take_classes(table: Table, labels: Any, rows: Any, predicted: bool) -> None:
+    names = tuple(map(str, table.columns.class_names or ()))
+    given = as_array(labels, "labels")
+    if given.ndim != 1:
+        raise InputError(f"labels of shape {given.shape}: must be one per row, ({len(table)},)")
+    whole, table.cells = given.dtype.kind in "iu", {"labels": given}
+    if predicted and not names and table.inputs is not None:
+        heads = tuple(map(str, getattr(rows, "columns", ())))
+        if whole:
+            names = tuple(map(str, range(len(table.inputs[torch.tensor([0])][0]))))
+        elif heads and {*label_texts(given.tolist())} - {*MISSING} <= {*heads}:
+            names = heads
+    if names:
+        table.class_names, table.numbered = names, whole
+
+
+def _take_tags(table: Table, labels: Any) -> bool:
+    """Whether the labels are sets: an array N × T of 0 and 1, or a list of sets."""
+    separator, named = table.columns.separator or SEPARATOR, table.columns.class_names
+    if not isinstance(labels, list | tuple) and np.ndim(labels) == 2:
+        values = np.asarray(labels)
+        heads: Any = named or getattr(labels, "columns", range(values.shape[1]))
+        if len(heads) != values.shape[1]:
+            raise InputError(f"{len(heads)} class names for {values.shape[1]} columns of labels")
+        table.cells = {str(name): column for name, column in zip(heads, values.T, strict=True)}
+        table.columns = replace(table.columns, tags=tuple(table.cells), class_names=None)
         return True
-
-    def __len__(self) -> int:
-        held = (self.inputs, self.pictures, self.words)
-        return next(len(rows) for rows in held if rows is not None)
-
-    def values(self, name: str) -> list[Any]:
-        """The labels, or those of a tag."""
-        return self.cells[name]
-
-    def fill(self, source: Source, rows: Array) -> Source:
-        """With what is learned from."""
-        at = torch.from_numpy(rows)
-        if self.words is not None:
-            return replace(source, meta={"text": [self.words[i] for i in rows]})
-        if self.inputs is not None:
-            return replace(source, inputs=self.inputs[at])
-        assert self.pictures is not None
-        return replace(source, pictures=take(self.pictures, at))
+    sets = (set, frozenset, list, tuple)
+    if not isinstance(labels, list | tuple) or not any(isinstance(y, sets) for y in labels):
+        return False
+    every = [_read_set(number, row) for number, row in enumerate(labels)]
+    words = Vocabulary(tuple(map(str, named or name_classes(set().union(*every)))), separator)
+    texts = [words.write(row, f"labels[{number}]") for number, row in enumerate(every)]
+    table.cells = {"labels": np.array(texts, object)}
+    table.columns = replace(table.columns, separator=separator, class_names=words.names)
+    return True
 
 
 def is_picture(item: Any) -> bool:
@@ -179,7 +145,7 @@ def _read_set(number: int, tags: Any) -> set[str]:
     return {as_text(tag).strip() for tag in tags}
 
 
-def open_torch(what: Any, columns: Columns) -> InMemory:
+def read_torch(what: Any, columns: Columns) -> Table:
     """A data set of pairs (x, y), all of them in memory, in its own order; a loader's order does not count."""
     names = getattr(getattr(what, "dataset", what), "classes", None)
     if isinstance(what, DataLoader) and not isinstance(what.dataset, IterableDataset):
@@ -204,7 +170,7 @@ def open_torch(what: Any, columns: Columns) -> InMemory:
             )
         inputs = torch.stack([as_tensor(x, "an input") for x in inputs])
     labels = [y.item() if hasattr(y, "item") else y for _, y in pairs]
-    return InMemory(inputs, labels, columns)
+    return read_arrays(inputs, labels, columns)
 
 
 def _as_pair(item: Any) -> tuple[Any, Any]:
@@ -252,171 +218,116 @@ def as_array(values: Any, what: str) -> Array:
         raise InputError(f"{what}: not an array ({error})") from None
 
 
-class Npz(Table):
+def open_npz(path: Path, columns: Columns) -> Table:
     """A .npz: embeddings (or features, X), labels (or y), and, if there are any, clean_labels, class_names, ids, texts,
     images (paths, or pictures as bytes), and probabilities (or pred_probs) that a model predicted."""
-
-    usual_labels = KEYS["labels"]
-    part = "array"
-    arrays: Mapping[str, Array]
-
-    def __init__(self, path: Path, columns: Columns) -> None:
-        super().__init__(str(path), columns)
-        if columns.tags is not None or columns.separator is not None:
+    if columns.tags is not None or columns.separator is not None:
+        raise InputError(
+            f"{path}: tags are read from tables; for arrays use Python, with labels N × T, or a list of sets"
+        )
+    arrays = dict(sorted(read_npz(path, raw=True).items()))
+    usual = next((name for name in (columns.label, *USUAL) if name in arrays), None)
+    if usual is not None and usual in (columns.label, *LABELS) and arrays[usual].ndim != 1:
+        raise InputError(f"{path}: {usual} of shape {arrays[usual].shape}: must be N labels")
+    table = Table(str(path), columns, arrays, 0 if usual is None else len(arrays[usual]), path=path, folder=path.parent)
+    table.write = lambda out, changes, rows: _write_npz(table, out, changes, rows)
+    if "class_names" in arrays:
+        table.class_names = tuple(_strings(table, "class_names"))
+    if "texts" in arrays:
+        table.meta["text"] = _strings(table, "texts")
+    if (images := arrays.get("images")) is not None:
+        if images.dtype.kind in "US":
+            table.meta["path"] = _strings(table, "images")
+            table.pictures = ImageFiles(path.parent, table.meta["path"], SHOWN_SIZE)
+        elif images.dtype != np.uint8:
             raise InputError(
-                f"{path}: tags are read from tables; for arrays use Python, with labels N × T, or a list of sets"
+                f"{path}: images are {images.dtype} of shape {images.shape}; must be paths, or bytes (uint8)"
             )
-        self.path, self.folder, self.arrays = path, path.parent, read_npz(path, raw=True)
-        self.names = sorted(self.arrays)
-        if "class_names" in self.arrays:
-            self.class_names = tuple(self._strings("class_names"))
-
-    def __len__(self) -> int:
-        named = next((n for n in (self.columns.label, *USUAL) if n in self.arrays), None)
-        return 0 if named is None else len(self.arrays[named])
-
-    @property
-    def label(self) -> str:
-        """The array of labels."""
-        name, shape = super().label, self.arrays[super().label].shape
-        if len(shape) != 1:
-            raise InputError(f"{self.where}: {name} of shape {shape}: must be N labels")
-        return name
-
-    def values(self, name: str) -> list[Any]:
-        """The entries of an array."""
-        values: list[Any] = self.arrays[self.find(name, (), "name another") or ""].tolist()
-        return values
-
-    def get(self, key: str) -> Array | None:
-        """The array of one of KEYS, where there is one."""
-        return next((self.arrays[name] for name in KEYS[key] if name in self.arrays), None)
-
-    def digests(self, without: Iterable[str]) -> list[str]:
-        """From the bytes of what an example is known by: embeddings, texts, pictures."""
-        found = [a for a in map(self.get, ("embeddings", "texts", "images")) if a is not None]
-        known = [np.ascontiguousarray(a) for a in found if a.shape[:1] == (len(self),)]
-        if not known:
-            return super().digests(self.names)
-        rows = zip(*known, strict=True)
-        return [digest(b"\x1f".join(np.asarray(a).tobytes() for a in row)) for row in rows]
-
-    def fill(self, source: Source, rows: Array) -> Source:
-        """With the embeddings, the probabilities, and what can be shown."""
-        at, images = torch.from_numpy(rows), self.arrays.get("images")
-        meta = dict[str, list[str]]()
-        pictures: Inputs | None = None
-        if "texts" in self.arrays:
-            meta["text"] = [self._strings("texts")[i] for i in rows]
-        if images is not None and images.dtype.kind in "US":
-            meta["path"] = [self._strings("images")[i] for i in rows]
-            pictures = ImageFiles(self.folder, meta["path"], SHOWN_SIZE)
-        elif images is not None:
-            if images.dtype != np.uint8:
-                raise InputError(
-                    f"{self.where}: images are {images.dtype} of shape {images.shape}; must be paths, or bytes (uint8)"
-                )
-            with name_errors(self.where, "picture"):
-                pictures = as_pictures(torch.from_numpy(images))[at]
-        inputs = self._numbers("embeddings", at)
-        source = source if inputs is None else replace(source, inputs=inputs)
-        predicted = self._numbers("predicted", at)
-        return replace(source, meta=meta, pictures=pictures, predicted=predicted)
-
-    def _numbers(self, key: str, rows: Tensor) -> Tensor | None:
-        array = self.get(key)
-        if array is None:
-            return None
-        if array.ndim != 2 or len(array) != len(self):
-            raise InputError(f"{self.where}: {key} of shape {array.shape}: must be {len(self)} × D")
-        what = {"predicted": "probabilities"}.get(key, key)
-        return as_finite(array, self.where, what)[rows]
-
-    def _strings(self, name: str) -> list[str]:
-        array = self.arrays[name]
-        if array.ndim != 1 or array.dtype.kind not in "US":
-            raise InputError(f"{self.where}: {name} are {array.dtype} of shape {array.shape}; must be N strings")
-        return [as_text(value) for value in array.tolist()]
-
-    def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
-        """All that is in the file, with these rows of the arrays that have one entry per example."""
-        changed = {name: self._change(name, some) for name, some in changes.items()}
-        if len(rows) < len(self):
-            changed = {k: ({**self.arrays} | changed)[k][rows] for k in self._per_example()}
-        entries = {f"{name}.npy": array for name, array in changed.items()}
-
-        def save(beside: Path) -> None:
-            with zipfile.ZipFile(self.path or "") as old, zipfile.ZipFile(beside, "w") as new:
-                for entry in old.infolist():
-                    array = entries.get(entry.filename)
-                    content = old.read(entry) if array is None else _npy(array)
-                    new.writestr(entry, content, entry.compress_type)
-
-        replace_with(out, save)
-
-    def _change(self, name: str, changed: Mapping[int, str]) -> Array:
-        """Labels keep their type: a changed one is copied from a row that has it, or made."""
-        array = self.arrays[name]
-        new, index = find_rows(self.texts(name), changed)
-        if new:
-            array = np.concatenate([array, *(self._make(text, array) for text in new)])
-        return np.asarray(array[index])
-
-    def _make(self, text: str, array: Array) -> Array:
-        """A label that no row has yet, in the type of the others."""
-        kind = array.dtype.kind
-        try:
-            if kind in "SU":
-                return np.array([text.encode() if kind == "S" else text])
-            value = np.array([text == "True" if kind == "b" else float(text)], array.dtype)
-        except (ValueError, OverflowError):
-            value = np.array([])
-        if [*map(as_text, value.tolist())] != [text]:
-            raise InputError(f"{self.where}: labels are {array.dtype}; {text!r} is not one")
-        return value
-
-    def _per_example(self) -> list[str]:
-        """The arrays that have one entry per example, by their names; nothing is cut if one is in doubt."""
-        usual = {self.label, self.id_column, *USUAL}
-        long = [name for name, array in self.arrays.items() if array.shape[:1] == (len(self),)]
-        unsure = [name for name in long if name not in {*usual, "class_names"}]
-        if unsure:
-            raise InputError(
-                f"{self.where}: {unsure[0]} has as many rows as there are examples ({len(self)}), and may belong "
-                "to them or not; take it out of the file, or clean without its removals"
-            )
-        return [name for name in long if name in usual]
+        else:
+            with name_errors(path, "picture"):
+                table.pictures = as_pictures(torch.from_numpy(images))
+    table.inputs, table.predicted = _numbers(table, EMBEDDINGS), _numbers(table, PREDICTED)
+    known = [
+        next((arrays[name] for name in names if name in arrays), None) for names in (EMBEDDINGS, ["texts"], ["images"])
+    ]
+    table.known_by = [array for array in known if array is not None and array.shape[:1] == (len(table),)]
+    return table
 
 
-class Npy(Npz):
+def _numbers(table: Table, names: Sequence[str]) -> Tensor | None:
+    name = next((name for name in names if name in table.cells), None)
+    if name is None:
+        return None
+    array = table.cells[name]
+    if array.ndim != 2 or len(array) != len(table):
+        raise InputError(f"{table.where}: {name} of shape {array.shape}: must be {len(table)} × D")
+    return as_finite(array, table.where, name)
+
+
+def _strings(table: Table, name: str) -> list[str]:
+    array = table.cells[name]
+    if array.ndim != 1 or array.dtype.kind not in "US":
+        raise InputError(f"{table.where}: {name} are {array.dtype} of shape {array.shape}; must be N strings")
+    return [as_text(value) for value in array.tolist()]
+
+
+def _write_npz(table: Table, out: Path, changes: Changes, rows: list[int]) -> None:
+    """All that is in the file, with these rows of the arrays that have one entry per example."""
+    changed = {name: _change(table, name, some) for name, some in changes.items()}
+    if len(rows) < len(table):
+        changed = {name: ({**table.cells} | changed)[name][rows] for name in _per_example(table)}
+
+    def save(beside: Path) -> None:
+        with zipfile.ZipFile(table.path or "") as old, zipfile.ZipFile(beside, "w") as new:
+            for entry in old.infolist():
+                array = changed.get(entry.filename.removesuffix(".npy"))
+                content = old.read(entry) if array is None else _npy(array)
+                new.writestr(entry, content, entry.compress_type)
+
+    replace_with(out, save)
+
+
+def _change(table: Table, name: str, changed: Mapping[int, str]) -> Array:
+    """An array of labels with other values, in its own type."""
+    array, values = table.cells[name], table.values(name)
+    kind = array.dtype.kind if array.dtype.kind in "SU" else array.dtype
+    for row, value in restore_types(values, table.texts(name), changed, table.where).items():
+        values[row] = value
+    try:
+        return np.array(values, kind)
+    except OverflowError:
+        odd = next(text for text in changed.values() if text not in table.texts(name))
+        raise InputError(f"{table.where}: labels are {array.dtype}; {odd!r} is not one") from None
+
+
+def _per_example(table: Table) -> list[str]:
+    """The arrays that have one entry per example, by their names; nothing is cut if one is in doubt."""
+    usual = {*table.label_columns, table.id_column, *USUAL}
+    long = [name for name, array in table.cells.items() if array.shape[:1] == (len(table),)]
+    unsure = [name for name in long if name not in {*usual, "class_names"}]
+    if unsure:
+        raise InputError(
+            f"{table.where}: {unsure[0]} has as many rows as there are examples ({len(table)}), and may belong "
+            "to them or not; take it out of the file, or clean without its removals"
+        )
+    return [name for name in long if name in usual]
+
+
+def open_npy(path: Path, columns: Columns, labels: Path | None, labelled: bool) -> Table:
     """A .npy of rows, which stay on the disk, with the labels of another file; or a .npy of labels alone."""
-
-    def __init__(self, path: Path, columns: Columns, labels: Path | None, labelled: bool) -> None:
-        Table.__init__(self, str(path), columns)
-        self.path, self.folder, self.rows = path, path.parent, None
-        alone = labels is None and labelled
-        if not alone:
-            self.rows = read_npy(path, mapped=True)
-            if self.rows.ndim != 2 or self.rows.dtype.kind not in "fiu":
-                raise InputError(f"{path}: {self.rows.dtype} of shape {self.rows.shape}; must be N × D numbers")
-        self.arrays = {"labels": read_npy(labels or path)} if labelled else {}
-        if alone and self.arrays["labels"].ndim != 1:
-            raise InputError(f"{path}: has no labels; name a .npy of them with labels (--labels)")
-        self.names = sorted(self.arrays)
-
-    def __len__(self) -> int:
-        return len(self.arrays["labels"] if self.rows is None else self.rows)
-
-    def fill(self, source: Source, rows: Array) -> Source:
-        """With the rows, read when they are asked for."""
-        if self.rows is None:
-            return source
-        at = None if len(rows) == len(self) else torch.from_numpy(rows)
-        return replace(source, inputs=Mapped(self.rows, at))
-
-    def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
-        """A .npy of labels."""
-        write_atomically(out, _npy(self._change("labels", changes["labels"])[rows]))
+    alone = labels is None and labelled
+    rows = None if alone else read_npy(path, mapped=True)
+    if rows is not None and (rows.ndim != 2 or rows.dtype.kind not in "fiu"):
+        raise InputError(f"{path}: {rows.dtype} of shape {rows.shape}; must be N × D numbers")
+    cells = {"labels": read_npy(labels or path)} if labelled else {}
+    if alone and cells["labels"].ndim != 1:
+        raise InputError(f"{path}: has no labels; name a .npy of them with labels (--labels)")
+    table = Table(str(path), columns, cells, len(cells["labels"] if rows is None else rows), path=path)
+    table.write = lambda out, changes, kept: write_atomically(
+        out, _npy(_change(table, "labels", changes["labels"])[kept])
+    )
+    table.inputs = None if rows is None else Mapped(rows)
+    return table
 
 
 def _npy(array: Array) -> bytes:
@@ -481,4 +392,4 @@ def as_finite(array: Array, where: str, what: str) -> Tensor:
     if len(broken):
         i, j = broken[0]
         raise InputError(f"{where}: {what}[{i}, {j}] is {array[i, j]}; must be finite")
-    return torch.from_numpy(numbers)
+    return torch.from_numpy(np.require(numbers, requirements="W"))  # that of a frame may be read-only

@@ -16,7 +16,7 @@ from bayesmooth.data.encoders import PLAIN
 from bayesmooth.data.features import Reading
 from bayesmooth.data.labels import Labels
 from bayesmooth.data.opening import open_source, read_table
-from bayesmooth.data.pictures import ImageFiles, PictureFolder, find_base
+from bayesmooth.data.pictures import ImageFiles, find_base, read_folder
 from bayesmooth.data.prepare import open_like, prepare
 from bayesmooth.data.source import Columns, Source
 from bayesmooth.errors import InputError
@@ -77,12 +77,12 @@ def digits(split: str, root: Path) -> Source:
 def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None = None) -> Source:
     """`path/train/<class>/*.jpg`, `path/test/<class>/*.jpg`; or `path/<class>/*.jpg`, all for training."""
     top = locate(path, root)
-    found = read_table(PictureFolder(top, Columns()))
+    found = read_table(read_folder(top, Columns()))
     if split != "train":
         if not find_base(top, split).is_dir():
             raise MissingError(f"{find_base(top, split)} is not a folder; put one folder per class in it")
         columns = Columns(class_names=found.class_names)
-        found = read_table(PictureFolder(top, columns, split=split))
+        found = read_table(read_folder(top, columns, split=split))
     pictures = found.pictures
     assert isinstance(pictures, ImageFiles)
     for item in pictures.items:
@@ -148,7 +148,7 @@ def _open_split(split: str, root: Path, path: str, labels: str | None, columns: 
     file = locate(path, root, split)
     apart = None if labels is None else locate(labels, root, split)
     folders = file.is_dir() and find_base(file) != file
-    table = PictureFolder(file, columns, split=split) if folders else None
+    table = read_folder(file, columns, split=split) if folders else None
     found = read_table(table) if table is not None else open_source(file, columns, apart)
     found = replace(found, name=f"{found.name}/{split}")
     if "{split}" in path or folders:

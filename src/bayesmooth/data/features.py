@@ -1,13 +1,9 @@
-"""The columns of a table that can be learned from: numbers, categories and vectors; ids and row numbers are not."""
+"""What is learned from: the columns of a table that hold numbers, categories, vectors, texts or pictures."""
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -15,141 +11,110 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.arrays import as_finite
-from bayesmooth.data.arrow import ParquetFolder
 from bayesmooth.data.labels import MISSING, as_texts
-from bayesmooth.data.source import Kind, Note, Source
-from bayesmooth.data.tables import Array, Table, find_name
+from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
+from bayesmooth.data.source import Columns, Kind, Note, Source
+from bayesmooth.data.tables import Array, Table, as_arrow, find_name
 from bayesmooth.errors import InputError
-from bayesmooth.files import replace_with
 from bayesmooth.optional import require
-from bayesmooth.progress import bar
 
 PICTURES = ("path", "image")  # columns of pictures
 CATEGORIES = 50  # of a column at most, and each must occur four times on average
-ONE_LENGTH = "its vectors must be numbers, all of one length; name other columns with features"
+MOST_NUMBERS = 60  # columns of numbers that are shown
 SHOWN_CELLS = 3  # cells that are no numbers, in a note
+SHEET_ROW = "row"  # in `meta`: the row of a spreadsheet that an example stands in
 LARGEST = float(np.finfo(np.float32).max)
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?"
-THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
+THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
 
 
 class Cells:
-    """One column of some rows: an array of numbers or objects, or strings of Arrow. Each view is computed once."""
+    """One column of some rows, an array of Arrow. Each view is computed once."""
 
     def __init__(self, name: str, values: Any) -> None:
-        self.name, self.values = name, values
-        if self.kind == "O" and {*map(type, values)} <= {str, type(None)}:
-            with suppress(UnicodeEncodeError):  # half a character stays an object
-                self.values = require("pyarrow", "data").array(values, "string")
+        arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
+        self.name, self.values, kind = name, values, values.type
+        self.is_vector = any(
+            f(kind) for f in (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
+        )
+        self.is_plain = not arrow.types.is_nested(kind) and "binary" not in str(kind)
+        self.has_words = arrow.types.is_string(kind)
+        self.has_numbers = any(
+            f(kind) for f in (arrow.types.is_integer, arrow.types.is_floating, arrow.types.is_boolean)
+        )
+        if self.has_words:
+            gone = compute.is_in(values, arrow.array(MISSING, "string"))
+            self.values = compute.if_else(gone, None, values)
 
     def __len__(self) -> int:
         return len(self.values)
 
-    @property
-    def kind(self) -> str:
-        """The kind of the numbers as numpy calls it, "O" for objects, "words" for strings of Arrow."""
-        return self.values.dtype.kind if isinstance(self.values, np.ndarray) else "words"
-
     @cached_property
     def known(self) -> Array:
         """Which of them are there."""
-        if self.kind == "words":
-            return np.asarray(self.values.is_valid().to_numpy(zero_copy_only=False))
-        if self.kind != "O":
-            return ~np.isnan(self.values) if self.kind == "f" else np.ones(len(self), bool)
-        gone = (v is None or (isinstance(v, float) and v != v) for v in self.values)
-        return ~np.fromiter(gone, bool, len(self))
+        gone = self.values.is_null(nan_is_null=True)
+        return ~np.asarray(gone.to_numpy())
 
     @cached_property
     def texts(self) -> list[str]:
         """As texts; missing ones are empty."""
-        if self.kind == "words":
+        if self.has_words:
             return list(self.values.fill_null("").to_pylist())
-        return as_texts(self.values.tolist())
+        return as_texts(self.values.to_pylist())
 
     @cached_property
     def numbers(self) -> Array:
         """As reals, NaN for what is none. A comma is a decimal point unless it may mean thousands, and 12% is 12."""
-        words = self.values
-        if self.kind != "words":
-            if self.kind == "c" or (self.kind == "O" and any(map(np.iscomplexobj, self.values))):
-                raise InputError(f"column {self.name!r}: complex numbers; split them in two columns")
-            with suppress(TypeError, ValueError, OverflowError):
-                if self.kind != "O" or not any(isinstance(value, str) for value in self.values):
-                    return np.asarray(self.values, np.float64)
-            words = require("pyarrow", "data").array(self.texts)
+        if self.has_numbers:
+            return np.asarray(self.values.to_numpy(), np.float64)
+        if not self.is_plain:
+            return np.full(len(self), np.nan)
         compute = require("pyarrow.compute", "data")
+        words = self.values if self.has_words else as_arrow(self.name, [text or None for text in self.texts])
         try:
             reals = words.cast("float64")
         except ValueError:  # some are no plain numbers
-            if not self._match(words, r"\d[\s%.]*").any():
-                return np.full(len(self), np.nan)
             words = compute.utf8_trim_whitespace(words)
-            if 2 * self._match(words, "%").sum() > self.known.sum():
+            if 2 * _match(words, "%$").sum() > self.known.sum():
                 words = compute.utf8_rtrim(words, "% ")
             words = self._replace_commas(words)
-            plain = compute.if_else(self._match(words, NUMBER), words, None)
+            plain = compute.if_else(_match(words, NUMBER), words, None)
             reals = compute.utf8_ltrim(plain, "+").cast("float64")
-        return np.asarray(reals.to_numpy(zero_copy_only=False))
-
-    @staticmethod
-    def _match(words: Any, pattern: str) -> Array:
-        """Which words end as the pattern says."""
-        found = require("pyarrow.compute", "data").match_substring_regex(words, f"{pattern}$")
-        return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
+        return np.asarray(reals.to_numpy())
 
     def _replace_commas(self, words: Any) -> Any:
         """Words with a point for a decimal comma."""
-        commas = self._match(words, COMMA)
+        commas = _match(words, COMMA)
         if not commas.any():
             return words
         first = words[int(commas.argmax())].as_py()
-        if 2 * commas.sum() > len(words) and self._match(words, THOUSANDS)[commas].all():
+        if 2 * commas.sum() > len(words) and _match(words, THOUSANDS)[commas].all():
             raise InputError(
                 f"column {self.name!r}: {first} may be {first.replace(',', '.')} or {first.replace(',', '')}; write it "
                 "with a point, or without one"
             )
         return require("pyarrow.compute", "data").replace_substring(words, ",", ".")
 
-    @property
-    def is_vector(self) -> bool:
-        """Whether they are vectors."""
-        if self.kind != "O" or not self.known.any():
-            return False
-        first = self.values[self.known.argmax()]
-        return isinstance(first, list | tuple | np.ndarray) and len(np.shape(first)) == 1
-
     @cached_property
     def are_numbers(self) -> bool:
         """Whether all are numbers."""
-        if self.kind in "biuf":
-            return True
-        known = self._may_be_text and bool(self.known.any())
-        return known and not np.isnan(self.numbers[self.known]).any()
+        return self.has_numbers or bool(self.known.any() and not np.isnan(self.numbers[self.known]).any())
 
     @property
     def are_texts(self) -> bool:
         """Whether they are texts to read: no numbers, no vectors, no bytes."""
-        return self._may_be_text and not self.are_numbers
+        return self.is_plain and not self.are_numbers
 
-    @property
-    def _may_be_text(self) -> bool:
-        odd = (bytes, dict, list, tuple, np.ndarray)
-        objects = self.values[:100] if self.kind == "O" else ()
-        return self.kind in ("words", "O") and not any(isinstance(v, odd) for v in objects)
+    def is_numeric(self, named: bool) -> bool:
+        """A stray word in a column of numbers is a finding, not a reason to leave the column out."""
+        return self.has_numbers or bool((~np.isnan(self.numbers)).mean() > (0.0 if named else 0.5))
 
     @property
     def levels(self) -> list[str]:
         """The values of a column that has few; none where it is a free text."""
         levels = {*self.texts} if self.are_texts else set()
         return sorted(levels) if 2 <= len(levels) <= min(CATEGORIES, len(self) / 4) else []
-
-    def is_numeric(self, named: bool) -> bool:
-        """A stray word in a column of numbers is a finding, not a reason to leave the column out."""
-        if self.kind in "biufc":
-            return True
-        return bool((~np.isnan(self.numbers)).mean() > (0.0 if named else 0.5))
 
     def explain_identity(self) -> str:
         """Why a column of numbers tells nothing about the class of a row; empty where it may."""
@@ -166,13 +131,29 @@ class Cells:
         counts = (np.diff(values) > 0).all() or (np.diff(np.sort(values)) == 1).all()
         return "row numbers" if counts else ""
 
+    def explain_rest(self) -> str:
+        """Why a column that is neither numbers nor categories is left out."""
+        if not self.known.any():
+            return "empty"
+        return "texts" if self.are_texts and len({*self.texts}) > 1 else "neither numbers nor categories"
+
     def stack(self, where: str) -> Tensor:
         """Those vectors that are there."""
-        try:
-            values = np.stack([np.asarray(vector) for vector in self.values[self.known]])
-        except (TypeError, ValueError):
-            raise InputError(f"{where}: column {self.name!r}: {ONE_LENGTH}") from None
-        return as_finite(values, where, self.name)
+        there = self.values.drop_null().combine_chunks()
+        sizes = np.asarray(require("pyarrow.compute", "data").list_value_length(there).to_numpy())
+        flat = there.flatten().to_numpy(zero_copy_only=False)
+        if len({*sizes.tolist()}) != 1 or flat.dtype.kind not in "fiu":
+            raise InputError(
+                f"{where}: column {self.name!r}: its vectors must be numbers, all of one length; name other columns "
+                "with features (--features)"
+            )
+        return as_finite(flat.reshape(len(there), -1), where, self.name)
+
+
+def _match(words: Any, pattern: str) -> Array:
+    """Which words are as the pattern says."""
+    matched = require("pyarrow.compute", "data").match_substring_regex(words, pattern)
+    return np.asarray(matched.fill_null(False).to_numpy())
 
 
 class Rows:
@@ -184,12 +165,13 @@ class Rows:
         self.ids, self.at = source.ids, None if source.rows is None else source.rows.numpy()
         if self.at is not None and np.array_equal(self.at, np.arange(len(self.table))):
             self.at = None
-        self.names = list(dict.fromkeys(self.table.names))
+        self.names = self.table.names
         self._cells: dict[str, Cells] = {}
 
     def __getitem__(self, name: str) -> Cells:
         if name not in self._cells:
-            values = self.table.array(name)
+            values = self.table.cells[name]
+            values = as_arrow(name, values) if isinstance(values, np.ndarray) else values
             self._cells[name] = Cells(name, values if self.at is None else values.take(self.at))
         return self._cells[name]
 
@@ -335,7 +317,7 @@ def learn_reading(
     if {*numeric} == {*class_names}:  # probabilities, in the order of the classes
         numeric.sort(key=list(class_names).index)
     kinds = {c: rows[c].levels for c in names if c not in {*numeric, *left}}
-    left |= {c: _explain_rest(rows[c]) for c, levels in kinds.items() if not levels}
+    left |= {c: rows[c].explain_rest() for c, levels in kinds.items() if not levels}
     kinds = {c: levels for c, levels in kinds.items() if levels}
     refused = [c for c in names if c not in numeric and c not in kinds]
     if named and refused:
@@ -345,13 +327,6 @@ def learn_reading(
         )
     means = {c: _known_mean(rows[c].numbers) for c in numeric}
     return Reading(numbers=means, categories=kinds), left
-
-
-def _explain_rest(cells: Cells) -> str:
-    """Why a column that is neither numbers nor categories is left out."""
-    if not cells.known.any():
-        return "empty"
-    return "texts" if cells.are_texts and len({*cells.texts}) > 1 else "neither numbers nor categories"
 
 
 def _known_mean(values: Array) -> float:
@@ -371,48 +346,109 @@ def find_probabilities(names: Iterable[str], classes: Sequence[str]) -> list[str
     return None
 
 
-def map_vectors(table: ParquetFolder, column: str, folder: Path) -> Array:
-    """The vectors of many files, copied once to an array on the disk, which lies in `folder` under the hash of the
-    files' content; the row of a missing one is NaN."""
-    digest = hashlib.sha256(column.encode())
-    for part in table.parts:
-        with open(part.where, "rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    place = folder / f"{digest.hexdigest()[:32]}.npy"
-    with suppress(OSError, ValueError):  # a damaged entry is made again
-        rows = np.lib.format.open_memmap(place, mode="r")
-        if rows.ndim == 2 and len(rows) == len(table):
-            return rows
-    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            TemporaryFile(dir=folder).close()
-        except OSError:  # a cache that cannot be written costs time and nothing else
-            place = Path(spare) / place.name
-        replace_with(place, lambda at: _copy_vectors(at, table, column))
-        return np.lib.format.open_memmap(place, mode="r")  # it stays, though its name may go
+def is_chosen(source: Source) -> bool:
+    """Whether the format itself says what is learned from, as arrays and folders of pictures do."""
+    shown = source.pictures is not None or source.predicted is not None or bool(source.meta)
+    return shown or source.input_shape != (0,)
 
 
-def _copy_vectors(place: Path, table: ParquetFolder, column: str) -> None:
-    """Copy the vectors of all files to one array, piece by piece."""
-    array, at, missing = None, 0, list[int]()
-    with bar(len(table), description="reading") as shown:
-        for part in table.parts:
-            find_name(part.where, part.names, (column,), "others beside it have it")
-            for piece in part.read_pieces(column):
-                cells = Cells(column, piece)
-                if cells.known.any():
-                    rows = cells.stack(part.where).numpy()
-                    if array is None:
-                        shape = (len(table), rows.shape[1])
-                        array = np.lib.format.open_memmap(place, "w+", np.float32, shape)
-                    if rows.shape[1] != array.shape[1]:
-                        raise InputError(f"{part.where}: column {column!r}: {ONE_LENGTH}")
-                    array[at + np.flatnonzero(cells.known)] = rows
-                missing += (at + np.flatnonzero(~cells.known)).tolist()
-                at += len(piece)
-                shown.update(at)
-    if array is None:
-        raise InputError(f"{table.where}: column {column!r}: no row has a vector; name others")
-    array[missing] = np.nan
-    array.flush()
+def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> Source:
+    """What is learned from: the named columns; else vectors, else numbers and categories, else pictures, else the
+    longest texts."""
+    table = source.table
+    if table is None or is_chosen(source):
+        return source
+    for column in filter(None, (columns.text, columns.image)):
+        find_name(table.where, table.names, (column,), "name another")
+    rows, named = Rows(source), [str(name) for name in columns.features or ()]
+    if unknown := [name for name in named if name not in rows.names]:
+        raise InputError(f"{table.where}: no column {unknown[0]!r} among the features")
+    taken = {*table.label_columns, table.clean_column, columns.id, columns.annotator, "split"}
+    taken |= {*(columns.predicted or ())}
+    names = named or [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
+    if predicted:
+        names = named or find_probabilities(names, source.class_names) or names
+        taken_from = take_features(source, rows, names, bool(named), fill=False)
+        source = replace(source, inputs=taken_from.inputs, notes=taken_from.notes)
+        return _show(source, rows, taken)
+    if columns.text is None and columns.image is None:
+        source, rows = _take_vectors(source, rows, names)
+        if source.input_shape == (0,):
+            source = take_features(source, rows, names, bool(named))
+        if source.input_shape != (0,):
+            return _show(source, rows, taken)
+    return _add_row(_take_texts(source, rows, columns, taken))
+
+
+def _take_vectors(source: Source, rows: Rows, names: Sequence[str]) -> tuple[Source, Rows]:
+    """With the vectors as inputs, and without the rows that have none."""
+    vectors = [name for name in names if rows[name].is_vector and rows[name].known.any()]
+    if not vectors:
+        return source, rows
+    gone = ~np.logical_and.reduce([rows[name].known for name in vectors])
+    if gone.any():
+        text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
+        source = source.leave_out(torch.from_numpy(gone), Kind.MISSING_VECTOR, text)
+        rows = Rows(source)
+    parts = {name: rows[name].stack(rows.table.where) for name in vectors}
+    centres = {name: part.mean(0).tolist() for name, part in parts.items()}
+    reading = Reading(rows.table.label_columns[0], vectors=centres)
+    source = replace(source, inputs=torch.cat([*parts.values()], 1), reading=reading)
+    source = source.note(Kind.LEARNED, f"learned from {', '.join(map(repr, vectors))}")
+    if beside := [repr(name) for name in names if name not in vectors]:
+        source = source.note(Kind.NOT_LEARNED, f"not learned from, beside vectors: {', '.join(beside)[:300]}")
+    return source, rows
+
+
+def _take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | None]) -> Source:
+    """With pictures or texts, to be embedded: those of the named column, else pictures, else the longest texts."""
+    label = rows.table.label_columns[0]
+    source = replace(source, pictures=open_pictures(rows, columns.image))
+    shown = [name for name in rows.names if name not in taken and rows[name].are_texts]
+    if columns.text is not None or columns.image is not None:
+        reading = Reading(label, columns.text, columns.image)
+        names = {"text": columns.text} if columns.text else {name: name for name in shown}
+        text = f"learned from column {columns.text or columns.image!r} alone"
+        source = source.note(Kind.LEARNED, text)
+    elif source.pictures is not None:
+        reading, names = Reading(label), {name: name for name in shown}
+    else:
+        lengths = {name: sum(map(len, rows[name].texts)) for name in shown if name != "id"}
+        if not lengths:
+            where = rows.table.where
+            raise InputError(f"{where}: no column of numbers, texts or pictures: nothing to learn from")
+        longest = max(lengths, key=lambda name: lengths[name])
+        reading, names = Reading(label, text=longest), {"text": longest}
+        source = source.note(Kind.LEARNED, f"learned from the texts in column {longest!r} alone")
+    meta = {key: rows[name].texts for key, name in names.items()}
+    return replace(source, meta=meta, reading=reading)
+
+
+def _show(source: Source, rows: Rows, taken: set[str | None]) -> Source:
+    """With texts and numbers to show beside the labels; numbers only if they are few enough to read."""
+    names = [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
+    numbers = [name for name in names if rows[name].are_numbers]
+    shown = [n for n in names if rows[n].are_texts or (len(numbers) <= MOST_NUMBERS and n in numbers)]
+    meta = {name: rows[name].texts for name in shown}
+    return _add_row(replace(source, meta=meta, pictures=open_pictures(rows)))
+
+
+def _add_row(source: Source) -> Source:
+    """With the row of the spreadsheet, to be shown."""
+    table, rows = source.table, source.rows
+    if table is None or rows is None or table.numbers is None:
+        return source
+    numbers = [str(table.numbers[row]) for row in rows.tolist()]
+    return replace(source, meta={SHEET_ROW: numbers, **source.meta})
+
+
+def open_pictures(rows: Rows, column: str | None = None) -> ImageFiles | None:
+    """The pictures of a column (default: `path` or `image`): paths beside the table, or encoded bytes."""
+    found = [name for name in ((column,) if column else PICTURES) if name in rows.names]
+    if not found:
+        return None
+    pictures = rows[found[0]]
+    cells = pictures.texts if pictures.has_words else pictures.values.to_pylist()
+    items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
+    named = [v if isinstance(v, bytes) else str(v) for v in items]
+    return ImageFiles(rows.table.folder, named, SHOWN_SIZE)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bayesmooth.errors import InputError
 
-LABELS = ("label", "labels", "target", "class", "y")  # the first that is there counts
+LABELS = ("label", "labels", "target", "class", "y", "given")  # the first that is there counts; an audit has `given`
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")
 NO_TAGS = "(no tags)"
 SEPARATOR = ";"  # of tags that were columns

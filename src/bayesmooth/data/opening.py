@@ -10,8 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bayesmooth.data.arrays import InMemory, Npy, Npz, open_torch
-from bayesmooth.data.arrow import HuggingFace, Parquet, ParquetFolder
+from bayesmooth.data.arrays import open_npy, open_npz, read_arrays, read_torch
+from bayesmooth.data.formats import (
+    is_frame,
+    read_excel,
+    read_frame,
+    read_hugging_face,
+    read_parquet,
+    read_parquet_folder,
+)
 from bayesmooth.data.labels import (
     MISSING,
     SEPARATOR,
@@ -28,18 +35,20 @@ from bayesmooth.data.labels import (
     read_tag_cell,
     split_tags,
 )
-from bayesmooth.data.pictures import PictureFolder
-from bayesmooth.data.source import Columns, Kind, Note, Source
-from bayesmooth.data.tables import Excel, Frame, Records, Table
-from bayesmooth.data.textfiles import Csv, Json
+from bayesmooth.data.pictures import read_folder
+from bayesmooth.data.source import Columns, Kind, Note, Source, take
+from bayesmooth.data.tables import Table, as_arrow
+from bayesmooth.data.textfiles import make_records, read_csv, read_json
 from bayesmooth.errors import InputError
 
 RUN = "recipe.toml"  # what makes a folder a run
 HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
-FILES: dict[str, Any] = {".csv": Csv, ".tsv": Csv, ".jsonl": Json, ".ndjson": Json, ".json": Json}
+FILES: dict[str, Any] = {".csv": read_csv, ".tsv": read_csv}
+FILES |= {".jsonl": read_json, ".ndjson": read_json, ".json": read_json}
 TEXTS = tuple(FILES)  # which may be packed: .csv.gz
-FILES |= {".xlsx": Excel, ".parquet": Parquet, ".pq": Parquet, ".npz": Npz, ".npy": Npy}
+FILES |= {".xlsx": read_excel, ".parquet": read_parquet, ".pq": read_parquet, ".npz": open_npz, ".npy": open_npy}
 NO_COLUMNS = Columns()
+NUMBERS = ("int", "uin", "hal", "flo", "dou", "boo")  # how types of Arrow begin
 
 
 def open_source(
@@ -58,11 +67,11 @@ def open_source(
     if labels is None:
         return read_table(_open_object(what, columns), labelled, predicted)
     if is_frame(what) and not predicted:
-        frame = Frame(what, columns).frame
-        if any(kind.kind not in "biuf" for kind in frame.dtypes):
-            beside = frame.assign(label=list(labels))
-            return read_table(Frame(beside, replace(columns, label="label")))
-    return read_table(InMemory(what, labels, columns, predicted), True, predicted)
+        frame = read_frame(what, columns)
+        if any(str(cells.type)[:3] not in NUMBERS for cells in frame.cells.values()):
+            cells = {**frame.cells, "label": as_arrow("label", list(labels))}
+            return read_table(replace(frame, cells=cells, columns=replace(columns, label="label")))
+    return read_table(read_arrays(what, labels, columns, predicted), True, predicted)
 
 
 def is_source(path: Path) -> bool:
@@ -79,24 +88,16 @@ def get_kind(path: Path) -> str:
     return inner if kind == ".gz" and inner in TEXTS else kind
 
 
-def is_frame(what: Any) -> bool:
-    """Whether it is a frame of pandas or polars, lazy or not, or a table of Arrow; no library is loaded to find out."""
-    kind = type(what)
-    return kind.__name__.endswith(("DataFrame", "LazyFrame")) or (
-        kind.__name__ == "Table" and kind.__module__.startswith("pyarrow")
-    )
-
-
 def _open_object(what: Any, columns: Columns) -> Table:
     """An object that holds its own labels."""
     if is_frame(what):
-        return Frame(what, columns)
+        return read_frame(what, columns)
     if type(what).__module__.split(".")[0] == "datasets":
-        return HuggingFace(what, columns)
+        return read_hugging_face(what, columns)
     if isinstance(what, list | tuple) and what and isinstance(what[0], dict):
-        return Records(what, columns)
+        return Table("rows", columns, make_records("rows", what), len(what))
     if isinstance(what, Dataset | DataLoader):
-        return open_torch(what, columns)
+        return read_torch(what, columns)
     raise InputError(
         f"a {type(what).__name__}: no data; give a path, a data frame, a data set, a Source, or arrays with labels"
     )
@@ -109,53 +110,54 @@ def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Tab
         if (path / RUN).is_file():
             raise InputError(f"{path}: a run; it is audited by Run.open(path).audit()")
         if any((path / name).is_file() for name in HUGGING_FACE):
-            return HuggingFace(path, columns)
-        if files := sorted(path.glob("*.parquet")):
-            return ParquetFolder(path, files, columns)
-        return PictureFolder(path, columns, labelled)
+            return read_hugging_face(path, columns)
+        if any(path.glob("*.parquet")):
+            return read_parquet_folder(path, columns)
+        return read_folder(path, columns, labelled)
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a file with labels, or a folder of pictures")
     kind = get_kind(path)
     if kind not in FILES:
         raise InputError(f"{path}: unknown kind of file; must be one of {', '.join(FILES)}, or a folder")
     if kind == ".npy":
-        return Npy(path, columns, None if labels is None else Path(labels), labelled)
+        return open_npy(path, columns, None if labels is None else Path(labels), labelled)
     table: Table = FILES[kind](path, columns)
     return table
 
 
 def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> Source:
     """The rows that have a label; their inputs are those of arrays, else empty: `prepare` chooses them."""
+    if not len(table):
+        raise InputError(f"{table.where}: no rows; give a table with some")
     ids, notes, clean = table.ids(labelled), list(table.notes), None
+    kept = np.arange(len(table))
     if not labelled:
-        kept, names = np.arange(len(table)), table.columns.class_names or ("",)
+        names = table.columns.class_names or ("",)
         labels = Labels(torch.zeros(len(table), dtype=torch.int64, device="cpu"), tuple(names))
-    elif isinstance(table, InMemory) and table.given is not None:
-        kept, labels = np.arange(len(table)), table.given
+    elif table.given is not None:
+        labels = table.given
     else:
         kept, labels, clean = _read_labels(table, predicted)
     if len(kept) < len(table) and table.columns.annotator is None:
         gone = np.setdiff1d(np.arange(len(table)), kept)
         text = f"{len(gone)} of {len(table)} rows have no label and are left out"
         notes.append(Note(Kind.MISSING_LABEL, text, tuple(ids[i] for i in gone)))
-    source = Source(
-        torch.empty(len(kept), 0, dtype=torch.float32, device="cpu"),
+    at, path = torch.from_numpy(kept), Path(table.where)
+    is_folder = table.path is not None and table.path.is_dir()
+    empty = torch.empty(len(kept), 0, dtype=torch.float32, device="cpu")
+    return Source(
+        empty if table.inputs is None else take(table.inputs, at),
         labels,
         clean,
         tuple(ids[i] for i in kept),
-        _name_table(table),
+        as_text(path.name if is_folder else path.name.removesuffix(".gz").removesuffix(get_kind(path))),
+        meta={name: [texts[i] for i in kept] for name, texts in table.meta.items()},
+        pictures=None if table.pictures is None else take(table.pictures, at),
+        predicted=None if table.predicted is None else table.predicted[at],
         notes=tuple(notes),
         table=table,
-        rows=torch.from_numpy(kept),
+        rows=at,
     )
-    return table.fill(source, kept)
-
-
-def _name_table(table: Table) -> str:
-    path = Path(table.where)
-    if table.path is not None and table.path.is_dir():
-        return as_text(path.name)
-    return as_text(path.stem.removesuffix(get_kind(path)) if path.suffix == ".gz" else path.stem)
 
 
 Read = tuple[np.ndarray[Any, np.dtype[np.int64]], Labels, Tensor | None]
@@ -167,20 +169,20 @@ def _read_labels(table: Table, predicted: bool) -> Read:
     if columns.annotator is not None:
         return _read_votes(table)
     if columns.tags is None and columns.separator is None:
-        values = table.values(table.label)
+        values = table.values(table.label_columns[0])
         if list not in {*map(type, values)}:
             return _read_classes(table, values)
-    if predicted and not isinstance(table, InMemory):
+    if predicted and table.inputs is None:
         raise InputError(f"{table.where}: with tags, give probabilities= as an array N × T, and labels=")
     return _read_tags(table)
 
 
 def _read_classes(table: Table, values: Sequence[Any]) -> Read:
-    names = tuple(table.columns.class_names or table.class_names or ())
+    label, names = table.label_columns[0], tuple(table.columns.class_names or table.class_names or ())
     numbered = table.numbered and table.class_names is not None
     kept = np.flatnonzero(~np.array(find_missing(values, names, numbered), bool))
     if not len(kept):
-        raise InputError(f"{table.where}: no row has a label in {table.part} {table.label!r}")
+        raise InputError(f"{table.where}: no row has a label in column {label!r}")
     truth = None if table.clean_column is None else table.values(table.clean_column)
 
     def place(row: int) -> str:
@@ -188,7 +190,7 @@ def _read_classes(table: Table, values: Sequence[Any]) -> Read:
 
     texts = {
         f"{table.where}: {name}": read_labels([each[i] for i in kept.tolist()], f"{table.where}: {name}", place)
-        for name, each in ((table.label, values), (table.clean_column, truth))
+        for name, each in ((label, values), (table.clean_column, truth))
         if each is not None
     }
     names = names or name_classes(text for some in texts.values() for text in some)
@@ -205,14 +207,14 @@ def _read_tags(table: Table) -> Read:
         cells = [table.values(name) for name in table.label_columns]
         texts = words.join_columns(cells, table.where, table.place)
     else:
-        given = [read_tag_cell(value, separator) for value in table.values(table.label)]
+        given = [read_tag_cell(value, separator) for value in table.values(table.label_columns[0])]
         clean = table.clean_column
         if clean is not None:
             truth = [read_tag_cell(value, separator) for value in table.values(clean)]
         every = {tag for cell in (*given, *(truth or ())) for tag in split_tags(cell, separator)}
         named = columns.class_names or name_classes(every)
         words = Vocabulary(tuple(map(str, named)), separator)
-        where = f"{table.where}, {{}}, column {table.label!r}"
+        where = f"{table.where}, {{}}, column {table.label_columns[0]!r}"
         texts = [cell and words.rewrite(cell, where.format(table.place(row))) for row, cell in enumerate(given)]
     kept = np.flatnonzero([bool(text) for text in texts])
     if not len(kept):
@@ -227,22 +229,22 @@ def _read_tags(table: Table) -> Read:
 
 def _read_votes(table: Table) -> Read:
     """One row per vote: of the rows of an example the first is kept, with the label that most people gave."""
-    who, key, columns = table.columns.annotator, table.id_column, table.columns
+    who, key, columns, label = table.columns.annotator, table.id_column, table.columns, table.label_columns[0]
     if who is None or who not in table.names or key is None:
         known = ", ".join(map(str, table.names))[:200]
         raise InputError(
             f"{table.where}: needs the columns of annotators ({who!r}) and of ids, which name the example of a vote "
             f"(--id), and has only {known}"
         )
-    ids, people, said = table.texts(key), table.texts(who), label_texts(table.values(table.label))
+    ids, people, said = table.texts(key), table.texts(who), label_texts(table.values(label))
     missing = set(MISSING) - set(columns.class_names or ())
-    rows = [row for row, label in enumerate(said) if label not in missing]
+    rows = [row for row, text in enumerate(said) if text not in missing]
     if not rows:
-        raise InputError(f"{table.where}: no row has a label in column {table.label!r}")
+        raise InputError(f"{table.where}: no row has a label in column {label!r}")
     first = {ids[row]: row for row in reversed(rows)}
     place = {id: at for at, id in enumerate(dict.fromkeys(ids[row] for row in rows))}
     votes = [(place[ids[row]], people[row], said[row]) for row in rows]
-    labels = VotedLabels.of(votes, columns.class_names, f"{table.where}: {table.label}")
+    labels = VotedLabels.of(votes, columns.class_names, f"{table.where}: {label}")
     kept = np.array([first[id] for id in place], np.int64)
     if table.clean_column is None:
         return kept, labels, None

@@ -6,10 +6,11 @@ A folder is `PATH/<class>/*.jpg`, or `PATH/train/<class>/*.jpg` and `PATH/test/<
 import io
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.source import Columns, Kind, Note, Source
-from bayesmooth.data.tables import Array, Changes, Table, write_folder
+from bayesmooth.data.formats import write_folder
+from bayesmooth.data.labels import as_text
+from bayesmooth.data.source import Columns, Kind, Note
+from bayesmooth.data.tables import Changes, Table
 from bayesmooth.errors import InputError
 from bayesmooth.files import copy_files, is_file_name, leads_up, name_errors
 from bayesmooth.optional import require
@@ -132,124 +135,42 @@ def as_bytes(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8
     return np.nan_to_num(scaled, nan=0.0).clip(0, 255).round().astype(np.uint8)
 
 
-class PictureFolder(Table):
+def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str = "train") -> Table:
     """One folder of pictures per class; the id of a picture is its path below the folder of the classes.
 
     Without labels it is a folder of pictures in any folders. Spellings of a class that differ only in how accents are
-    encoded are one class.
+    encoded are one class. What is left out is a note.
     """
-
-    names = ("label", "id", "path")
-
-    def __init__(self, path: Path, columns: Columns, labelled: bool = True, split: str = "train"):
-        super().__init__(str(path), columns)
-        if columns.tags is not None or columns.separator is not None:
-            raise InputError(f"{path}: tags are read from tables; list the pictures in one")
-        self.path = path
-        self.base = find_base(path, split) if labelled else path
-        if not self.base.is_dir():
-            raise InputError(f"{self.base} is not a folder; put one folder per class in it")
-        self.closed, self.misnamed, self.other = list[str](), list[str](), list[str]()
-        self.files = self._list_labelled() if labelled else self._list_pictures("")
-        if not self.files:
-            kinds = ", ".join(sorted(SUFFIXES))
-            closed = f"; {self.closed[0]} cannot be read" if self.closed else ""
-            raise InputError(f"{self.base}: no pictures in its folders ({kinds}){closed}")
-        self.notes = tuple(self._note_left_out())
-        if labelled and self.base != path and (path / "test").is_dir() and split == "train":
-            text = "these are the pictures in train; test can be audited by itself"
-            self.notes += (Note(Kind.SPLIT, text),)
-
-    def _list_labelled(self) -> list[str]:
-        """The pictures of all classes, class by class."""
-        try:
-            inside = [p for p in self.base.iterdir() if not p.name.startswith(".")]
-        except OSError as error:
-            raise InputError(f"{self.base}: cannot be read ({error.strerror})") from None
-        folders = [p.name for p in inside if p.is_dir() and not leads_up(p)]
-        if not folders:
-            raise InputError(f"{self.base}: no folders in it; put one folder per class there")
-        classes = {name: unicodedata.normalize("NFC", name) for name in folders}
-        order = sorted(filter(self._is_utf8, folders), key=lambda name: (classes[name], name))
-        return [file for name in order for file in self._list_pictures(name)]
-
-    def _list_pictures(self, name: str) -> list[str]:
-        """Paths below the base of the pictures in a folder, in a fixed order; links to folders are not followed."""
-        found = []
-        for where, _, files in os.walk(self.base / name, onerror=self._remember):
-            for file in files:
-                place = Path(where, file).relative_to(self.base).as_posix()
-                kind = Path(file).suffix.lower()
-                if kind in OTHER_FORMATS:
-                    self.other.append(place)
-                elif kind in SUFFIXES and self._is_utf8(place):
-                    found.append(place)
-        return sorted(found)
-
-    def _remember(self, error: OSError) -> None:
-        self.closed.append(Path(error.filename or "").relative_to(self.base).as_posix())
-
-    def _is_utf8(self, name: str) -> bool:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            self.misnamed.append(repr(os.fsencode(name)))
-            return False
-        return True
-
-    def _note_left_out(self) -> Iterable[Note]:
-        """What was left out, and why."""
-        if self.closed:
-            text = f"{_count(self.closed, 'folder')} cannot be opened, and their pictures are left out"
-            yield Note(Kind.UNREADABLE, f"{text}: {self.closed[0]}", tuple(self.closed))
-        if self.misnamed:
-            text = f"{_count(self.misnamed, 'name')} not in UTF-8, left out: {self.misnamed[0]}; rename them"
-            yield Note(Kind.UNREADABLE, text, tuple(self.misnamed))
-        if self.other:
-            kinds = ", ".join(sorted({Path(file).suffix.lower() for file in self.other}))
-            ids = tuple(file.encode("utf-8", "backslashreplace").decode() for file in self.other)
-            text = f"{_count(self.other, 'file')} of a format that is not read ({kinds}), left out"
-            yield Note(Kind.UNKNOWN_FORMAT, f"{text}; save them as JPEG or PNG", ids)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def values(self, name: str) -> list[Any]:
-        """The folder of the class, or the path of the picture."""
-        if name == "label":
-            return [unicodedata.normalize("NFC", file.partition("/")[0]) for file in self.files]
-        return list(self.files)
-
-    texts = values
-
-    def fill(self, source: Source, rows: Array) -> Source:
-        """With the pictures."""
-        items = [self.files[i] for i in rows]
-        return replace(source, pictures=ImageFiles(self.base.absolute(), items, SHOWN_SIZE))
-
-    def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
-        """A copy in which the pictures lie in the folders of their new classes; no two under one name."""
-        assert self.path is not None
-        changed, inside, kept = changes["label"], self.base.relative_to(self.path), set(rows)
-        for name in {*changed.values()}:
-            if not is_file_name(name):
-                raise InputError(f"class {name!r}: cannot be a folder's name; rename the class")
-        folders = {unicodedata.normalize("NFC", f.partition("/")[0]): f for f in self.files[::-1]}
-        places: dict[Path, Path | None] = {}
-        taken = {name.casefold() for name in self.files}  # some disks know no capitals
-        for row, name in enumerate(self.files):
-            if row not in kept:
-                places[inside / name] = None
-            elif row in changed:
-                old, _, rest = name.partition("/")
-                new = folders.get(changed[row], changed[row]).partition("/")[0]
-                places[inside / name] = inside / _find_free(Path(new) / rest, old, taken)
-        source = self.path
-
-        def fill(beside: Path) -> None:
-            copy_files(source, beside, lambda file: places.get(file, file))
-
-        write_folder(out, source, fill)
+    if columns.tags is not None or columns.separator is not None:
+        raise InputError(f"{path}: tags are read from tables; list the pictures in one")
+    base = find_base(path, split) if labelled else path
+    if not base.is_dir():
+        raise InputError(f"{base} is not a folder; put one folder per class in it")
+    folders = _list_classes(base) if labelled else [""]
+    files, closed, misnamed, other = list[str](), list[str](), list[str](), list[str]()
+    for folder in folders:
+        if not _is_utf8(folder):
+            misnamed.append(repr(os.fsencode(folder)))
+            continue
+        listed = list[str]()
+        for top, _, names in os.walk(base / folder, onerror=lambda error: closed.append(str(error.filename))):
+            listed += [Path(top, name).relative_to(base).as_posix() for name in names]
+        seen = [name for name in sorted(listed) if Path(name).suffix.lower() in SUFFIXES]
+        files += filter(_is_utf8, seen)
+        misnamed += [repr(os.fsencode(name)) for name in seen if not _is_utf8(name)]
+        other += [name for name in listed if Path(name).suffix.lower() in OTHER_FORMATS]
+    closed = [Path(folder).relative_to(base).as_posix() for folder in closed]
+    if not files:
+        unread = f"; {closed[0]} cannot be read" if closed else ""
+        raise InputError(f"{base}: no pictures in its folders ({', '.join(sorted(SUFFIXES))}){unread}")
+    notes = [*_note_left_out(closed, misnamed, other)]
+    if labelled and base != path and (path / "test").is_dir() and split == "train":
+        notes.append(Note(Kind.SPLIT, "these are the pictures in train; test can be audited by itself"))
+    classes = [unicodedata.normalize("NFC", file.partition("/")[0]) for file in files]
+    cells = {"label": np.array(classes, object), "id": np.array(files, object), "path": np.array(files, object)}
+    pictures = ImageFiles(base.absolute(), files, SHOWN_SIZE)
+    write = partial(_write_folder, path, base, files)
+    return Table(str(path), columns, cells, len(files), write, path, notes=tuple(notes), pictures=pictures)
 
 
 def find_base(top: Path, split: str = "train") -> Path:
@@ -257,14 +178,54 @@ def find_base(top: Path, split: str = "train") -> Path:
     return top if split == "train" and not (top / "train").is_dir() else top / split
 
 
-def _count(items: list[str], noun: str) -> str:
-    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
+def _list_classes(base: Path) -> list[str]:
+    """The folders of the classes, in the order of their names."""
+    try:
+        folders = [p.name for p in base.iterdir() if not p.name.startswith(".") and p.is_dir() and not leads_up(p)]
+    except OSError as error:
+        raise InputError(f"{base}: cannot be read ({error.strerror})") from None
+    if not folders:
+        raise InputError(f"{base}: no folders in it; put one folder per class there")
+    return sorted(folders, key=lambda name: (unicodedata.normalize("NFC", name), name))
 
 
-def _find_free(place: Path, old: str, taken: set[str]) -> Path:
-    """A name that no picture has, or had; the class it came from tells it apart."""
-    prefixes = chain(("", f"{old}-"), (f"{old}-{number}-" for number in count(2)))
-    names = (place.with_name(prefix + place.name) for prefix in prefixes)
-    free = next(path for path in names if path.as_posix().casefold() not in taken)
-    taken.add(free.as_posix().casefold())
-    return free
+def _is_utf8(name: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _note_left_out(closed: Sequence[str], misnamed: Sequence[str], other: Sequence[str]) -> Iterator[Note]:
+    """What was left out, and why."""
+    if closed:
+        text = f"folders that cannot be opened, whose pictures are left out: {len(closed)}, such as {closed[0]}"
+        yield Note(Kind.UNREADABLE, text, tuple(closed))
+    if misnamed:
+        text = f"names that are not in UTF-8, left out: {len(misnamed)}, such as {misnamed[0]}; rename them"
+        yield Note(Kind.UNREADABLE, text, tuple(misnamed))
+    if other:
+        kinds = ", ".join(sorted({Path(file).suffix.lower() for file in other}))
+        text = f"files of a format that is not read ({kinds}), left out: {len(other)}; save them as JPEG or PNG"
+        yield Note(Kind.UNKNOWN_FORMAT, text, tuple(as_text(file) for file in other))
+
+
+def _write_folder(path: Path, base: Path, files: Sequence[str], out: Path, changes: Changes, rows: list[int]) -> None:
+    """A copy in which the pictures lie in the folders of their new classes; no two under one name."""
+    changed, inside, kept = changes["label"], base.relative_to(path), set(rows)
+    for name in {*changed.values()}:
+        if not is_file_name(name):
+            raise InputError(f"class {name!r}: cannot be a folder's name; rename the class")
+    folders = {unicodedata.normalize("NFC", f): f for f in (file.partition("/")[0] for file in files[::-1])}
+    places: dict[Path, Path | None] = {}
+    taken = {name.casefold() for name in files}  # some disks know no capitals
+    for row, name in enumerate(files):
+        if row not in kept:
+            places[inside / name] = None
+        elif row in changed:
+            old, _, rest = name.partition("/")
+            new = Path(folders.get(changed[row], changed[row])) / rest
+            # The class it came from tells a picture apart from one that has its name.
+            prefixes = chain(("", f"{old}-"), (f"{old}-{number}-" for number in count(2)))
+            names = (new.with_name(prefix + new.name) for prefix in prefixes)
+            free = next(place for place in names if place.as_posix().casefold() not in taken)
+            taken.add(free.as_posix().casefold())
+            places[inside / name] = inside / free
+    write_folder(out, path, lambda beside: copy_files(path, beside, lambda file: places.get(file, file)))

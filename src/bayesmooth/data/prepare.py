@@ -13,24 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.arrow import ParquetFolder
-from bayesmooth.data.encoders import Encoder, cache_folder, embed_pictures, embed_texts, explain_unreadable
-from bayesmooth.data.features import PICTURES, Reading, Rows, find_probabilities, map_vectors, take_features
+from bayesmooth.data.encoders import Encoder, embed_pictures, embed_texts, explain_unreadable
+from bayesmooth.data.features import PICTURES, Reading, Rows, choose_inputs, is_chosen, open_pictures
 from bayesmooth.data.opening import open_source
-from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
-from bayesmooth.data.source import Columns, Kind, Mapped, Source
+from bayesmooth.data.pictures import ImageFiles
+from bayesmooth.data.source import Columns, Kind, Source
 from bayesmooth.data.tables import find_name
 from bayesmooth.errors import InputError
 
 NAMED = 5  # ids or classes in a sentence
 MOST_LEFT_OUT = 0.5  # share of the examples; beyond it the audit would be one of other data
-MOST_NUMBERS = 60  # columns of numbers that are shown
 CHOOSING = 2_000  # examples on which one of several encoders is chosen
-SHEET_ROW = "row"  # in `meta`: the row of a spreadsheet that an example stands in
 
 
 def prepare(
@@ -48,7 +44,7 @@ def prepare(
     Of several encoders it is the one that `judge` likes best. `predicted`: the numbers are probabilities that somebody
     predicted, so a class may have one example.
     """
-    source = choose_inputs(source, columns, predicted, cache)
+    source = choose_inputs(source, columns, predicted)
     what = choose_to_embed(source, columns)
     if what != "pictures":
         source = _note_missing_pictures(source)
@@ -78,7 +74,7 @@ def open_like(
     table = source.table
     if id is not None and table is not None and id in table.names:
         source = replace(source, ids=tuple(table.texts(id)))
-    if table is not None and not _is_chosen(source):
+    if table is not None and not is_chosen(source):
         rows = Rows(source)
         if reading.sources:
             inputs, notes = reading.read(rows)
@@ -97,130 +93,6 @@ def open_like(
         return replace(source, inputs=replace(source.pictures, size=size, crop=crop))
     chosen = Columns(text=reading.text) if reading.text else Columns()
     return embed(source, choose_to_embed(source, chosen), reading.encoder)
-
-
-def _is_chosen(source: Source) -> bool:
-    """Whether the format itself says what is learned from, as arrays and folders of pictures do."""
-    shown = source.pictures is not None or source.predicted is not None or bool(source.meta)
-    return shown or source.input_shape != (0,)
-
-
-def choose_inputs(source: Source, columns: Columns, predicted: bool, cache: str | Path | None) -> Source:
-    """What is learned from: the named columns; else vectors, else numbers and categories, else pictures, else the
-    longest texts."""
-    table = source.table
-    if table is None or _is_chosen(source):
-        return source
-    for column in filter(None, (columns.text, columns.image)):
-        find_name(table.where, table.names, (column,), "name another")
-    rows, named = Rows(source), [str(name) for name in columns.features or ()]
-    if unknown := [name for name in named if name not in rows.names]:
-        raise InputError(f"{table.where}: no column {unknown[0]!r} among the features")
-    taken = {*table.label_columns, table.clean_column, columns.id, columns.annotator, "split"}
-    taken |= {*(columns.predicted or ())}
-    names = named or [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
-    if predicted:
-        names = named or find_probabilities(names, source.class_names) or names
-        taken_from = take_features(source, rows, names, bool(named), fill=False)
-        source = replace(source, inputs=taken_from.inputs, notes=taken_from.notes)
-        return _show(source, rows, taken)
-    if columns.text is None and columns.image is None:
-        source, rows = _take_vectors(source, rows, names, cache)
-        if source.input_shape == (0,):
-            source = take_features(source, rows, names, bool(named))
-        if source.input_shape != (0,):
-            return _show(source, rows, taken)
-    return _add_row(_take_texts(source, rows, columns, taken))
-
-
-def _take_vectors(source: Source, rows: Rows, names: Sequence[str], cache: str | Path | None) -> tuple[Source, Rows]:
-    """With the vectors as inputs, and without the rows that have none; those of many files stay on the disk."""
-    table, centres = rows.table, dict[str, list[float]]()
-    if isinstance(table, ParquetFolder) and source.labels.are_classes:
-        centres = {name: [] for name in names if name in table.vectors}
-        if not centres:
-            return source, rows
-        array = map_vectors(table, next(iter(centres)), cache_folder(cache))
-        gone = np.isnan(array[:, 0])  # the row of a missing vector is NaN
-        gone[gone] = np.isnan(array[gone]).all(1)
-        assert source.rows is not None
-        gone, every = gone[source.rows.numpy()], len(source) == len(table)
-        source = replace(source, inputs=Mapped(array, None if every else source.rows))
-    else:
-        vectors = [name for name in names if rows[name].is_vector]
-        if not vectors:
-            return source, rows
-        gone = ~np.logical_and.reduce([rows[name].known for name in vectors])
-    if gone.any():
-        text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
-        source = leave_out(source, torch.from_numpy(gone), Kind.MISSING_VECTOR, text)
-        rows = Rows(source)
-    if not centres:
-        parts = {name: rows[name].stack(table.where) for name in vectors}
-        centres = {name: part.mean(0).tolist() for name, part in parts.items()}
-        source = replace(source, inputs=torch.cat([*parts.values()], 1))
-    source = replace(source, reading=Reading(table.label_columns[0], vectors=centres))
-    source = source.note(Kind.LEARNED, f"learned from {', '.join(map(repr, centres))}")
-    if beside := [repr(name) for name in names if name not in centres]:
-        text = f"not learned from, beside vectors: {', '.join(beside)[:300]}"
-        source = source.note(Kind.NOT_LEARNED, text)
-    return source, rows
-
-
-def _take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | None]) -> Source:
-    """With pictures or texts, to be embedded: those of the named column, else pictures, else the longest texts."""
-    label = rows.table.label_columns[0]
-    source = replace(source, pictures=open_pictures(rows, columns.image))
-    shown = [name for name in rows.names if name not in taken and rows[name].are_texts]
-    if columns.text is not None or columns.image is not None:
-        reading = Reading(label, columns.text, columns.image)
-        names = {"text": columns.text} if columns.text else {name: name for name in shown}
-        text = f"learned from column {columns.text or columns.image!r} alone"
-        source = source.note(Kind.LEARNED, text)
-    elif source.pictures is not None:
-        reading, names = Reading(label), {name: name for name in shown}
-    else:
-        lengths = {name: sum(map(len, rows[name].texts)) for name in shown if name != "id"}
-        if not lengths:
-            where = rows.table.where
-            raise InputError(f"{where}: no column of numbers, texts or pictures: nothing to learn from")
-        longest = max(lengths, key=lambda name: lengths[name])
-        reading, names = Reading(label, text=longest), {"text": longest}
-        source = source.note(Kind.LEARNED, f"learned from the texts in column {longest!r} alone")
-    meta = {key: rows[name].texts for key, name in names.items()}
-    return replace(source, meta=meta, reading=reading)
-
-
-def _show(source: Source, rows: Rows, taken: set[str | None]) -> Source:
-    """With texts and numbers to show beside the labels; numbers only if they are few enough to read."""
-    if isinstance(source.inputs, Mapped):
-        return source
-    names = [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
-    numbers = [name for name in names if rows[name].are_numbers]
-    shown = [n for n in names if rows[n].are_texts or (len(numbers) <= MOST_NUMBERS and n in numbers)]
-    meta = {name: rows[name].texts for name in shown}
-    return _add_row(replace(source, meta=meta, pictures=open_pictures(rows)))
-
-
-def _add_row(source: Source) -> Source:
-    """With the row of the spreadsheet, to be shown."""
-    table, rows = source.table, source.rows
-    if table is None or rows is None or not table.is_spreadsheet:
-        return source
-    numbers = [str(table.numbers[row]) for row in rows.tolist()]
-    return replace(source, meta={SHEET_ROW: numbers, **source.meta})
-
-
-def open_pictures(rows: Rows, column: str | None = None) -> ImageFiles | None:
-    """The pictures of a column (default: `path` or `image`): paths beside the table, or encoded bytes."""
-    found = [name for name in ((column,) if column else PICTURES) if name in rows.names]
-    if not found:
-        return None
-    pictures = rows[found[0]]
-    cells = pictures.texts if pictures.kind == "words" else pictures.values
-    items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
-    named = [v if isinstance(v, bytes) else str(v) for v in items]
-    return ImageFiles(rows.table.folder, named, SHOWN_SIZE)
 
 
 def choose_to_embed(source: Source, columns: Columns) -> str:
@@ -268,7 +140,7 @@ def embed(
     reason = reason.replace(f"{pictures.root}{os.sep}", "")
     share = f"{int(unreadable.sum())} of {len(source)} pictures"
     text = f"{share} cannot be read or are tiny, and are left out ({reason})"
-    readable = leave_out(embedded, unreadable, Kind.UNREADABLE, text)
+    readable = embedded.leave_out(unreadable, Kind.UNREADABLE, text)
     check_share(readable, embedded)
     return readable
 
@@ -310,11 +182,11 @@ def settle(source: Source, *, texts: bool = False, learned: bool = False, named:
             f"{int(shared.sum())} examples share their id with another and are left out: {names}; id (--id) names "
             "another column"
         )
-        source = leave_out(source, shared, Kind.DUPLICATE_ID, text)
+        source = source.leave_out(shared, Kind.DUPLICATE_ID, text)
     if texts:
         empty = _as_mask(not text.strip() for text in source.texts or ())
         count = f"{int(empty.sum())} {'text is' if empty.sum() == 1 else 'texts are'}"
-        source = leave_out(source, empty, Kind.EMPTY_TEXT, f"{count} empty and left out")
+        source = source.leave_out(empty, Kind.EMPTY_TEXT, f"{count} empty and left out")
     if source.labels.are_classes:
         for same, text in group_spellings(source.class_names, source.labels.counts()):
             rarer = torch.tensor(same[1:], dtype=torch.int64, device="cpu")
@@ -335,7 +207,7 @@ def settle_classes(source: Source, before: Source, *, learned: bool, named: bool
         what = f"{have} one example and {are} left out" if learned else f"{have} one example"
         text, concerned = f"{len(alone)} {what}: {list_names(alone)}", counts[source.labels[:]] == 1
         noted = source.note(Kind.SINGLE_EXAMPLE, text, concerned)
-        source = leave_out(source, concerned, Kind.SINGLE_EXAMPLE, text) if learned else noted
+        source = source.leave_out(concerned, Kind.SINGLE_EXAMPLE, text) if learned else noted
     if learned and not named:
         clean, kept = source.clean, (source.labels.counts() > 0) | (before.labels.counts() == 0)
         if clean is not None:
@@ -355,15 +227,6 @@ def check_labels(labels: Tensor, class_names: Sequence[str]) -> None:
         raise InputError(
             f"all {len(labels)} labels are {class_names[int(counts.argmax())]!r}: an audit needs at least two classes"
         )
-
-
-def leave_out(source: Source, concerned: Tensor, kind: Kind, text: str) -> Source:
-    """The other examples; those that are left out, if there are any, become a finding."""
-    if not bool(concerned.any()):
-        return source
-    if bool(concerned.all()):
-        raise InputError(f"{source.name}: {text}; no example is left to audit")
-    return source.note(kind, text, concerned).subset(~concerned)
 
 
 def check_share(source: Source, before: Source) -> None:

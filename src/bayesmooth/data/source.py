@@ -274,7 +274,7 @@ class Source:
 
     def other_splits(self) -> Any:
         """The other splits of the data set that it comes from, as `open_source` takes them; None where it has none."""
-        return getattr(self.table, "other_splits", None)
+        return None if self.table is None else self.table.join_others()
 
     def subset(self, index: Tensor | Sequence[int]) -> "Source":
         """The examples at these positions (or where a mask is true), in that order."""
@@ -300,6 +300,14 @@ class Source:
         at = [] if concerned is None else concerned.nonzero().flatten().tolist()
         ids = tuple(self.ids[i] for i in at)
         return replace(self, notes=(*self.notes, Note(kind, text, ids)))
+
+    def leave_out(self, concerned: Tensor, kind: Kind, text: str) -> "Source":
+        """The other examples; those that are left out, if there are any, become a finding."""
+        if not bool(concerned.any()):
+            return self
+        if bool(concerned.all()):
+            raise InputError(f"{self.name}: {text}; no example is left to audit")
+        return self.note(kind, text, concerned).subset(~concerned)
 
     def find(self, ids: Sequence[str]) -> dict[str, int]:
         """The positions of examples by id; a row without an id of its own is found by its content, where it moved."""

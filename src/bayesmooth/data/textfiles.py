@@ -4,48 +4,76 @@ What is not changed is written again to the byte.
 """
 
 import codecs
-import csv
-import gc
-import io
+import gzip
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.data.labels import LABELS, MISSING, SEPARATOR, as_text, split_tags
+from bayesmooth.data.labels import SEPARATOR, split_tags
 from bayesmooth.data.source import Columns, Kind, Note
-from bayesmooth.data.tables import (
-    Changes,
-    Records,
-    Table,
-    check_table,
-    digest,
-    read_packed,
-    restore_types,
-    write_packed,
-)
+from bayesmooth.data.tables import Changes, Table, guard, make_cells, restore_types
 from bayesmooth.errors import InputError
-from bayesmooth.files import name_errors
+from bayesmooth.files import name_errors, write_atomically
 from bayesmooth.optional import require
 
-LONGEST_FIELD = 2**31 - 1
+MAX_RATIO = 100  # unpacked to packed: data that carry information stay far below
+LIMIT = 256 << 20  # bytes that may be unpacked in any case
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
 COHERENT = 0.2  # of a detected encoding: below it charset-normalizer took Russian for Japanese
 MARKS = "“”„‘’‚«»–—…•€£§°©®™ \u00a0"  # that stand around words
 LOOKED_AT = 1 << 20  # bytes that decide on an encoding
 
 
-def decode_text(data: bytes, name: str, encoding: str | None = None) -> tuple[str, str, list[Note]]:
-    """A text, the codec that writes it again with its byte order mark, and a note where the codec was guessed.
+@dataclass(frozen=True)
+class TextFile:
+    """The content of a file, and how to write such a file again."""
+
+    path: Path
+    text: str
+    """Without a byte order mark."""
+    codec: str
+    mark: str
+    """The byte order mark, where the file has one."""
+    packed: bool
+    exact: bool
+    """Whether the text in this codec is the file again."""
+    notes: tuple[Note, ...]
+
+    def write(self, out: Path, text: str) -> None:
+        """Another text in the same encoding, packed if this one was."""
+        if not self.exact:
+            raise InputError(f"{self.path}: as {self.codec} it cannot be written again as it was; save it as UTF-8")
+        try:
+            data = (self.mark + text).encode(self.codec)
+        except UnicodeEncodeError as error:
+            odd = error.object[error.start : error.end]
+            raise InputError(
+                f"{self.path}: its encoding {self.codec} has no {odd!r}; save the file as UTF-8 first"
+            ) from None
+        write_atomically(out, gzip.compress(data, mtime=0) if self.packed else data)
+
+
+def read_text(path: Path, encoding: str | None) -> TextFile:
+    """A text file, unpacked.
 
     Without `encoding` it is UTF-8 or UTF-16; else cp1252, in which Excel saves a CSV, if it reads as a Western text;
     else what charset-normalizer detects with a language, if no other encoding makes another likely text. The rest is
     refused.
     """
-    asked = encoding or _guess_codec(data, name)
+    with name_errors(path, "file"):
+        data = path.read_bytes()
+        packed = data[:2] == b"\x1f\x8b"
+        if packed:
+            most = max(LIMIT, MAX_RATIO * len(data))
+            with gzip.open(path) as file:
+                data = file.read(most + 1)
+            if len(data) > most:
+                raise InputError(f"unpacks to more than {most >> 20} MB; unpack it first")
+    asked = encoding or _detect_codec(data, path)
     try:
         codec = codecs.lookup(asked).name
         if codec in ("utf-16", "utf-32"):  # which keep their byte order mark
@@ -54,15 +82,18 @@ def decode_text(data: bytes, name: str, encoding: str | None = None) -> tuple[st
         text = data.decode(codec)
     except (LookupError, ValueError) as error:
         raise InputError(
-            f"{name}: cannot be read as {asked} ({error}); name its encoding with encoding (--encoding)"
+            f"{path}: cannot be read as {asked} ({error}); name its encoding with encoding (--encoding)"
         ) from None
-    if encoding is not None or asked.startswith("utf"):
-        return text, codec, []
-    said = f"{name} is not UTF-8 and was read as {asked}; `encoding` (--encoding) names another"
-    return text, codec, [Note(Kind.ENCODING, said)]
+    notes: tuple[Note, ...] = ()
+    if encoding is None and not asked.startswith("utf"):
+        words = f"{path} is not UTF-8 and was read as {asked}; `encoding` (--encoding) names another"
+        notes = (Note(Kind.ENCODING, words),)
+    exact = codec == "utf-8" or text.encode(codec) == data
+    bare = text.removeprefix("\ufeff")
+    return TextFile(path, bare, codec, text[: len(text) - len(bare)], packed, exact, notes)
 
 
-def _guess_codec(data: bytes, name: str) -> str:
+def _detect_codec(data: bytes, path: Path) -> str:
     if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -79,13 +110,13 @@ def _guess_codec(data: bytes, name: str) -> str:
             return "cp1252"
     likely = list[Any]()
     if find_spec("charset_normalizer"):
-        found = require("charset_normalizer", extra="data").from_bytes(data[:LOOKED_AT])
-        likely = [each for each in found if each.coherence >= COHERENT]
+        every = require("charset_normalizer", extra="data").from_bytes(data[:LOOKED_AT])
+        likely = [each for each in every if each.coherence >= COHERENT]
         if len({str(each) for each in likely}) == 1:
             return str(likely[0].encoding)
     maybe = f" (it may be {likely[0].encoding})" if likely else ""
     raise InputError(
-        f"{name}: neither UTF-8 nor cp1252, and no other encoding is certain{maybe}; name it with encoding "
+        f"{path}: neither UTF-8 nor cp1252, and no other encoding is certain{maybe}; name it with encoding "
         "(--encoding), or save the file as UTF-8"
     )
 
@@ -107,31 +138,50 @@ def is_western(data: bytes) -> bool:
     return 4 * len({*wrong, *bare}) < len({*odd}) or not odd
 
 
-class Csv(Table):
-    """A CSV or TSV, of the user or of an audit."""
+@dataclass(frozen=True)
+class CsvText:
+    """The text of a CSV, and what stands between its fields: a tab, a semicolon or a comma."""
 
-    is_spreadsheet = True
-    usual_labels = (*LABELS, "given")
-    numbers: Sequence[int] = ()
+    file: TextFile
+    mark: str
 
-    def __init__(self, path: Path, columns: Columns | None = None) -> None:
-        super().__init__(str(path), columns or Columns())
-        self.path, self.folder = path, path.parent
-        data, self.packed = read_packed(path)
-        self.text, self.encoding, notes = decode_text(data, str(path), self.columns.encoding)
-        self.notes, utf8 = tuple(notes), self.encoding == "utf-8"
-        self.exact = utf8 or self.text.encode(self.encoding) == data
-        self.start = 1 if self.text.startswith("\ufeff") else 0
-        self.mark = find_separator(self.text, self.start)
-        self.header, self.cells, self.numbers = self._split_lines() or self._read_rows()
-        self.names = [name or f"Unnamed: {at}" for at, name in enumerate(self.header)]
-        check_table(path, self.names, 1)
-        self.guarded = self.header[:3] == AUDIT
+    @property
+    def field(self) -> str:
+        """The pattern of a field; one between quotation marks may have line breaks."""
+        return rf'(?:"[^"]*(?:""[^"]*)*"|[^"{self.mark}\r\n][^{self.mark}\r\n]*|)'
 
-    def _split_lines(self) -> tuple[list[str], list[Any], Sequence[int]] | None:
+    def split_lines(self) -> dict[int, tuple[int, int]]:
+        """Where each row that is not blank begins and ends, by its number in a spreadsheet."""
+        line = re.compile(rf"({self.field}(?:{self.mark}{self.field})*)(\r\n|\r|\n|\Z)")
+        rows, at, number, text = dict[int, tuple[int, int]](), 0, 0, self.file.text
+        while at < len(text):
+            number, matched = number + 1, line.match(text, at)
+            if matched is None:
+                raise InputError(
+                    f"{self.file.path}: row {number} has a stray quotation mark; double those inside of a field"
+                )
+            if matched[1].strip(" "):
+                rows[number] = matched.span(1)
+            at = matched.end()
+        return rows
+
+    def split_fields(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Where each field of a row begins and ends."""
+        pattern, spans = re.compile(self.field), list[tuple[int, int]]()
+        while start <= end and (matched := pattern.match(self.file.text, start, end)) is not None:
+            spans.append(matched.span())
+            start = matched.end() + 1
+        return spans
+
+    def read_field(self, start: int, end: int) -> str:
+        """What a field says."""
+        field = self.file.text[start:end]
+        return field[1:-1].replace('""', '"') if field.startswith('"') else field
+
+    def read_regular(self) -> tuple[list[str], list[Any], Sequence[int]] | None:
         """The header, the columns and the numbers of the rows, by Arrow, which is fast; None where a line is odd: with
         a stray quotation mark, blank, or of another length."""
-        text, m = self.text[self.start :], self.mark
+        text, m = self.file.text, self.mark
         quoted = rf'"(?<![^{m}\r\n]")[^"]*(?:""[^"]*)*"(?=[{m}\r\n]|\Z)'
         bare = re.sub(quoted, "", text) if '"' in text else text
         if any(sign in bare for sign in ('"', "\n\n", "\n\r", "\r\r")) or m not in bare:
@@ -149,221 +199,100 @@ class Csv(Table):
         except (arrow.ArrowInvalid, OverflowError):
             return None
         header = [column[0].as_py() for column in table.columns]
-        columns = [column[1:].combine_chunks() for column in table.columns]
-        return header, columns, range(2, len(table) + 1)
+        return header, [column[1:] for column in table.columns], range(2, len(table) + 1)
 
-    def _read_rows(self) -> tuple[list[str], list[Any], Sequence[int]]:
-        """The same; blank lines are no rows, and short ones are filled up."""
-        csv.field_size_limit(LONGEST_FIELD)
-        text = io.StringIO(self.text[self.start :], newline="")
-        reader = csv.reader(text, delimiter=self.mark, strict=True)
-        every = list[list[str]]()
-        try:
-            with uncollected():
-                every.extend(reader)
-        except csv.Error:
-            raise InputError(
-                f"{self.path}: line {reader.line_num} has a stray quotation mark; double those inside of a field"
-            ) from None
-        rows = {n: row for n, row in enumerate(every, 1) if len(row) > 1 or self._is_row(row)}
+    def read_irregular(self) -> tuple[list[str], list[Any], Sequence[int]]:
+        """The same, line by line; short ones are filled up."""
+        lines = self.split_lines()
+        rows = {n: [self.read_field(*span) for span in self.split_fields(*line)] for n, line in lines.items()}
         if not rows:
-            raise InputError(f"{self.path}: empty; its first line must name the columns")
+            raise InputError(f"{self.file.path}: empty; its first line must name the columns")
         header = rows.pop(min(rows))
         for number, row in rows.items():
             if len(row) > len(header):
                 raise InputError(
-                    f"{self.path}: row {number} has {len(row)} fields, the header {len(header)}; quote the field "
+                    f"{self.file.path}: row {number} has {len(row)} fields, the header {len(header)}; quote the field "
                     f"that has a {self.mark!r} in it"
                 )
             row += [""] * (len(header) - len(row))
         arrow = require("pyarrow", "data")
-        with uncollected():
-            cells = list(zip(*rows.values(), strict=True)) or [()] * len(header)
-            return header, [arrow.array(column, arrow.string()) for column in cells], [*rows]
+        columns = zip(*rows.values(), strict=True) if rows else [()] * len(header)
+        return header, [arrow.chunked_array([arrow.array(column, "string")]) for column in columns], [*rows]
 
-    @staticmethod
-    def _is_row(row: list[str]) -> bool:
-        """Whether a row of at most one field is one: a line of blanks is none, a quoted empty field is."""
-        return bool(row) and (not row[0] or bool(row[0].strip(" ")))
 
-    def __len__(self) -> int:
-        return len(self.numbers)
+def read_csv(path: Path, columns: Columns | None = None) -> Table:
+    """A CSV or TSV, of the user or of an audit."""
+    columns = columns or Columns()
+    file = read_text(path, columns.encoding)
+    first = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", file.text, maxsplit=1)[0])
+    csv = CsvText(file, max("\t;,", key=first.count) if first else ",")
+    header, cells, numbers = csv.read_regular() or csv.read_irregular()
+    names = [name or f"Unnamed: {at}" for at, name in enumerate(header)]
+    guarded = header[:3] == AUDIT
+    if guarded:
+        compute = require("pyarrow.compute", "data")
+        cells = [compute.replace_substring_regex(column, "^'", "") for column in cells]
 
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """All rows, as they stand in the file."""
-        return list(zip(*(column.to_pylist() for column in self.cells), strict=True))
-
-    def values(self, name: str) -> list[Any]:
-        """The cells of a column, as they stand in the file."""
-        cells: list[Any] = self.array(name, missing=()).to_pylist()
-        return cells
-
-    texts = values
-
-    def array(self, name: str, missing: Sequence[str] = MISSING) -> Any:
-        """The cells as strings of Arrow; missing ones are null."""
-        compute, arrow = require("pyarrow.compute", "data"), require("pyarrow", "data")
-        cells = self.cells[self.names.index(name)]
-        if self.guarded:
-            cells = compute.replace_substring_regex(cells, "^'", "")
-        gone = compute.is_in(cells, arrow.array(missing, arrow.string()))
-        return compute.if_else(gone, None, cells)
-
-    def digests(self, without: Iterable[str]) -> list[str]:
-        """From all other cells."""
-        left = {*without}
-        kept = [c for name, c in zip(self.header, self.cells, strict=True) if name not in left]
-        if not kept:
-            return super().digests(self.names)
-        join = require("pyarrow.compute", "data").binary_join_element_wise
-        return [digest(row) for row in join(*kept, "\x1f").to_pylist()]
-
-    def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
+    def write(out: Path, changes: Changes, rows: list[int]) -> None:
         """The text as it was, but for the values that changed and the lines that are left out."""
-        if not self.exact:
-            raise InputError(f"{self.path}: as {self.encoding} it cannot be written again as it was; save it as UTF-8")
-        write_packed(out, self.replace(changes, rows), self.packed)
-
-    def replace(self, changes: Changes, rows: Sequence[int]) -> bytes:
-        """The content of the file with these rows alone, and with other values in some columns."""
-        lines, text = list(self._lines()), self.text
-        if len(lines) != len(self) + 1:
-            raise InputError(f"{self.path}: stray quotation marks; double those inside of a field")
-        starts = [start for start, _ in lines] + [len(text)]
-        places = [(self.header.index(name), changed) for name, changed in changes.items()]
-        places.sort(key=lambda place: -place[0])  # the last first, so that the others stay
+        lines, text = csv.split_lines(), file.text
+        starts = [start for start, _ in lines.values()] + [len(text)]
+        places = sorted(((names.index(name), changed) for name, changed in changes.items()), reverse=True)
         parts = [text[: starts[1]]]
         for row in rows:
-            start, end = lines[row + 1]
-            line, rest = text[start:end], text[end : starts[row + 2]]
-            for at, changed in places:
+            start, end = lines[numbers[row]]
+            line = text[start : starts[row + 2]]
+            for at, changed in places:  # the last first, so that the others stay
                 if row in changed:
-                    line = self._change(line, at, changed[row], row)
-            parts.append(line + rest)
-        try:
-            return "".join(parts).encode(self.encoding)
-        except UnicodeEncodeError as error:
-            odd = error.object[error.start : error.end]
-            raise InputError(
-                f"{self.path}: its encoding {self.encoding} has no {odd!r}; save the file as UTF-8 first"
-            ) from None
+                    begin, stop = csv.split_fields(start, end)[at]
+                    value = guard(changed[row]) if guarded else changed[row]
+                    if text[begin : begin + 1] == '"' or any(sign in value for sign in (csv.mark, *'"\n\r')):
+                        value = '"' + value.replace('"', '""') + '"'
+                    line = line[: begin - start] + value + line[stop - start :]
+            parts.append(line)
+        file.write(out, "".join(parts))
 
-    def _lines(self) -> Iterator[tuple[int, int]]:
-        """The (start, end) of every row that is not blank; a row may have line breaks between quotation marks."""
-        m, at = self.mark, self.start
-        field = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{m}\r\n][^{m}\r\n]*|)'
-        row = re.compile(rf"({field}(?:{m}{field})*)(\r\n|\r|\n|\Z)")
-        while at < len(self.text) and (found := row.match(self.text, at)) is not None:
-            if found[1].strip(" "):
-                yield found.span(1)
-            at = found.end()
-
-    def _change(self, line: str, at: int, value: str, row: int) -> str:
-        """A line with another value in one of its fields."""
-        field = re.compile(rf'("[^"]*(?:""[^"]*)*"|[^{self.mark}]*)({self.mark}|\Z)')
-        start, end = [found.span(1) for found in field.finditer(line)][at]
-        before = line[start:end]
-        if self._unquote(before) != self.cells[at][row].as_py():
-            raise InputError(f"{self.path}: {self.place(row)} has stray quotation marks; mend it")
-        value = guard(value) if self.guarded else value
-        quoted = before.startswith('"') or any(sign in value for sign in (self.mark, *'"\n\r'))
-        value = '"' + value.replace('"', '""') + '"' if quoted else value
-        return line[:start] + value + line[end:]
-
-    @staticmethod
-    def _unquote(field: str) -> str:
-        return field[1:-1].replace('""', '"') if field.startswith('"') else field
+    made = make_cells(str(path), list(zip(names, cells, strict=True)))
+    return Table(str(path), columns, made, len(numbers), write, path, path.parent, numbers, file.notes)
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Without the search for cycles, which would go through a million new cells again and again."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
-
-
-def find_separator(text: str, start: int = 0) -> str:
-    """What stands between the fields: the most frequent of tab, semicolon and comma in the first line."""
-    found = re.compile(r"[^\r\n]*").match(text, start)
-    first = re.sub(r'"[^"]*"', "", found[0] if found else "")
-    return max("\t;,", key=first.count) if first else ","
-
-
-class Json(Records):
-    """A file of JSON: one object per line (.jsonl), or one list of objects (.json); packed or not."""
-
-    names_rows = True
-
-    def __init__(self, path: Path, columns: Columns) -> None:
-        data, self.packed = read_packed(path)
-        text, self.encoding, notes = decode_text(data, str(path), columns.encoding)
-        self.text = text.removeprefix("\ufeff")
-        self.is_list = self.text.lstrip()[:1] == "["
-        self.lines = [] if self.is_list else [x for x in self.text.split("\n") if x.strip()]
-        with name_errors(path, "list of objects, or one object per line"):
-            rows = self._parse()
-        super().__init__(rows, columns, str(path))
-        self.path, self.folder = path, path.parent
-        self.notes = tuple(notes)
-
-    def _parse(self) -> list[Any]:
-        rows = json.loads(self.text) if self.is_list else [*map(json.loads, self.lines)]
-        one = rows[0] if len(rows) == 1 and isinstance(rows[0], dict) else {"": 0}
-        if all(isinstance(value, list | dict) for value in one.values()):
+def read_json(path: Path, columns: Columns) -> Table:
+    """A file of JSON: one object per line (.jsonl), or one list of objects (.json)."""
+    file = read_text(path, columns.encoding)
+    is_list = file.text.lstrip()[:1] == "["
+    lines = [] if is_list else [line for line in file.text.split("\n") if line.strip()]
+    with name_errors(path, "list of objects, or one object per line"):
+        rows = json.loads(file.text) if is_list else [*map(json.loads, lines)]
+        if len(rows) == 1 and isinstance(rows[0], dict) and all(isinstance(v, list | dict) for v in rows[0].values()):
             raise InputError("one object of columns; write one per row: pandas has orient='records'")
-        return rows
+    cells = make_records(str(path), rows)
+    separator = columns.separator or SEPARATOR
 
-    def write(self, out: Path, changes: Changes, rows: list[int]) -> None:
+    def write(out: Path, changes: Changes, kept: list[int]) -> None:
         """Lines that do not change stay as they are; a list is written anew, indented if it was."""
         made: dict[int, dict[str, Any]] = {}
         for name, changed in changes.items():
-            values = self.values(name)
-            for row, value in self._as_values(name, values, changed).items():
-                made.setdefault(row, dict(self.rows[row]))[name] = value
-        ascii_only = self.text.isascii()
-        if self.is_list:
-            every = [made.get(row, self.rows[row]) for row in rows]
-            indent = 2 if "\n" in self.text.strip() else None
-            text = json.dumps(every, ensure_ascii=ascii_only, indent=indent) + "\n"
+            values = [row.get(name) for row in rows]
+            for row, value in restore_types(values, table.texts(name), changed, str(path)).items():
+                tags = isinstance(values[row], list)
+                made.setdefault(row, {**rows[row]})[name] = split_tags(changed[row], separator) if tags else value
+        ascii_only = file.text.isascii()
+        if is_list:
+            every = [made.get(row, rows[row]) for row in kept]
+            indent = 2 if "\n" in file.text.strip() else None
+            file.write(out, json.dumps(every, ensure_ascii=ascii_only, indent=indent) + "\n")
         else:
-            dumped = {r: json.dumps(v, ensure_ascii=ascii_only) for r, v in made.items()}
-            text = "\n".join([*(dumped.get(row, self.lines[row]) for row in rows), ""])
-        write_packed(out, text.encode(self.encoding), self.packed)
+            dumped = {row: json.dumps(value, ensure_ascii=ascii_only) for row, value in made.items()}
+            file.write(out, "".join(dumped.get(row, lines[row]) + "\n" for row in kept))
 
-    def texts(self, name: str) -> list[str]:
-        """As texts; a list of tags is one text."""
-        mark = self.columns.separator or SEPARATOR
-        return [mark.join(map(as_text, v)) if isinstance(v, list) else as_text(v) for v in self.values(name)]
-
-    def _as_values(self, name: str, values: list[Any], changed: Mapping[int, str]) -> dict[int, Any]:
-        made = restore_types(values, self.texts(name), changed, self.where)
-        mark = self.columns.separator or SEPARATOR
-        return {
-            row: split_tags(changed[row], mark) if isinstance(values[row], list) else value
-            for row, value in made.items()
-        }
+    table = Table(str(path), columns, cells, len(rows), write, path, path.parent, notes=file.notes)
+    return table
 
 
-# A spreadsheet takes a cell that begins so for a formula, and runs it.
-FORMULA = re.compile(r"['=+\-@\t\r]")
-NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?", re.ASCII)
-
-
-def guard(text: str) -> str:
-    """A cell that no spreadsheet runs: an apostrophe before what looks like a formula.
-
-    >>> guard("=cmd|' /C calc'!A0"), guard("-3"), guard("'tis"), guard("cat")
-    ("'=cmd|' /C calc'!A0", '-3', "''tis", 'cat')
-    """
-    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
-
-
-def unguard(text: str) -> str:
-    """The text that was guarded."""
-    return text[1:] if text.startswith("'") else text
+def make_records(where: str, rows: Sequence[Any]) -> dict[str, Any]:
+    """A list of dicts, one per row, as columns."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(f"{where}: row {number} is {str(row)[:40]!r}; must be an object with names")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return make_cells(where, [(name, [row.get(name) for row in rows]) for name in names])

@@ -20,7 +20,8 @@ from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.review import CONSTANTS, Review
 from bayesmooth.audit.table import QUADRANTS, SURE, Audit
 from bayesmooth.audit.thumbnails import Thumbnails
-from bayesmooth.data.prepare import SHEET_ROW, group_spellings
+from bayesmooth.data.features import SHEET_ROW
+from bayesmooth.data.prepare import group_spellings
 from bayesmooth.errors import InputError
 from bayesmooth.words import format_percent
 
