@@ -150,7 +150,7 @@ def test_broken_label_files_are_named(labels: Path, tmp_path: Path, content: byt
 def test_missing_files_and_wrong_headers_are_named(labels: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv: cannot be read"):
         clean(labels, tmp_path / "none.csv", tmp_path / "out.csv")
-    with pytest.raises(InputError, match="first line .id,given.; must be id,given,decision,new_label"):
+    with pytest.raises(InputError, match="first line 'id,given'; must be id,given,decision,new_label"):
         read_decisions(decisions_file(tmp_path, "", header="id;given\n"))
 
 
