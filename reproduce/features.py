@@ -11,7 +11,6 @@ from torch import Tensor
 from bayesmooth.data import Source, data_root, load
 from bayesmooth.data.encoders import embed_pictures
 from bayesmooth.files import write_atomically
-from bayesmooth.theory.eigen import decompose
 
 ENCODER = "efficientnet@96"
 COMPONENTS = 256
@@ -51,8 +50,8 @@ def principal_axes(centred: Tensor, count: int) -> Tensor:
     tensor([[1.],
             [0.]])
     """
-    axes = decompose(centred.T @ centred)[1].flip(1)[:, :count]
-    signs: Tensor = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+    axes: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :count]
+    signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
     return axes * signs
 
 

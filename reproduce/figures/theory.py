@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from bayesmooth.data import load
-from bayesmooth.theory import fit_glm, noise_by_method
+from bayesmooth.theory import fit_glm
 from bayesmooth.theory.links import Bernoulli
 from bayesmooth.theory.noise import expected_noise, sam_noise
 from reproduce.study import Finished, Study
@@ -22,7 +22,7 @@ PEAK = 1.5  # where the paper's curve is highest, to a tenth
 def compute_curve(finished: Finished) -> Table:
     """ε = σ(f) − E[σ(f + e)], by quadrature (eq:labelnoiseGD_sim)."""
     means = torch.linspace(-6, 6, 241, dtype=torch.float64, device="cpu")
-    noise = expected_noise(means, torch.ones_like(means), Bernoulli(), nodes=80)
+    noise = expected_noise(means, torch.ones_like(means), Bernoulli())
     pairs = zip(means.tolist(), noise.tolist(), strict=True)
     return make_table({"mean": round(mean, 3), "epsilon": epsilon} for mean, epsilon in pairs)
 
@@ -77,8 +77,14 @@ def measure_sizes(finished: Finished) -> Table:
     digits = load("digits", "train")
     assert isinstance(digits.inputs, torch.Tensor)
     inputs, labels = digits.inputs.double().flatten(1), digits.labels.numbers
-    noises = noise_by_method(inputs, labels, family="categorical")
-    theta = fit_glm(inputs, labels, family="categorical").theta
+    fits = {f"VON, {name} Σ": fit_glm(inputs, labels, covariance=name) for name in ("diagonal", "full")}
+    # Σ = s I with the s that gives the logits the mean variance of VON's: the shape of Σ alone differs.
+    variance = fits["VON, full Σ"].logits(inputs)[1].diagonal(dim1=-2, dim2=-1).mean()
+    isotropic = float(variance / (1 + inputs.square().sum(1).mean()))  # the 1 is that of the bias
+    fits[FIRST] = fit_glm(inputs, labels, method="variational_gd", init_variance=isotropic)
+    noises = {name: fits[name].label_noise(inputs) for name in (FIRST, *SECOND)}
+    noises = dict.fromkeys(("GD", "Newton"), torch.zeros_like(noises[FIRST])) | noises
+    theta = fit_glm(inputs, labels).theta
     model = torch.nn.Linear(inputs.shape[1], theta.shape[1], dtype=inputs.dtype, device="cpu")
     model.load_state_dict({"weight": theta[:-1].T, "bias": theta[-1]})
     noises["SAM"] = sam_noise(model, inputs, labels, RHO)

@@ -14,7 +14,7 @@ from bayesmooth.audit.decisions import clean
 from bayesmooth.audit.multilabel import ask, fit_tag
 from bayesmooth.audit.predictors import Projection, Voters
 from bayesmooth.errors import InputError
-from bayesmooth.theory.expectation import sigmoid_moments
+from bayesmooth.theory.links import sigmoid_moments
 
 NAMES = ("beach", "dog", "night")
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.glm import fit_glm, noise_by_method
+from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import Gaussian
 from bayesmooth.theory.updates import COVARIANCES, Covariance, Full, GLMProblem, gd_step, variational_gd_step, von_step
 
@@ -61,7 +61,8 @@ def test_the_variational_poisson_posterior_is_scipys_minimum_of_the_elbo():
 def test_a_gaussian_model_is_bayesian_linear_regression_after_one_step():
     y = DATA["gaussian"]
     problem = GLMProblem(X, y[:, None], Gaussian(), prior=2.0)
-    theta, q = von_step(problem, problem.origin(), Full.isotropic(1.0, problem.origin()))
+    zero = torch.zeros(4, 1, dtype=torch.float64)
+    theta, q = von_step(problem, zero, Full.isotropic(1.0, zero))
     sigma = torch.linalg.inv(X.T @ X + 2 * torch.eye(4))
     torch.testing.assert_close(q.covariance()[0], sigma)
     torch.testing.assert_close(theta[:, 0], sigma @ X.T @ y)
@@ -78,7 +79,7 @@ def test_the_solver_reaches_the_fixed_point_of_von_as_printed(family, covariance
     y = DATA[family]
     targets = F.one_hot(y, 3).double() if family == "categorical" else y.double()[:, None]
     problem = GLMProblem(X, targets, fit.link, prior=10.0)
-    theta = problem.origin()
+    theta = torch.zeros_like(fit.theta)
     q = COVARIANCES[covariance].isotropic(1.0, theta)
     for _ in range(90):
         theta, q = von_step(problem, theta, q, 0.5)
@@ -94,11 +95,11 @@ def test_no_step_of_von_lowers_the_elbo(covariance):
     assert path[-1] > path[0] + 1
 
 
-@pytest.mark.parametrize("method", ["gd", "newton", "variational_gd"])
+@pytest.mark.parametrize("method", ["newton", "variational_gd"])
 def test_the_solver_reaches_the_fixed_point_of_gradient_descent_as_printed(method):
     fit = fit_glm(X, BINARY, family="bernoulli", method=method, tol=1e-8, bias=False)
     problem = GLMProblem(X, BINARY.double()[:, None], fit.link)
-    theta = problem.origin()
+    theta = torch.zeros_like(fit.theta)
     unit = Covariance.isotropic(1.0, theta)
     for _ in range(400):
         if method == "variational_gd":
@@ -215,7 +216,7 @@ def test_labels_without_relation_to_the_features_leave_the_elbo_without_a_maximu
     assert "give a prior_precision" in fit.message
 
 
-@pytest.mark.parametrize("method", ["gd", "newton", "variational_gd"])
+@pytest.mark.parametrize("method", ["newton", "variational_gd"])
 def test_step_control_arrives_on_bad_scales_and_says_when_it_did_not(method):
     x = X * torch.tensor([1e5, 1.0, 1.0, 1.0])
     assert fit_glm(x, BINARY, family="bernoulli", method=method, init_variance=1e-12).converged
@@ -253,16 +254,9 @@ def test_labels_plus_their_noise_have_their_mode_at_the_variational_mean():
 @pytest.mark.parametrize("family", ["bernoulli", "categorical"])
 def test_a_learned_covariance_gives_each_example_a_variance_of_its_own(family):
     """With inputs of one length the fixed Σ of variational GD gives all of them the same."""
-    unit = F.normalize(X * torch.tensor([3.0, 1.0, 1.0, 0.2]))
-    noise = noise_by_method(unit, DATA[family], family=family, bias=False)
-    assert not noise["GD"].any()
-    assert not noise["Newton"].any()
-    assert noise["variational GD"].any()
-    assert len({float(epsilon.abs().std()) for epsilon in noise.values()}) == 4
-    f = fit_glm(unit, DATA[family], family=family, bias=False, covariance="full").logits(unit)[1]
-    variances = f.diagonal(dim1=-2, dim2=-1)[:, 0] if f.ndim == 3 else f
-    fixed = fit_glm(unit, DATA[family], family=family, bias=False, method="variational_gd")
-    assert float(fixed.logits(unit)[1].std()) < 1e-6 < float(variances.std())
+    unit, options = F.normalize(X * torch.tensor([3.0, 1.0, 1.0, 0.2])), {"family": family, "bias": False}
+    learned, fixed = (fit_glm(unit, DATA[family], method=m, **options) for m in ("von", "variational_gd"))
+    assert float(fixed.logits(unit)[1].std()) < 1e-6 < float(learned.logits(unit)[1].std())
 
 
 # ---- what is refused ----
@@ -275,7 +269,7 @@ KINDS = torch.tensor([0, 0, 1, 1])
     ("features", "labels", "options", "message"),
     [
         (SMALL, KINDS, {"family": "binomial"}, "family='binomial': must be one of 'bernoulli'"),
-        (SMALL, KINDS, {"method": "adam"}, "method='adam': must be one of 'gd'"),
+        (SMALL, KINDS, {"method": "adam"}, "method='adam': must be one of 'newton'"),
         (SMALL, KINDS, {"covariance": "kron"}, "covariance='kron': must be one of 'full'"),
         (SMALL[0], KINDS, {}, r"must be \(examples, features\)"),
         (SMALL[:0], KINDS[:0], {}, r"must be \(examples, features\)"),
@@ -284,15 +278,15 @@ KINDS = torch.tensor([0, 0, 1, 1])
         (0 * SMALL, KINDS, {"bias": False}, "all features are zero"),
         (SMALL, KINDS[:3], {}, r"labels of shape \(3,\): must be \(4,\)"),
         (SMALL, KINDS.float(), {}, "labels of dtype torch.float32: must be integers"),
-        (SMALL, KINDS.float() + 1, {"family": "bernoulli"}, r"labels\[2\] is \[2.0\]: must be prob"),
-        (SMALL, torch.ones(4, 2), {}, r"labels\[0\] is \[1.0, 1.0\]: must be probabilities"),
-        (SMALL, torch.ones(3, 2) / 2, {}, r"soft labels of shape \(3, 2\): must be \(4, 2\)"),
+        (SMALL, KINDS.float() + 1, {"family": "bernoulli"}, r"labels\[2\] is \[2.0\]: must be 0, 1"),
+        (SMALL, torch.ones(4, 2), {}, r"labels\[0\] is \[1.0, 1.0\]: must be shares"),
+        (SMALL, torch.ones(3, 2) / 2, {}, r"labels of shape \(3, 2\): must be \(4,\)"),
         (SMALL, KINDS - 1, {}, "labels from -1 to 0: must lie in 0"),
         (SMALL, KINDS + 2, {"classes": 3}, "labels from 2 to 3: must lie in 0 … 2"),
-        (SMALL, 2 * KINDS, {"family": "bernoulli"}, "labels from 0 to 2: must lie in 0 … 1"),
+        (SMALL, 2 * KINDS, {"family": "bernoulli"}, r"labels\[2\] is \[2.0\]: must be 0, 1"),
         (SMALL, 0 * KINDS, {}, "all labels are 0: at least two classes"),
-        (SMALL, KINDS - 1, {"family": "poisson"}, r"labels\[0\] is -1.0: must be a count"),
-        (SMALL, KINDS / 0.0, {"family": "gaussian"}, r"labels\[0\] is nan: must be finite"),
+        (SMALL, KINDS - 1, {"family": "poisson"}, r"labels\[0\] is \[-1.0\]: must be a count"),
+        (SMALL, KINDS / 0.0, {"family": "gaussian"}, r"labels\[0\] is \[nan\]: must be finite"),
         (SMALL, KINDS, {"weights": [1, 1]}, r"weights of shape \(2,\): must be \(4,\)"),
         (SMALL, KINDS, {"weights": [1, 1, 1, -1]}, "weights: must be finite, ≥ 0"),
         (SMALL, KINDS, {"weights": [0, 0, 0, 0]}, "not all zero"),

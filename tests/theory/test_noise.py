@@ -14,6 +14,7 @@ from bayesmooth.theory.noise import (
     effective_labels,
     effective_noise,
     expected_noise,
+    gaussian_draw,
     linearised_noise,
     linearised_std,
     sam_noise,
@@ -89,6 +90,14 @@ def test_sampled_and_linearised_noise_of_one_seed_share_the_draw_and_agree_for_s
     cov = (1e-8 * root @ root.T).expand(50, 4, 4)
     sampled, linear = (noise(mean, cov, Categorical(), 5) for noise in (sampled_noise, linearised_noise))
     torch.testing.assert_close(sampled, linear, rtol=1e-2, atol=1e-9)
+
+
+def test_draws_have_the_covariance_and_independent_entries_where_it_is_a_diagonal():
+    mean = torch.zeros(20_000, 2, dtype=torch.float64)
+    for cov in (torch.tensor([0.2, 0.5]), torch.tensor([[0.2, 0.1], [0.1, 0.5]])):
+        draws = gaussian_draw(mean, cov.double().expand(len(mean), *cov.shape), 7)
+        expected = torch.diag(cov) if cov.ndim == 1 else cov
+        torch.testing.assert_close(draws.T @ draws / len(draws), expected.double(), atol=0.02, rtol=0)
 
 
 def test_linearised_std_of_correlated_logits_is_that_of_its_draws():

@@ -33,8 +33,8 @@ from bayesmooth.data.prepare import group_spellings, list_names
 from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
 from bayesmooth.progress import track
-from bayesmooth.theory.expectation import sigmoid_moments
 from bayesmooth.theory.glm import GLMFit, fit_glm
+from bayesmooth.theory.links import sigmoid_moments
 
 Array = NDArray[Any]
 FEWEST = 2  # examples that must have a tag, and that must lack it, for the tag to be judged

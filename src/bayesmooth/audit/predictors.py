@@ -33,8 +33,8 @@ from bayesmooth.errors import InputError
 from bayesmooth.executors import map_pieces
 from bayesmooth.progress import bar, track
 from bayesmooth.theory.eigen import decompose_rows
-from bayesmooth.theory.expectation import softmax_moments
 from bayesmooth.theory.glm import GLMFit, fit_glm
+from bayesmooth.theory.links import softmax_moments
 
 SAMPLE = 100_000  # rows that are learned from: more hardly change what is learned
 ROWS_PER_CLASS = 100  # that are in the sample at least, if the class has so many

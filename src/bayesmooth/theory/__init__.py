@@ -1,8 +1,7 @@
 """The paper in code: pure functions on tensors, and a solver for generalised linear models."""
 
-from bayesmooth.theory.expectation import gaussian_expectation
-from bayesmooth.theory.glm import GLMFit, fit_glm, noise_by_method
-from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
+from bayesmooth.theory.glm import GLMFit, fit_glm
+from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson, gaussian_expectation
 from bayesmooth.theory.noise import (
     effective_labels,
     effective_noise,
@@ -28,7 +27,6 @@ __all__ = [
     "gaussian_expectation",
     "linearised_noise",
     "linearised_std",
-    "noise_by_method",
     "sam_noise",
     "sampled_noise",
     "second_order_noise",

@@ -1,29 +1,10 @@
-"""Eigenvectors of any finite symmetric matrix, and the principal axes of rows."""
+"""The principal axes of rows."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-QR_STEPS = 100
 ROWS_AT_ONCE = 1 << 13
-
-
-def decompose(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix that has none below zero.
-
-    LAPACK's iteration may fail to converge: torch's does in float32 where many columns are nearly constant, on some
-    processors. Repeated QR decompositions Q ← qr(GQ) have nothing that can fail; they take longer.
-    """
-    try:
-        power, turned = map(torch.from_numpy, np.linalg.eigh(gram.numpy(force=True)))
-        power, turned = power.to(gram), turned.to(gram)
-    except np.linalg.LinAlgError:
-        turned = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-        for _ in range(QR_STEPS):
-            turned = torch.linalg.qr(gram @ turned).Q
-        power, order = (turned * (gram @ turned)).sum(0).sort()
-        turned = turned[:, order]
-    return power, turned
 
 
 def decompose_rows(centred: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,12 +17,12 @@ def decompose_rows(centred: Tensor) -> tuple[Tensor, Tensor]:
     tensor([0., 4.], dtype=torch.float64)
     """
     count, columns = centred.shape
-    wide = columns > count
-    side = min(count, columns)
+    wide, side = columns > count, min(count, columns)
     gram = torch.zeros(side, side, dtype=torch.float64, device=centred.device)
     for piece in torch.split(centred.mT if wide else centred, ROWS_AT_ONCE):
         gram += (piece.mT @ piece).double()
-    power, turned = decompose(gram / count)
+    # in numpy: torch's own may fail to converge where many columns are nearly constant
+    power, turned = (torch.from_numpy(part).to(gram) for part in np.linalg.eigh((gram / count).numpy(force=True)))
     if wide:
         tiny = torch.finfo(torch.float64).tiny
         turned = centred.mT.double() @ (turned / (count * power).clamp_min(tiny).sqrt())

@@ -19,45 +19,42 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.expectation import (
-    Seed,
-    covariance_root,
-    gaussian_draw,
-    gaussian_expectation,
-    sigmoid_moments,
-    softmax_moments,
-)
-from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
+from bayesmooth.theory.links import Bernoulli, Categorical, Link, Poisson, covariance_root, moments, softmax_moments
 
 
-def expected_noise(
-    mean: Tensor, cov: Tensor, link: Link, *, nodes: int | None = None, samples: int = 512, seed: int = 0
-) -> Tensor:
+def expected_noise(mean: Tensor, cov: Tensor, link: Link, *, samples: int = 512, seed: int = 0) -> Tensor:
     """ε = A′(m) − E[A′(f)], f ~ N(m, cov)  (eq:labelnoiseGD, eq:labelnoiseGLMGD).
 
-    Quadrature with `nodes` for scalar links (None: as many as it takes, within 1e-6 for the sigmoid at any variance).
-    The softmax is averaged over `samples` quasi-random points.
+    Scalar links are integrated, the sigmoid to 1e-7 at any variance; the softmax is averaged over `samples`
+    quasi-random points.
 
     >>> expected_noise(torch.tensor([-1.52894, 0.0, 1.52894]), torch.ones(3), Bernoulli())
     tensor([-0.0391, 0.0000, 0.0391])
     """
-    if isinstance(link, Bernoulli):
-        return _sigmoid_noise(mean, cov, nodes)
     if isinstance(link, Categorical):
         return link.mean(mean) - softmax_moments(mean, cov, samples, seed).mean
     if isinstance(link, Poisson):
         return -torch.exp(mean) * torch.expm1(cov / 2)
-    if isinstance(link, Gaussian):
-        return torch.zeros_like(mean + cov)
-    return link.mean(mean) - gaussian_expectation(link.mean, mean, cov, nodes)
+    # The noise of the sigmoid is odd in m: on the negative side no digit is lost to 1 − tiny.
+    side = torch.where(mean > 0, -1.0, 1.0).to(mean.dtype) if isinstance(link, Bernoulli) else 1.0
+    return side * (link.mean(side * mean) - moments(link, side * mean, cov).mean)
 
 
-def sampled_noise(mean: Tensor, cov: Tensor, link: Link, generator: Seed) -> Tensor:
+def gaussian_draw(mean: Tensor, cov: Tensor, generator: int | torch.Generator) -> Tensor:
+    """Σ^½ e, e ~ N(0, I): the displacement of one draw of f ~ N(mean, cov) from its mean, by a seed or a generator."""
+    if isinstance(generator, int):
+        generator = torch.Generator().manual_seed(generator)
+    draw = torch.randn(mean.shape, generator=generator, device=generator.device, dtype=mean.dtype)
+    draw, root = draw.to(mean.device), covariance_root(mean, cov)
+    return torch.einsum("...ij,...j->...i", root, draw) if cov.ndim > mean.ndim else root * draw
+
+
+def sampled_noise(mean: Tensor, cov: Tensor, link: Link, generator: int | torch.Generator) -> Tensor:
     """A′(m) − A′(m + Σ^½e), one draw e ~ N(0, I): its mean over draws is the expected noise."""
     return link.mean(mean) - link.mean(mean + gaussian_draw(mean, cov, generator))
 
 
-def linearised_noise(mean: Tensor, cov: Tensor, link: Link, generator: Seed) -> Tensor:
+def linearised_noise(mean: Tensor, cov: Tensor, link: Link, generator: int | torch.Generator) -> Tensor:
     """−A″(m) Σ^½e: the sampled noise of the same seed to first order, with mean zero.
 
     The paper drops the minus  (eq:taylor_noise, eq:taylor_noise_nn).
@@ -107,6 +104,7 @@ def effective_noise(loss: Callable[..., Tensor], logits: Tensor, labels: Tensor,
     return noise.scatter_add_(1, labels.unsqueeze(1), -torch.ones_like(noise[:, :1]))
 
 
+@torch.enable_grad()
 def sam_noise(model: nn.Module, inputs: Tensor, labels: Tensor, rho: float = 0.05) -> Tensor:
     """ε = A′(f(w)) − A′(f(ŵ)), ŵ = w + ρ g/‖g‖: the label noise (B, K) of SAM on this batch.
 
@@ -114,31 +112,19 @@ def sam_noise(model: nn.Module, inputs: Tensor, labels: Tensor, rho: float = 0.0
     order in ρ. The model, its buffers and the random state stay as they are.
     """
     params = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
-    buffers = dict(model.named_buffers())
 
     def run(weights: dict[str, Tensor]) -> Tensor:
-        copies = {name: buffer.clone() for name, buffer in buffers.items()}
-        logits: Tensor = torch.func.functional_call(model, weights | copies, (inputs,))
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        with torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
+            logits: Tensor = torch.func.functional_call(model, weights | buffers, (inputs,))
         return logits
 
-    with torch.enable_grad(), torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
-        here = run(params)
-        loss = nn.functional.cross_entropy(here, labels)
-        grads = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
+    here = run(params)
+    loss = nn.functional.cross_entropy(here, labels)
+    grads = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
     norm = torch.stack([g.square().sum() for g in grads]).sum().sqrt() + 1e-12
-    with torch.no_grad(), torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
-        moved = zip(params.items(), grads, strict=True)
-        there = run({name: p + rho * g / norm for (name, p), g in moved})
-        return here.softmax(-1) - there.softmax(-1)
-
-
-def _sigmoid_noise(mean: Tensor, var: Tensor, nodes: int | None) -> Tensor:
-    """The expected noise of the sigmoid. It is odd in m: on the negative side no digit is lost to 1 − tiny."""
-    side = torch.where(mean > 0, -1.0, 1.0).to(mean.dtype)
-    mean = side * mean
-    if nodes is None:
-        return side * (torch.sigmoid(mean) - sigmoid_moments(mean, var).mean)
-    return side * (torch.sigmoid(mean) - gaussian_expectation(torch.sigmoid, mean, var, nodes))
+    moved = {name: p.detach() + rho * g / norm for (name, p), g in zip(params.items(), grads, strict=True)}
+    return (here.softmax(-1) - run(moved).softmax(-1)).detach()
 
 
 def _per_example(loss: Callable[..., Tensor], z: Tensor, labels: Tensor, extra: dict[str, Any]) -> Tensor:

@@ -9,26 +9,19 @@ robust solver around them.
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import log
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.expectation import Moments, moments
-from bayesmooth.theory.links import Link
-
-FULL_LIMIT = 4_000  # parameters; their covariance has the square of it
-
-
-def sum_outer(features: Tensor, values: Tensor) -> Tensor:
-    """Σᵢ φᵢ vᵢᵀ = (VᵀΦ)ᵀ: with few values per example this order is several times faster than ΦᵀV."""
-    return (values.mT.contiguous() @ features).mT
+from bayesmooth.theory.links import Link, Moments, moments
 
 
 @dataclass(frozen=True)
 class Covariance:
-    """Σ by its inverse Λ (blocks, size, size): a block per class, so logits of different classes are independent.
+    """Σ by its inverse Λ (blocks, size, size), parameters class by class: here one block per class.
 
     `matrix` says that the logits of an example are correlated, and so is A″.
     """
@@ -47,63 +40,60 @@ class Covariance:
         weighted = [(features * column[:, None]).mT @ features for column in curvature.unbind(1)]
         return cls(torch.stack(weighted)).shifted(prior)
 
-    def blend(self, other: "Covariance", rho: float) -> "Covariance":
-        """(1 − ρ)Λ + ρΛ′  (eq:von)."""
-        return other if rho == 1 else type(self)(torch.lerp(self.precision, other.precision, rho))
-
     def shifted(self, change: float) -> Self:
         """Λ + change · I: another prior precision."""
         precision = self.precision.clone()
         precision.diagonal(dim1=-2, dim2=-1).add_(change)
         return type(self)(precision)
 
+    def blend(self, other: "Covariance", rho: float) -> "Covariance":
+        """(1 − ρ)Λ + ρΛ′  (eq:von)."""
+        return other if rho == 1 else type(self)(torch.lerp(self.precision, other.precision, rho))
+
     @cached_property
-    def root(self) -> Tensor:
-        """The Cholesky factor of Λ, after a rounding error's worth on the diagonal if it takes that."""
-        diagonal = self.precision.diagonal(dim1=-2, dim2=-1)
-        unit = self.precision.shape[-1] * torch.finfo(self.precision.dtype).eps * diagonal
+    def inverse_root(self) -> Tensor:
+        """R⁻¹ with Λ = RRᵀ, so that Σ = R⁻ᵀR⁻¹; Λ may take a rounding error's worth on its diagonal first."""
+        size, diagonal = self.precision.shape[-1], self.precision.diagonal(dim1=-2, dim2=-1)
+        if size == 1:
+            return self.precision.rsqrt()
+        unit = size * torch.finfo(diagonal.dtype).eps * diagonal
+        eye = torch.eye(size, dtype=diagonal.dtype, device=diagonal.device)
         for jitter in (0, 1, 100):
-            shifted = self.precision + torch.diag_embed(jitter * unit)
-            root: Tensor
-            root, failed = torch.linalg.cholesky_ex(shifted)
+            root, failed = torch.linalg.cholesky_ex(self.precision + torch.diag_embed(jitter * unit))
             if not bool(failed.any()) and bool(root.diagonal(dim1=-2, dim2=-1).isfinite().all()):
-                return root
+                inverse: Tensor = torch.linalg.solve_triangular(root, eye, upper=False)
+                return inverse
         raise InputError(
             "the Hessian is singular to working precision: features are collinear, or overflow, and "
             "the prior is too weak to tell them apart; raise prior_precision or standardise features"
         )
 
-    @cached_property
-    def inverse_root(self) -> Tensor:
-        """R⁻¹ with Σ = R⁻ᵀR⁻¹."""
-        eye = torch.eye(self.root.shape[-1], dtype=self.root.dtype, device=self.root.device)
-        inverse: Tensor = torch.linalg.solve_triangular(self.root, eye, upper=False)
-        return inverse
-
     def solve(self, g: Tensor) -> Tensor:
         """Σg, both (D, C)."""
         columns = g.mT.reshape(*self.precision.shape[:-1], 1)
-        return torch.cholesky_solve(columns, self.root).reshape(g.mT.shape).mT
-
-    def log_det(self) -> Tensor:
-        """log|Λ|."""
-        return 2 * self.root.diagonal(dim1=-2, dim2=-1).log().sum()
+        return (self.inverse_root.mT @ (self.inverse_root @ columns)).reshape(g.mT.shape).mT
 
     def variances(self) -> Tensor:
-        """diag Σ, one column per block."""
-        return self.inverse_root.square().sum(-2).mT
+        """diag Σ (C·D,), class by class."""
+        return self.inverse_root.square().sum(-2).flatten()
 
     def covariance(self) -> Tensor:
         """Σ, in the shape of Λ."""
-        return torch.cholesky_inverse(self.root)
+        return self.inverse_root.mT @ self.inverse_root
 
     def logit_covariance(self, features: Tensor) -> Tensor:
         """φᵀΣφ of every example and class (N, C)."""
         return torch.stack([(features @ r.mT).square().sum(1) for r in self.inverse_root], 1)
 
+    def kl_divergence(self, theta: Tensor, prior: float) -> float:
+        """KL(N(θ, Σ) ‖ N(0, I/δ))."""
+        quadratic = prior * float(theta.square().sum() + self.variances().sum())
+        log_det = -2 * float(self.inverse_root.diagonal(dim1=-2, dim2=-1).log().sum())  # of Λ
+        return (quadratic - theta.numel() * (1 + log(prior)) + log_det) / 2
+
 
 class Full(Covariance):
-    """Λ (1, CD, CD): one block, parameters class by class."""
+    """Λ (1, CD, CD): one block couples all parameters."""
 
     matrix = True
 
@@ -119,44 +109,25 @@ class Full(Covariance):
         return cls(blocks.reshape(1, classes * dim, classes * dim)).shifted(prior)
 
     def logit_covariance(self, features: Tensor) -> Tensor:
-        """Φ Σ Φᵀ of every example (N, C, C)."""
+        """Φ Σ Φᵀ of every example: (N, C, C), or (N, 1) where there is one class."""
         dim = features.shape[1]
         classes = self.precision.shape[-1] // dim
         blocks = self.covariance().reshape(classes, dim, classes, dim)
-        return torch.stack([torch.einsum("nd,dke,ne->nk", features, block, features) for block in blocks], 1)
+        rows = [torch.einsum("nd,dke,ne->nk", features, block, features) for block in blocks]
+        return torch.stack(rows, 1) if classes > 1 else rows[0]
 
 
 class Diagonal(Covariance):
-    """Λ (D, C): every parameter on its own."""
+    """Λ (C·D, 1, 1): every parameter on its own."""
 
     @classmethod
     def from_curvature(cls, features: Tensor, curvature: Tensor, prior: float) -> Self:
-        """Λ_dk = Σᵢ A″ᵢₖ φᵢd² + δ."""
-        return cls(sum_outer(features.square(), curvature) + prior)
-
-    def shifted(self, change: float) -> Self:
-        """Λ + change · I: another prior precision."""
-        return type(self)(self.precision + change)
-
-    def solve(self, g: Tensor) -> Tensor:
-        """Σg, both (D, C)."""
-        return g / self.precision
-
-    def log_det(self) -> Tensor:
-        """log|Λ|."""
-        return self.precision.log().sum()
-
-    def variances(self) -> Tensor:
-        """diag Σ as (D, C)."""
-        return 1 / self.precision
-
-    def covariance(self) -> Tensor:
-        """Σ, in the shape of Λ."""
-        return self.variances()
+        """Λ_kd = Σᵢ A″ᵢₖ φᵢd² + δ."""
+        return cls((curvature.mT.contiguous() @ features.square()).reshape(-1, 1, 1) + prior)
 
     def logit_covariance(self, features: Tensor) -> Tensor:
         """φᵀΣφ of every example and class (N, C)."""
-        return features.square() @ self.variances()
+        return features.square() @ self.variances().reshape(-1, features.shape[1]).mT
 
 
 COVARIANCES: dict[str, type[Covariance]] = {"full": Full, "block": Covariance, "diagonal": Diagonal}
@@ -167,89 +138,59 @@ COVARIANCES: dict[str, type[Covariance]] = {"full": Full, "block": Covariance, "
 
 @dataclass(frozen=True)
 class GLMProblem:
-    """Features φ (N, D), labels y (N, C), a link, the prior precision δ, weights (N,)."""
+    """Features φ (N, D), labels y (N, C), a link, the prior precision δ, weights (N, 1) or one for all."""
 
     features: Tensor
     labels: Tensor
     link: Link
     prior: float = 1.0
-    weights: Tensor | None = None
+    weights: Tensor | float = 1.0
 
-    def origin(self) -> Tensor:
-        """θ = 0."""
-        return self.features.new_zeros(self.features.shape[1], self.labels.shape[1])
+    def gradient(self, theta: Tensor, errors: Tensor) -> Tensor:
+        """Σᵢ wᵢ φᵢ eᵢᵀ + δθ, where the errors e are predictions less labels  (eq:expected_grad).
 
-    def weighted(self, values: Tensor) -> Tensor:
-        """Per-example values times the example weights."""
-        if self.weights is None:
-            return values
-        return values * self.weights.reshape(-1, *[1] * (values.ndim - 1))
-
-    def gradient(self, theta: Tensor, predictions: Tensor) -> Tensor:
-        """Σᵢ wᵢ φᵢ (predictionᵢ − yᵢ) + δθ  (eq:expected_grad)."""
-        errors = self.weighted(predictions - self.labels)
-        return sum_outer(self.features, errors) + self.prior * theta
-
-    def expected_loss(self, logits: Tensor, log_partition: Tensor) -> Tensor:
-        """Σᵢ wᵢ (E[A(fᵢ)] − yᵢᵀE[fᵢ])."""
-        partition = log_partition if self.link.vector else log_partition.sum(-1)
-        return self.weighted(partition - (self.labels * logits).sum(-1)).sum()
+        Computed as (EᵀΦ)ᵀ: with few errors per example this order is several times faster than ΦᵀE.
+        """
+        return ((self.weights * errors).mT.contiguous() @ self.features).mT + self.prior * theta
 
     def hessian(self, structure: type[Covariance], curvature: Tensor) -> Covariance:
         """Σᵢ wᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, as far as the structure keeps it."""
-        return structure.from_curvature(self.features, self.weighted(curvature), self.prior)
+        weighted = (self.weights * curvature.flatten(1)).reshape(curvature.shape)
+        return structure.from_curvature(self.features, weighted, self.prior)
+
+    def moments(self, theta: Tensor, covariance: Covariance) -> Moments:
+        """E[A], E[A′], E[A″] of every example's logits ~ N(θᵀφ, ΦΣΦᵀ)  (eq:qf_newton)."""
+        return moments(self.link, self.features @ theta, covariance.logit_covariance(self.features))
 
 
 def moments_at(link: Link, logits: Tensor, matrix: bool = False) -> Moments:
     """A, A′ and A″ at the logits themselves; A″ as K×K matrices, or their diagonal."""
     probs = link.mean(logits)
-    if not link.vector:
-        return Moments(link.log_partition(logits), probs, link.variance(logits))
-    variance = link.variance(logits) if matrix else probs * (1 - probs)
+    variance = probs * (1 - probs) if link.vector and not matrix else link.variance(logits)
     return Moments(link.log_partition(logits), probs, variance)
-
-
-def logit_spread(link: Link, covariance: Covariance, features: Tensor) -> Tensor:
-    """ΦΣΦᵀ of every example: (N, C), or (N, C, C) where the logits of one are correlated."""
-    spread = covariance.logit_covariance(features)
-    return spread if link.vector or spread.ndim == 2 else spread.squeeze(-1)
-
-
-def expected_moments(problem: GLMProblem, theta: Tensor, covariance: Covariance) -> Moments:
-    """E[A], E[A′], E[A″] of every example's logits ~ N(θᵀφ, ΦΣΦᵀ)  (eq:qf_newton)."""
-    spread = logit_spread(problem.link, covariance, problem.features)
-    return moments(problem.link, problem.features @ theta, spread)
 
 
 def gd_step(problem: GLMProblem, theta: Tensor, rho: float) -> Tensor:
     """θ − ρ∇ℓ̄(θ)  (eq:gd)."""
     predictions = problem.link.mean(problem.features @ theta)
-    return theta - rho * problem.gradient(theta, predictions)
+    return theta - rho * problem.gradient(theta, predictions - problem.labels)
 
 
 def newton_step(problem: GLMProblem, theta: Tensor, structure: type[Covariance], rho: float = 1.0) -> Tensor:
     """θ − ρ[∇²ℓ̄(θ)]⁻¹∇ℓ̄(θ)  (eq:newton)."""
     here = moments_at(problem.link, problem.features @ theta, structure.matrix)
     hessian = problem.hessian(structure, here.variance)
-    return theta - rho * hessian.solve(problem.gradient(theta, here.mean))
+    return theta - rho * hessian.solve(problem.gradient(theta, here.mean - problem.labels))
 
 
 def variational_gd_step(problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float) -> Tensor:
     """θ − ρE_q[∇ℓ̄], q = N(θ, Σ) with Σ fixed: GD with labels y + ε  (eq:labelnoiseGD)."""
-    expected = expected_moments(problem, theta, covariance)
-    return theta - rho * problem.gradient(theta, expected.mean)
+    expected = problem.moments(theta, covariance)
+    return theta - rho * problem.gradient(theta, expected.mean - problem.labels)
 
 
 def von_step(problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float = 1.0) -> tuple[Tensor, Covariance]:
     """Λ ← (1−ρ)Λ + ρE_q[∇²ℓ̄], then θ ← θ − ρΛ⁻¹E_q[∇ℓ̄]  (eq:von)."""
-    expected = expected_moments(problem, theta, covariance)
-    hessian = problem.hessian(type(covariance), expected.variance)
-    updated = covariance.blend(hessian, rho)
-    return theta - rho * updated.solve(problem.gradient(theta, expected.mean)), updated
-
-
-def kl_divergence(theta: Tensor, covariance: Covariance, prior: float) -> Tensor:
-    """KL(N(θ, Σ) ‖ N(0, I/δ))."""
-    prior_log_det = theta.numel() * torch.tensor(prior, dtype=torch.float64, device="cpu").log()
-    quadratic = prior * (theta.square().sum() + covariance.variances().sum())
-    return (quadratic - theta.numel() - prior_log_det + covariance.log_det()) / 2
+    expected = problem.moments(theta, covariance)
+    updated = covariance.blend(problem.hessian(type(covariance), expected.variance), rho)
+    return theta - rho * updated.solve(problem.gradient(theta, expected.mean - problem.labels)), updated
