@@ -58,13 +58,10 @@ def test_every_answer_is_that_of_the_dense_matrix(covariance):
     torch.testing.assert_close(covariance.logit_covariance(features), spread)
 
 
-def test_isotropic_blend_and_shift(structure, covariance):
+def test_isotropic_and_shifted(structure, covariance):
     unit = structure.isotropic(2.0, torch.zeros(D, C, dtype=torch.float64))
     eye = torch.eye(C * D, dtype=torch.float64)
     torch.testing.assert_close(dense(unit), 2 * eye)
-    blended = unit.blend(covariance, 0.25)
-    torch.testing.assert_close(dense(blended), 0.75 * dense(unit) + 0.25 * dense(covariance))
-    assert unit.blend(covariance, 1.0) is covariance
     torch.testing.assert_close(dense(covariance.shifted(0.5)), dense(covariance) + 0.5 * eye)
 
 

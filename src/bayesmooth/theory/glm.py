@@ -202,7 +202,9 @@ def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) 
         row = int((~usable).nonzero()[0, 0])
         raise InputError(f"labels[{row}] is {[round(v, 4) for v in targets[row].tolist()]}: must be {rule}")
     if family in ("bernoulli", "categorical") and bool((targets == targets[0]).all()):
-        raise InputError(f"all labels are {torch.as_tensor(labels, device=matrix.device)[0].tolist()}: at least two classes must occur")
+        raise InputError(
+            f"all labels are {torch.as_tensor(labels, device=matrix.device)[0].tolist()}: at least two classes must occur"
+        )
     return targets
 
 

@@ -141,7 +141,7 @@ class Solver:
         for _ in range(HALVINGS):
             covariance = here.covariance
             if self.learn and covariance is not None:
-                covariance = covariance.blend(hessian, rho)
+                covariance = self.structure(torch.lerp(covariance.precision, hessian.precision, rho))  # eq:von
             point = self.evaluate(here.problem, here.theta - rho * direction, covariance)
             if isfinite(point.objective) and point.objective <= here.objective + slack:
                 return point, rho

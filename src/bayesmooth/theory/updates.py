@@ -46,10 +46,6 @@ class Covariance:
         precision.diagonal(dim1=-2, dim2=-1).add_(change)
         return type(self)(precision)
 
-    def blend(self, other: "Covariance", rho: float) -> "Covariance":
-        """(1 − ρ)Λ + ρΛ′  (eq:von)."""
-        return other if rho == 1 else type(self)(torch.lerp(self.precision, other.precision, rho))
-
     @cached_property
     def inverse_root(self) -> Tensor:
         """R⁻¹ with Λ = RRᵀ, so that Σ = R⁻ᵀR⁻¹; Λ may take a rounding error's worth on its diagonal first."""
@@ -192,5 +188,6 @@ def variational_gd_step(problem: GLMProblem, theta: Tensor, covariance: Covarian
 def von_step(problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float = 1.0) -> tuple[Tensor, Covariance]:
     """Λ ← (1−ρ)Λ + ρE_q[∇²ℓ̄], then θ ← θ − ρΛ⁻¹E_q[∇ℓ̄]  (eq:von)."""
     expected = problem.moments(theta, covariance)
-    updated = covariance.blend(problem.hessian(type(covariance), expected.variance), rho)
+    hessian = problem.hessian(type(covariance), expected.variance)
+    updated = type(covariance)(torch.lerp(covariance.precision, hessian.precision, rho))
     return theta - rho * updated.solve(problem.gradient(theta, expected.mean - problem.labels)), updated
