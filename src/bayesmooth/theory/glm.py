@@ -177,9 +177,8 @@ def design_matrix(features: Any, bias: bool, dtype: torch.dtype) -> Tensor:
 
 def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) -> Tensor:
     """The labels as one column of numbers; those of 'categorical' as rows, one-hot where they are whole numbers."""
-    y = torch.as_tensor(labels, device=matrix.device)
-    shape = tuple(y.shape)
-    if family == "categorical" and shape == matrix.shape[:1]:
+    given = y = torch.as_tensor(labels, device=matrix.device)
+    if family == "categorical" and y.shape == matrix.shape[:1]:
         if y.is_floating_point() or y.is_complex():
             raise InputError(f"labels of dtype {y.dtype}: must be integers, the classes' numbers, or rows of shares")
         low, high = (int(bound) for bound in y.aminmax())
@@ -190,7 +189,9 @@ def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) 
     columns = (classes or y.shape[-1]) if family == "categorical" else 1
     targets = (y.unsqueeze(1) if y.ndim == 1 else y).to(matrix)
     if targets.shape != (len(matrix), columns):
-        raise InputError(f"labels of shape {shape}: must be ({len(matrix)},), one per example, or soft rows")
+        raise InputError(
+            f"labels of shape {tuple(given.shape)}: must be ({len(matrix)},), one per example, or soft rows"
+        )
     near = (targets > -1) & (targets < 2)  # y + ε may leave 0 … 1
     usable, rule = {
         "bernoulli": (near, "0, 1 or between"),
@@ -202,9 +203,7 @@ def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) 
         row = int((~usable).nonzero()[0, 0])
         raise InputError(f"labels[{row}] is {[round(v, 4) for v in targets[row].tolist()]}: must be {rule}")
     if family in ("bernoulli", "categorical") and bool((targets == targets[0]).all()):
-        raise InputError(
-            f"all labels are {torch.as_tensor(labels, device=matrix.device)[0].tolist()}: at least two classes must occur"
-        )
+        raise InputError(f"all labels are {given[0].tolist()}: at least two classes must occur")
     return targets
 
 
