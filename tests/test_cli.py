@@ -257,7 +257,7 @@ def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     from bayesmooth.audit import audit_network
     from bayesmooth.data.opening import FILES
     from bayesmooth.optim.choose import IVON_GRID
-    from bayesmooth.optim.settings import ENOUGH
+    from bayesmooth.optim.schedule import ENOUGH
     from bayesmooth.train.sweep import NOISES
     from reproduce.scale import SCALES
 

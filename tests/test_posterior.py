@@ -227,20 +227,6 @@ def test_means_that_are_views_of_one_buffer_are_saved(tmp_path):
     assert torch.equal(Posterior.load(tmp_path / "q.safetensors").mean["b"], flat[2:])
 
 
-def test_held_out_labels_choose_the_scale_of_sigma(model):
-    """Noise without use is taken out where labels say so, and kept where they are as random as the noise makes them."""
-    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
-    wide = Posterior(mean, {name: torch.full_like(p, 3.0) for name, p in mean.items()})
-    inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        sure = model(inputs).argmax(-1)
-    chosen = wide.scaled(model, [(inputs, sure)], samples=8)
-    assert all(not std.any() for std in chosen.std.values())
-    assert chosen.mean is wide.mean
-    known = wide.scaled(model, [(inputs, sure)], samples=2, scales=(1.0,))
-    assert all(torch.equal(known.std[name], std) for name, std in wide.std.items())
-
-
 def test_weights_that_share_memory_are_refused(gaussian):
     memory = torch.arange(12.0)
     net = nn.ParameterDict({"a": nn.Parameter(memory[:8]), "b": nn.Parameter(memory[4:])})

@@ -1,8 +1,8 @@
 """The Gaussian over weights: sample it, predict with its average, save it. Needs no optimizer."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from bayesmooth.calling import (
     read_chunks,
     statistics_kept,
     take_inputs,
-    take_labels,
     take_logits,
 )
 from bayesmooth.errors import InputError
@@ -30,7 +29,6 @@ from bayesmooth.theory.links import Categorical, Link
 
 FORMAT = "bayesmooth.posterior.1"  # of its file
 CATEGORICAL = Categorical()
-SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of σ, for prediction
 # what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
@@ -56,12 +54,20 @@ class Posterior:
         if not self.mean and not self.std:
             raise InputError("a posterior without weights; give mean and std of one at least")
         for name in [*self.mean, *self.std]:
-            if not isinstance(name, str):
-                raise InputError(f"{name!r}: must be the name of a parameter, a string")
             if name not in self.mean or name not in self.std:
                 raise InputError(f"{name}: has only a mean or only a std; give both for every weight")
         for name, mean in self.mean.items():
-            _check_gaussian(name, mean, self.std[name])
+            std = self.std[name]
+            for part, value in (("mean", mean), ("std", std)):
+                if not bool(value.isfinite().all()):
+                    raise InputError(
+                        f"{name}: the {part} has NaN or infinite entries; training has diverged, or the file is damaged"
+                    )
+            if std.shape != mean.shape:
+                shapes = f"mean of shape {tuple(mean.shape)}, std of shape {tuple(std.shape)}"
+                raise InputError(f"{name}: {shapes}; they must be equal")
+            if not bool((std >= 0).all()):
+                raise InputError(f"{name}: the std has negative entries; it must be ≥ 0")
 
     @contextmanager
     def sample(self, model: nn.Module, index: int = 0, *, seed: int = 0, antithetic: bool = False) -> Iterator[None]:
@@ -117,8 +123,6 @@ class Posterior:
         all draws pass over these: memory grows neither with the samples nor with the inputs. `tick` is called after
         each draw, when the weights are back.
 
-        It averages over σ as it is. Where there are held-out labels, `scaled` may choose a narrower one first.
-
         The model is in eval mode meanwhile. BatchNorm layers use the running statistics that training left, gathered
         under samples; with `batchnorm`, batches of training inputs (a list or a loader, read once per draw), each
         draw computes its own.
@@ -141,30 +145,6 @@ class Posterior:
             raise InputError("inputs: no batches; give one at least")
         return torch.cat(averages)
 
-    def scaled(
-        self,
-        model: nn.Module,
-        batches: Iterable[Any],
-        samples: int = 8,
-        *,
-        scales: Sequence[float] = SCALES,
-        **options: Any,
-    ) -> "Posterior":
-        """This Gaussian with σ times the scale at which averaged predictions like the labels of `batches` best (NLL).
-
-        `batches` are held out from training, (inputs, labels) or dicts with "labels", and may be as noisy as the rest:
-        the σ that trains well can be too wide to predict with. `options` are those of `predict`.
-        """
-        kept = list(batches)
-        labels = torch.cat([take_labels(batch) for batch in kept]).cpu()
-        found = {}
-        for scale in scales:
-            wide = replace(self, std={name: scale * std for name, std in self.std.items()})
-            averaged = wide.predict(model, kept, samples if scale else 1, **options).cpu()
-            picked = averaged.gather(-1, labels.unsqueeze(-1)).double()
-            found[float(picked.clamp_min(1e-12).log().mean())] = wide
-        return found[max(found)]
-
     def save(self, path: str | Path) -> None:
         """Write a safetensors file; its folder is made if it is missing."""
         tensors = {
@@ -180,41 +160,32 @@ class Posterior:
     def load(cls, path: str | Path) -> "Posterior":
         """Read what `save` wrote."""
         safetensors = require("safetensors", "train")
+        parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}}
         try:
             with safetensors.safe_open(str(path), "pt") as file:
                 form = (file.metadata() or {}).get("format")
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (OSError, safetensors.SafetensorError) as problem:
-            raise InputError(f"{path}: cannot be read as a posterior: {problem}") from None
-        if form != FORMAT:
-            raise InputError(f"{path}: format {form!r}, expected {FORMAT!r}; write it with save()")
-        parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}}
-        for key, tensor in tensors.items():
-            part, _, name = key.partition(".")
-            if part not in parts or not name:
-                raise InputError(f"{path}: has an entry {key!r}: must be mean.… or std.…; write it with save()")
-            parts[part][name] = tensor
-        try:
+                if form != FORMAT:
+                    raise InputError(f"format {form!r}, expected {FORMAT!r}; write it with save()")
+                for key in file.keys():  # noqa: SIM118
+                    part, _, name = key.partition(".")
+                    parts[part][name] = file.get_tensor(key)
             return cls(**parts)
         except InputError as problem:
             raise InputError(f"{path}: {problem}") from None
+        except (OSError, KeyError, safetensors.SafetensorError) as problem:
+            raise InputError(f"{path}: cannot be read as a posterior: {problem}; write it with save()") from None
 
     def targets(self, model: nn.Module) -> dict[str, Tensor]:
         """The model's parameters that this posterior names, by its own names, in the model's order."""
         own = dict(model.named_parameters(remove_duplicate=False))
-        plain: dict[str, str] = {}  # what a parameter is called without its wrappers
-        for name in own:
-            plain.setdefault(_unwrapped(name), name)
+        plain = {_unwrapped(name): name for name in reversed(own)}  # without wrappers; the first name counts
         found = {name if name in own else plain.get(_unwrapped(name)): name for name in self.mean}
         for there, name in found.items():
-            mean = self.mean[name]
-            if there is None:
+            shape = tuple(self.mean[name].shape)
+            if there is None or tuple(own[there].shape) != shape:
+                other = "not a parameter" if there is None else f"of shape {tuple(own[there].shape)}"
                 raise InputError(
-                    f"{name}: not a parameter of this {type(model).__name__}; the posterior belongs to another model"
-                )
-            if own[there].shape != mean.shape:
-                raise InputError(
-                    f"{name}: {tuple(own[there].shape)} in the model, {tuple(mean.shape)} in the posterior; "
+                    f"{name}: {other} in this {type(model).__name__}, of shape {shape} in the posterior; "
                     "it belongs to another model"
                 )
         targets: dict[str, Tensor] = {found[there]: param for there, param in own.items() if there in found}
@@ -244,22 +215,6 @@ def name_parameters(groups: list[dict[str, Any]], model: nn.Module | None = None
             "model.named_parameters()"
         )
     return {param: name for group in groups for param, name in zip(group["params"], group["param_names"], strict=True)}
-
-
-def _check_gaussian(name: str, mean: Any, std: Any) -> None:
-    for part, value in (("mean", mean), ("std", std)):
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            raise InputError(f"{name}: the {part} must be a tensor of floating-point numbers")
-        if not bool(value.isfinite().all()):
-            raise InputError(
-                f"{name}: the {part} has NaN or infinite entries; training has diverged, or the file is damaged"
-            )
-    if std.shape != mean.shape:
-        raise InputError(
-            f"{name}: mean of shape {tuple(mean.shape)}, std of shape {tuple(std.shape)}; they must be equal"
-        )
-    if not bool((std >= 0).all()):
-        raise InputError(f"{name}: the std has negative entries; it must be ≥ 0")
 
 
 def _expected(model: nn.Module, inputs: Inputs, link: Link) -> Tensor:
@@ -323,17 +278,13 @@ def find_overlap(named: Iterable[tuple[str, Tensor]]) -> str | None:
     return None
 
 
-def extent(tensor: Tensor) -> int:
-    """Elements from its first to its last in memory; those of a dense tensor fill it."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * stride for size, stride in pairs)
-
-
 def _spans_meet(tensors: list[Tensor]) -> bool:
     """Whether elements of one storage may be shared: a quick look at where each tensor begins and ends."""
     spans = []
     for tensor in tensors:
-        if (length := extent(tensor)) < tensor.numel():
+        pairs = zip(tensor.shape, tensor.stride(), strict=True)
+        length = 1 + sum((size - 1) * stride for size, stride in pairs)
+        if length < tensor.numel():
             return True
         start = tensor.storage_offset() * tensor.element_size()
         spans.append((start, start + length * tensor.element_size()))

@@ -8,7 +8,6 @@ global generator is never touched. (The C kernels and torch each have noise of t
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,16 +34,6 @@ def check_seed(seed: int) -> int:
     return seed
 
 
-class Target(NamedTuple):
-    """A piece of float32 memory to fill with noise, in the order of the C struct."""
-
-    address: int
-    size: int
-    offset: int = 0  # of the first element in the whole tensor
-    stream: int = 0
-    step: int = 0
-
-
 def standard_normal(
     like: Tensor, *, seed: int, stream: int, step: int = 0, draw: int = 0, offset: int = 0, sign: float = 1.0
 ) -> Tensor:
@@ -58,7 +47,8 @@ def standard_normal(
     """
     if comes_in_slices(like):
         noise = torch.empty_like(like, dtype=torch.float32, requires_grad=False)
-        fill([Target(noise.data_ptr(), noise.numel(), offset, stream, step)], seed, draw, sign)
+        target = noise.data_ptr(), noise.numel(), offset, stream, step  # in the order of the C struct
+        in_parts(lambda part, parts: _kernels.fill([target], seed, draw, part, parts, sign), noise.numel())
         return noise.to(like.dtype)
     whole = torch_normal(offset + like.numel(), like.device, seed, stream, step, draw)
     noise = torch.empty_like(like, requires_grad=False)
@@ -76,18 +66,13 @@ def torch_normal(size: int, device: torch.device, *name: int) -> Tensor:
     return torch.empty(size, dtype=torch.float32, device=device).normal_(generator=generator)
 
 
-def fill(targets: list[Target], seed: int, draw: int, sign: float = 1.0) -> None:
-    """The C kernels' noise into CPU memory, each target's under its own name."""
-    in_parts(
-        lambda part, parts: _kernels.fill(targets, seed, draw, part, parts, sign),  # type: ignore[arg-type]
-        sum(target.size for target in targets),
-    )
-
-
 def in_parts(call: Callable[[int, int], object], size: int) -> None:
     """`call(part, parts)` for every part, on as many threads as torch uses and the size is worth."""
     parts = min(torch.get_num_threads(), size // PARALLEL_FROM) or 1
-    others = [_threads().submit(call, part, parts) for part in range(1, parts)]
+    global _pool
+    if parts > 1 and _pool is None:
+        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="bayesmooth")
+    others = [_pool.submit(call, part, parts) for part in range(1, parts)] if _pool else []
     try:
         call(0, parts)
     finally:  # the others write to memory that the caller may free
@@ -105,13 +90,6 @@ def _mix(*words: int) -> int:
         mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
         mixed ^= mixed >> 31
     return mixed >> 1
-
-
-def _threads() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="bayesmooth")
-    return _pool
 
 
 def _forget_threads() -> None:

@@ -321,7 +321,7 @@ def test_beta2_follows_from_the_steps_that_the_trainer_has(task, trainer):
 
 
 def test_accuracy_at_chance_is_noticed(task, trainer, monkeypatch):
-    monkeypatch.setattr("bayesmooth.optim.settings.ENOUGH", 10)
+    monkeypatch.setattr("bayesmooth.optim.schedule.ENOUGH", 10)
     model = Classifier(task.net())
     trained = trainer(IVONCallback(samples=2), model, num_train_epochs=1)
     trained.train()

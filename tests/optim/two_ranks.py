@@ -38,7 +38,6 @@ OPTIMIZERS = {
     "ivon, two squares": lambda p, seed: IVON(p, 0.1, 200, beta2=0.9, mc_samples=2, hess_approx="gradsq", seed=seed),
     "ivon, relative": lambda p, seed: IVON(p, 0.02, 200, beta2=0.9, noise=0.5, seed=seed),
 }
-SYNCED = ("ivon", "ivon, relative", "ivon, two samples", "ivon, two squares")
 
 
 def train(model, optimizer, rows=slice(None)):
@@ -61,8 +60,6 @@ def train(model, optimizer, rows=slice(None)):
 
 
 def wrapped(kind, model):
-    if kind == "sync":
-        return model
     if kind == "columns":
         return split_by_columns(model)
     if kind == "fsdp2":
@@ -87,7 +84,6 @@ def cases():
     kinds = ("ddp", "ddp, bucket views", "fsdp2")
     yield from ((kind, name, torch.float64) for kind in kinds for name in OPTIMIZERS)
     yield from ((kind, "ivon", torch.float32) for kind in ("ddp", "fsdp2"))
-    yield from (("sync", name, torch.float64) for name in SYNCED)
     yield "columns", "ivon", torch.float64
     yield "columns", "ivon, relative", torch.float64
     yield "columns", "bsam", torch.float64
@@ -102,7 +98,6 @@ def main(rank, rendezvous, out):
         model = wrapped(kind, network(dtype))
         seed = 5 + 100 * rank  # ranks that disagree must come to agree
         optimizer = OPTIMIZERS[name](model.parameters(), seed)
-        optimizer.param_groups[0]["sync"] = kind == "sync"
         part = slice(None) if kind == "columns" else rows
         results[f"{name} in {kind}, {dtype}"] = train(model, optimizer, part)
     torch.save(results, f"{out}.{rank}")

@@ -22,7 +22,8 @@ from bayesmooth.models import mlp, weights_from
 from bayesmooth.optim import IVON
 from bayesmooth.optim.choose import IVON_GRID, fit
 from bayesmooth.optim.linear import fit_linear
-from bayesmooth.optim.settings import ENOUGH, choose_beta2
+from bayesmooth.optim.schedule import ENOUGH
+from bayesmooth.optim.settings import choose_beta2
 from bayesmooth.optional import require
 from bayesmooth.theory import fit_glm
 

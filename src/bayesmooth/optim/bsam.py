@@ -19,11 +19,12 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from bayesmooth.errors import InputError
-from bayesmooth.optim.groups import add_group, call_closure, choose_seed, load_wide
-from bayesmooth.optim.sam import buffers_kept, list_active, weights_kept, with_gradients
-from bayesmooth.optim.sharding import agree_on_seed, noise_of, shard, whole
+from bayesmooth.optim import params as shared
+from bayesmooth.optim.params import noise_of, shard, whole
+from bayesmooth.optim.sam import buffers_kept, list_active, refuse_gradients, weights_kept, with_gradients
 from bayesmooth.posterior import Posterior, name_parameters
+
+Weight = tuple[dict[str, Any], Tensor, dict[str, Any]]  # a parameter's group, itself and its state
 
 
 class BSAM(Optimizer):
@@ -53,8 +54,7 @@ class BSAM(Optimizer):
         weight_decay: δ; the prior's precision is λδ.
         s_init: s at the start, where the noise has the standard deviation 1/√(λ s).
         damping: γ, which keeps s away from zero where gradients vanish.
-        seed, generator: where the noise comes from; by default torch's seed. The global generator
-            is not touched.
+        seed, generator: where the noise comes from; by default torch's seed. The global generator is not touched.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class BSAM(Optimizer):
             "weight_decay": weight_decay,
             "s_init": s_init,
             "damping": damping,
-            "seed": choose_seed(seed, generator),
+            "seed": shared.choose_seed(seed, generator),
             "momentum": None,  # β₁ where a scheduler sets it
         }
         super().__init__(params, settings)
@@ -90,79 +90,58 @@ class BSAM(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step, both passes through `closure`; returns the loss of the first."""
+        weights, active = list(self._weights()), list_active(self)
         if closure is None:
-            return self._without_closure()
-        agree_on_seed(self.param_groups)
-        active = list_active(self)
+            return refuse_gradients(self)
+        shared.agree_on_seed(self.param_groups)
         with weights_kept(active):
-            self._sample()
-            loss = call_closure(closure, active)
-        first = self._take_gradients()
+            for stream, (group, w, state) in enumerate(weights):
+                if w.requires_grad:  # w + n/√(λ s)
+                    std = shard(sigma(group, state))
+                    noise = noise_of(w, std, seed=group["seed"], stream=stream, step=state["step"])
+                    shard(w).add_(noise.mul_(std))
+            loss = shared.call_closure(closure, active)
+        pairs = [pair for group in self.param_groups for pair in with_gradients(group)]
+        first = {w: g.clone() if g._is_view() else g for w, g in pairs}  # DDP's may be views of what it uses again
+        self.zero_grad()
         with weights_kept(active), buffers_kept():
-            self._climb(first)
+            for group, w, state in weights:
+                if w in first:  # w + ρ g/s
+                    w.addcdiv_(first[w], state["precision"], value=group["rho"])
             with torch.enable_grad():
                 closure()
-        self._update(first)
+        for group, w, state in weights:
+            if w in first and w.grad is not None:
+                move_weight(group, w, state, first[w], w.grad)
         return loss
+
+    def _weights(self) -> Iterator[Weight]:
+        """Every parameter; those that take part have state, in float32 at least."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.requires_grad and not self.state[param]:
+                    wide = shared.widen(param.dtype)
+                    self.state[param] = {
+                        "step": 0,
+                        "momentum": torch.zeros_like(param, dtype=wide, requires_grad=False),
+                        "precision": torch.full_like(param, group["s_init"], dtype=wide, requires_grad=False),
+                    }
+                yield group, param, self.state.get(param, {})
 
     def posterior(self, model: nn.Module | None = None) -> Posterior:
         """The Gaussian over weights, by the model's names (or those given to the constructor)."""
         names = name_parameters(self.param_groups, model)
-        means, stds = {}, {}
-        for group, param, state, _ in self._weights():
-            if param in names:
-                means[names[param]] = whole(param)
-                stds[names[param]] = whole(std(group, state))
-        return Posterior(means, stds)
+        named = [(names[w], group, w, state) for group, w, state in self._weights() if w in names and w.requires_grad]
+        means = {name: whole(w) for name, _, w, _ in named}
+        return Posterior(means, {name: whole(sigma(group, state)) for name, group, _, state in named})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own."""
-        add_group(self, param_group)
+        shared.add_group(self, param_group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, bit for bit."""
-        load_wide(self, state_dict)
-
-    def _weights(self) -> Iterator[tuple[dict[str, Any], Tensor, dict[str, Any], int]]:
-        """Every parameter that takes part: its group, itself, its state and its noise's stream."""
-        every = [(group, param) for group in self.param_groups for param in group["params"]]
-        for stream, (group, param) in enumerate(every):
-            if param.requires_grad:
-                yield group, param, _with_start(self.state[param], param, group), stream
-
-    def _sample(self) -> None:
-        """w + n/√(λ s)."""
-        for group, param, state, stream in self._weights():
-            local, sigma = shard(param), shard(std(group, state))
-            noise = noise_of(param, sigma, seed=group["seed"], stream=stream, step=state["step"])
-            local.add_(noise.mul_(sigma))
-
-    def _take_gradients(self) -> dict[Tensor, Tensor]:
-        """The gradients, cleared for the next pass; DDP's may be views of buffers it uses again."""
-        pairs = [pair for group in self.param_groups for pair in with_gradients(group)]
-        taken = {p: grad.clone() if grad._is_view() else grad for p, grad in pairs}
-        self.zero_grad()
-        return taken
-
-    def _climb(self, first: dict[Tensor, Tensor]) -> None:
-        """w + ρ g/s."""
-        for group, param, state, _ in self._weights():
-            if param in first:
-                param.addcdiv_(first[param], state["precision"], value=group["rho"])
-
-    def _update(self, first: dict[Tensor, Tensor]) -> None:
-        for group, param, state, _ in self._weights():
-            if param in first and param.grad is not None:
-                move_weight(group, param, state, first[param], param.grad)
-
-    def _without_closure(self) -> None:
-        """A call that sets up state, as checkpointing makes one, has no gradient to lose."""
-        for _, param, _, _ in self._weights():
-            if param.grad is not None and bool(param.grad.any()):
-                raise InputError(
-                    "step() without a closure: BSAM takes its gradients at two points; "
-                    "give step(closure), and unscale inside the closure if a GradScaler is used"
-                )
+        shared.load_wide(self, state_dict)
 
 
 def move_weight(group: dict[str, Any], w: Tensor, state: dict[str, Any], g: Tensor, perturbed: Tensor) -> None:
@@ -176,17 +155,7 @@ def move_weight(group: dict[str, Any], w: Tensor, state: dict[str, Any], g: Tens
     state["step"] += 1
 
 
-def std(group: dict[str, Any], state: dict[str, Any]) -> Tensor:
+def sigma(group: dict[str, Any], state: dict[str, Any]) -> Tensor:
     """σ = 1/√(λ s)."""
-    sigma: Tensor = (group["ess"] * state["precision"]).rsqrt_()
-    return sigma
-
-
-def _with_start(state: dict[str, Any], param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-    """The state, in float32 at least: s moves by less than bfloat16 can tell."""
-    if not state:
-        wide = torch.promote_types(param.dtype, torch.float32)
-        state["step"] = 0
-        state["momentum"] = torch.zeros_like(param, dtype=wide, requires_grad=False)
-        state["precision"] = torch.full_like(param, group["s_init"], dtype=wide, requires_grad=False)
-    return state
+    std: Tensor = (group["ess"] * state["precision"]).rsqrt_()
+    return std

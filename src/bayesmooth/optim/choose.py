@@ -37,7 +37,8 @@ from bayesmooth.errors import InputError
 from bayesmooth.optim.heldout import read_in_order, split_data
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.predicted import estimate_errors
-from bayesmooth.optim.settings import count_examples, warn_if_nothing_is_learned
+from bayesmooth.optim.schedule import warn_if_nothing_is_learned
+from bayesmooth.optim.settings import count_examples
 from bayesmooth.optim.trial import PARTS, Loss, Plan, Setting, Trial, advance
 from bayesmooth.posterior import Posterior
 

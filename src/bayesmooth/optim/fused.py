@@ -16,8 +16,8 @@ from torch import Tensor
 
 from bayesmooth import randomness
 from bayesmooth.errors import InputError
+from bayesmooth.optim.params import cut, noise_of
 from bayesmooth.optim.samples import Weight
-from bayesmooth.optim.sharding import cut, noise_of
 from bayesmooth.randomness import in_parts, torch_normal
 
 try:
@@ -33,15 +33,7 @@ unflatten = torch._C._nn.unflatten_dense_tensors
 
 Line = Callable[..., Any]
 Columns = list[list[Tensor]]
-
-
-class Lines(NamedTuple):
-    """The lines of the algorithm, on tensors; `ivon.py` has them."""
-
-    sigma: Line
-    sample: Line
-    product: Line
-    update: Line
+Job = tuple[Any, ...]
 
 
 class Noise(NamedTuple):
@@ -56,15 +48,15 @@ class Noise(NamedTuple):
 class Torch:
     """Plain torch; `limit` is the number of elements in a chunk of several weights."""
 
-    def __init__(self, lines: Lines, limit: float) -> None:
+    def __init__(self, sample: Line, product: Line, update: Line, limit: float) -> None:
         def update_from_sample(m: Tensor, g: Tensor, h: Tensor, ĝ: Tensor, θ: Tensor, **n: Any) -> Any:
-            return lines.update(m, g, h, ĝ, lines.product(ĝ, θ, m, n["squared"]), **n)
+            return update(m, g, h, ĝ, product(ĝ, θ, m, n["squared"]), **n)
 
         def add(Σĝ: Tensor, ΣĝΔ: Tensor, ĝ: Tensor, θ: Tensor, m: Tensor, squared: bool) -> Any:
-            return Σĝ + ĝ, ΣĝΔ + lines.product(ĝ, θ, m, squared)
+            return Σĝ + ĝ, ΣĝΔ + product(ĝ, θ, m, squared)
 
-        self.lines, self.limit = lines, limit
-        self.update_from_sample, self.add = update_from_sample, add
+        self.limit, self.sample, self.add = limit, sample, add
+        self.update_from_sums, self.update_from_sample = update, update_from_sample
 
     def draw(self, chunk: list[Weight], noise: Noise, λ: float, δ: float) -> None:
         """θ into the parameters, m into the buffers (of parameters below float32: θ before rounding)."""
@@ -74,7 +66,7 @@ class Torch:
         for w in chunk:
             w.held = True
         columns = [[w.mean for w in chunk], [w.hess for w in chunk]]
-        self._run(self.lines.sample, columns, [[w.sample for w in chunk]], e, λ=λ, δ=δ)
+        self._run(self.sample, columns, [[w.sample for w in chunk]], e, λ=λ, δ=δ)
         if narrow:
             torch._foreach_copy_([w.local for w in chunk], [w.buffer for w in chunk])
 
@@ -93,9 +85,8 @@ class Torch:
         """Pending gradients into the sums of ĝ and of ĝ·(θ − m), or ĝ²."""
         sums = [list(column) for column in zip(*(w.sums for w in chunk if w.sums), strict=True)]
         grads, samples = [w.gradient() for w in chunk], [w.sample for w in chunk]
-        squared = chunk[0].group["hess_approx"] == "gradsq"
         columns = [*sums, grads, samples, [w.mean for w in chunk]]
-        self._run(self.add, columns, sums, squared=squared)
+        self._run(self.add, columns, sums, squared=chunk[0].squared)
 
     def update(self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any) -> None:
         """Lines 2 to 6, after one sample or from the sums over several.
@@ -103,13 +94,13 @@ class Torch:
         α is multiplied by each weight's rate, gradients are multiplied by `scale`.
         """
         if sums := [w.sums for w in chunk if w.sums is not None]:
-            line, columns = self.lines.update, [[s for s, _ in sums], [s for _, s in sums]]
+            line, columns = self.update_from_sums, [[s for s, _ in sums], [s for _, s in sums]]
             torch._foreach_mul_(columns[0], scale / samples)
             torch._foreach_mul_(columns[1], (scale**2 if numbers["squared"] else scale) / samples)
         else:
             line, grads = self.update_from_sample, [w.gradient() for w in chunk]
             if scale != 1.0:
-                grads = [w.gradient().to(w.hess.dtype) * scale for w in chunk]
+                grads = [grad.to(w.hess.dtype) * scale for grad, w in zip(grads, chunk, strict=True)]
             columns = [grads, [w.sample for w in chunk]]
         state = [[w.momentum for w in chunk], [w.hess for w in chunk]]
         new = [w.local if w.wide is None else w.wide for w in chunk]  # where θ may be still
@@ -126,18 +117,21 @@ class Torch:
 
     def _run(self, line: Line, read: Columns, write: Columns, *rows: Tensor, **numbers: Any) -> None:
         """A line over columns of one tensor per weight, and `rows`, which are vectors; results go to `write`."""
+
+        def compute(*args: Tensor) -> tuple[Tensor, ...]:
+            values = self.compute(line, *args, **numbers)
+            return values if isinstance(values, tuple) else (values,)
+
         dtype = write[0][0].dtype
         vectors = [*(flatten(column).to(dtype) for column in read), *rows]
         if len(write[0]) == 1 and all(column[0].is_contiguous() for column in write):
             into = [column[0].view(-1) for column in write]
             size = find_limit(into[0].device)
             for pieces in zip(*(torch.split(v, size) for v in (*into, *vectors)), strict=True):
-                values = self.compute(line, *pieces[len(into) :], **numbers)
-                for target, value in zip(pieces, as_tuple(values), strict=False):
+                for target, value in zip(pieces, compute(*pieces[len(into) :]), strict=False):
                     target.copy_(value)
         else:
-            values = as_tuple(self.compute(line, *vectors, **numbers))
-            pairs = zip(values, write, strict=True)
+            pairs = zip(compute(*vectors), write, strict=True)
             torch._foreach_copy_([*chain(*write)], [*chain(*(unflatten(v, c) for v, c in pairs))])
 
 
@@ -172,44 +166,6 @@ def compile_line(line: Line) -> Line:
     return torch.compile(line, dynamic=True)
 
 
-class Kernels(Torch):
-    """The C kernels, for dense float32 weights on the CPU; they repeat the lines, and a test holds the two equal."""
-
-    def draw(self, chunk: list[Weight], noise: Noise, λ: float, δ: float) -> None:
-        """θ into the parameters, m into the buffers."""
-        for w in chunk:
-            w.held = True
-        jobs = [make_job(w, step=noise.step) for w in chunk]
-        run_kernel("sample", jobs, Constants(λ, δ, sign=noise.sign), noise.seed, noise.draw)
-
-    def exchange(self, chunk: list[Weight]) -> None:
-        """The mean back into the parameters, the sample into the buffers."""
-        jobs = [make_job(w) for w in chunk]
-        for w in chunk:
-            w.held = False
-        run_kernel("swap", jobs, Constants())
-
-    def update(self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any) -> None:
-        """Lines 2 to 6 after one sample; from sums, in torch."""
-        if chunk[0].sums is not None:
-            for w, rate in zip(chunk, rates, strict=True):
-                super().update([w], [rate], samples, scale, **numbers)
-            return
-        jobs = []
-        for w in chunk:
-            grad = w.gradient()
-            if grad.stride() != w.local.stride() or grad.dtype != torch.float32:
-                grad = torch.empty_like(w.local).copy_(grad)
-            jobs.append((make_job(w, grad, numbers["debias"]), grad))  # whose memory stays
-        λ, δ, β1, β2 = (numbers[name] for name in ("λ", "δ", "β1", "β2"))
-        for w in chunk:
-            w.held = False
-        for rate in set(rates):
-            own = [job for (job, _), of in zip(jobs, rates, strict=True) if of == rate]
-            rest = numbers["α"] * rate, numbers["radius"], scale, 1.0, numbers["squared"]
-            run_kernel("update", own, Constants(λ, δ, β1, 1.0 - β1, 1.0 - β2, *rest))
-
-
 class Constants(NamedTuple):
     """The numbers that all weights of a group share, in the order of the C struct."""
 
@@ -225,15 +181,49 @@ class Constants(NamedTuple):
     squared: bool = False  # the Hessian from squared gradients
 
 
-Job = tuple[Any, ...]
+class Kernels(Torch):
+    """The C kernels, for dense float32 weights on the CPU; they repeat the lines, and a test holds the two equal."""
+
+    def draw(self, chunk: list[Weight], noise: Noise, λ: float, δ: float) -> None:
+        """θ into the parameters, m into the buffers."""
+        for w in chunk:
+            w.held = True
+        jobs = [make_job(w, w.state["step"] if noise.step is None else noise.step) for w in chunk]
+        run_kernel("sample", jobs, Constants(λ, δ, sign=noise.sign), noise.seed, noise.draw)
+
+    def exchange(self, chunk: list[Weight]) -> None:
+        """The mean back into the parameters, the sample into the buffers."""
+        jobs = [make_job(w) for w in chunk]
+        for w in chunk:
+            w.held = False
+        run_kernel("swap", jobs, Constants())
+
+    def update(self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any) -> None:
+        """Lines 2 to 6 after one sample; from sums, in torch."""
+        if chunk[0].sums is not None:
+            for w, rate in zip(chunk, rates, strict=True):
+                super().update([w], [rate], samples, scale, **numbers)
+            return
+        jobs, grads = dict[float, list[Job]](), []
+        for w, rate in zip(chunk, rates, strict=True):
+            grad = w.gradient()
+            if grad.stride() != w.local.stride() or grad.dtype != torch.float32:
+                grad = torch.empty_like(w.local).copy_(grad)
+            grads.append(grad)  # its memory stays
+            jobs.setdefault(rate, []).append(make_job(w, grad=grad, debias=numbers["debias"]))
+        λ, δ, β1, β2 = (numbers[name] for name in ("λ", "δ", "β1", "β2"))
+        for w in chunk:
+            w.held = False
+        for rate, own in jobs.items():
+            rest = numbers["α"] * rate, numbers["radius"], scale, 1.0, numbers["squared"]
+            run_kernel("update", own, Constants(λ, δ, β1, 1.0 - β1, 1.0 - β2, *rest))
 
 
-def make_job(w: Weight, grad: Tensor | None = None, debias: float = 1.0, step: int | None = None) -> Job:
+def make_job(w: Weight, step: int = 0, grad: Tensor | None = None, debias: float = 1.0) -> Job:
     """One tensor's addresses as things are now, sizes and the name of its noise, in the order of the C struct."""
     mean, sample = (w.buffer, w.local) if w.held else (w.local, w.buffer)
     tensors = w.local, mean, sample, grad, w.momentum, w.hess
     addresses = (0 if tensor is None else tensor.data_ptr() for tensor in tensors)
-    step = w.state["step"] if step is None else step
     return (*addresses, w.local.numel(), w.offset or 0, w.stream, step, debias)
 
 
@@ -244,14 +234,8 @@ def run_kernel(name: str, jobs: list[Job], constants: Constants, seed: int = 0, 
     in_parts(lambda part, parts: call(jobs, seed, draw, part, parts, constants), size)
 
 
-@functools.cache
-def make_backend(kind: type[Torch], lines: Lines, limit: float) -> Torch:
-    """One for all weights."""
-    return kind(lines, limit)
-
-
-def choose_backend(w: Weight, lines: Lines) -> Torch:
-    """Who computes a weight's sample and update."""
+def choose_backend(w: Weight, *lines: Line) -> Torch:
+    """Who computes a weight's sample and update, by the lines `sample`, `product` and `update`."""
     fused, device = w.group["fused"], w.local.device
     form = w.local.shape, w.local.stride(), torch.float32, torch.device("cpu")
     tensors = w.local, w.momentum, w.hess, w.buffer
@@ -263,14 +247,15 @@ def choose_backend(w: Weight, lines: Lines) -> Torch:
             f"installed; found {w.local.dtype} on {device}; use fused=None"
         )
     if fits and fused in (None, True):
-        return make_backend(Kernels, lines, math.inf)
+        return make_backend(Kernels, *lines, math.inf)
     compiled = fused == "compile" or (fused is None and device.type != "cpu")
-    return make_backend(Compiled if compiled else Torch, lines, find_limit(device))
+    return make_backend(Compiled if compiled else Torch, *lines, find_limit(device))
 
 
-def as_tuple(values: Any) -> tuple[Tensor, ...]:
-    """What a line returns, also if it is one tensor."""
-    return values if isinstance(values, tuple) else (values,)
+@functools.cache
+def make_backend(kind: type[Torch], *given: Any) -> Torch:
+    """One for all weights."""
+    return kind(*given)
 
 
 def on_cpu(device: torch.device) -> bool:
@@ -287,9 +272,8 @@ def spread_rate(chunk: list[Weight], α: float, rates: list[float]) -> float | T
     """α times each weight's rate: one number, or one per element where they differ."""
     if len(set(rates)) == 1:
         return α * rates[0]
-    like, sizes = chunk[0].hess, [w.local.numel() for w in chunk]
-    row = torch.tensor([α * rate for rate in rates], dtype=like.dtype, device=like.device)
-    return row.repeat_interleave(torch.tensor(sizes, dtype=torch.int64, device=like.device))
+    row = chunk[0].hess.new_tensor([α * rate for rate in rates])
+    return row.repeat_interleave(torch.tensor([w.local.numel() for w in chunk], dtype=torch.int64, device=row.device))
 
 
 def draw_noise(chunk: list[Weight], noise: Noise) -> Tensor:
@@ -304,9 +288,8 @@ def draw_noise(chunk: list[Weight], noise: Noise) -> Tensor:
         pairs = zip(chunk, steps, strict=True)
         return flatten([noise_of(w.param, w.momentum, stream=w.stream, step=step, **words) for w, step in pairs])
     sizes, like = [w.param.numel() for w in chunk], chunk[0].hess
-    name = noise.seed, chunk[0].stream, max(steps), noise.draw
-    row = torch_normal(sum(sizes), like.device, *name).to(like.dtype)
-    if any(w.local.numel() != size for w, size in zip(chunk, sizes, strict=True)):
+    row = torch_normal(sum(sizes), like.device, noise.seed, chunk[0].stream, max(steps), noise.draw).to(like.dtype)
+    if any(w.sharded for w in chunk):
         parts = zip(chunk, torch.split(row, sizes), strict=True)
         row = torch.cat([cut(w.param, part).reshape(-1) for w, part in parts])
     return row if noise.sign == 1.0 else row.mul_(noise.sign)

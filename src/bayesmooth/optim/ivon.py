@@ -19,7 +19,7 @@ Yang et al., "Variational Learning Induces Adaptive Label Smoothing", arXiv 2502
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,14 +29,13 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim import groups, settings
-from bayesmooth.optim.fused import Lines, Noise, choose_backend
-from bayesmooth.optim.groups import convert_ivon_opt, load_wide
+from bayesmooth.optim import settings
+from bayesmooth.optim.fused import Noise, choose_backend
+from bayesmooth.optim.params import add_group, agree_on_seed, call_closure, choose_seed, load_wide, whole
 from bayesmooth.optim.samples import Place, Samples, Weight, make_weight, split_weights, tell_autograd
-from bayesmooth.optim.schedule import RunSchedule
-from bayesmooth.optim.sharding import agree_on_seed, whole
+from bayesmooth.optim.schedule import RunSchedule, warn_if_rate_stays
 from bayesmooth.posterior import Posterior, name_parameters
-from bayesmooth.randomness import EVALUATION as EVALUATION_DRAW
+from bayesmooth.randomness import EVALUATION
 
 
 def sigma(h: Tensor, λ: float, δ: float) -> Tensor:
@@ -82,9 +81,6 @@ def update(
     return m, g, h
 
 
-LINES = Lines(sigma, sample, product, update)
-
-
 class IVON(Optimizer):
     """A drop-in for Adam or SGD that learns mean and variance of every weight.
 
@@ -125,7 +121,7 @@ class IVON(Optimizer):
         mc_samples: samples per step; the closure is called once for each.
         hess_approx: 'price' is ĥ above; 'gradsq' is λĝ².
         clip_radius: bound on each entry of (ḡ + δm)/(h + δ).
-        sync: average gradients over ranks in `step`, for models that are not wrapped in DDP.
+        sync: of the public package, and False: DDP averages gradients over ranks.
         debias: divide g by 1 − β₁ᵗ.
         noise: c. Noise and step are then relative to the size of each tensor, so that they mean the same in every
             network (`settings.py` has the formulas): σ = noise × size/√L for each of L matrices. 0.3 to 3. More of it
@@ -146,7 +142,7 @@ class IVON(Optimizer):
         ess: float,
         hess_init: float = 1.0,
         beta1: float = 0.9,
-        beta2: float | Literal["auto"] | None = None,
+        beta2: float | None = None,
         weight_decay: float | None = None,
         mc_samples: int = 1,
         hess_approx: str = "price",
@@ -169,14 +165,12 @@ class IVON(Optimizer):
             )
         if weight_decay is None:
             weight_decay = 1e-4 if noise is None else 0.0
-        if beta2 == "auto" or (beta2 is None and steps is not None):
-            beta2 = settings.choose_beta2(steps)
         defaults = {
             "lr": lr,
             "ess": ess,
             "hess_init": hess_init,
             "beta1": beta1,
-            "beta2": 0.99999 if beta2 is None else beta2,
+            "beta2": settings.choose_beta2(steps) if beta2 is None else beta2,
             "weight_decay": weight_decay,
             "mc_samples": mc_samples,
             "hess_approx": hess_approx,
@@ -187,7 +181,7 @@ class IVON(Optimizer):
             "noise": noise,
             "antithetic": antithetic,
             "fused": fused,
-            "seed": groups.choose_seed(seed, generator),
+            "seed": choose_seed(seed, generator),
             "draws": 0,  # evaluation draws so far
             "momentum": None,  # β₁ where a scheduler sets it
         }
@@ -208,6 +202,59 @@ class IVON(Optimizer):
         return cls(weights, **(chosen | options))
 
     # ---- draw, gradient, update ----
+
+    @_disable_dynamo
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update mean and variance from the samples since the last step; a closure is called at new ones.
+
+        Returns the mean of what the closure returned, of a tuple, dict or the like the last one; parameters without a
+        gradient stay at their mean.
+        """
+        samples = self._samples
+        if samples.place is Place.EVALUATION:
+            raise InputError("step() inside an evaluation context; call it outside")
+        try:
+            loss = None if closure is None else self._call_at_samples(closure)
+            samples.end(exchange=False)  # the update reads the last sample in the parameters
+            if samples.count and not getattr(self, "found_inf", None):  # GradScaler's verdict
+                self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
+            elif not samples.count and self._could_move():
+                raise InputError(
+                    "step() found gradients but no sample: they were taken at the mean; use step(closure), or "
+                    "compute them inside `with optimizer.sampled_params(train=True):`"
+                )
+        finally:
+            samples.abandon()
+        return loss
+
+    def _call_at_samples(self, closure: Callable[[], Any]) -> Any:
+        """Mean loss over the samples of this step, or at that of the training context that `step` is called in."""
+        samples, count, losses = self._samples, self.param_groups[0]["mc_samples"], []
+        inside = samples.place is Place.TRAINING
+        if inside and count > 1:
+            raise InputError(
+                f"step(closure) inside a sampling context takes one sample, not mc_samples={count}: call it outside"
+            )
+        _, overflow = [vars(self).pop(name, None) for name in ("grad_scale", "found_inf")]  # or they stay for ever
+        if overflow is not None:
+            raise InputError(
+                "step(closure) with a GradScaler: it checks the gradients before the closure computes them; compute "
+                "them inside `with optimizer.sampled_params(train=True):`, then call scaler.step(optimizer)"
+            )
+        for _ in range(count):
+            if not inside:
+                samples.end()
+                self._draw_next()
+            losses.append(call_closure(closure, [w.param for w in samples.weights]))
+        if count > 1 and all(isinstance(loss, Tensor | float) for loss in losses):
+            return sum(losses[1:], losses[0]) / count
+        return losses[-1]
+
+    def _could_move(self) -> bool:
+        """Whether there are gradients to lose: a set-up call, as checkpointing makes one, has none, or lr = 0."""
+        moving = [group["params"] for group in self.param_groups if float(group["lr"]) != 0.0]
+        return any(param.grad is not None for params in moving for param in params)
 
     @contextmanager
     def sampled_params(self, train: bool = False, fresh: bool = True) -> Iterator[None]:
@@ -235,43 +282,6 @@ class IVON(Optimizer):
                 self._draw(weights, None)
                 yield
 
-    @_disable_dynamo
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update mean and variance from the samples since the last step; a closure is called at new ones.
-
-        Returns the mean of what the closure returned, of a tuple, dict or the like the last one; parameters without a
-        gradient stay at their mean.
-        """
-        samples = self._samples
-        if samples.place is Place.EVALUATION:
-            raise InputError("step() inside an evaluation context; call it outside")
-        try:
-            loss = None if closure is None else self._call_at_samples(closure)
-            samples.end(exchange=False)  # the update reads the last sample in the parameters
-            overflow = getattr(self, "found_inf", None)  # GradScaler's verdict
-            if not samples.count:
-                groups.refuse_gradients_at_the_mean(self.param_groups)
-            elif overflow is None or not samples.on_any_rank(bool(overflow)):
-                self._update(1.0 / float(getattr(self, "grad_scale", None) or 1.0))
-        finally:
-            samples.abandon()
-        return loss
-
-    def _call_at_samples(self, closure: Callable[[], Any]) -> Any:
-        """Mean loss over the samples of this step, or at that of the training context that `step` is called in."""
-        samples, count = self._samples, self.param_groups[0]["mc_samples"]
-        inside, losses = samples.place is Place.TRAINING, []
-        groups.check_closure(self, count if inside else 1)
-        for _ in range(count):
-            if not inside:
-                samples.end()
-                self._draw_next()
-            losses.append(groups.call_closure(closure, [w.param for w in samples.weights]))
-        if count > 1 and all(isinstance(loss, Tensor | float) for loss in losses):
-            return sum(losses[1:], losses[0]) / count
-        return losses[-1]
-
     def _draw_next(self, fresh: bool = True) -> None:
         """The next sample of this step into the parameters; not `fresh`, the last one again."""
         samples = self._samples
@@ -281,19 +291,33 @@ class IVON(Optimizer):
             samples.weights = self._collect()
         self._draw(samples.weights, samples.begin(fresh))
 
+    def _collect(self) -> list[Weight]:
+        """Every weight that takes gradients, kept from step to step; frozen ones are never touched."""
+        kept, weights = self._samples.kept, []
+        every = [(group, param) for group in self.param_groups for param in group["params"]]
+        for stream, (group, param) in enumerate(every):
+            if param.requires_grad:
+                w, state = kept.get(param), self.state[param]
+                if w is None or not w.fits(group, state, stream):
+                    w = kept[param] = make_weight(param, group, state, stream, w)
+                    w.backend = choose_backend(w, sample, product, update)
+                weights.append(w)
+        if relative := [w for w in weights if w.group["noise"] is not None]:
+            settings.follow_sizes(relative)
+        return weights
+
     @torch.no_grad()
     def _draw(self, weights: list[Weight], number: int | None) -> None:
         """θ into the parameters: sample `number` of this step, or one for evaluation."""
         for chunk in split_weights(weights):
             group = chunk[0].group
             if number is None:
-                noise = Noise(group["seed"], EVALUATION_DRAW, step=group["draws"])
+                noise = Noise(group["seed"], EVALUATION, step=group["draws"])
             elif group["antithetic"]:
                 noise = Noise(group["seed"], number // 2, sign=1.0 - 2.0 * (number % 2))
             else:
                 noise = Noise(group["seed"], number)
-            λ, δ = float(group["ess"]), float(group["weight_decay"])
-            chunk[0].backend.draw(chunk, noise, λ, δ)
+            chunk[0].backend.draw(chunk, noise, float(group["ess"]), float(group["weight_decay"]))
         tell_autograd(weights)
 
     def _update(self, scale: float) -> None:
@@ -323,38 +347,20 @@ class IVON(Optimizer):
             for w in chunk:
                 w.state["step"] = t
         tell_autograd(weights)
-        if self.steps is not None:
-            settings.warn_if_rate_stays(self, weights)
-
-    def _collect(self) -> list[Weight]:
-        """Every weight that takes gradients, kept from step to step; frozen ones are never touched."""
-        kept, weights = self._samples.kept, []
-        first = not kept
-        every = [(group, param) for group in self.param_groups for param in group["params"]]
-        for stream, (group, param) in enumerate(every):
-            if param.requires_grad:
-                w, state = kept.get(param), self.state[param]
-                if w is None or not w.fits(group, state, stream):
-                    w = kept[param] = make_weight(param, group, state, stream, w)
-                    w.backend = choose_backend(w, LINES)
-                weights.append(w)
-        if first:
-            settings.warn_if_slow(weights)
-        if relative := [w for w in weights if w.group["noise"] is not None]:
-            settings.follow_sizes(relative)
-        return weights
+        if self.steps is not None and any(w.state["step"] == self.steps for w in weights):
+            warn_if_rate_stays(self)
 
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As in torch; but samples whose gradients would be lost are kept for the average first, if they are finite."""
-        samples = self._samples
-        if samples.place is Place.PENDING:
-            samples.keep_finite()
-        super().zero_grad(set_to_none)
-        for w in samples.weights:
+        """No gradients; samples whose gradients would be lost are kept for the average first, if they are finite.
+
+        `.grad` is None afterwards, whatever `set_to_none` says: zeros could not be told from gradients at the mean.
+        """
+        if self._samples.place is Place.PENDING:
+            self._samples.keep_finite()
+        super().zero_grad()
+        for w in self._samples.weights:
             w.before = None
-        params = [] if set_to_none else [p for g in self.param_groups for p in g["params"]]
-        samples.zeroed = {p: p.grad._version for p in params if p.grad is not None}
 
     # ---- around training ----
 
@@ -373,9 +379,8 @@ class IVON(Optimizer):
         names, mean, std = name_parameters(self.param_groups, model), {}, {}
         for w in self._collect():
             if (name := names.get(w.param)) is not None:
-                λ, δ = float(w.group["ess"]), float(w.group["weight_decay"])
                 mean[name] = whole(w.state.get("mean", w.param))
-                std[name] = sigma(whole(w.state["hess"]), λ, δ)
+                std[name] = sigma(whole(w.state["hess"]), float(w.group["ess"]), float(w.group["weight_decay"]))
         return Posterior(mean, std)
 
     @torch.no_grad()
@@ -390,16 +395,17 @@ class IVON(Optimizer):
         std, steps: the root mean square of σ; updates so far.
         """
         self._samples.check_outside("diagnostics()")
-        return settings.describe(self._collect())
+        weights = self._collect()
+        return settings.describe({w: sigma(w.hess, float(w.group["ess"]), w.group["weight_decay"]) for w in weights})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, once their values and tensors have passed the checks."""
-        groups.add_group(self, param_group, "mc_samples", "sync")
+        add_group(self, param_group, "mc_samples")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As in torch, with the state of 16-bit parameters in float32; a state of `ivon-opt` is taken too."""
+        """As in torch, with the state of 16-bit parameters in float32."""
         self._samples.check_outside("load_state_dict()")
-        load_wide(self, convert_ivon_opt(state_dict, self.param_groups))
+        load_wide(self, state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"steps": self.steps}

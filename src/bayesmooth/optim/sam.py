@@ -15,11 +15,10 @@ from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.groups import add_group, call_closure, check_settings, dense
-from bayesmooth.optim.sharding import global_norm, shard
+from bayesmooth.optim.params import add_group, call_closure, check_state, dense, measure_norms, shard
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
-COMPILED_HOOK = "Using `torch.compile(module)` when there are global hooks"
+COMPILED_HOOK = r"Using `torch.compile\(module\)` when there are global hooks"  # a warning of what is wanted here
 
 
 class SAM(Optimizer):
@@ -42,13 +41,6 @@ class SAM(Optimizer):
     >>> optimizer.step(closure).item()
     2.0
 
-    Without a closure, as with a GradScaler, `perturbed()` stands around the second backward pass:
-
-    >>> (w**2).sum().backward()
-    >>> with optimizer.perturbed():
-    ...     (w**2).sum().backward()
-    >>> optimizer.step()
-
     Args:
         params: parameters, named parameters or groups of them; a group may have its own `rho`.
         base_optimizer: the class of the optimizer that takes the step.
@@ -59,12 +51,20 @@ class SAM(Optimizer):
         Foret, Kleiner, Mobahi, Neyshabur, *Sharpness-Aware Minimization*, ICLR 2021.
     """
 
-    _has_second_gradient = False
-
     def __init__(
         self, params: ParamsT, base_optimizer: type[Optimizer] = SGD, rho: float = 0.05, **base_kwargs: Any
     ) -> None:
-        _check_base(base_optimizer)
+        if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
+            raise InputError(
+                f"base_optimizer={base_optimizer!r}: must be the class of an optimizer; "
+                "write SAM(params, torch.optim.SGD, rho=0.05, lr=0.1)"
+            )
+        closure = inspect.signature(base_optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            raise InputError(
+                f"base_optimizer={base_optimizer.__name__}: needs a closure of its own, and SAM hands "
+                "it one gradient; use SGD or AdamW"
+            )
         super().__init__(params, {"rho": rho})
         self.base = base_optimizer(self.param_groups, **base_kwargs)
         self.defaults = self.base.defaults | self.defaults
@@ -73,39 +73,32 @@ class SAM(Optimizer):
     @_disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step: both passes through `closure`, or the gradient that `perturbed()` left."""
+        """One step, both passes through `closure`; returns the loss of the first."""
         loss = None
-        if closure is not None:
+        if any(group["rho"] > 0 for group in self.param_groups):
+            loss = self._call_twice(closure)
+        elif closure is not None:
             loss = call_closure(closure, list_active(self))
-            if self._has_radius():
-                with torch.enable_grad(), self.perturbed():
-                    closure()
-        elif not self._has_second_gradient and self._has_radius() and self._norm() > 0:
-            raise InputError(
-                "step() without a closure: SAM needs a second gradient; give step(closure), or run "
-                "the second backward pass inside `with optimizer.perturbed():` before step()"
-            )
-        self._has_second_gradient = False
         self.base.step()
         return loss
 
-    @contextmanager
-    def perturbed(self) -> Iterator[None]:
-        """Inside, the weights are ŵ and the gradients cleared; afterwards the weights are w again.
-
-        Enter it after the first backward pass and run the second one inside. The scale of the first
-        gradient drops out, so a GradScaler need not unscale it.
-        """
-        with weights_kept(list_active(self)), buffers_kept():
-            self._climb()
-            super().zero_grad()
-            yield
-        self._has_second_gradient = True
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """As in torch; a second gradient that no step has used is forgotten with the rest."""
-        self._has_second_gradient = False
-        super().zero_grad(set_to_none)
+    def _call_twice(self, closure: Callable[[], Any] | None) -> Any:
+        """The loss at w; the gradients are those at ŵ = w + ρ g/(‖g‖₂ + ε)."""
+        if closure is None:
+            return refuse_gradients(self)
+        active = list_active(self)
+        loss = call_closure(closure, active)
+        pairs = {id(group): with_gradients(group) for group in self.param_groups}
+        norm = float(measure_norms([grad for own in pairs.values() for _, grad in own]).norm())
+        with weights_kept(active), buffers_kept():
+            for group in self.param_groups:
+                if own := pairs[id(group)]:
+                    params, grads = zip(*own, strict=True)
+                    torch._foreach_add_(params, grads, alpha=group["rho"] / (norm + EPS))
+            self.zero_grad()
+            with torch.enable_grad():
+                closure()
+        return loss
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own: the base optimizer's and `rho`."""
@@ -113,7 +106,7 @@ class SAM(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch; a state of SAM, or of its base optimizer alone."""
-        check_settings(state_dict, self.base)
+        check_state(state_dict, self.base)
         super().load_state_dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -129,35 +122,6 @@ class SAM(Optimizer):
         """One list of groups and one state for both: schedulers and state_dict see everything."""
         self.base.__setstate__({"state": self.state, "param_groups": self.param_groups})
 
-    def _has_radius(self) -> bool:
-        return any(group["rho"] > 0 for group in self.param_groups)
-
-    def _norm(self) -> float:
-        return global_norm([g for group in self.param_groups for _, g in with_gradients(group)])
-
-    @torch.no_grad()
-    def _climb(self) -> None:
-        """ŵ = w + ρ g/(‖g‖₂ + ε)."""
-        norm = self._norm()
-        for group in self.param_groups:
-            if pairs := with_gradients(group):
-                params, grads = zip(*pairs, strict=True)
-                torch._foreach_add_(params, grads, alpha=group["rho"] / (norm + EPS))
-
-
-def _check_base(base_optimizer: object) -> None:
-    if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
-        raise InputError(
-            f"base_optimizer={base_optimizer!r}: must be the class of an optimizer; "
-            "write SAM(params, torch.optim.SGD, rho=0.05, lr=0.1)"
-        )
-    closure = inspect.signature(base_optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
-        raise InputError(
-            f"base_optimizer={base_optimizer.__name__}: needs a closure of its own, and SAM hands "
-            "it one gradient; use SGD or AdamW"
-        )
-
 
 def list_active(optimizer: Optimizer) -> list[Tensor]:
     """The parameters that take part now: those that require a gradient."""
@@ -166,11 +130,17 @@ def list_active(optimizer: Optimizer) -> list[Tensor]:
 
 def with_gradients(group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
     """The parameters of a group that take part and have a gradient, with it."""
-    return [
-        (param, dense(param.grad, param, group))
-        for param in group["params"]
-        if param.requires_grad and param.grad is not None
-    ]
+    some = [p for p in group["params"] if p.requires_grad and p.grad is not None]
+    return [(param, dense(param.grad, param, group)) for param in some]
+
+
+def refuse_gradients(optimizer: Optimizer) -> None:
+    """A step without a closure is for set-up calls only, as checkpointing makes one: they have no gradient to lose."""
+    if any(param.grad is not None and bool(param.grad.any()) for param in list_active(optimizer)):
+        raise InputError(
+            f"step() without a closure: {type(optimizer).__name__} takes its gradients at two points; "
+            "give step(closure)"
+        )
 
 
 @contextmanager
@@ -199,17 +169,14 @@ def buffers_kept() -> Iterator[None]:
     before: list[tuple[nn.Module, str, Tensor, Tensor]] = []
 
     def remember(module: nn.Module, inputs: object) -> None:
-        if module not in met:
-            new = set(module.modules()) - met
-            met.update(new)
-            before.extend(
-                (part, name, buffer, buffer.clone())
-                for part in new
-                if part.training
-                for name, buffer in part.named_buffers(recurse=False)
-            )
+        new = set() if module in met else set(module.modules()) - met
+        met.update(new)
+        for part in [part for part in new if part.training]:
+            before.extend((part, name, buffer, buffer.clone()) for name, buffer in part.named_buffers(recurse=False))
 
-    _expect_compiled_modules()
+    rule = ("ignore", re.compile(COMPILED_HOOK, re.IGNORECASE), UserWarning, None, 0)
+    if rule not in warnings.filters:  # adding it anew would make other warnings repeat themselves
+        warnings.filterwarnings("ignore", COMPILED_HOOK, UserWarning)
     hook = register_module_forward_pre_hook(remember)
     try:
         yield
@@ -218,11 +185,3 @@ def buffers_kept() -> Iterator[None]:
         with torch.no_grad():
             for part, name, buffer, value in before:
                 part._buffers[name] = buffer.copy_(value)
-
-
-def _expect_compiled_modules() -> None:
-    """A compiled module warns that it calls global hooks itself: here that is the call wanted."""
-    message = re.escape(COMPILED_HOOK)
-    rule = ("ignore", re.compile(message, re.IGNORECASE), UserWarning, None, 0)
-    if rule not in warnings.filters:  # adding it anew would make other warnings repeat themselves
-        warnings.filterwarnings("ignore", message, UserWarning)

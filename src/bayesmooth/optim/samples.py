@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.groups import dense, find_param_name
-from bayesmooth.optim.sharding import average_over_ranks, on_any_rank, shard, start
+from bayesmooth.optim.params import dense, find_name, locate, shard, widen
 
 
 class Place(Enum):
@@ -52,7 +51,7 @@ class Weight:
     stream: int  # position among all parameters: names the noise
     sharded: bool  # the parameter is a DTensor
     offset: int | None  # of the shard in the whole tensor; None where it is not one piece of it
-    backend: Any = None
+    backend: Any = None  # who computes its sample and update
     held: bool = False  # the parameter holds a sample
     before: tuple[Tensor, int] | None = None  # gradient from before the sample, and its version
     pending: Tensor | None = None  # gradient of a single sample
@@ -71,9 +70,9 @@ class Weight:
         return self.local if self.held and self.wide is None else self.buffer
 
     @property
-    def name(self) -> str:
-        """The parameter's name, or its position."""
-        return find_param_name(self.param, self.group, self.stream)
+    def squared(self) -> bool:
+        """Whether the Hessian comes from squared gradients."""
+        return bool(self.group["hess_approx"] == "gradsq")
 
     @property
     def replaced(self) -> bool:
@@ -85,12 +84,6 @@ class Weight:
         same = self.group is group and self.stream == stream and self.hess is state.get("hess")
         plain = self.wide is None and not self.sharded and self.param.dtype == self.local.dtype
         return same and plain and not self.replaced
-
-    def std(self) -> Tensor:
-        """σ of the shard."""
-        λ, δ = float(self.group["ess"]), float(self.group["weight_decay"])
-        σ: Tensor = self.backend.lines.sigma(self.hess, λ, δ)
-        return σ
 
     def gradient(self) -> Tensor:
         """The pending gradient of the shard."""
@@ -105,17 +98,23 @@ class Weight:
         assert self.sums is not None
         return (self.sums[0] / count).to(self.param.dtype)
 
+    def show_average(self, count: int) -> None:
+        """The average gradient into `.grad`."""
+        if self.param.grad is None:
+            self.param.grad = torch.zeros_like(self.param, requires_grad=False)
+        shard(self.param.grad).copy_(self.average(count))
+
     def take_average(self, count: int) -> None:
         """Into the sums what the caller has done to the average since; GradScaler does it without a new version."""
         assert self.sums is not None
-        if (grad := self.param.grad) is not None:
-            shown = self.average(count).to(self.hess.dtype)
-            now = shard(dense(grad, self.param, self.group)).to(shown.dtype)
-            # Gradients may cancel in the average, and be left as they were.
-            factor = torch.where(shown == 0, (now == shown).to(now.dtype), now / shown)
-            squared = self.group["hess_approx"] == "gradsq"
-            self.sums[1].mul_(factor.square() if squared else factor)
-            self.sums[0].copy_(torch.where(now == shown, self.sums[0], now * count))
+        if (grad := self.param.grad) is None:
+            return
+        shown = self.average(count).to(self.hess.dtype)
+        now = shard(dense(grad, self.param, self.group)).to(shown.dtype)
+        # Gradients may cancel in the average, and be left as they were.
+        factor = torch.where(shown == 0, (now == shown).to(now.dtype), now / shown)
+        self.sums[1].mul_(factor.square() if self.squared else factor)
+        self.sums[0].copy_(torch.where(now == shown, self.sums[0], now * count))
 
 
 class Samples:
@@ -123,7 +122,6 @@ class Samples:
 
     def __init__(self) -> None:
         self.kept: dict[Tensor, Weight] = {}  # from step to step
-        self.zeroed: dict[Tensor, int] = {}  # gradients that zero_grad left as zeros, by version
         self.weights: list[Weight] = []  # of the training samples
         self.abandon()
 
@@ -140,9 +138,7 @@ class Samples:
     def check_outside(self, call: str) -> None:
         """Refuse to read the mean inside a context."""
         if self.place in (TRAINING, EVALUATION):
-            raise InputError(
-                f"{call} inside a sampling context: the weights are a sample there, not the mean; call it outside"
-            )
+            raise InputError(f"{call} inside a sampling context: the weights are a sample there; call it outside")
 
     @contextmanager
     def evaluating(self, weights: list[Weight]) -> Iterator[list[Weight]]:
@@ -153,26 +149,22 @@ class Samples:
             yield own
         finally:
             self.place = before
-            replaced = restore(own)
-        for w in replaced:
-            if w.param.shape != w.local.shape:
-                refuse_replaced(w)
+            restore(own)
 
     def begin(self, fresh: bool) -> int:
         """Begin a training sample; its number. Not `fresh`, it is the last one again, and gradients add up."""
         again = not fresh and self.count > 0
         if self.place is PENDING and (not again or self.summed):
             self.put_away()
-        if again and any(w.sums and w.group["hess_approx"] == "gradsq" for w in self.weights):
+        if again and any(w.sums and w.squared for w in self.weights):
             raise InputError(
                 "fresh=False after several samples, or after zero_grad(), with hess_approx='gradsq': squares of "
                 "gradients do not add up; compute all micro-batches of a sample inside one context"
             )
         if self.place is MEAN:
             for w in self.weights:
-                grad, w.before = w.param.grad, None
-                if grad is not None and self.zeroed.get(w.param) != grad._version:
-                    w.before = grad, grad._version
+                grad = w.param.grad
+                w.before = None if grad is None else (grad, grad._version)
         self.place, self.number = TRAINING, self.count - again
         return self.number
 
@@ -183,15 +175,13 @@ class Samples:
         """
         if self.place is not TRAINING:
             return
-        replaced = [w for w in self.weights if w.replaced]
-        if exchange:
-            for chunk in split_weights(self.weights):
-                chunk[0].backend.exchange(chunk)
-            tell_autograd(self.weights)
-        if replaced:
-            bring_back(replaced)
-            refuse_replaced(replaced[0])
         for w in self.weights:
+            if w.replaced:
+                name = find_name(w.param, w.group, w.stream)
+                raise InputError(
+                    f"parameter {name}: its data was replaced inside a sampling context (by `p.data = …` or "
+                    "`model.double()`, say), and the sample is lost; do it outside the context"
+                )
             grad = w.pending = w.param.grad
             if w.before and grad is w.before[0] and grad._version > w.before[1]:
                 raise InputError(
@@ -199,8 +189,10 @@ class Samples:
                     "another sample; call optimizer.zero_grad() first (in the closure, if there is one); to accumulate "
                     "micro-batches, compute each inside `with optimizer.sampled_params(train=True, fresh=False):`"
                 )
-        if self.weights and self.weights[0].group["sync"]:
-            self._average_over_ranks()
+        if exchange:
+            for chunk in split_weights(self.weights):
+                chunk[0].backend.exchange(chunk)
+            tell_autograd(self.weights)
         if not any(w.pending is not None for w in self.weights):
             self.place = MEAN
             return
@@ -208,10 +200,8 @@ class Samples:
         if self.count > 1 or self.summed:
             self._sum_up()
             for w in self.weights:
-                if w.sums and w.param.grad is None:
-                    w.param.grad = torch.zeros_like(w.param, requires_grad=False)
                 if w.sums:
-                    shard(w.param.grad).copy_(w.average(self.count))  # type: ignore[arg-type]
+                    w.show_average(self.count)
 
     def put_away(self) -> None:
         """Pending gradients into the sums, as the caller has left them, or as they were if they were cleared."""
@@ -228,35 +218,19 @@ class Samples:
     def keep_finite(self) -> None:
         """The caller is about to clear the gradients: keep the samples in the sums, if they are finite."""
         self.put_away()
-        sums = [w.sums[0] for w in self.weights if w.sums]
-        if self.on_any_rank(not all(bool(s.isfinite().all()) for s in sums)):
+        if not all(bool(w.sums[0].isfinite().all()) for w in self.weights if w.sums):
             self.abandon()
 
     def finish(self) -> list[Weight]:
         """The weights that have gradients, as the caller has left them."""
         if self.place is PENDING:
             for w in self.weights:
-                if not w.sums:
-                    w.pending = w.param.grad
-                elif w.param.grad is None:
-                    w.sums = None
-                else:
+                if w.sums:
                     w.take_average(self.count)
+                    w.sums = None if w.param.grad is None else w.sums
+                else:
+                    w.pending = w.param.grad
         return [w for w in self.weights if w.pending is not None or w.sums]
-
-    def on_any_rank(self, flag: bool) -> bool:
-        """Whether it is true here, or on any rank that takes the same step."""
-        sync = self.weights and self.weights[0].group["sync"]
-        return on_any_rank([flag], self.weights[0].local.device)[0] if sync else flag
-
-    def _average_over_ranks(self) -> None:
-        """Pending gradients over ranks. Where one has a gradient, all take part."""
-        here = [w.pending is not None for w in self.weights]
-        anywhere = on_any_rank(here, self.weights[0].local.device)
-        for w, somewhere in zip(self.weights, anywhere, strict=True):
-            if somewhere and w.pending is None:
-                w.pending = w.param.grad = torch.zeros_like(w.param, requires_grad=False)
-        average_over_ranks([w.gradient() for w in self.weights if w.pending is not None])
 
     def _sum_up(self) -> None:
         pending = [w for w in self.weights if w.pending is not None]
@@ -270,31 +244,16 @@ class Samples:
         self.summed = True
 
 
-def restore(weights: list[Weight]) -> list[Weight]:
-    """The mean back into the parameters, bit for bit; the samples are lost. Returns those with other memory."""
-    replaced = [w for w in weights if w.replaced]
+def restore(weights: list[Weight]) -> None:
+    """The mean back, bit for bit, also into memory that took the parameter's place; the samples are lost."""
     for chunk in split_weights(w for w in weights if w.held):
         torch._foreach_copy_([w.local for w in chunk], [w.mean for w in chunk])
         for w in chunk:
             w.held = False
-    bring_back(replaced)
-    tell_autograd(weights)
-    return replaced
-
-
-def bring_back(replaced: list[Weight]) -> None:
-    """The mean into memory that took the parameters' place too, if it has the same shape."""
-    for w in replaced:
-        if w.param.shape == w.local.shape:
+    for w in weights:
+        if w.replaced and w.param.shape == w.local.shape:
             w.param.data.copy_(w.mean)
-
-
-def refuse_replaced(w: Weight) -> None:
-    """A sample cannot be followed into other memory."""
-    raise InputError(
-        f"parameter {w.name}: its data was replaced inside a sampling context (by `p.data = …` or "
-        "`model.double()`, say), and the sample is lost; do it outside the context"
-    )
+    tell_autograd(weights)
 
 
 def tell_autograd(weights: list[Weight]) -> None:
@@ -335,13 +294,12 @@ def make_weight(
     if buffer is None or (buffer.shape, buffer.stride(), buffer.dtype, buffer.device) != form:
         buffer = torch.empty_like(momentum)
     sharded = hasattr(param, "to_local")
-    place = stream, sharded, start(param) if sharded else 0
-    return Weight(param, local, group, state, momentum, hess, wide, buffer, *place)
+    return Weight(param, local, group, state, momentum, hess, wide, buffer, stream, sharded, locate(param)[1])
 
 
 def prepare_state(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
     """State where there is none; state that fits, where a dtype has changed."""
-    wide = torch.promote_types(param.dtype, torch.float32)
+    wide = widen(param.dtype)
     if not state:
         state["step"] = 0
         state["momentum"] = torch.zeros_like(param, dtype=wide, requires_grad=False)

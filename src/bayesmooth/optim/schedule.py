@@ -1,25 +1,28 @@
-"""Learning-rate schedules: the factor on the initial rate as a pure function of progress.
+"""Learning-rate schedules: the factor on the initial rate as a pure function of progress; and what a run warns of.
 
 Progress runs from 0 (before the first step) to 1 (after the last one), so a schedule does not know
 how long an epoch is, and a resumed run finds its rate by looking at the step it is on.
 """
 
 import math
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bayesmooth.calling import read_logits, recompute_batchnorm, take_labels
 from bayesmooth.errors import InputError
-from bayesmooth.optim.settings import LONG, warn_if_nothing_is_learned
 
 LOOK = 16  # batches that tell whether anything is learned
+LONG = 100  # steps; shorter runs are trials
+ENOUGH = 100  # labels that tell an accuracy from that of the most frequent one
 
 
 def constant(progress: float) -> float:
@@ -54,11 +57,30 @@ def steps(progress: float, milestones: Sequence[float] = (0.5, 0.75), factor: fl
     """
     if not all(0 <= milestone <= 1 for milestone in milestones):
         raise InputError(f"milestones={milestones}: must be shares of the run, in [0, 1]")
-    passed = sum(progress >= milestone for milestone in milestones)
-    return float(factor**passed)
+    return float(factor ** sum(progress >= milestone for milestone in milestones))
 
 
 SCHEDULES: dict[str, Callable[..., float]] = {"constant": constant, "cosine": cosine, "steps": steps}
+
+
+def scheduler(optimizer: Optimizer, name: str, total_steps: int, **options: Any) -> LambdaLR:
+    """Schedule `name` over `total_steps` calls of its `step()`, one after each optimizer step.
+
+    Every parameter group keeps its own initial rate. Past the end the last factor stays.
+
+    >>> sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.4)
+    >>> rates = scheduler(sgd, "cosine", total_steps=10)
+    >>> for _ in range(5):
+    ...     sgd.step()
+    ...     rates.step()
+    >>> round(rates.get_last_lr()[0], 6)
+    0.2
+    """
+    if name not in SCHEDULES:
+        raise InputError(f"schedule={name!r}: must be one of {', '.join(SCHEDULES)}")
+    if total_steps < 1:
+        raise InputError(f"total_steps={total_steps}: must be ≥ 1, the optimizer steps of the run")
+    return LambdaLR(optimizer, lambda step: SCHEDULES[name](min(step / total_steps, 1.0), **options))
 
 
 class RunSchedule(LambdaLR):
@@ -80,26 +102,22 @@ class RunSchedule(LambdaLR):
     def step(self, epoch: int | None = None) -> None:
         """After every step of the optimizer."""
         super().step(epoch)
-        if self.model is None:
-            return
-        if self.last_epoch == self.steps // 3 and self.steps >= LONG:
-            self._look()
-        if self.last_epoch == self.steps:
+        if self.model is not None and self.last_epoch == self.steps // 3 and self.steps >= LONG:
+            self._look(self.model)
+        if self.model is not None and self.last_epoch == self.steps:
             recompute_batchnorm(self.model, self.batches)
 
-    def _look(self) -> None:
+    def _look(self, model: nn.Module) -> None:
         """Compare predictions with the most frequent label, where each example has one class."""
-        assert self.model is not None
         right, seen = [], []
         with suppress(InputError), torch.random.fork_rng(devices=[]):  # the loader's order stays
-            for logits, batch in read_logits(self.model, islice(self.batches, LOOK)):
+            for logits, batch in read_logits(model, islice(self.batches, LOOK)):
                 labels = take_labels(batch).to(logits.device)
                 if labels.ndim == 1 == logits.ndim - 1 and not labels.is_floating_point():
                     right.append((logits.argmax(-1) == labels).cpu())
                     seen.append(labels.cpu())
         if seen:
-            accuracy = float(torch.cat(right).double().mean())
-            warn_if_nothing_is_learned(accuracy, torch.cat(seen))
+            warn_if_nothing_is_learned(float(torch.cat(right).double().mean()), torch.cat(seen))
 
     def state_dict(self) -> dict[str, Any]:
         """Without what belongs to this process."""
@@ -107,23 +125,38 @@ class RunSchedule(LambdaLR):
         return {key: value for key, value in super().state_dict().items() if key not in own}
 
 
-def scheduler(optimizer: Optimizer, name: str, total_steps: int, **options: Any) -> LambdaLR:
-    """Schedule `name` over `total_steps` calls of its `step()`, one after each optimizer step.
+# ---- warnings ----
 
-    Every parameter group keeps its own initial rate. Past the end the last factor stays.
 
-    >>> import torch
-    >>> sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.4)
-    >>> rates = scheduler(sgd, "cosine", total_steps=10)
-    >>> for _ in range(5):
-    ...     sgd.step()
-    ...     rates.step()
-    >>> round(rates.get_last_lr()[0], 6)
-    0.2
-    """
-    if name not in SCHEDULES:
-        raise InputError(f"schedule={name!r}: must be one of {', '.join(SCHEDULES)}")
-    if total_steps < 1:
-        raise InputError(f"total_steps={total_steps}: must be ≥ 1, the optimizer steps of the run")
-    factor = SCHEDULES[name]
-    return LambdaLR(optimizer, lambda step: factor(min(step / total_steps, 1.0), **options))
+def warn_if_nothing_is_learned(accuracy: float, labels: Tensor, advice: str = "") -> bool:
+    """Whether a network says nothing more than the most frequent of the labels that it was asked for."""
+    most = float(torch.bincount(labels.flatten()).max()) / len(labels)
+    if len(labels) < ENOUGH or accuracy > most:
+        return False
+    warnings.warn(
+        f"nothing is learned: accuracy {accuracy:.1%}, and {most:.1%} of the labels are the most frequent one; "
+        + (advice or "try a third of lr, or of noise"),
+        stacklevel=_find_caller(),
+    )
+    return True
+
+
+def warn_if_rate_stays(optimizer: Any) -> None:
+    """After the last step: a rate that never fell leaves the mean where the noise of the last steps put it."""
+    group = optimizer.param_groups[0]
+    first, last = float(group.get("initial_lr", optimizer.defaults["lr"])), float(group["lr"])
+    if optimizer.steps >= LONG and 0 < first == last:
+        warnings.warn(
+            f"the last of the steps has lr={last:g}, as the first: let it fall to zero; make schedule = "
+            "optimizer.schedule(model, loader), and call schedule.step() after every step; in a recipe, write "
+            "name = 'cosine' under [schedule]",
+            stacklevel=_find_caller(),
+        )
+
+
+def _find_caller() -> int:
+    """The stacklevel of the first line that is neither ours nor torch's, whose schedulers and hooks wrap `step`."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in ("bayesmooth", "torch"):
+        level, frame = level + 1, frame.f_back
+    return level + 1

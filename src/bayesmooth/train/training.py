@@ -18,7 +18,7 @@ from bayesmooth import files, progress
 from bayesmooth.errors import InputError
 from bayesmooth.optim.choose import IVON_GRID, fit
 from bayesmooth.optim.linear import fit_linear
-from bayesmooth.optim.settings import ENOUGH
+from bayesmooth.optim.schedule import ENOUGH
 from bayesmooth.train.distributed import find_device, join_team
 from bayesmooth.train.evaluate import SOURCE, prepare
 from bayesmooth.train.loop import DivergedError, Loop
