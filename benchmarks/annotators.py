@@ -83,7 +83,7 @@ def compare(rows: Tensor, table: Any, clean: Tensor) -> dict[str, float]:
     names = tuple(map(str, range(10)))
     voted = read_vote_array(table, names)
     examples = Source(rows, voted)
-    votes = voted.count()
+    votes = voted.count_votes()
     first = agree(votes, predict_embedded(examples, leave_out=True).probabilities)
     again = Source(rows, Labels(first.labels, names))
     q = predict_embedded(again, leave_out=True).probabilities

@@ -34,7 +34,7 @@ def crowd(count: int = 900, each: int = 3, seed: int = 0) -> tuple[np.ndarray, n
 
 
 def as_votes(votes: np.ndarray) -> Votes:
-    return read_vote_array(votes, ["0", "1", "2"]).count()
+    return read_vote_array(votes, ["0", "1", "2"]).count_votes()
 
 
 def read(path: Path) -> list[dict[str, str]]:

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import clean
 from bayesmooth.data import Columns, open_source
-from bayesmooth.data.labels import NO_TAGS, Vocabulary, encode, name_classes, read_labels, split_tags
+from bayesmooth.data.labels import NO_TAGS, Vocabulary, split_tags
 from bayesmooth.errors import InputError
 
 NAMES = ("beach", "dog", "night sky")
@@ -142,33 +141,32 @@ def test_decisions_on_other_data_are_refused(tmp_path: Path, row: str, message: 
     assert not (tmp_path / "o.csv").exists()
 
 
+def read(values: list[Any], names: tuple[str, ...] | None = None) -> Any:
+    return open_source([{"label": value} for value in values], Columns(class_names=names)).labels
+
+
 @given(st.lists(st.integers(0, 99) | st.text("abc", min_size=1, max_size=2), min_size=1))
-def test_the_name_at_the_number_is_the_label(values):
-    labels = read_labels(values, "labels")
-    names = name_classes(labels)
-    assert [names[k] for k in encode(labels, names, "labels").tolist()] == labels
+def test_the_name_at_the_number_is_the_label(values: list[Any]) -> None:
+    assert read(values).texts() == [*map(str, values)]
 
 
-def test_numbers_are_sorted_as_numbers():
-    assert name_classes(["10", "2", "1"]) == ("1", "2", "10")
-    assert name_classes(["10", "2", "x"]) == ("10", "2", "x")
+def test_numbers_are_sorted_as_numbers_and_index_given_names_that_are_words() -> None:
+    assert read(["10", "2", "1"]).names == ("1", "2", "10")
+    assert read(["10", "2", "x"]).names == ("10", "2", "x")
+    assert read(["1", "0"], ("cat", "dog")).numbers.tolist() == [1, 0]
+    assert read(["2", "1"], ("1", "2")).numbers.tolist() == [1, 0]
 
 
-def test_numbers_index_the_given_names_and_words_do_not():
-    assert encode(["1", "0"], ("cat", "dog"), "y").tolist() == [1, 0]
-    assert torch.equal(encode(["2", "1"], ("1", "2"), "y"), torch.tensor([1, 0]))
-
-
-@pytest.mark.parametrize("value", [1.5, math.inf, math.nan])
-def test_what_is_no_class_is_named_with_its_row(value):
-    with pytest.raises(InputError, match=r"y, row 1: .* is not a class"):
-        read_labels(["a", value], "y")
-
-
-def test_labels_outside_the_given_names_are_named_with_their_row():
-    with pytest.raises(InputError, match="y, row 1: 'emu' is not one of the classes cat, dog"):
-        encode(["cat", "emu"], ("cat", "dog"), "y")
-    with pytest.raises(InputError, match="y, row 0: '2'"):
-        encode(["2"], ("cat", "dog"), "y")
-    with pytest.raises(InputError, match="appears twice"):
-        encode(["cat"], ("cat", "cat"), "y")
+@pytest.mark.parametrize(
+    ("values", "names", "message"),
+    [
+        ([1.0, 1.5], None, r"label, row 1 .*1\.5 is not a class"),
+        ([1.0, math.inf], None, "row 1 .*inf is not a class"),
+        (["cat", "emu"], ("cat", "dog"), "row 1 .*'emu' is not one of the classes cat, dog"),
+        (["2"], ("cat", "dog"), "row 0 .*'2'"),
+        (["cat"], ("cat", "cat"), "appears twice"),
+    ],
+)
+def test_what_is_no_class_is_named_with_its_row(values: list[Any], names: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(values, names)

@@ -53,7 +53,7 @@ def test_what_is_bright_stays_bright_in_every_mode_and_format(mode):
         except (OSError, ValueError, KeyError):
             continue  # a format without this mode
         saved += 1
-        seen = ImageFiles(Path(), [content.getvalue()], 16).decode(0, 16, 16)
+        seen = ImageFiles(Path(), [content.getvalue()], 16).decode(0)
         assert seen.shape == (16, 16, 3)
         assert (seen[:, 10:].mean() > 240, seen[:, :6].mean() < 15) == (True, True), name
     assert saved

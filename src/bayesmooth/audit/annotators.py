@@ -22,7 +22,7 @@ from torch import Tensor
 from bayesmooth.audit.predictions import LeftOut, Predictions, wilson
 from bayesmooth.audit.predictors import predict_embedded
 from bayesmooth.data import Source
-from bayesmooth.data.labels import VotedLabels, Votes
+from bayesmooth.data.labels import Votes
 from bayesmooth.errors import InputError
 from bayesmooth.words import did_you_mean, format_percent
 
@@ -186,8 +186,7 @@ def predict_consensus(
     out: its prediction must not repeat its votes. `known` are classes that a review found, by position: examples by
     which annotators are judged. `machines` names the annotators that are models.
     """
-    assert isinstance(source.labels, VotedLabels)
-    votes = source.labels.count()
+    votes = source.labels.count_votes()
     for name in machines:
         if name not in votes.annotators:
             raise InputError(f"machines: {name!r}: {did_you_mean(name, votes.annotators)}")

@@ -27,8 +27,8 @@ from bayesmooth.audit.predictors import (
     read_pieces,
 )
 from bayesmooth.audit.table import Audit
-from bayesmooth.data import Source
-from bayesmooth.data.labels import TagLabels, Vocabulary
+from bayesmooth.data import Labels, Source
+from bayesmooth.data.labels import Vocabulary
 from bayesmooth.data.prepare import group_spellings, list_names
 from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
@@ -120,7 +120,7 @@ class TagAudit(Audit):
 class TagPredictions:
     """Two-class predictions of every judged tag, and the tables they make."""
 
-    labels: TagLabels
+    labels: Labels
     tags: tuple[Predictions, ...]
     judged: Tensor
     """Which tags of the vocabulary these are, (T,)."""
@@ -143,7 +143,8 @@ class TagPredictions:
         As many pairs are contradicted as have another value that is twice as likely as the given one. If "likelier"
         were enough, nearly every tag that few examples have and nobody can predict would be contradicted.
         """
-        given = self.labels.table()
+        given, words = self.labels.table(), self.labels.vocabulary
+        assert words is not None
         pairs = torch.stack([tag.disagreement for tag in self.tags], 1)
         contradicted = sum(int((tag.margin > TWICE).sum()) for tag in self.tags)
         cut = leave_above(pairs.flatten(), contradicted)
@@ -158,7 +159,7 @@ class TagPredictions:
         moved = torch.where(scores > cut, 1 - given, given)
         moved = torch.where(self.mixed, (shares > 0.5).long(), moved)  # copies get the same tags
         number = {name: k for k, name in enumerate(self.labels.names)}  # new sets come last
-        suggested, words = self.labels.numbers.clone(), self.labels.vocabulary
+        suggested = self.labels.numbers.clone()
         for i in (moved != given).any(1).nonzero().flatten().tolist():
             tags = [name for name, on in zip(words.names, moved[i].tolist(), strict=True) if on]
             suggested[i] = number.setdefault(words.write(tags), len(number))
@@ -175,14 +176,14 @@ class TagPredictions:
             "ambiguity": unclear.gather(1, worst).squeeze(1),
             "close": close.gather(1, worst).squeeze(1),
             "disagreement_threshold": cut,
-            "tags": Tags(self.labels.vocabulary, *parts),
+            "tags": Tags(words, *parts),
         }
 
 
 def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
     """Predictions of every tag that enough examples have and enough lack."""
     labels = source.labels
-    assert isinstance(labels, TagLabels)
+    assert labels.vocabulary is not None
     if len(source) > SAMPLE:
         raise InputError(f"{len(source):,} examples with several labels each: at most {SAMPLE:,}; audit them in parts")
     given, judged = labels.table(), find_judged(labels)
@@ -226,7 +227,7 @@ def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
 def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
     """Somebody's P(tag) (N, T), out of sample one hopes."""
     labels = source.labels
-    assert isinstance(labels, TagLabels)
+    assert labels.vocabulary is not None
     given = labels.table()
     if rows.shape != given.shape or not bool(((rows >= 0) & (rows <= 1)).all()):
         raise InputError(
@@ -240,7 +241,7 @@ def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
     return TagPredictions(labels, made, judged, mixed, f"probabilities of {len(made)} tags as given")
 
 
-def find_judged(labels: TagLabels) -> Tensor:
+def find_judged(labels: Labels) -> Tensor:
     """Which tags enough examples have and enough lack (T,)."""
     counts = labels.table().sum(0)
     return torch.minimum(counts, len(labels) - counts) >= FEWEST
@@ -249,7 +250,7 @@ def find_judged(labels: TagLabels) -> Tensor:
 def note_odd_tags(source: Source) -> Source:
     """With notes on tags that differ only in case or blanks, and on those that are not judged."""
     labels = source.labels
-    assert isinstance(labels, TagLabels)
+    assert labels.vocabulary is not None
     names = labels.vocabulary.names
     for _, text in group_spellings(names, labels.table().sum(0)):
         source = source.note(Kind.TAG_SPELLING, text.replace("labels", "tags"))

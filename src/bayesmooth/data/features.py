@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.arrays import as_finite
-from bayesmooth.data.labels import MISSING, as_texts
+from bayesmooth.data.labels import MISSING, as_text
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Note, Source
 from bayesmooth.data.tables import Array, Table, as_arrow, find_name
@@ -61,7 +61,7 @@ class Cells:
         """As texts; missing ones are empty."""
         if self.has_words:
             return list(self.values.fill_null("").to_pylist())
-        return as_texts(self.values.to_pylist())
+        return [*map(as_text, self.values.to_pylist())]
 
     @cached_property
     def numbers(self) -> Array:

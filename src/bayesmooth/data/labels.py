@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,24 +36,14 @@ def as_text(value: Any) -> str:
     >>> [as_text(value) for value in ("0007", 7.0, 7.5, b"cat", None, float("nan"))]
     ['0007', '7', '7.5', 'cat', '', '']
     """
+    if type(value) is str and value.isascii():
+        return value
     if value is None or (isinstance(value, float) and value != value):
         return ""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="backslashreplace")
     text = str(int(value) if isinstance(value, float) and value.is_integer() else value)
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def as_texts(values: Iterable[Any]) -> list[str]:
-    """All of them as texts."""
-    values = list(values)
-    return map_distinct(as_text, values) if {*map(type, values)} == {str} else [*map(as_text, values)]
-
-
-def map_distinct(function: Callable[[str], Any], texts: Sequence[str]) -> list[Any]:
-    """The function of every text, computed once for those that are equal."""
-    made = {text: function(text) for text in {*texts}}
-    return [made[text] for text in texts]
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @dataclass(frozen=True)
@@ -105,11 +95,9 @@ class Vocabulary:
         >>> Vocabulary(("a", "b")).table(["b", "(no tags)"]).tolist()
         [[0, 1], [0, 0]]
         """
-        place = {name: t for t, name in enumerate(self.names)}
-        table = torch.zeros(len(sets), len(self.names), dtype=torch.int64, device="cpu")
-        for row, text in enumerate(sets):
-            table[row, [place[tag] for tag in split_tags(text, self.separator)]] = 1
-        return table
+        have = [{*split_tags(text, self.separator)} for text in sets]
+        rows = [[int(name in tags) for name in self.names] for tags in have]
+        return torch.tensor(rows, dtype=torch.int64, device="cpu").reshape(len(sets), len(self.names))
 
     def describe(self) -> dict[str, Any]:
         """What a reader of the texts has to know."""
@@ -120,28 +108,28 @@ class Vocabulary:
         left = {*split_tags(text, self.separator)} - {*split_tags(other, self.separator)}
         return self.write(left) if left else ""
 
-    def join_columns(self, columns: Iterable[Iterable[Any]], where: str, place: Callable[[int], str]) -> list[str]:
+    def join_columns(self, columns: Iterable[Sequence[str]], where: str, place: Callable[[int], str]) -> list[str]:
         """The set of every row as text, from one column of 0 and 1 per tag; empty where one of them is missing."""
         texts = []
-        rows = zip(*([as_text(v).strip() for v in column] for column in columns), strict=True)
-        for number, row in enumerate(rows):
-            for name, cell in zip(self.names, row, strict=True):
+        for number, row in enumerate(zip(*columns, strict=True)):
+            cells = {name: cell.strip() for name, cell in zip(self.names, row, strict=True)}
+            for name, cell in cells.items():
                 if cell not in MISSING and cell.lower() not in VALUES:
                     raise InputError(
                         f"{where}, {place(number)}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name "
                         "the columns of tags with tags (--tags)"
                     )
-            cells = zip(self.names, row, strict=True)
-            tags = [name for name, cell in cells if VALUES.get(cell.lower())]
-            texts.append("" if not {*row}.isdisjoint(MISSING) else self.write(tags))
+            known = {*cells.values()}.isdisjoint(MISSING)
+            texts.append(self.write(name for name, cell in cells.items() if VALUES[cell.lower()]) if known else "")
         return texts
 
     def edit_cell(self, cell: str, text: str, cells: Sequence[str]) -> str:
         """A cell with other tags: those that stay as they stand there, the new ones after them."""
-        mark, new = self.separator, split_tags(text, self.separator)
-        kept = [tag for tag in split_tags(cell, mark) if tag in new]
+        mark, old, new = self.separator, split_tags(cell, self.separator), split_tags(text, self.separator)
+        if {*old} == {*new}:
+            return cell
         between = f"{mark} " if any(f"{mark} " in each for each in cells) else mark
-        edited = between.join([*kept, *(tag for tag in new if tag not in kept)])
+        edited = between.join([*(tag for tag in old if tag in new), *(tag for tag in new if tag not in old)])
         return edited or (NO_TAGS if NO_TAGS in cells else "")
 
 
@@ -166,27 +154,59 @@ def read_tag_cell(value: Any, separator: str) -> str:
     return text or NO_TAGS
 
 
-def flip_cell(cell: str, cells: Sequence[str]) -> str:
-    """The other of 0 and 1, as the column writes it."""
-    other = 1 - VALUES[cell.strip().lower()]
-    alike = (text for text in cells if VALUES.get(text.strip().lower()) == other)
-    return next(alike, OPPOSITES.get(cell.strip(), str(other)))
+def switch_cell(cell: str, value: int, cells: Sequence[str]) -> str:
+    """A cell that says 0 or 1, as the column writes it."""
+    if VALUES[cell.strip().lower()] == value:
+        return cell
+    alike = (text for text in cells if VALUES.get(text.strip().lower()) == value)
+    return next(alike, OPPOSITES.get(cell.strip(), str(value)))
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """One class per example: `numbers` are positions in `names`."""
+    """One label per example: `numbers` are positions in `names`."""
 
     numbers: Tensor
     names: tuple[str, ...]
-
-    kind: ClassVar[str] = "class"
-    are_classes: ClassVar[bool] = True
-    """Whether each name is a class, which is learned from its own examples."""
+    vocabulary: Vocabulary | None = None
+    """Where a label is a set of tags; `names` are then the sets that occur, each written as one text."""
+    votes: tuple[tuple[int, str, str], ...] = ()
+    """Where the label is the one that most people chose: (position of the example, annotator, class)."""
 
     def __post_init__(self) -> None:
         numbers = as_class_numbers(self.numbers, len(self.names), "labels")
         object.__setattr__(self, "numbers", numbers)
+
+    @classmethod
+    def of_tags(cls, sets: Sequence[str], vocabulary: Vocabulary) -> "Labels":
+        """From one text per example."""
+        names = name_classes(sets)
+        return cls(encode(sets, names, "tags"), names, vocabulary)
+
+    @classmethod
+    def of_votes(cls, votes: Sequence[tuple[int, str, str]], names: Sequence[str] | None, where: str) -> "Labels":
+        """The labels that most people gave; where two tie, the one that was given first. Every example has a vote.
+
+        >>> Labels.of_votes([(0, "ann", "cat"), (0, "bob", "dog"), (0, "eve", "dog")], None, "votes").texts()
+        ['dog']
+        """
+        refuse_shares([label for _, _, label in votes])
+        counts: dict[int, Counter[str]] = {}
+        for row, _, label in votes:
+            counts.setdefault(row, Counter())[label] += 1
+        texts = [counts[row].most_common(1)[0][0] for row in range(len(counts))]
+        names = tuple(names or name_classes(texts))
+        return cls(encode(texts, names, where), names, votes=tuple(votes))
+
+    @property
+    def kind(self) -> str:
+        """What a label is: a class, tags, or votes."""
+        return "votes" if self.votes else "class" if self.vocabulary is None else "tags"
+
+    @property
+    def are_classes(self) -> bool:
+        """Whether each name is a class, which is learned from its own examples."""
+        return self.vocabulary is None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -202,136 +222,86 @@ class Labels:
         """How many examples each name has."""
         return torch.bincount(self.numbers, minlength=len(self.names))
 
-    def subset(self, index: Tensor) -> Self:
-        """The labels at these positions."""
-        return replace(self, numbers=self.numbers[index])
+    def table(self) -> Tensor:
+        """0 and 1 (N, T): which tags every example has."""
+        if self.vocabulary is None:
+            raise InputError("labels are classes; a table is of tags")
+        return self.vocabulary.table(self.names)[self.numbers]
 
-    def renumber(self, numbers: Tensor) -> Self:
+    def subset(self, index: Tensor) -> "Labels":
+        """The labels at these positions, with the votes on them."""
+        place = {row: at for at, row in enumerate(index.tolist())} if self.votes else {}
+        votes = tuple((place[row], who, label) for row, who, label in self.votes if row in place)
+        return replace(self, numbers=self.numbers[index], votes=votes)
+
+    def renumber(self, numbers: Tensor) -> "Labels":
         """Other labels with the same names."""
         return replace(self, numbers=numbers)
 
-    def parse(self, text: str, where: str) -> str:
-        """A label that somebody wrote, as these labels write it."""
-        return unicodedata.normalize("NFC", text)
-
-    def relabel(self, texts: Sequence[str]) -> Self:
+    def relabel(self, texts: Sequence[str]) -> "Labels":
         """Other labels, given as texts, of which some may be new."""
         names = tuple(dict.fromkeys([*self.names, *texts]))
         number = {name: k for k, name in enumerate(names)}
         numbers = torch.tensor([number[t] for t in texts], dtype=torch.int64, device="cpu")
         return replace(self, numbers=numbers, names=names)
 
-    def keep_names(self, kept: Tensor) -> Self:
+    def keep_names(self, kept: Tensor) -> "Labels":
         """The same labels without the names that are not kept, which no example has."""
         names = tuple(n for n, k in zip(self.names, kept.tolist(), strict=True) if k)
         return replace(self, numbers=(kept.cumsum(0) - 1)[self.numbers], names=names)
+
+    def parse(self, text: str, where: str) -> str:
+        """A label that somebody wrote, as these labels write it; an unknown tag is an error."""
+        if self.vocabulary is not None:
+            return self.vocabulary.rewrite(text, where)
+        return unicodedata.normalize("NFC", text)
 
     def edit_cells(
         self, cells: Mapping[str, Sequence[str]], wanted: Mapping[int, str], numbered: bool = False
     ) -> dict[str, dict[int, str]]:
         """The cells of a table, by column and row, that other labels change; each is written as its column writes it.
 
-        `numbered` cells hold positions in the names. Blanks around a label stay, and 0.0 stays 0.0.
+        Tags are one column of texts, or one column of 0 and 1 each. `numbered` cells hold positions in the names.
+        Blanks around a label stay, and 0.0 stays 0.0.
         """
-        ((column, texts),) = cells.items()
-        bare = label_texts(texts)
-        present = {*bare} - {*MISSING, "-1"}  # rows without a label are not changed
-        numbers = class_numbers(present, self.names, numbered)
-        codes = {self.names[k]: text for text, k in numbers.items()}
-        written = {code: cell.strip() for code, cell in zip(bare[::-1], texts[::-1], strict=True)}
-        changed = {}
-        for row, label in wanted.items():
-            code, old = codes.get(label, label), texts[row]
-            if code != bare[row]:
-                changed[row] = old.replace(old.strip(), written.get(code, code))
-        return {column: changed}
-
-
-@dataclass(frozen=True, eq=False)
-class TagLabels(Labels):
-    """A set of tags per example; `names` are the sets that occur, each written as one text."""
-
-    vocabulary: Vocabulary
-
-    kind: ClassVar[str] = "tags"
-    are_classes: ClassVar[bool] = False
-
-    @classmethod
-    def of(cls, sets: Sequence[str], vocabulary: Vocabulary) -> "TagLabels":
-        """From one text per example."""
-        names = name_classes(sets)
-        return cls(encode(sets, names, "tags"), names, vocabulary)
-
-    def parse(self, text: str, where: str) -> str:
-        """The set as the vocabulary writes it; an unknown tag is an error."""
-        return self.vocabulary.rewrite(text, where)
-
-    def edit_cells(
-        self, cells: Mapping[str, Sequence[str]], wanted: Mapping[int, str], numbered: bool = False
-    ) -> dict[str, dict[int, str]]:
-        """The cells that other sets change: in columns of 0 and 1, or in one of texts."""
-        words = self.vocabulary
-        if tuple(cells) != words.names:
-            ((column, texts),) = cells.items()
-            moved = {row: new for row, new in wanted.items() if not self._is_set(texts[row], new)}
-            return {column: {r: words.edit_cell(texts[r], new, texts) for r, new in moved.items()}}
-        tags = words.table(list(wanted.values())).T.tolist()
-        return {
-            name: {
-                row: flip_cell(texts[row], texts)
-                for row, value in zip(wanted, column, strict=True)
-                if VALUES[texts[row].strip().lower()] != value
+        words, first = self.vocabulary, next(iter(cells))
+        if words is None:
+            edited = {first: self._edit_classes(cells[first], wanted, numbered)}
+        elif tuple(cells) != words.names:
+            edited = {
+                first: {row: words.edit_cell(cells[first][row], new, cells[first]) for row, new in wanted.items()}
             }
-            for (name, texts), column in zip(cells.items(), tags, strict=True)
+        else:
+            values = dict(zip(cells, words.table([*wanted.values()]).T.tolist(), strict=True))
+            edited = {
+                name: {row: switch_cell(texts[row], v, texts) for row, v in zip(wanted, values[name], strict=True)}
+                for name, texts in cells.items()
+            }
+        return {
+            name: {row: new for row, new in column.items() if new != cells[name][row]}
+            for name, column in edited.items()
         }
 
-    def _is_set(self, cell: str, text: str) -> bool:
-        mark = self.vocabulary.separator
-        return {*split_tags(cell, mark)} == {*split_tags(text, mark)}
+    def _edit_classes(self, texts: Sequence[str], wanted: Mapping[int, str], numbered: bool) -> dict[int, str]:
+        bare = label_texts(texts)
+        present = {*bare} - {*MISSING, "-1"}  # rows without a label are not changed
+        codes = {self.names[k]: text for text, k in class_numbers(present, self.names, numbered).items()}
+        written = {code: cell.strip() for code, cell in zip(bare[::-1], texts[::-1], strict=True)}
+        changed = {row: codes.get(label, label) for row, label in wanted.items()}
+        return {
+            row: texts[row].replace(texts[row].strip(), written.get(code, code))
+            for row, code in changed.items()
+            if code != bare[row]
+        }
 
-    def table(self) -> Tensor:
-        """0 and 1 (N, T): which tags every example has."""
-        return self.vocabulary.table(self.names)[self.numbers]
-
-
-@dataclass(frozen=True, eq=False)
-class VotedLabels(Labels):
-    """The class that most people chose, and everybody's votes: (position of the example, annotator, class)."""
-
-    votes: tuple[tuple[int, str, str], ...]
-
-    kind: ClassVar[str] = "votes"
-
-    @classmethod
-    def of(cls, votes: Sequence[tuple[int, str, str]], names: Sequence[str] | None, where: str) -> "VotedLabels":
-        """The labels that most people gave; where two tie, the one that was given first. Every example has a vote.
-
-        >>> VotedLabels.of([(0, "ann", "cat"), (0, "bob", "dog"), (0, "eve", "dog")], None, "votes").texts()
-        ['dog']
-        """
-        refuse_shares([said for _, _, said in votes])
-        counts: dict[int, Counter[str]] = {}
-        for row, _, said in votes:
-            counts.setdefault(row, Counter())[said] += 1
-        texts = [counts[row].most_common(1)[0][0] for row in range(len(counts))]
-        names = tuple(names or name_classes(texts))
-        return cls(encode(texts, names, where), names, tuple(votes))
-
-    def subset(self, index: Tensor) -> "VotedLabels":
-        """The labels at these positions, with the votes on them."""
-        place = {row: at for at, row in enumerate(index.tolist())}
-        votes = tuple((place[row], who, said) for row, who, said in self.votes if row in place)
-        return replace(self, numbers=self.numbers[index], votes=votes)
-
-    def count(self) -> "Votes":
+    def count_votes(self) -> "Votes":
         """The votes as numbers; a label that is no example's majority is no class, and its votes do not count."""
-        number = class_numbers({said for _, _, said in self.votes}, self.names)
+        number = class_numbers({label for _, _, label in self.votes}, self.names)
         people = tuple(sorted({who for _, who, _ in self.votes}))
         place = {who: a for a, who in enumerate(people)}
-        kept = [(row, place[who], number[said]) for row, who, said in self.votes if said in number]
-        table = torch.tensor(kept, dtype=torch.int64, device="cpu").reshape(-1, 3)
-        example, annotator, label = table.unbind(1)
-        return Votes(example, annotator, label, len(self), people, len(self.names))
+        kept = [(row, place[who], number[label]) for row, who, label in self.votes if label in number]
+        example, annotator, chosen = torch.tensor(kept, dtype=torch.int64, device="cpu").reshape(-1, 3).unbind(1)
+        return Votes(example, annotator, chosen, len(self), people, len(self.names))
 
 
 @dataclass(frozen=True)
@@ -383,39 +353,12 @@ def label_texts(values: Iterable[Any]) -> list[str]:
     >>> label_texts(["0", "0.0", " 1"]), label_texts(["2.7", "3.0"])
     (['0', '0', '1'], ['2.7', '3.0'])
     """
-    texts = map_distinct(str.strip, as_texts(values))
-    present = set(texts) - set(MISSING)
+    texts = [*map(as_text, values)]
+    spelled = {text: unicodedata.normalize("NFC", text.strip()) for text in {*texts}}
+    present = {*spelled.values()} - {*MISSING}
     if any("." in text for text in present) and all(map(WHOLE.fullmatch, present)):
-        return [text if text in MISSING else text.partition(".")[0] for text in texts]
-    return map_distinct(lambda text: unicodedata.normalize("NFC", text), texts)
-
-
-def find_missing(labels: Iterable[Any], names: Sequence[str] = (), numbered: bool = False) -> list[bool]:
-    """Which labels are not there: None, NaN, a text like "NA" that names no class.
-
-    −1 is missing where classes have names and none is −1, and where labels are `numbered`: positions in the names.
-
-    >>> find_missing([1, -1, None]), find_missing([1, -1, "NA"], ["cat", "NA"])
-    ([False, False, True], [False, True, False])
-    """
-    absent = {*MISSING, *(["-1"] if names else [])} - {*names} | ({"-1"} if numbered else set())
-    return map_distinct(lambda label: label.strip() in absent, as_texts(labels))
-
-
-def read_labels(values: Iterable[Any], where: str, place: Callable[[int], str] = "row {}".format) -> list[str]:
-    """Labels as texts, where none is missing; a number with a fraction is no class.
-
-    >>> read_labels(["cat", b"dog", 1, 2.0], "labels")
-    ['cat', 'dog', '1', '2']
-    """
-    values = list(values)
-    for row, value in enumerate(values):
-        if isinstance(value, float) and not value.is_integer():
-            raise InputError(
-                f"{where}, {place(row)}: {value!r} is not a class (a word or a whole number); mend it, or leave the "
-                "row out"
-            )
-    return label_texts(values)
+        spelled = {text: label if label in MISSING else label.partition(".")[0] for text, label in spelled.items()}
+    return [spelled[text] for text in texts]
 
 
 def name_classes(labels: Iterable[str]) -> tuple[str, ...]:

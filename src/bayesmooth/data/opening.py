@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -23,15 +22,11 @@ from bayesmooth.data.labels import (
     MISSING,
     SEPARATOR,
     Labels,
-    TagLabels,
     Vocabulary,
-    VotedLabels,
     as_text,
     encode,
-    find_missing,
     label_texts,
     name_classes,
-    read_labels,
     read_tag_cell,
     split_tags,
 )
@@ -130,7 +125,7 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     if not len(table):
         raise InputError(f"{table.where}: no rows; give a table with some")
     ids, notes, clean = table.ids(labelled), list(table.notes), None
-    kept = np.arange(len(table))
+    kept: Sequence[int] = range(len(table))
     if not labelled:
         names = table.columns.class_names or ("",)
         labels = Labels(torch.zeros(len(table), dtype=torch.int64, device="cpu"), tuple(names))
@@ -139,10 +134,10 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     else:
         kept, labels, clean = _read_labels(table, predicted)
     if len(kept) < len(table) and table.columns.annotator is None:
-        gone = np.setdiff1d(np.arange(len(table)), kept)
+        gone = sorted({*range(len(table))} - {*kept})
         text = f"{len(gone)} of {len(table)} rows have no label and are left out"
-        notes.append(Note(Kind.MISSING_LABEL, text, tuple(ids[i] for i in gone)))
-    at, path = torch.from_numpy(kept), Path(table.where)
+        notes.append(Note(Kind.MISSING_LABEL, text, tuple(ids[row] for row in gone)))
+    at, path = torch.tensor(kept, dtype=torch.int64, device="cpu"), Path(table.where)
     is_folder = table.path is not None and table.path.is_dir()
     empty = torch.empty(len(kept), 0, dtype=torch.float32, device="cpu")
     return Source(
@@ -160,7 +155,7 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     )
 
 
-Read = tuple[np.ndarray[Any, np.dtype[np.int64]], Labels, Tensor | None]
+Read = tuple[Sequence[int], Labels, Tensor | None]
 """Which rows have a label, their labels, and the clean ones."""
 
 
@@ -178,75 +173,71 @@ def _read_labels(table: Table, predicted: bool) -> Read:
 
 
 def _read_classes(table: Table, values: Sequence[Any]) -> Read:
-    label, names = table.label_columns[0], tuple(table.columns.class_names or table.class_names or ())
-    numbered = table.numbered and table.class_names is not None
-    kept = np.flatnonzero(~np.array(find_missing(values, names, numbered), bool))
-    if not len(kept):
-        raise InputError(f"{table.where}: no row has a label in column {label!r}")
-    truth = None if table.clean_column is None else table.values(table.clean_column)
-
-    def place(row: int) -> str:
-        return table.place(int(kept[row]))
-
-    texts = {
-        f"{table.where}: {name}": read_labels([each[i] for i in kept.tolist()], f"{table.where}: {name}", place)
-        for name, each in ((label, values), (table.clean_column, truth))
-        if each is not None
-    }
+    """One class per row. −1 is missing where classes have names and none is −1, and where labels are positions."""
+    label, clean, where = table.label_columns[0], table.clean_column, table.where
+    names = tuple(table.columns.class_names or table.class_names or ())
+    absent = {*MISSING, *(["-1"] if names else [])} - {*names} | ({"-1"} if table.numbered else set())
+    kept = [row for row, value in enumerate(values) if as_text(value).strip() not in absent]
+    if not kept:
+        raise InputError(f"{where}: no row has a label in column {label!r}")
+    columns = {label: values} | ({} if clean is None else {clean: table.values(clean)})
+    texts = {name: label_texts([cells[row] for row in kept]) for name, cells in columns.items()}
+    for name, cells in columns.items():
+        for row in kept:
+            if isinstance(cells[row], float) and not cells[row].is_integer():
+                raise InputError(
+                    f"{where}: {name}, {table.place(row)}: {cells[row]!r} is not a class (a word or a whole number); "
+                    "mend it, or leave the row out"
+                )
     names = names or name_classes(text for some in texts.values() for text in some)
-    numbers = [encode(some, names, where, numbered, place) for where, some in texts.items()]
+    numbers = [
+        encode(some, names, f"{where}: {name}", table.numbered, lambda at: table.place(kept[at]))
+        for name, some in texts.items()
+    ]
     return kept, Labels(numbers[0], names), (*numbers, None)[1]
 
 
 def _read_tags(table: Table) -> Read:
     """Sets of tags, in columns of 0 and 1 or in one column of texts or lists."""
-    columns = table.columns
+    columns, labels = table.columns, table.label_columns
     separator, truth = columns.separator or SEPARATOR, None
     if columns.tags is not None:
         words = Vocabulary(tuple(map(str, columns.tags)), separator)
-        cells = [table.values(name) for name in table.label_columns]
-        texts = words.join_columns(cells, table.where, table.place)
+        texts = words.join_columns(map(table.texts, labels), table.where, table.place)
     else:
-        given = [read_tag_cell(value, separator) for value in table.values(table.label_columns[0])]
-        clean = table.clean_column
-        if clean is not None:
-            truth = [read_tag_cell(value, separator) for value in table.values(clean)]
+        given = [read_tag_cell(value, separator) for value in table.values(labels[0])]
+        if table.clean_column is not None:
+            truth = [read_tag_cell(value, separator) for value in table.values(table.clean_column)]
         every = {tag for cell in (*given, *(truth or ())) for tag in split_tags(cell, separator)}
-        named = columns.class_names or name_classes(every)
-        words = Vocabulary(tuple(map(str, named)), separator)
-        where = f"{table.where}, {{}}, column {table.label_columns[0]!r}"
+        words = Vocabulary(tuple(map(str, columns.class_names or name_classes(every))), separator)
+        where = f"{table.where}, {{}}, column {labels[0]!r}"
         texts = [cell and words.rewrite(cell, where.format(table.place(row))) for row, cell in enumerate(given)]
-    kept = np.flatnonzero([bool(text) for text in texts])
-    if not len(kept):
-        raise InputError(f"{table.where}: no row has tags in {', '.join(table.label_columns)}")
-    labels = TagLabels.of([texts[i] for i in kept], words)
-    if truth is None:
-        return kept, labels, None
-    true = [words.rewrite(truth[i] or "", table.where) for i in kept]
-    both, half = labels.relabel([*labels.texts(), *true]), len(kept)
-    return kept, replace(both, numbers=both.numbers[:half]), both.numbers[half:]
+    kept = [row for row, text in enumerate(texts) if text]
+    if not kept:
+        raise InputError(f"{table.where}: no row has tags in {', '.join(labels)}")
+    true = [] if truth is None else [words.rewrite(truth[row], table.where) for row in kept]
+    both = Labels.of_tags([*(texts[row] for row in kept), *true], words)
+    return kept, replace(both, numbers=both.numbers[: len(kept)]), both.numbers[len(kept) :] if true else None
 
 
 def _read_votes(table: Table) -> Read:
     """One row per vote: of the rows of an example the first is kept, with the label that most people gave."""
-    who, key, columns, label = table.columns.annotator, table.id_column, table.columns, table.label_columns[0]
+    who, key, names = table.columns.annotator, table.id_column, table.columns.class_names
     if who is None or who not in table.names or key is None:
-        known = ", ".join(map(str, table.names))[:200]
         raise InputError(
             f"{table.where}: needs the columns of annotators ({who!r}) and of ids, which name the example of a vote "
-            f"(--id), and has only {known}"
+            f"(--id), and has only {', '.join(table.names)[:200]}"
         )
-    ids, people, said = table.texts(key), table.texts(who), label_texts(table.values(label))
-    missing = set(MISSING) - set(columns.class_names or ())
-    rows = [row for row, text in enumerate(said) if text not in missing]
+    label = table.label_columns[0]
+    ids, people, given = table.texts(key), table.texts(who), label_texts(table.values(label))
+    rows = [row for row, text in enumerate(given) if text not in {*MISSING} - {*(names or ())}]
     if not rows:
         raise InputError(f"{table.where}: no row has a label in column {label!r}")
     first = {ids[row]: row for row in reversed(rows)}
     place = {id: at for at, id in enumerate(dict.fromkeys(ids[row] for row in rows))}
-    votes = [(place[ids[row]], people[row], said[row]) for row in rows]
-    labels = VotedLabels.of(votes, columns.class_names, f"{table.where}: {label}")
-    kept = np.array([first[id] for id in place], np.int64)
+    votes = [(place[ids[row]], people[row], given[row]) for row in rows]
+    labels, kept = Labels.of_votes(votes, names, f"{table.where}: {label}"), [first[id] for id in place]
     if table.clean_column is None:
         return kept, labels, None
     true = label_texts(table.values(table.clean_column))
-    return kept, labels, encode([true[i] for i in kept], labels.names, table.where)
+    return kept, labels, encode([true[row] for row in kept], labels.names, table.where)

@@ -62,20 +62,22 @@ class ImageFiles:
         if not len(index):
             return torch.empty(0, 3, out, out, dtype=torch.uint8, device="cpu")
         with ThreadPoolExecutor(self.threads) as pool:
-            pictures = list(pool.map(lambda i: self.decode(i, self.size, out), index.tolist()))
+            pictures = list(pool.map(self.decode, index.tolist()))
         return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
 
     def take(self, index: Tensor) -> "ImageFiles":
         """Some of the pictures, which are not read yet."""
         return replace(self, items=[self.items[i] for i in index.tolist()])
 
-    def decode(self, number: int, size: int, crop: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """One picture as (crop, crop, 3), turned as its camera meant it."""
+    def decode(self, number: int, smallest: int = 1) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """One picture as (crop, crop, 3), turned as its camera meant it; a side below `smallest` is refused."""
         with self.open(number) as picture:
-            picture.draft("RGB", (size, size))  # a JPEG is decoded at a fraction of its size
+            if min(picture.size) < smallest:
+                raise InputError(f"has {picture.width} × {picture.height} pixels, a side below {smallest}")
+            picture.draft("RGB", (self.size, self.size))  # a JPEG is decoded at a fraction of its size
             # Scale and cut in one go: the square in the middle becomes crop × crop.
-            whole = as_rgb(picture)
-            side = min(whole.size) * crop / size
+            whole, crop = as_rgb(picture), self.crop or self.size
+            side = min(whole.size) * crop / self.size
             left, top = (whole.width - side) / 2, (whole.height - side) / 2
             bilinear = require("PIL.Image", extra="data").Resampling.BILINEAR
             box = (left, top, left + side, top + side)
@@ -84,9 +86,15 @@ class ImageFiles:
     def open(self, number: int) -> AbstractContextManager[Any]:
         """One picture as Pillow opens it: its size is known, its pixels are not read yet."""
         item = self.items[number]
-        if isinstance(item, bytes):
-            return open_picture(item, f"picture {number}")
-        return open_picture(self.root / item)
+        return open_picture(item, f"picture {number}") if isinstance(item, bytes) else open_picture(self.root / item)
+
+    def read_bytes(self, number: int) -> bytes:
+        """The content of a file; empty where it cannot be read."""
+        item = self.items[number]
+        try:
+            return item if isinstance(item, bytes) else (self.root / item).read_bytes()
+        except (OSError, ValueError):
+            return b""
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def embed(
     if pictures is None:
         made = embed_texts(source.texts or (), encoder, cache=cache, device=device)
     else:
-        made = embed_pictures(pictures, encoder, skip_unreadable=True, cache=cache, device=device)
+        made = embed_pictures(pictures, encoder, cache=cache, device=device)
     name = made.encoder if isinstance(made.encoder, str) else None  # of a function of the user
     reading = replace(source.reading or Reading(), encoder=name)
     embedded = replace(source, inputs=made.rows, reading=reading).note(Kind.ENCODER, made.note)

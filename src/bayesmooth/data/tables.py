@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from bayesmooth.data.labels import LABELS, SEPARATOR, Labels, as_text, as_texts
+from bayesmooth.data.labels import LABELS, SEPARATOR, Labels, as_text
 from bayesmooth.data.source import Columns, Inputs, Note, Written
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
@@ -87,7 +87,7 @@ class Table:
         values, mark = self.values(name), self.columns.separator or SEPARATOR
         if list in {*map(type, values)}:
             values = [mark.join(map(as_text, value)) if isinstance(value, list) else value for value in values]
-        return as_texts(values)
+        return [*map(as_text, values)]
 
     def place(self, row: int) -> str:
         """Where a row stands, in words."""
