@@ -66,17 +66,6 @@ def test_value_is_the_formula(case, K):
     torch.testing.assert_close(case(loss, z, y), expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("K", [2, 5])
-def test_gradient_is_the_finite_difference(case, K):
-    z, y = batch(K)
-    loss = case.make(K, reduction="sum")
-    steps = 1e-5 * torch.eye(z.numel(), dtype=z.dtype).view(-1, *z.shape)
-    differences = [(case.value(loss, z + d, z, y).sum() - case.value(loss, z - d, z, y).sum()) / 2e-5 for d in steps]
-    z.requires_grad_()
-    case(loss, z, y).backward()
-    torch.testing.assert_close(z.grad, torch.stack(differences).view_as(z), rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("K", [2, 7, 1000])
 def test_noise_of_the_effective_label_is_the_closed_form(case, K):
     z, y = batch(K)
@@ -123,9 +112,9 @@ def test_reductions_agree(case):
     torch.testing.assert_close(none.mean(), mean)
 
 
-def test_unknown_reduction_is_refused(case):
+def test_unknown_reduction_is_refused():
     with pytest.raises(InputError, match=r"reduction='max': must be one of 'mean', 'sum', 'none'"):
-        case.make(3, reduction="max")
+        LOSSES["ce"](reduction="max")
 
 
 def test_state_survives_saving_in_the_middle_of_an_epoch(case):
@@ -202,9 +191,9 @@ BAD_INPUTS = {
     "too few labels": (z, y[:2], r"labels of shape \(2,\) for logits of shape \(4, 3\): must be one"),
     "flat logits": (z[0], y, r"logits of shape \(3,\) .* must be \(batch, classes\)"),
     "images of logits": (z[None], y[None], r"logits of shape \(1, 4, 3\) .* flatten"),
-    "integer logits": (z.long(), y, r"torch.int64: must be \(batch, classes\) and floating"),
-    "empty batch": (z[:0], y[:0], r"batch of 0 examples: must hold at least 1; skip"),
-    "one class": (z[:, :1], 0 * y, r"logits of 1 class: must be at least 2; for one logit f"),
+    "integer logits": (z.long(), y, r"torch.int64: must be \(batch, classes\), floating"),
+    "empty batch": (z[:0], y[:0], r"logits of shape \(0, 3\) .* with at least 1 row"),
+    "one class": (z[:, :1], 0 * y, r"logits of shape \(4, 1\) .* for one logit f pass the pair"),
 }
 
 

@@ -19,8 +19,7 @@ from bayesmooth.losses import (
     OODSmoothing,
     SelfKnowledgeSmoothing,
 )
-from bayesmooth.losses.base import predictions
-from bayesmooth.losses.self_knowledge import smoothing_rate
+from bayesmooth.losses.smoothing import smoothing_rate
 from bayesmooth.theory import effective_labels
 
 Z, Y = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, -1.0]], dtype=torch.float64), torch.tensor([0, 2])
@@ -75,12 +74,6 @@ def test_an_option_outside_its_range_is_named(name, options):
     last = list(options)[-1]
     with pytest.raises(InputError, match=f"{last}={options[last]!r}: must be"):
         LOSSES[name](**options)
-
-
-@given(st.lists(st.lists(st.integers(-2, 2), min_size=4, max_size=4), min_size=1, max_size=5))
-def test_predictions_are_the_first_maximum(rows):
-    z = torch.tensor(rows, dtype=torch.float32)
-    assert predictions(z).tolist() == [row.index(max(row)) for row in rows]
 
 
 @given(rates, sizes)
@@ -147,7 +140,6 @@ def test_self_knowledge_leaves_an_uncertain_prediction_and_replaces_the_label_of
     torch.testing.assert_close(effective_labels(loss, certain, y, past=past), past)
 
 
-@pytest.mark.parametrize(("past", "problem"), [(Z[:1].softmax(1), "shape"), (Z, "has rows that")])
-def test_a_wrong_past_is_refused(past, problem):
-    with pytest.raises(InputError, match=f"past .*{problem}"):
-        SelfKnowledgeSmoothing()(Z, Y, past=past)
+def test_a_past_of_another_batch_is_refused():
+    with pytest.raises(InputError, match=r"past of shape \(1, 3\)"):
+        SelfKnowledgeSmoothing()(Z, Y, past=Z[:1].softmax(1))

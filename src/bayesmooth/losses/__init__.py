@@ -1,21 +1,14 @@
-"""Who softens the labels: one file per method, one interface for all."""
+"""Who softens the labels: one interface for all methods."""
 
-from bayesmooth.losses.acls import ACLS
 from bayesmooth.losses.alasca import ALASCA
 from bayesmooth.losses.base import Loss
-from bayesmooth.losses.bootstrapping import Bootstrapping
-from bayesmooth.losses.confidence_penalty import ConfidencePenalty
+from bayesmooth.losses.by_example import ELR, SOP
 from bayesmooth.losses.correction import BackwardCorrection, ForwardCorrection, estimate_transition
-from bayesmooth.losses.cross_entropy import CrossEntropy
-from bayesmooth.losses.elr import ELR
-from bayesmooth.losses.gce import GCE
-from bayesmooth.losses.label_smoothing import LabelSmoothing
 from bayesmooth.losses.low_rank import LowRankSmoothing
 from bayesmooth.losses.online import OnlineLabelSmoothing
-from bayesmooth.losses.ood import OODSmoothing
-from bayesmooth.losses.sce import SCE
-from bayesmooth.losses.self_knowledge import SelfKnowledgeSmoothing
-from bayesmooth.losses.sop import SOP
+from bayesmooth.losses.penalties import ACLS, ConfidencePenalty, OODSmoothing
+from bayesmooth.losses.robust import GCE, SCE, Bootstrapping
+from bayesmooth.losses.smoothing import CrossEntropy, LabelSmoothing, SelfKnowledgeSmoothing
 
 LOSSES: dict[str, type[Loss]] = {
     "ce": CrossEntropy,

@@ -1,6 +1,6 @@
 """ALASCA: smoothing by example, on auxiliary heads inside the network, so that its features learn from soft labels."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -9,10 +9,8 @@ from torch import Tensor, nn
 
 from bayesmooth.calling import evaluating
 from bayesmooth.errors import InputError
-from bayesmooth.losses.base import Loss, Reduction, check_index, pick, within
-from bayesmooth.losses.label_smoothing import smoothed_cross_entropy
-
-Shape = tuple[int, int]  # channels, and the shorter side of the image
+from bayesmooth.losses.base import Loss, Reduction, pick, within
+from bayesmooth.losses.smoothing import smoothed_cross_entropy
 
 
 class ALASCA(Loss):
@@ -48,43 +46,46 @@ class ALASCA(Loss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(reduction)
-        infinity = float("inf")
-        within("num_examples", num_examples, 1, infinity, "give the size of the training set")
-        within("num_classes", num_classes, 2, infinity, "count the classes of the labels")
-        self.weight = within("weight", weight, 0, infinity, "0 is plain cross-entropy")
-        self.momentum = within("momentum", momentum, 0, 1, "0 keeps no average")
-        self.temperature = within("temperature", temperature, 1e-6, infinity, "1 is plain softmax")
-        self.warmup = within("warmup", warmup, 0, infinity, "0 smooths from the start")
-        self.stages = tuple(stages)
+        self.weight = within("weight", weight, "0 is plain cross-entropy")
+        self.momentum = within("momentum", momentum, "0 keeps no average", high=1)
+        self.temperature = within("temperature", temperature, "1 is plain softmax", low=1e-6)
+        self.warmup = within("warmup", warmup, "0 smooths from the start")
         self.seed = seed
         self.heads = nn.ModuleList()
+        self.taps = {name: Tap() for name in stages}
         self.register_buffer("ema", torch.zeros(num_examples, num_classes, dtype=torch.float32))
-        self._features: dict[str, Tensor] = {}
-        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
     def attach(self, model: nn.Module, example_input: Tensor | None = None) -> None:
         """Listen to the stages of the model, and build their heads where there are none yet.
 
         Their shapes come from a dry run of the first example of `example_input`, a batch.
         """
-        stages = {name: find_stage(model, name) for name in self.stages}
+        for name, tap in self.taps.items():
+            try:
+                tap.listen(model.get_submodule(name))
+            except AttributeError:
+                names = ", ".join(child for child, _ in model.named_children())
+                raise InputError(
+                    f"stage {name!r}: the model has no such module, only {names}; pass stages=(…) by their dotted names"
+                ) from None
         if not self.heads:
             if example_input is None:
                 raise InputError("ALASCA has no heads yet; call attach(model, example_input) with a batch")
-            self._build(observed_shapes(model, stages, example_input), next(model.parameters()))
-        while self._hooks:
-            self._hooks.pop().remove()
-        for name, stage in stages.items():
-            self._hooks.append(stage.register_forward_hook(Tap(name, self._features)))
+            with evaluating(model), torch.enable_grad():
+                model(example_input[:1])
+            self._build_heads({name: tap.take() for name, tap in self.taps.items()})
 
-    def _build(self, shapes: list[Shape], like: Tensor) -> None:
+    def _build_heads(self, features: dict[str, Tensor | None]) -> None:
         """Heads of the paper's ResNet: strides 8, 4, 2, and twice the last stage's width."""
+        images = [output for output in features.values() if isinstance(output, Tensor) and output.ndim == 4]
+        if len(images) < len(features):
+            given = {name: getattr(output, "shape", None) for name, output in features.items()}
+            raise InputError(f"stages give {given}: must be images (batch, channels, height, width); name such stages")
         generator = torch.Generator().manual_seed(self.seed)
-        width = 2 * shapes[-1][0]
-        for place, (channels, size) in enumerate(shapes):
-            stride = min(2 ** (len(shapes) - place), size)
-            head = AuxiliaryHead(channels, width, stride, self.ema.shape[1], generator)
-            self.heads.append(head.to(like.device))
+        for place, output in enumerate(images):
+            stride = min(2 ** (len(images) - place), *output.shape[2:])
+            head = make_head(output.shape[1], 2 * images[-1].shape[1], stride, self.ema.shape[1], generator)
+            self.heads.append(head.to(output.device))
 
     def per_example(
         self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, epoch: float | None = None, **extra: Any
@@ -92,31 +93,25 @@ class ALASCA(Loss):
         """Cross-entropy of the main output, and of the heads with smoothed labels in training mode."""
         self.check_classes(logits, self.ema.shape[1])
         main = F.cross_entropy(logits, labels, reduction="none")
-        features = [self._features.pop(name, None) for name in self.stages]
+        features = [tap.take() for tap in self.taps.values()]
         if not self.training:
             return main
-        index = check_index(index, labels, len(self.ema), "ALASCA")
+        index = self.check_index(index, labels, len(self.ema))
         if epoch is None:
             raise InputError("epoch=None: ALASCA needs it; pass epoch=the epochs so far")
-        outputs = self._head_outputs(features, len(labels))
-        rate = 1 - self._kept_confidence(logits.detach(), labels, index, epoch)
+        seen = [feature for feature in features if feature is not None and len(feature) == len(labels)]
+        if not self.heads or len(seen) < len(features):
+            raise InputError(
+                f"ALASCA has the features of {len(seen)} of the stages {', '.join(self.taps)} for this batch: must "
+                "have all; call attach(model, inputs), then the model with gradients, then the loss"
+            )
+        outputs = [head(feature).float() for head, feature in zip(self.heads, seen, strict=True)]
+        rate = 1 - self._keep_confidence(logits.detach(), labels, index, epoch)
         auxiliary = [smoothed_cross_entropy(z.log_softmax(1), labels, rate, "others") for z in outputs]
         return main + self.weight * torch.stack(auxiliary).sum(0)
 
-    def _head_outputs(self, features: list[Tensor | None], batch: int) -> list[Tensor]:
-        seen = [f for f in features if f is not None and len(f) == batch]
-        if not self.heads or len(seen) < len(self.stages):
-            raise InputError(
-                f"ALASCA has the features of {len(seen)} of the stages {', '.join(self.stages)} for this batch: must "
-                "have all; call attach(model, inputs), then the model with gradients, then the loss"
-            )
-        return [
-            head(check_features(name, head, feature)).float()
-            for name, head, feature in zip(self.stages, self.heads, seen, strict=True)
-        ]
-
     @torch.no_grad()
-    def _kept_confidence(self, logits: Tensor, labels: Tensor, index: Tensor, epoch: float) -> Tensor:
+    def _keep_confidence(self, logits: Tensor, labels: Tensor, index: Tensor, epoch: float) -> Tensor:
         """a = softmax(e/T)_y after e ← μe + (1−μ)z, mixed with 1 during the warm-up."""
         average = self.ema.index_select(0, index).lerp_(logits.to(self.ema.dtype), 1 - self.momentum)
         self.ema.index_copy_(0, index, average)
@@ -124,99 +119,43 @@ class ALASCA(Loss):
         ready = 1.0 if epoch >= self.warmup else epoch / self.warmup
         return ready * confidence + (1 - ready)
 
-    def __copy__(self) -> "ALASCA":
-        """A shallow copy may read the same features once; the original keeps them."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__, _features=dict(self._features), _hooks=[])
-        return twin
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy is attached to no model; `attach` it to one, and it keeps its heads."""
-        return {**self.__dict__, "_features": {}, "_hooks": []}
-
 
 class Tap:
-    """A forward hook that puts the stage's output into `features`; in a copy of the model it does nothing."""
+    """A forward hook that keeps the last output of the stage it listens to; a copy listens to none."""
 
-    def __init__(self, name: str, features: dict[str, Tensor] | None = None) -> None:
-        self.name = name
-        self.features = features
+    def __init__(self) -> None:
+        self.output: Tensor | None = None
+        self.handle: torch.utils.hooks.RemovableHandle | None = None
+
+    def listen(self, stage: nn.Module) -> None:
+        """Leave the stage before, if any, and listen to this one."""
+        if self.handle is not None:
+            self.handle.remove()
+        self.handle = stage.register_forward_hook(self)
 
     def __call__(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        """Forget the output of the pass before; keep this one if it has gradients."""
-        if self.features is not None:
-            self.features.pop(self.name, None)
-            if torch.is_grad_enabled():  # an evaluation pass must not hold on to its features
-                self.features[self.name] = output
+        """Keep the output if it has gradients: an evaluation pass must not hold on to its features."""
+        self.output = output if self.handle is not None and torch.is_grad_enabled() else None
 
-    def __reduce__(self) -> tuple[type["Tap"], tuple[str]]:
-        return Tap, (self.name,)
+    def take(self) -> Tensor | None:
+        """The output, once."""
+        output, self.output = self.output, None
+        return output
+
+    def __reduce__(self) -> tuple[type["Tap"], tuple[()]]:
+        return Tap, ()
 
 
-class AuxiliaryHead(nn.Sequential):
+def make_head(channels: int, width: int, stride: int, num_classes: int, generator: torch.Generator) -> nn.Sequential:
     """1×1 → k×k with stride k → 1×1, each with BatchNorm and ReLU, then the mean over the image and a linear layer."""
-
-    def __init__(self, channels: int, width: int, stride: int, num_classes: int, generator: torch.Generator) -> None:
-        middle = max(width // 4, 1)
-        empty: Callable[..., nn.Module] = nn.utils.skip_init  # the global generator stays untouched
-        layers: list[nn.Module] = []
-        for before, after, size in ((channels, middle, 1), (middle, middle, stride), (middle, width, 1)):
-            layers.append(empty(nn.Conv2d, before, after, size, stride=size))
-            layers += [nn.BatchNorm2d(after), nn.ReLU()]
-        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), empty(nn.Linear, width, num_classes)]
-        super().__init__(*layers)
-        self.channels, self.stride = channels, stride
-        for layer in layers:
-            if isinstance(layer, nn.Conv2d | nn.Linear):
-                nn.init.kaiming_normal_(layer.weight, generator=generator)
-                nn.init.zeros_(layer.get_parameter("bias"))
-
-
-def find_stage(model: nn.Module, name: str) -> nn.Module:
-    """The submodule of that name."""
-    try:
-        return model.get_submodule(name)
-    except AttributeError:
-        names = ", ".join(child for child, _ in model.named_children())
-        raise InputError(
-            f"stage {name!r}: the model has no such module, only {names}; pass stages=(…) by their dotted names"
-        ) from None
-
-
-@torch.no_grad()
-def observed_shapes(model: nn.Module, stages: Mapping[str, nn.Module], example_input: Tensor) -> list[Shape]:
-    """The shapes that the stages give for the first example."""
-    shapes: dict[str, Shape] = {}
-
-    def remember(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        return lambda module, inputs, output: shapes.update({name: _image_shape(name, output)})
-
-    hooks = [stage.register_forward_hook(remember(name)) for name, stage in stages.items()]
-    try:
-        with evaluating(model):
-            model(example_input[:1])
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return [shapes[name] for name in stages]
-
-
-def check_features(name: str, head: nn.Module, features: Tensor) -> Tensor:
-    """The features, if the head can read them."""
-    assert isinstance(head, AuxiliaryHead)
-    channels, side = _image_shape(name, features)
-    if channels != head.channels or side < head.stride:
-        raise InputError(
-            f"stage {name!r} gives {channels} channels of side {side}: its head was built for {head.channels} "
-            f"channels of side ≥ {head.stride}; attach a new loss with an input of this size"
-        )
-    return features
-
-
-def _image_shape(name: str, output: Any) -> Shape:
-    if not isinstance(output, Tensor) or output.ndim != 4:
-        raise InputError(
-            f"stage {name!r} gives {getattr(output, 'shape', type(output))}: must be images (batch, channels, "
-            "height, width); name convolutional stages"
-        )
-    return output.shape[1], min(output.shape[2:])
+    middle = max(width // 4, 1)
+    empty: Callable[..., nn.Module] = nn.utils.skip_init  # the global generator stays untouched
+    layers: list[nn.Module] = []
+    for before, after, size in ((channels, middle, 1), (middle, middle, stride), (middle, width, 1)):
+        layers += [empty(nn.Conv2d, before, after, size, stride=size), nn.BatchNorm2d(after), nn.ReLU()]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), empty(nn.Linear, width, num_classes)]
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(layer.weight, generator=generator)
+            nn.init.zeros_(layer.get_parameter("bias"))
+    return nn.Sequential(*layers)

@@ -1,6 +1,7 @@
 """What all losses share: checked inputs, float32 arithmetic or better, a reduction, hooks for the training loop."""
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -68,12 +69,16 @@ class Loss(nn.Module):
                 f"build it for the width of the model's last layer"
             )
 
-
-def predictions(logits: Tensor) -> Tensor:
-    """argmax over the classes; the first of several maxima."""
-    if can_be_read(logits):
-        return torch.from_numpy(logits.detach().numpy().argmax(1))  # ten times torch's speed
-    return logits.argmax(1)
+    def check_index(self, index: Tensor | None, labels: Tensor, size: int) -> Tensor:
+        """(B,) integer positions in a training set of `size` examples."""
+        if index is None or index.shape != labels.shape or index.is_floating_point():
+            given = None if index is None else f"shape {tuple(index.shape)} and {index.dtype}"
+            raise InputError(
+                f"index of {given} for {len(labels)} examples: {type(self).__name__} needs one per example; "
+                "pass index=(batch,) integer positions in the training set"
+            )
+        check_range("index", index, size, "build the loss with num_examples=len(examples)")
+        return index
 
 
 def pick(values: Tensor, labels: Tensor) -> Tensor:
@@ -88,10 +93,10 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 def check_batch(logits: Tensor, labels: Tensor) -> None:
     """(B, K) floating logits and (B,) integer labels in 0…K−1, B ≥ 1, K ≥ 2."""
-    if logits.ndim != 2 or not logits.is_floating_point():
+    if logits.ndim != 2 or not logits.is_floating_point() or len(logits) == 0 or logits.shape[1] < 2:
         raise InputError(
-            f"logits of shape {tuple(logits.shape)} and {logits.dtype}: must be (batch, classes) and floating; "
-            "flatten other dimensions into the batch"
+            f"logits of shape {tuple(logits.shape)} and {logits.dtype}: must be (batch, classes), floating, with at "
+            "least 1 row and 2 classes; flatten other dimensions into the batch, for one logit f pass the pair (0, f)"
         )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(
@@ -103,41 +108,22 @@ def check_batch(logits: Tensor, labels: Tensor) -> None:
             f"labels of shape {tuple(labels.shape)} for logits of shape {tuple(logits.shape)}: "
             "must be one label per row; pass labels of shape (batch,)"
         )
-    if len(labels) == 0:
-        raise InputError("batch of 0 examples: must hold at least 1; skip empty batches")
-    if logits.shape[1] < 2:
-        raise InputError("logits of 1 class: must be at least 2; for one logit f pass the pair (0, f)")
     check_range("label", labels, logits.shape[1], "drop ignored examples, count classes from 0")
 
 
-def can_be_read(values: Tensor) -> bool:
-    """Whether to look at the values: reading them from an accelerator would make every step wait for it."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
 def check_range(name: str, values: Tensor, size: int, way_out: str) -> None:
-    """Integers in 0…size−1; elsewhere than on the CPU, and in a compiled graph, the indexing kernel checks it."""
-    if not can_be_read(values):
-        return
-    low, high = (int(bound) for bound in torch.aminmax(values))
-    if low < 0 or high >= size:
-        bad = low if low < 0 else high
-        raise InputError(f"{name} {bad}: must be in 0…{size - 1}; {way_out}")
+    """Integers in 0…size−1.
+
+    Only on the CPU and outside of compiled graphs: reading values from an accelerator would make every step wait, and
+    its indexing kernel checks them.
+    """
+    if values.device.type == "cpu" and not torch.compiler.is_compiling():
+        low, high = (int(bound) for bound in torch.aminmax(values))
+        if low < 0 or high >= size:
+            raise InputError(f"{name} {low if low < 0 else high}: must be in 0…{size - 1}; {way_out}")
 
 
-def check_index(index: Tensor | None, labels: Tensor, size: int, method: str) -> Tensor:
-    """(B,) integer positions in a training set of `size` examples."""
-    if index is None or index.shape != labels.shape or index.is_floating_point():
-        given = None if index is None else f"shape {tuple(index.shape)} and {index.dtype}"
-        raise InputError(
-            f"index of {given} for {len(labels)} examples: {method} needs one per example; "
-            "pass index=(batch,) integer positions in the training set"
-        )
-    check_range("index", index, size, "build the loss with num_examples=len(examples)")
-    return index
-
-
-def within(name: str, value: float, low: float, high: float, way_out: str) -> float:
+def within(name: str, value: float, way_out: str, low: float = 0.0, high: float = inf) -> float:
     """The value of an option, which must lie in [low, high]."""
     if not low <= value <= high:
         raise InputError(f"{name}={value}: must be in [{low:g}, {high:g}]; {way_out}")

@@ -48,8 +48,7 @@ class BackwardCorrection(Loss):
     T_ij = P(given label j | true class i): rows are true classes and sum to 1. The loss may be negative. Under
     symmetric noise it is label smoothing with a negative rate (Lukasik et al., ICML 2020).
 
-    References: Patrini et al., Making Deep Neural Networks Robust to Label Noise: A Loss Correction Approach,
-    CVPR 2017.
+    References: as for ForwardCorrection.
     """
 
     inverse: Tensor
@@ -57,15 +56,13 @@ class BackwardCorrection(Loss):
     def __init__(self, transition: Transition, *, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         matrix = check_transition(transition)
-        inverse, failed = torch.linalg.inv_ex(matrix)
-        norms = torch.linalg.matrix_norm(matrix, 1) * torch.linalg.matrix_norm(inverse, 1)
-        condition = float("inf") if failed else float(norms)
+        condition = float(torch.linalg.cond(matrix, 1))
         if not condition < MAX_CONDITION:
             raise InputError(
                 f"transition has condition number {condition:.3g}: must be below {MAX_CONDITION:g} to be inverted; "
                 "mix in the identity, or use ForwardCorrection"
             )
-        self.register_buffer("inverse", inverse.float())
+        self.register_buffer("inverse", matrix.inverse().float())
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """−Σ_j (T⁻¹)_yj log p_j."""
@@ -92,7 +89,7 @@ def estimate_transition(probs: Tensor, percentile: float | None = 97) -> Tensor:
         )
     scores = probs
     if percentile is not None:
-        within("percentile", percentile, 0, 100, "None leaves no score out")
+        within("percentile", percentile, "None leaves no score out", high=100)
         rank = -int(-percentile * (len(probs) - 1) // 100)  # rounded up
         threshold = probs.kthvalue(rank + 1, dim=0).values
         scores = torch.where(probs < threshold, probs, 0.0)

@@ -31,12 +31,11 @@ class LowRankSmoothing(Loss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(reduction)
-        infinity = float("inf")
-        within("num_classes", num_classes, 2, infinity, "count the classes of the labels")
-        within("rank", rank, 1, infinity, "the method's own is 20")
-        self.beta = within("beta", beta, 0, infinity, "0 is plain cross-entropy")
-        self.eta = within("eta", eta, 0, infinity, "0 leaves the entropy of V free")
-        self.dropout = within("dropout", dropout, 0, 0.99, "0 is no dropout")
+        within("num_classes", num_classes, "count the classes of the labels", low=2)
+        within("rank", rank, "the method's own is 20", low=1)
+        self.beta = within("beta", beta, "0 is plain cross-entropy")
+        self.eta = within("eta", eta, "0 leaves the entropy of V free")
+        self.dropout = within("dropout", dropout, "0 is no dropout", high=0.99)
         self.seed = seed
         self.embedding = nn.Parameter(torch.ones(num_classes, rank, dtype=torch.float32))
         self.draws = 0

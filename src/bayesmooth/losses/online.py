@@ -7,7 +7,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesmooth.losses.base import Loss, Reduction, dot, one_of, predictions, within
+from bayesmooth.losses.base import Loss, Reduction, dot, one_of, within
 
 
 class OnlineLabelSmoothing(Loss):
@@ -40,10 +40,10 @@ class OnlineLabelSmoothing(Loss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(reduction)
-        self.alpha = within("alpha", alpha, 0, 1, "0 is plain cross-entropy")
+        self.alpha = within("alpha", alpha, "0 is plain cross-entropy", high=1)
         self.empty = one_of("empty", empty, ("zero", "uniform", "keep"))
-        within("smoothing", smoothing, 0, 1, "0 starts from the given labels")
-        within("num_classes", num_classes, 2, float("inf"), "count the classes of the labels")
+        within("smoothing", smoothing, "0 starts from the given labels", high=1)
+        within("num_classes", num_classes, "count the classes of the labels", low=2)
         soft = torch.zeros(num_classes, num_classes, dtype=torch.float32)
         if one_of("init", init, ("ls", "zeros")) == "ls":
             soft.fill_(smoothing / (num_classes - 1)).fill_diagonal_(1 - smoothing)
@@ -55,18 +55,14 @@ class OnlineLabelSmoothing(Loss):
         """−(1−α) log p_y − α Σ_j S_yj log p_j."""
         self.check_classes(logits, len(self.soft))
         log_probs = logits.log_softmax(1)
-        if self.training:
-            self._add(log_probs.detach(), labels)
+        if self.training:  # sum p of the correct predictions by class
+            correct = (log_probs.argmax(1) == labels).to(self.sums.dtype)
+            probs = log_probs.detach().exp().to(self.sums.dtype) * correct.unsqueeze(1)
+            self.sums.index_add_(0, labels, probs)
+            self.counts.index_add_(0, labels, correct)
         soft_label = self.soft.index_select(0, labels).to(log_probs.dtype)
         hard = F.nll_loss(log_probs, labels, reduction="none")
         return (1 - self.alpha) * hard - self.alpha * dot(soft_label, log_probs)
-
-    def _add(self, log_probs: Tensor, labels: Tensor) -> None:
-        """Sum p of the correct predictions by class."""
-        correct = (predictions(log_probs) == labels).to(self.sums.dtype)
-        probs = log_probs.exp().to(self.sums.dtype) * correct.unsqueeze(1)
-        self.sums.index_add_(0, labels, probs)
-        self.counts.index_add_(0, labels, correct)
 
     @torch.no_grad()
     def end_epoch(self) -> None:

@@ -1,0 +1,98 @@
+"""Cross-entropy and a penalty on the prediction: wide margins, little entropy, or unequal other classes."""
+
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from bayesmooth.losses.base import Loss, Reduction, dot, one_of, pick, within
+
+EPS = 1e-12  # inside the square root, whose slope at 0 is infinite
+
+
+class ACLS(Loss):
+    """L = −log p_y + α [λ₊ Σ_{j∈top} relu(z_j − M)² + λ₋/(K−1) Σ_j relu(z_top − z_j − M)²].
+
+    top is the predicted class; classes that tie for it all count. z_top is a constant in the second sum, so
+    ε_top = −2αλ₊ relu(z_top − M) and ε_j = (2αλ₋/(K−1)) relu(z_top − z_j − M): the label of the predicted class falls
+    as its logit grows.
+
+    References: Park et al., ACLS: Adaptive and Conditional Label Smoothing for Network Calibration, ICCV 2023.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 0.1,
+        *,
+        positive: float = 1.0,
+        negative: float = 0.1,
+        margin: float = 10.0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.alpha = within("alpha", alpha, "0 is plain cross-entropy")
+        self.positive = within("positive", positive, "0 drops the term")
+        self.negative = within("negative", negative, "0 drops the term")
+        self.margin = within("margin", margin, "the method's own is 10")
+
+    def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
+        """Cross-entropy and the two margins."""
+        top = logits.amax(1, keepdim=True)
+        ties = (logits == top).sum(1)  # `amax` shares its gradient among them
+        below = (top.detach() - logits - self.margin).relu()  # 0 at the top, as the margin is ≥ 0
+        push_down = self.positive * ties * (top.squeeze(1) - self.margin).relu().square()
+        pull_up = self.negative / (logits.shape[1] - 1) * below.square().sum(1)
+        return F.cross_entropy(logits, labels, reduction="none") + self.alpha * (push_down + pull_up)
+
+
+class ConfidencePenalty(Loss):
+    """L = −log p_y − βH(p), so ε_i = −βp_i(log p_i + H).
+
+    With a `threshold` Γ it is the hinge form −log p_y + β max(0, Γ − H): predictions with entropy above Γ nats are left
+    alone, ε = 0.
+    The formula is from memory of the paper, without its code at hand.
+
+    References: Pereyra et al., Regularizing Neural Networks by Penalizing Confident Output Distributions, 2017.
+    """
+
+    def __init__(self, beta: float = 0.1, *, threshold: float | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
+        self.beta = within("beta", beta, "0 is plain cross-entropy")
+        self.threshold = threshold
+        if threshold is not None:
+            within("threshold", threshold, "None penalises every prediction")
+
+    def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
+        """−log p_y − βH(p), or its hinge form."""
+        log_probs = logits.log_softmax(1)
+        entropy = -dot(log_probs.exp(), log_probs)
+        penalty = -entropy if self.threshold is None else (self.threshold - entropy).relu()
+        return self.beta * penalty - pick(log_probs, labels)
+
+
+class OODSmoothing(Loss):
+    """L = −log p_y + λ s with s = sqrt((1/(K−1)) Σ_{i≠k} (p_i − p̄)²), p̄ the mean of p_i over i ≠ k.
+
+    The excluded class k is the predicted one (exclude="predicted", the formula) or the label (exclude="true", the
+    abstract's words). With d_i = (p_i − p̄)/((K−1)s) for i ≠ k and d_k = 0, ε_i = −λ p_i (d_i − Σ_j p_j d_j).
+    λ has no default: no value is known to be good.
+
+    References: Xu et al., Adaptive Label Smoothing for Out-of-Distribution Detection, 2024.
+    """
+
+    def __init__(
+        self, weight: float, *, exclude: Literal["predicted", "true"] = "predicted", reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(reduction)
+        self.weight = within("weight", weight, "0 is plain cross-entropy")
+        self.exclude = one_of("exclude", exclude, ("predicted", "true"))
+
+    def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
+        """Cross-entropy and λ times the spread of the other classes."""
+        log_probs, others = logits.log_softmax(1), logits.shape[1] - 1
+        excluded = (labels if self.exclude == "true" else logits.argmax(1)).unsqueeze(1)
+        probs = log_probs.exp()
+        mean = probs.scatter(1, excluded, 0.0).sum(1, keepdim=True) / others
+        deviation = (probs - mean).scatter(1, excluded, 0.0)
+        spread = (dot(deviation, deviation) / others + EPS).sqrt()
+        return self.weight * spread - pick(log_probs, labels)
