@@ -5,8 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from bayesmooth.models.initial import load_weights, name_head, weights_from
-from bayesmooth.models.plain import cnn, cnn_batchnorm, linear, mlp
-from bayesmooth.models.resnet import resnet18, resnet34, resnet50, resnet_small
+from bayesmooth.models.networks import cnn, cnn_batchnorm, linear, mlp, resnet18, resnet34, resnet50, resnet_small
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     make.__name__: make for make in (linear, mlp, cnn, cnn_batchnorm, resnet_small, resnet18, resnet34, resnet50)

@@ -1,10 +1,8 @@
 """First weights: drawn from a seed, or read from a file."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -51,27 +49,25 @@ def name_head(model: nn.Module) -> str:
 
 def load_weights(model: nn.Module, path: str | Path, new_head: bool = False) -> None:
     """Read a state dict (.pt, .pth, .safetensors) into `model`; with `new_head` all but the last layer."""
-    read: Callable[..., Any] = partial(torch.load, map_location="cpu", weights_only=True)
-    if Path(path).suffix == ".safetensors":
-        read = require("safetensors.torch", extra="train").load_file
+    safe = require("safetensors.torch", extra="train") if Path(path).suffix == ".safetensors" else None
     try:
-        found = read(path)
+        state = safe.load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes readers raise anything
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise InputError(f"{path}: cannot be read as a state dict ({reason})") from None
-    if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
+    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         raise InputError(f"{path}: does not hold a state dict; save model.state_dict()")
     own, head = model.state_dict(), name_head(model)
     if new_head:
-        found |= {name: own[name] for name in own if name.startswith(f"{head}.")}
-    theirs, ours = (len(state.get(f"{head}.weight", ())) for state in (found, own))
+        state |= {name: own[name] for name in own if name.startswith(f"{head}.")}
+    theirs, ours = (len(part.get(f"{head}.weight", ())) for part in (state, own))
     if theirs and theirs != ours:
         raise InputError(
             f"{path}: its head `{head}` has {theirs} classes, the model {ours}; "
             "new_head=True reads the rest and starts the head afresh"
         )
     try:
-        model.load_state_dict(found)
+        model.load_state_dict(state)
     except RuntimeError as error:
         why = "; ".join(line.strip() for line in str(error).splitlines()[1:])
         raise InputError(f"{path}: the weights are those of another network: {why[:400]}") from None

@@ -1,0 +1,211 @@
+"""Networks: a linear classifier, multi-layer perceptrons, small convolutional networks, and residual networks.
+
+Residual networks (He et al., 2016) have the parameter names that public weights use: stages `layer1`, `layer2`, …, the
+head `fc`. Those for CIFAR open with a 3 × 3 convolution and no pooling, so that pictures of 32 × 32 keep their size in
+the first stage.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import prod
+
+from torch import Tensor, nn
+
+from bayesmooth.errors import InputError
+from bayesmooth.models.initial import weights_from
+
+WIDTHS = (64, 128, 256, 512)
+
+
+def linear(num_classes: int = 10, *, input_shape: Sequence[int] = (1, 28, 28), seed: int = 0) -> nn.Module:
+    """z = Wx + b."""
+    return mlp(num_classes, input_shape=input_shape, hidden=(), seed=seed)
+
+
+def mlp(
+    num_classes: int = 10,
+    *,
+    input_shape: Sequence[int] = (1, 28, 28),
+    hidden: Sequence[int] = (128, 128),
+    batchnorm: bool = False,
+    seed: int = 0,
+) -> nn.Module:
+    """Linear layers of the widths `hidden` with ReLU between them, after a batch norm if `batchnorm`.
+
+    Pictures are flattened.
+
+    >>> mlp(2, input_shape=(3,), hidden=(4,))
+    Sequential(
+      (0): Flatten(start_dim=1, end_dim=-1)
+      (1): Linear(in_features=3, out_features=4, bias=True)
+      (2): ReLU()
+      (3): Linear(in_features=4, out_features=2, bias=True)
+    )
+    """
+    layers: list[nn.Module] = [nn.Flatten()]
+    with weights_from(seed):
+        for n_in, n_out in pairwise((prod(input_shape), *hidden, num_classes)):
+            layers += [nn.Linear(n_in, n_out), *([nn.BatchNorm1d(n_out)] * batchnorm), nn.ReLU()]
+    return nn.Sequential(*layers[: -2 if batchnorm else -1])
+
+
+def cnn(
+    num_classes: int = 10,
+    *,
+    input_shape: Sequence[int] = (1, 28, 28),
+    widths: Sequence[int] = (16, 32, 64),
+    seed: int = 0,
+) -> nn.Module:
+    """3 × 3 convolutions of `widths` with ReLU, halved by max-pooling between them, a linear head.
+
+    The paper says "3-layers convolutional neural networks" and no more; the widths are ours.
+    """
+    layers: list[nn.Module] = []
+    with weights_from(seed):
+        for n_in, n_out in pairwise((input_shape[0], *widths)):
+            layers += [nn.Conv2d(n_in, n_out, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        pixels = prod(side // 2 ** (len(widths) - 1) for side in input_shape[1:])
+        head = nn.Linear(count_features(pixels, input_shape, widths), num_classes)
+    return nn.Sequential(*layers[:-1], nn.Flatten(), head)
+
+
+def cnn_batchnorm(
+    num_classes: int = 10,
+    *,
+    input_shape: Sequence[int] = (3, 32, 32),
+    widths: Sequence[int] = (32, 64, 128),
+    stride: int = 2,
+    seed: int = 0,
+) -> nn.Module:
+    """3 × 3 convolutions of `widths`, each with batch norm, 2 × 2 max-pooling and ReLU, and a linear head.
+
+    The first convolution has the stride. ReLU after the pooling gives the same as before it, at a quarter of the cost.
+    """
+    layers: list[nn.Module] = []
+    with weights_from(seed):
+        for n_in, n_out in pairwise((input_shape[0], *widths)):
+            convolution = nn.Conv2d(n_in, n_out, 3, 1 if layers else stride, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(n_out), nn.MaxPool2d(2), nn.ReLU()]
+        pixels = prod(-(-side // stride) // 2 ** len(widths) for side in input_shape[1:])
+        head = nn.Linear(count_features(pixels, input_shape, widths), num_classes)
+    return nn.Sequential(*layers, nn.Flatten(), head)
+
+
+def count_features(pixels: float, input_shape: Sequence[int], widths: Sequence[int]) -> int:
+    """The numbers that the convolutions leave, which must leave a pixel at least."""
+    if not widths or not pixels:
+        raise InputError(
+            f"widths={list(widths)}: pictures of {' × '.join(map(str, input_shape[1:]))} have no pixel left, as each "
+            "layer halves them; give fewer widths, at least one, or larger pictures"
+        )
+    return int(pixels) * widths[-1]
+
+
+# ---- residual networks ----
+
+
+def make_conv(n_in: int, n_out: int, size: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution before a batch norm: no bias, the size kept up to the stride."""
+    return nn.Conv2d(n_in, n_out, size, stride, padding=size // 2, bias=False)
+
+
+class Block(nn.Module):
+    """relu(x + f(x)): f is `layers` of (width, size, stride), x is projected where the shape changes."""
+
+    def __init__(self, n_in: int, *layers: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.n_out, stride = layers[-1][0], prod(stride for _, _, stride in layers)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or n_in != self.n_out:
+            projection = make_conv(n_in, self.n_out, 1, stride)
+            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(self.n_out))
+        self.relu, self.depth = nn.ReLU(inplace=True), len(layers)
+        for k, (width, size, stride) in enumerate(layers, 1):
+            self.add_module(f"conv{k}", make_conv(n_in, width, size, stride))
+            self.add_module(f"bn{k}", nn.BatchNorm2d(width))
+            n_in = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        """relu(x + f(x))."""
+        out = x
+        for k in range(1, self.depth + 1):
+            out = self.get_submodule(f"bn{k}")(self.get_submodule(f"conv{k}")(out))
+            out = self.relu(out) if k < self.depth else out
+        return self.relu(out + (x if self.downsample is None else self.downsample(x)))  # type: ignore[no-any-return]
+
+
+def make_basic(n_in: int, width: int, stride: int) -> Block:
+    """Two 3 × 3 convolutions."""
+    return Block(n_in, (width, 3, stride), (width, 3, 1))
+
+
+def make_bottleneck(n_in: int, width: int, stride: int) -> Block:
+    """1 × 1, 3 × 3 (with the stride), 1 × 1 to four times the width."""
+    return Block(n_in, (width, 1, 1), (width, 3, stride), (4 * width, 1, 1))
+
+
+class ResNet(nn.Module):
+    """A stem, stages of residual blocks that halve the picture from the second on, a linear head."""
+
+    def __init__(
+        self,
+        make_block: Callable[[int, int, int], Block],
+        blocks: Sequence[int],
+        widths: Sequence[int],
+        num_classes: int,
+        channels: int,
+        large: bool = False,
+    ) -> None:
+        super().__init__()
+        self.conv1 = make_conv(channels, widths[0], 7, 2) if large else make_conv(channels, widths[0], 3)
+        self.bn1, self.relu = nn.BatchNorm2d(widths[0]), nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, padding=1) if large else nn.Identity()
+        self.stages = [f"layer{i}" for i in range(1, len(widths) + 1)]
+        n_in = widths[0]
+        for i, (stage, count, width) in enumerate(zip(self.stages, blocks, widths, strict=True)):
+            first = make_block(n_in, width, 2 if i else 1)
+            n_in = first.n_out
+            rest = [make_block(n_in, width, 1) for _ in range(count - 1)]
+            self.add_module(stage, nn.Sequential(first, *rest))
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(n_in, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (B, K)."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for stage in self.stages:
+            x = self.get_submodule(stage)(x)
+        return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
+
+
+def resnet_small(
+    num_classes: int = 10,
+    *,
+    input_shape: Sequence[int] = (3, 32, 32),
+    widths: Sequence[int] = (16, 32, 64),
+    blocks: Sequence[int] = (1, 1, 1),
+    seed: int = 0,
+) -> nn.Module:
+    """For a laptop: `blocks[i]` basic blocks of `widths[i]` channels in stage i."""
+    if len(widths) != len(blocks) or not widths or min(*widths, *blocks) < 1:
+        raise InputError(f"widths={list(widths)}, blocks={list(blocks)}: give one of each per stage, all ≥ 1")
+    with weights_from(seed):
+        return ResNet(make_basic, blocks, widths, num_classes, input_shape[0])
+
+
+def resnet18(num_classes: int = 10, *, input_shape: Sequence[int] = (3, 32, 32), seed: int = 0) -> nn.Module:
+    """ResNet-18 for CIFAR."""
+    return resnet_small(num_classes, input_shape=input_shape, widths=WIDTHS, blocks=(2, 2, 2, 2), seed=seed)
+
+
+def resnet34(num_classes: int = 10, *, input_shape: Sequence[int] = (3, 32, 32), seed: int = 0) -> nn.Module:
+    """ResNet-34 for CIFAR: 21.28M parameters with 10 classes."""
+    return resnet_small(num_classes, input_shape=input_shape, widths=WIDTHS, blocks=(3, 4, 6, 3), seed=seed)
+
+
+def resnet50(num_classes: int = 1000, *, input_shape: Sequence[int] = (3, 224, 224), seed: int = 0) -> nn.Module:
+    """ResNet-50 for pictures of 224 × 224."""
+    with weights_from(seed):
+        return ResNet(make_bottleneck, (3, 4, 6, 3), WIDTHS, num_classes, input_shape[0], large=True)
