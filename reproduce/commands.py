@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.cli.sweeps import check_place, count_threads, make_executor, report_failures
+from bayesmooth.cli.sweeps import make_executor, report_failures
 from bayesmooth.errors import InputError
 from bayesmooth.executors import Processes
 from bayesmooth.files import check_directory, write_json
@@ -40,7 +40,6 @@ class Job:
     noises: Sequence[str] = ()  # of all that the study has, these; empty: all
     command: str = ""  # the line that makes these figures again
     device: str | None = None
-    threads: int = 0  # of each run; 0: as many as torch takes
 
     @property
     def csv(self) -> Path:
@@ -114,7 +113,7 @@ def train_missing(job: Job, cells: Sequence[Cell], executor: Executor) -> list[O
     # Two places may share a run; the first, which is the run as it ends, gives it its name.
     names = {cell.recipe.hash: "  ".join(map(str, cell.labels.values())) for cell in todo[::-1]}
     recipes = [cell.recipe for cell in todo]
-    return sweep(recipes, job.runs, executor, names=names, device=job.device, threads=job.threads)
+    return sweep(recipes, job.runs, executor, names=names, device=job.device)
 
 
 def find_runs(job: Job, cells: Sequence[Cell]) -> dict[str, Run]:
@@ -191,7 +190,6 @@ def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
 
 def reproduce(arguments: Namespace) -> int:
     """Reproduce a figure of the paper, or all of them."""
-    check_place(arguments)
     scale = find_scale(arguments.scale)
     if arguments.seeds < 0:
         raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1; leave it out for all of the scale")
@@ -203,7 +201,7 @@ def reproduce(arguments: Namespace) -> int:
     out = arguments.out or Path("results") / scale.name
     runs = arguments.runs or Path("runs") / scale.name
     wanted = {"settings": arguments.settings, "noises": find_noises(arguments.noises)}
-    wanted |= {"device": arguments.device, "threads": count_threads(arguments)}
+    wanted["device"] = arguments.device
     commands = {name: write_command(name, arguments) for name in chosen}
     jobs = [Job(STUDIES[n], scale, out, runs, command=commands[n], **wanted) for n in chosen]
     if arguments.noises or arguments.seeds:
@@ -213,18 +211,18 @@ def reproduce(arguments: Namespace) -> int:
     if scale.name == "day":
         announce(jobs, arguments.jobs)
     outcomes, failed = [], False
-    for job in jobs:
-        name = job.study.name
-        try:
-            with make_executor(arguments) as where:
+    with make_executor(arguments) as where:
+        for job in jobs:
+            name = job.study.name
+            try:
                 outcomes += run_study(job, where)
-        except InputError as problem:
-            if len(chosen) == 1:
-                raise
-            failed = True  # one study without its data does not stop the rest
-            print(f"{name}: {problem}", file=sys.stderr)
-        else:
-            print(f"{name}: {out / name}.png .csv .json, {out / 'index.html'}")
+            except InputError as problem:
+                if len(chosen) == 1:
+                    raise
+                failed = True  # one study without its data does not stop the rest
+                print(f"{name}: {problem}", file=sys.stderr)
+            else:
+                print(f"{name}: {out / name}.png .csv .json, {out / 'index.html'}")
     return report_failures(outcomes) or int(failed)
 
 
@@ -302,7 +300,7 @@ def demo(arguments: Namespace) -> int:
         raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1")
     scale, out = replace(DEMO, seeds=tuple(range(arguments.seeds))), arguments.out
     for name in scale.studies:
-        job = Job(STUDIES[name], scale, out, out / "runs", command="bayesmooth demo", threads=1)
+        job = Job(STUDIES[name], scale, out, out / "runs", command="bayesmooth demo")
         with Processes(arguments.jobs) as executor:
             run_study(job, executor)
     rows = summarise_demo(read_table(out / "demo.csv"))

@@ -45,7 +45,7 @@ def recipes():
 def local(recipes, tmp_path_factory):
     """The runs of the recipes, made in this process."""
     with ThreadPoolExecutor(1) as executor:
-        return sweep(recipes, tmp_path_factory.mktemp("local"), executor, threads=1)
+        return sweep(recipes, tmp_path_factory.mktemp("local"), executor)
 
 
 def assert_equal_runs(some, others):
@@ -57,7 +57,7 @@ def assert_equal_runs(some, others):
 
 def test_processes_give_the_same_runs(recipes, local, tmp_path):
     with Processes(2) as executor:
-        outcomes = sweep(recipes, tmp_path, executor, threads=1)
+        outcomes = sweep(recipes, tmp_path, executor)
     assert_equal_runs(local, outcomes)
 
 
@@ -123,7 +123,7 @@ def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_n
     killer = threading.Thread(target=kill_the_worker, daemon=True)
     killer.start()
     with RayTasks(two_nodes.address) as executor:
-        *short, survivor = sweep([*recipes, long], tmp_path, executor, threads=1)
+        *short, survivor = sweep([*recipes, long], tmp_path, executor)
         # As Ctrl-C does; leaving the context is the second time.
         executor.shutdown(cancel_futures=True)
     assert_equal_runs(local, short)
@@ -131,7 +131,7 @@ def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_n
     assert survivor.status == "finished"
     assert len(Run.open(path).metrics()) == 150
     with ThreadPoolExecutor(1) as executor:
-        alone = sweep([long], tmp_path / "alone", executor, threads=1)
+        alone = sweep([long], tmp_path / "alone", executor)
     assert_equal_runs(alone, [survivor])
 
 

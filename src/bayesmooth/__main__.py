@@ -1,4 +1,4 @@
-"""`python -m bayesmooth` is the command `bayesmooth`; `torchrun -m bayesmooth` starts several of it."""
+"""`python -m bayesmooth` is the command `bayesmooth`."""
 
 import sys
 

@@ -1,8 +1,5 @@
 """The one exception for what a user can put right: the command line prints it in a line and exits with 2."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 
 class InputError(ValueError):
     """A value, a file or a setting that breaks a rule.
@@ -14,12 +11,3 @@ class InputError(ValueError):
         ...
     bayesmooth.errors.InputError: rho=-1: must be ≥ 0; use SGD for plain descent
     """
-
-
-@contextmanager
-def name_place(place: str) -> Iterator[None]:
-    """An error inside says which place it is about."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None

@@ -19,6 +19,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -68,11 +70,15 @@ class LostError(RuntimeError):
 
 
 class Processes(Executor):
-    """A fresh process for every job, `jobs` of them at a time: whatever kills a process costs one job only."""
+    """A fresh process for every job, `jobs` of them at a time: whatever kills a process costs one job only.
+
+    The threads that torch has here (see OMP_NUM_THREADS) are divided among the jobs.
+    """
 
     def __init__(self, jobs: int) -> None:
         if jobs < 1:
             raise InputError(f"jobs={jobs}: must be ≥ 1")
+        self.threads = max(1, torch.get_num_threads() // jobs)
         self.waiting = ThreadPoolExecutor(jobs)
         self.running: set[BaseProcess] = set()
         self.context = get_context("forkserver")  # forks from a clean process that has torch loaded
@@ -92,7 +98,7 @@ class Processes(Executor):
 
     def _run(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
         receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=_child, args=(sender, fn, args, kwargs))
+        process = self.context.Process(target=_child, args=(sender, self.threads, fn, args, kwargs))
         # Ctrl-C is the parent's business: the server that forks, and may be loading torch, does not hear it.
         resource_tracker.ensure_running()  # first, as its start unblocks the signal
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -115,8 +121,9 @@ class Processes(Executor):
         return answer
 
 
-def _child(sender: Connection, fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+def _child(sender: Connection, threads: int, fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
     os.setpgid(0, 0)  # Ctrl-C goes to the parent, which asks each child once
+    torch.set_num_threads(threads)
     keep_freed_memory()
     try:
         answer = fn(*args, **kwargs)
@@ -128,7 +135,7 @@ def _child(sender: Connection, fn: Callable[..., Any], args: Any, kwargs: Any) -
 class RayTasks(Executor):
     """Tasks of a Ray cluster: the one at `address`, or one that is started here. A lost worker's task starts again.
 
-    Files that tasks write must lie where all nodes see them.
+    Files that tasks write must lie where all nodes see them. Ray gives torch as many threads as a task has CPUs.
     """
 
     def __init__(self, address: str | None = None, *, cpus: float = 1, gpus: float = 0) -> None:

@@ -5,88 +5,64 @@ import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from bayesmooth.errors import InputError
 
-STALE = 24 * 3600.0  # seconds after which an unfinished file was left by a process that was killed
-
-
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write all of a file, or leave it as it was."""
-    data = content.encode() if isinstance(content, str) else content
-    replace_with(path, lambda beside: beside.write_bytes(data))
-
-
-def replace_with(path: Path, save: Callable[[Path], object]) -> None:
-    """Let `save` write beside the file, force it to the disk, then put it in the file's place, with its permissions."""
-    with _beside(path) as beside:
-        beside.touch(exist_ok=False)  # as the umask says; some writers make their files private
-        mode = (path if path.is_file() else beside).stat().st_mode & 0o777
-        save(beside)
-        beside.chmod(mode)
-        _sync(beside)
-        os.replace(beside, path)
-
-
-def write_together(directory: Path, contents: Mapping[str, bytes | str]) -> None:
-    """Write several files of a directory: all new, or all as they were."""
-    with ExitStack() as every:
-        written = []
-        for name, content in contents.items():
-            path = directory / name
-            beside = every.enter_context(_beside(path))
-            beside.write_bytes(content.encode() if isinstance(content, str) else content)
-            if path.is_file():
-                beside.chmod(path.stat().st_mode & 0o777)
-            _sync(beside)
-            written.append((beside, path))
-        for beside, path in written:
-            os.replace(beside, path)
-
-
-def make_folder(path: Path, fill: Callable[[Path], object]) -> None:
-    """Let `fill` write a folder beside `path`, then give it this name: all of it is there, or nothing."""
-    with _beside(path) as beside:
-        beside.mkdir()
-        fill(beside)
-        if path.is_dir():
-            path.rmdir()  # refuses one that is not empty
-        os.rename(beside, path)
-
 
 @contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A name in the same directory that nobody else has; what was written there is deleted on an error."""
+def replacing(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write under. At the end it takes the place of `path`; on an error it is deleted."""
     beside = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.tmp")
     try:
-        _sweep(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
+        if path.is_file():
+            shutil.copymode(path, beside)
+        os.replace(beside, path)
     except BaseException as error:
-        _delete(beside)
+        shutil.rmtree(beside, ignore_errors=True)  # if it is a folder
+        with suppress(OSError):
+            beside.unlink()
         if isinstance(error, OSError):
             raise unwritable(path, error) from error
         raise
 
 
-def _sweep(path: Path) -> None:
-    """Delete what processes that were killed while they wrote this file left beside it, once it is a day old."""
-    ours = re.compile(rf"\.{re.escape(path.name[:80])}\.[0-9a-f]{{8}}\.tmp")
-    for old in filter(lambda file: ours.fullmatch(file.name), path.parent.iterdir()):
-        with suppress(OSError):
-            if time.time() - old.lstat().st_mtime > STALE:
-                _delete(old)
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write all of a file, or leave it as it was."""
+    with replacing(path) as beside:
+        beside.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def _delete(path: Path) -> None:
-    """Delete a file or a folder, if it is there and can be deleted."""
-    shutil.rmtree(path, ignore_errors=True)
-    with suppress(OSError):
-        path.unlink()
+def replace_with(path: Path, save: Callable[[Path], object]) -> None:
+    """Let `save` write all of a file, or leave it as it was."""
+    with replacing(path) as beside:
+        beside.touch()
+        mode = beside.stat().st_mode  # as the umask says; some writers make their files private
+        save(beside)
+        beside.chmod(mode)
+
+
+def write_together(directory: Path, contents: Mapping[str, bytes | str]) -> None:
+    """Write several files of a directory: all new, or all as they were."""
+    with ExitStack() as every:
+        for name, content in contents.items():
+            beside = every.enter_context(replacing(directory / name))
+            beside.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def make_folder(path: Path, fill: Callable[[Path], object]) -> None:
+    """Let `fill` write a folder: all of it is there afterwards, or nothing. Only an empty one is replaced."""
+    with replacing(path) as beside:
+        beside.mkdir()
+        fill(beside)
+        if path.is_dir():
+            path.rmdir()  # refuses one that is not empty
 
 
 def copy_files(source: Path, out: Path, place: Callable[[Path], Path | None]) -> None:
@@ -204,22 +180,16 @@ def check_output(path: Path | None, kinds: Sequence[str] = ()) -> None:
         return
     if kinds and path.suffix.lower() not in kinds:
         raise InputError(f"{path}: must end in {', '.join(kinds)}; choose one of those")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: there is no directory {path.parent}; make it first")
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"{path}: cannot be written; choose another place")
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory; choose another place")
+    check_directory(path.parent)
 
 
 def check_directory(path: Path) -> None:
-    """Make a directory for results, or refuse one that cannot take them."""
+    """Refuse a directory that could not take results once the work is done; it is made when they are written."""
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=there):
+            pass
     except OSError as error:
-        raise InputError(f"{path}: cannot be made: {error.strerror}; choose another place") from None
-    check_output(path / "any")
-
-
-def _sync(path: Path) -> None:
-    """Force a file's content to the disk: what is renamed afterwards is whole even if the power goes."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from None

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TextIO, TypeVar
+from math import inf
+from typing import Any, TypeVar
 
 from bayesmooth.words import format_duration
 
@@ -15,6 +16,8 @@ Numbers = Callable[[], Mapping[str, str]]
 """Figures to show, computed only when a line is about to be drawn."""
 
 SILENT = ContextVar("SILENT", default=False)
+LIVE, NOTEBOOK, LINES, NOTHING = 0.1, 0.3, 30.0, inf
+"""The kinds of bars, by the seconds after which they are drawn again; a log stays short."""
 
 
 @contextmanager
@@ -25,16 +28,6 @@ def silence(quiet: bool = True) -> Iterator[None]:
         yield
     finally:
         SILENT.reset(before)
-
-
-class Bar:
-    """A bar to move, and to print lines above. This one is silent."""
-
-    def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
-        """Show that `done` of the items are behind us."""
-
-    def line(self, text: str) -> None:
-        """Print a line that stays."""
 
 
 def track(items: Iterable[T], *, description: str, quiet: bool = False) -> Iterator[T]:
@@ -51,88 +44,66 @@ def track(items: Iterable[T], *, description: str, quiet: bool = False) -> Itera
 
 
 @contextmanager
-def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False) -> Iterator[Bar]:
+def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False) -> Iterator["Bar"]:
     """A bar over `total` steps (0: unknown) of which `done` were made earlier."""
     if quiet or SILENT.get():
-        yield Bar()
+        yield Bar(NOTHING, description, total, done)
     elif sys.stderr.isatty() and (rich := _rich()):
         with rich:
-            yield _Live(rich, description, total, done)
-    elif "ipykernel" in sys.modules:
-        line = _InPlace(sys.stderr, description, total, done)
-        try:
-            yield line
-        finally:
-            line.end()
+            yield Bar(LIVE, description, total, done, rich)
     else:
-        yield _Plain(sys.stderr, description, total, done)
+        shown_bar = Bar(NOTEBOOK if "ipykernel" in sys.modules else LINES, description, total, done)
+        try:
+            yield shown_bar
+        finally:
+            shown_bar.erase()
 
 
-class _Plain(Bar):
-    """A line every half a minute, so that a log stays short."""
+class Bar:
+    """A bar to move, and to print lines above; `every` says which kind it is."""
 
-    every = 30.0
-
-    def __init__(self, stream: TextIO, description: str, total: int, done: int) -> None:
-        self.stream, self.description, self.total, self.first = stream, description, total, done
-        self.start = self.drawn = time.monotonic()
-
-    def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
-        if (now := time.monotonic()) - self.drawn >= self.every:
-            self.drawn = now
-            parts = [f"{title or self.description} {done}/{self.total or '?'}"]
-            parts += [f"{name} {value}" for name, value in numbers().items()]
-            if self.total and done > self.first:
-                rest = (now - self.start) / (done - self.first) * (self.total - done)
-                parts.append(f"{format_duration(rest)} left")
-            self.draw(" · ".join(parts))
-
-    def draw(self, text: str) -> None:
-        """Show how far the work is."""
-        self.line(text)
-
-    def line(self, text: str) -> None:
-        print(text, file=self.stream, flush=True)
-
-
-class _InPlace(_Plain):
-    """A line that is written over itself, as a notebook can."""
-
-    every = 0.3
-    shown = 0  # characters, which the next line must cover
-
-    def draw(self, text: str) -> None:
-        print(f"\r{text:<{self.shown}}", end="", file=self.stream, flush=True)
-        self.shown = len(text)
-
-    def line(self, text: str) -> None:
-        self.end()
-        super().line(text)
-
-    def end(self) -> None:
-        """Delete the line."""
-        print(f"\r{'':<{self.shown}}\r", end="", file=self.stream, flush=True)
-        self.shown = 0
-
-
-class _Live(Bar):
-    """A bar that rich redraws; figures are refreshed ten times a second at most."""
-
-    every = 0.1
-
-    def __init__(self, rich: Any, description: str, total: int, done: int) -> None:
-        self.rich, self.description, self.total, self.drawn = rich, description, total, 0.0
-        self.task = rich.add_task(description, total=total or None, completed=done, numbers="")
+    def __init__(self, every: float, description: str, total: int, done: int, rich: Any = None) -> None:
+        self.every, self.description, self.total, self.first, self.rich = every, description, total, done, rich
+        self.stream, self.start = sys.stderr, time.monotonic()  # a job in a thread may redirect stderr
+        self.drawn = self.start
+        self.shown = 0  # characters of the line that a notebook writes over
+        if rich is not None:
+            self.task = rich.add_task(description, total=total or None, completed=done, numbers="")
 
     def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
-        if (now := time.monotonic()) - self.drawn >= self.every or done == self.total:
-            self.drawn = now
-            text = "  ".join(f"{name} {value}" for name, value in numbers().items())
-            title = title or self.description
-            self.rich.update(self.task, completed=done, description=title, numbers=text)
+        """Show that `done` of the items are behind us."""
+        ends = self.rich is not None and done == self.total
+        if (now := time.monotonic()) - self.drawn < self.every and not ends:
+            return
+        self.drawn, title = now, title or self.description
+        figures = [f"{name} {value}" for name, value in numbers().items()]
+        if self.rich is not None:
+            self.rich.update(self.task, completed=done, description=title, numbers="  ".join(figures))
+            return
+        parts = [f"{title} {done}/{self.total or '?'}", *figures]
+        if self.total and done > self.first:
+            rest = (now - self.start) / (done - self.first) * (self.total - done)
+            parts.append(f"{format_duration(rest)} left")
+        text = " · ".join(parts)
+        if self.every == NOTEBOOK:
+            print(f"\r{text:<{self.shown}}", end="", file=self.stream, flush=True)
+            self.shown = len(text)
+        else:
+            self.line(text)
 
     def line(self, text: str) -> None:
-        self.rich.console.print(text, highlight=False, markup=False)
+        """Print a line that stays."""
+        if self.rich is not None:
+            self.rich.console.print(text, highlight=False, markup=False)
+        elif self.every != NOTHING:
+            self.erase()
+            print(text, file=self.stream, flush=True)
+
+    def erase(self) -> None:
+        """Delete the line that a notebook shows."""
+        if self.shown:
+            print(f"\r{'':<{self.shown}}\r", end="", file=self.stream, flush=True)
+            self.shown = 0
 
 
 def _rich() -> Any:

@@ -4,7 +4,6 @@ import csv
 import inspect
 import io
 import json
-from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,8 +17,8 @@ from bayesmooth.audit import Audit, audit, audit_probabilities, outputs
 from bayesmooth.audit.decisions import clean
 from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.table import HARD, MISLABELLED
-from bayesmooth.cli import main
-from bayesmooth.cli.audit import add_audit
+from bayesmooth.cli import main, make_parser
+from bayesmooth.cli.audit import audit as audit_command
 from bayesmooth.data import Columns, Source, corrupt, load
 from bayesmooth.errors import InputError
 from bayesmooth.metrics import average_precision
@@ -338,14 +337,13 @@ def test_arguments_that_make_no_audit_are_explained(data: Any, options: dict[str
 
 
 def test_every_option_of_a_table_is_in_the_signature_and_on_the_command_line() -> None:
-    parser = ArgumentParser()
-    add_audit(parser)
+    parser = make_parser("audit", audit_command)
     offered = {action.dest for action in parser._actions}
     names = set(inspect.signature(audit).parameters) - {"data"}
     assert names <= offered
     assert {field.name for field in fields(Columns)} <= names
     given = vars(parser.parse_args(["x.csv"]))
-    assert not {name for name in names & set(given) if given[name] is not None}
+    assert not {name for name in names & set(given) if given[name]}
 
 
 def test_with_thousands_of_classes_the_summary_stays_small(made_up: Any, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_wrong_axis_is_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--csv nowhere/grid.csv", "nowhere/grid.csv: there is no directory nowhere"),
+        ("--csv mine.toml/grid.csv", "mine.toml: cannot be written"),
         ("--jobs 0", "--jobs 0: must be > 0"),
         ("--jobs 0 --cluster ray", "--jobs 0: must be > 0"),
         ("--gpus 1", "--gpus 1.0: needs --cluster ray"),

@@ -10,7 +10,7 @@ from torch import nn
 from bayesmooth.cli import main
 from bayesmooth.errors import InputError
 from bayesmooth.train import Recipe, Run, train
-from bayesmooth.train.networks import freeze, make_model
+from bayesmooth.train.loop import make_model
 
 MODULE = """
 from torch import nn
@@ -18,6 +18,11 @@ from torch import nn
 def make(num_classes: int, input_shape, width: int = 8, normalise: bool = False):
     norm = [nn.BatchNorm1d(width)] if normalise else []
     return nn.Sequential(nn.Flatten(), nn.Linear(64, width), *norm, nn.ReLU(), nn.Linear(width, num_classes))
+
+def frozen(num_classes, input_shape):
+    model = make(num_classes, input_shape, normalise=True)
+    model[:4].requires_grad_(False)
+    return model
 
 def wrong_shape(num_classes):
     return nn.Flatten()
@@ -126,47 +131,13 @@ def test_a_run_does_not_need_the_file_it_started_from(recipe, tmp_path):
     assert Run.open(run.path).model()[1].out_features == 16
 
 
-def test_only_the_head_is_trained_and_the_rest_is_a_point_of_the_posterior(recipe, tmp_path):
-    section = {"name": "mlp", "hidden": [16], "batchnorm": True}
-    run = train(recipe(**section, freeze=True), tmp_path / "run", quiet=True)
+def test_what_the_factory_freezes_stays_as_it_is_and_is_no_part_of_the_posterior(mine, recipe, tmp_path):
+    run = train(recipe(name="mine:frozen"), tmp_path / "run", quiet=True)
     before = make_model(run.recipe, num_classes=10, input_shape=(1, 8, 8))
     for name, weight in run.model().state_dict().items():
         changed = not torch.equal(weight, before.state_dict()[name])
         assert changed == name.startswith("4."), name  # batch-norm statistics are frozen, too
     assert set(run.posterior().mean) == {"4.weight", "4.bias"}
-
-
-def test_parts_are_frozen_by_name_and_a_wrong_name_is_refused():
-    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4), nn.Linear(4, 2))
-    freeze(model, ["1", "2.bias"])
-    names = [name for name, weight in model.named_parameters() if weight.requires_grad]
-    assert names == ["0.weight", "0.bias", "2.weight"]
-    with pytest.raises(InputError, match="freeze: no parameter under '3'; there are 0, 1, 2"):
-        freeze(model, ["3"])
-    with pytest.raises(InputError, match="no parameter is left to train"):
-        freeze(model, ["0", "1", "2"])
-
-
-@pytest.mark.filterwarnings("ignore")  # of transformers
-def test_a_network_of_transformers_gets_a_new_head_trains_and_is_read_again(recipe, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    config = transformers.ViTConfig(
-        image_size=8, patch_size=4, num_channels=1, hidden_size=16, num_hidden_layers=1,
-        num_attention_heads=2, intermediate_size=16, num_labels=3,
-    )  # fmt: skip
-    published = transformers.ViTForImageClassification(config)
-    published.save_pretrained(tmp_path / "vit")
-    section = {"name": "transformers", "path": str(tmp_path / "vit"), "freeze": True}
-    run = train(recipe(**section), tmp_path / "run", quiet=True)
-    model = run.model()
-    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
-    start = published.state_dict()
-    for name, weight in model.network.state_dict().items():
-        assert torch.equal(weight, start[name]) or name.startswith("classifier."), name
-    with pytest.raises(InputError, match=r"'nowhere': no image classifier can be read"):
-        make_model(recipe(name="transformers", path="nowhere"), num_classes=10)
-    with pytest.raises(InputError, match=r"pictures of 8 × 8, these have 64 × 64; set data\.size"):
-        make_model(recipe(**section), num_classes=10, input_shape=(3, 64, 64))
 
 
 def test_the_template_for_ones_own_pictures_runs_as_it_is_printed(tmp_path, monkeypatch, capsys):

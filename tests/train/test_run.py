@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bayesmooth.cli import main
-from bayesmooth.data import load
+from bayesmooth.data import Corruption, load
 from bayesmooth.errors import InputError
 from bayesmooth.train import DivergedError, Run, train
 from bayesmooth.train.run import save_checkpoint
@@ -60,7 +60,7 @@ def test_the_examples_of_a_run_are_the_noisy_ones_it_saw(finished):
     parts = [finished.examples(name) for name in ("train", "validation", "test")]
     assert [len(part) for part in parts] == [96, 24, 359]
     wrong = sum((part.labels.numbers != part.clean).sum() for part in parts[:2])
-    assert wrong == len(finished.corruption().index) > 20
+    assert wrong == len(Corruption.load(finished.path / "noise.json").index) > 20
 
 
 def test_figures_are_at_the_mean_and_averaged_and_count_memorised_errors(finished):
@@ -115,10 +115,7 @@ def test_a_comment_in_the_recipe_of_a_run_does_no_harm(copied):
     assert train(run.recipe, run.path, quiet=True).status == "finished"
 
 
-def test_an_empty_or_endlessly_nested_recipe_is_an_error_in_a_line(copied):
-    (copied.path / "recipe.toml").write_text("\n")
-    with pytest.raises(InputError, match=r"recipe\.toml: is empty"):
-        Run.open(copied.path)
+def test_an_endlessly_nested_recipe_is_an_error_in_a_line(copied):
     for text in ("a = " + 5000 * "[" + 5000 * "]", "[optimizer.lr]\nx = 1", "[optimizer.a.b.c]"):
         (copied.path / "recipe.toml").write_text(text)
         with pytest.raises(InputError, match=r"recipe\.toml: "):
@@ -134,19 +131,12 @@ def test_an_empty_or_endlessly_nested_recipe_is_an_error_in_a_line(copied):
         ("metrics.jsonl", lambda run: run.metrics()),
         ("report.json", lambda run: run.report()),
         ("data.json", lambda run: run.model()),
-        ("noise.json", lambda run: run.corruption()),
     ],
 )
 def test_a_file_that_holds_something_else_is_named(name, read, copied):
     (copied.path / name).write_text("garbage\n")
     with pytest.raises(InputError, match=name):
         read(copied)
-
-
-def test_a_description_without_classes_says_how_it_is_made_again(copied):
-    (copied.path / "data.json").write_text("{}")
-    with pytest.raises(InputError, match=r"data\.json: has no class_names .*bayesmooth resume"):
-        copied.model()
 
 
 @pytest.mark.parametrize("command", ["evaluate", "audit"])
@@ -197,10 +187,9 @@ def test_two_processes_may_start_one_run_at_the_same_moment(tiny, tmp_path):
 
 
 def test_two_processes_do_not_train_in_one_directory_and_a_dead_one_leaves_no_lock(tiny, tmp_path):
-    tmp_path.joinpath("run").mkdir()
     run = Run(tmp_path / "run", tiny())
-    run.start()
-    run.set_status("running")
+    with run.hold(0):
+        run.set_status("running")
     hear, tell = os.pipe()
     if not (other := os.fork()):
         with run.lock:
@@ -217,10 +206,9 @@ def test_two_processes_do_not_train_in_one_directory_and_a_dead_one_leaves_no_lo
 
 
 def test_an_unfinished_run_says_what_is_missing(tiny, tmp_path):
-    (tmp_path / "run").mkdir()
     run = Run(tmp_path / "run", tiny())
-    run.start()
-    assert run.status == "new"
+    with run.hold(0):
+        assert run.status == "new"
     for read in (run.report, run.model, run.posterior):
         with pytest.raises(InputError, match=r"run: .*(finished|checkpoint)"):
             read()
@@ -282,14 +270,6 @@ def test_a_disk_that_fills_up_is_an_error_and_the_last_checkpoint_stays(tiny, tm
     same_run(train(recipe, run.path, quiet=True), train(recipe, tmp_path / "whole", quiet=True))
 
 
-@pytest.mark.parametrize("content", ["{}", "["])
-def test_a_run_without_a_status_goes_on_from_its_checkpoint(content, copied, finished, same_run):
-    (copied.path / "run.json").write_text(content)
-    assert copied.status == "damaged"
-    assert train(copied.recipe, copied.path, quiet=True).status == "finished"
-    same_run(finished, copied)
-
-
 def test_a_checkpoint_that_was_cut_is_an_error_with_a_way_out(copied):
     copied.set_status("interrupted")
     (copied.path / "last.pt").write_bytes((copied.path / "best.pt").read_bytes()[:5000])
@@ -307,10 +287,3 @@ def test_a_pickle_that_would_run_code_is_refused(copied, tmp_path):
     with pytest.raises(InputError, match="not a checkpoint"):
         copied.model()
     assert not (tmp_path / "pwned").exists()
-
-
-def test_a_short_run_is_forced_to_the_disk_a_few_times_only(tiny, tmp_path, monkeypatch):
-    forced, real = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda handle: (forced.append(handle), real(handle)))
-    train(tiny(train={"epochs": 1}), tmp_path / "run", quiet=True)
-    assert len(forced) <= 9  # one per file

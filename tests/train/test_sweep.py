@@ -1,4 +1,3 @@
-import csv
 import os
 import re
 import signal
@@ -14,7 +13,7 @@ from bayesmooth.cli import main
 from bayesmooth.errors import InputError
 from bayesmooth.executors import Processes
 from bayesmooth.train import Recipe, Run
-from bayesmooth.train.sweep import SweepJob, export_csv, grid, name_recipes, stopped_by_signals, sweep, tune
+from bayesmooth.train.sweep import Outcome, export_rows, grid, name_recipes, sweep, tune
 
 MAIN = "from bayesmooth.cli import main; raise SystemExit(main())"
 TREE = {
@@ -110,7 +109,7 @@ def test_two_equal_sweeps_share_the_runs_and_both_have_all_results(tmp_path):
 
     def go():
         with Processes(1) as executor:
-            return sweep(recipes, tmp_path, executor, threads=1)
+            return sweep(recipes, tmp_path, executor)
 
     with ThreadPoolExecutor(2) as both:
         answers = [future.result() for future in [both.submit(go), both.submit(go)]]
@@ -125,7 +124,6 @@ def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path):
     (recipe,) = grid(TREE, [])
     (tmp_path / "runs" / recipe.title).mkdir(parents=True)
     run = Run(tmp_path / "runs" / recipe.title, recipe)
-    run.start()
     held = run.lock
     held.acquire()
     threading.Timer(0.5, held.release).start()
@@ -135,16 +133,24 @@ def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path):
 def test_workers_know_where_the_data_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recipes, jobs = grid(TREE, []), []
-    monkeypatch.setattr(SweepJob, "__call__", lambda job: (jobs.append(job), job.end("failed"))[1])
+
+    def train_one(recipe, path, device, data):
+        jobs.append(data)
+        return Outcome(recipe, path, "failed")
+
+    monkeypatch.setattr("bayesmooth.train.sweep.train_one", train_one)
     with ThreadPoolExecutor(1) as executor:
         monkeypatch.delenv("BAYESMOOTH_DATA", raising=False)
         sweep(recipes, "runs", executor)
         monkeypatch.setenv("BAYESMOOTH_DATA", "shared")
         sweep(recipes, "runs", executor)
-    assert [job.data for job in jobs] == [tmp_path / name for name in ("data", "shared")]
+    assert jobs == [tmp_path / name for name in ("data", "shared")]
 
 
-def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_a_signal_and_a_closed_terminal_stop_the_rest_also_while_a_line_is_printed(
+    number, tmp_path, monkeypatch
+):
     stopped = []
 
     class Recorded(ThreadPoolExecutor):
@@ -152,28 +158,19 @@ def test_ctrl_c_while_a_line_is_printed_stops_the_rest(tmp_path, monkeypatch):
             stopped.append(cancel_futures)
             super().shutdown(wait, cancel_futures=cancel_futures)
 
-    def interrupted(*known):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bayesmooth.train.sweep.name_figures", interrupted)
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on"), Recorded(1) as executor:
-        sweep(grid(TREE, []), tmp_path, executor)
-    assert stopped == [True, False]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_closed_terminal_stops_a_sweep_unless_signals_are_ignored(number):
+    monkeypatch.setattr("bayesmooth.train.sweep.name_figures", lambda *_: signal.raise_signal(number) or [])
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), stopped_by_signals():
-        signal.raise_signal(number)
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on"), Recorded(1) as executor:
+        sweep(grid(TREE, []), tmp_path / "runs", executor)
+    assert stopped == [True, False]
     assert signal.getsignal(number) is before
-    signal.signal(number, signal.SIG_IGN)  # nohup
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
     try:
-        with stopped_by_signals():
-            signal.raise_signal(number)
-        assert signal.getsignal(number) is signal.SIG_IGN
+        if number == signal.SIGHUP:
+            with ThreadPoolExecutor(1) as executor:
+                assert sweep(grid(TREE, []), tmp_path / "ignored", executor)[0].status == "finished"
     finally:
-        signal.signal(number, before)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def test_a_run_that_diverged_is_not_tried_again(run_all):
@@ -185,22 +182,13 @@ def test_a_run_that_diverged_is_not_tried_again(run_all):
         assert sweep(wild, out, executor)[0].status == "diverged"
 
 
-def test_the_table_has_settings_and_figures(run_all, tmp_path):
+def test_the_table_has_settings_and_figures(run_all):
     outcomes = run_all(grid(TREE, ["optimizer.lr=.1,1e30"]))
-    export_csv(outcomes, tmp_path / "grid.csv")
-    rows = list(csv.DictReader((tmp_path / "grid.csv").read_text().splitlines()))
-    assert [row["optimizer.lr"] for row in rows] == ["0.1", "1e+30"]
+    rows = export_rows(outcomes)
+    assert [row["optimizer.lr"] for row in rows] == [0.1, 1e30]
     assert [row["status"] for row in rows] == ["finished", "diverged"]
-    assert 0 <= float(rows[0]["test.accuracy"]) <= 1
-    assert rows[1]["test.accuracy"] == ""
-
-
-def test_a_full_disk_leaves_the_table_of_the_last_time(tmp_path, monkeypatch):
-    (tmp_path / "grid.csv").write_text("last time")
-    monkeypatch.setattr(os, "fsync", lambda handle: os.write(-1, b""))
-    with pytest.raises(InputError, match=r"grid\.csv: cannot be written"):
-        export_csv([], tmp_path / "grid.csv")
-    assert (tmp_path / "grid.csv").read_text() == "last time"
+    assert 0 <= rows[0]["test.accuracy"] <= 1
+    assert "test.accuracy" not in rows[1]
 
 
 @pytest.fixture
@@ -269,13 +257,12 @@ def test_the_best_by_noisy_validation_comes_first_and_what_does_not_finish_last(
         with ThreadPoolExecutor(1) as executor:
             return tune(grid(TUNED, ["optimizer.lr=1e30,0.03,0.1"]), tmp_path, executor)
 
-    *good, bad = tune_all()
+    *good, (bad, none) = tune_all()
     assert bad.recipe.optimizer.options["lr"] == 1e30
-    reports = [outcome.run.report() for outcome in good]
-    keys = [(-report["validation.accuracy"], report["validation.nll"]) for report in reports]
+    assert none == {}
+    keys = [(-report["validation.accuracy"], report["validation.nll"]) for _, report in good]
     assert keys == sorted(keys)
-    again = [outcome.path for outcome in tune_all()]  # nothing is run again
-    assert again == [outcome.path for outcome in [*good, bad]]
+    assert [outcome.path for outcome, _ in tune_all()] == [outcome.path for outcome, _ in [*good, (bad, none)]]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The command `bayesmooth`: a table from command to plain function, parsed, called, printed.
 
-A command `name` is a function `name(arguments) -> exit code` of a module in this package, beside `add_name(parser)`
-with its options; the docstring is the help, and ends with an example. These modules load nothing heavy until a command
-is called, so help is there at once. `LOADED` names what the commands of a module need.
+A command is a function `name(arguments) -> exit code` in a module of this package. Its options stand above it in
+`@command(…)`; its docstring is the help, and ends with an example. These modules load nothing heavy until a command is
+called, so help is there at once. `LOADED` names what the commands of a module need.
 """
 
 import io
@@ -16,7 +16,8 @@ from contextlib import suppress
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
+from typing import Any
 
 from bayesmooth import __version__
 from bayesmooth.errors import InputError
@@ -29,31 +30,90 @@ COMMANDS = {
     "audit": ("audit", "clean"),
     "sweeps": ("sweep", "tune", "reproduce", "studies", "demo"),
 }
-MODULES = {command: module for module, commands in COMMANDS.items() for command in commands}
+MODULES = {name: module for module, names in COMMANDS.items() for name in names}
+
+Function = Callable[[Namespace], int]
+Option = tuple[tuple[str, ...], dict[str, Any]]
+OPTIONS: dict[str, tuple[Option, ...]] = {}  # of the commands whose modules are loaded
+
+
+def command(*options: Option) -> Callable[[Function], Function]:
+    """Make a function the command of its name, with these options."""
+
+    def mark(function: Function) -> Function:
+        OPTIONS[function.__name__] = options
+        return function
+
+    return mark
+
+
+def option(*names: str, **settings: Any) -> Option:
+    """What `ArgumentParser.add_argument` takes."""
+    return names, settings
+
+
+def split_names(text: str) -> list[str]:
+    """Names between commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+# ---- options that several commands share ----
+
 RECIPE = "a TOML file, or a name that `bayesmooth recipes` lists"
-LABELS_FILE = "a .npy of labels, beside a .npy of embeddings"
+SET = option(
+    "--set", dest="settings", metavar="SECTION.KEY=VALUE", action="append", default=[],
+    help="change a key of the recipe; may be repeated",
+)  # fmt: skip
+DATA_DIR = option("--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)")
+QUIET = option("--quiet", action="store_true", help="no progress")
+DEVICE = (DATA_DIR, option("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)"), QUIET)
+JOBS = option("--jobs", type=int, default=1, help="runs at a time here (default: 1)")
+PLACE = (
+    SET,
+    JOBS,
+    option("--cluster", choices=("ray",), help="run on a cluster instead of here"),
+    option("--address", help="Ray cluster to use; auto finds one (default: start one)"),
+    option("--cpus", type=int, help="CPUs per run on a cluster (default: 1)"),
+    option("--gpus", type=float, help="GPUs per run on a cluster (default: 0)"),
+    *DEVICE,
+)
+READING = (
+    option("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)"),
+    option("--class-names", metavar="NAME,…", type=split_names, help="classes in the order of their numbers"),
+    option("--encoding", help="encoding of a CSV or JSON (default: detected)"),
+)
+COLUMNS = (
+    option("--label", metavar="COLUMN", help="column of labels (default: label)"),
+    option("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)"),
+    option("--text", metavar="COLUMN", help="column of texts to learn from"),
+    option("--image", metavar="COLUMN", help="column of pictures (default: path, or image)"),
+    option(
+        "--features",
+        metavar="COLUMN,…",
+        type=split_names,
+        help="columns to learn from (default: numbers and categories)",
+    ),
+    option("--labels", metavar="FILE", help="a .npy of labels, beside a .npy of embeddings"),
+    *READING,
+    option("--encoder", help="plain, or a model's name or path (default: the best)"),
+)
+
+
+# ---- parse, load, call ----
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, load, call, print. What a user can put right is one line and exit code 2; a bug shows its traceback."""
+    """Run a command. What a user can put right is one line and exit code 2; a bug shows its traceback."""
     given = list(sys.argv[1:] if argv is None else argv)
     if "" not in sys.path:
-        # A recipe may name a model of the user's, from the directory they are in.
-        sys.path.append("")
-    show_anything()
+        sys.path.append("")  # a recipe may name a model of the user's, from the directory they are in
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an arrow must not end a long computation
+    # A process that ignores Ctrl-C, as nohup's children do, goes on to do so.
     hears = argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
-        name = given[0] if given else "--help"
-        if name.startswith("-"):
-            explain_all().parse_args([name])
-        module = find_module(name)
-        parsed = make_parser(module, name).parse_args(given[1:])
-        if hears:  # nohup's children do not
-            load_all(module)
-        code = call(getattr(module, name), parsed)
-        if hears:  # the work is done: whatever comes now changes nothing
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return code
+        return run_command(given, hears)
     except InputError as error:
         print(f"bayesmooth: {error}", file=sys.stderr)
         return WRONG_INPUT
@@ -69,31 +129,50 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
 
 
-def call(command: Callable[[Namespace], int], parsed: Namespace) -> int:
-    """Call a command where `--quiet` and `--data-dir` hold for all that it calls, and warnings are for the user."""
+def run_command(given: Sequence[str], hears: bool) -> int:
+    """Parse, load, call; `--quiet` and `--data-dir` hold for all that is called, and warnings are for the user."""
+    name = given[0] if given else "--help"
+    if name.startswith("-"):
+        explain_all().parse_args([name])
+    if name not in MODULES:
+        raise InputError(f"unknown command '{name}'; {did_you_mean(name, MODULES)}")
+    module = import_module(f"{__name__}.{MODULES[name]}")
+    function = getattr(module, name)
+    options = vars(make_parser(name, function).parse_args(given[1:]))
+    if hears:
+        load_all(module.LOADED)
+
     from bayesmooth.executors import DATA, set_variable
     from bayesmooth.progress import silence
 
-    given = vars(parsed)
-    with warnings.catch_warnings(), silence(given.get("quiet", False)), set_variable(DATA, given.get("data_dir")):
+    with warnings.catch_warnings(), silence(options.get("quiet", False)), set_variable(DATA, options.get("data_dir")):
         warnings.showwarning = show_warning  # type: ignore[assignment]
-        return command(parsed)
+        code: int = function(Namespace(**options))
+    if hears:  # the work is done: whatever comes now changes nothing
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
 
 
-def find_module(command: str) -> ModuleType:
-    """The module of this package that has a command."""
-    if command not in MODULES:
-        raise InputError(f"unknown command '{command}'; {did_you_mean(command, MODULES)}")
-    return import_module(f"{__name__}.{MODULES[command]}")
+def make_parser(name: str, function: Function) -> ArgumentParser:
+    """The parser of a command."""
+    places = [settings.get("metavar", names[0]) for names, settings in OPTIONS[name] if not names[0].startswith("-")]
+    parser = ArgumentParser(
+        usage=" ".join(["bayesmooth", name, *places, "[option …]"]),
+        description=getdoc(function),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    for names, settings in OPTIONS[name]:
+        parser.add_argument(*names, **settings)
+    return parser
 
 
-def load_all(module: ModuleType) -> None:
-    """Load what the commands of a module need, while Ctrl-C ends the process at once.
+def load_all(names: Sequence[str]) -> None:
+    """Load modules, while Ctrl-C ends the process at once.
 
     An exception raised inside a compiled module that is being loaded can abort the process or come out as another.
     """
     signal.signal(signal.SIGINT, leave)
-    for name in module.LOADED:
+    for name in names:
         with suppress(ImportError):  # where it is used it is asked for again, and named
             import_module(name)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -105,22 +184,17 @@ def leave(number: int, frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
 
 
-def make_parser(module: ModuleType, command: str) -> ArgumentParser:
-    """The parser of a command."""
-    parser = ArgumentParser(
-        prog=f"bayesmooth {command}",
-        description=getdoc(getattr(module, command)),
-        formatter_class=RawDescriptionHelpFormatter,
-    )
-    getattr(module, f"add_{command}")(parser)
-    return parser
+def show_warning(message: Warning | str, *where: object) -> None:
+    """A warning is for the user: the line of code that gave it is not."""
+    print(f"bayesmooth: warning: {message}", file=sys.stderr)
 
 
 def explain_all() -> ArgumentParser:
     """The parser that lists the commands; it has no other use."""
-    lines = [
-        f"  {command:10} {getattr(find_module(command), command).__doc__.partition(chr(10))[0]}" for command in MODULES
-    ]
+    lines = []
+    for name, module in MODULES.items():
+        about = getdoc(getattr(import_module(f"{__name__}.{module}"), name)) or ""
+        lines.append(f"  {name:10} {about.partition(chr(10))[0]}")
     listed = "\n".join(lines)
     parser = ArgumentParser(
         prog="bayesmooth",
@@ -131,83 +205,3 @@ def explain_all() -> ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bayesmooth {__version__}")
     return parser
-
-
-def show_anything() -> None:
-    """What the terminal cannot show becomes a question mark: an arrow must not end a long computation."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-
-
-def show_warning(message: Warning | str, *where: object) -> None:
-    """A warning is for the user: the line of code that gave it is not."""
-    print(f"bayesmooth: warning: {message}", file=sys.stderr)
-
-
-# ---- options that several commands share ----
-
-
-def add_columns(parser: ArgumentParser, labels: str) -> None:
-    """How a data set of the user's is read; `labels` says what --labels is."""
-    add = parser.add_argument
-    add("--label", metavar="COLUMN", help="column of labels (default: label)")
-    add("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)")
-    add("--text", metavar="COLUMN", help="column of texts to learn from")
-    add("--image", metavar="COLUMN", help="column of pictures (default: path, or image)")
-    features = "columns to learn from (default: numbers and categories)"
-    add("--features", metavar="COLUMN,…", type=split_names, help=features)
-    add("--labels", metavar="FILE", default=None, help=labels)
-    add_reading(parser)
-    add("--encoder", help="plain, or a model's name or path (default: the best)")
-
-
-def add_reading(parser: ArgumentParser) -> None:
-    """What every command that reads a table has."""
-    add = parser.add_argument
-    add("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)")
-    names = "classes in the order of their numbers"
-    add("--class-names", metavar="NAME,…", type=split_names, help=names)
-    add("--encoding", help="encoding of a CSV or JSON (default: detected)")
-
-
-def split_names(text: str) -> list[str]:
-    """Names between commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def add_settings(parser: ArgumentParser, explanation: str, metavar: str = "SECTION.KEY=VALUE") -> None:
-    """`--set`, as often as it is needed."""
-    parser.add_argument("--set", dest="settings", metavar=metavar, action="append", default=[], help=explanation)
-
-
-def add_data_dir(parser: ArgumentParser) -> None:
-    """Where public data sets lie."""
-    place = "where data sets are (default: $BAYESMOOTH_DATA, ./data)"
-    parser.add_argument("--data-dir", type=Path, help=place)
-
-
-def add_prediction(parser: ArgumentParser) -> None:
-    """What every command that predicts with a run has."""
-    add_device(parser)
-    usual = "how many to draw from the posterior (default: as in the recipe)"
-    parser.add_argument("--samples", type=int, default=0, help=usual)
-
-
-def add_device(parser: ArgumentParser) -> None:
-    """What every command that trains or predicts has."""
-    add_data_dir(parser)
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-
-
-def add_place(parser: ArgumentParser) -> None:
-    """Where the runs of a command go, and how many at a time."""
-    add = parser.add_argument
-    add_settings(parser, "change a key in every recipe; may be repeated")
-    add("--jobs", type=int, default=1, help="runs at a time here (default: 1)")
-    add("--cluster", choices=("ray",), help="run on a cluster instead of here")
-    add("--address", help="Ray cluster to use; auto finds one (default: start one)")
-    add("--cpus", type=int, help="CPUs per run on a cluster (default: 1)")
-    add("--gpus", type=float, help="GPUs per run on a cluster (default: 0)")
-    add_device(parser)

@@ -1,84 +1,100 @@
 """`audit` and `clean`."""
 
 import sys
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
-from tempfile import TemporaryFile
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from bayesmooth.cli import LABELS_FILE, add_columns, add_reading, split_names
+from bayesmooth.cli import COLUMNS, DEVICE, READING, command, option, split_names
 from bayesmooth.errors import InputError
+from bayesmooth.files import check_directory
 from bayesmooth.words import did_you_mean
 
 if TYPE_CHECKING:
     from bayesmooth.audit import Audit
 
-OWN = {"source", "out", "title", "probabilities", "top", "thumbnails", "data_dir", "quiet"}
+OWN = {"source", "out", "title", "probabilities", "top", "data_dir", "quiet"}
 OWN |= {"export", "fail_above", "fail_on", "json", "summary"}
-OF_RUNS = ("decisions", "budget", "leave_out", "samples", "seed")
+OF_RUNS = ("decisions", "budget", "leave_out", "device")
 LOADED = ("bayesmooth.audit", "pandas", "sklearn.linear_model", "PIL.Image")
+KINDS = (
+    "a file with labels (.csv, .tsv, .json, .jsonl, .ndjson, or one of these with .gz; .xlsx, .parquet, .pq, .npz, "
+    ".npy), a folder of pictures or of Parquet files, a Hugging Face data set on disk, or a run"
+)
+TAGS = option("--tags", metavar="COLUMN,…", type=split_names, help="columns of 0 and 1 for several labels, one per tag")
+SEPARATOR = option("--separator", metavar="TEXT", help="between several labels in the column of labels")
 
 
-def add_audit(parser: ArgumentParser) -> None:
-    """The options of `audit`; those that are not given keep the defaults of `bayesmooth.audit`."""
-    parser.usage = f"{parser.prog} SOURCE [option …]"
-    parser.argument_default = SUPPRESS
-    add = parser.add_argument
-    kinds = (
-        "a file with labels (.csv, .tsv, .json, .jsonl, .ndjson, or one of these with .gz; .xlsx, .parquet, .pq, .npz, "
-        ".npy), a folder of pictures or of Parquet files, a Hugging Face data set on disk, or a run"
-    )
-    add("source", type=Path, help=kinds)
-    add("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)")
-    add("--budget", metavar="N", type=int, help="how many labels to ask about (default: 100)")
-    top = "share of these that rank first; the others are drawn (default: a third): 50%% or 0.5"
-    add("--from-top", metavar="SHARE", type=read_share, help=top)
-    further = "decisions that a report exported; the ranking and the error rate learn from them"
-    add("--decisions", metavar="FILE", type=Path, help=further)
-    add("--title", default="", help="title of the report")
-    add_columns(parser, LABELS_FILE)
-    tags = "columns of 0 and 1 for several labels, one per tag"
-    add("--tags", metavar="COLUMN,…", type=split_names, help=tags)
-    add("--separator", metavar="TEXT", help="between several labels in the column of labels")
-    people = "column that says who gave the label: one row per vote, --id names the example"
-    add("--annotator", metavar="COLUMN", help=people)
-    models = "annotators that are models, to compare with people"
-    add("--machines", metavar="NAME,…", type=split_names, help=models)
-    sure = "column of the confidence in each label, such as an LLM's own probability"
-    add("--confidence", metavar="COLUMN", help=sure)
-    predicted = "the numbers are predicted probabilities"
-    add("--probabilities", action="store_true", default=False, help=predicted)
-    other = "probabilities by a model that saw none of the labels"
-    add("--predicted", metavar="COLUMN,…", type=split_names, help=other)
-    shot = "let a CLIP --encoder predict by the names of classes"
-    add("--zero-shot", action="store_true", help=shot)
-    cache = "where embeddings are kept (default: $BAYESMOOTH_CACHE)"
-    add("--cache", metavar="DIR", type=Path, help=cache)
-    add("--device", help="of the encoder: cpu, cuda or cuda:N (default: a GPU if there is one)")
-    split = "another split; reports examples found in both"
-    add("--against", metavar="FILE", type=Path, help=split)
-    left_out = "judge each label by a posterior without its example"
-    add("--leave-out", action="store_true", help=left_out)
-    add("--samples", type=int, help="how many to draw from a run's posterior (default: 16)")
-    add("--seed", type=int, help="of these samples (default: 0)")
-    add("--cluster", choices=("ray",), help="score the examples as tasks of a cluster")
-    add("--top", type=int, default=10, help="how many to print (default: 10)")
-    add("--thumbnails", type=int, default=500, help="pictures in the report (default: 500)")
-    place = "where a run's data set is (default: $BAYESMOOTH_DATA)"
-    add("--data-dir", type=Path, help=place)
-    add("--quiet", action="store_true", help="no progress")
-    tools = "also write files for label-studio, argilla, fiftyone"
-    add("--export", metavar="TOOL,…", type=split_names, default=[], help=tools)
-    most = "exit with 1 if at least so many labels are wrong: 5%% or 0.05"
-    add("--fail-above", metavar="SHARE", type=read_share, default=None, help=most)
-    kinds = "exit with 1 if any occur: duplicates, conflicts, leaks, outliers, rare"
-    add("--fail-on", metavar="KIND,…", type=split_names, default=[], help=kinds)
-    add("--json", action="store_true", default=False, help="print audit.json and nothing else")
-    page = "append a summary in Markdown, such as to $GITHUB_STEP_SUMMARY"
-    add("--summary", metavar="FILE", type=Path, default=None, help=page)
+def read_share(text: str) -> float:
+    """A share of one, written as 5% or 0.05."""
+    share = float(text.rstrip("% ")) / (100 if text.endswith("%") else 1)
+    if not 0 <= share <= 1:
+        raise ArgumentTypeError(f"{text}: must be a share such as 5% or 0.05")
+    return share
 
 
+@command(
+    option("source", type=Path, metavar="SOURCE", help=KINDS),
+    option("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)"),
+    option("--budget", metavar="N", type=int, help="how many labels to ask about (default: 100)"),
+    option(
+        "--from-top", metavar="SHARE", type=read_share,
+        help="share of these that rank first; the others are drawn (default: a third): 50%% or 0.5",
+    ),
+    option(
+        "--decisions", metavar="FILE", type=Path,
+        help="decisions that a report exported; the ranking and the error rate learn from them",
+    ),
+    option("--title", default="", help="title of the report"),
+    *COLUMNS,
+    TAGS,
+    SEPARATOR,
+    option(
+        "--annotator", metavar="COLUMN",
+        help="column that says who gave the label: one row per vote, --id names the example",
+    ),
+    option(
+        "--machines", metavar="NAME,…", type=split_names, help="annotators that are models, to compare with people"
+    ),
+    option(
+        "--confidence", metavar="COLUMN",
+        help="column of the confidence in each label, such as an LLM's own probability",
+    ),
+    option("--probabilities", action="store_true", help="the numbers are predicted probabilities"),
+    option(
+        "--predicted", metavar="COLUMN,…", type=split_names,
+        help="probabilities by a model that saw none of the labels",
+    ),
+    option(
+        "--zero-shot", action="store_const", const=True, help="let a CLIP --encoder predict by the names of classes"
+    ),
+    option("--cache", metavar="DIR", type=Path, help="where embeddings are kept (default: $BAYESMOOTH_CACHE)"),
+    option("--against", metavar="FILE", type=Path, help="another split; reports examples found in both"),
+    option(
+        "--leave-out", action="store_const", const=True, help="judge each label by a posterior without its example"
+    ),
+    option("--cluster", choices=("ray",), help="score the examples as tasks of a cluster"),
+    option("--top", type=int, default=10, help="how many to print (default: 10)"),
+    *DEVICE,
+    option(
+        "--export", metavar="TOOL,…", type=split_names, default=[],
+        help="also write files for label-studio, argilla, fiftyone",
+    ),
+    option(
+        "--fail-above", metavar="SHARE", type=read_share,
+        help="exit with 1 if at least so many labels are wrong: 5%% or 0.05",
+    ),
+    option(
+        "--fail-on", metavar="KIND,…", type=split_names, default=[],
+        help="exit with 1 if any occur: duplicates, conflicts, leaks, outliers, rare",
+    ),
+    option("--json", action="store_true", help="print audit.json and nothing else"),
+    option(
+        "--summary", metavar="FILE", type=Path,
+        help="append a summary in Markdown, such as to $GITHUB_STEP_SUMMARY",
+    ),
+)  # fmt: skip
 def audit(arguments: Namespace) -> int:
     """Find the labels that look wrong and the examples that are ambiguous.
 
@@ -106,9 +122,9 @@ def audit(arguments: Namespace) -> int:
     for kind in arguments.fail_on:
         if kind not in FINDINGS:
             raise InputError(f"--fail-on {kind}: {did_you_mean(kind, FINDINGS)}")
-    if "leaks" in arguments.fail_on and "against" not in arguments:
+    if "leaks" in arguments.fail_on and arguments.against is None:
         raise InputError("--fail-on leaks: name the other split with --against")
-    _check_folder(arguments.out)
+    check_directory(arguments.out)
     check_source_stays(arguments.out, arguments.source)
     options = {k: v for k, v in vars(arguments).items() if k not in OWN and v is not None}
     if "," in str(options.get("encoder")):
@@ -117,13 +133,12 @@ def audit(arguments: Namespace) -> int:
         from bayesmooth.train import Run  # here: whoever audits a table never loads the training
 
         if foreign := [name for name in options if name not in OF_RUNS]:
-            option = foreign[0].replace("_", "-")
-            raise InputError(f"--{option}: not for a run, whose recipe says it")
+            raise InputError(f"--{foreign[0].replace('_', '-')}: not for a run, whose recipe says it")
         made = Run.open(arguments.source).audit(**options)
     else:
         verb = audit_probabilities if arguments.probabilities else audit_data
         made = verb(arguments.source, **options)
-    saved = made.save(arguments.out, thumbnails=arguments.thumbnails, title=arguments.title)
+    saved = made.save(arguments.out, title=arguments.title)
     for tool in arguments.export:
         print(made.export(arguments.out, tool), file=sys.stderr)
     failures = find_failures(made, arguments.fail_above, arguments.fail_on)
@@ -140,42 +155,23 @@ def audit(arguments: Namespace) -> int:
     return int(bool(failures))
 
 
-def read_share(text: str) -> float:
-    """A share of one, written as 5% or 0.05."""
-    share = float(text.rstrip("% ")) / (100 if text.endswith("%") else 1)
-    if not 0 <= share <= 1:
-        raise ArgumentTypeError(f"{text}: must be a share such as 5% or 0.05")
-    return share
-
-
-def _check_folder(out: Path) -> None:
-    """Refuse a folder that could not be written once the work is done; it is made only then."""
-    there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    try:
-        with TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror}); choose another place") from None
-
-
-def add_clean(parser: ArgumentParser) -> None:
-    """The options of `clean`."""
-    add = parser.add_argument
-    add("labels", type=Path, help="what was audited, or its audit.csv")
-    given = "the CSV that the report exported, or a JSON file of the tool that --export wrote for"
-    add("decisions", type=Path, nargs="?", default=None, help=given)
-    add("--out", type=Path, required=True, help="the file or folder to write")
-    folder = "folder of the audit (default: that of the decisions, or audit)"
-    add("--audit", metavar="DIR", type=Path, help=folder)
-    add("--drop-duplicates", action="store_true", help="keep one of copies with the same label")
-    add("--drop-unreadable", action="store_true", help="leave out pictures that cannot be read")
-    add("--label", metavar="COLUMN", help="column of labels (default: label, or given)")
-    columns = "columns of 0 and 1, one per tag"
-    add("--tags", metavar="COLUMN,…", type=split_names, help=columns)
-    add("--separator", metavar="TEXT", help="between several labels in the column of labels")
-    add_reading(parser)
-
-
+@command(
+    option("labels", type=Path, help="what was audited, or its audit.csv"),
+    option(
+        "decisions", type=Path, nargs="?",
+        help="the CSV that the report exported, or a JSON file of the tool that --export wrote for",
+    ),
+    option("--out", type=Path, required=True, help="the file or folder to write"),
+    option(
+        "--audit", metavar="DIR", type=Path, help="folder of the audit (default: that of the decisions, or audit)"
+    ),
+    option("--drop-duplicates", action="store_true", help="keep one of copies with the same label"),
+    option("--drop-unreadable", action="store_true", help="leave out pictures that cannot be read"),
+    option("--label", metavar="COLUMN", help="column of labels (default: label, or given)"),
+    TAGS,
+    SEPARATOR,
+    *READING,
+)  # fmt: skip
 def clean(arguments: Namespace) -> int:
     """Apply the decisions that the report exported, and write the labels in the format they came in.
 

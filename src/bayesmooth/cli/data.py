@@ -1,22 +1,22 @@
 """`data list`, `data check` and `data embed`."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
-from bayesmooth.cli import add_data_dir, add_settings
+from bayesmooth.cli import DATA_DIR, command, option
 from bayesmooth.cli.sweeps import import_studies
 from bayesmooth.errors import InputError
 
 LOADED = ("bayesmooth.train", "sklearn.datasets")
 
 
-def add_data(parser: ArgumentParser) -> None:
-    """The options of `data`."""
-    parser.add_argument("action", choices=("list", "check", "embed"))
-    parser.add_argument("name", nargs="?", help="the data set to check or embed")
-    add_data_dir(parser)
-    add_settings(parser, "an option of the data set", "KEY=VALUE")
-
-
+@command(
+    option("action", choices=("list", "check", "embed")),
+    option("name", nargs="?", help="the data set to check or embed"),
+    DATA_DIR,
+    option(
+        "--set", dest="settings", metavar="KEY=VALUE", action="append", default=[], help="an option of the data set"
+    ),
+)
 def data(arguments: Namespace) -> int:
     """List the data sets and how to get them, check that one is whole, or embed its pictures.
 
@@ -29,7 +29,7 @@ def data(arguments: Namespace) -> int:
       bayesmooth data embed cifar10 --set limit=10000 --data-dir ~/data
     """
     from bayesmooth.data import check, data_root, datasets
-    from bayesmooth.train.recipe_files import parse_value
+    from bayesmooth.train.recipe import parse_value
 
     name = arguments.name
     if arguments.action == "list":

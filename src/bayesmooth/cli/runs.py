@@ -2,12 +2,12 @@
 
 import json
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayesmooth.cli import LABELS_FILE, RECIPE, add_columns, add_device, add_prediction, add_settings
+from bayesmooth.cli import COLUMNS, DEVICE, RECIPE, SET, command, option
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
 
@@ -19,24 +19,27 @@ TEMPLATE = "own"  # the shipped recipe to start one's own from
 SHOWN = 10  # classes of predictions that are counted in the terminal
 
 
-def add_train(parser: ArgumentParser) -> None:
-    """The options of `train`."""
-    data = "your data (what `audit` takes)"
-    parser.add_argument("recipe", metavar="data|recipe", help=f"{data}, {RECIPE}")
-    add_columns(parser, LABELS_FILE)
-    add_settings(parser, "change a key of the recipe; may be repeated")
-    place = "the run's directory (default: runs/ and its title)"
-    parser.add_argument("--out", type=Path, help=place)
-    add_training(parser)
+RUN = option("run", type=Path, help="the run's directory")
+SAVING = option(
+    "--save-seconds",
+    type=float,
+    default=300,
+    metavar="S",
+    help="save every S seconds; 0: after every step (default: 300)",
+)
+SAMPLES = option(
+    "--samples", type=int, default=0, help="how many to draw from the posterior (default: as in the recipe)"
+)
 
 
-def add_training(parser: ArgumentParser) -> None:
-    """What the commands of one run have."""
-    add_device(parser)
-    often = "save every S seconds; 0: after every step (default: 300)"
-    parser.add_argument("--save-seconds", type=float, default=300, metavar="S", help=often)
-
-
+@command(
+    option("recipe", metavar="data|recipe", help=f"your data (what `audit` takes), {RECIPE}"),
+    *COLUMNS,
+    SET,
+    option("--out", type=Path, help="the run's directory (default: runs/ and its title)"),
+    *DEVICE,
+    SAVING,
+)
 def train(arguments: Namespace) -> int:
     """Train on your own data or by a recipe; a run that was stopped goes on.
 
@@ -58,7 +61,7 @@ def train(arguments: Namespace) -> int:
     from bayesmooth.train.evaluate import SOURCE
     from bayesmooth.train.recipe import parameters
     from bayesmooth.train.run import RECIPE as RECIPE_FILE
-    from bayesmooth.train.training import choose_settings
+    from bayesmooth.train.sweep import choose_settings
 
     asked = {key: getattr(arguments, key, None) for key in parameters(source)}
     columns = {key: value for key, value in asked.items() if value is not None}
@@ -80,12 +83,7 @@ def train(arguments: Namespace) -> int:
     return run_recipe(recipe, arguments.out or Path("runs") / recipe.title, arguments)
 
 
-def add_resume(parser: ArgumentParser) -> None:
-    """The options of `resume`."""
-    parser.add_argument("run", type=Path, help="the run's directory")
-    add_training(parser)
-
-
+@command(RUN, *DEVICE, SAVING)
 def resume(arguments: Namespace) -> int:
     """Go on with an interrupted run; it ends with the same bits as without the interruption.
 
@@ -102,31 +100,26 @@ def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
     from bayesmooth.executors import keep_freed_memory
     from bayesmooth.train import train as train_recipe
     from bayesmooth.train.compare import format_report
-    from bayesmooth.train.distributed import writes_here
-    from bayesmooth.train.training import StoppedError
+    from bayesmooth.train.run import StoppedError
 
     keep_freed_memory()
-    how = {"device": arguments.device, "save_seconds": arguments.save_seconds}
     try:
-        run = train_recipe(recipe, out, **how)
+        run = train_recipe(recipe, out, device=arguments.device, save_seconds=arguments.save_seconds)
     except StoppedError:
         raise KeyboardInterrupt(f" and saved; `bayesmooth resume {out}` goes on") from None
-    if writes_here():
-        for note in run.data().get("notes", ()):
-            print(f"note: {note}")
-        print(format_report(run.report(), out))
+    for note in run.data().get("notes", ()):
+        print(f"note: {note}")
+    print(format_report(run.report(), out))
     return 0
 
 
-def add_evaluate(parser: ArgumentParser) -> None:
-    """The options of `evaluate`."""
-    add = parser.add_argument
-    add("run", type=Path, help="the run's directory")
-    add("--checkpoint", choices=("last", "best"), default="last", help="default: last")
-    add_prediction(parser)
-    add("--json", action="store_true", help="print JSON")
-
-
+@command(
+    RUN,
+    option("--checkpoint", choices=("last", "best"), default="last", help="default: last"),
+    *DEVICE,
+    SAMPLES,
+    option("--json", action="store_true", help="print JSON"),
+)
 def evaluate(arguments: Namespace) -> int:
     """Measure a trained model again: accuracy, NLL, Brier, calibration, memorised errors.
 
@@ -147,21 +140,18 @@ def evaluate(arguments: Namespace) -> int:
             f"{run.path}: not finished ({status} after {done} of {epochs} epochs); these are its figures so far",
             file=sys.stderr,
         )
-    how = {"samples": arguments.samples, "device": arguments.device}
-    record = run.evaluate(arguments.checkpoint, **how)
+    record = run.evaluate(arguments.checkpoint, samples=arguments.samples, device=arguments.device)
     print(json.dumps(record, indent=2) if arguments.json else format_report(record, run.path))
     return 0
 
 
-def add_predict(parser: ArgumentParser) -> None:
-    """The options of `predict`."""
-    add, out = parser.add_argument, Path("predictions.csv")
-    add("run", type=Path, help="the run's directory")
-    add("data", type=Path, help="a file or folder like the one it was trained on")
-    add("--out", type=Path, default=out, help=f"a .csv (default: {out})")
-    add_prediction(parser)
-
-
+@command(
+    RUN,
+    option("data", type=Path, help="a file or folder like the one it was trained on"),
+    option("--out", type=Path, default=Path("predictions.csv"), help="a .csv (default: predictions.csv)"),
+    *DEVICE,
+    SAMPLES,
+)
 def predict(arguments: Namespace) -> int:
     """Predict the classes of new examples with a trained run; they need no labels.
 
@@ -179,11 +169,9 @@ def predict(arguments: Namespace) -> int:
     check_output(out, (".csv",))
     if out.exists() and data.exists() and out.samefile(data):
         raise InputError(f"--out {out}: the data themselves; choose another file")
-    how = {"samples": arguments.samples, "device": arguments.device}
-    forecast = Run.open(arguments.run).predict(data, **how)
+    forecast = Run.open(arguments.run).predict(data, samples=arguments.samples, device=arguments.device)
     forecast.save(out)
-    examples = forecast.examples
-    for note in examples.notes:
+    for note in forecast.examples.notes:
         print(f"note: {note}")
     for name, count in Counter(forecast.columns()["at_mean"]).most_common(SHOWN):
         print(f"{count:>8,}  {name}")
@@ -191,14 +179,11 @@ def predict(arguments: Namespace) -> int:
     return 0
 
 
-def add_compare(parser: ArgumentParser) -> None:
-    """The options of `compare`."""
-    add = parser.add_argument
-    add("runs", nargs="+", type=Path, help="directories of runs")
-    add("--plot", type=Path, metavar="FILE", help="draw the curves: .png, .svg or .pdf")
-    add("--csv", action="store_true", help="print the table as CSV")
-
-
+@command(
+    option("runs", nargs="+", type=Path, help="directories of runs"),
+    option("--plot", type=Path, metavar="FILE", help="draw the curves: .png, .svg or .pdf"),
+    option("--csv", action="store_true", help="print the table as CSV"),
+)
 def compare(arguments: Namespace) -> int:
     """Put runs side by side: a table, and a plot of accuracy, calibration and memorisation by epoch.
 
@@ -221,12 +206,10 @@ def compare(arguments: Namespace) -> int:
     return 0
 
 
-def add_recipes(parser: ArgumentParser) -> None:
-    """The options of `recipes`."""
-    parser.add_argument("name", nargs="?", help="print this recipe")
-    parser.add_argument("--own", action="store_true", help="print the template for your own data")
-
-
+@command(
+    option("name", nargs="?", help="print this recipe"),
+    option("--own", action="store_true", help="print the template for your own data"),
+)
 def recipes(arguments: Namespace) -> int:
     """List the recipes that come with the package, or print one to start your own from.
 
@@ -234,13 +217,13 @@ def recipes(arguments: Namespace) -> int:
       bayesmooth recipes digits-ivon > mine.toml
       bayesmooth recipes --own > mine.toml            for your own pictures, table or network
     """
-    from bayesmooth.train.recipe_files import families, recipe_text
+    from bayesmooth.train.recipe import families, recipe_text
 
     if name := TEMPLATE if arguments.own else arguments.name:
         print(recipe_text(name), end="")
         return 0
     rows = {
-        "-".join([family.name, *(f"{{{','.join(axis)}}}" for axis in family.axes())]): family.about
+        "-".join([family.name, *(f"{{{','.join(axis)}}}" for axis in family.axes)]): family.about
         for family in families()
     }
     width = max(map(len, rows))

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from importlib import import_module
@@ -10,7 +10,7 @@ from importlib.metadata import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmooth.cli import RECIPE, add_place
+from bayesmooth.cli import PLACE, QUIET, RECIPE, Option, command, option
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
 
@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 
 LOADED = ("bayesmooth.train", "pandas", "matplotlib.figure", "sklearn.datasets")
 FAILED = 1
-SCALES = "smoke, demo, laptop, overnight, features, day or full"
+CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+GRID = (
+    option("recipe", help=RECIPE),
+    option("--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"),
+    *PLACE,
+)
+SCALE = option(
+    "--scale", default="laptop",
+    help="how much to train: smoke, demo, laptop, overnight, features, day or full (default: laptop)",
+)  # fmt: skip
 
 
-def add_sweep(parser: ArgumentParser) -> None:
-    """The options of `sweep`."""
-    values = "an axis of the grid: values between commas, or 0:5 for 0 to 4; may be repeated"
-    add_grid(parser, values)
-    csv = "write settings and figures to this file"
-    parser.add_argument("--csv", type=Path, metavar="FILE", help=csv)
-    add_place(parser)
+def add_axes(values: str) -> Option:
+    """`--grid`, as often as it is needed."""
+    return option("--grid", metavar="SECTION.KEY=VALUES", action="append", default=[], help=values)
 
 
-def add_grid(parser: ArgumentParser, values: str) -> None:
-    """The recipe and the axes along which it is changed."""
-    add, axis = parser.add_argument, "SECTION.KEY=VALUES"
-    add("recipe", help=RECIPE)
-    add("--grid", metavar=axis, action="append", default=[], help=values)
-    add("--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)")
-
-
+@command(
+    *GRID,
+    add_axes("an axis of the grid: values between commas, or 0:5 for 0 to 4; may be repeated"),
+    option("--csv", type=Path, metavar="FILE", help="write settings and figures to this file"),
+)
 def sweep(arguments: Namespace) -> int:
     """Train a recipe over a grid of settings, on this machine or a cluster; what is finished is not run again.
 
@@ -47,30 +49,29 @@ def sweep(arguments: Namespace) -> int:
       bayesmooth sweep digits-ls --grid loss.alpha=0,.1,.3 --grid train.seed=0:5 --jobs 2
       bayesmooth sweep mine.toml --grid optimizer.lr=.1,.2 --cluster ray --address auto --csv grid.csv
     """
-    from bayesmooth.train.compare import format_table
-    from bayesmooth.train.sweep import OVER, export_csv, sweep_rows
+    from bayesmooth.train.compare import compare_runs, format_csv, format_table
+    from bayesmooth.train.sweep import OVER, export_rows, name_recipes
     from bayesmooth.train.sweep import sweep as run_all
 
     check_output(arguments.csv)
     recipes = _read_grid(arguments, arguments.grid)
     with make_executor(arguments) as where:
-        outcomes = run_all(recipes, arguments.out, where, arguments.device, count_threads(arguments))
+        outcomes = run_all(recipes, arguments.out, where, arguments.device)
     if ended := [outcome for outcome in outcomes if outcome.status in OVER]:
-        print(format_table(sweep_rows(ended)))
+        names = name_recipes([outcome.recipe for outcome in ended]).values()
+        rows = compare_runs([outcome.run for outcome in ended])
+        print(format_table([{**row, "run": name} for row, name in zip(rows, names, strict=True)]))
     if arguments.csv:
-        export_csv(outcomes, arguments.csv)
+        write_atomically(arguments.csv, format_csv(export_rows(outcomes)))
         print(f"table: {arguments.csv}", file=sys.stderr)
     return report_failures(outcomes)
 
 
-def add_tune(parser: ArgumentParser) -> None:
-    """The options of `tune`."""
-    add, usual = parser.add_argument, "optimizer.noise=0.3,1.0,2.0"
-    add_grid(parser, f"settings to try, as in `sweep` (default: {usual})")
-    add("--write", type=Path, metavar="FILE", help="write the chosen recipe to this file, as TOML")
-    add_place(parser)
-
-
+@command(
+    *GRID,
+    add_axes("settings to try, as in `sweep` (default: optimizer.noise=0.3,1.0,2.0)"),
+    option("--write", type=Path, metavar="FILE", help="write the chosen recipe to this file, as TOML"),
+)
 def tune(arguments: Namespace) -> int:
     """Choose a recipe's noise, or other settings, by the noisy labels of its validation split.
 
@@ -86,21 +87,19 @@ def tune(arguments: Namespace) -> int:
     recipes = _read_grid(arguments, arguments.grid or NOISES)
     names = name_recipes(recipes)
     with make_executor(arguments) as where:
-        outcomes = choose(recipes, arguments.out, where, arguments.device, count_threads(arguments))
+        found = choose(recipes, arguments.out, where, arguments.device)
     rows = []
-    for outcome in outcomes:
+    for outcome, report in found:
         row: dict[str, Any] = {"setting": names[outcome.recipe.hash], "status": outcome.status}
-        report = outcome.run.report() if outcome.status == "finished" else {}
-        row["validation"] = report.get("validation.accuracy")
-        rows.append(row | {"NLL": report.get("validation.nll")})
+        rows.append(row | {"validation": report.get("validation.accuracy"), "NLL": report.get("validation.nll")})
     print(format_table(rows))
-    best = outcomes[0]
-    if best.status == "finished":
+    best, report = found[0]
+    if report:
         print(f"best: {names[best.recipe.hash]}, {best.path}")
         if arguments.write:
             write_atomically(arguments.write, best.recipe.to_toml())
             print(f"recipe: {arguments.write}", file=sys.stderr)
-    return report_failures(outcomes)
+    return report_failures([outcome for outcome, _ in found])
 
 
 def _read_grid(arguments: Namespace, axes: Sequence[str]) -> "list[Recipe]":
@@ -112,34 +111,20 @@ def _read_grid(arguments: Namespace, axes: Sequence[str]) -> "list[Recipe]":
 
 
 def make_executor(arguments: Namespace) -> Executor:
-    """Where the runs go."""
+    """Where the runs go; options that this place does not have are refused rather than dropped."""
     from bayesmooth.executors import Processes, RayTasks
 
-    check_place(arguments)
-    if arguments.cluster == "ray":
-        cpus, gpus = arguments.cpus or 1, arguments.gpus or 0
-        return RayTasks(arguments.address, cpus=cpus, gpus=gpus)
-    return Processes(arguments.jobs)
-
-
-def check_place(arguments: Namespace) -> None:
-    """Refuse options that the place of the runs does not have, rather than drop them."""
-    for option in ("jobs", "cpus"):
-        value = getattr(arguments, option)
+    for name in ("jobs", "cpus"):
+        value = getattr(arguments, name)
         if value is not None and value <= 0:
-            raise InputError(f"--{option} {value}: must be > 0; leave it out for the default")
-    for option in ("address", "cpus", "gpus"):
-        value = getattr(arguments, option)
+            raise InputError(f"--{name} {value}: must be > 0; leave it out for the default")
+    for name in ("address", "cpus", "gpus"):
+        value = getattr(arguments, name)
         if value is not None and arguments.cluster is None:
-            raise InputError(f"--{option} {value}: needs --cluster ray; add that, or leave it out")
-
-
-def count_threads(arguments: Namespace) -> int:
-    """Those of each run; torch's threads (see OMP_NUM_THREADS) are divided among the jobs."""
-    import torch
-
-    local = max(1, torch.get_num_threads() // arguments.jobs)
-    return (arguments.cpus or 1) if arguments.cluster else local
+            raise InputError(f"--{name} {value}: needs --cluster ray; add that, or leave it out")
+    if arguments.cluster == "ray":
+        return RayTasks(arguments.address, cpus=arguments.cpus or 1, gpus=arguments.gpus or 0)
+    return Processes(arguments.jobs)
 
 
 def report_failures(outcomes: "Sequence[Outcome]") -> int:
@@ -157,19 +142,18 @@ def report_failures(outcomes: "Sequence[Outcome]") -> int:
 # ---- the paper ----
 
 
-def add_reproduce(parser: ArgumentParser) -> None:
-    """The options of `reproduce`."""
-    add = parser.add_argument
-    add("name", help="a study that `bayesmooth studies` lists, or all")
-    add_studies(parser)
-    add("--out", type=Path, help="where figures go (default: results/SCALE)")
-    add("--runs", type=Path, help="where runs go (default: runs/SCALE)")
-    noises = "only these noises, such as 0.4 (κ) or symmetric 40 (default: all of the scale)"
-    add("--noises", nargs="+", default=[], metavar="NOISE", help=noises)
-    add("--seeds", type=int, default=0, help="how many seeds (default: as many as the scale has)")
-    add_place(parser)
-
-
+@command(
+    option("name", help="a study that `bayesmooth studies` lists, or all"),
+    SCALE,
+    option("--out", type=Path, help="where figures go (default: results/SCALE)"),
+    option("--runs", type=Path, help="where runs go (default: runs/SCALE)"),
+    option(
+        "--noises", nargs="+", default=[], metavar="NOISE",
+        help="only these noises, such as 0.4 (κ) or symmetric 40 (default: all of the scale)",
+    ),
+    option("--seeds", type=int, default=0, help="how many seeds (default: as many as the scale has)"),
+    *PLACE,
+)  # fmt: skip
 def reproduce(arguments: Namespace) -> int:
     """Reproduce a figure of the paper, or all of them: train, draw, and judge its claims.
 
@@ -180,12 +164,7 @@ def reproduce(arguments: Namespace) -> int:
     return code
 
 
-def add_studies(parser: ArgumentParser) -> None:
-    """The options of `studies`."""
-    usual = f"how much to train: {SCALES} (default: laptop)"
-    parser.add_argument("--scale", default="laptop", help=usual)
-
-
+@command(SCALE)
 def studies(arguments: Namespace) -> int:
     """List the studies: what each shows, how many runs it needs, how long that takes.
 
@@ -196,16 +175,12 @@ def studies(arguments: Namespace) -> int:
     return code
 
 
-def add_demo(parser: ArgumentParser) -> None:
-    """The options of `demo`."""
-    add, out = parser.add_argument, Path("out/demo")
-    add("--out", type=Path, default=out, help=f"where to write (default: {out})")
-    add("--seeds", type=int, default=3, help="runs of each method (default: 3)")
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-    add("--jobs", type=int, default=cores, help="runs at a time (default: one per core)")
-    add("--quiet", action="store_true", help="no progress")
-
-
+@command(
+    option("--out", type=Path, default=Path("out/demo"), help="where to write (default: out/demo)"),
+    option("--seeds", type=int, default=3, help="runs of each method (default: 3)"),
+    option("--jobs", type=int, default=CORES, help="runs at a time (default: one per core)"),
+    QUIET,
+)
 def demo(arguments: Namespace) -> int:
     """See it work: five ways to train on digits of which 30 % have a wrong label, in about a minute.
 

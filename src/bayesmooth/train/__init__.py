@@ -2,9 +2,7 @@
 
 from bayesmooth.train.evaluate import Splits, prepare
 from bayesmooth.train.loop import DivergedError
-from bayesmooth.train.recipe import Recipe
-from bayesmooth.train.recipe_files import Tree, override, read_recipe
-from bayesmooth.train.run import Run
-from bayesmooth.train.training import train
+from bayesmooth.train.recipe import Recipe, Tree, override, read_recipe
+from bayesmooth.train.run import Run, train
 
 __all__ = ["DivergedError", "Recipe", "Run", "Splits", "Tree", "override", "prepare", "read_recipe", "train"]

@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from itertools import chain
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,6 @@ from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 from bayesmooth.posterior import Posterior
-from bayesmooth.train.distributed import ALONE, Team
-from bayesmooth.train.networks import is_frozen
 from bayesmooth.train.recipe import FILE, NONE, Recipe, find_builder
 
 Batch = tuple[Tensor, Tensor, Tensor]  # positions in the data set, inputs, labels
@@ -157,40 +154,34 @@ def probabilities(
     samples: int = 16,
     seed: int = 0,
     batchnorm: Sequence[Tensor] | None = None,
-    team: Team = ALONE,
     tick: Callable[[], None] = lambda: None,
 ) -> Tensor:
-    """(N, K) class probabilities, in the order of the examples; each process of the team does a part of each batch.
+    """(N, K) class probabilities, in the order of the examples.
 
     With a posterior they are averaged over its samples, else they are those of the weights as they stand. BatchNorm's
     statistics are computed from `batchnorm`, batches of training inputs, for the weights that predict; without it
     they are those that training left. `tick` is called after every batch, or with a posterior after every draw.
     """
-    device = next(model.parameters()).device
     model.eval()
-    found = torch.zeros(len(examples), examples.num_classes, dtype=torch.float32, device=device)
-    own = batches(examples, batch_size, rank=team.rank, world_size=team.size)
-    parts = load_ahead((part for part in own if len(part[0])), device)
-    if posterior is None:
-        with statistics_kept(model):
-            if batchnorm is not None:
-                recompute_batchnorm(model, batchnorm)
-            for index, inputs, _ in parts:
-                found[index] = model(inputs).float().softmax(-1)
-                tick()
-    elif first := next(parts, None):  # a team may be larger than a batch
-        places: list[Tensor] = []
-
-        def read() -> Iterator[Tensor]:
-            for place, rows, _ in chain([first], parts):
-                places.append(place)
-                yield rows
-
+    parts = load_ahead(batches(examples, batch_size), next(model.parameters()).device)
+    if posterior is not None:
         # One call over all batches: each draw computes its BatchNorm statistics once.
-        averaged = posterior.predict(model, read(), samples, seed=seed, batchnorm=batchnorm, tick=tick)
-        found[torch.cat(places)] = averaged.float()
-    team.sum_([found])
-    return found.cpu()
+        rows = (inputs for _, inputs, _ in parts)
+        return posterior.predict(model, rows, samples, seed=seed, batchnorm=batchnorm, tick=tick).float().cpu()
+    found = []
+    with statistics_kept(model):
+        if batchnorm is not None:
+            recompute_batchnorm(model, batchnorm)
+        for _, inputs, _ in parts:
+            found.append(model(inputs).float().softmax(-1))
+            tick()
+    return torch.cat(found).cpu()
+
+
+def is_frozen(part: nn.Module) -> bool:
+    """Whether a part has parameters, and none of them is trained."""
+    own = list(part.parameters())
+    return bool(own) and not any(parameter.requires_grad for parameter in own)
 
 
 def statistics_batches(recipe: Recipe, splits: Splits, model: nn.Module) -> list[Tensor] | None:
@@ -216,23 +207,20 @@ def evaluate(
     *,
     samples: int = 0,
     ood: bool = False,
-    **how: Any,
+    **more: Any,
 ) -> dict[str, float]:
     """The figures that a recipe asks for: at the weights as they stand, or averaged over the posterior.
 
     The validation split is scored against its noisy labels. `memorised` is the share of the examples known to be
     mislabelled on which the model repeats the wrong label. `ood_auroc` tells how well the largest probability
-    distinguishes another data set from the test set. `samples` replaces the recipe's number, `how` goes to
+    distinguishes another data set from the test set. `samples` replaces the recipe's number, `more` goes to
     `probabilities`.
     """
     name, whose = ("test", "") if posterior is None else ("averaged", "averaged.")
-    how |= {"posterior": posterior, "samples": samples or recipe.evaluate.samples}
-    how |= {"seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
+    more |= {"posterior": posterior, "samples": samples or recipe.evaluate.samples}
+    more |= {"seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
+    predict: Callable[[Source], Tensor] = partial(probabilities, model, **more)
     record: dict[str, float] = {}
-
-    def predict(examples: Source) -> Tensor:
-        return probabilities(model, examples, **how)
-
     if (test := splits.test) is not None:
         probs, labels = predict(test), test.labels.numbers
         record = {f"{name}.{key}": getattr(metrics, key)(probs, labels) for key in MEASURES}
@@ -242,8 +230,8 @@ def evaluate(
         probs, labels = predict(validation), validation.labels.numbers
         record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, labels)
         record[f"{whose}validation.nll"] = metrics.nll(probs, labels)
-    if splits.wrong is not None and posterior is None:
-        record["memorised"] = metrics.accuracy(predict(splits.wrong), splits.wrong.labels.numbers)
+    if (wrong := splits.wrong) is not None and posterior is None:
+        record["memorised"] = metrics.accuracy(predict(wrong), wrong.labels.numbers)
     return record
 
 
@@ -259,14 +247,13 @@ class Forecast:
         """One row per example: the likeliest class and its probability, then those of all classes."""
         names = self.examples.class_names
         columns: dict[str, list[Any]] = {"id": list(self.examples.ids)}
-        kinds = {"at_mean": self.at_mean, "averaged": self.averaged}
-        known = {how: rows for how, rows in kinds.items() if rows is not None}
-        for how, rows in known.items():
+        kinds = {"at_mean": self.at_mean} | ({} if self.averaged is None else {"averaged": self.averaged})
+        for kind, rows in kinds.items():
             best, place = rows.max(1)
-            columns[how] = [names[k] for k in place.tolist()]
-            columns[f"{how}_probability"] = best.tolist()
-        for how, rows in known.items():
-            columns |= {f"{how}_{name}": rows[:, k].tolist() for k, name in enumerate(names)}
+            columns[kind] = [names[k] for k in place.tolist()]
+            columns[f"{kind}_probability"] = best.tolist()
+        for kind, rows in kinds.items():
+            columns |= {f"{kind}_{name}": rows[:, k].tolist() for k, name in enumerate(names)}
         return columns
 
     def save(self, path: str | Path) -> None:

@@ -6,8 +6,8 @@ before the checkpoint is overwritten.
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -16,24 +16,38 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bayesmooth.calling import recompute_batchnorm
+from bayesmooth.calling import evaluating, recompute_batchnorm
 from bayesmooth.data import AUGMENTATIONS, batches, count_batches, mixup
-from bayesmooth.errors import InputError, name_place
+from bayesmooth.errors import InputError
 from bayesmooth.losses import Loss
-from bayesmooth.optim.schedule import scheduler
+from bayesmooth.models import load_weights, weights_from
+from bayesmooth.optim.schedule import LONG, scheduler, warn_if_nothing_is_learned
 from bayesmooth.posterior import Posterior
-from bayesmooth.train.distributed import ALONE, Team
-from bayesmooth.train.evaluate import Batch, Splits, evaluate, load_ahead, statistics_batches
-from bayesmooth.train.networks import check_logits, evaluate_frozen, make_model
-from bayesmooth.train.recipe import BASE, Recipe
-from bayesmooth.words import format_percent
+from bayesmooth.train.evaluate import Batch, Splits, evaluate, is_frozen, load_ahead, statistics_batches
+from bayesmooth.train.recipe import BASE, Recipe, name_place
 
 Checkpoint = dict[str, Any]  # a loop as plain containers and tensors
 Record = dict[str, Any]  # the figures of an epoch
 
-PROGRESS = ("epoch", "batch", "best", "best_epoch", "records", "seconds")
-LONG_ENOUGH = 100  # steps before a model is expected to know anything
+PROGRESS = ("epoch", "batch", "best", "records", "seconds")
 EXPLODED = 1e6  # no classification loss that can still learn is larger
+
+
+class DivergedError(InputError):
+    """The loss or the weights are not finite, or the loss has exploded."""
+
+
+def make_model(recipe: Recipe, *, pretrained: bool = True, **facts: Any) -> nn.Module:
+    """The network that a run starts with; `pretrained=False` where its weights are about to be replaced."""
+    section = recipe.model
+    with weights_from(recipe.train.seed):
+        model: nn.Module = recipe.make("model", pretrained=pretrained, **facts)
+    with name_place(f"[model] {section.name}"):
+        if not isinstance(model, nn.Module):
+            raise InputError(f"it gives a {type(model).__name__}; it must give a torch.nn.Module")
+        if section.weights is not None and pretrained:
+            load_weights(model, section.weights, bool(section.new_head))
+    return model
 
 
 class Loop:
@@ -45,55 +59,48 @@ class Loop:
         past: the best self so far, for losses that need it.
         epoch: how many are complete.
         batch: how many batches of the next epoch are done.
-        best, best_epoch: the best accuracy on the noisy validation split, and when that was.
+        best: the epoch with the best accuracy on the noisy validation split, that accuracy, and its weights.
         records, seconds: the figures of the epochs so far, and the time that their steps took.
-        best_weights: the model of the best epoch, until it is saved.
     """
 
-    def __init__(self, recipe: Recipe, splits: Splits, device: torch.device, team: Team = ALONE) -> None:
-        self.recipe, self.splits, self.device, self.team = recipe, splits, device, team
-        self.batches = count_batches(len(splits.train), recipe.train.batch_size)
+    def __init__(self, recipe: Recipe, splits: Splits, device: torch.device) -> None:
+        self.recipe, self.splits, self.device = recipe, splits, device
+        settings, train = recipe.train, splits.train
+        self.batches = count_batches(len(train), settings.batch_size)
         self.sums = torch.zeros(3, dtype=torch.float64, device=device)
         self.past: nn.Module | None = None
-        self.epoch = self.batch = self.best_epoch = 0
-        self.best, self.seconds = -1.0, 0.0
-        self.records: list[Record] = []
-        self.best_weights: dict[str, Tensor] | None = None
-        self._build()
-        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if recipe.train.compile else self.model
-        self.statistics = statistics_batches(recipe, splits, self.model)
-        # The accuracy of always predicting the most frequent label, plus two standard errors.
-        share = float(splits.train.labels.counts().max()) / len(splits.train)
-        self.guessing = share + 2 * (share * (1 - share) / len(splits.train)) ** 0.5
+        self.epoch = self.batch = 0
+        self.seconds, self.records = 0.0, list[Record]()
+        self.best: Checkpoint = {"epoch": 0, "accuracy": -1.0}
         # Reading the loss makes a GPU wait, so there it is checked only now and then.
         self.check_every = 1 if device.type == "cpu" else 20
+        self.precision: Any = nullcontext()
+        if settings.precision == "bfloat16":
+            self.precision = torch.autocast(device.type, torch.bfloat16)
 
-    def _build(self) -> None:
-        """Make the network, the loss, the optimizer and its schedule."""
-        recipe, train, corruption = self.recipe, self.splits.train, self.splits.corruption
         facts: dict[str, Any] = {"num_classes": train.num_classes, "num_examples": len(train)}
-        facts |= {"input_shape": train.input_shape, "seed": recipe.train.seed}
-        self.model = make_model(recipe, **facts).to(self.device)
-        if recipe.train.channels_last:
+        facts |= {"input_shape": train.input_shape, "seed": settings.seed}
+        if splits.corruption is not None:
+            facts["transition"] = torch.from_numpy(splits.corruption.matrix)
+        self.model = make_model(recipe, **facts).to(device)
+        if settings.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if corruption is not None:
-            facts["transition"] = torch.from_numpy(corruption.matrix)
-        self.loss: Loss = recipe.make("loss", **facts).to(self.device)
+        first = train.batch(torch.arange(1, device="cpu")).to(device)
+        if ":" in recipe.model.name:
+            self._check_logits(first)
+        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if settings.compile else self.model
+        self.frozen = [part for part in self.model.modules() if is_frozen(part)]
+        self.statistics = statistics_batches(recipe, splits, self.model)
+        self.loss: Loss = recipe.make("loss", **facts).to(device)
+        self.loss.attach(self.model, first)
         if "past" in self.loss.needs:
             check_past(recipe)
-        first = train.batch(torch.arange(1, device="cpu")).to(self.device)
-        if ":" in recipe.model.name:
-            with name_place(f"[model] {recipe.model.name}"):
-                check_logits(self.model, first, train.num_classes)
-        self.loss.attach(self.model, first)
         self.weights = [*self.model.parameters(), *self.loss.parameters()]
-        steps = recipe.train.epochs * self.batches
-        facts |= {"params": [weight for weight in self.weights if weight.requires_grad]}
-        facts |= {"base_optimizer": BASE, "ess": float(len(train))}
-        facts |= {"epochs": float(recipe.train.epochs), "steps": steps}
+        self.total = settings.epochs * self.batches
+        facts |= {"params": [weight for weight in self.weights if weight.requires_grad], "base_optimizer": BASE}
+        facts |= {"ess": float(len(train)), "epochs": float(settings.epochs), "steps": self.total}
         self.optimizer: Optimizer = recipe.make("optimizer", **facts)
-        schedule = recipe.schedule
-        self.schedule = scheduler(self.optimizer, schedule.name, steps, **schedule.options)
+        self.schedule = scheduler(self.optimizer, recipe.schedule.name, self.total, **recipe.schedule.options)
 
     def epochs(self, after_step: Callable[[], None], after_batch: Callable[[], None]) -> Iterator[Record]:
         """Train to the end; yield the figures of every epoch.
@@ -105,56 +112,34 @@ class Loop:
             for _ in self.steps():
                 after_step()
             self.seconds += time.monotonic() - start
-            self.settle()
+            self.check_weights()
             record = self.measure(after_batch)
-            if self.is_last and self.statistics is not None:
+            done = record["step"]
+            if done == self.total and self.statistics is not None:
                 # A finished model predicts at the mean, so BatchNorm's statistics become those of the mean.
                 recompute_batchnorm(self.model, self.statistics)
+            if done - self.batches < max(self.total / 3, LONG) <= done:
+                advice = f"after {done} of {self.total} steps; try another optimizer.lr, or less noise"
+                warn_if_nothing_is_learned(record["train.accuracy"], self.splits.train.labels.numbers, advice)
             self.loss.end_epoch()
             self.epoch, self.batch = self.epoch + 1, 0
             self.sums.zero_()
             self.records.append(record)
-            self._check_learning(record)
-            if (accuracy := record.get("validation.accuracy", -1.0)) > self.best:
-                self.best, self.best_epoch = accuracy, self.epoch
-                self.best_weights = deepcopy(self.model.state_dict())
+            if (accuracy := record.get("validation.accuracy", -1.0)) > self.best["accuracy"]:
+                self.best = {"epoch": self.epoch, "accuracy": accuracy, "model": deepcopy(self.model.state_dict())}
                 if "past" in self.loss.needs:
                     self._remember()
             yield record
-
-    def _check_learning(self, record: Record) -> None:
-        """Say once, when a third of the steps is behind it, that a run is no better than guessing."""
-        steps, accuracy = record["step"], record.get("train.accuracy", 1.0)  # one process counts
-        total = self.recipe.train.epochs * self.batches
-        late = max(total / 3, LONG_ENOUGH)
-        if steps - self.batches < late <= steps and accuracy < self.guessing:
-            warnings.warn(
-                f"nothing is learned after {steps} of {total} steps: accuracy {format_percent(accuracy)}, no better "
-                "than always giving the most frequent label; try another optimizer.lr, or less noise",
-                stacklevel=2,
-            )
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the current epoch is the last one."""
-        return self.epoch + 1 == self.recipe.train.epochs
 
     def steps(self) -> Iterator[None]:
         """The rest of an epoch, one step at a time."""
         settings = self.recipe.train
         self.model.train()
-        if self.recipe.model.freeze is not None:
-            evaluate_frozen(self.model)
-        read = batches(
-            self.splits.train,
-            settings.batch_size,
-            seed=settings.seed,
-            epoch=self.epoch,
-            augment=AUGMENTATIONS[self.recipe.data.augment],
-            rank=self.team.rank,
-            world_size=self.team.size,
-            start=self.batch,
-        )
+        for part in self.frozen:
+            part.eval()  # BatchNorm keeps its statistics, dropout is off
+        order = {"seed": settings.seed, "epoch": self.epoch, "start": self.batch}
+        augment = AUGMENTATIONS[self.recipe.data.augment]
+        read = batches(self.splits.train, settings.batch_size, augment=augment, **order)
         for index, inputs, labels in load_ahead(read, self.device):
             if settings.channels_last and inputs.ndim == 4:
                 inputs = inputs.contiguous(memory_format=torch.channels_last)
@@ -164,19 +149,19 @@ class Loop:
 
     def step(self, batch: Batch) -> None:
         """One step of the optimizer, which calls the closure as often as it likes."""
-        parts = list(self._split(batch))
+        parts, count = list(self._split(batch)), len(batch[2])
         logits: list[Tensor] = []
 
         def closure() -> Tensor:
             self.optimizer.zero_grad()
             total = torch.zeros((), dtype=torch.float32, device=self.device)
-            for (_, inputs, labels), share, extras in parts:
-                outputs = self._logits(self.forward, inputs)
-                loss = self.loss(outputs, labels, **extras) * share
+            for inputs, labels, extras in parts:
+                with self.precision:
+                    outputs = self.forward(inputs)
+                loss = self.loss(outputs, labels, **extras) * (len(labels) / count)
                 loss.backward()
                 total += loss.detach()
                 logits.append(outputs.detach())
-            self.team.sum_gradients(self.weights, total)
             if math.isfinite(self.recipe.train.clip_norm):
                 nn.utils.clip_grad_norm_(self.weights, self.recipe.train.clip_norm)
             return total
@@ -185,56 +170,45 @@ class Loop:
         self.schedule.step()
         if self.batch % self.check_every == 0 and not -math.inf < float(loss) <= EXPLODED:
             raise DivergedError(self._explain(f"the loss is {float(loss):.3g}"))
-        if parts:
-            # The first of several calls counts: SAM makes it at the weights themselves.
-            labels, found = batch[2], torch.cat(logits[: len(parts)]).argmax(-1)
-            self.sums[0] += loss.detach() * len(labels)
-            self.sums[1] += (found == labels).sum()
-            self.sums[2] += len(labels)  # a number, not a tensor that would have to be sent
+        # The first of several calls counts: SAM makes it at the weights themselves.
+        hits = torch.cat(logits[: len(parts)]).argmax(-1) == batch[2]
+        self.sums[0] += loss.detach() * count
+        self.sums[1] += hits.sum()
+        self.sums[2] += count  # a number, not a tensor that would have to be sent
+
+    def _split(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
+        """Inputs and labels in `accumulate` pieces, each with what the loss needs to know."""
+        settings, alpha = self.recipe.train, self.recipe.data.mixup
+        for index, inputs, labels in zip(*(x.tensor_split(settings.accumulate) for x in batch), strict=True):
+            if not len(index):
+                continue
+            extras: dict[str, Any] = {"index": index, "epoch": self.epoch + self.batch / self.batches}
+            if alpha is not None:
+                draw = (settings.seed, self.epoch, self.batch)
+                inputs, extras["partner"], extras["share"] = mixup(inputs, alpha, *draw)
+            extras["past"] = None  # what the best past self predicts, once there is one
+            if self.past is not None:
+                with torch.no_grad(), self.precision:
+                    extras["past"] = self.past(inputs).float().softmax(-1)
+            yield inputs, labels, extras
 
     def figures(self) -> dict[str, float]:
         """Mean loss and accuracy of the epoch so far; empty before the first batch."""
         loss, hits, count = self.sums.tolist()
         return {"loss": loss / count, "accuracy": hits / count} if count else {}
 
-    def _split(self, batch: Batch) -> Iterator[tuple[Batch, float, dict[str, Any]]]:
-        """The batch in `accumulate` pieces: each with its share of the whole batch, and what the loss needs to know."""
-        settings = self.recipe.train
-        whole = min(settings.batch_size, len(self.splits.train) - self.batch * settings.batch_size)
-        epoch = self.epoch + self.batch / self.batches
-        pieces = [tensor.tensor_split(settings.accumulate) for tensor in batch]
-        for index, inputs, labels in zip(*pieces, strict=True):
-            if len(index):
-                extras: dict[str, Any] = {"index": index, "epoch": epoch}
-                if (alpha := self.recipe.data.mixup) is not None:
-                    draw = (settings.seed, self.epoch, self.batch)
-                    inputs, extras["partner"], extras["share"] = mixup(inputs, alpha, *draw)
-                extras["past"] = None  # what the best past self predicts, once there is one
-                if self.past is not None:
-                    with torch.no_grad():
-                        extras["past"] = self._logits(self.past, inputs).float().softmax(-1)
-                yield (index, inputs, labels), len(index) / whole, extras
-
-    def _logits(self, forward: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """A forward pass, in the precision of the recipe."""
-        if self.recipe.train.precision == "float32":
-            return forward(inputs)
-        with torch.autocast(self.device.type, torch.bfloat16):
-            return forward(inputs)
-
     def measure(self, tick: Callable[[], None]) -> Record:
         """The record of an epoch whose steps are done. Nothing of the loop changes here."""
         settings, epoch = self.recipe.evaluate, self.epoch + 1
-        record: Record = {"epoch": epoch, "step": self.schedule.last_epoch}
-        record["lr"] = self.schedule.get_last_lr()[0]
+        last = epoch == self.recipe.train.epochs
+        record: Record = {"epoch": epoch, "step": self.schedule.last_epoch, "lr": self.schedule.get_last_lr()[0]}
         record |= {f"train.{name}": value for name, value in self.figures().items()}
-        how: dict[str, Any] = {"ood": self.is_last, "batchnorm": self.statistics}
-        how |= {"team": self.team, "tick": tick}
+        how: dict[str, Any] = {"ood": last, "batchnorm": self.statistics, "tick": tick}
         measure = partial(evaluate, self.recipe, self.splits, self.model, **how)
-        if self.is_last or epoch % settings.every == 0:
+        if last or epoch % settings.every == 0:
             record |= measure()
         averaged = settings.averaged_every and epoch % settings.averaged_every == 0
-        if (self.is_last or averaged) and (posterior := self.posterior()) is not None:
+        if (last or averaged) and (posterior := self.posterior()) is not None:
             record |= measure(posterior=posterior)
         return record
 
@@ -243,15 +217,11 @@ class Loop:
         make = getattr(self.optimizer, "posterior", None)
         return None if make is None else make(self.model)
 
-    def settle(self) -> None:
-        """Between steps: check that the weights are finite, and combine the counts and statistics of all processes."""
+    def check_weights(self) -> None:
+        """Refuse to go on, or to save, with weights that are not finite."""
         for name, weight in self.model.named_parameters():
             if not bool(torch.isfinite(weight).all()):
                 raise DivergedError(self._explain(f"the weight {name} is not finite"))
-        self.team.sum_([self.sums])
-        if not self.team.writes:
-            self.sums.zero_()
-        self.team.average_(self.model.buffers())
 
     def capture(self) -> Checkpoint:
         """Everything that changes, as plain containers and tensors."""
@@ -281,6 +251,18 @@ class Loop:
         for device, state in enumerate(gpus[: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(state, device)
 
+    def _check_logits(self, inputs: Tensor) -> None:
+        """Try a model of the user's on one example: a wrong shape is refused here, where it can be named."""
+        with evaluating(self.model), torch.no_grad():
+            logits = self.model(inputs)
+        shape = (1, self.splits.train.num_classes)
+        if not isinstance(logits, Tensor) or logits.shape != shape:
+            what = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            raise InputError(
+                f"[model] {self.recipe.model.name}: it gives {what} for inputs of shape {tuple(inputs.shape)}; "
+                f"it must give logits of shape {shape}"
+            )
+
     def _remember(self) -> nn.Module:
         """Keep a copy of the model as it is now: the past self."""
         self.past = deepcopy(self.model).eval().requires_grad_(False)
@@ -290,32 +272,19 @@ class Loop:
         """What happened, when, the figures that explain it, and what to try."""
         group = self.optimizer.param_groups[0]
         norm = nn.utils.get_total_norm([p.grad for p in self.weights if p.grad is not None])
-        before = self.figures().get("loss", math.nan)
-        tries = [f"a smaller optimizer.lr (now {group['lr']:.3g})", "train.clip_norm = 1"]
-        if "hess_init" in group:
-            tries.append(f"a larger optimizer.hess_init (now {group['hess_init']:.3g})")
-        if self.schedule.last_epoch < 100:
-            tries.append("a schedule with warm-up")
+        hessian = f", a larger optimizer.hess_init (now {group['hess_init']:.3g})" if "hess_init" in group else ""
         return (
             f"diverged in epoch {self.epoch + 1}, batch {self.batch + 1}: {what}; gradient norm {norm:.3g}, "
-            f"mean loss of the epoch {before:.3g}; the last good checkpoint is kept; try {', '.join(tries)}"
+            f"mean loss of the epoch {self.figures().get('loss', math.nan):.3g}; the last good checkpoint is kept; "
+            f"try a smaller optimizer.lr (now {group['lr']:.3g}), train.clip_norm = 1, a schedule with warm-up{hessian}"
         )
 
 
 def check_past(recipe: Recipe) -> None:
     """Refuse a recipe in which a loss that learns from its best past self could not know which one that is."""
-    name, every, epochs = recipe.loss.name, recipe.evaluate.every, recipe.train.epochs
-    if not recipe.data.validation:
+    share, every = recipe.data.validation, recipe.evaluate.every
+    if not share or 1 < recipe.train.epochs <= every:
         raise InputError(
-            f"[loss] {name} learns from its best past self, and only a validation split tells which that is; "
-            "set data.validation = 0.1"
+            f"[loss] {recipe.loss.name} learns from its best past self by validation, and with data.validation = "
+            f"{share} and evaluate.every = {every} it has none; set data.validation = 0.1, evaluate.every = 1"
         )
-    if 1 < epochs <= every:
-        raise InputError(
-            f"[evaluate] every = {every} of {epochs} epochs: {name} learns from its best past self, and none is known "
-            "before the end; set evaluate.every = 1"
-        )
-
-
-class DivergedError(InputError):
-    """The loss or the weights are not finite, or the loss has exploded."""

@@ -7,27 +7,34 @@ checked against that, and what only the run knows (the parameters, the number of
 import hashlib
 import inspect
 import json
-from collections import ChainMap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
-from math import inf
+from itertools import product
+from math import inf, isnan
 from pathlib import Path
-from typing import Any, Literal, Self, get_type_hints
+from pkgutil import resolve_name
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from torch.optim import SGD
 
 from bayesmooth.data import AUGMENTATIONS, Corruption, datasets
 from bayesmooth.data.draws import KINDS
-from bayesmooth.errors import InputError, name_place
+from bayesmooth.errors import InputError
 from bayesmooth.losses import LOSSES
 from bayesmooth.models import MODELS
 from bayesmooth.optim import OPTIMIZERS, settings
 from bayesmooth.optim.schedule import SCHEDULES
 from bayesmooth.randomness import KERNELS
-from bayesmooth.train.networks import import_factory, transformers_classifier
-from bayesmooth.train.recipe_files import MisfitError, Tree, Value, fit, is_writable, override, read_recipe, write_toml
 from bayesmooth.words import did_you_mean
+
+Value = Any  # what TOML can write: one of TYPES, or a list of them
+Tree = dict[str, dict[str, Value]]  # sections by name, each with its keys and values
+TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+TYPES[Any] = "a number, a text, true or false, or a list"
 
 Builders = Mapping[str, Callable[..., Any]]
 NONE, FILE = "none", "file"  # corruptions that draw nothing: there is none, or that of a noise.json
@@ -38,7 +45,7 @@ BASE = SGD  # what SAM wraps; an optimizer's `**` arguments are those of this cl
 CHOICES: dict[str, tuple[str, Builders]] = {
     "data": ("digits", {name: data.load for name, data in datasets().items()}),
     "corruption": (NONE, {NONE: lambda: None, **KINDS, FILE: Corruption.load}),
-    "model": ("cnn", ChainMap(MODELS, {"transformers": transformers_classifier})),
+    "model": ("cnn", MODELS),
     "loss": ("ce", LOSSES),
     "optimizer": ("sgd", OPTIMIZERS),
     "schedule": ("constant", SCHEDULES),
@@ -51,10 +58,15 @@ SUPPLIED |= {"steps", "num_classes", "in_channels", "input_shape", "pretrained"}
 SUPPLIED |= {"split", "root", "progress"}
 """Arguments that a recipe does not set: the run knows them."""
 
+RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[3] / "reproduce" / "recipes")
+AXES = ("scale", "noise", "method")
+"""A shipped file is a family of recipes: `[optimizer]` is for all of them, `[method.ivon.optimizer]` for those that use
+IVON, and the later of two lines with the same key counts."""
 
-def setting(default: Any, *, low: float = -inf, below: float = inf, among: Collection[str] = ()) -> Any:
+
+def setting(default: Any, **rule: Any) -> Any:
     """A field with a rule: low ≤ value < below, or one of some names."""
-    return field(default=default, metadata={"low": low, "below": below, "among": among})
+    return field(default=default, metadata=rule)
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,6 @@ class ModelSection(Choice):
 
     weights: str | None = None  # a state dict to start from: .pt, .pth or .safetensors
     new_head: bool | None = None  # start the last layer afresh: the file has other classes
-    freeze: bool | Sequence[str] | None = None  # true: all but the head; or the names of parts
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,7 @@ class TrainSection:
     epochs: int = setting(20, low=1)
     batch_size: int = setting(50, low=1)
     seed: int = setting(0, low=0)
-    clip_norm: float = setting(float("inf"), low=0)  # longest gradient let through
+    clip_norm: float = setting(inf, low=0)  # longest gradient let through
     accumulate: int = setting(1, low=1)  # parts in which a batch goes through the model
     precision: Literal["float32", "bfloat16"] = "float32"
     channels_last: bool = False
@@ -149,8 +160,7 @@ class Recipe:
         for name in tree:
             if name not in kinds:
                 raise InputError(f"{source}: unknown section [{name}]; {did_you_mean(name, kinds)}")
-        made = {name: _section(kinds[name], name, tree.get(name, {}), source) for name in kinds}
-        return cls(**made)
+        return cls(**{name: _section(kinds[name], name, tree.get(name, {}), source) for name in kinds})
 
     def to_dict(self) -> Tree:
         """Every key with its value, defaults too; what has no value is left out."""
@@ -164,7 +174,14 @@ class Recipe:
 
     def to_toml(self) -> str:
         """The text that `load` reads back to an equal recipe."""
-        return write_toml(self.to_dict())
+        lines: list[str] = []
+        for name, section in self.to_dict().items():
+            lines += ["", f"[{name}]"] if lines else [f"[{name}]"]
+            for key, value in section.items():
+                # JSON has another word for inf, and leaves one letter as it is that TOML does not take.
+                text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+                lines.append(f"{key} = {repr(value) if isinstance(value, float) else text}")
+        return "\n".join([*lines, ""])
 
     def flat(self) -> dict[str, Value]:
         """`optimizer.lr` and all the others, with their values."""
@@ -173,9 +190,19 @@ class Recipe:
 
     @cached_property
     def hash(self) -> str:
-        """The first 12 hex digits of the SHA-256 of all that decides the run."""
-        content = self.to_dict() | {"beyond": describe_rules(self.optimizer)}
-        text = json.dumps(content, sort_keys=True)
+        """The first 12 hex digits of the SHA-256 of all that decides the run.
+
+        What stands in no recipe: who draws IVON's noise, and the rules for settings that are left out.
+        """
+        beyond: dict[str, Any] = {}
+        builder = find_builder("optimizer", self.optimizer.name)
+        if hasattr(builder, "posterior"):
+            beyond["noise"] = "C kernels" if KERNELS else "torch"
+            left = [key for key in CHOSEN if self.optimizer.options.get(key, "auto") == "auto"]
+            if left and CHOSEN[0] in parameters(builder):
+                constants = {k: v for k, v in vars(settings).items() if k.isupper() and type(v) in (int, float)}
+                beyond |= {"chosen": left, "constants": constants}
+        text = json.dumps(self.to_dict() | {"beyond": beyond}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -206,37 +233,18 @@ class Recipe:
             return builder(**given)
 
 
-def describe_rules(optimizer: Choice) -> dict[str, Any]:
-    """What decides a run and stands in no recipe: who draws the noise, and the rules for settings that are left out."""
-    builder = find_builder("optimizer", optimizer.name)
-    if not hasattr(builder, "posterior"):
-        return {}
-    rules: dict[str, Any] = {"noise": "C kernels" if KERNELS else "torch"}
-    left = [key for key in CHOSEN if optimizer.options.get(key, "auto") == "auto"]
-    if CHOSEN[0] in parameters(builder) and left:
-        constants = {k: v for k, v in vars(settings).items() if k.isupper() and type(v) in (int, float)}
-        rules |= {"chosen": left, "constants": constants}
-    return rules
-
-
 def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: str) -> Any:
     """Build one section: its own fields, and the options of what it names, with their defaults."""
-    own = {part.name: part for part in fields(kind) if part.name != "options"}
-    hints, where = get_type_hints(kind), f"{source}: [{section}]"
-    values = {
-        key: _check(given[key], hints[key], part.metadata, f"{where} {key}")
-        for key, part in own.items()
-        if key in given
-    }
-    known: Mapping[str, inspect.Parameter] = {}
+    own = {part.name: part.metadata for part in fields(kind) if part.name != "options"}
+    hints, where, known = get_type_hints(kind), f"{source}: [{section}]", dict[str, inspect.Parameter]()
+    values = {key: _check(given[key], hints[key], own[key], f"{where} {key}") for key in own if key in given}
     if section in CHOICES:
-        name = values.setdefault("name", CHOICES[section][0])
+        values.setdefault("name", CHOICES[section][0])
         with name_place(where):
-            known = list_options(section, name, own)
+            known = list_options(section, values["name"], own)
     for key in given:
         if key not in own and key not in known:
-            hint = did_you_mean(key, [*own, *known])
-            raise InputError(f"{source}: unknown key '{key}' in [{section}]; {hint}")
+            raise InputError(f"{source}: unknown key '{key}' in [{section}]; {did_you_mean(key, [*own, *known])}")
     options = {}
     for key, option in known.items():
         value = given.get(key, option.default)
@@ -251,16 +259,55 @@ def _check(value: Value, kind: Any, rule: Mapping[str, Any], where: str) -> Valu
     """The value in its type, if it obeys the rule; `where` starts the error otherwise."""
     try:
         value = fit(value, kind)
-    except MisfitError as wanted:
+    except TypeError as wanted:
         raise InputError(f"{where} = {value!r}: must be {wanted}") from None
-    if among := rule.get("among"):
-        if value not in among:
-            raise InputError(f"{where}: unknown name '{value}'; {did_you_mean(value, among)}")
-    elif rule and not rule["low"] <= value:
+    if "among" in rule and value not in rule["among"]:
+        raise InputError(f"{where}: unknown name '{value}'; {did_you_mean(value, rule['among'])}")
+    if "low" in rule and value < rule["low"]:
         raise InputError(f"{where} = {value!r}: must be ≥ {rule['low']}")
-    elif rule and not (value < rule["below"] or rule["below"] == inf):
+    if "below" in rule and value >= rule["below"]:
         raise InputError(f"{where} = {value!r}: must be < {rule['below']}")
     return value
+
+
+def fit(value: Value, kind: Any) -> Value:
+    """`value` in the form that an annotation wants; a TypeError says what that is.
+
+    >>> fit(1, float), fit([3, 4], tuple[int, ...]), fit("price", Literal["price", "gradsq"])
+    (1.0, (3, 4), 'price')
+    """
+    origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not Ellipsis]
+    if origin in (Union, UnionType):
+        for part in sorted(parts, key=lambda part: type(value) is not part):  # exact types first
+            with suppress(TypeError):
+                return fit(value, part)
+    elif origin in (tuple, list, Sequence) and isinstance(value, list | tuple):
+        kinds = parts if len(parts) == len(value) else parts[:1] * len(value)
+        return tuple(map(fit, value, kinds))
+    elif not (isinstance(value, float) and isnan(value)):
+        if type(value) is kind or (origin is Literal and value in parts):
+            return value
+        if kind is float and type(value) is int:
+            return float(value)
+        if kind is Any and not isinstance(value, Mapping):
+            return value
+    raise TypeError(name_type(kind))
+
+
+def name_type(kind: Any) -> str:
+    """A type as an error says it; empty if TOML cannot write its values (a tensor, a function, a generator).
+
+    >>> name_type(float), name_type(Literal["a", "b"]), name_type(tuple[int, ...]), name_type(tuple[slice, ...])
+    ('a number', "one of 'a', 'b'", 'a list', '')
+    """
+    origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not Ellipsis]
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, parts))
+    if origin in (Union, UnionType):
+        return " or ".join(filter(None, map(name_type, parts)))
+    if origin in (tuple, list, Sequence):
+        return "a list" if all(map(name_type, parts)) else ""
+    return TYPES.get(kind, "")
 
 
 def find_builder(section: str, name: str) -> Callable[..., Any]:
@@ -268,10 +315,19 @@ def find_builder(section: str, name: str) -> Callable[..., Any]:
     table = CHOICES[section][1]
     if name in table:
         return table[name]
-    if section == "model" and ":" in name:
-        return import_factory(name)
-    own = "; a model of your own is package.module:factory" if section == "model" else ""
-    raise InputError(f"unknown name '{name}'; {did_you_mean(name, table)}{own}")
+    if section != "model" or ":" not in name:
+        own = "; a model of your own is package.module:factory" if section == "model" else ""
+        raise InputError(f"unknown name '{name}'; {did_you_mean(name, table)}{own}")
+    try:
+        factory: Callable[..., Any] = resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"name '{name}': cannot be imported: {error}; start the command in the directory that has "
+            f"{name.partition(':')[0]!r}, or put that directory on PYTHONPATH"
+        ) from None
+    if not callable(factory):
+        raise InputError(f"name '{name}': is a {type(factory).__name__}; name a function or a class")
+    return factory
 
 
 @cache
@@ -304,5 +360,110 @@ def list_options(section: str, name: str, own: Collection[str]) -> dict[str, ins
     return {
         key: p
         for key, p in found.items()
-        if p.kind is not p.VAR_KEYWORD and key not in SUPPLIED.union(own) and is_writable(p.annotation)
+        if p.kind is not p.VAR_KEYWORD and key not in SUPPLIED.union(own) and name_type(p.annotation)
     }
+
+
+@contextmanager
+def name_place(place: str) -> Iterator[None]:
+    """An error inside says which place it is about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+# ---- recipes as text: TOML files, the families that are shipped, and `--set section.key=value` ----
+
+
+def read_recipe(name: str | Path) -> Tree:
+    """The sections of a TOML file, or of a shipped recipe."""
+    text = recipe_text(name)
+    try:
+        tree = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{name}: not valid TOML: {error}") from None
+    if loose := [key for key, section in tree.items() if not isinstance(section, dict)]:
+        raise InputError(f"{name}: '{loose[0]}' stands outside of a section; put it under one")
+    return tree
+
+
+def recipe_text(name: str | Path) -> str:
+    """What a recipe file says, or the shipped recipe of that name, with its comments."""
+    path = Path(name)
+    if not path.is_file() and path.suffix != ".toml":
+        known = {member: text for family in families() for member, text in family.recipes.items()}
+        if str(name) not in known:
+            raise InputError(
+                f"{name}: no such file, and no recipe of that name is shipped; {did_you_mean(str(name), known)}"
+            )
+        return known[str(name)]
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from None
+
+
+def override(tree: Tree, settings: Iterable[str]) -> Tree:
+    """A copy of `tree` with each `section.key=value` put in; the value is TOML, or else plain text.
+
+    >>> override({"optimizer": {"lr": 0.1}}, ["optimizer.lr=0.5", "loss.name=ls"])
+    {'optimizer': {'lr': 0.5}, 'loss': {'name': 'ls'}}
+    """
+    changed = {name: dict(section) for name, section in tree.items()}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        section, _, name = key.strip().partition(".")
+        if not (section and name and equals):
+            raise InputError(f"{setting!r}: not a setting; write section.key=value")
+        changed.setdefault(section, {})[name] = parse_value(text.strip())
+    return changed
+
+
+def parse_value(text: str) -> Any:
+    """A value as TOML writes it, where quotes around a word may be left out; `.5` is a number here.
+
+    >>> parse_value("0.5"), parse_value(".5"), parse_value("true"), parse_value("[1, 2]"), parse_value("cosine")
+    (0.5, 0.5, True, [1, 2], 'cosine')
+    """
+    try:
+        return tomllib.loads(f"value = {'0' * text.startswith('.')}{text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+
+
+class Family(NamedTuple):
+    """A shipped file: the recipes NAME-SCALE-NOISE-METHOD, as far as it has these, which share the plain sections."""
+
+    name: str
+    about: str  # the comment in its first line
+    axes: list[list[str]]  # the scales, the noises, the methods; an axis that the file does not have is left out
+    recipes: dict[str, str]  # the text of every member, by name: its sections under their plain names
+
+
+def read_family(name: str, text: str) -> Family:
+    """Expand a shipped file into its members, with their comments."""
+    tree, members = tomllib.loads(text), {}
+    axes = [list(tree[axis]) for axis in AXES if axis in tree]
+    for member in product(*axes):
+        sections: dict[str, dict[str, str]] = {"": {}}
+        lines = sections[""]
+        for line in filter(None, text.splitlines()):
+            if line.startswith("["):
+                *path, section = line.strip("[]").split(".")
+                mine = set(path) <= {*AXES, *member}
+                lines = sections.setdefault(section, {}) if mine else {}
+                line = f"[{section}]"
+            lines[line.partition("=")[0]] = line
+        joined = "\n\n".join("\n".join(lines.values()) for lines in sections.values())
+        members["-".join((name, *member))] = f"{joined}\n"
+    return Family(name, text.partition("\n")[0].lstrip("# "), axes, members)
+
+
+@cache
+def families() -> list[Family]:
+    """What is shipped, and in a clone also the recipes of the paper."""
+    shipped = sorted(path for folder in RECIPES for path in folder.glob("*.toml"))
+    return [read_family(path.stem, path.read_text("utf-8")) for path in shipped]

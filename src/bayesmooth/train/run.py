@@ -1,7 +1,8 @@
-"""A run is a directory: its recipe, its figures, its status, a checkpoint; when it is finished, weights and a report.
+"""A run is a directory, and `train` fills it: from a recipe to a finished run, however often the process is stopped.
 
-The checkpoint is replaced in one move, and all that a run needs to go on is in it; a finished run has none. A lock
-tells a run that is being trained from one whose process was killed.
+It holds the recipe, the figures, a status and a checkpoint; when the run is finished, weights and a report. The
+checkpoint is replaced in one move, and all that a run needs to go on is in it; a finished run has none. A lock tells a
+run that is being trained from one whose process was killed.
 """
 
 import io
@@ -9,12 +10,16 @@ import json
 import os
 import pickle
 import platform
+import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, Self
 
 import torch
@@ -22,25 +27,29 @@ from filelock import FileLock, Timeout
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bayesmooth import files
+from bayesmooth import files, progress
 from bayesmooth.audit import Audit, audit_network
-from bayesmooth.data import Corruption, Source
+from bayesmooth.data import Source
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
-from bayesmooth.train.distributed import find_device
 from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
-from bayesmooth.train.loop import Checkpoint, Loop
-from bayesmooth.train.networks import make_model
+from bayesmooth.train.loop import Checkpoint, DivergedError, Loop, make_model
 from bayesmooth.train.recipe import Recipe
-from bayesmooth.train.recipe_files import recipe_text
+from bayesmooth.words import format_epoch, format_figure
 
 RECIPE, STATUS, NOISE, DATA = "recipe.toml", "run.json", "noise.json", "data.json"
 METRICS, REPORT, POSTERIOR = "metrics.jsonl", "report.json", "posterior.safetensors"
 LAST, BEST, MODEL, LOCK = "last.pt", "best.pt", "model.pt", "lock"
 PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
+SAVE_SECONDS = 300.0  # between two checkpoints
+PATIENCE = 1.0  # seconds; a process that looks whether the lock is held takes it for an instant
 
 Which = Literal["last", "best"]
 Split = Literal["train", "validation", "test"]
+
+
+class StoppedError(KeyboardInterrupt):
+    """Somebody asked the run to stop; it is saved."""
 
 
 @dataclass(eq=False)
@@ -53,115 +62,28 @@ class Run:
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """Read a run's directory."""
-        path = Path(path)
-        if not (path / RECIPE).is_file():
+        place = Path(path) / RECIPE
+        if not place.is_file():
             raise InputError(f"{path}: not a run (no {RECIPE} in it); `bayesmooth train` makes one")
-        if not recipe_text(path / RECIPE).strip():
-            raise InputError(f"{path / RECIPE}: is empty; put it back, or delete the run")
-        return cls(path, Recipe.load(path / RECIPE))
+        return cls(Path(path), Recipe.load(place))
 
-    @contextmanager
-    def hold(self, patience: float) -> Iterator[None]:
-        """Make the directory, with the recipe in it, and keep it for this process alone.
+    # ---- what it holds ----
 
-        A directory that holds something else is not touched, and one with another recipe is an error that says what
-        differs.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for file in [] if (self.path / RECIPE).is_file() else self.path.iterdir():
-                # Another process may start the same run at this moment.
-                ours = file.name == LOCK or file.suffix == ".tmp"
-                if not ours and not (self.path / RECIPE).is_file():
-                    raise InputError(f"{self.path}: holds {file.name!r} and is not a run; choose another directory")
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot be made: {error.strerror}; choose another directory") from None
-        try:
-            with self.lock.acquire(timeout=patience):
-                self.start()  # nothing is written before it is held
-                yield
-        except Timeout:
-            raise InputError(
-                f"{self.path}: another process is at work in it; wait for it, stop it, or choose another directory"
-            ) from None
-
-    def start(self) -> None:
-        """Write the recipe, or find the same one there."""
-        if (self.path / RECIPE).is_file():
-            if recipe_text(self.path / RECIPE) == self.recipe.to_toml():
-                return
-            before = Run.open(self.path)
-            if before.status != "failed" or (self.path / DATA).exists():
-                before.must_be(self.recipe)
-                return
-        # It is new, or was refused before it began.
-        files.write_atomically(self.path / RECIPE, self.recipe.to_toml())
-
-    def must_be(self, recipe: Recipe, whose: str = "the run's") -> None:
-        """Refuse to go on under another recipe."""
-        if changes := self.recipe.changes(recipe):
-            raise InputError(
-                f"{self.path}: {whose} recipe differs: {'; '.join(changes)}; go back to it, or choose another directory"
-            )
+    @property
+    def status(self) -> str:
+        """new, running, finished, interrupted, diverged or failed; killed, if its process could not say more."""
+        if not (self.path / STATUS).exists():
+            return "new"
+        status = str(files.read_json(self.path / STATUS).get("status"))
+        if status == "running":
+            with suppress(Timeout, PermissionError), self.lock.acquire(timeout=0):
+                return "killed"
+        return status
 
     @property
     def lock(self) -> FileLock:
         """Held by the process that trains; the system releases it when that process ends, however it ends."""
         return FileLock(self.path / LOCK, thread_local=False)
-
-    def is_locked(self) -> bool:
-        """Whether a living process trains here."""
-        if not (self.path / LOCK).exists():
-            return False
-        try:
-            with self.lock.acquire(timeout=0):
-                return False
-        except (Timeout, PermissionError):
-            return True
-
-    @property
-    def status(self) -> str:
-        """new, running, finished, interrupted, diverged or failed; "killed" if its process could not say how it ended.
-
-        "damaged" is a run whose `run.json` cannot be read; training goes on from its checkpoint.
-        """
-        if not (self.path / STATUS).exists():
-            return "new"
-        try:
-            status = str(files.read_json(self.path / STATUS)["status"])
-        except (InputError, KeyError):
-            return "damaged"
-        return "killed" if status == "running" and not self.is_locked() else status
-
-    def set_status(self, status: str, message: str = "", **facts: Any) -> None:
-        """Write `run.json`; `facts` are what else it says."""
-        content: dict[str, Any] = {"status": status, "hash": self.recipe.hash}
-        content |= {"seed": self.recipe.train.seed, **facts}
-        files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
-
-    def go_on(self, splits: Splits, records: list[dict[str, Any]]) -> None:
-        """Write down what the run is trained on; figures after its checkpoint, and an earlier end, are taken back."""
-        if not (self.path / DATA).exists():
-            if splits.corruption is not None:
-                splits.corruption.save(self.path / NOISE)
-            files.write_json(self.path / DATA, splits.facts())
-        if (self.path / METRICS).exists():
-            lines = "".join(f"{json.dumps(record)}\n" for record in records)
-            files.write_atomically(self.path / METRICS, lines)
-        for name in (REPORT, POSTERIOR, MODEL):
-            (self.path / name).unlink(missing_ok=True)
-
-    def write_end(self, loop: Loop) -> None:
-        """Write the weights and the report; written again, they are the same."""
-        posterior, weights = loop.posterior(), loop.model.state_dict()
-        if posterior is not None:
-            files.replace_with(self.path / POSTERIOR, posterior.save)
-            # Its mean are the weights: only what it does not name is kept beside it.
-            weights = {k: v for k, v in weights.items() if k not in posterior.mean}
-        state = {"recipe": self.recipe.to_dict(), "model": weights, "loss": loop.loss.state_dict()}
-        save_checkpoint(self.path / MODEL, state)
-        end = {"best_epoch": loop.best_epoch}
-        files.write_json(self.path / REPORT, {"title": self.recipe.title, **loop.records[-1], **end})
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per epoch."""
@@ -175,9 +97,12 @@ class Run:
 
     def seconds(self) -> float:
         """Time spent in training steps."""
-        if not (self.path / STATUS).exists():
-            return 0.0
-        return float(files.read_json(self.path / STATUS).get("seconds", 0.0))
+        known = files.read_json(self.path / STATUS) if (self.path / STATUS).exists() else {}
+        return float(known.get("seconds", 0.0))
+
+    def data(self) -> dict[str, Any]:
+        """What the run wrote down about its data: the names of the classes, the shape of an input."""
+        return files.read_json(self.path / DATA)
 
     def splits(self) -> Splits:
         """The data as the run saw it; data that have changed since are refused."""
@@ -196,66 +121,8 @@ class Run:
             raise InputError(f"{self.path}: this run has no {split} split; see its {RECIPE}")
         return found
 
-    def data(self) -> dict[str, Any]:
-        """What the run wrote down about its data: the names of the classes, the shape of an input."""
-        facts = files.read_json(self.path / DATA)
-        if not {"class_names", "input_shape"} <= facts.keys():
-            raise InputError(
-                f"{self.path / DATA}: has no class_names and input_shape; delete it, and "
-                f"`bayesmooth resume {self.path}` makes it again"
-            )
-        return facts
-
-    def corruption(self) -> Corruption | None:
-        """Which labels were made wrong; None where the run left them alone."""
-        path = self.path / NOISE
-        return Corruption.load(path) if path.exists() else None
-
-    def model(self, which: Which = "last", device: str | None = "cpu") -> nn.Module:
-        """The trained network, in eval mode, on a device; None: a GPU if there is one."""
-        saved, data = self.checkpoint(which), self.data()
-        facts = {"num_classes": len(data["class_names"]), "input_shape": data["input_shape"]}
-        model = make_model(self.recipe, pretrained=False, **facts)
-        weights = saved["model"]
-        if which == "last" and (self.path / POSTERIOR).exists():
-            weights = {**self.posterior().mean, **weights}
-        model.load_state_dict(weights)
-        return model.eval().to(find_device(device))
-
-    def evaluate(self, which: Which = "last", *, samples: int = 0, device: str | None = None) -> dict[str, float]:
-        """The figures of a checkpoint, measured again; those of the last one also averaged over the posterior."""
-        model, splits = self.model(which, device), self.splits()
-        how: dict[str, Any] = {"batchnorm": statistics_batches(self.recipe, splits, model), "ood": True}
-        record = evaluate(self.recipe, splits, model, **how)
-        if which == "last" and (self.path / POSTERIOR).exists():
-            how |= {"posterior": self.posterior(), "samples": samples}
-            record |= evaluate(self.recipe, splits, model, **how)
-        return record
-
-    def audit(self, *, device: str | None = None, **how: Any) -> Audit:
-        """The audit of its training labels; `how` goes to `bayesmooth.audit_network`."""
-        model = self.model(device=device)
-        return audit_network(model, self.posterior(), self.examples("train"), **how)
-
-    def predict(self, given: Any, *, samples: int = 0, device: str | None = None) -> Forecast:
-        """The classes of new examples: a path, a data frame, a `Source`; they are read as the training data were.
-
-        At the mean of the weights, and averaged over `samples` draws (0: the recipe's) of the posterior, if there is
-        one.
-        """
-        examples = open_new(given, self.recipe, self.data())
-        model, settings = self.model(device=device), self.recipe.evaluate
-        how: dict[str, Any] = {"batch_size": settings.batch_size}
-        if any(isinstance(part, _BatchNorm) for part in model.modules()):
-            how["batchnorm"] = statistics_batches(self.recipe, self.splits(), model)
-        mean, averaged = probabilities(model, examples, **how), None
-        if (self.path / POSTERIOR).exists():
-            how |= {"samples": samples or settings.samples, "seed": self.recipe.train.seed}
-            averaged = probabilities(model, examples, posterior=self.posterior(), **how)
-        return Forecast(examples, mean, averaged)
-
     def checkpoint(self, which: Which = "last") -> Checkpoint:
-        """The last checkpoint, or that of the epoch with the best accuracy on the validation split."""
+        """The last checkpoint, or of a finished run that of the epoch with the best validation accuracy."""
         last = MODEL if (self.path / MODEL).exists() else LAST
         path = self.path / (last if which == "last" else BEST)
         if not path.exists():
@@ -280,12 +147,245 @@ class Run:
             )
         return Posterior.load(path)
 
+    def model(self, which: Which = "last", device: str | None = "cpu") -> nn.Module:
+        """The trained network, in eval mode, on a device; None: a GPU if there is one."""
+        weights, data = self.checkpoint(which)["model"], self.data()
+        facts = {"num_classes": len(data["class_names"]), "input_shape": data["input_shape"]}
+        model = make_model(self.recipe, pretrained=False, **facts)
+        if which == "last" and (self.path / POSTERIOR).exists():
+            weights = {**self.posterior().mean, **weights}
+        model.load_state_dict(weights)
+        return model.eval().to(find_device(device))
+
+    # ---- what is done with it ----
+
+    def evaluate(self, which: Which = "last", *, samples: int = 0, device: str | None = None) -> dict[str, float]:
+        """The figures of a checkpoint, measured again; those of the last one also averaged over the posterior."""
+        model, splits = self.model(which, device), self.splits()
+        settings: dict[str, Any] = {"batchnorm": statistics_batches(self.recipe, splits, model), "ood": True}
+        record = evaluate(self.recipe, splits, model, **settings)
+        if which == "last" and (self.path / POSTERIOR).exists():
+            record |= evaluate(self.recipe, splits, model, self.posterior(), samples=samples, **settings)
+        return record
+
+    def audit(self, *, device: str | None = None, **options: Any) -> Audit:
+        """The audit of its training labels; the options are those of `bayesmooth.audit_network`."""
+        model = self.model(device=device)
+        return audit_network(model, self.posterior(), self.examples("train"), **options)
+
+    def predict(self, given: Any, *, samples: int = 0, device: str | None = None) -> Forecast:
+        """The classes of new examples: a path, a data frame, a `Source`; they are read as the training data were.
+
+        At the mean of the weights, and averaged over `samples` draws (0: the recipe's) of the posterior, if there is
+        one.
+        """
+        examples = open_new(given, self.recipe, self.data())
+        model, recipe = self.model(device=device), self.recipe
+        settings: dict[str, Any] = {"batch_size": recipe.evaluate.batch_size}
+        if any(isinstance(part, _BatchNorm) for part in model.modules()):
+            settings["batchnorm"] = statistics_batches(recipe, self.splits(), model)
+        mean, averaged = probabilities(model, examples, **settings), None
+        if (self.path / POSTERIOR).exists():
+            settings |= {"samples": samples or recipe.evaluate.samples, "seed": recipe.train.seed}
+            averaged = probabilities(model, examples, posterior=self.posterior(), **settings)
+        return Forecast(examples, mean, averaged)
+
+    # ---- how it is written ----
+
+    @contextmanager
+    def hold(self, patience: float) -> Iterator[None]:
+        """Make the directory, with the recipe in it, and keep it for this process alone.
+
+        A directory that holds something else is not touched, and one with another recipe is an error that says what
+        differs.
+        """
+        place = self.path / RECIPE
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # Another process may start the same run at this moment.
+            others = [file.name for file in self.path.iterdir() if file.name != LOCK and file.suffix != ".tmp"]
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be made: {error.strerror}; choose another directory") from None
+        if others and not place.is_file():
+            raise InputError(f"{self.path}: holds {others[0]!r} and is not a run; choose another directory")
+        try:
+            with self.lock.acquire(timeout=patience):
+                if not place.is_file() or (self.status == "failed" and not (self.path / DATA).exists()):
+                    files.write_atomically(place, self.recipe.to_toml())  # new, or refused before it began
+                elif place.read_text("utf-8") != self.recipe.to_toml():
+                    Run.open(self.path).must_be(self.recipe)
+                yield
+        except Timeout:
+            raise InputError(
+                f"{self.path}: another process is at work in it; wait for it, stop it, or choose another directory"
+            ) from None
+
+    def must_be(self, recipe: Recipe, whose: str = "the run's") -> None:
+        """Refuse to go on under another recipe."""
+        if changes := self.recipe.changes(recipe):
+            raise InputError(
+                f"{self.path}: {whose} recipe differs: {'; '.join(changes)}; go back to it, or choose another directory"
+            )
+
+    def set_status(self, status: str, message: str = "", **facts: Any) -> None:
+        """Write `run.json`; `facts` are what else it says."""
+        content = {"status": status, "hash": self.recipe.hash, "seed": self.recipe.train.seed, **facts}
+        files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
+
+    def go_on(self, loop: Loop) -> None:
+        """Write down what the run is trained on; figures after its checkpoint, and an earlier end, are taken back."""
+        if not (self.path / DATA).exists():
+            if loop.splits.corruption is not None:
+                loop.splits.corruption.save(self.path / NOISE)
+            files.write_json(self.path / DATA, loop.splits.facts())
+        if (self.path / METRICS).exists():
+            files.write_atomically(self.path / METRICS, "".join(f"{json.dumps(r)}\n" for r in loop.records))
+        for name in (REPORT, POSTERIOR, MODEL):
+            (self.path / name).unlink(missing_ok=True)
+
+    def write_end(self, loop: Loop) -> None:
+        """Write the weights and the report; written again, they are the same."""
+        posterior, weights = loop.posterior(), loop.model.state_dict()
+        if posterior is not None:
+            posterior.save(self.path / POSTERIOR)
+            # Its mean are the weights: only what it does not name is kept beside it.
+            weights = {k: v for k, v in weights.items() if k not in posterior.mean}
+        recipe = {"recipe": self.recipe.to_dict()}
+        save_checkpoint(self.path / MODEL, {"model": weights, "loss": loop.loss.state_dict(), **recipe})
+        if loop.best["epoch"]:
+            save_checkpoint(self.path / BEST, {**loop.best, **recipe})
+        report = {"title": self.recipe.title, **loop.records[-1], "best_epoch": loop.best["epoch"]}
+        files.write_json(self.path / REPORT, report)
+
 
 def save_checkpoint(path: Path, state: Checkpoint) -> None:
     """Put `state` in the place of the checkpoint before it, in one move."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     files.write_atomically(path, buffer.getvalue())
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device that is asked for, else a GPU if there is one, else the CPU."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        raise InputError(f"device {name!r}: must be cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {name!r}: {torch.cuda.device_count()} GPUs here; leave it out, or use cpu")
+    return device
+
+
+# ---- training ----
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path | None = None,
+    *,
+    device: str | None = None,
+    quiet: bool = False,
+    save_seconds: float = SAVE_SECONDS,
+    patience: float = PATIENCE,
+) -> Run:
+    """Train a recipe in the directory `out`, or go on where a run of the same recipe stopped there.
+
+    The run is a function of the recipe: stopped and resumed, at whatever moment, it ends with the same bits. Without
+    `out` the directory is `runs/` and the recipe's title. A finished run is returned as it is. It is saved when the
+    last time is `save_seconds` ago (0: after every step).
+    Where another process trains the same run, this one waits for so many seconds of `patience` (−1: until it can go
+    on).
+    """
+    run, where = Run(Path(out or Path("runs") / recipe.title), recipe), find_device(device)
+    with progress.silence(quiet), run.hold(patience), torch.random.fork_rng():  # dropout draws there
+        if run.status == "finished":
+            return run
+        torch.manual_seed(recipe.train.seed)
+        facts = describe_environment(where)
+        run.set_status("running", **facts)
+        try:
+            loop = _train_to_end(run, where, save_seconds, facts)
+            run.write_end(loop)
+        except BaseException as error:
+            ends = {KeyboardInterrupt: "interrupted", DivergedError: "diverged", BaseException: "failed"}
+            with suppress(InputError):  # a full disk has been reported already
+                run.set_status(next(ends[kind] for kind in ends if isinstance(error, kind)), str(error), **facts)
+            raise
+        run.set_status("finished", seconds=round(loop.seconds, 3), **facts)
+        (run.path / LAST).unlink(missing_ok=True)  # a finished run needs no optimizer
+    return run
+
+
+def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: dict[str, Any]) -> Loop:
+    """Start or go on, save, and show how it goes; `facts` get the settings that rules have chosen."""
+    saving = Saving(run, save_seconds)
+    with handle_signals(saving.ask_to_stop, signal.SIGINT, signal.SIGTERM):
+        saved = run.checkpoint() if (run.path / LAST).exists() else None
+        loop = Loop(run.recipe, run.splits(), device)
+        group = loop.optimizer.param_groups[0]
+        facts["chosen"] = {key: value for key, value in group.items() if type(value) is float}
+        if saved is not None:
+            loop.restore(saved)
+        run.go_on(loop)
+        epochs = run.recipe.train.epochs
+
+        def show_figures() -> dict[str, str]:
+            return {name: format_figure(name, x) for name, x in loop.figures().items()}
+
+        def after_step() -> None:
+            bar.update(loop.schedule.last_epoch, f"epoch {loop.epoch + 1}/{epochs}", show_figures)
+            saving.check(loop)
+
+        with progress.bar(loop.total, description="train", done=loop.schedule.last_epoch) as bar:
+            try:
+                for record in loop.epochs(after_step, saving.check):
+                    files.append_line(run.path / METRICS, json.dumps(record))
+                    bar.line(format_epoch(record, epochs))
+            except StoppedError:  # here every context has put the weights and statistics back
+                saving.save(loop)
+                raise
+        return loop
+
+
+@dataclass
+class Saving:
+    """When a run is saved: every so many seconds, and when somebody asks it to stop."""
+
+    run: Run
+    seconds: float
+    stop: bool = False  # looked at between two steps, so that what is saved is consistent
+    last: float = field(default_factory=time.monotonic)
+
+    def ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal. The second time it is a plain KeyboardInterrupt."""
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+
+    def check(self, loop: Loop | None = None) -> None:
+        """Stop where somebody asked; between two steps of the loop, save it where it is time to."""
+        if self.stop:
+            raise StoppedError
+        if loop is not None and time.monotonic() - self.last >= self.seconds:
+            self.save(loop)
+
+    def save(self, loop: Loop) -> None:
+        """Make this the last checkpoint."""
+        loop.check_weights()
+        save_checkpoint(self.run.path / LAST, loop.capture())
+        self.last = time.monotonic()
+
+
+@contextmanager
+def handle_signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+    """Within the context `handler` gets these signals, if this is the main thread: Python gives them to no other."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if main}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
@@ -297,7 +397,6 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "packages": {p: found[0].version for p in PACKAGES if (found := [*distributions(name=p)])},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
         "threads": torch.get_num_threads(),
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "process": os.getpid(),
         "command": sys.argv,
     }

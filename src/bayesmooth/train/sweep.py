@@ -1,18 +1,19 @@
 """Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on.
 
-`tune` lets the noisy labels of the validation split choose among them.
+Held-out given labels choose among them: `tune` takes whole runs, `choose_settings` what `bayesmooth.fit` tries.
 """
 
+import math
+import re
 import signal
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import product
-from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -20,13 +21,13 @@ from bayesmooth import progress
 from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.executors import DATA, set_variable
-from bayesmooth.files import write_atomically
-from bayesmooth.train.compare import compare_runs, format_csv
-from bayesmooth.train.loop import DivergedError
-from bayesmooth.train.recipe import Recipe
-from bayesmooth.train.recipe_files import Tree, override
-from bayesmooth.train.run import Run
-from bayesmooth.train.training import StoppedError, handle_signals, train
+from bayesmooth.optim.choose import IVON_GRID, fit
+from bayesmooth.optim.linear import fit_linear
+from bayesmooth.optim.schedule import ENOUGH
+from bayesmooth.train.evaluate import SOURCE, prepare
+from bayesmooth.train.loop import DivergedError, make_model
+from bayesmooth.train.recipe import Recipe, Tree, override
+from bayesmooth.train.run import Run, StoppedError, handle_signals, train
 from bayesmooth.words import name_figures
 
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
@@ -43,54 +44,39 @@ class Outcome:
     status: str
     message: str = ""
 
+    @classmethod
+    def of(cls, recipe: Recipe, path: Path, error: BaseException) -> Self:
+        """The outcome where training raised an error; the lines of its message become one."""
+        message = "; ".join(filter(None, map(str.strip, str(error).splitlines())))
+        if isinstance(error, StoppedError):
+            return cls(recipe, path, "interrupted")
+        if isinstance(error, DivergedError):
+            return cls(recipe, path, "diverged", message)
+        return cls(recipe, path, "failed", f"{message or type(error).__name__} (see {path.with_suffix('.log')})")
+
     @property
     def run(self) -> Run:
         """The run itself."""
         return Run(self.path, self.recipe)
 
 
-@dataclass(frozen=True)
-class SweepJob:
-    """A recipe and its directory, ready to be sent to another process or machine, and called there."""
+def train_one(recipe: Recipe, path: Path, device: str | None, data: Path) -> Outcome:
+    """Train, in whatever process this is called; an error becomes the outcome, its traceback goes to PATH.log.
 
-    recipe: Recipe
-    path: Path
-    data: Path | None = None  # where public data sets lie; None: as this process knows it
-    device: str | None = None
-    threads: int = 0  # 0: as many as torch takes
-
-    def __call__(self) -> Outcome:
-        """Train; an error becomes part of the outcome, with its traceback in the log beside the run.
-
-        Where another process trains the same run, this one waits, and takes over if the other stops.
-        """
-        if self.threads:
-            torch.set_num_threads(self.threads)
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("a") as file, redirect_stdout(file), redirect_stderr(file), set_variable(DATA, self.data):
-            try:
-                train(self.recipe, self.path, device=self.device, quiet=True, patience=-1)
-            except StoppedError:
-                return self.end("interrupted")
-            except DivergedError as error:
-                return self.end("diverged", error)
-            except Exception as error:
+    `data` is where public data sets lie. Where another process trains the same run, this one waits, and takes over if
+    the other stops.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
+        try:
+            with set_variable(DATA, data):
+                train(recipe, path, device=device, quiet=True, patience=-1)
+        except (Exception, StoppedError) as error:
+            outcome = Outcome.of(recipe, path, error)
+            if outcome.status == "failed":
                 traceback.print_exc()
-                return self.end("failed", error)
-        return self.end("finished")
-
-    @property
-    def log(self) -> Path:
-        """What the job prints, beside the run."""
-        return self.path.with_suffix(".log")
-
-    def end(self, status: str, error: BaseException | None = None) -> Outcome:
-        """The outcome; the lines of an error's message become one."""
-        lines = [line.strip() for line in str(error or "").splitlines()]
-        words = "; ".join(filter(None, lines))
-        if status == "failed":
-            words = f"{words or type(error).__name__} (see {self.log})"
-        return Outcome(self.recipe, self.path, status, words)
+            return outcome
+    return Outcome(recipe, path, "finished")
 
 
 def sweep(
@@ -98,49 +84,46 @@ def sweep(
     out: str | Path,
     executor: Executor,
     device: str | None = None,
-    threads: int = 0,
     *,
     names: Mapping[str, str] | None = None,
 ) -> list[Outcome]:
     """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
 
-    Ctrl-C saves and stops what runs, and the same call goes on from there. `names` (by hash) are for the display; by
-    default a run is called by the settings in which it differs from the others.
+    Ctrl-C, SIGTERM and a closed terminal save and stop what runs, and the same call goes on from there. `names` (by
+    hash) are for the display; by default a run is called by the settings in which it differs from the others.
     """
     data = data_root(None).absolute()  # here: a worker has its own directory and variables
-    jobs = {
-        recipe.hash: SweepJob(recipe, Path(out).absolute() / recipe.title, data, device, threads) for recipe in recipes
-    }
-    ends = {key: Run(job.path, job.recipe).status for key, job in jobs.items()}
-    outcomes = {key: jobs[key].end(end) for key, end in ends.items() if end in OVER}
-    called, before = names or name_recipes([job.recipe for job in jobs.values()]), len(outcomes)
-    with stopped_by_signals(), progress.bar(len(jobs), description="runs", done=before) as bar:
-        many = f"{len(jobs)} run{'s' * (len(jobs) != 1)}"
+    runs = {recipe.hash: Run(Path(out).absolute() / recipe.title, recipe) for recipe in recipes}
+    ends = {key: run.status for key, run in runs.items()}
+    outcomes = {key: Outcome(runs[key].recipe, runs[key].path, end) for key, end in ends.items() if end in OVER}
+    called, before = names or name_recipes([run.recipe for run in runs.values()]), len(outcomes)
+    stops = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # Windows has no SIGHUP
+    heard = [number for number in stops if signal.getsignal(number) != signal.SIG_IGN]  # nohup
+    with (
+        handle_signals(signal.default_int_handler, *heard),
+        progress.bar(len(runs), description="runs", done=before) as bar,
+    ):
+        many = f"{len(runs)} run{'s' * (len(runs) != 1)}"
         bar.line(many + (f", {before} of them done before" if before else ""))
         try:
-            todo = {executor.submit(job): key for key, job in jobs.items() if key not in outcomes}
+            todo = {
+                executor.submit(train_one, run.recipe, run.path, device, data): run
+                for key, run in runs.items()
+                if key not in outcomes
+            }
             for future in as_completed(todo):
-                key, error = todo[future], future.exception()
-                outcome = future.result() if error is None else jobs[key].end("failed", error)
-                outcomes[key] = outcome
-                words = [f"[{len(outcomes)}/{len(jobs)}]", f"{outcome.status:11}", called[key]]
-                last = (outcome.run.metrics() or [{}])[-1]
-                words += [outcome.message or "  ".join(name_figures(last, SHOWN))]
+                run, error = todo[future], future.exception()
+                outcome = Outcome.of(run.recipe, run.path, error) if error else future.result()
+                outcomes[run.recipe.hash] = outcome
+                last = (run.metrics() or [{}])[-1]
+                words = [f"[{len(outcomes)}/{len(runs)}]", f"{outcome.status:11}", called[run.recipe.hash]]
+                words.append(outcome.message or "  ".join(name_figures(last, SHOWN)))
                 bar.line("  ".join(filter(None, words)))
                 bar.update(len(outcomes))
         except KeyboardInterrupt:
             executor.shutdown(wait=True, cancel_futures=True)  # nothing is left running
             raise KeyboardInterrupt("; what ran is saved, the same command goes on") from None
-    return [outcomes[key] for key in jobs]
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Within the context SIGTERM and a closed terminal stop a sweep as Ctrl-C does, and leave no process behind."""
-    closed = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
-    heard = [n for n in (signal.SIGTERM, closed) if signal.getsignal(n) != signal.SIG_IGN]  # nohup
-    with handle_signals(signal.default_int_handler, *heard):
-        yield
+    return [outcomes[key] for key in runs]
 
 
 def grid(tree: Tree, axes: Sequence[str], source: str = "recipe") -> list[Recipe]:
@@ -151,14 +134,14 @@ def grid(tree: Tree, axes: Sequence[str], source: str = "recipe") -> list[Recipe
     """
     settings: dict[str, list[str]] = {}
     for axis in axes:
-        key, equals, text = axis.partition("=")
-        if not equals or not text:
+        key, _, text = map(str.strip, axis.partition("="))
+        if not text:
             raise InputError(f"{axis!r}: not an axis; write section.key=value,value or =0:5")
-        if key.strip() in settings:
-            raise InputError(f"{axis!r}: a second axis of {key.strip()}; put all values in one")
-        if not (found := split_values(text)):
+        if key in settings:
+            raise InputError(f"{axis!r}: a second axis of {key}; put all values in one")
+        settings[key] = [f"{key}={value}" for value in split_values(text)]
+        if not settings[key]:
             raise InputError(f"{axis!r}: no value; 0:5 is 0 … 4, so the second must be larger")
-        settings[key.strip()] = [f"{key}={value}" for value in found]
     return [Recipe.from_dict(override(tree, chosen), source=source) for chosen in product(*settings.values())]
 
 
@@ -171,14 +154,7 @@ def split_values(text: str) -> list[str]:
     first, colon, last = text.partition(":")
     if colon and first.isdigit() and last.isdigit():
         return [str(value) for value in range(int(first), int(last))]
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter == "[") - (letter == "]")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts]
+    return [value.strip() for value in re.split(r",(?![^\[]*\])", text)]
 
 
 def find_differences(recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
@@ -201,31 +177,23 @@ def name_recipes(recipes: Sequence[Recipe]) -> dict[str, str]:
     }
 
 
-def sweep_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """The table of a sweep: one row per run, called by its settings, then its figures."""
-    names = name_recipes([outcome.recipe for outcome in outcomes])
-    rows = compare_runs([outcome.run for outcome in outcomes])
-    return [{**row, "run": name} for row, name in zip(rows, names.values(), strict=True)]
-
-
-def export_csv(outcomes: Sequence[Outcome], path: Path) -> None:
-    """CSV: one row per run with the settings in which the runs differ, how each ended, and its final figures."""
+def export_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """One row per run: the settings in which the runs differ, how each ended, and its final figures."""
     rows = []
     differences = find_differences([outcome.recipe for outcome in outcomes])
     for outcome, settings in zip(outcomes, differences, strict=True):
         figures = outcome.run.report() if outcome.status == "finished" else {}
-        ended = {"run": outcome.path.name, "status": outcome.status}
-        rows.append({**settings, **ended, **figures})
-    write_atomically(path, format_csv(rows))
+        rows.append({**settings, "run": outcome.path.name, "status": outcome.status, **figures})
+    return rows
 
 
 def tune(
-    recipes: Sequence[Recipe], out: str | Path, executor: Executor, device: str | None = None, threads: int = 0
-) -> list[Outcome]:
+    recipes: Sequence[Recipe], out: str | Path, executor: Executor, device: str | None = None
+) -> list[tuple[Outcome, dict[str, Any]]]:
     """Train whole runs, and let the noisy labels of the validation split choose: best first, by accuracy, then NLL.
 
-    What did not finish comes last; the same call resumes. Short runs would mislead about the
-    noise: they have not memorised anything yet, and prefer too little of it.
+    Each outcome comes with its report. What did not finish comes last, with an empty one; the same call resumes. Short
+    runs would mislead about the noise: they have not memorised anything yet, and prefer too little of it.
     """
     if len({recipe.hash for recipe in recipes}) < len(recipes):
         raise InputError("two recipes are the same: give each setting once")
@@ -233,11 +201,44 @@ def tune(
         raise InputError(
             "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
         )
+    outcomes = sweep(recipes, out, executor, device)
+    found = [(outcome, outcome.run.report() if outcome.status == "finished" else {}) for outcome in outcomes]
+    return sorted(found, key=lambda pair: (-pair[1].get("validation.accuracy", -1), pair[1].get("validation.nll", 0)))
 
-    def rank(outcome: Outcome) -> tuple[float, float]:
-        if outcome.status != "finished":
-            return inf, inf
-        report = outcome.run.report()
-        return -report["validation.accuracy"], report["validation.nll"]
 
-    return sorted(sweep(recipes, out, executor, device, threads), key=rank)
+def choose_settings(recipe: Recipe) -> Recipe:
+    """The recipe with what the held-out given labels choose: lr and noise of the network, or a linear model's prior.
+
+    The network is taken where it predicts them better than the linear model by a standard error: it is measured at its
+    best of many looks. What is chosen stands in the recipe of the run, and so in its hash.
+    """
+    splits = prepare(recipe)
+    if splits.validation is None or len(splits.validation) < ENOUGH:
+        return recipe
+    parts = splits.train, splits.validation
+    (inputs, labels), held = (
+        (part.batch(torch.arange(len(part), device="cpu")), part.labels.numbers) for part in parts
+    )
+    classes, shape = splits.train.num_classes, splits.train.input_shape
+    found = fit(
+        lambda: make_model(recipe, num_classes=classes, input_shape=shape),
+        (inputs, labels),
+        recipe.train.epochs,
+        batch_size=recipe.train.batch_size,
+        validation=held,
+        grid=IVON_GRID,
+        teach=False,
+        seed=recipe.train.seed,
+        quiet=progress.SILENT.get(),
+    )
+    tree, best = recipe.to_dict(), max(row["accuracy"] for row in found.table)
+    tree["optimizer"] |= found.setting
+    if len(shape) == 1:
+        rows = torch.cat([inputs, held[0]])
+        last = torch.arange(len(rows), device="cpu") >= len(inputs)
+        line = fit_linear(rows, torch.cat([labels, held[1]]), last, classes)
+        if line.accuracy >= best - math.sqrt(best * (1 - best) / len(held[1])):
+            decay = line.precision / len(inputs)
+            tree["model"]["hidden"] = []
+            tree["optimizer"] = {"name": "ivon", "lr": 0.3, "hess_init": 0.1, "weight_decay": decay}
+    return Recipe.from_dict(tree, SOURCE)
