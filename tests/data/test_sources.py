@@ -271,7 +271,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     [
         ({"label": "kind"}, "no column 'kind'"),
         ({"text": "review"}, "no column 'review'"),
-        ({"features": ["z"]}, "no column 'z' among the features"),
+        ({"features": ["z"]}, "no column 'z', only"),
         ({"id": "key"}, "no column 'key'"),
     ],
 )

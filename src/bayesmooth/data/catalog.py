@@ -76,21 +76,12 @@ def digits(split: str, root: Path) -> Source:
 
 def folder(split: str, root: Path, path: str, size: int = 64, crop: int | None = None) -> Source:
     """`path/train/<class>/*.jpg`, `path/test/<class>/*.jpg`; or `path/<class>/*.jpg`, all for training."""
-    top = locate(path, root)
-    found = read_table(read_folder(top, Columns()))
+    opened = _open_split("train", root, path, None, Columns())
     if split != "train":
-        if not find_base(top, split).is_dir():
-            raise MissingError(f"{find_base(top, split)} is not a folder; put one folder per class in it")
-        columns = Columns(class_names=found.class_names)
-        found = read_table(read_folder(top, columns, split=split))
-    pictures = found.pictures
-    assert isinstance(pictures, ImageFiles)
-    for item in pictures.items:
-        file = pictures.root / str(item)
-        if not file.exists() or not file.stat().st_size:
-            raise InputError(f"{file}: is empty or a broken link; replace it or delete it")
-    raw = replace(pictures, size=size, crop=crop)
-    return replace(found, inputs=raw, pictures=None, name=f"{top.name}/{split}")
+        opened = _open_split(split, root, path, None, Columns(class_names=opened.class_names))
+    if not isinstance(opened.pictures, ImageFiles):
+        raise InputError(f"{path}: no folder of pictures; for tables and arrays the data set is `source`")
+    return replace(opened, inputs=replace(opened.pictures, size=size, crop=crop), pictures=None)
 
 
 def source(
@@ -118,7 +109,6 @@ def source(
     if standardize and train.mean is None:
         mean, std = column_statistics(train)
         train = replace(train, mean=mean, std=std)
-        reading = replace(reading, vectors={n: v or list(mean) for n, v in reading.vectors.items()})
     if not standardize:
         train = replace(train, mean=None, std=None)
     train = replace(train, reading=reading)
@@ -146,25 +136,25 @@ _name_columns(source)
 def _open_split(split: str, root: Path, path: str, labels: str | None, columns: Columns) -> Source:
     """The rows of a split; their inputs are not chosen yet."""
     file = locate(path, root, split)
-    apart = None if labels is None else locate(labels, root, split)
-    folders = file.is_dir() and find_base(file) != file
-    table = read_folder(file, columns, split=split) if folders else None
-    found = read_table(table) if table is not None else open_source(file, columns, apart)
-    found = replace(found, name=f"{found.name}/{split}")
-    if "{split}" in path or folders:
-        return found
-    if found.table is not None and "split" in found.table.names:
-        rows = [str(value) == split for value in found.column("split")]
-        if any(rows):
-            return found.subset(torch.tensor(rows, dtype=torch.bool, device="cpu"))
+    if file.is_dir() and find_base(file) != file:
+        if not find_base(file, split).is_dir():
+            raise MissingError(f"{find_base(file, split)} is not a folder; put one folder per class in it")
+        opened = read_table(read_folder(file, columns, split=split))
+        return replace(opened, name=f"{opened.name}/{split}")
+    opened = open_source(file, columns, None if labels is None else locate(labels, root, split))
+    opened = replace(opened, name=f"{opened.name}/{split}")
+    if opened.table is not None and "split" in opened.table.names and "{split}" not in path:
+        rows = torch.tensor([str(value) == split for value in opened.column("split")], dtype=torch.bool, device="cpu")
+        if bool(rows.any()):
+            return opened.subset(rows)
         if split != "train":
             raise MissingError(f"{file}: no row whose column `split` is {split!r}")
-    if split != "train":
+    if split != "train" and "{split}" not in path:
         raise MissingError(
             f"{file}: has no {split!r}; add a column `split`, or put {{split}} in the path; or set "
             "evaluate.test=false, and data.validation=0.1"
         )
-    return found
+    return opened
 
 
 def column_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -74,22 +74,14 @@ class Corruption:
         """Read a noise file."""
         with name_errors(path, "noise file"):
             content = json.loads(Path(path).read_bytes())
-            matrix = np.array(content["matrix"], dtype=np.float64)
-            kind, seed, count, digest = (content[key] for key in ("kind", "seed", "count", "hash"))
-            if not (type(seed) is type(count) is int and type(kind) is type(digest) is str):
-                raise InputError("seed and count must be whole numbers, kind and hash strings")
+            matrix, count = np.array(content["matrix"], dtype=np.float64), int(content["count"])
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
                 raise InputError(f"matrix of shape {matrix.shape}: must be K × K")
-            arrays = []
-            for key in ("index", "old", "new"):
-                if any(type(value) is not int for value in content[key]):
-                    raise InputError(f"{key} must be a list of whole numbers")
-                values = torch.tensor(content[key], dtype=torch.int64, device="cpu")
-                end = count if key == "index" else len(matrix)
-                count_of = len(content["index"])
-                arrays.append(as_class_numbers(values, end, key, count_of).numpy())
-        index, old, new = arrays
-        return cls(kind, matrix, seed, index, old, new, count, digest)
+            moved = [torch.tensor(content[key], device="cpu") for key in ("index", "old", "new")]
+            rows = len(moved[0])
+            index = as_class_numbers(moved[0], count, "index", rows).numpy()
+            old, new = (as_class_numbers(part, len(matrix), "old and new", rows).numpy() for part in moved[1:])
+            return cls(str(content["kind"]), matrix, int(content["seed"]), index, old, new, count, str(content["hash"]))
 
     def __repr__(self) -> str:
         share = f"{len(self.index)} of {self.count} labels, {self.rate:.2%}"
@@ -148,14 +140,10 @@ def corrupt(source: Source, kind: str, *, seed: int = 0, **settings: Any) -> tup
     `settings` are those of the kind: rate (symmetric, pairflip); kappa, beta and offset
     (data_dependent); matrix (matrix).
 
-    >>> import torch
     >>> from bayesmooth.data.labels import Labels
     >>> clean = Source(torch.zeros(40, 1), Labels(torch.arange(40) % 10, tuple("0123456789")))
-    >>> noisy, corruption = corrupt(clean, "symmetric", rate=0.2, seed=0)
-    >>> corruption
+    >>> corrupt(clean, "symmetric", rate=0.2, seed=0)[1]
     Corruption(symmetric, seed 0: 8 of 40 labels, 20.00%)
-    >>> noisy
-    Source(examples: 40 × float32[1], 10 classes, 20.00% of the labels wrong)
     """
     if kind not in KINDS:
         raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")

@@ -1,7 +1,7 @@
 """What is learned from: the columns of a table that hold numbers, categories, vectors, texts or pictures."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from bayesmooth.data.arrays import as_finite
 from bayesmooth.data.labels import MISSING, as_text
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Note, Source
-from bayesmooth.data.tables import Array, Table, as_arrow, find_name
+from bayesmooth.data.tables import Array, as_arrow, find_name
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -34,16 +34,13 @@ class Cells:
 
     def __init__(self, name: str, values: Any) -> None:
         arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
-        self.name, self.values, kind = name, values, values.type
-        self.is_vector = any(
-            f(kind) for f in (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
-        )
-        self.is_plain = not arrow.types.is_nested(kind) and "binary" not in str(kind)
-        self.has_words = arrow.types.is_string(kind)
-        self.has_numbers = any(
-            f(kind) for f in (arrow.types.is_integer, arrow.types.is_floating, arrow.types.is_boolean)
-        )
-        if self.has_words:
+        types, kind = arrow.types, values.type
+        self.name, self.values = name, values
+        self.are_vectors = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        self.are_plain = not types.is_nested(kind) and "binary" not in str(kind)
+        self.are_words = types.is_string(kind)
+        self.are_typed = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+        if self.are_words:
             gone = compute.is_in(values, arrow.array(MISSING, "string"))
             self.values = compute.if_else(gone, None, values)
 
@@ -59,19 +56,19 @@ class Cells:
     @cached_property
     def texts(self) -> list[str]:
         """As texts; missing ones are empty."""
-        if self.has_words:
+        if self.are_words:
             return list(self.values.fill_null("").to_pylist())
         return [*map(as_text, self.values.to_pylist())]
 
     @cached_property
     def numbers(self) -> Array:
         """As reals, NaN for what is none. A comma is a decimal point unless it may mean thousands, and 12% is 12."""
-        if self.has_numbers:
+        if self.are_typed:
             return np.asarray(self.values.to_numpy(), np.float64)
-        if not self.is_plain:
+        if not self.are_plain:
             return np.full(len(self), np.nan)
         compute = require("pyarrow.compute", "data")
-        words = self.values if self.has_words else as_arrow(self.name, [text or None for text in self.texts])
+        words = self.values if self.are_words else as_arrow(self.name, [text or None for text in self.texts])
         try:
             reals = words.cast("float64")
         except ValueError:  # some are no plain numbers
@@ -99,16 +96,12 @@ class Cells:
     @cached_property
     def are_numbers(self) -> bool:
         """Whether all are numbers."""
-        return self.has_numbers or bool(self.known.any() and not np.isnan(self.numbers[self.known]).any())
+        return self.are_typed or bool(self.known.any() and not np.isnan(self.numbers[self.known]).any())
 
     @property
     def are_texts(self) -> bool:
         """Whether they are texts to read: no numbers, no vectors, no bytes."""
-        return self.is_plain and not self.are_numbers
-
-    def is_numeric(self, named: bool) -> bool:
-        """A stray word in a column of numbers is a finding, not a reason to leave the column out."""
-        return self.has_numbers or bool((~np.isnan(self.numbers)).mean() > (0.0 if named else 0.5))
+        return self.are_plain and not self.are_numbers
 
     @property
     def levels(self) -> list[str]:
@@ -131,12 +124,6 @@ class Cells:
         counts = (np.diff(values) > 0).all() or (np.diff(np.sort(values)) == 1).all()
         return "row numbers" if counts else ""
 
-    def explain_rest(self) -> str:
-        """Why a column that is neither numbers nor categories is left out."""
-        if not self.known.any():
-            return "empty"
-        return "texts" if self.are_texts and len({*self.texts}) > 1 else "neither numbers nor categories"
-
     def stack(self, where: str) -> Tensor:
         """Those vectors that are there."""
         there = self.values.drop_null().combine_chunks()
@@ -157,27 +144,25 @@ def _match(words: Any, pattern: str) -> Array:
 
 
 class Rows:
-    """Some rows of a table, column by column, and their ids."""
+    """The rows of a table that a source has, column by column."""
 
     def __init__(self, source: Source) -> None:
         assert source.table is not None
-        self.table: Table = source.table
-        self.ids, self.at = source.ids, None if source.rows is None else source.rows.numpy()
-        if self.at is not None and np.array_equal(self.at, np.arange(len(self.table))):
-            self.at = None
-        self.names = self.table.names
+        assert source.rows is not None
+        self.table, self.at, self.ids = source.table, source.rows.numpy(), source.ids
+        self.where, self.names = self.table.where, self.table.names
         self._cells: dict[str, Cells] = {}
 
     def __getitem__(self, name: str) -> Cells:
         if name not in self._cells:
-            values = self.table.cells[name]
+            values = self.table.cells[find_name(self.where, self.names, (name,), "name another")]
             values = as_arrow(name, values) if isinstance(values, np.ndarray) else values
-            self._cells[name] = Cells(name, values if self.at is None else values.take(self.at))
+            self._cells[name] = Cells(name, values if len(self.at) == len(self.table) else values.take(self.at))
         return self._cells[name]
 
     def place(self, row: int) -> str:
         """Where a row stands, in words."""
-        return self.table.place(row if self.at is None else int(self.at[row]))
+        return self.table.place(int(self.at[row]))
 
 
 @dataclass(frozen=True)
@@ -192,8 +177,8 @@ class Reading:
     """By column, its mean over the training rows, which a missing number counts as."""
     categories: dict[str, list[str]] = field(default_factory=dict)
     """By column, the values that become a column of 0 and 1 each."""
-    vectors: dict[str, list[float]] = field(default_factory=dict)
-    """By column, the mean of its vectors, which a missing one counts as in new data."""
+    vectors: dict[str, int] = field(default_factory=dict)
+    """By column, the length of its vectors."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -206,144 +191,129 @@ class Reading:
         """The columns of the table that the inputs come from."""
         return (*self.vectors, *self.numbers, *self.categories)
 
-    def read(self, rows: Rows, fill: bool = True) -> tuple[Tensor, list[Note]]:
-        """The rows as numbers, and what is worth a note; without `fill` a gap is an error."""
-        where = rows.table.where
-        for name in self.sources:
-            way_out = "the columns must be those of the training rows"
-            find_name(where, rows.names, (name,), way_out)
+    def read(self, source: Source, rows: Rows, fill: bool = True) -> Source:
+        """The source with these columns as inputs. A row without a vector is left out; a missing number counts as the
+        mean of its column, without `fill` it is an error."""
         if self.vectors:
-            gaps = {name: int((~rows[name].known).sum()) for name in self.vectors}
-            filled = [_fill_vectors(rows[c], where, mean) for c, mean in self.vectors.items()]
-            return torch.cat(filled, 1), _note_gaps(gaps, "vectors")
-        notes = list[Note]()
-        parts, gaps = list[Array]([np.empty((len(rows.ids), 0))]), dict[str, int]()
+            return self._read_vectors(source, rows)
+        parts: list[Array] = [np.empty((len(source), 0))]
+        notes, gaps, unknown = list[Note](), list[str](), list[str]()
         for name, mean in self.numbers.items():
             values = rows[name].numbers
             odd = ~(np.abs(values) <= LARGEST)
-            broken = [i for i in np.flatnonzero(odd).tolist() if _is_word(rows[name].texts[i])]
             if odd.any() and not fill:
                 at = int(odd.argmax())
                 raise InputError(
-                    f"{where}, {rows.place(at)}, column {name!r}: {rows[name].texts[at]} is not a finite number; "
+                    f"{rows.where}, {rows.place(at)}, column {name!r}: {rows[name].texts[at]} is not a finite number; "
                     "mend it, or name other columns with features (--features)"
                 )
-            if broken:
-                notes.append(_note_broken(rows, name, broken))
-            gaps[name] = int(odd.sum()) - len(broken)
+            broken = [row for row in np.flatnonzero(odd).tolist() if rows[name].texts[row].strip() not in MISSING]
+            notes += [_note_broken(rows, name, broken)] if broken else []
+            gaps += [f"{missing} in {name!r}"] if (missing := int(odd.sum()) - len(broken)) else []
             parts.append(np.where(odd, mean, values)[:, None])
-        unknown = []
         for name, known in self.categories.items():
-            texts = np.array(rows[name].texts, object)
-            parts.append(np.equal.outer(texts, known))
+            texts = rows[name].texts
+            parts.append(np.equal.outer(np.array(texts, object), known))
             unknown += [f"{text!r} in {name!r}" for text in sorted({*texts} - {*known})[:1]]
-        if unknown:
-            text = f"not in the training rows, and counted as no category: {', '.join(unknown)}"
-            notes.append(Note(Kind.FILLED, text))
-        joined = np.concatenate(parts, axis=1, dtype=np.float64)
-        return torch.from_numpy(joined), [*_note_gaps(gaps, "numbers"), *notes]
+        for what, some in (
+            ("missing numbers count as the mean of their column", gaps),
+            ("not in the training rows, and counted as no category", unknown),
+        ):
+            source = source.note(Kind.FILLED, f"{what}: {', '.join(some)}") if some else source
+        inputs = torch.from_numpy(np.concatenate(parts, axis=1, dtype=np.float64))
+        return replace(source, inputs=inputs, notes=(*source.notes, *notes))
 
-
-def _is_word(text: str) -> bool:
-    return text.strip() not in MISSING
-
-
-def _note_gaps(gaps: Mapping[str, int], what: str) -> list[Note]:
-    filled = ", ".join(f"{count} in {name!r}" for name, count in gaps.items() if count)
-    text = f"missing {what} count as the mean of their column: {filled}"
-    return [Note(Kind.FILLED, text)] if filled else []
+    def _read_vectors(self, source: Source, rows: Rows) -> Source:
+        gone = ~np.logical_and.reduce([rows[name].known for name in self.vectors])
+        text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
+        source = source.leave_out(torch.from_numpy(gone), Kind.MISSING_VECTOR, text)
+        rows = Rows(source) if gone.any() else rows
+        parts = {name: rows[name].stack(rows.where) for name in self.vectors}
+        for name, part in parts.items():
+            if part.shape[1] != (self.vectors[name] or part.shape[1]):
+                raise InputError(
+                    f"{rows.where}: column {name!r}: vectors of {part.shape[1]} numbers; in training they had "
+                    f"{self.vectors[name]}"
+                )
+        lengths = {name: part.shape[1] for name, part in parts.items()}
+        return replace(source, inputs=torch.cat([*parts.values()], 1), reading=replace(self, vectors=lengths))
 
 
 def _note_broken(rows: Rows, name: str, broken: Sequence[int]) -> Note:
     """The cells that are no numbers, as a finding."""
-    some = broken[:SHOWN_CELLS]
-    cells = [f"{rows[name].texts[at][:40]!r} ({rows.place(at)})" for at in some]
+    cells = [f"{rows[name].texts[at][:40]!r} ({rows.place(at)})" for at in broken[:SHOWN_CELLS]]
+    more = ", …" if len(broken) > SHOWN_CELLS else ""
     text = (
-        f"{len(broken)} of {len(rows.ids)} cells in {name!r} are no numbers and count as missing: "
-        f"{', '.join(cells)}{', …' if len(broken) > len(some) else ''}; mend them, or name other columns with features "
-        "(--features)"
+        f"{len(broken)} of {len(rows.ids)} cells in {name!r} are no numbers and count as missing: {', '.join(cells)}"
+        f"{more}; mend them, or name other columns with features (--features)"
     )
     return Note(Kind.NOT_A_NUMBER, text, tuple(rows.ids[at] for at in broken))
 
 
-def _fill_vectors(cells: Cells, where: str, mean: Sequence[float]) -> Tensor:
-    filled = torch.tensor(mean, dtype=torch.float32, device="cpu").repeat(len(cells), 1)
-    if cells.known.any():
-        rows = cells.stack(where)
-        if rows.shape[1] != len(mean):
-            raise InputError(
-                f"{where}: column {cells.name!r}: vectors of {rows.shape[1]} numbers; in training they had {len(mean)}"
-            )
-        filled[torch.from_numpy(cells.known)] = rows
-    return filled
+def learn_reading(
+    rows: Rows, names: Sequence[str], named: bool, class_names: Sequence[str]
+) -> tuple[Reading, dict[str, str]]:
+    """How these columns are learned from: as vectors, else as numbers and categories; and why some are not, which is an
+    error where the user `named` them. Ids and row numbers are learned from only if they are named.
+
+    A stray word in a column of numbers is a finding, not a reason to leave the column out.
+    """
+    if vectors := [c for c in names if rows[c].are_vectors and rows[c].known.any()]:
+        return Reading(vectors=dict.fromkeys(vectors, 0)), {c: "beside vectors" for c in names if c not in vectors}
+    least, left, numbers, kinds = 0.0 if named else 0.5, dict[str, str](), dict[str, float](), dict[str, list[str]]()
+    for name in names:
+        cells = rows[name]
+        if cells.are_typed or np.isfinite(cells.numbers).mean() > least:
+            if not named and (why := cells.explain_identity()):
+                left[name] = why
+                continue
+            known = np.abs(cells.numbers) <= LARGEST
+            numbers[name] = float(np.where(known, cells.numbers, 0).sum() / max(known.sum(), 1))
+        elif levels := cells.levels:
+            kinds[name] = levels
+        else:
+            texts = cells.are_texts and len({*cells.texts}) > 1
+            left[name] = "empty" if not cells.known.any() else "texts" if texts else "neither numbers nor categories"
+    if named and left:
+        raise InputError(
+            f"{rows.where}: column {next(iter(left))!r} holds neither numbers nor a few categories; leave it out "
+            "of the features"
+        )
+    if {*numbers} == {*class_names}:  # probabilities, in the order of the classes
+        numbers = {name: numbers[name] for name in class_names}
+    return Reading(numbers=numbers, categories=kinds), left
 
 
 def take_features(source: Source, rows: Rows, names: Sequence[str], named: bool, fill: bool = True) -> Source:
-    """The source with its numbers as inputs, standardised, and categories as 0 and 1; as it is where there are none.
-
-    Unless the user `named` the columns, ids and row numbers are left out. A missing number counts as the mean of its
-    column; without `fill` it is an error.
-    """
+    """The source with these columns as inputs, numbers to be standardised; as it is where nothing can be learned."""
     reading, left = learn_reading(rows, names, named, source.class_names)
     if not reading.names:
         return source
     learned = ", ".join(map(repr, reading.sources))[:300]
     source = source.note(Kind.LEARNED, f"learned from {learned}")
     if left:
-        reasons = ", ".join(f"{column!r} ({why})" for column, why in left.items())
+        reasons = ", ".join(f"{column!r} ({why})" for column, why in left.items())[:600]
         way_out = "names the columns to learn from, `text` (--text) one of texts"
-        text = f"not learned from: {reasons}; `features` (--features) {way_out}"
-        source = source.note(Kind.NOT_LEARNED, text)
-    values, notes = reading.read(rows, fill)
-    numbers = values[:, : len(reading.numbers)].numpy()
-    spread, rest = numbers.std(0), values.shape[1] - numbers.shape[1]
-    return replace(
-        source,
-        inputs=values,
-        mean=(*numbers.mean(0).tolist(), *[0.0] * rest),
-        std=(*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest),
-        reading=replace(reading, label=rows.table.label_columns[0]),
-        notes=(*source.notes, *notes),
-    )
+        source = source.note(Kind.NOT_LEARNED, f"not learned from: {reasons}; `features` (--features) {way_out}")
+    reading = replace(reading, label=rows.table.label_columns[0])
+    source = reading.read(replace(source, reading=reading), rows, fill)
+    if reading.vectors:
+        return source
+    assert isinstance(source.inputs, Tensor)
+    numbers = source.inputs[:, : len(reading.numbers)].numpy()
+    spread, rest = numbers.std(0), source.inputs.shape[1] - numbers.shape[1]
+    mean = (*numbers.mean(0).tolist(), *[0.0] * rest)
+    return replace(source, mean=mean, std=(*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest))
 
 
-def learn_reading(
-    rows: Rows, names: Sequence[str], named: bool, class_names: Sequence[str]
-) -> tuple[Reading, dict[str, str]]:
-    """How these columns are learned from, and why some are not: an error where the user `named` them."""
-    numeric = [c for c in names if rows[c].is_numeric(named)]
-    left = {c: why for c in numeric if not named and (why := rows[c].explain_identity())}
-    numeric = [c for c in numeric if c not in left]
-    if {*numeric} == {*class_names}:  # probabilities, in the order of the classes
-        numeric.sort(key=list(class_names).index)
-    kinds = {c: rows[c].levels for c in names if c not in {*numeric, *left}}
-    left |= {c: rows[c].explain_rest() for c, levels in kinds.items() if not levels}
-    kinds = {c: levels for c, levels in kinds.items() if levels}
-    refused = [c for c in names if c not in numeric and c not in kinds]
-    if named and refused:
-        raise InputError(
-            f"{rows.table.where}: column {refused[0]!r} holds neither numbers nor a few categories; leave it out of "
-            "the features"
-        )
-    means = {c: _known_mean(rows[c].numbers) for c in numeric}
-    return Reading(numbers=means, categories=kinds), left
-
-
-def _known_mean(values: Array) -> float:
-    """The mean of the finite values; 0 where there is none."""
-    known = np.abs(values) <= LARGEST
-    return float(np.where(known, values, 0).sum() / max(known.sum(), 1))
-
-
-def find_probabilities(names: Iterable[str], classes: Sequence[str]) -> list[str] | None:
-    """The columns that are called as the classes, in the order of these; None if there are no such columns."""
-    present = [*names]
-    for column in present:
-        before, found, after = column.partition(classes[0])
+def find_probabilities(names: Sequence[str], classes: Sequence[str]) -> Sequence[str]:
+    """The columns that are called as the classes, in the order of these; all if there are no such columns."""
+    for column in names:
+        before, middle, after = column.partition(classes[0])
         wanted = [f"{before}{name}{after}" for name in classes]
-        if found and {*present} >= {*wanted}:
+        if middle and {*names} >= {*wanted}:
             return wanted
-    return None
+    return names
 
 
 def is_chosen(source: Source) -> bool:
@@ -358,46 +328,25 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
     table = source.table
     if table is None or is_chosen(source):
         return source
-    for column in filter(None, (columns.text, columns.image)):
-        find_name(table.where, table.names, (column,), "name another")
     rows, named = Rows(source), [str(name) for name in columns.features or ()]
-    if unknown := [name for name in named if name not in rows.names]:
-        raise InputError(f"{table.where}: no column {unknown[0]!r} among the features")
+    for column in filter(None, (columns.text, columns.image, *named)):
+        find_name(table.where, table.names, (column,), "name another")
     taken = {*table.label_columns, table.clean_column, columns.id, columns.annotator, "split"}
     taken |= {*(columns.predicted or ())}
     names = named or [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
     if predicted:
-        names = named or find_probabilities(names, source.class_names) or names
-        taken_from = take_features(source, rows, names, bool(named), fill=False)
-        source = replace(source, inputs=taken_from.inputs, notes=taken_from.notes)
-        return _show(source, rows, taken)
-    if columns.text is None and columns.image is None:
-        source, rows = _take_vectors(source, rows, names)
-        if source.input_shape == (0,):
-            source = take_features(source, rows, names, bool(named))
-        if source.input_shape != (0,):
-            return _show(source, rows, taken)
-    return _add_row(_take_texts(source, rows, columns, taken))
-
-
-def _take_vectors(source: Source, rows: Rows, names: Sequence[str]) -> tuple[Source, Rows]:
-    """With the vectors as inputs, and without the rows that have none."""
-    vectors = [name for name in names if rows[name].is_vector and rows[name].known.any()]
-    if not vectors:
-        return source, rows
-    gone = ~np.logical_and.reduce([rows[name].known for name in vectors])
-    if gone.any():
-        text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
-        source = source.leave_out(torch.from_numpy(gone), Kind.MISSING_VECTOR, text)
-        rows = Rows(source)
-    parts = {name: rows[name].stack(rows.table.where) for name in vectors}
-    centres = {name: part.mean(0).tolist() for name, part in parts.items()}
-    reading = Reading(rows.table.label_columns[0], vectors=centres)
-    source = replace(source, inputs=torch.cat([*parts.values()], 1), reading=reading)
-    source = source.note(Kind.LEARNED, f"learned from {', '.join(map(repr, vectors))}")
-    if beside := [repr(name) for name in names if name not in vectors]:
-        source = source.note(Kind.NOT_LEARNED, f"not learned from, beside vectors: {', '.join(beside)[:300]}")
-    return source, rows
+        names = named or [*find_probabilities(names, source.class_names)]
+        source = replace(take_features(source, rows, names, bool(named), fill=False), mean=None, std=None, reading=None)
+    elif columns.text is None and columns.image is None:
+        source = take_features(source, rows, names, bool(named))
+    if predicted or source.input_shape != (0,):
+        source = _show(source, rows if len(rows.at) == len(source) else Rows(source), taken)
+    else:
+        source = _take_texts(source, rows, columns, taken)
+    if table.numbers is not None and source.rows is not None:
+        numbers = [str(table.numbers[row]) for row in source.rows.tolist()]
+        source = replace(source, meta={SHEET_ROW: numbers, **source.meta})
+    return source
 
 
 def _take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | None]) -> Source:
@@ -415,8 +364,7 @@ def _take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | N
     else:
         lengths = {name: sum(map(len, rows[name].texts)) for name in shown if name != "id"}
         if not lengths:
-            where = rows.table.where
-            raise InputError(f"{where}: no column of numbers, texts or pictures: nothing to learn from")
+            raise InputError(f"{rows.where}: no column of numbers, texts or pictures: nothing to learn from")
         longest = max(lengths, key=lambda name: lengths[name])
         reading, names = Reading(label, text=longest), {"text": longest}
         source = source.note(Kind.LEARNED, f"learned from the texts in column {longest!r} alone")
@@ -430,16 +378,7 @@ def _show(source: Source, rows: Rows, taken: set[str | None]) -> Source:
     numbers = [name for name in names if rows[name].are_numbers]
     shown = [n for n in names if rows[n].are_texts or (len(numbers) <= MOST_NUMBERS and n in numbers)]
     meta = {name: rows[name].texts for name in shown}
-    return _add_row(replace(source, meta=meta, pictures=open_pictures(rows)))
-
-
-def _add_row(source: Source) -> Source:
-    """With the row of the spreadsheet, to be shown."""
-    table, rows = source.table, source.rows
-    if table is None or rows is None or table.numbers is None:
-        return source
-    numbers = [str(table.numbers[row]) for row in rows.tolist()]
-    return replace(source, meta={SHEET_ROW: numbers, **source.meta})
+    return replace(source, meta=meta, pictures=open_pictures(rows))
 
 
 def open_pictures(rows: Rows, column: str | None = None) -> ImageFiles | None:
@@ -448,7 +387,7 @@ def open_pictures(rows: Rows, column: str | None = None) -> ImageFiles | None:
     if not found:
         return None
     pictures = rows[found[0]]
-    cells = pictures.texts if pictures.has_words else pictures.values.to_pylist()
+    cells = pictures.texts if pictures.are_words else pictures.values.to_pylist()
     items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
     named = [v if isinstance(v, bytes) else str(v) for v in items]
     return ImageFiles(rows.table.folder, named, SHOWN_SIZE)

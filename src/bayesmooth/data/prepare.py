@@ -77,17 +77,16 @@ def open_like(
     if table is not None and not is_chosen(source):
         rows = Rows(source)
         if reading.sources:
-            inputs, notes = reading.read(rows)
-            return replace(source, inputs=inputs, notes=(*source.notes, *notes))
+            for name in reading.sources:
+                find_name(table.where, table.names, (name,), "the columns must be those of the training rows")
+            return reading.read(source, rows)
         if reading.text is not None:
-            way_out = "the run was trained on its texts"
-            find_name(table.where, rows.names, (reading.text,), way_out)
+            find_name(table.where, table.names, (reading.text,), "the run was trained on its texts")
             source = replace(source, meta={"text": rows[reading.text].texts})
         else:
+            named = PICTURES if reading.image is None else (reading.image,)
+            find_name(table.where, table.names, named, "the run was trained on pictures")
             source = replace(source, pictures=open_pictures(rows, reading.image))
-            if source.pictures is None:
-                way_out = "the run was trained on pictures"
-                find_name(table.where, rows.names, PICTURES, way_out)
     if pixels is not None and isinstance(source.pictures, ImageFiles):
         size, crop = pixels
         return replace(source, inputs=replace(source.pictures, size=size, crop=crop))
