@@ -17,7 +17,7 @@ from bayesmooth.train import Run, override
 from bayesmooth.train.sweep import OVER, Outcome, sweep
 from bayesmooth.words import format_duration
 from reproduce import STUDIES
-from reproduce.features import embed_data as embed_data
+from reproduce.datasets import embed_data as embed_data
 from reproduce.figures.ours import summarise_demo
 from reproduce.page import write_page
 from reproduce.scale import DEMO, Scale, expected_seconds, find_scale, identify_data, time_steps

@@ -1,10 +1,10 @@
-"""The public data sets of the paper: MNIST and Fashion-MNIST, CIFAR and CIFAR-N, Clothing1M.
+"""The public data sets of the paper: MNIST and Fashion-MNIST, CIFAR and CIFAR-10N, Clothing1M; and their embeddings.
 
 Each loader takes (split, root) and the options that a recipe may set; its signature is part of a recipe's hash. In a
-clone `bayesmooth.data.load` finds them here. Nothing in a file is run, and errors name the file.
+clone `bayesmooth.data.load` finds them here. Files are held against the md5 of the public ones; nothing in a file is
+run, and errors name the file.
 """
 
-import codecs
 import gzip
 import hashlib
 import io
@@ -12,131 +12,31 @@ import pickle
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
-from math import prod
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data import Labels, Source
+from bayesmooth.data import Labels, Source, data_root, load
 from bayesmooth.data.catalog import Dataset, MissingError
-from bayesmooth.data.labels import as_class_numbers, is_number
+from bayesmooth.data.encoders import embed_pictures
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
-from bayesmooth.files import name_errors
+from bayesmooth.files import name_errors, replace_with
 
 LIMIT = 256 << 20  # bytes; the largest public file read whole, CIFAR-100's train, has 155 MB
-NUMBERS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
+AGAIN = "; download it again, or copy it again"
 
-
-def find_file(root: Path, candidates: Sequence[str]) -> Path:
-    """The first of the candidates that exists under `root`."""
-    for candidate in candidates:
-        if (root / candidate).exists():
-            return root / candidate
-    raise MissingError(f"not found in {root}: {' or '.join(candidates)}")
-
-
-def read_bytes(path: Path, md5: str | None = None) -> bytes:
-    """The content of a file, unpacked if it is gzip; `md5` is what the unpacked content must have."""
-    way_out = "; if it was cut short, download it again, or copy it again"
-    with name_errors(path, "whole file", way_out), path.open("rb") as file:
-        packed = file.peek(2)[:2] == b"\x1f\x8b"
-        data = (gzip.GzipFile(fileobj=file) if packed else file).read(LIMIT + 1)
-    if len(data) > LIMIT:
-        raise InputError(f"{path}: more than {LIMIT >> 20} MB unpacked; not the file it should be")
-    if md5 is not None and hashlib.md5(data, usedforsecurity=False).hexdigest() != md5:
-        raise InputError(
-            f"{path}: its md5 is not the public file's, {md5}; "
-            "download it again, or copy it again, or load it with verify=False"
-        )
-    return data
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 text file."""
-    data = read_bytes(path)
-    try:
-        return data.decode().splitlines()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: not UTF-8; save it as UTF-8") from None
-
-
-def load_pickle(data: bytes, name: str) -> dict[str, Any]:
-    """The dict that a pickle holds: numbers, strings, containers of these, and numpy arrays."""
-    with name_errors(name, "pickle", "; download it again, or copy it again"):
-        return _as_dict(_Unpickler(io.BytesIO(data), encoding="latin1").load())
-
-
-def load_torch(data: bytes, name: str) -> dict[str, Any]:
-    """The dict in a file of torch.save, with the same contents allowed."""
-    with name_errors(name, "file of torch.save"):
-        if data[:2] == b"PK":
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                if sum(entry.file_size for entry in archive.infolist()) > LIMIT:
-                    raise InputError(f"unpacks to more than {LIMIT >> 20} MB; not the file it should be")
-        try:
-            with torch.serialization.safe_globals(TORCH_GLOBALS):
-                return _as_dict(torch.load(io.BytesIO(data), weights_only=True))
-        except pickle.UnpicklingError:  # which explains at length how to run the file all the same
-            raise TypeError("damaged, or more than arrays and plain containers") from None
-
-
-RECONSTRUCT = np.empty(0).__reduce__()[0]  # how numpy makes an array before it is filled
-# What the arrays of CIFAR-N ask for; beside them torch admits plain containers only.
-TORCH_GLOBALS: list[Any] = [
-    (RECONSTRUCT, "numpy.core.multiarray._reconstruct"),
-    (RECONSTRUCT, "numpy._core.multiarray._reconstruct"),
-    (codecs.encode, "_codecs.encode"),
-    np.ndarray,
-    np.dtype,
-    *(type(np.dtype(code)) for code in NUMBERS),
-]
-
-
-def _encode_latin1(text: str, codec: str) -> bytes:
-    """Bytes as protocol 2 writes them."""
-    if codec != "latin1":
-        raise InputError("asks for a codec other than latin1")
-    return text.encode(codec)
-
-
-class _Unpickler(pickle._Unpickler):
-    """The standard unpickler, which finds nothing but what numpy arrays are made of.
-
-    It is the one written in Python: its memo is a dict, so no file can take memory by counting from 2³².
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        """One of the few names that arrays need."""
-        admitted = {
-            "numpy.core.multiarray._reconstruct": RECONSTRUCT,
-            "numpy._core.multiarray._reconstruct": RECONSTRUCT,
-            "numpy.ndarray": np.ndarray,
-            "numpy.dtype": np.dtype,
-            "_codecs.encode": _encode_latin1,
-        }
-        asked = f"{module}.{name}"
-        if asked not in admitted:
-            raise InputError(f"asks for {asked[:80]!r}; only arrays and plain containers are read")
-        return admitted[asked]
-
-
-def _as_dict(content: object) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        raise InputError(f"holds a {type(content).__name__}; a dict was expected")
-    return content
-
-
-MNIST_FOLDERS = ("mnist", "MNIST/raw")
-FASHION_FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
-CIFAR10_FOLDERS = ("cifar-10-batches-py",)
-CIFAR100_FOLDERS = ("cifar-100-python",)
-# By the first of these folders; of the unpacked files, so that it does not matter who packed them.
+# The first name of a folder is ours, the second is torchvision's.
+MNIST, FASHION = ("mnist", "MNIST/raw"), ("fashion-mnist", "FashionMNIST/raw")
+CIFAR10, CIFAR100 = ("cifar-10-batches-py",), ("cifar-100-python",)
+CLOTHING = ("clothing1m", "Clothing1M")
+HUMAN = "CIFAR-10_human.pt"
+# Of the unpacked files, so that it does not matter who packed them.
 MD5 = {
     "mnist/train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
     "mnist/train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
@@ -156,293 +56,320 @@ MD5 = {
     "cifar-100-python/meta": "7973b15100ade9c7d40fb424638fde48",
     "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
     "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    "./CIFAR-10_human.pt": "1a0fdd2c693751e751b55697945989cc",
 }
-
-
-def _read(root: Path, folders: tuple[str, ...], file: str, verify: bool) -> tuple[bytes, str]:
-    """The content of a public file, packed or not, and its path."""
-    path = find_file(root, [f"{folder}/{file}{end}" for folder in folders for end in ("", ".gz")])
-    return read_bytes(path, MD5[f"{folders[0]}/{file}"] if verify else None), str(path)
-
-
 FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
     "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
+HUMAN_LABELS = ("aggre", "random1", "random2", "random3", "worse")
+
+
+def find_file(root: Path, candidates: Sequence[str]) -> Path:
+    """The first of the candidates that exists under `root`."""
+    for candidate in candidates:
+        if (root / candidate).exists():
+            return root / candidate
+    raise MissingError(f"not found in {root}: {' or '.join(candidates)}")
+
+
+def read_public(root: Path, folders: Sequence[str], file: str, verify: bool) -> tuple[bytes, Path]:
+    """The content of a public file, unpacked if it is gzip, and its path."""
+    path = find_file(root, [f"{folder}/{file}{end}" for folder in folders for end in ("", ".gz")])
+    with name_errors(path, "whole file", AGAIN), path.open("rb") as opened:
+        packed = opened.peek(2)[:2] == b"\x1f\x8b"
+        data = (gzip.GzipFile(fileobj=opened) if packed else opened).read(LIMIT + 1)
+        if len(data) > LIMIT:
+            raise InputError(f"more than {LIMIT >> 20} MB unpacked, so it is not the public file")
+        expected = MD5[f"{folders[0]}/{file}"]
+        if verify and hashlib.md5(data, usedforsecurity=False).hexdigest() != expected:
+            raise InputError(f"its md5 is not the public file's, {expected}; load it with verify=False")
+    return data, path
+
+
+# ---- MNIST ----
 
 
 def mnist(split: str, root: Path, verify: bool = True) -> Source:
     """Handwritten digits, 60,000 and 10,000 of 28 × 28."""
-    inputs, labels = _read_mnist(split, root, MNIST_FOLDERS, verify)
-    digits, name = Labels(labels, tuple("0123456789")), f"mnist/{split}"
-    return Source(inputs, digits, name=name, mean=(0.1307,), std=(0.3081,))
+    inputs, labels = _read_mnist(split, root, MNIST, tuple("0123456789"), verify)
+    return Source(inputs, labels, name=f"mnist/{split}", mean=(0.1307,), std=(0.3081,))
 
 
 def fashion_mnist(split: str, root: Path, verify: bool = True) -> Source:
     """Pieces of clothing, 60,000 and 10,000 of 28 × 28."""
-    inputs, labels = _read_mnist(split, root, FASHION_FOLDERS, verify)
-    name = f"fashion_mnist/{split}"
-    return Source(inputs, Labels(labels, FASHION_NAMES), name=name, mean=(0.2860,), std=(0.3530,))
+    inputs, labels = _read_mnist(split, root, FASHION, FASHION_NAMES, verify)
+    return Source(inputs, labels, name=f"fashion_mnist/{split}", mean=(0.2860,), std=(0.3530,))
 
 
-def _read_mnist(split: str, root: Path, folders: tuple[str, ...], verify: bool) -> tuple[Tensor, Tensor]:
+def _read_mnist(
+    split: str, root: Path, folders: Sequence[str], names: tuple[str, ...], verify: bool
+) -> tuple[Tensor, Labels]:
     prefix = {"train": "train", "test": "t10k"}[split]
-    images = parse_idx(*_read(root, folders, f"{prefix}-images-idx3-ubyte", verify), 3)
-    content, path = _read(root, folders, f"{prefix}-labels-idx1-ubyte", verify)
-    labels = _label_tensor(parse_idx(content, path, 1), path, "labels", len(images), 10)
-    return torch.from_numpy(images).unsqueeze(1), labels
+    data, path = read_public(root, folders, f"{prefix}-images-idx3-ubyte", verify)
+    with name_errors(path, "idx file", AGAIN):
+        images = torch.from_numpy(parse_idx(data, 3)).unsqueeze(1)
+    data, path = read_public(root, folders, f"{prefix}-labels-idx1-ubyte", verify)
+    with name_errors(path, "idx file", AGAIN):
+        labels = Labels(torch.from_numpy(parse_idx(data, 1)), names)
+        if len(labels) != len(images):
+            raise InputError(f"{len(labels)} labels for {len(images)} pictures")
+    return images, labels
 
 
-def parse_idx(data: bytes, name: str, ndim: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def parse_idx(data: bytes, dimensions: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """An idx file: 0, 0, 8 (unsigned bytes), the number of dimensions, their sizes, the bytes.
 
-    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]), "labels", 1)
+    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]), 1)
     array([7, 9], dtype=uint8)
     """
-    magic, start = bytes([0, 0, 8, ndim]), 4 + 4 * ndim
-    if data[:4] != magic or len(data) < start:
-        raise InputError(f"{name}: begins {data[:4].hex(' ')}; idx of {ndim}-d bytes begins {magic.hex(' ')}")
-    shape = tuple(int(n) for n in np.frombuffer(data[4:start], ">u4"))
-    if prod(shape) != len(data) - start or max(shape) > LIMIT:
-        raise InputError(f"{name}: {len(data) - start} bytes for the shape {shape} in its header")
+    magic, start = bytes([0, 0, 8, dimensions]), 4 + 4 * dimensions
+    if data[:4] != magic:
+        raise InputError(f"begins {data[:4].hex(' ')}; idx of {dimensions}-d bytes begins {magic.hex(' ')}")
+    shape = np.frombuffer(data[4:start], ">u4").tolist()
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy()
+
+
+# ---- CIFAR ----
 
 
 def cifar10(split: str, root: Path, verify: bool = True) -> Source:
     """Photographs, 50,000 and 10,000 of 32 × 32, 10 classes."""
     files = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
-    name, files = f"cifar10/{split}", ["batches.meta", *files]
-    made = _read_cifar(name, root, CIFAR10_FOLDERS, files, "", verify)
-    return replace(made, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
+    whole = _read_cifar(root, CIFAR10, ["batches.meta", *files], "", verify)
+    return replace(whole, name=f"cifar10/{split}", mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 
 
 def cifar100(split: str, root: Path, verify: bool = True) -> Source:
     """Photographs, 50,000 and 10,000 of 32 × 32, 100 fine classes."""
-    name, files = f"cifar100/{split}", ["meta", split]
-    made = _read_cifar(name, root, CIFAR100_FOLDERS, files, "fine_", verify)
-    return replace(made, mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
+    whole = _read_cifar(root, CIFAR100, ["meta", split], "fine_", verify)
+    return replace(whole, name=f"cifar100/{split}", mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
 
 
-def _read_cifar(name: str, root: Path, folders: tuple[str, ...], files: list[str], kind: str, verify: bool) -> Source:
+def _read_cifar(root: Path, folders: Sequence[str], files: Sequence[str], kind: str, verify: bool) -> Source:
     """The class names in the first of the files, and the pictures in the others."""
-    meta, *batches = [_read(root, folders, file, verify) for file in files]
-    names = parse_names(*meta, f"{kind}label_names")
-    parts = [parse_batch(*batch, f"{kind}labels", len(names)) for batch in batches]
-    inputs, labels, ids = zip(*parts, strict=True)
-    every = tuple(chain.from_iterable(ids))
-    return Source(torch.cat(inputs), Labels(torch.cat(labels), names), None, every, name)
+    data, path = read_public(root, folders, files[0], verify)
+    with name_errors(path, "CIFAR file", AGAIN):
+        names = tuple(map(str, load_pickle(data)[f"{kind}label_names"]))
+    parts = []
+    for file in files[1:]:
+        data, path = read_public(root, folders, file, verify)
+        with name_errors(path, "CIFAR file", AGAIN):
+            parts.append(parse_batch(data, f"{kind}labels", names))
+    inputs, labels = (
+        torch.cat(tensors) for tensors in zip(*((p.inputs, p.labels.numbers) for p in parts), strict=True)
+    )
+    return Source(inputs, Labels(labels, names), ids=tuple(chain.from_iterable(part.ids for part in parts)))
 
 
-HUMAN_LABELS = ("aggre", "random1", "random2", "random3", "worse")
+def parse_batch(data: bytes, key: str, names: tuple[str, ...]) -> Source:
+    """Pictures (N, 3, 32, 32), labels and file names of one CIFAR file."""
+    content = load_pickle(data)
+    pixels = torch.from_numpy(content["data"]).view(-1, 3, 32, 32)
+    if pixels.dtype != torch.uint8:
+        raise InputError(f"`data` are {pixels.dtype}: must be bytes")
+    labels = torch.tensor(content[key], device="cpu")
+    return Source(pixels, Labels(labels, names), ids=tuple(map(str, content["filenames"])))
 
 
 def cifar10n(split: str, root: Path, labels: str = "aggre", verify: bool = True) -> Source:
     """CIFAR-10 under the labels that people gave it: aggre, random1, random2, random3 or worse."""
     if labels not in HUMAN_LABELS:
         raise InputError(f"labels={labels!r}: must be one of {', '.join(HUMAN_LABELS)}")
-    key = f"random_label{labels[-1]}" if labels.startswith("random") else f"{labels}_label"
     clean = cifar10(split, root, verify)
-    return clean if split == "test" else _human(clean, root, "CIFAR-10_human.pt", key)
+    if split == "test":
+        return clean
+    key = f"random_label{labels[-1]}" if labels.startswith("random") else f"{labels}_label"
+    data, path = read_public(root, ["."], HUMAN, verify)
+    with name_errors(path, "file of CIFAR-10N", AGAIN):
+        content = load_torch(data)
+        true, human = (torch.as_tensor(content[name], device="cpu") for name in ("clean_label", key))
+        if not true.equal(clean.labels.numbers):
+            raise InputError("its clean labels are not those of CIFAR-10")
+        return replace(clean, labels=clean.labels.renumber(human), clean=true, name=f"cifar10n/{split}:{key}")
 
 
-def cifar100n(split: str, root: Path, verify: bool = True) -> Source:
-    """CIFAR-100 under the labels that people gave it."""
-    clean = cifar100(split, root, verify)
-    return clean if split == "test" else _human(clean, root, "CIFAR-100_human.pt", "noisy_label")
+def load_torch(data: bytes) -> dict[str, Any]:
+    """The dict of arrays in a zip file of torch.save."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        (entry,) = [each for each in archive.infolist() if each.filename.endswith("/data.pkl")]
+        if entry.file_size > LIMIT:
+            raise InputError(f"more than {LIMIT >> 20} MB unpacked, so it is not the public file")
+        return load_pickle(archive.read(entry))
 
 
-def parse_batch(data: bytes, name: str, key: str, classes: int) -> tuple[Tensor, Tensor, list[str]]:
-    """Pictures (N, 3, 32, 32), labels and file names of one CIFAR file."""
-    content = load_pickle(data, name)
-    pixels: Any = content.get("data")
-    if getattr(pixels, "dtype", None) != np.uint8 or pixels.shape[1:] != (3072,):
-        raise InputError(f"{name}: `data` is not an array of N × 3072 bytes")
-    labels = _label_tensor(content.get(key), name, key, len(pixels), classes)
-    files = content.get("filenames")
-    if not isinstance(files, list) or len(files) != len(pixels):
-        raise InputError(f"{name}: `filenames` are not {len(pixels)} strings")
-    ids = [_text(file, name, "filenames") for file in files]
-    return torch.from_numpy(pixels).view(-1, 3, 32, 32), labels, ids
+def load_pickle(data: bytes) -> dict[str, Any]:
+    """The dict that a pickle holds: numbers, strings, containers of these, and numpy arrays."""
+    content = _Unpickler(io.BytesIO(data), encoding="latin1").load()
+    if not isinstance(content, dict):
+        raise InputError(f"holds a {type(content).__name__}: must be a dict")
+    return content
 
 
-def _label_tensor(labels: Any, name: str, key: str, count: int, classes: int) -> Tensor:
-    try:
-        numbers = np.asarray(labels).astype(np.int64, casting="same_kind")
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: {key} are not whole numbers from 0 to {classes - 1}") from None
-    return as_class_numbers(torch.from_numpy(numbers), classes, f"{name}: {key}", count)
+class _Unpickler(pickle._Unpickler):
+    """The standard unpickler, which finds nothing but what numpy arrays are made of.
+
+    It is the one written in Python: its memo is a dict, so no file can take memory by counting from 2³².
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        """One of the few names that arrays need."""
+        if (name, module) == ("_reconstruct", "numpy.core.multiarray"):
+            module = "numpy._core.multiarray"
+        admitted = {
+            "numpy._core.multiarray._reconstruct": np.empty(0).__reduce__()[0],
+            "numpy.ndarray": np.ndarray,
+            "numpy.dtype": np.dtype,
+            "_codecs.encode": _encode_latin1,
+        }
+        if f"{module}.{name}" not in admitted:
+            raise InputError(f"asks for {f'{module}.{name}'[:80]!r}: only arrays and plain containers are read")
+        return admitted[f"{module}.{name}"]
 
 
-def parse_names(data: bytes, name: str, key: str) -> tuple[str, ...]:
-    """The class names of a CIFAR meta file."""
-    names = load_pickle(data, name).get(key)
-    if not isinstance(names, list) or not names:
-        raise InputError(f"{name}: `{key}` is not a list of class names")
-    return tuple(_text(each, name, key) for each in names)
+def _encode_latin1(text: str, codec: str) -> bytes:
+    """Bytes as protocol 2 writes them; other codecs can unpack a bomb."""
+    if codec != "latin1":
+        raise InputError("asks for a codec other than latin1")
+    return text.encode(codec)
 
 
-def _text(value: Any, name: str, key: str) -> str:
-    try:
-        return value if isinstance(value, str) else bytes.decode(value)
-    except (TypeError, UnicodeDecodeError):
-        raise InputError(f"{name}: `{key}` holds something that is not UTF-8 text") from None
-
-
-def _human(clean: Source, root: Path, file: str, key: str) -> Source:
-    path = find_file(root, [file, f"{clean.name.split('/')[0]}n/{file}"])
-    human, true = parse_human(read_bytes(path), str(path), key, len(clean), clean.num_classes)
-    if not torch.equal(true, clean.labels.numbers):
-        at = int((true != clean.labels.numbers).nonzero()[0])
-        raise InputError(f"{path}: clean_label[{at}]={true[at]}, but CIFAR says {clean.labels[at]}")
-    name = f"{clean.name.replace('/', 'n/')}:{key}"
-    labels = clean.labels.renumber(human)
-    return replace(clean, labels=labels, clean=clean.labels.numbers, name=name)
-
-
-def parse_human(data: bytes, name: str, key: str, count: int, classes: int) -> tuple[Tensor, Tensor]:
-    """(human labels, clean labels) of a CIFAR-N file."""
-    content = load_torch(data, name)
-    if key not in content:
-        known = ", ".join(sorted(content))[:200]
-        raise InputError(f"{name}: has no {key!r}, only {known}; the public file has it")
-    human = _label_tensor(content[key], name, key, count, classes)
-    return human, _label_tensor(content.get("clean_label"), name, "clean_label", count, classes)
-
-
-CLOTHING_FOLDERS = ("clothing1m", "Clothing1M")
-CLOTHING_LISTS = {
-    "train": ("noisy_train_key_list.txt", "noisy_label_kv.txt"),
-    "clean_train": ("clean_train_key_list.txt", "clean_label_kv.txt"),
-    "valid": ("clean_val_key_list.txt", "clean_label_kv.txt"),
-    "test": ("clean_test_key_list.txt", "clean_label_kv.txt"),
-}
+# ---- Clothing1M ----
 
 
 def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None) -> Source:
-    """The noisy `train`, or the clean `clean_train`, `valid`, `test`; pictures stay on disk.
+    """The noisy `train` or the clean `test`; pictures stay on disk.
 
-    The train splits come as size × size, for augmentation to cut 224 out of 256; the others as
-    their middle 7/8.
+    Those of `train` come as size × size, for augmentation to cut 224 out of 256; the others as their middle 7/8.
     """
-
-    def read(file: str) -> tuple[list[str], str]:
-        places = [f"{top}/{sub}{file}" for top in CLOTHING_FOLDERS for sub in ("", "annotations/")]
-        path = find_file(root, places)
-        return read_lines(path), str(path)
-
-    keys_file, labels_file = CLOTHING_LISTS[split]
-    names = tuple(filter(None, map(str.strip, read("category_names_eng.txt")[0])))
-    labels = parse_labels(*read(labels_file), len(names))
-    lines, path = read(keys_file)
-    keys = parse_keys(lines, path)
-    for line, key in keys:
-        if key not in labels:
-            raise InputError(f"{path}, line {line}: {key!r} has no label in {labels_file}")
-    files = tuple(key for _, key in keys)
-    numbers = torch.tensor([labels[key] for key in files], dtype=torch.int64, device="cpu")
-    crop = crop or (size if split.endswith("train") else size * 7 // 8)
-    return Source(
-        ImageFiles(find_file(root, CLOTHING_FOLDERS), files, size, crop),
-        Labels(numbers, names),
-        ids=files,
-        name=f"clothing1m/{split}",
-        mean=(0.6959, 0.6537, 0.6371),
-        std=(0.3113, 0.3192, 0.3214),
-    )
+    top, kind = find_file(root, CLOTHING), "noisy" if split == "train" else "clean"
+    names = tuple(_read_lines(top, "category_names_eng.txt")[0])
+    lines, path = _read_lines(top, f"{kind}_label_kv.txt")
+    with name_errors(path, "list of `path label`"):
+        labels = {key: int(label) for key, label in (line.rsplit(maxsplit=1) for line in lines)}
+    files, path = _read_lines(top, f"{kind}_{split}_key_list.txt")
+    with name_errors(path, "list of paths that have a label"):
+        for file in files:
+            if Path(file).is_absolute() or ".." in Path(file).parts:
+                raise InputError(f"{file[:80]!r} leads out of the set's folder")
+        numbers = torch.tensor([labels[file] for file in files], dtype=torch.int64, device="cpu")
+        return Source(
+            ImageFiles(top, files, size, crop or (size if split == "train" else size * 7 // 8)),
+            Labels(numbers, names),
+            ids=tuple(files),
+            name=f"clothing1m/{split}",
+            mean=(0.6959, 0.6537, 0.6371),
+            std=(0.3113, 0.3192, 0.3214),
+        )
 
 
-def parse_keys(lines: list[str], name: str) -> list[tuple[int, str]]:
-    """(line number, path) of every line that is not empty; paths must stay inside the folder.
-
-    >>> parse_keys(["images/0/00/1.jpg", ""], "keys.txt")
-    [(1, 'images/0/00/1.jpg')]
-    """
-    keys = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
-    if not keys:
-        raise InputError(f"{name}: no paths in it")
-    for number, key in keys:
-        path = PurePosixPath(key)
-        if path.is_absolute() or ".." in path.parts or "\\" in key or "\0" in key:
-            raise InputError(f"{name}, line {number}: {key[:80]!r} leads out of the set's folder")
-    return keys
-
-
-def parse_labels(lines: list[str], name: str, classes: int) -> dict[str, int]:
-    """Lines `path label`.
-
-    >>> parse_labels(["images/0/00/1.jpg 3"], "kv.txt", classes=14)
-    {'images/0/00/1.jpg': 3}
-    """
-    labels = {}
-    for number, line in enumerate(lines, 1):
-        key, _, label = line.strip().rpartition(" ")
-        if not key and not label:
-            continue
-        if not (key and is_number(label) and int(label) < classes):
-            raise InputError(
-                f"{name}, line {number}: {line[:80]!r}: must be `path label`, the label from 0 to {classes - 1}"
-            )
-        labels[key.strip()] = int(label)
-    return labels
+def _read_lines(top: Path, file: str) -> tuple[list[str], Path]:
+    """The lines of a text file of the set that are not empty, and its path."""
+    path = find_file(top, [file, f"annotations/{file}"])
+    with name_errors(path, "text in UTF-8"):
+        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()], path
 
 
 IDX = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz"
-CIFAR = "https://www.cs.toronto.edu/~kriz"
-HUMAN = "https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data"
-GET_CIFAR10 = f"curl -L {CIFAR}/cifar-10-python.tar.gz | tar xz -C DIR"
-GET_CIFAR100 = f"curl -L {CIFAR}/cifar-100-python.tar.gz | tar xz -C DIR"
+CURL = "curl -L --create-dirs --output-dir DIR/{} --remote-name-all '{}'"
+TORONTO = "curl -L https://www.cs.toronto.edu/~kriz/{}.tar.gz | tar xz -C DIR"
+GET_CIFAR10 = TORONTO.format("cifar-10-python")
+GET_HUMAN = f"curl -L https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data/{HUMAN} -o DIR/{HUMAN}"
 
 DATASETS: dict[str, Dataset] = {
     "mnist": Dataset(
         mnist,
         "70,000 handwritten digits of 28 × 28, 10 classes",
         f"mnist/{IDX} (or in MNIST/raw; packed or not)",
-        f"curl -L --create-dirs --output-dir DIR/mnist --remote-name-all "
-        f"'https://ossci-datas3.amazonaws.com/mnist/{IDX}'",
-        MNIST_FOLDERS,
+        CURL.format("mnist", f"https://ossci-datasets.s3.amazonaws.com/mnist/{IDX}"),
+        MNIST,
     ),
     "fashion_mnist": Dataset(
         fashion_mnist,
         "70,000 pieces of clothing of 28 × 28, 10 classes",
         f"fashion-mnist/{IDX} (or in FashionMNIST/raw; packed or not)",
-        f"curl -L --create-dirs --output-dir DIR/fashion-mnist --remote-name-all "
-        f"'http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{IDX}'",
-        FASHION_FOLDERS,
+        CURL.format("fashion-mnist", f"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{IDX}"),
+        FASHION,
     ),
     "cifar10": Dataset(
         cifar10,
         "60,000 photographs of 32 × 32, 10 classes",
         "cifar-10-batches-py/{data_batch_1 … 5,test_batch,batches.meta}",
         GET_CIFAR10,
-        CIFAR10_FOLDERS,
+        CIFAR10,
     ),
     "cifar100": Dataset(
         cifar100,
         "60,000 photographs of 32 × 32, 100 classes",
         "cifar-100-python/{train,test,meta}",
-        GET_CIFAR100,
-        CIFAR100_FOLDERS,
+        TORONTO.format("cifar-100-python"),
+        CIFAR100,
     ),
     "cifar10n": Dataset(
         cifar10n,
         "CIFAR-10 with people's labels: aggre (9 % wrong), random1 … 3 (17–18 %), worse (40 %)",
-        "CIFAR-10_human.pt beside cifar-10-batches-py",
-        f"{GET_CIFAR10}\n  curl -L {HUMAN}/CIFAR-10_human.pt -o DIR/CIFAR-10_human.pt",
-        ("CIFAR-10_human.pt",),
-    ),
-    "cifar100n": Dataset(
-        cifar100n,
-        "CIFAR-100 with people's labels, 40 % wrong",
-        "CIFAR-100_human.pt beside cifar-100-python",
-        f"{GET_CIFAR100}\n  curl -L {HUMAN}/CIFAR-100_human.pt -o DIR/CIFAR-100_human.pt",
-        ("CIFAR-100_human.pt",),
+        f"{HUMAN} beside cifar-10-batches-py",
+        f"{GET_CIFAR10}\n  {GET_HUMAN}",
+        (HUMAN,),
     ),
     "clothing1m": Dataset(
         clothing1m,
         "1,000,000 pictures from shops, 14 classes, labels from the text around them",
-        "clothing1m/{images/…,noisy_label_kv.txt,clean_label_kv.txt,*_key_list.txt,category_names_eng.txt}",
+        "clothing1m/{images/…,{noisy,clean}_label_kv.txt,*_key_list.txt,category_names_eng.txt}",
         "ask its authors (https://github.com/Cysu/noisy_label), and unpack it into DIR/clothing1m",
-        CLOTHING_FOLDERS,
-        tuple(CLOTHING_LISTS),
+        CLOTHING,
     ),
 }
+
+# ---- what the scale `features` trains on ----
+
+ENCODER = "efficientnet@96"
+COMPONENTS = 256
+
+
+def embed_data(
+    name: str, data_dir: str | Path | None = None, *, limit: int = 0, encoder: str = ENCODER, **options: Any
+) -> list[Path]:
+    """Write the features of a picture set to features/NAME-OPTIONS-LIMIT-SPLIT.npz, with its labels and their names.
+
+    What the encoder gives is reduced to its first principal components on the training pictures, and has mean square 1.
+    With a `limit` only that many training pictures are embedded, and half as many test pictures.
+    """
+    splits, rows, paths = {}, {}, []
+    for split, count in (("train", limit), ("test", limit // 2)):
+        examples = load(name, split, data_dir, **options)
+        splits[split] = examples.subset(torch.arange(count, device="cpu")) if count else examples
+        rows[split] = embed_pictures(splits[split].inputs, encoder).rows.double()
+    centre = rows["train"].mean(0)
+    axes = principal_axes(rows["train"] - centre, COMPONENTS)
+    size = ((rows["train"] - centre) @ axes).square().mean().sqrt()
+    folder = data_root(data_dir) / "features"
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, examples in splits.items():
+        arrays = {
+            "embeddings": ((rows[split] - centre) @ axes / size).float().numpy(),
+            "labels": examples.labels.numbers.numpy(),
+            "class_names": np.array(examples.class_names),
+        }
+        if examples.clean is not None:
+            arrays["clean_labels"] = examples.clean.numpy()
+        paths.append(folder / f"{'-'.join([name, *map(str, options.values()), str(limit or 'all'), split])}.npz")
+        replace_with(paths[-1], partial(_save, arrays))
+    return paths
+
+
+def principal_axes(centred: Tensor, count: int) -> Tensor:
+    """(D, count) orthonormal columns along which rows vary most, each with its largest entry positive.
+
+    >>> principal_axes(torch.tensor([[2.0, 0.1], [-2.0, -0.1]]), 1).abs().round()
+    tensor([[1.],
+            [0.]])
+    """
+    axes: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :count]
+    signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+    return axes * signs
+
+
+def _save(arrays: dict[str, Any], path: Path) -> None:
+    with path.open("wb") as file:  # a path would get the ending .npz
+        np.savez(file, **arrays)
