@@ -1,19 +1,20 @@
 """What people read: all studies of a directory on one HTML page, and the paper figure by figure in Markdown."""
 
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from bayesmooth.files import write_atomically
 from bayesmooth.words import format_duration
+from reproduce.study import TEXTS
 
 COLOURS = {"reproduced": "#00734f", "direction only": "#8a5a00", "not reproduced": "#b3261e", "not run": "#5f5f5f"}
-STYLE = """
+HEAD = """<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>bayesmooth: results</title><style>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
 img { max-width: 100%; height: auto; } section { margin: 3rem 0; } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0; }
@@ -21,30 +22,16 @@ td, th { text-align: left; vertical-align: top; padding: .4rem .6rem; border-top
 .numbers { font-size: .875rem; } .numbers td { white-space: nowrap; } .numbers th { vertical-align: bottom; }
 .verdict { font-weight: 600; white-space: nowrap; } .small { color: #555; font-size: .875rem; }
 code { background: #f3f3f3; padding: .1rem .3rem; border-radius: 3px; }
+</style>
 """
-PAGE = Template("""<!doctype html><html lang="en"><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>bayesmooth: $title</title><style>$style</style>
-<main><h1>$title</h1>
-$body
-</main></html>
-""")
-TITLES = {"demo": "Trained on labels that are partly wrong"}
 SIZES = ("full", "day", "overnight", "features", "laptop")  # the most images first
-OURS = ("demo", "strategies")  # studies that are not in the paper
 Claims = Sequence[dict[str, Any]]
 
 
-def read_captions() -> dict[str, dict[str, str]]:
-    """The figures of the paper: caption, and why ours may differ, by the name of the study."""
-    return tomllib.loads((Path(__file__).parent / "captions.toml").read_text("utf-8"))
-
-
 def read_studies(out: Path) -> dict[str, Any]:
-    """The studies of a directory by name; ours first, then those of the paper in its order."""
-    places = {name: out / f"{name}.json" for name in (*OURS, *read_captions())}
-    there = {name: path for name, path in places.items() if path.exists()}
-    return {name: json.loads(path.read_text("utf-8")) for name, path in there.items()}
+    """The studies of a directory by name; the demo first, then those of the paper in its order."""
+    places = {name: out / f"{name}.json" for name in TEXTS}
+    return {name: json.loads(path.read_text("utf-8")) for name, path in places.items() if path.exists()}
 
 
 def count_claims(claims: Claims) -> str:
@@ -69,12 +56,10 @@ def write_page(out: Path) -> None:
         f"<li><a href='#{escape(name)}'>{escape(study['title'])}</a>: {count_claims(study['claims'])}</li>"
         for name, study in studies.items()
     ]
-    claims = [claim for study in studies.values() for claim in study["claims"]]
-    overview = f"<p>{count_claims(claims)}</p><ul>{''.join(links)}</ul>" if len(links) > 1 else ""
-    scales = {study["scale"] for study in studies.values()}
-    title = TITLES.get("".join(scales), "The paper's figures, claim by claim")
-    body = overview + "\n".join(map(_section, studies.values()))
-    write_atomically(out / "index.html", PAGE.substitute(title=title, style=STYLE, body=body))
+    counts = count_claims([claim for study in studies.values() for claim in study["claims"]])
+    title = "Trained on labels that are partly wrong" if "demo" in studies else "The paper's figures, claim by claim"
+    parts = [HEAD, f"<main><h1>{title}</h1><p>{counts}</p><ul>{''.join(links)}</ul>"]
+    write_atomically(out / "index.html", "\n".join([*parts, *map(_section, studies.values()), "</main></html>\n"]))
 
 
 def _section(study: dict[str, Any]) -> str:
@@ -117,30 +102,27 @@ def write_paper(results: Path) -> None:
         "stands our figure of the largest scale that has it, and what the paper says with our verdict at every scale. "
         "`python -m reproduce` writes this page from the tables in `results/`.",
     ]
-    for name, texts in read_captions().items():
-        there = {scale: studies[name] for scale, studies in scales.items() if name in studies}
-        if not there:
-            continue
-        first, study = next(iter(there.items()))
-        parts += [f"## {study['title']} ({study['figure']})", f"> {texts['caption']}"]
-        parts += [f"![{study['shows']}]({first}/{name}.png)"]
-        rows = [["the paper says", *there, f"measured at the scale {first}"]]
-        verdicts: dict[str, list[str]] = {}
-        for each in there.values():
-            for claim in each["claims"]:
-                if not claim["own"]:
-                    verdicts.setdefault(claim["says"], []).append(claim["verdict"])
-        measured = {claim["says"]: claim["measured"] for claim in study["claims"]}
-        rows += [
-            [says, *found, measured[says].replace("; ", "<br>").replace("|", r"\|")] for says, found in verdicts.items()
-        ]
-        head, *body = [f"| {' | '.join(row)} |" for row in rows]
-        parts += ["\n".join([head, "| --- " * len(rows[0]) + "|", *body])]
-        parts += [
-            f"{texts['reason']} Figures of the other scales: "
-            + ", ".join(f"[{scale}]({scale}/{name}.png)" for scale in there if scale != first)
-            + "."
-            if len(there) > 1
-            else texts["reason"]
-        ]
+    for name, texts in TEXTS.items():
+        if "caption" in texts and (
+            there := {scale: studies[name] for scale, studies in scales.items() if name in studies}
+        ):
+            parts += _describe(name, texts, there)
     write_atomically(results / "paper.md", "\n\n".join(parts) + "\n")
+
+
+def _describe(name: str, texts: dict[str, str], there: dict[str, Any]) -> list[str]:
+    """One figure of the paper; `there` are its studies by scale, the largest first."""
+    first, study = next(iter(there.items()))
+    rows = [["the paper says", *there, f"measured at the scale {first}"], ["---"] * (len(there) + 2)]
+    for number, claim in enumerate(study["claims"]):
+        if not claim["own"]:
+            verdicts = [each["claims"][number]["verdict"] for each in there.values()]
+            rows.append([claim["says"], *verdicts, claim["measured"].replace("; ", "<br>").replace("|", r"\|")])
+    others = ", ".join(f"[{scale}]({scale}/{name}.png)" for scale in there if scale != first)
+    return [
+        f"## {study['title']} ({study['figure']})",
+        f"> {texts['caption']}",
+        f"![{study['shows']}]({first}/{name}.png)",
+        "\n".join(f"| {' | '.join(row)} |" for row in rows),
+        texts["reason"] + (f" Figures of the other scales: {others}." if others else ""),
+    ]

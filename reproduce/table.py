@@ -12,15 +12,15 @@ from bayesmooth.optional import require
 from bayesmooth.train import Run
 
 Row = dict[str, Any]
-Verdict = Literal["reproduced", "direction only", "not reproduced", "not run"]
+Table = Any
+"""A `pandas.DataFrame`; pandas is loaded when the first one is made."""
 Values = Sequence[float]
 Pair = tuple[Values, Values]
 """The accuracies of ours and of the other, one number per seed."""
-Table = Any
-"""A `pandas.DataFrame`; pandas is loaded when the first one is made."""
+Verdict = Literal["reproduced", "direction only", "not reproduced", "not run"]
 
 EARLY = "SGD, stopped early"  # at the epoch with the best accuracy on noisy validation labels
-TEXT = ("data", "noise", "method", "loss", "class", "other", "hash", "pixels", "kind")
+TEXT = ("data", "noise", "method", "class", "other", "hash", "pixels", "kind")
 SHARES = ("accuracy", "at_mean", "validation", "validation_at_mean", "memorised")
 MEASURED = (*SHARES, "nll", "ece", "seconds", "diverged")
 COLUMNS = (*TEXT, "strength", "seed", "epoch", *MEASURED)
@@ -32,6 +32,19 @@ def make_table(rows: Iterable[Row]) -> Table:
     """One row per dictionary, one column per key; an empty table has the usual columns."""
     known = list(rows)
     return require("pandas", extra="data").DataFrame(known, columns=None if known else COLUMNS)
+
+
+def write_table(table: Table, path: Path) -> None:
+    """CSV with six digits."""
+    write_atomically(path, table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+
+
+def read_table(path: Path) -> Table:
+    """What `write_table` wrote; an empty table where there is no file."""
+    if not path.exists():
+        return make_table([])
+    pandas = require("pandas", extra="data")
+    return pandas.read_csv(path, dtype=dict.fromkeys(TEXT, str), keep_default_na=False, na_values=[""])
 
 
 def read_final(run: Run, *, early: bool = False, averaged: bool = True) -> Row:
@@ -63,19 +76,6 @@ def read_final(run: Run, *, early: bool = False, averaged: bool = True) -> Row:
     }
 
 
-def write_table(table: Table, path: Path) -> None:
-    """CSV with six digits."""
-    write_atomically(path, table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
-
-
-def read_table(path: Path) -> Table:
-    """What `write_table` wrote; an empty table where there is no file."""
-    if not path.exists():
-        return make_table([])
-    text, pandas = dict.fromkeys(TEXT, str), require("pandas", extra="data")
-    return pandas.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
-
-
 @dataclass(frozen=True)
 class Choice:
     """What was chosen of a method under a noise: its strength, its prediction, and its accuracy with every seed."""
@@ -96,11 +96,9 @@ def choose(rows: Table, by: str = "validation") -> Choice:
     counts = rows.groupby("seed")["strength"].nunique()
     common = rows[rows["seed"].isin(counts.index[counts == count])]
     best, top = Choice(), -math.inf
-    for prediction, judge in PREDICTIONS.items():
-        column = prediction if by == "accuracy" else judge
-        if column not in common or (by == "accuracy" and prediction == "at_mean"):
-            continue
-        if prediction == "at_mean" and common[column].isna().any():
+    columns = {"accuracy": "accuracy"} if by == "accuracy" else PREDICTIONS
+    for prediction, column in columns.items():
+        if column not in common or (prediction == "at_mean" and common[column].isna().any()):
             continue
         means = common.groupby("strength", dropna=False)[column].mean().dropna().round(9)
         if len(means) and means.max() > top:
@@ -148,9 +146,9 @@ def difference(ours: Values, others: Values) -> tuple[float, float]:
     >>> difference([0.5, 0.75], [0.25, 0.25]), difference([0.5], [0.25])
     ((0.375, 0.125), (0.25, inf))
     """
-    if min(len(ours), len(others)) < 2:
-        return mean(ours) - mean(others), math.inf
-    error = math.sqrt(variance(ours) / len(ours) + variance(others) / len(others))
+    error = math.inf
+    if min(len(ours), len(others)) > 1:
+        error = math.sqrt(variance(ours) / len(ours) + variance(others) / len(others))
     return mean(ours) - mean(others), error
 
 
@@ -183,11 +181,9 @@ def comparable(pairs: Sequence[Pair]) -> Verdict:
     """
     if not pairs or not all(len(values) for pair in pairs for values in pair):
         return "not run"
-    leads = [difference(*pair) for pair in pairs]
-    return grade(
-        all(value + COMPARABLE >= 0 and error < math.inf for value, error in leads),
-        mean(value for value, _ in leads) + COMPARABLE >= 0,
-    )
+    leads = [(value + COMPARABLE, error) for value, error in (difference(*pair) for pair in pairs)]
+    near = all(value >= 0 and error < math.inf for value, error in leads)
+    return grade(near, mean(value for value, _ in leads) >= 0)
 
 
 def holds(parts: Sequence[bool]) -> Verdict:

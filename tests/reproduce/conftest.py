@@ -7,7 +7,7 @@ import pytest
 from bayesmooth.progress import silence
 from reproduce import STUDIES
 from reproduce.commands import Job, run_study
-from reproduce.scale import SMOKE
+from reproduce.scale import SCALES
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def smoke(tmp_path_factory):
     """A job of smoke scale; studies share their runs, so it is cheapest to make them all at once."""
     home = tmp_path_factory.mktemp("studies")
     for study in STUDIES.values():
-        job = Job(study, SMOKE, home / "results", home / "runs", command="a command")
+        job = Job(study, SCALES["smoke"], home / "results", home / "runs", command="a command")
         with ThreadPoolExecutor(1) as executor, silence():
             run_study(job, executor)
     return job

@@ -8,16 +8,18 @@ import pytest
 
 from bayesmooth import cli
 from reproduce import STUDIES
-from reproduce.figures.ours import summarise_demo
-from reproduce.scale import DEMO, SMOKE
+from reproduce.demo import summarise_demo
+from reproduce.scale import SCALES
 from reproduce.table import EARLY, read_table
+
+DEMO, SMOKE = (SCALES["demo"], SCALES["smoke"])
 
 
 @pytest.fixture
 def call(smoke, monkeypatch, capsys):
     """The command in this process at smoke scale, with the runs that are there already; what it prints."""
     monkeypatch.setattr("reproduce.commands.Processes", lambda jobs: ThreadPoolExecutor(1))
-    monkeypatch.setattr("reproduce.commands.DEMO", replace(SMOKE, studies=DEMO.studies))
+    monkeypatch.setitem(SCALES, "demo", replace(SMOKE, studies=DEMO.studies))
 
     def run(out, *options):
         assert cli.main(["demo", "--out", str(out), *options]) == 0

@@ -15,9 +15,11 @@ import pytest
 from bayesmooth.errors import InputError
 from bayesmooth.train import Run
 from reproduce import STUDIES
-from reproduce.commands import publish, redraw, run_study, tabulate
-from reproduce.scale import FULL, SMOKE
+from reproduce.commands import redraw, run_study
+from reproduce.scale import SCALES
 from reproduce.table import make_table, read_table, write_table
+
+FULL = SCALES["full"]
 
 FACTS = {"scale": "smoke", "command": "", "runs": 1, "missing": 0, "seconds": 0}
 
@@ -106,15 +108,12 @@ def test_the_same_figure_comes_from_the_csv_alone(name, smoke, tmp_path):
 
 @pytest.mark.parametrize("name", ["mnist-noise", "illustration", "ols-comparison"])
 def test_the_label_noise_of_a_run_is_measured_once(name, elsewhere, smoke, monkeypatch):
-    monkeypatch.setattr("reproduce.figures.noisy_examples.label_noise", None)
+    monkeypatch.setattr("reproduce.label_noise.label_noise", None)
     run_study(job := elsewhere(name), None)
     assert job.csv.read_text() == (smoke.out / f"{name}.csv").read_text()
 
 
-@pytest.mark.parametrize(
-    ("facts", "mark"), [({"missing": 2}, "1 of 3 runs: "), ({"noises": ["κ = 0.5"]}, "κ = 0.5 alone: ")]
-)
-def test_a_part_of_the_runs_is_judged_and_marked_and_reproduces_nothing(facts, mark, tmp_path):
+def test_a_part_of_the_runs_is_judged_and_marked_and_reproduces_nothing(tmp_path):
     def row(method, strength, seed, accuracy):
         labels = {"data": "cifar10", "noise": "κ = 0.5", "method": method, "strength": strength}
         return {**labels, "seed": seed, "accuracy": accuracy, "validation": accuracy, "hash": "a"}
@@ -123,23 +122,23 @@ def test_a_part_of_the_runs_is_judged_and_marked_and_reproduces_nothing(facts, m
     rows = [row(*place, seed, value) for place, value in found.items() for seed in (0, 1)]
     write_table(make_table(rows), tmp_path / "data-dependent.csv")
     verdicts = []
-    for given in (FACTS, {**FACTS, **facts}):
+    for given in (FACTS, {**FACTS, "missing": 2}):
         redraw(STUDIES["data-dependent"], tmp_path, given)
         claims = json.loads((tmp_path / "data-dependent.json").read_text())["claims"]
         verdicts.append({claim["verdict"] for claim in claims})
     assert "reproduced" in verdicts[0]
     assert "reproduced" not in verdicts[1]
-    assert all(claim["measured"].startswith(mark) for claim in claims)
+    assert all(claim["measured"].startswith("1 of 3 runs: ") for claim in claims)
 
 
-def test_the_number_of_missing_runs_is_counted(elsewhere, tmp_path):
+def test_the_number_of_missing_runs_is_counted(elsewhere, smoke, tmp_path):
     job = elsewhere("natural-noise", runs=tmp_path / "runs")
     shutil.copytree(elsewhere("natural-noise").runs, job.runs)
-    cells = job.cells()
-    shutil.rmtree(job.runs / cells[-1].recipe.title)
-    publish(job, cells, tabulate(job, cells))
+    whole = len({cell.recipe.hash for cell in [*job.cells(), *job.cells(read_table(smoke.out / job.csv.name))]})
+    shutil.rmtree(job.runs / job.cells()[-1].recipe.title)
+    run_study(replace(job, noises=["none"]), None)  # trains nothing
     content = read_json(job)
-    assert (content["missing"], content["runs"]) == (1, len(job.study.recipes(SMOKE)) - 1)
+    assert (content["missing"], content["runs"]) == (1, whole - 1)
 
 
 def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, elsewhere, tmp_path):
@@ -150,33 +149,18 @@ def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, elsewher
     assert job.csv.read_text() == before
 
 
-def test_ctrl_c_leaves_the_figure_of_what_has_run(elsewhere, tmp_path, monkeypatch):
-    job = elsewhere("natural-noise", runs=tmp_path / "runs")
-    shutil.copytree(elsewhere("natural-noise").runs, job.runs)
-    shutil.rmtree(job.runs / job.cells()[-1].recipe.title)
-
-    def stopped(*given, **how):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("reproduce.commands.sweep", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        run_study(job, None)
-    assert read_json(job)["missing"] == 1
-    assert job.csv.with_suffix(".png").exists()
-    before = job.csv.read_text()
-    kept = replace(job.study, cells=lambda scale: job.cells()[:1])  # as with other settings
-    monkeypatch.setattr("reproduce.commands.train_missing", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        run_study(replace(job, study=kept), None)
-    assert job.csv.read_text() == before
-
-
-def test_a_part_of_a_study_trains_nothing_else(elsewhere):
-    job = elsewhere("data-dependent", noises=["κ = 0.5"])
-    assert {cell.noise for cell in job.cells()} == {"κ = 0.5"}
-    run_study(job, None)
-    assert {*read_table(job.csv)["noise"]} == {"κ = 0.5"}
-    assert read_json(job)["missing"] == 0
+def test_a_table_grows_noise_by_noise_and_seed_by_seed(elsewhere, smoke, tmp_path):
+    job = elsewhere("data-dependent", runs=tmp_path / "runs")
+    seen = []
+    for noises, seeds in ((["κ = 0.5"], 1), (["κ = 0.5"], 0), ([], 0)):
+        part = replace(job, noises=noises, seeds=seeds)
+        for cell in part.wanted([*job.cells(), *job.cells(read_table(smoke.out / job.csv.name))]):
+            shutil.copytree(smoke.runs / cell.recipe.title, job.runs / cell.recipe.title, dirs_exist_ok=True)
+        run_study(part, None)  # nothing else is trained
+        table = read_table(job.csv)
+        seen.append((table["noise"].nunique(), table["seed"].nunique(), read_json(job)["missing"] == 0))
+    assert seen == [(1, 1, False), (1, 2, False), (2, 2, True)]
+    assert job.csv.read_text() == (smoke.out / job.csv.name).read_text()
 
 
 def test_a_diverged_run_counts_as_chance_and_is_told(elsewhere, tmp_path):
@@ -184,7 +168,7 @@ def test_a_diverged_run_counts_as_chance_and_is_told(elsewhere, tmp_path):
     shutil.copytree(elsewhere("natural-noise").runs, job.runs)
     cells = job.cells()
     Run.open(job.runs / cells[0].recipe.title).set_status("diverged")
-    publish(job, cells, tabulate(job, cells))
+    run_study(replace(job, noises=["none"]), None)  # trains nothing
     assert read_json(job)["diverged"] == 1
     first = read_table(job.csv).iloc[0]
     assert first["accuracy"] == pytest.approx(0.1)
@@ -195,7 +179,7 @@ def test_a_diverged_run_counts_as_chance_and_is_told(elsewhere, tmp_path):
     ("name", "setting", "why"),
     [
         ("cifar10-noisy", "corruption.rate=0.01", "noise and seeds"),
-        ("strategies", "train.seed=7", "noise and seeds"),
+        ("cifar10-noisy", "train.seed=7", "noise and seeds"),
         ("fixed-covariance", "optimizer.hess_init=.5", "makes runs equal"),
     ],
 )

@@ -52,16 +52,7 @@ def judge_curve(table: Table) -> list[Claim]:
     ]
 
 
-SIGMOID_NOISE = Study(
-    "sigmoid-noise",
-    "fig: guassian after sigmoid",
-    "Label noise of logistic regression",
-    "ε over the mean of f at variance 1",
-    lambda scale: [],
-    draw_curve,
-    judge_curve,
-    compute_curve,
-)
+SIGMOID_NOISE = Study("sigmoid-noise", lambda scale: [], draw_curve, judge_curve, compute_curve)
 
 
 # ---- by method ----
@@ -125,13 +116,4 @@ def judge_orders(table: Table) -> list[Claim]:
     ]
 
 
-SECOND_ORDER = Study(
-    "second-order",
-    "sec: newton on GLM",
-    "First- and second-order methods",
-    "label noise of variational GD, VON and SAM in softmax regression on digits",
-    lambda scale: [],
-    draw_sizes,
-    judge_orders,
-    measure_sizes,
-)
+SECOND_ORDER = Study("second-order", lambda scale: [], draw_sizes, judge_orders, measure_sizes)

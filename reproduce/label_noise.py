@@ -1,4 +1,7 @@
-"""The label noise of single examples: every digit (fig: mnist_noise_distribution), two sixes (fig:illustration)."""
+"""The label noise at the end of training: of every digit, of two sixes, and by class beside online label smoothing.
+
+fig: mnist_noise_distribution, fig:illustration, fig: ols_comparison.
+"""
 
 import base64
 from collections.abc import Iterator
@@ -10,49 +13,41 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data import Source
-from bayesmooth.labelnoise import LabelNoise, label_noise
+from bayesmooth.labelnoise import LabelNoise, label_noise, smoothed_labels_by_class
+from bayesmooth.losses import OnlineLabelSmoothing
 from bayesmooth.train.evaluate import statistics_batches
 from bayesmooth.train.run import save_checkpoint
 from reproduce.scale import Scale
 from reproduce.study import Cell, Condition, Finished, Study
-from reproduce.style import COLOURS, PAGE, figure, name_data, picture
+from reproduce.style import COLOURS, DATA_NAMES, PAGE, count_seeds, figure, legend_below, look, name_data, picture
 from reproduce.table import Claim, Row, Table, format_mean, holds, make_table
 
 ALPHA = 0.1  # of the label smoothing that variational noise is shown beside
-NEAREST = 10
-SHOWN = 8  # pictures of each extreme
-DIGIT = 6  # shown as a regular and as an atypical picture
-KINDS = ("regular", "atypical")
 NAMES = {"LS": f"LS, α = {ALPHA}", "IVON": "variational (IVON)"}
-DIGITS_DIFFER = (
-    "IVON's noise differs by example; it is high for atypical or unclear examples and low for regular ones "
-    "(we ask: tenfold noise, and a rank correlation with the distance to the own kind > .2)"
-)
-SIXES_DIFFER = "LS gives a regular and an atypical 6 the same noise, variational learning gives the atypical one more"
 
 
-def list_ivon(scale: Scale, task: str) -> list[Cell]:
+def list_ivon(scale: Scale, task: str = "mnist") -> list[Cell]:
     """IVON on clean labels."""
-    trees = {seed: Condition(scale, task, seed=seed).load("ivon") for seed in scale.seeds}
-    return [Cell(tree, "IVON", seed) for seed, tree in trees.items()]
+    return [
+        Cell(recipe=Condition(scale, task, seed=seed).recipe("ivon"), method="IVON", seed=seed) for seed in scale.seeds
+    ]
 
 
 def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise]]:
-    """Data set and seed, training examples, and the expected noise at the end, of each run that there is.
+    """Data set and seed, training examples, and the expected noise at the end, of each run of IVON that there is.
 
     The noise of a run is measured once, and kept beside its weights.
     """
-    for cell, run in finished.pairs():
-        if run.status == "diverged":
+    for cell, run in finished.runs:
+        if run.status == "diverged" or cell.method != "IVON":
             continue
         splits, kept = run.splits(), run.path / f"label-noise-{finished.samples}.pt"
         if kept.exists():
             noise = LabelNoise(**torch.load(kept, weights_only=True))
         else:
             model = run.model(device=finished.device)
-            given = model, run.posterior(), splits.train
             norms = statistics_batches(run.recipe, splits, model)
-            noise = label_noise(*given, samples=finished.samples, batchnorm=norms)
+            noise = label_noise(model, run.posterior(), splits.train, samples=finished.samples, batchnorm=norms)
             save_checkpoint(kept, vars(noise))
         yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
 
@@ -62,6 +57,16 @@ def smoothing_noise(classes: int, label: int) -> Tensor:
     noise = torch.full((classes,), ALPHA / classes, dtype=torch.float32, device="cpu")
     noise[label] -= ALPHA
     return noise
+
+
+# ---- every digit ----
+
+NEAREST = 10
+SHOWN = 8  # pictures of each extreme
+DIGITS_DIFFER = (
+    "IVON's noise differs by example; it is high for atypical or unclear examples and low for regular ones "
+    "(we ask: tenfold noise, and a rank correlation with the distance to the own kind > .2)"
+)
 
 
 def own_kind_distance(points: Tensor, labels: Tensor, neighbours: int = NEAREST) -> Tensor:
@@ -104,34 +109,29 @@ def measure_digits(finished: Finished) -> Table:
     rows = []
     for facts, examples, noise in measure_noises(finished):
         order = noise.magnitude.argsort().tolist()
-        same = float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)
         extremes = {*order[:SHOWN], *order[-SHOWN:]}
         pixels = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
-        distance = own_kind_distance(pixels, examples.labels.numbers)
-        rows += [
-            {
-                **facts,
-                "id": i,
-                "label": int(examples.labels[i]),
-                "ivon_noise": float(noise.magnitude[i]),
-                "ls_noise": same,
-                "distance": float(distance[i]),
-                "pixels": write_picture(examples.inputs, i) if i in extremes else "",
-            }
-            for i in order
-        ]
+        table = {
+            "id": range(len(examples)),
+            "label": examples.labels.numbers.tolist(),
+            "ivon_noise": noise.magnitude.tolist(),
+            "ls_noise": [float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)] * len(examples),
+            "distance": own_kind_distance(pixels, examples.labels.numbers).tolist(),
+        }
+        for i in order:
+            shown = write_picture(examples.inputs, i) if i in extremes else ""
+            rows.append({**facts, **{name: values[i] for name, values in table.items()}, "pixels": shown})
     return make_table(rows)
 
 
-def draw_sorted(table: Table, out: Path) -> None:
+def draw_digits(table: Table, out: Path) -> None:
     """The sorted noise on the left, pictures on the right: highest above, lowest below."""
     table = table[table["seed"] == table["seed"].iloc[0]]
     grid = {"width_ratios": [4] + [1] * (SHOWN // 2)}
     with figure(out, 4, 1 + SHOWN // 2, width=PAGE, height=2.6, gridspec_kw=grid) as axes:
-        wide = axes[0][0].get_gridspec()
         for axis in axes[:, 0]:
             axis.remove()
-        curve = axes[0][1].figure.add_subplot(wide[:, 0])
+        curve = axes[0][1].figure.add_subplot(axes[0][0].get_gridspec()[:, 0])
         curve.semilogy(table["ivon_noise"].tolist(), color=COLOURS["IVON"], label="IVON")
         curve.semilogy(table["ls_noise"].tolist(), color=COLOURS["LS"], label=NAMES["LS"])
         curve.set(xlabel="example, by IVON's noise", ylabel="label noise ½‖ε‖₁")
@@ -146,24 +146,33 @@ def draw_sorted(table: Table, out: Path) -> None:
         axes[2][1].set_ylabel("lowest", loc="bottom")
 
 
-def judge_sorted(table: Table) -> list[Claim]:
+def judge_digits(table: Table) -> list[Claim]:
     """IVON's noise differs between examples, and is high for those far from their own kind, whatever the seed."""
-    found, parts = list[dict[str, float]](), list[bool]()
+    figures, parts = list[dict[str, float]](), list[bool]()
     for _, rows in table.groupby("seed"):
         tenth, noise, distance = max(len(rows) // 10, 1), rows["ivon_noise"], rows["distance"]
         least, most = noise.iloc[0], noise.iloc[-1]
         low, high = distance[:tenth].mean(), distance[-tenth:].mean()
         rank = noise.rank().corr(distance.rank())
-        found.append({"least": least, "most": most, "low": low, "high": high, "rank": rank})
+        figures.append({"least": least, "most": most, "low": low, "high": high, "rank": rank})
         parts += [most > 10 * least, high > low, rank > 0.2]
-    if not found:
+    if not figures:
         return [Claim(DIGITS_DIFFER, "nothing", "not run")]
-    words = {key: format_mean([each[key] for each in found], seeds=True) for key in found[0]}
+    words = {key: format_mean([each[key] for each in figures], seeds=True) for key in figures[0]}
     measured = (
         f"½‖ε‖₁ from {words['least']} to {words['most']}; distance to the own kind {words['high']} in the tenth with "
         f"most noise, {words['low']} in that with least; rank correlation of both {words['rank']}"
     )
     return [Claim(DIGITS_DIFFER, measured, holds(parts))]
+
+
+MNIST_NOISE = Study("mnist-noise", list_ivon, draw_digits, judge_digits, measure_digits)
+
+# ---- two sixes ----
+
+DIGIT = 6  # shown as a regular and as an atypical picture
+KINDS = ("regular", "atypical")
+SIXES_DIFFER = "LS gives a regular and an atypical 6 the same noise, variational learning gives the atypical one more"
 
 
 def measure_sixes(finished: Finished) -> Table:
@@ -217,25 +226,96 @@ def judge_sixes(table: Table) -> list[Claim]:
     return [Claim(SIXES_DIFFER, f"½‖ε‖₁ {'; '.join(words)}", holds(parts))]
 
 
-MNIST_NOISE = Study(
-    "mnist-noise",
-    "fig: mnist_noise_distribution",
-    "Label noise of every digit",
-    "sorted noise of IVON and LS, the highest and lowest examples as pictures",
-    lambda scale: list_ivon(scale, "mnist"),
-    draw_sorted,
-    judge_sorted,
-    measure_digits,
-    measures_noise=True,
-)
-ILLUSTRATION = Study(
-    "illustration",
-    "fig:illustration",
-    "Two sixes",
-    "a regular and an atypical 6: label noise of LS (the same) and of variational learning (different)",
-    lambda scale: list_ivon(scale, "mnist"),
-    draw_sixes,
-    judge_sixes,
-    measure_sixes,
-    measures_noise=True,
-)
+ILLUSTRATION = Study("illustration", list_ivon, draw_sixes, judge_sixes, measure_sixes)
+
+# ---- beside online label smoothing ----
+
+CLASSES = 10  # so many are drawn, as in the paper; all of them are judged
+PANELS = 3
+ALIKE = 0.5  # rank correlation
+
+
+def list_with_ols(scale: Scale) -> list[Cell]:
+    """IVON and OLS on clean labels; LS needs no run, its smoothed labels are known."""
+    cells = []
+    for task in ("cifar10", "cifar100"):
+        for ivon in list_ivon(scale, task):
+            recipe = Condition(scale, task, seed=ivon.seed).recipe("ls", loss={"name": "ols", "alpha": 0.5})
+            cells += [ivon, Cell(recipe=recipe, method="OLS", seed=ivon.seed)]
+    return list({cell.recipe.hash: cell for cell in cells}.values())  # at smoke scale both tasks are the same
+
+
+def measure_classes(finished: Finished) -> Table:
+    """The mean smoothed label of each class: its mass on each other class, by all methods in the same way."""
+    rows = []
+    online = {(cell.recipe.data.name, cell.seed): run for cell, run in finished.runs if cell.method == "OLS"}
+    for facts, examples, noise in measure_noises(finished):
+        if (run := online.get((facts["data"], facts["seed"]))) is None:
+            continue
+        names = examples.class_names
+        ivon = smoothed_labels_by_class({"IVON": noise}, noise.logits, examples.labels.numbers)["IVON"]
+        loss = OnlineLabelSmoothing(len(names), **run.recipe.loss.options)
+        loss.load_state_dict(run.checkpoint()["loss"])
+        soft = loss.alpha * loss.soft  # α S_c, from the last epoch  (equ: ols noise)
+        rows += [
+            {**facts, "class": own, "other": other} | {"IVON": float(ivon[c, j]), "OLS": float(soft[c, j])}
+            for c, own in enumerate(names)
+            for j, other in enumerate(names)
+            if c != j
+        ]
+    return make_table(rows)
+
+
+def draw_classes(table: Table, out: Path) -> None:
+    """One row per data set, one panel for each of three given classes, on a log scale."""
+    sets = list(table.groupby("data", sort=False))
+    with figure(out, len(sets), PANELS, sharey="row", width=PAGE, height=1.9 * len(sets) + 0.3) as axes:
+        for row, (data, rows) in zip(axes, sets, strict=True):
+            names = rows["class"].unique()
+            order = torch.randperm(len(names), generator=torch.Generator().manual_seed(0), device="cpu")
+            drawn = [names[i] for i in sorted(order[:CLASSES].tolist())]
+            for axis, name in zip(row, drawn[3 : 3 + PANELS], strict=True):
+                others = [other for other in drawn if other != name]
+                _panel(axis, rows[rows["class"] == name], others, ALPHA / len(names))
+                axis.set_title(f"{DATA_NAMES.get(data, data)}, given label: {name}")
+            row[0].set_ylabel("smoothed label")
+        legend_below(*axes.flatten(), title=count_seeds(table["seed"].unique()))
+
+
+def _panel(axis: Any, rows: Table, others: list[str], same: float) -> None:
+    axis.set_yscale("log")
+    axis.errorbar(range(len(others)), [same] * len(others), **look("LS", NAMES["LS"]))
+    for method in ("OLS", "IVON"):
+        masses = rows.groupby("other")[method]
+        means, bars = masses.mean().reindex(others), masses.std().fillna(0).reindex(others)
+        there = (means > 0).to_numpy()
+        spread = [bars[there].clip(upper=0.9 * means[there]), bars[there]]
+        axis.errorbar(there.nonzero()[0], means[there], spread, **look(method))
+        if not there.all():  # a log scale has no place for them: open marks at the foot
+            style = {**look(method, f"{method} ≤ 0"), "fillstyle": "none", "linestyle": "none"}
+            foot = axis.get_xaxis_transform()
+            axis.plot((~there).nonzero()[0], [0.03] * int((~there).sum()), transform=foot, **style)
+    axis.set_xticks(range(len(others)), others, rotation=60, ha="right")
+
+
+def judge_classes(table: Table) -> list[Claim]:
+    """The pattern is that of OLS, the noise stronger."""
+    alike, stronger, ranks, masses = [], [], [], []
+    for data, rows in table.groupby("data", sort=False):
+        seeds = rows.groupby("seed", sort=False)[["IVON", "OLS"]]
+        rank = seeds.apply(lambda one: one["IVON"].rank().corr(one["OLS"].rank())).tolist()
+        mean = seeds.mean()
+        alike += [value > ALIKE for value in rank]
+        stronger += (mean["IVON"] > mean["OLS"]).tolist()
+        many = f"{data}: rank correlation over {rows['class'].nunique()} classes"
+        ranks.append(f"{many} {format_mean(rank, seeds=True)}")
+        each = [f"{m} {format_mean(mean[m].tolist(), seeds=True)}" for m in ("IVON", "OLS")]
+        masses.append(f"{data}: mean mass {', '.join(each)}")
+    same = f"IVON's smoothed labels are distributed as those of OLS (we ask: rank correlation > {ALIKE})"
+    return [
+        Claim(same, "; ".join(ranks) or "nothing", holds(alike)),
+        Claim("IVON tends to induce stronger noise than OLS", "; ".join(masses) or "nothing", holds(stronger)),
+    ]
+
+
+OLS_COMPARISON = Study("ols-comparison", list_with_ols, draw_classes, judge_classes, measure_classes)
