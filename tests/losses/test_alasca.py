@@ -26,14 +26,20 @@ def step(model, loss, epoch=100.0):
     return loss(model(X), Y, index=INDEX, epoch=epoch)
 
 
-def test_the_average_is_that_of_the_examples_own_logits(rig):
-    """e ← 0.7e + 0.3z from 0; `test_every_loss.py` has the loss of such an average in the warm-up."""
+def test_the_heads_learn_labels_that_keep_the_confidence_of_the_average_logits(rig):
+    """e ← 0.7e + 0.3z from 0; a = softmax(e/0.333)_y, at epoch 15 of 30 half of it and half of 1."""
     model, loss = rig
     z = model(X).detach()
-    loss(z, Y, index=INDEX, epoch=0.0)
-    torch.testing.assert_close(loss.ema[INDEX], 0.3 * z)
-    step(model, loss)
-    torch.testing.assert_close(loss.ema[INDEX], 0.51 * z)
+    x = X
+    features = [x := stage(x) for stage in (model.layer1, model.layer2, model.layer3)]
+    for epoch, ready, average in ((0.0, 0.0, 0.3 * z), (15.0, 0.5, 0.51 * z), (30.0, 1.0, 0.657 * z)):
+        model(X)
+        value = loss(z, Y, index=INDEX, epoch=epoch)
+        torch.testing.assert_close(loss.ema[INDEX], average)
+        kept = ready * (average / 0.333).softmax(1).gather(1, Y[:, None]) + 1 - ready
+        label = torch.where(F.one_hot(Y, K) == 1, kept, (1 - kept) / (K - 1))
+        heads = [F.cross_entropy(head(f), label) for head, f in zip(loss.heads, features, strict=True)]
+        torch.testing.assert_close(value, F.cross_entropy(z, Y) + 2 * sum(heads))
     assert int(loss.ema.any(1).sum()) == B
 
 

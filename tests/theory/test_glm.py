@@ -166,14 +166,6 @@ def test_the_elbo_chooses_the_prior_at_its_maximum(family, covariance):
         assert other.elbo < chosen.elbo
 
 
-def test_float32_throughout_is_close():
-    fit = fit_glm(X, CLASSES, dtype=torch.float32, tol=1e-3)
-    assert fit.converged
-    assert fit.theta.dtype == torch.float32
-    exact = fit_glm(X, CLASSES, tol=1e-3)
-    torch.testing.assert_close(fit.mean.double(), exact.mean, rtol=0, atol=1e-3)
-
-
 # ---- data that breaks solvers ----
 
 
