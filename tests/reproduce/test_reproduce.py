@@ -202,6 +202,6 @@ def test_clothing_without_the_weights_of_imagenet_is_refused(elsewhere):
 def test_a_place_that_cannot_be_written_is_refused_before_any_training(elsewhere, tmp_path):
     (tmp_path / "file").write_text("")
     job = replace(elsewhere("natural-noise"), out=tmp_path / "file", runs=tmp_path / "runs")
-    with pytest.raises(InputError, match=r"cannot be made.*choose another place"):
+    with pytest.raises(InputError, match="cannot be written"):
         run_study(job, None)
     assert not (tmp_path / "runs").exists()
