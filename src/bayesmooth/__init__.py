@@ -36,32 +36,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# public name → its module; a module itself has none
-HOMES = {
-    "BSAM": "optim",
-    "IVON": "optim",
-    "SAM": "optim",
-    "Audit": "audit",
-    "InputError": "errors",
-    "LabelNoise": "labelnoise",
-    "Labels": "data",
-    "Posterior": "posterior",
-    "Source": "data",
-    "audit": "audit",
-    "audit_network": "audit",
-    "audit_probabilities": "audit",
-    "audit_votes": "audit",
-    "data": "",
-    "effective_labels": "theory.noise",
-    "fit": "optim",
-    "label_noise": "labelnoise",
-    "losses": "",
-    "metrics": "",
-    "models": "",
-    "open_source": "data",
-    "recompute_batchnorm": "calling",
-    "theory": "",
+# module → its public names; of the last ones the module itself is public
+PUBLIC = {
+    "audit": ("Audit", "audit", "audit_network", "audit_probabilities", "audit_votes"),
+    "calling": ("recompute_batchnorm",),
+    "data": ("Labels", "Source", "open_source"),
+    "errors": ("InputError",),
+    "labelnoise": ("LabelNoise", "label_noise"),
+    "optim": ("BSAM", "IVON", "SAM", "fit"),
+    "posterior": ("Posterior",),
+    "theory.noise": ("effective_labels",),
+    "": ("data", "losses", "metrics", "models", "theory"),
 }
+HOMES = {name: module for module, names in PUBLIC.items() for name in names}
 
 __all__ = list(HOMES)
 

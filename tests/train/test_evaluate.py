@@ -26,18 +26,16 @@ def model():
         return nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Linear(4, 3))
 
 
-def test_probabilities_stand_in_the_order_of_the_examples_and_change_nothing(model, examples):
+def test_probabilities_stand_in_the_order_of_the_examples_change_nothing_and_are_made_where_the_model_is(
+    model, examples
+):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     probs = probabilities(model, examples, batch_size=5)
     torch.testing.assert_close(probs, model.eval()(examples.inputs).softmax(1).detach())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_averaged_probabilities_are_those_of_the_posterior(model, examples):
-    mean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    posterior = Posterior(mean, {name: torch.full_like(weight, 0.3) for name, weight in mean.items()})
-    probs = probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, seed=2)
-    torch.testing.assert_close(probs, posterior.predict(model, examples.inputs, 4, seed=2))
+    # A tensor on `meta` has no values, so what is left on the CPU, or read, raises an error there.
+    with pytest.raises(NotImplementedError, match="no data"):  # the result is copied at the end
+        probabilities(model.to("meta"), examples, batch_size=5)
 
 
 def test_figures_of_a_model_that_is_always_right_and_sure(examples):
@@ -60,7 +58,9 @@ def test_figures_of_a_model_that_is_always_right_and_sure(examples):
     )  # fmt: skip
 
 
-def test_each_draw_is_made_once_and_the_tick_comes_with_the_weights_back(model, examples, monkeypatch):
+def test_averaged_probabilities_are_the_posteriors_with_each_draw_once_and_ticks_at_the_mean(
+    model, examples, monkeypatch
+):
     mean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     posterior = Posterior(mean, {name: torch.ones_like(weight) for name, weight in mean.items()})
     drawn, ticks, real = [], [], Posterior.deviations
@@ -73,9 +73,10 @@ def test_each_draw_is_made_once_and_the_tick_comes_with_the_weights_back(model, 
         ticks.append(all(torch.equal(w, mean[name]) for name, w in model.named_parameters()))
 
     monkeypatch.setattr(Posterior, "deviations", counted)
-    probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, tick=tick)
+    probs = probabilities(model, examples, batch_size=5, posterior=posterior, samples=4, seed=2, tick=tick)
     assert drawn == [0, 0, 1, 1]  # mirrored pairs
     assert ticks == [True] * 4
+    torch.testing.assert_close(probs, posterior.predict(model, examples.inputs, 4, seed=2))
 
 
 NORMED = {
@@ -124,18 +125,14 @@ def test_evaluate_gives_the_figures_of_the_run_again(normed, capsys):
     assert again == pytest.approx({key: normed.report()[key] for key in again}, abs=1e-6)
 
 
-def test_zero_examples_leave_the_statistics_of_training(tiny, tmp_path):
-    run = train(tiny(**NORMED, evaluate={"batchnorm": 0}), tmp_path / "run", quiet=True)
-    assert statistics_batches(run.recipe, run.splits(), run.model()) is None
-    assert run.model().state_dict()["2.num_batches_tracked"] == 10  # two epochs of five batches
-
-
 def test_the_test_limit_takes_the_first_examples_and_no_more_than_there_are(tiny):
     whole, part = (prepare(tiny(evaluate={"test_limit": n})).test for n in (0, 100))
     assert (len(whole), len(part)) == (359, 100)
     assert torch.equal(part.labels.numbers, whole.labels[:100])
     with pytest.raises(InputError, match=r"test_limit = 999: digits/test has 359"):
         prepare(tiny(evaluate={"test_limit": 999}))
+    with pytest.raises(InputError, match=r"\[data\] limit = 9999: digits/train has 1438; 0 takes all"):
+        prepare(tiny(data={"limit": 9999}))
 
 
 def test_another_data_set_is_measured_once_at_the_end_and_the_same_on_the_command_line(tiny, tmp_path, capsys):
@@ -149,12 +146,6 @@ def test_another_data_set_is_measured_once_at_the_end_and_the_same_on_the_comman
     assert main(["evaluate", str(run.path), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again == pytest.approx({key: run.report()[key] for key in again}, abs=1e-6)
-
-
-def test_predictions_are_made_where_the_model_is(model, examples):
-    """A tensor on `meta` has no values, so what is left on the CPU, or read, raises an error there."""
-    with pytest.raises(NotImplementedError, match="no data"):  # the result is copied at the end
-        probabilities(model.to("meta"), examples, batch_size=5)
 
 
 def test_the_seeds_of_the_data_and_of_the_noise_are_their_own(tiny):
@@ -177,6 +168,7 @@ def test_the_validation_split_is_as_noisy_as_the_training_set_and_the_test_set_i
         assert wrong == pytest.approx(0.3, abs=0.05)
     assert splits.test.clean is None
     assert (splits.wrong.labels.numbers != splits.wrong.clean).all()
+    assert prepare(tiny(corruption={"name": "none"})).wrong is None
 
 
 def test_two_people_train_on_the_same_noise_through_the_noise_file(tiny, tmp_path):
@@ -187,18 +179,6 @@ def test_two_people_train_on_the_same_noise_through_the_noise_file(tiny, tmp_pat
     assert torch.equal(first.train.labels.numbers, again.train.labels.numbers)
     with pytest.raises(InputError, match="are not those the noise was drawn"):
         prepare(tiny(data={"seed": 5}, corruption=file))
-
-
-def test_clean_labels_leave_nothing_to_memorise(tiny):
-    splits = prepare(tiny(corruption={"name": "none"}))
-    assert splits.corruption is None
-    assert splits.wrong is None
-
-
-def test_more_examples_than_there_are_is_an_error(tiny):
-    message = r"\[data\] limit = 9999: digits/train has 1438; 0 takes all"
-    with pytest.raises(InputError, match=message):
-        prepare(tiny(data={"limit": 9999}))
 
 
 def test_a_run_on_a_table_keeps_the_statistics_of_its_training_rows(tiny, tmp_path):

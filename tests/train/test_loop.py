@@ -40,9 +40,6 @@ def test_a_batch_in_pieces_gives_the_step_of_the_whole_batch(optimizer, tiny, lo
         weights_after(loop(tiny(optimizer={"name": optimizer, "lr": 0.1}, train={"accumulate": n})), 4) for n in (1, 3)
     )
     assert far_apart(whole, pieces) < 1e-5
-
-
-def test_a_batch_goes_through_the_model_in_the_pieces_asked_for(tiny, loop):
     small, seen = loop(tiny(train={"accumulate": 3})), []
     small.model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
     weights_after(small, 1)

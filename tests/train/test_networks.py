@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-import safetensors.torch
 import torch
 from torch import nn
 
@@ -80,12 +79,6 @@ def test_the_arguments_of_a_factory_are_keys_and_part_of_the_hash(mine, recipe):
         recipe(name="mine:make", witdh=9)
 
 
-def test_its_first_weights_are_those_of_the_seed(mine, recipe):
-    facts = {"num_classes": 10, "input_shape": (1, 8, 8)}
-    one, other = (make_model(recipe(name="mine:make"), **facts) for _ in range(2))
-    assert torch.equal(one[1].weight, other[1].weight)
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -113,21 +106,8 @@ def test_weights_come_from_a_file_and_a_new_head_is_fresh(recipe, tmp_path):
     assert torch.equal(model[3].weight, fresh[3].weight)
     with pytest.raises(InputError, match=r"\[model\] mlp: .*has 7 classes.* new_head"):
         make_model(recipe(**section), **facts)
-    section["weights"] = str(tmp_path / "start.safetensors")
-    safetensors.torch.save_file(start.state_dict(), section["weights"])
-    model = make_model(recipe(**section, new_head=True), **facts)
-    assert torch.equal(model[1].weight, start[1].weight)
-    (tmp_path / "start.safetensors").write_text("garbage")
-    with pytest.raises(InputError, match="cannot be read as a state dict"):
-        make_model(recipe(**section), **facts)
-
-
-def test_a_run_does_not_need_the_file_it_started_from(recipe, tmp_path):
-    start = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
-    path = tmp_path / "start.pt"
-    torch.save(start.state_dict(), path)
-    run = train(recipe(name="mlp", hidden=[16], weights=str(path)), tmp_path / "run", quiet=True)
-    path.unlink()
+    run = train(recipe(**section, new_head=True), tmp_path / "run", quiet=True)
+    (tmp_path / "start.pt").unlink()  # a run does not need the file it started from
     assert Run.open(run.path).model()[1].out_features == 16
 
 

@@ -1,5 +1,4 @@
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -29,17 +28,13 @@ def write(tmp_path, text):
         ("[loss]\nname = 'lss'", "recipe.toml: [loss]: unknown name 'lss'; did you mean 'ls'"),
         ("[loss]\nname = 'ce'\nalpha = 0.1", "recipe.toml: unknown key 'alpha' in [loss]; there are 'name'"),
         ("[train]\nepochs = 'many'", "recipe.toml: [train] epochs = 'many': must be a whole number"),
-        ("[train]\nepochs = 2.5", "recipe.toml: [train] epochs = 2.5: must be a whole number"),
         ("[train]\nepochs = true", "recipe.toml: [train] epochs = True: must be a whole number"),
         ("[train]\nepochs = 0", "recipe.toml: [train] epochs = 0: must be ≥ 1"),
         ("[train]\nclip_norm = nan", "recipe.toml: [train] clip_norm = nan: must be a number"),
-        ("[optimizer]\nlr = nan", "recipe.toml: [optimizer] lr = nan: must be a number"),
         ("[train]\nprecision = 'half'", "must be one of 'float32', 'bfloat16'"),
         ("[data]\nvalidation = 1.0", "recipe.toml: [data] validation = 1.0: must be < 1"),
         ("[data]\naugment = 'crop_flop'", "[data] augment: unknown name 'crop_flop'; did you mean 'crop_flip'"),
         ("[optimizer]\nname = 'ivon'", "recipe.toml: [optimizer] needs 'lr'; it has no default"),
-        ("[optimizer]\nname = 'sgd'\nlr = '0.1'", "recipe.toml: [optimizer] lr = '0.1': must be a number"),
-        ("[corruption]\nname = 'symmetric'", "recipe.toml: [corruption] needs 'rate'; it has no default"),
         ("[corruption]\nseed = 'mine'", "[corruption] seed = 'mine': must be a whole number or one of 'run'"),
         ("[model]\nname = 'mlp'\nhidden = 'wide'", "recipe.toml: [model] hidden = 'wide': must be a list"),
         ("[model]\nname = 'mlp'\nhidden = [8, 0.5]", "recipe.toml: [model] hidden = [8, 0.5]: must be"),
@@ -62,21 +57,11 @@ def test_a_missing_file_and_a_broken_override_are_refused(tmp_path):
             Recipe.load(write(tmp_path, ""), [wrong])
 
 
-def test_a_recipe_comes_back_from_its_own_text(tmp_path, tiny):
-    recipe = tiny(optimizer={"name": "ivon", "lr": 1}, train={"clip_norm": 2})
-    again = Recipe.load(write(tmp_path, recipe.to_toml()))
-    assert again == recipe
-    assert again.hash == recipe.hash
-
-
-def test_the_hash_sees_values_and_not_how_they_are_written(tiny):
+def test_the_hash_sees_values_and_not_how_they_are_written_and_changes_name_what_differs(tiny):
     same = tiny(optimizer={"name": "ivon", "lr": 1, "beta1": 0.9})
     assert same.hash == tiny(optimizer={"lr": 1.0, "name": "ivon"}).hash
     assert same.hash != tiny(optimizer={"name": "ivon", "lr": 1, "beta1": 0.8}).hash
     assert same.hash in same.title
-
-
-def test_changes_name_every_key_that_differs(tiny):
     one, other = (tiny(), tiny(optimizer={"name": "sgd", "lr": 0.5, "momentum": 0.9}, train={"seed": 3}))
     assert one.changes(one) == []
     assert one.changes(other) == ["optimizer.lr: 0.1 → 0.5", "train.seed: 0 → 3"]
@@ -99,12 +84,6 @@ def test_whatever_is_written_is_read_back(tmp_path_factory, text, number, whole)
     assert Recipe.load(write(tmp_path_factory.mktemp("toml"), recipe.to_toml())) == recipe
 
 
-def test_the_recipe_of_the_documentation_loads(tmp_path):
-    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
-    example = text.split("```toml\n")[1].split("```")[0]
-    assert Recipe.load(write(tmp_path, example)).train.epochs
-
-
 SHIPPED = [name for family in families() for name in family.recipes]
 ON_A_LAPTOP = [name for name in SHIPPED if name.startswith(("digits", "mnist"))]
 CIFAR = [name for name in SHIPPED if name.startswith("cifar")]
@@ -114,20 +93,9 @@ CIFAR = [name for name in SHIPPED if name.startswith("cifar")]
 def test_every_recipe_loads_says_what_it_is_and_belongs_to_one_run(name):
     recipe = Recipe.load(name)
     assert recipe_text(name).startswith("# ")
+    assert "[method" not in recipe_text(name)
     others = [Recipe.load(other).hash for other in SHIPPED if other != name]
     assert recipe.hash not in others
-
-
-def test_every_family_says_what_it_is_and_a_member_is_a_plain_recipe_with_its_comments():
-    assert all(20 < len(family.about) < 110 for family in families())
-    text = recipe_text("cifar10-pairflip-sam")
-    assert "[noise" not in text
-    assert "[method" not in text
-    assert [line for line in text.splitlines() if line.startswith("[")] == [
-        "[data]", "[corruption]", "[model]", "[loss]", "[schedule]", "[train]", "[evaluate]", "[optimizer]",
-    ]  # fmt: skip
-    assert "lr = 0.05\n" in text
-    assert "# airplane → automobile" in text
 
 
 def test_a_member_of_a_family_has_the_shared_lines_and_its_own_in_their_place():

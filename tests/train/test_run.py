@@ -24,7 +24,7 @@ def finished(tmp_path_factory, tiny):
     return train(recipe, tmp_path_factory.mktemp("runs") / "run", quiet=True)
 
 
-def test_a_finished_run_has_every_file_and_reads_them_all(finished):
+def test_a_finished_run_has_every_file_reads_them_all_and_refuses_another_recipe(finished, tiny):
     run = Run.open(finished.path)
     names = {file.name for file in run.path.iterdir()} - {"lock"}
     assert names == {
@@ -39,16 +39,18 @@ def test_a_finished_run_has_every_file_and_reads_them_all(finished):
     assert status["threads"] == torch.get_num_threads()
     assert [record["epoch"] for record in run.metrics()] == [1, 2]
     assert run.seconds() > 0
+    record = run.metrics()[-1]
+    assert {"test.ece", "averaged.nll", "train.loss", "validation.accuracy", "memorised", "lr"} <= record.keys()
+    assert run.report().items() >= {**record, "title": run.recipe.title}.items()
+    with pytest.raises(InputError, match=r"optimizer\.name: ivon → sgd.*choose another directory"):
+        train(tiny(), run.path, quiet=True)
 
 
-def test_the_model_and_the_posterior_of_a_run_agree(finished):
+def test_the_model_and_the_posterior_of_a_run_agree_and_weights_are_kept_once(finished, tiny, tmp_path):
     model, posterior = finished.model(), finished.posterior()
     for name, weight in model.named_parameters():
         assert torch.equal(weight, posterior.mean[name])
     assert finished.model("best").training is False
-
-
-def test_a_finished_run_keeps_its_weights_once_and_no_optimizer(finished, tiny, tmp_path):
     assert finished.checkpoint().keys() == {"recipe", "model", "loss"}
     assert not finished.checkpoint()["model"]  # all of them are in the posterior
     plain = train(tiny(train={"epochs": 1}), tmp_path / "run", quiet=True, save_seconds=0)
@@ -63,15 +65,6 @@ def test_the_examples_of_a_run_are_the_noisy_ones_it_saw(finished):
     assert wrong == len(Corruption.load(finished.path / "noise.json").index) > 20
 
 
-def test_figures_are_at_the_mean_and_averaged_and_count_memorised_errors(finished):
-    record = finished.metrics()[-1]
-    measures = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
-    names = {f"{kind}.{name}" for kind in ("test", "averaged") for name in measures}
-    names |= {"train.loss", "train.accuracy", "validation.accuracy", "memorised", "lr", "step"}
-    assert names <= record.keys()
-    assert finished.report().items() >= {**record, "title": finished.recipe.title}.items()
-
-
 def test_a_finished_run_is_not_trained_again(finished):
     def times():
         files = [file for file in finished.path.rglob("*") if file.name != "lock"]
@@ -82,37 +75,24 @@ def test_a_finished_run_is_not_trained_again(finished):
     assert times() == before
 
 
-def test_another_recipe_is_refused_and_the_difference_shown(finished, tiny):
-    with pytest.raises(InputError, match=r"optimizer\.name: ivon → sgd.*choose another directory"):
-        train(tiny(), finished.path, quiet=True)
-
-
 @pytest.fixture
 def copied(finished, tmp_path):
     """A copy of the finished run, to be damaged."""
     return Run(shutil.copytree(finished.path, tmp_path / "run"), finished.recipe)
 
 
-def edit(path, old, new):
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-
-
 @pytest.mark.parametrize("command", ["evaluate", "resume"])
-def test_a_recipe_edited_in_the_run_is_refused_and_the_difference_shown(command, copied):
+def test_a_comment_in_the_recipe_does_no_harm_and_another_value_is_refused(command, copied):
+    place = copied.path / "recipe.toml"
+    text = place.read_text()
+    place.write_text(text.replace("rate = 0.3", "rate = 0.3 # as in the paper"))
+    run = Run.open(copied.path)
+    assert train(run.recipe, run.path, quiet=True).status == "finished"
     copied.set_status("running")
-    edit(copied.path / "recipe.toml", "rate = 0.3", "rate = 0.1")
+    place.write_text(text.replace("rate = 0.3", "rate = 0.1"))
     run = Run.open(copied.path)
     with pytest.raises(InputError, match=r"rate: 0\.1 → 0\.3|its data have changed"):
         run.model() if command == "evaluate" else train(run.recipe, run.path, quiet=True)
-
-
-def test_a_comment_in_the_recipe_of_a_run_does_no_harm(copied):
-    edit(copied.path / "recipe.toml", "rate = 0.3", "rate = 0.3 # as in the paper")
-    run = Run.open(copied.path)
-    assert run.recipe == copied.recipe
-    assert train(run.recipe, run.path, quiet=True).status == "finished"
 
 
 def test_an_endlessly_nested_recipe_is_an_error_in_a_line(copied):
@@ -170,20 +150,18 @@ def changed_load(*arguments, **options):
     return replace(examples, labels=examples.labels.renumber(examples.labels.numbers.roll(1)))
 
 
-def test_a_directory_of_something_else_is_not_touched(tiny, tmp_path):
+def test_a_directory_of_something_else_is_not_touched_and_a_run_may_be_started_twice_at_once(tiny, tmp_path):
+    # The other process has made the directory, and the recipe is not written yet.
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.toml.tmp").write_text("half a rec")
+    assert train(tiny(train={"epochs": 1}), tmp_path / "run", quiet=True).status == "finished"
+    shutil.rmtree(tmp_path / "run")
     (tmp_path / "thesis.tex").write_text("all my work")
     with pytest.raises(InputError, match=r"holds 'thesis.tex' and is not a run"):
         train(tiny(), tmp_path, quiet=True)
     with pytest.raises(InputError, match="not a run"):
         Run.open(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_two_processes_may_start_one_run_at_the_same_moment(tiny, tmp_path):
-    # The other one has made the directory, and the recipe is not written yet.
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "recipe.toml.tmp").write_text("half a rec")
-    assert train(tiny(train={"epochs": 1}), tmp_path / "run", quiet=True).status == "finished"
 
 
 def test_two_processes_do_not_train_in_one_directory_and_a_dead_one_leaves_no_lock(tiny, tmp_path):

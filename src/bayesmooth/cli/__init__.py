@@ -60,17 +60,14 @@ def split_names(text: str) -> list[str]:
 # ---- options that several commands share ----
 
 RECIPE = "a TOML file, or a name that `bayesmooth recipes` lists"
-SET = option(
-    "--set", dest="settings", metavar="SECTION.KEY=VALUE", action="append", default=[],
-    help="change a key of the recipe; may be repeated",
-)  # fmt: skip
+MANY: dict[str, Any] = {"action": "append", "default": []}  # may be given several times
+SET = option("--set", dest="settings", metavar="SECTION.KEY=VALUE", help="change a key; may be repeated", **MANY)
 DATA_DIR = option("--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)")
 QUIET = option("--quiet", action="store_true", help="no progress")
 DEVICE = (DATA_DIR, option("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)"), QUIET)
-JOBS = option("--jobs", type=int, default=1, help="runs at a time here (default: 1)")
 PLACE = (
     SET,
-    JOBS,
+    option("--jobs", type=int, default=1, help="runs at a time here (default: 1)"),
     option("--cluster", choices=("ray",), help="run on a cluster instead of here"),
     option("--address", help="Ray cluster to use; auto finds one (default: start one)"),
     option("--cpus", type=int, help="CPUs per run on a cluster (default: 1)"),
@@ -87,12 +84,7 @@ COLUMNS = (
     option("--clean-label", metavar="COLUMN", help="column of true labels (default: clean_label)"),
     option("--text", metavar="COLUMN", help="column of texts to learn from"),
     option("--image", metavar="COLUMN", help="column of pictures (default: path, or image)"),
-    option(
-        "--features",
-        metavar="COLUMN,…",
-        type=split_names,
-        help="columns to learn from (default: numbers and categories)",
-    ),
+    option("--features", metavar="COLUMN,…", type=split_names, help="to learn from (default: numbers and categories)"),
     option("--labels", metavar="FILE", help="a .npy of labels, beside a .npy of embeddings"),
     *READING,
     option("--encoder", help="plain, or a model's name or path (default: the best)"),

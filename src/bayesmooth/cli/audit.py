@@ -22,6 +22,7 @@ KINDS = (
     "a file with labels (.csv, .tsv, .json, .jsonl, .ndjson, or one of these with .gz; .xlsx, .parquet, .pq, .npz, "
     ".npy), a folder of pictures or of Parquet files, a Hugging Face data set on disk, or a run"
 )
+FOUND = "duplicates, conflicts, leaks, outliers, rare"
 TAGS = option("--tags", metavar="COLUMN,…", type=split_names, help="columns of 0 and 1 for several labels, one per tag")
 SEPARATOR = option("--separator", metavar="TEXT", help="between several labels in the column of labels")
 
@@ -39,62 +40,31 @@ def read_share(text: str) -> float:
     option("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)"),
     option("--budget", metavar="N", type=int, help="how many labels to ask about (default: 100)"),
     option(
-        "--from-top", metavar="SHARE", type=read_share,
-        help="share of these that rank first; the others are drawn (default: a third): 50%% or 0.5",
+        "--from-top", metavar="SHARE", type=read_share, help="share of these that rank first: 50%% (default: a third)"
     ),
-    option(
-        "--decisions", metavar="FILE", type=Path,
-        help="decisions that a report exported; the ranking and the error rate learn from them",
-    ),
+    option("--decisions", metavar="FILE", type=Path, help="decisions that a report exported, to learn from"),
     option("--title", default="", help="title of the report"),
     *COLUMNS,
     TAGS,
     SEPARATOR,
-    option(
-        "--annotator", metavar="COLUMN",
-        help="column that says who gave the label: one row per vote, --id names the example",
-    ),
-    option(
-        "--machines", metavar="NAME,…", type=split_names, help="annotators that are models, to compare with people"
-    ),
-    option(
-        "--confidence", metavar="COLUMN",
-        help="column of the confidence in each label, such as an LLM's own probability",
-    ),
+    option("--annotator", metavar="COLUMN", help="who gave the label: one row per vote, --id names the example"),
+    option("--machines", metavar="NAME,…", type=split_names, help="annotators that are models, not people"),
+    option("--confidence", metavar="COLUMN", help="confidence in each label, such as an LLM's own probability"),
     option("--probabilities", action="store_true", help="the numbers are predicted probabilities"),
-    option(
-        "--predicted", metavar="COLUMN,…", type=split_names,
-        help="probabilities by a model that saw none of the labels",
-    ),
-    option(
-        "--zero-shot", action="store_const", const=True, help="let a CLIP --encoder predict by the names of classes"
-    ),
+    option("--predicted", metavar="COLUMN,…", type=split_names, help="probabilities by a model that saw no labels"),
+    option("--zero-shot", action="store_const", const=True, help="let a CLIP --encoder predict by names of classes"),
     option("--cache", metavar="DIR", type=Path, help="where embeddings are kept (default: $BAYESMOOTH_CACHE)"),
     option("--against", metavar="FILE", type=Path, help="another split; reports examples found in both"),
-    option(
-        "--leave-out", action="store_const", const=True, help="judge each label by a posterior without its example"
-    ),
+    option("--leave-out", action="store_const", const=True, help="judge a label by a posterior without its example"),
     option("--cluster", choices=("ray",), help="score the examples as tasks of a cluster"),
     option("--top", type=int, default=10, help="how many to print (default: 10)"),
     *DEVICE,
-    option(
-        "--export", metavar="TOOL,…", type=split_names, default=[],
-        help="also write files for label-studio, argilla, fiftyone",
-    ),
-    option(
-        "--fail-above", metavar="SHARE", type=read_share,
-        help="exit with 1 if at least so many labels are wrong: 5%% or 0.05",
-    ),
-    option(
-        "--fail-on", metavar="KIND,…", type=split_names, default=[],
-        help="exit with 1 if any occur: duplicates, conflicts, leaks, outliers, rare",
-    ),
+    option("--export", metavar="TOOL,…", type=split_names, default=[], help="for label-studio, argilla or fiftyone"),
+    option("--fail-above", metavar="SHARE", type=read_share, help="exit with 1 if at least 5%% (0.05) are wrong"),
+    option("--fail-on", metavar="KIND,…", type=split_names, default=[], help=f"exit with 1 if any occur: {FOUND}"),
     option("--json", action="store_true", help="print audit.json and nothing else"),
-    option(
-        "--summary", metavar="FILE", type=Path,
-        help="append a summary in Markdown, such as to $GITHUB_STEP_SUMMARY",
-    ),
-)  # fmt: skip
+    option("--summary", metavar="FILE", type=Path, help="append Markdown, such as to $GITHUB_STEP_SUMMARY"),
+)
 def audit(arguments: Namespace) -> int:
     """Find the labels that look wrong and the examples that are ambiguous.
 
@@ -157,21 +127,16 @@ def audit(arguments: Namespace) -> int:
 
 @command(
     option("labels", type=Path, help="what was audited, or its audit.csv"),
-    option(
-        "decisions", type=Path, nargs="?",
-        help="the CSV that the report exported, or a JSON file of the tool that --export wrote for",
-    ),
+    option("decisions", type=Path, nargs="?", help="the CSV of the report, or the JSON of a tool of --export"),
     option("--out", type=Path, required=True, help="the file or folder to write"),
-    option(
-        "--audit", metavar="DIR", type=Path, help="folder of the audit (default: that of the decisions, or audit)"
-    ),
+    option("--audit", metavar="DIR", type=Path, help="folder of the audit (default: that of the decisions, or audit)"),
     option("--drop-duplicates", action="store_true", help="keep one of copies with the same label"),
     option("--drop-unreadable", action="store_true", help="leave out pictures that cannot be read"),
     option("--label", metavar="COLUMN", help="column of labels (default: label, or given)"),
     TAGS,
     SEPARATOR,
     *READING,
-)  # fmt: skip
+)
 def clean(arguments: Namespace) -> int:
     """Apply the decisions that the report exported, and write the labels in the format they came in.
 

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from bayesmooth.cli import DATA_DIR, command, option
+from bayesmooth.cli import DATA_DIR, MANY, command, option
 from bayesmooth.cli.sweeps import import_studies
 from bayesmooth.errors import InputError
 
@@ -13,9 +13,7 @@ LOADED = ("bayesmooth.train", "sklearn.datasets")
     option("action", choices=("list", "check", "embed")),
     option("name", nargs="?", help="the data set to check or embed"),
     DATA_DIR,
-    option(
-        "--set", dest="settings", metavar="KEY=VALUE", action="append", default=[], help="an option of the data set"
-    ),
+    option("--set", dest="settings", metavar="KEY=VALUE", help="an option of the data set", **MANY),
 )
 def data(arguments: Namespace) -> int:
     """List the data sets and how to get them, check that one is whole, or embed its pictures.

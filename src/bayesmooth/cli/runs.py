@@ -20,16 +20,8 @@ SHOWN = 10  # classes of predictions that are counted in the terminal
 
 
 RUN = option("run", type=Path, help="the run's directory")
-SAVING = option(
-    "--save-seconds",
-    type=float,
-    default=300,
-    metavar="S",
-    help="save every S seconds; 0: after every step (default: 300)",
-)
-SAMPLES = option(
-    "--samples", type=int, default=0, help="how many to draw from the posterior (default: as in the recipe)"
-)
+SAVING = option("--save-seconds", type=float, default=300, metavar="S", help="between checkpoints (default: 300)")
+SAMPLES = option("--samples", type=int, default=0, help="to draw from the posterior (default: as in the recipe)")
 
 
 @command(

@@ -10,7 +10,7 @@ from importlib.metadata import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmooth.cli import PLACE, QUIET, RECIPE, Option, command, option
+from bayesmooth.cli import MANY, PLACE, QUIET, RECIPE, Option, command, option
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
 
@@ -26,15 +26,13 @@ GRID = (
     option("--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"),
     *PLACE,
 )
-SCALE = option(
-    "--scale", default="laptop",
-    help="how much to train: smoke, demo, laptop, overnight, features, day or full (default: laptop)",
-)  # fmt: skip
+SCALES = "smoke, demo, laptop, overnight, features, day or full"
+SCALE = option("--scale", default="laptop", help=f"how much to train: {SCALES} (default: laptop)")
 
 
 def add_axes(values: str) -> Option:
     """`--grid`, as often as it is needed."""
-    return option("--grid", metavar="SECTION.KEY=VALUES", action="append", default=[], help=values)
+    return option("--grid", metavar="SECTION.KEY=VALUES", help=values, **MANY)
 
 
 @command(
@@ -147,21 +145,17 @@ def report_failures(outcomes: "Sequence[Outcome]") -> int:
     SCALE,
     option("--out", type=Path, help="where figures go (default: results/SCALE)"),
     option("--runs", type=Path, help="where runs go (default: runs/SCALE)"),
-    option(
-        "--noises", nargs="+", default=[], metavar="NOISE",
-        help="only these noises, such as 0.4 (κ) or symmetric 40 (default: all of the scale)",
-    ),
+    option("--noises", nargs="+", default=[], metavar="NOISE", help="only these, such as 0.4 (κ) or symmetric 40"),
     option("--seeds", type=int, default=0, help="how many seeds (default: as many as the scale has)"),
     *PLACE,
-)  # fmt: skip
+)
 def reproduce(arguments: Namespace) -> int:
     """Reproduce a figure of the paper, or all of them: train, draw, and judge its claims.
 
     example:
       bayesmooth reproduce data-dependent --scale laptop --jobs 2 --data-dir ~/data
     """
-    code: int = import_studies().reproduce(arguments)
-    return code
+    return int(import_studies().reproduce(arguments))
 
 
 @command(SCALE)
@@ -171,8 +165,7 @@ def studies(arguments: Namespace) -> int:
     example:
       bayesmooth studies --scale full
     """
-    code: int = import_studies().studies(arguments)
-    return code
+    return int(import_studies().studies(arguments))
 
 
 @command(
@@ -187,8 +180,7 @@ def demo(arguments: Namespace) -> int:
     example:
       bayesmooth demo --out out/demo
     """
-    code: int = import_studies().demo(arguments)
-    return code
+    return int(import_studies().demo(arguments))
 
 
 def import_studies() -> Any:
