@@ -77,19 +77,6 @@ def test_for_small_covariances_the_expected_noise_is_the_second_order_formula(st
     assert (noise - limit).abs().max() < 40 * std**2 * limit.abs().max()
 
 
-def test_antithetic_pairs_estimate_small_noise_with_a_hundredth_of_the_variance() -> None:
-    model, x = linear()
-    q, exact = spread(model, 0.05), exact_label_noise(model(x).detach(), logit_variance(x, 0.05))
-
-    def error(antithetic: bool) -> float:
-        runs = [label_noise(model, q, x, samples=16, antithetic=antithetic, seed=s, quiet=True) for s in range(20)]
-        return float(torch.stack([(run.expected - exact.expected).square().mean() for run in runs]).mean())
-
-    factor = error(False) / error(True)
-    print(f"antithetic pairs: {factor:.0f} times less variance")
-    assert factor > 100
-
-
 def test_the_linearised_draw_is_the_sampled_draw_to_first_order() -> None:
     model = network()
     x = torch.randn(20, D)
@@ -130,7 +117,7 @@ def test_the_mean_and_each_draw_have_batchnorm_statistics_of_their_own() -> None
         at_mean = label_noise(model, q, x, samples=4, linearised=2, quiet=True)
         draws = []
         for number in range(4):
-            with q.sample(model, number, antithetic=True):
+            with q.sample(model, number):
                 recompute_batchnorm(model, [x])
                 draws.append(model(x).softmax(-1))
     torch.testing.assert_close(noise.averaged, torch.stack(draws).mean(0), atol=1e-6, rtol=1e-5)

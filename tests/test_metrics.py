@@ -3,7 +3,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,13 +167,3 @@ def test_wrong_predictions_get_an_error_that_says_why(metric, probs, labels, mes
 def test_wrong_rankings_get_an_error_that_says_why(scores, positives, message):
     with pytest.raises(InputError, match=message):
         metrics.auroc(torch.tensor(scores), torch.tensor(positives))
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=12))
-def test_rank_correlation_is_scipys_ties_included(pairs):
-    one, other = torch.tensor(pairs, dtype=torch.float64).T
-    ours = metrics.rank_correlation(one, other)
-    if len(set(one.tolist())) < 2 or len(set(other.tolist())) < 2:
-        assert math.isnan(ours)
-    else:
-        assert ours == pytest.approx(scipy.stats.spearmanr(one, other).statistic, abs=1e-6)

@@ -26,7 +26,7 @@ def weights_of(model):
 
 def test_draws_have_the_mean_and_the_spread_they_should(model, gaussian):
     posterior, draws = gaussian(model, 0.3), []
-    for index in range(2000):
+    for index in range(0, 4000, 2):  # one of each mirrored pair
         with posterior.sample(model, index):
             draws.append(weights_of(model))
     stacked = torch.stack(draws)
@@ -49,10 +49,10 @@ def test_weights_and_storage_come_back_also_after_an_exception(model, gaussian):
     assert [p.data_ptr() for p in model.parameters()] == places
 
 
-def test_antithetic_draws_are_mirrored(model, gaussian):
+def test_draws_come_in_mirrored_pairs(model, gaussian):
     posterior, pair = gaussian(model), []
     for index in (4, 5):
-        with posterior.sample(model, index, antithetic=True):
+        with posterior.sample(model, index):
             pair.append(weights_of(model))
     mean = torch.cat([m.flatten() for m in posterior.mean.values()])
     assert torch.allclose((pair[0] + pair[1]) / 2, mean, atol=1e-6)
@@ -135,7 +135,7 @@ def test_the_average_is_that_of_the_links_mean(link, gaussian):
     for index in range(4):
         with q.sample(net, index), torch.no_grad():
             by_hand.append(link.mean(net(x)))
-    averaged = q.predict(net, x, 4, antithetic=False, link=link)
+    averaged = q.predict(net, x, 4, link=link)
     torch.testing.assert_close(averaged, torch.stack(by_hand).mean(0))
 
 
@@ -191,12 +191,6 @@ def test_weights_moved_inside_a_context_are_the_mean_afterwards(model, gaussian)
     assert torch.equal(model.weight, before.double())
 
 
-def test_weights_replaced_inside_a_context_are_an_error(model, gaussian):
-    q = gaussian(model)
-    with pytest.raises(InputError, match="weight: was replaced"), q.sample(model):
-        model.weight = nn.Parameter(model.weight.detach().clone())
-
-
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
@@ -235,10 +229,6 @@ def test_weights_that_share_memory_are_refused(gaussian):
     wide = nn.ParameterDict({"a": nn.Parameter(torch.zeros(1).expand(3))})
     with pytest.raises(InputError, match="a: share memory"), gaussian(wide).at_mean(wide):
         pass
-    apart = nn.ParameterDict({"a": nn.Parameter(memory[0::2]), "b": nn.Parameter(memory[1::2])})
-    with gaussian(apart).sample(apart):
-        assert not torch.equal(memory, torch.arange(12.0))
-    assert torch.equal(memory, torch.arange(12.0))
 
 
 def test_autocast_sees_every_draw(model, gaussian):

@@ -22,6 +22,7 @@ from bayesmooth.calling import (
     read_chunks,
     statistics_kept,
     take_inputs,
+    take_labels,
     take_logits,
 )
 from bayesmooth.errors import InputError
@@ -32,7 +33,7 @@ from bayesmooth.theory.noise import effective_labels, expected_noise, linearised
 
 TOGETHER = 8  # linearised draws that share one pass at the mean
 SAMPLES, BATCH_SIZE = 16, 256
-AT_ONCE = 128 << 10  # bytes of pictures under them: the tangents of a small batch stay in the cache
+PIECE = 128 << 10  # bytes of pictures under them: their tangents stay in the cache, which takes half of the time
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,13 @@ def label_noise(
             nonlocal done
             shown.update(done := done + batches)
 
-        return join(list(label_noise_chunks(model, posterior, data, tick=tick, **settings)))
+        parts = list(label_noise_chunks(model, posterior, data, tick=tick, **settings))
+    if not parts:
+        raise InputError("the data is empty; give at least one example")
+    columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(LabelNoise)}
+    return LabelNoise(
+        **{k: None if v[0] is None else torch.cat(v) for k, v in columns.items()}  # type: ignore[arg-type]
+    )
 
 
 @torch.no_grad()
@@ -121,7 +128,6 @@ def label_noise_chunks(
     data: Any,
     *,
     samples: int = SAMPLES,
-    antithetic: bool = True,
     seed: int = 0,
     linearised: int = 0,
     batch_size: int = BATCH_SIZE,
@@ -132,37 +138,35 @@ def label_noise_chunks(
 
     `data` is a `Source`, a tensor of inputs, or an iterable of batches in a fixed order: (inputs, labels),
     (inputs, labels, index), or dicts of the model's arguments with "labels" among them. `samples` draws of the
-    weights are averaged, `antithetic` in mirrored pairs, in which the first-order part of the noise, far larger
-    than ε, cancels. `linearised` is the number of linearised draws (True: as many as samples); the first belongs to
-    the same draw as `sampled`. The same seed gives the same noise, however the data is cut into batches.
+    weights are averaged. They come in mirrored pairs, in which the first-order part of the noise, far larger than ε,
+    cancels. `linearised` is the number of linearised draws; the first belongs to the same draw as `sampled`.
+    The same seed gives the same noise, however the data is cut into batches.
 
     The model is in eval mode meanwhile: no dropout, and BatchNorm uses the running statistics that training left, for
     the mean and for every draw alike. With `batchnorm`, batches of training inputs (a list or a loader, read once per
     draw), the mean and each draw have their own; linearised draws keep the mean's.
     """
-    if samples < 2 or (antithetic and samples % 2):
-        rule = "even and ≥ 2, as draws come in mirrored pairs" if antithetic else "≥ 2"
-        raise InputError(f"samples={samples}: must be {rule}")
-    tangents = samples if linearised is True else int(linearised)
+    if samples < 2 or samples % 2:
+        raise InputError(f"samples={samples}: must be even and ≥ 2, as draws come in mirrored pairs")
     statistics = Statistics(model, batchnorm)
     with evaluating(model), statistics_kept(model), posterior.at_mean(model):
         for chunk in read_chunks(_read_batches(data, batch_size), lambda batch: batch.inputs):
             placed = [move_inputs(batch.inputs, model) for batch in chunk]
+            statistics.use(None)
+            logits = _read_logits(model, placed)
+            tick(len(placed))
 
-            def forward(draw: int | None = None, inputs: list[Inputs] = placed) -> Tensor:
-                statistics.use(draw)
+            def draw(number: int, inputs: list[Inputs] = placed) -> Tensor:
+                with posterior.sample(model, number, seed=seed):
+                    statistics.use(number)
+                    drawn = _read_logits(model, inputs)
                 tick(len(inputs))
-                return torch.cat([_read_logits(model, x) for x in inputs])
+                return drawn
 
-            def sample(draw: int, forward: Callable[[int], Tensor] = forward) -> Tensor:
-                with posterior.sample(model, draw, seed=seed, antithetic=antithetic):
-                    return forward(draw)
-
-            logits = forward()
-            columns = _average(logits, map(sample, range(samples)), samples, antithetic)
-            if tangents:
-                statistics.use()
-                columns |= _linearise(model, posterior, placed, logits, tangents, seed)
+            columns = _average(logits, map(draw, range(samples)), samples)
+            if linearised:
+                statistics.use(None)
+                columns |= _linearise(model, posterior, placed, logits, linearised, seed)
             labels = [b.labels for b in chunk if b.labels is not None]
             yield LabelNoise(
                 index=torch.cat([b.position for b in chunk]),
@@ -209,16 +213,6 @@ def smoothed_labels_by_class(
     return rows
 
 
-def join(parts: list[LabelNoise]) -> LabelNoise:
-    """Pieces as one."""
-    if not parts:
-        raise InputError("the data is empty; give at least one example")
-    columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(LabelNoise)}
-    return LabelNoise(
-        **{k: None if v[0] is None else torch.cat(v) for k, v in columns.items()}  # type: ignore[arg-type]
-    )
-
-
 # ---- the data as batches ----
 
 
@@ -231,7 +225,7 @@ class Batch(NamedTuple):
 
 
 def _has_rows(data: Any) -> bool:
-    """Whether it gives its inputs by position: a tensor, or an object like `bayesmooth.data.Source`."""
+    """Whether it gives its inputs by position: a tensor, or a `Source`."""
     return isinstance(data, Tensor) or hasattr(data, "batch")
 
 
@@ -253,37 +247,28 @@ def _read_batches(data: Any, batch_size: int) -> Iterator[Batch]:
         return
     start = 0
     for batch in data:
-        own, *positions = _read_labels(batch)
+        own = take_labels(batch)
         if own.is_floating_point() or own.is_complex():
             raise InputError(f"labels are {own.dtype}: must be whole numbers, the classes")
-        counted = torch.arange(start, start + len(own), device="cpu")
+        position = torch.arange(start, start + len(own), device="cpu")
+        if not isinstance(batch, Mapping) and len(batch) > 2:
+            position = batch[2].cpu()
         start += len(own)
-        yield Batch(take_inputs(batch), own.cpu().long(), (*positions, counted)[0].cpu())
-
-
-def _read_labels(batch: Any) -> list[Tensor]:
-    """Labels, and positions where there are any, of a loader's batch."""
-    if isinstance(batch, Mapping) and "labels" in batch:
-        return [batch["labels"]]
-    if isinstance(batch, tuple | list) and 2 <= len(batch) <= 3:
-        return [*batch[1:]]
-    raise InputError(
-        f"a batch is a {type(batch).__name__}: must be (inputs, labels), (inputs, labels, index) or a dict "
-        "with 'labels'"
-    )
+        yield Batch(take_inputs(batch), own.cpu().long(), position)
 
 
 # ---- draws over the data ----
 
 
-def _read_logits(model: nn.Module, inputs: Inputs) -> Tensor:
-    logits = take_logits(call_model(model, inputs))
+def _read_logits(model: nn.Module, inputs: list[Inputs]) -> Tensor:
+    """The logits of all inputs, at the weights that the model has now."""
+    logits = torch.cat([take_logits(call_model(model, each)) for each in inputs])
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise InputError(f"the model's output has the shape {tuple(logits.shape)}: must be (batch, classes ≥ 2)")
     return logits.float()
 
 
-def _average(logits: Tensor, draws: Iterable[Tensor], samples: int, antithetic: bool) -> dict[str, Tensor]:
+def _average(logits: Tensor, draws: Iterable[Tensor], samples: int) -> dict[str, Tensor]:
     """The averages over draws of the logits."""
     probs = logits.softmax(-1)
     noise, shift, square = (torch.zeros_like(logits) for _ in range(3))
@@ -295,9 +280,8 @@ def _average(logits: Tensor, draws: Iterable[Tensor], samples: int, antithetic: 
         noise += difference
         shift += drawn - logits
         square += (drawn - logits).square()
-    # a mirrored pair has no freedom left to lose to its centre
-    freedom = 1.0 if antithetic else samples / (samples - 1)
-    variance = (square / samples - (shift / samples).square()).clamp_min(0) * freedom
+    # not over samples − 1: a mirrored pair has no freedom left to lose to its centre
+    variance = (square / samples - (shift / samples).square()).clamp_min(0)
     return {
         "expected": noise / samples,
         "averaged": probs - noise / samples,
@@ -311,7 +295,10 @@ def _linearise(
 ) -> dict[str, Tensor]:
     """−A″(f) ∇f σe by forward-mode differentiation, with the e of `Posterior.sample`; its rms over draws."""
     first, square = torch.zeros_like(logits), torch.zeros_like(logits)
-    parts = [part for x in inputs for part in _split(x, AT_ONCE)]
+    parts: list[Inputs] = []
+    for x in inputs:
+        pictures = isinstance(x, Tensor) and x.ndim > 2
+        parts.extend(torch.split(x, max(PIECE // x[0].nbytes, 1)) if pictures else [x])  # type: ignore[arg-type, index]
     for start in range(0, draws, TOGETHER):
         numbers = range(start, min(start + TOGETHER, draws))
         moves = [posterior.deviations(model, number, seed=seed) for number in numbers]
@@ -323,28 +310,19 @@ def _linearise(
     return {"linearised": first, "linearised_std": (square / draws).sqrt()}
 
 
-def _split(inputs: Inputs, size: int) -> tuple[Inputs, ...]:
-    """Pictures in pieces of up to `size` bytes, a power of two of them; flat rows have no feature maps to cache."""
-    if not isinstance(inputs, Tensor) or inputs.ndim == 2:
-        return (inputs,)
-    fit = size * len(inputs) // (inputs.numel() * inputs.element_size())
-    return tuple(torch.split(inputs, 1 << max(fit, 1).bit_length() - 1))
-
-
 def _slopes(model: nn.Module, posterior: Posterior, inputs: Inputs, tangents: dict[str, Tensor]) -> Tensor:
     """∇f·tangent of every tangent (T, B, K), at the weights that the model has now."""
     called: dict[Tensor, str] = {param: name for name, param in model.named_parameters()}
     targets = posterior.targets(model)
-    args = (inputs,) if isinstance(inputs, Tensor) else ()
-    kwargs = {} if isinstance(inputs, Tensor) else dict(inputs)
+    mean = {called[param]: param.detach() for param in targets.values()}
+    given = ((inputs,), {}) if isinstance(inputs, Tensor) else ((), dict(inputs))
 
     def logits(weights: dict[str, Tensor]) -> Tensor:
-        named = {called[targets[name]]: weight for name, weight in weights.items()}
-        return take_logits(torch.func.functional_call(model, named, args, kwargs))
+        return take_logits(torch.func.functional_call(model, weights, *given))
 
     def slope(tangent: dict[str, Tensor]) -> Tensor:
-        at = {name: targets[name].detach() for name in tangent}
-        out: Tensor = torch.func.jvp(logits, (at,), (tangent,))[1]
+        named = {called[targets[name]]: move for name, move in tangent.items()}
+        out: Tensor = torch.func.jvp(logits, (mean,), (named,))[1]
         return out
 
     with warnings.catch_warnings():  # torch's own rules for forward mode use what it deprecates

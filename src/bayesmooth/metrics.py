@@ -214,19 +214,3 @@ def _numbers(values: Any, name: str) -> Tensor:
     if missing := int(numbers.isnan().sum()):
         raise InputError(f"{name}: {missing} of {numbers.numel()} values are NaN")
     return numbers
-
-
-def rank_correlation(one: Tensor, other: Tensor) -> float:
-    """Spearman's ρ: the correlation of the ranks, equal values sharing theirs; NaN where one side is constant.
-
-    >>> round(rank_correlation(torch.tensor([1.0, 2, 3, 4]), torch.tensor([10.0, 20, 30, 35])), 6)
-    1.0
-    """
-    ranks = torch.stack([_ranks(torch.as_tensor(each, device="cpu")) for each in (one, other)])
-    return float(torch.corrcoef(ranks)[0, 1])
-
-
-def _ranks(values: Tensor) -> Tensor:
-    _, place, counts = torch.unique(values, return_inverse=True, return_counts=True)
-    ranks: Tensor = counts.cumsum(0).double() - (counts - 1) / 2
-    return ranks[place]

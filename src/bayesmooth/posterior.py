@@ -70,21 +70,18 @@ class Posterior:
                 raise InputError(f"{name}: the std has negative entries; it must be ≥ 0")
 
     @contextmanager
-    def sample(self, model: nn.Module, index: int = 0, *, seed: int = 0, antithetic: bool = False) -> Iterator[None]:
+    def sample(self, model: nn.Module, index: int = 0, *, seed: int = 0) -> Iterator[None]:
         """Inside, the model's weights are draw number `index`; afterwards they are what they were.
 
-        With `antithetic`, draws 2i and 2i + 1 are mirror images about the mean.
+        Draws 2i and 2i + 1 are mirror images about the mean; those of different pairs are independent.
         """
-        pair, sign = (index // 2, 1.0 - 2.0 * (index % 2)) if antithetic else (index, 1.0)
-        draws = {
-            name: moved.add_(self.mean[name].to(moved))
-            for name, moved in self.deviations(model, pair, seed=seed, sign=sign).items()
-        }
-        with _weights(model, self.targets(model), draws):
+        moves = self.deviations(model, index // 2, seed=seed, sign=1.0 - 2.0 * (index % 2))
+        draws = {name: move.add_(self.mean[name].to(move)) for name, move in moves.items()}
+        with _weights(self.targets(model), draws):
             yield
 
     def deviations(self, model: nn.Module, index: int = 0, *, seed: int = 0, sign: float = 1.0) -> dict[str, Tensor]:
-        """σe of draw number `index`, by this posterior's names: what `sample` adds to the mean."""
+        """σe of pair number `index`, by this posterior's names: what `sample` adds to the mean, and takes from it."""
         check_seed(seed)
         noise = {
             name: standard_normal(param.detach(), seed=seed, stream=stream, step=index, draw=PREDICTION, sign=sign)
@@ -95,7 +92,7 @@ class Posterior:
     @contextmanager
     def at_mean(self, model: nn.Module) -> Iterator[None]:
         """Inside, the model's weights are the mean; afterwards they are what they were."""
-        with _weights(model, self.targets(model), self.mean):
+        with _weights(self.targets(model), self.mean):
             yield
 
     @torch.no_grad()
@@ -106,7 +103,6 @@ class Posterior:
         samples: int = 64,
         *,
         link: Link = CATEGORICAL,
-        antithetic: bool = True,
         seed: int = 0,
         batchnorm: Iterable[Any] | None = None,
         tick: Callable[[], None] = lambda: None,
@@ -136,7 +132,7 @@ class Posterior:
                 placed = [move_inputs(batch, model) for batch in chunk]
                 total = torch.zeros((), dtype=torch.float32, device="cpu")
                 for index in range(samples):
-                    with self.sample(model, index, seed=seed, antithetic=antithetic):
+                    with self.sample(model, index, seed=seed):
                         statistics.use(index)
                         total = torch.cat([_expected(model, x, link) for x in placed]) + total
                     tick()
@@ -233,7 +229,7 @@ def _unwrapped(name: str) -> str:
 
 
 @contextmanager
-def _weights(model: nn.Module, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[None]:
+def _weights(params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[None]:
     """Other values in the same storage, and the old ones back, bit for bit, also where the storage was changed."""
     places = {name: params[name].data for name in values}
     before = {name: place.clone() for name, place in places.items()}
@@ -249,54 +245,23 @@ def _weights(model: nn.Module, params: Mapping[str, Tensor], values: Mapping[str
             if now.data_ptr() != place.data_ptr():  # p.data = …, or model.double()
                 params[name].data = place.to(now)
         torch.clear_autocast_cache()
-    kept = {id(param) for param in model.parameters()}
-    for name, param in params.items():
-        if id(param) not in kept:
-            raise InputError(
-                f"{name}: was replaced by another Parameter inside the context, which may hold a draw; "
-                "convert or replace weights outside"
-            )
-
-
-# ---- memory: no two weights may share it, where each element is to be moved on its own ----
 
 
 def find_overlap(named: Iterable[tuple[str, Tensor]]) -> str | None:
-    """The names of the first tensors that share elements (one tensor, if it is expanded), joined by "and".
+    """The names of the first tensors whose memory meets (one tensor, if it is expanded), joined by "and".
 
     >>> find_overlap([("weight", torch.zeros(3).expand(2, 3)), ("bias", torch.zeros(2))])
     'weight'
     """
-    found: dict[int, list[tuple[str, Tensor]]] = {}
-    for name, tensor in named:
-        if tensor.numel() and (address := tensor.untyped_storage().data_ptr()):
-            found.setdefault(address, []).append((name, tensor))
-    for entries in found.values():
-        tensors = [tensor for _, tensor in entries]
-        if _spans_meet(tensors) and _elements_meet(tensors):
-            return " and ".join(dict.fromkeys(name for name, _ in entries))
-    return None
-
-
-def _spans_meet(tensors: list[Tensor]) -> bool:
-    """Whether elements of one storage may be shared: a quick look at where each tensor begins and ends."""
     spans = []
-    for tensor in tensors:
+    for name, tensor in named:
         pairs = zip(tensor.shape, tensor.stride(), strict=True)
-        length = 1 + sum((size - 1) * stride for size, stride in pairs)
+        length = 1 + sum((size - 1) * stride for size, stride in pairs)  # from the first element to the last
         if length < tensor.numel():
-            return True
-        start = tensor.storage_offset() * tensor.element_size()
-        spans.append((start, start + length * tensor.element_size()))
-    spans.sort()
-    return any(end > start for (_, end), (start, _) in pairwise(spans))
-
-
-def _elements_meet(tensors: list[Tensor]) -> bool:
-    """Whether they do: interleaved columns of one matrix, say, do not."""
-    if len({tensor.dtype for tensor in tensors}) > 1:
-        return True
-    size = tensors[0].untyped_storage().nbytes() // tensors[0].element_size()
-    places = torch.arange(size, dtype=torch.int64, device="cpu")
-    used = [places.as_strided(t.size(), t.stride(), t.storage_offset()).reshape(-1) for t in tensors]
-    return bool(torch.bincount(torch.cat(used)).max() > 1)
+            return name
+        if tensor.numel() and (start := tensor.data_ptr()):
+            spans.append((str(tensor.device), start, start + length * tensor.element_size(), name))
+    for (device, _, end, one), (place, start, _, other) in pairwise(sorted(spans)):
+        if device == place and start < end:
+            return " and ".join(dict.fromkeys((one, other)))
+    return None

@@ -109,7 +109,7 @@ def test_each_draw_predicts_with_statistics_of_its_own(normed):
     inputs = splits.train.batch(torch.arange(50))
     expected = torch.zeros(100, 10)
     for draw in range(2):
-        with posterior.sample(model, draw, antithetic=True), torch.no_grad():
+        with posterior.sample(model, draw), torch.no_grad():
             recompute_batchnorm(model, [inputs[:40], inputs[40:]])
             expected += model.eval()(splits.test.batch(torch.arange(100))).softmax(1) / 2
     how = {"batchnorm": statistics_batches(normed.recipe, splits, model), "batch_size": 40}

@@ -68,6 +68,6 @@ class IVONNet(base.NeuralNetClassifier):  # type: ignore[misc, name-defined]
             return np.asarray(super().predict_proba(X))
         posterior, total = self.optimizer_.posterior(self.module_), 0.0
         for index in range(self.samples):
-            with posterior.sample(self.module_, index, antithetic=True):
+            with posterior.sample(self.module_, index):
                 total = total + super().predict_proba(X)
         return np.asarray(total / self.samples)

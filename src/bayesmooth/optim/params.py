@@ -108,7 +108,7 @@ def _check_memory(groups: list[dict[str, Any]]) -> None:
     every = [(find_name(p, group), p) for group in groups for p in group["params"]]
     if names := find_overlap((name, shard(param.detach())) for name, param in every):
         raise InputError(
-            f"parameter {names}: elements share memory (listed twice, an expanded tensor, or overlapping views); "
+            f"parameter {names}: elements share memory (listed twice, an expanded tensor, or views that meet); "
             "give the tensor that they are views of, once"
         )
 
