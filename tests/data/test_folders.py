@@ -80,7 +80,9 @@ def test_a_folder_that_cannot_be_opened_is_a_finding(picture_dir, monkeypatch):
 def test_a_name_that_is_not_utf8_is_a_finding_and_the_rest_is_read(picture_dir, place):
     odd = os.fsencode(picture_dir / "train") + b"/" + place.encode() + b"caf\xe9.png"
     try:
-        Path(os.fsdecode(odd)).mkdir() if not place else Path(os.fsdecode(odd)).write_bytes(b"x")
+        path = Path(os.fsdecode(odd)) if place else Path(os.fsdecode(odd), "0.png")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
     except OSError:
         pytest.skip("this file system has no such names")
     source = open_source(picture_dir)

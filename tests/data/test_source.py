@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayesmooth.data import Labels, Source
+from bayesmooth.data import Labels, Source, open_source
 from bayesmooth.data.source import Mapped
 from bayesmooth.errors import InputError
 
@@ -87,3 +87,8 @@ def test_a_column_far_from_zero_keeps_its_digits():
     seconds = torch.tensor([[1.7e9], [1.7e9 + 1]], dtype=torch.float64)
     rows = Source(seconds, Labels(torch.tensor([0, 1]), ("a", "b")), mean=(1.7e9,), std=(0.5,))
     assert rows.batch(torch.tensor([0, 1])).tolist() == [[0.0], [2.0]]
+
+
+def test_an_id_of_ones_own_is_never_found_by_a_part_of_it(tmp_path):
+    (tmp_path / "t.csv").write_text("id,label\na-1,x\nb-2,y\n")
+    assert open_source(tmp_path / "t.csv").find(["c-2", "b-2"]) == {"b-2": 1}

@@ -109,43 +109,46 @@ def _embed(
     kept. The encoder is loaded for the first example that is not in the cache. Two functions of a user may have one
     name, so their rows are not kept.
     """
-    identity = _identify(encoder) if isinstance(encoder, str) else b""
-    file = cache_folder(cache) / f"{hashlib.sha256(identity).hexdigest()[:32]}.sqlite"
+    kept = Cache(encoder, cache_folder(cache), size) if isinstance(encoder, str) else None
     rows, keys = dict[bytes, Row](), list[bytes]()
     with bar(count, description="embedding") as shown, torch.inference_mode():
         for start in range(0, count, step):
             items = [read(number) for number in range(start, min(start + step, count))]
-            if isinstance(encoder, str):
-                part = [_hash(item, size) for item in items]
-                rows |= _read_rows(file, [key for key in part if key not in rows])
-            else:  # sees each example, copies too
+            if kept is not None:
+                part = [kept.hash(item) for item in items]
+                rows |= kept.read([key for key in part if key not in rows])
+            else:  # a function of the user sees each example, copies too
                 part = [str(start + place).encode() for place in range(len(items))]
             missing = {key: item for key, item in zip(part, items, strict=True) if key not in rows}
             decoded = zip(missing, decode([*missing.values()]), strict=True)
             new = {key: item for key, item in decoded if item is not None}
             if new:
-                encode = load(encoder, identity) if isinstance(encoder, str) else encoder
+                encode = load(encoder, kept.identity) if kept and isinstance(encoder, str) else encoder
+                assert not isinstance(encode, str)
                 made = dict(zip(new, _encode(encode, [*new.values()], encoder), strict=True))
                 rows |= made
-                if isinstance(encoder, str):
-                    _write_rows(file, made)
+                if kept is not None:
+                    kept.write(made)
             keys += part
             shown.update(len(keys))
     widths = {*map(len, rows.values())}
     if len(widths) > 1:
+        where = cache_folder(cache) if kept is None else kept.file
         raise InputError(
             f"the encoder gave rows of {min(widths)} and of {max(widths)} numbers; must be one width: if its model was "
-            f"replaced, delete {file}"
+            f"replaced, delete {where}"
         )
     unknown = np.full(max(widths, default=0), math.nan, np.float32)
     return torch.from_numpy(np.stack([rows.get(key, unknown) for key in keys]))
 
 
-def _hash(item: str | bytes | Tensor, size: int) -> bytes:
-    if isinstance(item, Tensor):
-        item = f"{item.dtype}{tuple(item.shape)}".encode() + item.contiguous().numpy().tobytes()
-    data = item.encode("utf-8", "surrogatepass") if isinstance(item, str) else item
-    return hashlib.sha256(f"{size} ".encode() + data).digest()
+def explain_unreadable(pictures: ImageFiles, number: int) -> str:
+    """Why nothing can be learned from a picture."""
+    try:
+        pictures.decode(number, smallest=TINY_SIDE)
+    except InputError as error:
+        return str(error)
+    return f"picture {number}: cannot be read"
 
 
 def _decode(files: ImageFiles, contents: list[bytes]) -> list[Tensor | None]:
@@ -159,15 +162,6 @@ def _decode(files: ImageFiles, contents: list[bytes]) -> list[Tensor | None]:
 
     with ThreadPoolExecutor(files.threads) as pool:
         return list(pool.map(decode, range(len(contents))))
-
-
-def explain_unreadable(pictures: ImageFiles, number: int) -> str:
-    """Why nothing can be learned from a picture."""
-    try:
-        pictures.decode(number, smallest=TINY_SIDE)
-    except InputError as error:
-        return str(error)
-    return f"picture {number}: cannot be read"
 
 
 def _encode(encode: Encode, items: list[Any], encoder: str | Encode) -> Row:
@@ -209,42 +203,51 @@ def cache_folder(cache: str | Path | None = None) -> Path:
     return Path(own or place / "bayesmooth").expanduser() / "embeddings"
 
 
-def _read_rows(file: Path, keys: Sequence[bytes]) -> dict[bytes, Row]:
-    """The rows that are kept under these keys, without those that are damaged."""
-    marks = ",".join("?" * len(keys))
-    entries = _query(file, f"SELECT key, numbers FROM entries WHERE key IN ({marks})", [keys])
-    whole = {key: np.frombuffer(numbers, "<f4") for key, numbers in entries if len(numbers) % 4 == 0}
-    return {key: row for key, row in whole.items() if len(row) and np.isfinite(row).all()}
+class Cache:
+    """The rows of an encoder by the hash of an example; where it cannot be used, that costs time and nothing else.
 
+    The encoder is known by its name, and by the content of the file or folder that has this name.
+    """
 
-def _write_rows(file: Path, rows: Mapping[bytes, Row]) -> None:
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    entries = [(key, row.astype("<f4").tobytes()) for key, row in rows.items()]
-    _query(file, "CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, numbers BLOB)", [()])
-    _query(file, "INSERT OR REPLACE INTO entries VALUES (?, ?)", entries)
+    def __init__(self, name: str, folder: Path, size: int) -> None:
+        place, self.identity, self.size = Path(name), name.encode(), size
+        for file in sorted(file for file in (place, *place.rglob("*")) if file.is_file()):
+            with file.open("rb") as stream:
+                self.identity += os.fsencode(file.name) + hashlib.file_digest(stream, "sha256").digest()
+        self.file = folder / f"{hashlib.sha256(self.identity).hexdigest()[:32]}.sqlite"
 
+    def hash(self, item: str | bytes | Tensor) -> bytes:
+        """The key of a text, of a file's content, or of a picture; pictures also have the size they are decoded at."""
+        if isinstance(item, Tensor):
+            item = f"{item.dtype}{tuple(item.shape)}".encode() + item.contiguous().numpy().tobytes()
+        data = item.encode("utf-8", "surrogatepass") if isinstance(item, str) else item
+        return hashlib.sha256(f"{self.size} ".encode() + data).digest()
 
-def _query(file: Path, sql: str, values: Sequence[Sequence[bytes]]) -> list[tuple[bytes, bytes]]:
-    """The answers of a data base; none where it cannot be used, which costs time and nothing else."""
-    try:
-        with closing(sqlite3.connect(file, LOCK_SECONDS)) as base, base:
-            return [row for some in values for row in base.execute(sql, some).fetchall()]
-    except sqlite3.OperationalError:  # not there, locked, read-only, or no room
-        return []
-    except sqlite3.DatabaseError:  # damaged: to be made again
+    def read(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
+        """The rows that are kept under these keys, without those that are damaged."""
+        marks = ",".join("?" * len(keys))
+        entries = self._query(f"SELECT key, numbers FROM entries WHERE key IN ({marks})", [keys])
+        whole = {key: np.frombuffer(numbers, "<f4") for key, numbers in entries if len(numbers) % 4 == 0}
+        return {key: row for key, row in whole.items() if len(row) and np.isfinite(row).all()}
+
+    def write(self, rows: Mapping[bytes, Row]) -> None:
+        """Keep these rows."""
         with suppress(OSError):
-            file.unlink()
-        return []
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+        self._query("CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, numbers BLOB)", [()])
+        entries = [(key, row.astype("<f4").tobytes()) for key, row in rows.items()]
+        self._query("INSERT OR REPLACE INTO entries VALUES (?, ?)", entries)
 
-
-def _identify(name: str) -> bytes:
-    """The name of an encoder, and the content of the file or folder that has this name."""
-    place, identity = Path(name), name.encode()
-    for file in sorted(file for file in (place, *place.rglob("*")) if file.is_file()):
-        with file.open("rb") as stream:
-            identity += os.fsencode(file.name) + hashlib.file_digest(stream, "sha256").digest()
-    return identity
+    def _query(self, sql: str, values: Sequence[Sequence[bytes]]) -> list[tuple[bytes, bytes]]:
+        try:
+            with closing(sqlite3.connect(self.file, LOCK_SECONDS)) as base, base:
+                return [row for some in values for row in base.execute(sql, some).fetchall()]
+        except sqlite3.OperationalError:  # not there, locked, read-only, or no room
+            return []
+        except sqlite3.DatabaseError:  # damaged: to be made again
+            with suppress(OSError):
+                self.file.unlink()
+            return []
 
 
 def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:

@@ -316,17 +316,11 @@ def find_probabilities(names: Sequence[str], classes: Sequence[str]) -> Sequence
     return names
 
 
-def is_chosen(source: Source) -> bool:
-    """Whether the format itself says what is learned from, as arrays and folders of pictures do."""
-    shown = source.pictures is not None or source.predicted is not None or bool(source.meta)
-    return shown or source.input_shape != (0,)
-
-
 def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> Source:
     """What is learned from: the named columns; else vectors, else numbers and categories, else pictures, else the
     longest texts."""
     table = source.table
-    if table is None or is_chosen(source):
+    if table is None or table.is_chosen:
         return source
     rows, named = Rows(source), [str(name) for name in columns.features or ()]
     for column in filter(None, (columns.text, columns.image, *named)):

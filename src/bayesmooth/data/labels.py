@@ -25,6 +25,7 @@ VALUES = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 OPPOSITES = {"0": "1", "0.0": "1.0", "False": "True", "false": "true", "FALSE": "TRUE"}
 OPPOSITES |= {on: off for off, on in OPPOSITES.items()}
 SHARE = re.compile(r"0?\.\d+([eE]-\d+)?|[01](\.0*)?")
+DIGITS = re.compile(r"[0-9]{1,15}")  # a class number as one writes it
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
 
@@ -368,7 +369,7 @@ def name_classes(labels: Iterable[str]) -> tuple[str, ...]:
     (('9', '10'), ('cat', 'dog'))
     """
     kinds = sorted(set(labels))
-    return tuple(sorted(kinds, key=int) if all(map(is_number, kinds)) else kinds)
+    return tuple(sorted(kinds, key=int) if all(map(DIGITS.fullmatch, kinds)) else kinds)
 
 
 def class_numbers(labels: Iterable[str], names: Sequence[str], numbered: bool = False) -> dict[str, int]:
@@ -381,7 +382,7 @@ def class_numbers(labels: Iterable[str], names: Sequence[str], numbered: bool = 
     """
     if len(set(names)) < len(names):
         raise InputError(f"a class name appears twice in {', '.join(names)[:200]}; rename one")
-    numbered = numbered or (all(map(is_number, labels)) and not any(map(is_number, names)))
+    numbered = numbered or (all(map(DIGITS.fullmatch, labels)) and not any(map(DIGITS.fullmatch, names)))
     return {str(k) if numbered else name: k for k, name in enumerate(names)}
 
 
@@ -402,11 +403,6 @@ def encode(
         row, known = min(map(labels.index, unknown)), ", ".join(names)[:200]
         raise InputError(f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {known}")
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a whole number as one writes class numbers: digits alone, and not too many."""
-    return text.isascii() and text.isdigit() and len(text) < 16
 
 
 def as_class_numbers(labels: Tensor, classes: int, what: str, count: int | None = None) -> Tensor:

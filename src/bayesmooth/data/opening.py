@@ -137,17 +137,18 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
         gone = sorted({*range(len(table))} - {*kept})
         text = f"{len(gone)} of {len(table)} rows have no label and are left out"
         notes.append(Note(Kind.MISSING_LABEL, text, tuple(ids[row] for row in gone)))
+    whole = len(kept) == len(table)
     at, path = torch.tensor(kept, dtype=torch.int64, device="cpu"), Path(table.where)
     is_folder = table.path is not None and table.path.is_dir()
     empty = torch.empty(len(kept), 0, dtype=torch.float32, device="cpu")
     return Source(
-        empty if table.inputs is None else take(table.inputs, at),
+        empty if table.inputs is None else table.inputs if whole else take(table.inputs, at),
         labels,
         clean,
         tuple(ids[i] for i in kept),
         as_text(path.name if is_folder else path.name.removesuffix(".gz").removesuffix(get_kind(path))),
         meta={name: [texts[i] for i in kept] for name, texts in table.meta.items()},
-        pictures=None if table.pictures is None else take(table.pictures, at),
+        pictures=table.pictures if table.pictures is None or whole else take(table.pictures, at),
         predicted=None if table.predicted is None else table.predicted[at],
         notes=tuple(notes),
         table=table,

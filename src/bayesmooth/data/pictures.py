@@ -5,10 +5,11 @@ A folder is `PATH/<class>/*.jpg`, or `PATH/train/<class>/*.jpg` and `PATH/test/<
 
 import io
 import os
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count
@@ -32,6 +33,7 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 SHOWN_SIZE = 96  # pixels of the pictures that are only shown
 # The formats of SUFFIXES, as Pillow calls them.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+SURROGATES = re.compile("[\ud800-\udfff]")  # in a name that is not UTF-8
 # Pictures that Pillow does not open, or opens with other programs.
 OTHER_FORMATS = {".heic", ".heif", ".svg", ".avif", ".jxl", ".psd", ".cr2", ".nef", ".dng", ".eps"}
 
@@ -83,10 +85,25 @@ class ImageFiles:
             box = (left, top, left + side, top + side)
             return np.array(whole.resize((crop, crop), bilinear, box), dtype=np.uint8)
 
-    def open(self, number: int) -> AbstractContextManager[Any]:
-        """One picture as Pillow opens it: its size is known, its pixels are not read yet."""
+    @contextmanager
+    def open(self, number: int) -> Iterator[Any]:
+        """One picture as Pillow opens it, of `FORMATS` only: others start programs, as EPS does Ghostscript.
+
+        Whatever is wrong with it, also while the body reads its pixels, is an error that names it.
+        """
         item = self.items[number]
-        return open_picture(item, f"picture {number}") if isinstance(item, bytes) else open_picture(self.root / item)
+        source = item if isinstance(item, bytes) else self.root / item
+        name = str(source) if isinstance(source, Path) else f"picture {number}"
+        with name_errors(name, "picture", "; replace it, or delete it"):
+            if isinstance(source, Path) and not source.exists():
+                raise InputError("no such picture; is the set complete?")
+            if not (source.stat().st_size if isinstance(source, Path) else len(source)):
+                raise InputError("is empty (0 bytes)")
+            file = source if isinstance(source, Path) else io.BytesIO(source)
+            with require("PIL.Image", extra="data").open(file, formats=FORMATS) as picture:
+                if picture.width * picture.height > MAX_PIXELS:
+                    raise InputError(f"has {picture.width} × {picture.height} pixels, more than {MAX_PIXELS:,}")
+                yield picture
 
     def read_bytes(self, number: int) -> bytes:
         """The content of a file; empty where it cannot be read."""
@@ -95,24 +112,6 @@ class ImageFiles:
             return item if isinstance(item, bytes) else (self.root / item).read_bytes()
         except (OSError, ValueError):
             return b""
-
-
-@contextmanager
-def open_picture(source: Path | bytes, name: str = "") -> Iterator[Any]:
-    """A picture as Pillow opens it, of `FORMATS` only: others start programs, as EPS does Ghostscript.
-
-    Whatever is wrong with it, also while the body reads its pixels, is an error that names it.
-    """
-    with name_errors(name or str(source), "picture", "; replace it, or delete it"):
-        if isinstance(source, Path) and not source.exists():
-            raise InputError("no such picture; is the set complete?")
-        if not (source.stat().st_size if isinstance(source, Path) else len(source)):
-            raise InputError("is empty (0 bytes)")
-        file = source if isinstance(source, Path) else io.BytesIO(source)
-        with require("PIL.Image", extra="data").open(file, formats=FORMATS) as picture:
-            if picture.width * picture.height > MAX_PIXELS:
-                raise InputError(f"has {picture.width} × {picture.height} pixels, more than {MAX_PIXELS:,}")
-            yield picture
 
 
 def as_rgb(picture: Any) -> Any:
@@ -154,18 +153,14 @@ def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str 
     base = find_base(path, split) if labelled else path
     if not base.is_dir():
         raise InputError(f"{base} is not a folder; put one folder per class in it")
-    folders = _list_classes(base) if labelled else [""]
     files, closed, misnamed, other = list[str](), list[str](), list[str](), list[str]()
-    for folder in folders:
-        if not _is_utf8(folder):
-            misnamed.append(repr(os.fsencode(folder)))
-            continue
+    for folder in _list_classes(base) if labelled else [""]:
         listed = list[str]()
         for top, _, names in os.walk(base / folder, onerror=lambda error: closed.append(str(error.filename))):
             listed += [Path(top, name).relative_to(base).as_posix() for name in names]
         seen = [name for name in sorted(listed) if Path(name).suffix.lower() in SUFFIXES]
-        files += filter(_is_utf8, seen)
-        misnamed += [repr(os.fsencode(name)) for name in seen if not _is_utf8(name)]
+        files += [name for name in seen if not SURROGATES.search(name)]
+        misnamed += [repr(os.fsencode(name)) for name in seen if SURROGATES.search(name)]
         other += [name for name in listed if Path(name).suffix.lower() in OTHER_FORMATS]
     closed = [Path(folder).relative_to(base).as_posix() for folder in closed]
     if not files:
@@ -195,10 +190,6 @@ def _list_classes(base: Path) -> list[str]:
     if not folders:
         raise InputError(f"{base}: no folders in it; put one folder per class there")
     return sorted(folders, key=lambda name: (unicodedata.normalize("NFC", name), name))
-
-
-def _is_utf8(name: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _note_left_out(closed: Sequence[str], misnamed: Sequence[str], other: Sequence[str]) -> Iterator[Note]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.encoders import Encoder, embed_pictures, embed_texts, explain_unreadable
-from bayesmooth.data.features import PICTURES, Reading, Rows, choose_inputs, is_chosen, open_pictures
+from bayesmooth.data.features import PICTURES, Reading, Rows, choose_inputs, open_pictures
 from bayesmooth.data.opening import open_source
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.data.source import Columns, Kind, Source
@@ -44,7 +44,8 @@ def prepare(
     Of several encoders it is the one that `judge` likes best. `predicted`: the numbers are probabilities that somebody
     predicted, so a class may have one example.
     """
-    source = choose_inputs(source, columns, predicted)
+    if source.table is not None and not source.table.is_chosen:
+        source = choose_inputs(source, columns, predicted)
     what = choose_to_embed(source, columns)
     if what != "pictures":
         source = _note_missing_pictures(source)
@@ -74,7 +75,7 @@ def open_like(
     table = source.table
     if id is not None and table is not None and id in table.names:
         source = replace(source, ids=tuple(table.texts(id)))
-    if table is not None and not is_chosen(source):
+    if table is not None and not table.is_chosen:
         rows = Rows(source)
         if reading.sources:
             for name in reading.sources:

@@ -311,17 +311,13 @@ class Source:
 
     def find(self, ids: Sequence[str]) -> dict[str, int]:
         """The positions of examples by id; a row without an id of its own is found by its content, where it moved."""
-        position = {name: i for i, name in enumerate(self.ids)}
-        contents = Counter(name.partition("-")[2] for name in self.ids)
-        moved = {content: i for i, name in enumerate(self.ids) if contents[content := name.partition("-")[2]] == 1}
-        found = {}
-        for name in ids:
-            at = position.get(name)
-            if at is None and self.table is not None and self.table.names_rows:
-                at = moved.get(name.partition("-")[2]) if "-" in name else None
-            if at is not None:
-                found[name] = at
-        return found
+        at = {name: i for i, name in enumerate(self.ids)}
+        if self.table is not None and self.table.names_rows:
+            contents = [name.partition("-")[2] for name in self.ids]
+            times = Counter(contents)
+            moved = {content: i for i, content in enumerate(contents) if times[content] == 1}
+            at |= {name: moved[name.partition("-")[2]] for name in ids if name.partition("-")[2] in moved} | at
+        return {name: at[name] for name in ids if name in at}
 
     def write(self, out: Path, changes: Mapping[str, str | None]) -> Written:
         """Write it again in its own format, with other labels by id and without those that are None."""

@@ -73,8 +73,14 @@ class Table:
 
     @property
     def names_rows(self) -> bool:
-        """Whether a row without an id is named by its content: that of a file, which may change."""
-        return self.path is not None
+        """Whether a row is named by its content: that of a file, which may change, without a column of ids."""
+        return self.path is not None and self.id_column is None
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the format itself says what is learned from, as arrays and folders of pictures do."""
+        given = (self.inputs, self.pictures, self.predicted)
+        return bool(self.meta) or any(part is not None for part in given)
 
     def values(self, name: str) -> list[Any]:
         """The values of a column; missing ones are None."""
@@ -93,11 +99,11 @@ class Table:
         """Where a row stands, in words."""
         return f"row {row} (counted from 0)" if self.numbers is None else f"row {self.numbers[row]}"
 
-    def find(self, wanted: str | None, usual: Sequence[str], way_out: str, needed: bool = False) -> str | None:
+    def find(self, wanted: str | None, usual: Sequence[str]) -> str | None:
         """The column that is named, which must be there; else the first with a usual name."""
-        if wanted is not None or needed:
-            return find_name(self.where, self.cells, usual if wanted is None else (str(wanted),), way_out)
-        return next((name for name in usual if name in self.cells), None)
+        if wanted is not None and wanted not in self.cells:
+            find_name(self.where, self.cells, (wanted,), "name another")
+        return next((name for name in ((wanted,) if wanted is not None else usual) if name in self.cells), None)
 
     @property
     def label_columns(self) -> tuple[str, ...]:
@@ -105,27 +111,27 @@ class Table:
         if self.columns.tags is not None:
             way_out = "name the columns of 0 and 1 with tags (--tags)"
             return tuple(find_name(self.where, self.cells, (str(n),), way_out) for n in self.columns.tags)
-        way_out = "name the one of the labels with label (--label)"
-        return (self.find(self.columns.label, LABELS, way_out, needed=True) or "",)
+        wanted = LABELS if self.columns.label is None else (self.columns.label,)
+        return (find_name(self.where, self.cells, wanted, "name the one of the labels with label (--label)"),)
 
     @property
     def clean_column(self) -> str | None:
         """The column of true labels."""
-        return self.find(self.columns.clean_label, CLEAN, "name another")
+        return self.find(self.columns.clean_label, CLEAN)
 
     @property
     def id_column(self) -> str | None:
         """The column of ids."""
-        return self.find(self.columns.id, IDS, "name another for the ids")
+        return self.find(self.columns.id, IDS)
 
     def ids(self, labelled: bool = True) -> list[str]:
         """The name of every row."""
-        if self.id_column is not None:
-            names = self.texts(self.id_column)
+        if (column := self.id_column) is not None:
+            names = self.texts(column)
             if len(names) != len(self):
                 raise InputError(f"{self.where}: {len(names)} ids for {len(self)} rows; give one each")
             return names
-        if not self.names_rows or not labelled:
+        if self.path is None or not labelled:
             return [str(row) for row in range(len(self))]
         numbers = range(len(self)) if self.numbers is None else self.numbers
         return [f"{number}-{content}" for number, content in zip(numbers, self.digests(), strict=True)]

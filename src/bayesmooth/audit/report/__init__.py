@@ -117,7 +117,7 @@ def _payload(
         "classes": list(audit.class_names),
         "label": _describe_label(audit, texts),
         "ids": None if positions else list(audit.ids),
-        "digested": table is not None and table.names_rows and table.id_column is None,
+        "digested": table is not None and table.names_rows,
         "rows": audit.meta.get(SHEET_ROW),
         "columns": columns,
         "texts": None if texts is None else _texts(texts),
