@@ -239,21 +239,9 @@ def test_a_late_start_reads_nothing_of_what_it_leaves_out():
     assert source.read == 10
 
 
-@given(st.integers(1, 5), st.integers(1, 9))
-def test_the_slices_of_all_ranks_joined_are_the_batch_of_one_process(world_size, batch_size):
-    inputs = torch.arange(23.0)[:, None, None, None] + torch.rand(23, 1, 4, 4)
-    examples = Source(inputs, Labels(torch.arange(23) % 3, ("a", "b", "c")))
-    options = {"seed": 1, "epoch": 0, "augment": AUGMENT}
-    ranks = [
-        list(batches(examples, batch_size, rank=rank, world_size=world_size, **options)) for rank in range(world_size)
-    ]
-    joined = [tuple(torch.cat(parts) for parts in zip(*slices, strict=True)) for slices in zip(*ranks, strict=True)]
-    assert same(joined, list(batches(examples, batch_size, **options)))
-
-
-@pytest.mark.parametrize("options", [{"batch_size": 0}, {"rank": 2}, {"start": -1}, {"epoch": -1}, {"seed": -1}])
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"start": -1}, {"epoch": -1}, {"seed": -1}])
 def test_settings_out_of_range_are_refused(pictures, options):
-    settings = {"batch_size": 4, "seed": 0, "world_size": 2} | options
+    settings = {"batch_size": 4, "seed": 0} | options
     with pytest.raises(InputError, match=next(iter(options))):
         next(batches(pictures, **settings))
 

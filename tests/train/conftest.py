@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.utils._pytree import tree_flatten
 
 from bayesmooth.train import Recipe, prepare
 from bayesmooth.train.loop import Loop
@@ -48,26 +49,14 @@ def same_run():
             assert (one.path / file).read_bytes() == (other.path / file).read_bytes(), file
         assert (one.path / "posterior.safetensors").exists() == (other.path / "posterior.safetensors").exists()
         if (one.path / "posterior.safetensors").exists():
-            first, second = one.posterior(), other.posterior()
-            equal(first.mean, second.mean, "mean")
-            equal(first.std, second.std, "std")
-        last = [run.checkpoint() for run in (one, other)]
-        equal(*last, "last")
-        equal(one.checkpoint("best"), other.checkpoint("best"), "best")
-
-    def equal(one, other, where):
-        assert type(one) is type(other), where
-        if isinstance(one, dict):
-            assert one.keys() == other.keys(), where
-            for key in one:
-                equal(one[key], other[key], f"{where}.{key}")
-        elif isinstance(one, list | tuple):
-            for i, (a, b) in enumerate(zip(one, other, strict=True)):
-                equal(a, b, f"{where}[{i}]")
-        elif isinstance(one, torch.Tensor):
-            assert torch.equal(one, other), where
-        else:
-            assert one == other, where
+            for kind in ("mean", "std"):
+                ours, theirs = (getattr(run.posterior(), kind) for run in (one, other))
+                assert all(torch.equal(ours[name], theirs[name]) for name in ours | theirs)
+        for which in ("last", "best"):
+            (ours, shape), (theirs, other_shape) = (tree_flatten(run.checkpoint(which)) for run in (one, other))
+            assert shape == other_shape
+            for a, b in zip(ours, theirs, strict=True):
+                assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, which
 
     return compare
 

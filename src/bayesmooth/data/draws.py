@@ -287,33 +287,25 @@ def batches(
     seed: int | None = None,
     epoch: int = 0,
     augment: Augment | None = None,
-    rank: int = 0,
-    world_size: int = 1,
     start: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield (index, float inputs, labels), shuffled by (seed, epoch); without a seed in the set's order.
 
-    `start=k` leaves out the first k batches without reading them. With several processes each gets
-    its slice of every batch; joined in the order of the ranks they are the batch of one process.
+    `start=k` leaves out the first k batches without reading them.
     """
-    if batch_size < 1 or not 0 <= rank < world_size or start < 0 or epoch < 0:
-        raise InputError(
-            f"{batch_size=}, {rank=}, {world_size=}, {start=}, {epoch=}: "
-            "need batch_size ≥ 1, 0 ≤ rank < world_size, start ≥ 0, epoch ≥ 0"
-        )
+    if batch_size < 1 or start < 0 or epoch < 0:
+        raise InputError(f"{batch_size=}, {start=}, {epoch=}: need batch_size ≥ 1, start ≥ 0, epoch ≥ 0")
     if augment is not None and seed is None:
         raise InputError("augment without a seed: give a seed, or leave the inputs as they are")
     order = torch.arange(len(source), device="cpu")
     if seed is not None:
         order = torch.randperm(len(source), generator=generator(seed, ORDER, epoch), device="cpu")
     for number in range(start, count_batches(len(source), batch_size)):
-        whole = order[number * batch_size : (number + 1) * batch_size]
-        index = whole.tensor_split(world_size)[rank]
+        index = order[number * batch_size : (number + 1) * batch_size]
         inputs = source.inputs[index]
         if augment is not None and seed is not None:
-            # Drawn for the whole batch, so that a picture gets the same with any number of ranks.
-            draw = augment.draw(len(whole), generator(seed, AUGMENT, epoch, number))
-            inputs = augment.apply(inputs, draw.tensor_split(world_size)[rank])
+            draw = augment.draw(len(index), generator(seed, AUGMENT, epoch, number))
+            inputs = augment.apply(inputs, draw)
         yield index, source.as_float(inputs), source.labels[index]
 
 

@@ -131,8 +131,8 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
     for axis, key in zip(axes, panels, strict=True):
         for (name, history), colour in zip(records.items(), cycle(OKABE_ITO.values())):
             points = {record["epoch"]: record[key] for record in history if key in record}
-            how = {"color": colour, "marker": "o" if len(points) < 3 else None}
-            axis.plot(list(points), list(points.values()), label=name, **how)
+            style = {"color": colour, "marker": "o" if len(points) < 3 else None}
+            axis.plot(list(points), list(points.values()), label=name, **style)
         axis.set(title=PANELS[key], xlabel="epoch")
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
