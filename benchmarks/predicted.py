@@ -54,7 +54,7 @@ def compare(rows: Array, clean: Array, given: Array, taught: int) -> list[float]
     shares /= shares.sum(1, keepdims=True)
     names, wrong = tuple(map(str, range(classes))), torch.from_numpy(given != clean)
     source = Source(torch.from_numpy(rows), Labels(torch.from_numpy(given), names))
-    how = {"class_names": names, "quiet": True}
+    how: dict[str, Any] = {"class_names": names, "quiet": True}
     audits = (audit(source, **how), audit_probabilities(shares, given, **how), audit(source, predicted=shares, **how))
     found = [average_precision(one.disagreement, wrong[[int(i) for i in one.ids]]) for one in audits]
     return [float((shares.argmax(1) == clean).mean()), *found]

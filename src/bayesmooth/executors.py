@@ -7,11 +7,9 @@ asked to stop saves itself.
 import ctypes
 import os
 import signal
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -25,10 +23,8 @@ from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
 T = TypeVar("T")
-Piece = TypeVar("Piece")
 
 DATA = "BAYESMOOTH_DATA"  # the variable that says where public data sets lie
-CLUSTER = ContextVar[str | None]("CLUSTER", default=None)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 LOADED = ["bayesmooth.train", "torch._dynamo", "sklearn.datasets"]  # once, not once per job
@@ -182,32 +178,3 @@ def connect_ray(address: str | None = None) -> tuple[Any, bool]:
 
 def _call(fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     return fn(*args, **kwargs)
-
-
-@contextmanager
-def use_cluster(cluster: str | None) -> Iterator[None]:
-    """Inside, `map_pieces` runs its work on this cluster: "ray", or None for this process."""
-    if cluster not in (None, "ray"):
-        raise InputError(f"cluster={cluster!r}: must be 'ray', or None for this machine")
-    before = CLUSTER.set(cluster)
-    try:
-        yield
-    finally:
-        CLUSTER.reset(before)
-
-
-def map_pieces(work: Callable[[Piece], T], pieces: Iterable[Piece]) -> Iterator[T]:
-    """`work` on every piece, in order; under `use_cluster("ray")` as tasks of a Ray cluster, some at a time."""
-    if CLUSTER.get() is None:
-        yield from map(work, pieces)
-        return
-    ray, _ = connect_ray()  # it stays for the next call
-    limit, waiting = 2 * int(ray.cluster_resources().get("CPU", 1)), deque[Future[T]]()
-    with RayTasks() as tasks:
-        shared = ray.put(work)  # sent to the nodes once instead of once per task
-        for piece in pieces:
-            if len(waiting) >= limit:
-                yield waiting.popleft().result()
-            waiting.append(tasks.submit(shared, piece))
-        for future in waiting:
-            yield future.result()

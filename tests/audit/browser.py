@@ -35,11 +35,9 @@ class Reader:
     def __init__(self, driver: Any, folder: Path, make: Callable[..., Audit]) -> None:
         self.driver, self.folder, self.make = driver, folder, make
 
-    def open(self, name: str, **changes: Any) -> None:
+    def open(self, name: str, title: str = "", **changes: Any) -> None:
         path = self.folder / f"{name}.html"
-        parts = ("title", "texts", "thumbnails", "small")
-        shown = {key: changes.pop(key) for key in parts if key in changes}
-        path.write_text(render(self.make(**changes), **shown), "utf-8")
+        path.write_text(render(self.make(**changes), title=title), "utf-8")
         self.driver.get(path.as_uri())
 
     def phone(self) -> None:

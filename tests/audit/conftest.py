@@ -20,12 +20,17 @@ def make_audit(count: int = 300, classes: int = 4, **changes: Any) -> Audit:
     sure = rng.uniform(0.7, 0.99, count)
     disagreement = np.where(wrong, sure, -sure)
     names = changes.get("class_names", tuple(f"class {k}" for k in range(classes)))
-    clean = changes.pop("clean", None)
+    clean, texts = changes.pop("clean", None), changes.pop("texts", [])
+    meta = {"text": texts} if texts else {}
+    if texts and isinstance(texts[0], dict):
+        meta = {key: [str(row[key]) for row in texts] for key in texts[0]}
     source = Source(
         torch.empty(count, 0),
         Labels(torch.from_numpy(given), names),
         None if clean is None else torch.from_numpy(clean),
         changes.pop("ids", ()),
+        meta=meta,
+        pictures=changes.pop("pictures", None),
     )
     columns: dict[str, Any] = {
         "examples": source,
@@ -69,17 +74,3 @@ def make_clouds(rate: float, count: int = 2000, apart: float = 3.5) -> Source:
 @pytest.fixture(scope="session")
 def noisy_clouds() -> Callable[..., Source]:
     return make_clouds
-
-
-def make_audit_of_texts(**changes: Any) -> Audit:
-    """The made-up audit of texts, in a table that has a column named as one of the audit's own."""
-    texts = [f"text {i} <b>" for i in range(300)]
-    names = tuple(f"class {k}" for k in range(4))
-    meta = {"row": [str(i + 2) for i in range(300)], "text": texts, "given": ["theirs"] * 300}
-    data = Source(torch.zeros(300, 1), Labels(torch.arange(300) % 4, names), meta=meta)
-    return make_audit(examples=data, **changes)
-
-
-@pytest.fixture(scope="session")
-def of_texts() -> Callable[..., Audit]:
-    return make_audit_of_texts

@@ -192,7 +192,7 @@ def many(monkeypatch: pytest.MonkeyPatch, exact: int) -> tuple[Source, Source, F
     these = Source(rows, Labels(torch.arange(len(rows)) % 10, NAMES), name="train")
     other = with_leaks(x, list(range(100, 110)))
     whole = find(these.labels.numbers, rows, other)
-    monkeypatch.setattr(findings, "QUERIES", 300)
+    monkeypatch.setattr(predictors, "ROWS_AT_ONCE", 300)
     monkeypatch.setattr(neighbours, "EXACT_ROWS", exact)
     return these, other, whole
 
@@ -212,20 +212,6 @@ def test_rows_that_are_read_in_pieces_have_the_findings_of_all_at_once(
     these, other, whole = many(monkeypatch, exact)
     assert whole.counts()["in_other_split"] == 11  # 100 has a copy here too
     assert alike(find(these.labels.numbers, these.inputs[:], other), whole)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_a_ray_cluster_has_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
-    these, other, whole = many(monkeypatch, 10_000)
-    monkeypatch.setattr(predictors, "SAMPLE", 300)  # predictors do not know all neighbours
-    ray.init(num_cpus=2, log_to_driver=False, logging_level="error")
-    try:
-        made = audit(these, against=other, cluster="ray", quiet=True)
-    finally:
-        ray.shutdown()
-    assert alike(made.findings, whole)
 
 
 def test_predictions_alone_tell_of_rare_classes_only() -> None:

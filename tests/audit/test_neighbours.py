@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from bayesmooth.audit import neighbours
-from bayesmooth.audit.neighbours import EACH, Distinct, Keys, find_similar, hash_rows, unit_rows
+from bayesmooth.audit.neighbours import EACH, Keys, find_similar, group_copies, hash_rows, unit_rows
 
 
 def nearest(x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,10 +67,10 @@ def test_equal_rows_are_one_group_and_a_row_without_its_last_bit_is_no_copy() ->
     x[1, 4] = 1 + torch.finfo(torch.float32).eps
     x[3, 0] = -0.0
     x = torch.cat([x, x[3:].abs()])  # 0 is −0
-    group, first = Distinct.of(hash_rows(x))
+    group, first = group_copies(hash_rows(x))
     assert [(group == group[i]).nonzero().flatten().tolist() for i in first.sort().values] == [[0, 2], [1], [3, 4]]
     mixed = torch.randperm(5, generator=torch.Generator().manual_seed(0))
-    assert Distinct.of(hash_rows(x[mixed])).group.equal(group[mixed])
+    assert group_copies(hash_rows(x[mixed]))[0].equal(group[mixed])
 
 
 def test_nearest_with_each_label_are_those_of_a_plain_search() -> None:

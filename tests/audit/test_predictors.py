@@ -1,4 +1,4 @@
-"""The regression on principal components and the neighbours; more rows than are learned from, here or on a cluster."""
+"""The regression on principal components and the neighbours; more rows than are learned from; other models."""
 
 import json
 import string
@@ -100,22 +100,6 @@ def test_what_is_learned_from_a_sample_finds_the_errors_of_all(
     assert made.summary["fitted_to"] < 350
     assert len(made) == 1000
     assert errors(made) > whole - 0.02
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_a_ray_cluster_gives_the_same_ranking(examples: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
-    learn_from_few(monkeypatch)
-    here = audit(examples, quiet=True)
-    ray.init(num_cpus=2, log_to_driver=False, logging_level="error")
-    try:
-        there = audit(examples, cluster="ray", quiet=True)
-    finally:
-        ray.shutdown()
-    assert (here.order == there.order).all()
-    with pytest.raises(InputError, match="must be 'ray'"):
-        audit(examples, cluster="dask", quiet=True)
 
 
 def test_a_sample_holds_every_class_and_each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,31 @@
+"""The page: what it carries, what it may do, its pictures; and what a notebook shows."""
+
 import base64
 import hashlib
+import io
 import json
 import re
+import sys
+import types
 from collections.abc import Callable
 from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayesmooth.audit import report
-from bayesmooth.audit.report import render
+from bayesmooth.audit import audit, report
+from bayesmooth.audit.findings import Findings
+from bayesmooth.audit.report import choose_pictures, find_usual, make_sheets, render
 from bayesmooth.audit.table import Audit
-from bayesmooth.audit.thumbnails import Thumbnails
-from bayesmooth.errors import InputError
+from bayesmooth.data import Labels, Source, open_source
 
+Image = pytest.importorskip("PIL.Image", reason="needs pillow, the extra data")
 Make = Callable[..., Audit]
 HOSTILE = ("<script>alert(1)</script>", "</script>", "<!--<script>", "{{payload}}", "\u2028", "\ud800")
 
@@ -61,11 +71,8 @@ def test_columns_come_back_from_the_page_as_they_went_in(made_up: Make) -> None:
     probability = column_of(payload, "suggestedProbability") / 65535
     np.testing.assert_allclose(probability, data.suggested_probability, atol=1e-5)
     assert payload["classes"] == list(data.class_names)
-
-
-def test_more_than_256_classes_keep_their_numbers(made_up: Make) -> None:
-    data = made_up(count=900, classes=300)
-    np.testing.assert_array_equal(column_of(payload_of(render(data)), "given"), data.given)
+    many = made_up(count=900, classes=300)
+    np.testing.assert_array_equal(column_of(payload_of(render(many)), "given"), many.given)
 
 
 def test_page_fetches_nothing_and_allows_only_its_own_script_and_style(made_up: Make) -> None:
@@ -85,8 +92,9 @@ def test_page_fetches_nothing_and_allows_only_its_own_script_and_style(made_up: 
 
 
 def test_hostile_names_stay_data(made_up: Make) -> None:
-    data = made_up(classes=len(HOSTILE), class_names=HOSTILE, summary={"</script>": "<img onerror=boom()>"})
-    page = render(data, title="</title><script>\udcff", texts=["</script><script>boom()</script>"] * 300)
+    texts, summary = ["</script><script>boom()</script>"] * 300, {"</script>": "<img onerror=boom()>"}
+    data = made_up(classes=len(HOSTILE), class_names=HOSTILE, summary=summary, texts=texts)
+    page = render(data, title="</title><script>\udcff")
     harmless = Page(render(made_up(classes=len(HOSTILE))))
     assert [tag for tag, _ in Page(page).tags] == [tag for tag, _ in harmless.tags]
     assert payload_of(page)["classes"] == list(HOSTILE)
@@ -96,7 +104,7 @@ def test_hostile_names_stay_data(made_up: Make) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=30))
 def test_any_text_survives_the_embedding(text: str) -> None:
-    embedded = report._to_json([text])
+    embedded = report.to_json([text])
     assert json.loads(embedded) == [text]
     assert not re.search("[<>&\u2028\u2029]", embedded)
     embedded.encode()
@@ -128,46 +136,51 @@ def test_three_likeliest_classes_come_with_their_probabilities(made_up: Make) ->
     np.testing.assert_allclose(packed.reshape(300, 3)[7] / 65535, [0.5, 0.35, 0.1], atol=1e-5)
 
 
-def test_table_rows_share_their_keys(made_up: Make) -> None:
-    rows = [{"age": np.int64(30), "city": "Lima"}, {"age": float("nan")}, None] + ["text"] * 297
-    texts = payload_of(render(made_up(), texts=rows))["texts"]
-    assert texts["keys"] == ["age", "city"]
-    assert texts["rows"][:4] == [[30, "Lima"], ["nan", None], None, "text"]
-
-
-def test_positions_are_not_written_out_as_ids(made_up: Make) -> None:
-    assert payload_of(render(made_up()))["ids"] is None
+def test_texts_are_carried_as_columns_the_worst_first_and_positions_are_no_ids(
+    made_up: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = made_up(texts=[{"age": 30, "city": "Lima"}] * 300)
+    payload = payload_of(render(made))
+    assert payload["ids"] is None
+    assert payload["texts"] == {"keys": ["age", "city"], "rows": [["30", "Lima"]] * 300}
     ids = tuple(f"img/{i}.png" for i in range(300))
-    assert payload_of(render(made_up(ids=ids)))["ids"] == list(ids)
+    monkeypatch.setattr(report, "TEXTS", 4 * 7 + 1)
+    payload = payload_of(render(made_up(texts=["long"] * 300, ids=ids)))
+    assert payload["ids"] == list(ids)
+    kept = {i for i, text in enumerate(payload["texts"]["rows"]) if text}
+    assert kept == set(made.order[:7].tolist())
 
 
-def test_page_states_its_size(made_up: Make) -> None:
+def test_page_states_its_size_which_is_a_few_megabytes_at_most(made_up: Make) -> None:
     page = render(made_up())
     stated = re.search(r"This file is (\d+) kB", page)
     assert stated
     assert int(stated[1]) == pytest.approx(len(page.encode()) / 1e3, abs=2)
-
-
-def test_hundred_thousand_examples_fit_in_a_few_megabytes(made_up: Make) -> None:
     assert len(render(made_up(count=100_000))) < 2.5e6
 
 
-def test_texts_and_thumbnails_that_are_not_of_these_examples_are_refused(made_up: Make) -> None:
-    with pytest.raises(InputError, match="texts: has 1 entries"):
-        render(made_up(), texts=["one"])
-    tiles = Thumbnails(np.array([300]), 8, 1, 1, "image/png", (b"",), np.array([[8, 8]]))
-    with pytest.raises(InputError, match="positions below 300"):
-        render(made_up(), thumbnails=tiles)
+def test_usual_values_follow_the_class_and_ignore_the_odd_one() -> None:
+    labels = np.repeat([0, 1], 50)
+    size = [*([3.0] * 25 + [4.0] * 24 + [90.0]), *[40.0 + i % 3 for i in range(50)]]
+    city = ["Lima"] * 49 + ["Rome"] + ["Rome"] * 50
+    columns = {"size": [str(x) for x in size], "name": [f"name {i}" for i in range(100)], "city": city}
+    usual = find_usual({**columns, "gap": [""] * 100}, labels, 2)
+    assert usual is not None
+    assert usual[0] == [(3.0, 5.5), None, ["Lima", "Rome"], None]
+    assert usual[1][2] == ["Rome"]
+    low, high = usual[1][0] or (0, 0)
+    assert low >= 37
+    assert high <= 45
 
 
 def test_scripts_leave_nothing_from_data_as_markup() -> None:
     for name in report.SCRIPTS:
-        text = report._part(name)
+        text = read_part(name)
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text), name
 
 
 def test_text_has_the_contrast_of_level_aa_in_both_themes() -> None:
-    colours = dict(re.findall(r"--([\w-]+): light-dark\((.+)\);", report._part("style.css")))
+    colours = dict(re.findall(r"--([\w-]+): light-dark\((.+)\);", read_part("style.css")))
     grounds = ("page", "card", "sunk", "tint")
     pairs = [(text, ground, 4.5) for text in ("ink", "muted") for ground in grounds]
     pairs += [("on-accent", "accent", 4.5), ("card", "ink", 4.5), ("card", "removed", 4.5)]
@@ -180,8 +193,111 @@ def test_text_has_the_contrast_of_level_aa_in_both_themes() -> None:
             assert (high + 0.05) / (low + 0.05) >= least, (first, second, theme)
 
 
+def read_part(name: str) -> str:
+    return (files("bayesmooth.audit.report") / name).read_text("utf-8")
+
+
 def luminance(colour: str) -> float:
     """That of WCAG 2, of a colour as six hexadecimal digits."""
     channel = np.array(list(bytes.fromhex(colour.removeprefix("#")))) / 255
     linear = np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def tile(sheets: dict[str, Any], i: int) -> np.ndarray:
+    """Tile i as the page cuts it out of its sheet."""
+    file = base64.b64decode(sheets["sheets"][i // sheets["perSheet"]])
+    sheet = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
+    place, size = i % sheets["perSheet"], sheets["tile"]
+    y, x = place // sheets["columns"] * size, place % sheets["columns"] * size
+    return sheet[y : y + size, x : x + size].astype(int)
+
+
+def flat_images(count: int, side: int = 16) -> torch.Tensor:
+    """Images of one grey each, which every encoder keeps nearly."""
+    greys = torch.linspace(0, 255, count).to(torch.uint8)
+    return greys[:, None, None, None].repeat(1, 1, side, side)
+
+
+def test_each_tile_shows_its_example_over_several_sheets_in_grey_colours_or_reals() -> None:
+    images, index = flat_images(300), list(range(300))[::-1]
+    for same in (images, images / 255.0, images.expand(-1, 3, -1, -1)):
+        sheets = make_sheets(same, index)
+        assert len(sheets["sheets"]) == 2
+        for i in (0, 17, 255, 256, 299):
+            assert abs(tile(sheets, i) - int(images[index[i], 0, 0, 0])).mean() < 4
+
+
+def test_large_images_shrink_with_their_proportions_and_small_ones_stay() -> None:
+    wide = torch.full((1, 1, 100, 400), 255, dtype=torch.uint8)
+    sheets = make_sheets(wide, [0], size=96)
+    assert (sheets["tile"], sheets["sizes"]) == (96, [(96, 24)])
+    bright = tile(sheets, 0)[:, :, 0].max(axis=1) > 128
+    assert bright[36:60].all()
+    assert bright.sum() == 24
+    assert make_sheets(flat_images(3, side=8), range(3), size=96)["tile"] == 8
+
+
+@pytest.mark.slow
+def test_budget_ends_the_sheets_and_the_index_says_where() -> None:
+    noise = torch.randint(0, 255, (900, 1, 100, 100), dtype=torch.uint8)
+    every = make_sheets(noise, range(900), budget=10**9)
+    assert every["index"] == list(range(900))
+    half = sum(len(base64.b64decode(sheet)) for sheet in every["sheets"]) // 2
+    part = make_sheets(noise, range(900), budget=half)
+    assert 0 < len(part["sheets"]) < len(every["sheets"])
+    assert part["sheets"] == every["sheets"][: len(part["sheets"])]
+    assert len(part["index"]) == part["perSheet"] * len(part["sheets"])
+    assert len(make_sheets(noise, range(900), budget=1)["sheets"]) == 1
+
+
+def test_pictures_are_those_of_the_worst_labels_what_was_found_and_the_sample(made_up: Make, tmp_path: Path) -> None:
+    greys = np.linspace(0, 255, 40).astype(np.uint8)
+    for i, grey in enumerate(greys):
+        Image.fromarray(np.full((20, 20), grey)).save(tmp_path / f"{i}.png")
+    content = {"embeddings": np.random.default_rng(0).normal(size=(40, 4)), "labels": np.arange(40) % 4}
+    np.savez(tmp_path / "pets.npz", **content, images=np.array([f"{i}.png" for i in range(40)]))
+    first = np.where(np.arange(40) < 38, -1, 38)
+    found = Findings(duplicate_of=first, conflicting=first >= 0, outlier_score=np.zeros(40))
+    made = made_up(40, examples=open_source(tmp_path / "pets.npz"), findings=found)
+    (drawn,) = choose_pictures(made, 10)
+    assert drawn["index"] == [*made.order[:10], 38, 39]
+    for place, example in enumerate(drawn["index"]):
+        assert abs(tile(drawn, place) - int(greys[example])).mean() < 4
+    labels = Labels(torch.arange(60) % 3, tuple("abc"))
+    rows = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)) + 3 * labels.numbers[:, None]
+    made = audit(Source(rows, labels, pictures=flat_images(60)), budget=20, quiet=True)
+    large, small = choose_pictures(made, 1)
+    assert {*made.review.queue.tolist()} <= {*large["index"]}
+    assert not {*large["index"]} & {*small["index"]}
+
+
+def test_report_of_a_folder_names_pictures_below_it_only(tmp_path: Path) -> None:
+    for name, grey in (("dark", 20), ("light", 220)):
+        (tmp_path / name).mkdir()
+        for i in range(6):
+            Image.fromarray(np.full((40, 60, 3), grey + i, np.uint8)).save(tmp_path / name / f"{i}.png")
+    page = render(audit(tmp_path, encoder="plain", cache=tmp_path / "cache", quiet=True), thumbnails=5)
+    assert '"dark/0.png"' in page
+    assert str(tmp_path) not in page
+    assert '"sizes":[[60,40],' in page  # whole pictures, not squares cut out of them
+
+
+def test_a_notebook_shows_the_ten_worst_as_texts_or_pictures_and_the_report_inline(
+    made_up: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, summary = [f"text {i} <b>" for i in range(300)], {"notes": ["texts encoded <i>"], "warning": None}
+    shown = made_up(texts=texts, summary=summary)._repr_html_()
+    assert all(f"text {i} &lt;b&gt;" in shown for i in made_up().order[:10])
+    assert shown.count("<tr>") == 11
+    assert "texts encoded &lt;i&gt;" in shown
+    assert made_up(pictures=flat_images(300))._repr_html_().count("<img") == 10
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    made_up().show()
+    assert opened.pop().startswith("file://")
+    ipython = types.SimpleNamespace(display=types.SimpleNamespace(display=opened.append, HTML=str))
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    made_up().show()
+    assert opened[0].startswith('<iframe srcdoc="&lt;!doctype html&gt;')

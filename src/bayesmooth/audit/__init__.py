@@ -1,7 +1,6 @@
 """Which labels are wrong, which examples ambiguous: scores, a ranked table, one HTML file to review it in."""
 
-from bayesmooth.audit.api import audit, audit_probabilities, audit_votes
-from bayesmooth.audit.network import audit_network
+from bayesmooth.audit.api import audit, audit_network, audit_probabilities, audit_votes
 from bayesmooth.audit.table import Audit
 
 __all__ = ["Audit", "audit", "audit_network", "audit_probabilities", "audit_votes"]

@@ -14,6 +14,7 @@ voters: w_a is 1 over the number of voices that speak as one with a (`weigh`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,23 +41,6 @@ ALIKE = 0.9  # of the agreement of a pair: who agrees with them as much may be o
 
 
 @dataclass(frozen=True)
-class Annotator:
-    """What is known of one person: how often they are right, within 95 %, and what they take for what."""
-
-    name: str
-    votes: int
-    quality: float
-    low: float
-    high: float
-    kappa: float | None
-    """Cohen's κ with the others, mean over those who labelled enough of the same examples."""
-    weight: float
-    """w, as how much of an independent voter they count."""
-    confusions: tuple[tuple[int, int, float], ...]
-    """(true class, label, how often), the most frequent first."""
-
-
-@dataclass(frozen=True)
 class Consensus:
     """What the votes and the prediction say together."""
 
@@ -77,69 +61,53 @@ class Consensus:
         """The most probable classes."""
         return self.posterior.argmax(1)
 
-    def annotators(self) -> list[Annotator]:
-        """Everybody, the best first."""
-        votes, prior = self.votes, self.posterior.mean(0)
+    def annotators(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """One record per annotator, the best first: how often they are right, within 95 %, Cohen's κ with the others
+        (the mean over those who labelled enough of the same examples), w, and what they take for what, most often
+        first."""
+        votes, prior, kappas, k = self.votes, self.posterior.mean(0), compare(self.votes), len(names)
         own = self.posterior[votes.example, votes.label].double()
         counts = torch.bincount(votes.annotator, minlength=len(votes.annotators))
         shares = torch.bincount(votes.annotator, own, len(counts)) / counts.clamp_min(1)
-        kappas = compare(votes)
-        made = []
+        records = []
         for a, (name, count) in enumerate(zip(votes.annotators, counts.tolist(), strict=True)):
             share, known = float(shares[a]), kappas[a][~np.isnan(kappas[a])]
             low, high = wilson(share, count) if count else (0.0, 1.0)
-            kappa = float(known.mean()) if len(known) else None
             off = self.matrices[a].clone().fill_diagonal_(0)
-            order = (off * prior[:, None]).flatten().argsort(descending=True, stable=True)
-            pairs = [divmod(at, len(off)) for at in order[: 2 * len(off)].tolist()]
-            takes = tuple((k, v, float(off[k, v])) for k, v in pairs if off[k, v] >= CONFUSED)
-            weight = float(self.weights[a])
-            made.append(Annotator(name, count, share, low, high, kappa, weight, takes))
-        return sorted(made, key=lambda one: -one.quality)
+            order = (off * prior[:, None]).flatten().argsort(descending=True, stable=True)[: 2 * k].tolist()
+            takes = [(names[i // k], names[i % k], float(off[i // k, i % k])) for i in order]
+            records.append(
+                {
+                    "annotator": name,
+                    "votes": count,
+                    "quality": round(share, 4),
+                    "low": round(low, 4),
+                    "high": round(high, 4),
+                    "kappa": round(float(known.mean()), 4) if len(known) else None,
+                    "weight": round(float(self.weights[a]), 4),
+                    "confusions": "; ".join(
+                        f"{true} as {label} {format_percent(p)}" for true, label, p in takes if p >= CONFUSED
+                    ),
+                }
+            )
+        return sorted(records, key=lambda one: -one["quality"])
 
-    def __str__(self) -> str:
-        """Who is how good, in one line."""
-        every = self.annotators()
-        best, worst = every[0], every[-1]
-        return (
-            f"{len(self.votes.annotators)} annotators: {best.name} is right in {format_percent(best.quality)} of "
-            f"{best.votes} votes, {worst.name} in {format_percent(worst.quality)} of {worst.votes}"
-        )
-
-    def describe(self, names: tuple[str, ...]) -> list[dict[str, object]]:
-        """One record per annotator, the best first."""
-        return [
-            {
-                "annotator": one.name,
-                "votes": one.votes,
-                **{key: round(getattr(one, key), 4) for key in ("quality", "low", "high")},
-                "kappa": "" if one.kappa is None else round(one.kappa, 4),
-                "weight": round(one.weight, 4),
-                "confusions": "; ".join(
-                    f"{names[k]} as {names[v]} {format_percent(share)}" for k, v, share in one.confusions
-                ),
-            }
-            for one in self.annotators()
-        ]
-
-    def summarise(self, names: tuple[str, ...]) -> dict[str, object]:
+    def summarise(self, names: Sequence[str]) -> dict[str, Any]:
         """What audit.json says: everybody, and how far they agree."""
-        told: dict[str, object] = {"annotators": self.describe(names)}
-        told["krippendorff_alpha"] = measure_alpha(self.votes.counts().double())
-        if self.machines:
-            both, apart = self.compare_machines()
-            told["people_differ_from_machines"] = round(len(apart) / max(both, 1), 4)
-        return told
+        both, apart = self.compare_machines()
+        told = {"people_differ_from_machines": round(len(apart) / max(both, 1), 4)} if self.machines else {}
+        alpha = measure_alpha(self.votes.counts().double())
+        return {"annotators": self.annotators(names), "krippendorff_alpha": alpha, **told}
 
-    def to_payload(self) -> dict[str, object]:
-        """What the report shows: everybody, the votes on every example, and what to label again and by whom."""
-        again = [(*row[:2], round(row[2], 4), row[3]) for row in self.list_again()]
+    def to_payload(self) -> dict[str, Any]:
+        """What the report shows beside that: the votes on every example, what to label again, what models see
+        otherwise."""
+        again = [(i, k, round(share, 4), who) for i, k, share, who in self.list_again() if share < CERTAIN]
+        votes = self.votes
         return {
-            "names": self.votes.annotators,
-            "people": [vars(one) for one in self.annotators()],
-            "votes": self.votes.by_example(),
-            "again": [row for row in again if row[2] < CERTAIN],
-            "alpha": measure_alpha(self.votes.counts().double()),
+            "names": votes.annotators,
+            "votes": votes.by_example(),
+            "again": again,
             "apart": self.compare_machines()[1],
         }
 
@@ -147,15 +115,15 @@ class Consensus:
         """How many examples people and models both have a majority for, and on which these differ."""
         votes = self.votes
         named = [name in self.machines for name in votes.annotators]
-        machine = torch.tensor(named, dtype=torch.bool, device="cpu")
-        said, clear = [], []
-        for side in (machine[votes.annotator], ~machine[votes.annotator]):
-            some = replace(votes, **{k: getattr(votes, k)[side] for k in VOTE})
+        machine = torch.tensor(named, dtype=torch.bool, device="cpu")[votes.annotator]
+        sides = []
+        for side in (machine, ~machine):
+            some = replace(votes, **{k: getattr(votes, k)[side] for k in ("example", "annotator", "label")})
             (most, next_most), (label, _) = (part.unbind(1) for part in some.counts().topk(2, dim=1))
-            said.append(label)
-            clear.append(most > next_most)
-        both = clear[0] & clear[1]
-        return int(both.sum()), (both & (said[0] != said[1])).nonzero().flatten().tolist()
+            sides.append((label, most > next_most))
+        (one, clear), (other, also_clear) = sides
+        both = clear & also_clear
+        return int(both.sum()), (both & (one != other)).nonzero().flatten().tolist()
 
     def list_again(self) -> list[tuple[int, int, float, str]]:
         """The least certain examples: position, most probable class, its probability, and who should label it: whoever
@@ -172,9 +140,6 @@ class Consensus:
             who = next((a for a in order if (i, a) not in voted), order[0])
             chosen.append((i, int(self.labels[i]), float(best[i]), self.votes.annotators[who]))
         return chosen
-
-
-VOTE = ("example", "annotator", "label")
 
 
 def predict_consensus(
@@ -221,15 +186,15 @@ def predict_consensus(
         mixed=None,
         informative=True,  # people's votes tell of their labels
     )
-    said = []
+    remarks = []
     if consensus.trust == TRUSTS[-1]:
-        said.append("the prediction counts as much as it may beside the votes: look at some yourself")
+        remarks.append("the prediction counts as much as it may beside the votes: look at some yourself")
     some = consensus.weights < 1
     if bool(some.any()):
         names = ", ".join(np.array(votes.annotators, object)[some.numpy()])
         count = f"{float(consensus.weights[some].sum()):.1f}"
-        said.append(f"the same errors are made by {names}, who count as {count} annotators")
-    return predictions, consensus, said
+        remarks.append(f"the same errors are made by {names}, who count as {count} annotators")
+    return predictions, consensus, remarks
 
 
 def agree(votes: Votes, prior: Tensor, known: Mapping[int, int] | None = None, informative: bool = True) -> Consensus:

@@ -1,13 +1,12 @@
 """The verb `audit`: a data set → predictions of its labels → scores and findings → a ranked table.
 
-`audit` takes a data set. Ready probabilities and an array of votes have functions of their own beside it, and so has a
-network with its posterior (`network`).
+`audit` takes a data set. Ready probabilities, an array of votes, and a network with its posterior have functions of
+their own beside it.
 """
 
-import inspect
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,29 +14,40 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from bayesmooth.audit.annotators import Consensus, predict_consensus
-from bayesmooth.audit.decisions import Decision, read_decisions
+from bayesmooth.audit.decisions import read_decisions
 from bayesmooth.audit.findings import find
 from bayesmooth.audit.multilabel import TagAudit, TagPredictions, note_odd_tags, predict_tags, take_tag_probabilities
-from bayesmooth.audit.predictions import SMALLEST, Predictions, check_order, check_probabilities, estimate_noise_rate
-from bayesmooth.audit.predictors import SAMPLE, Projection, measure_likelihood, predict_embedded
+from bayesmooth.audit.predictions import (
+    SMALLEST,
+    LeftOut,
+    Predictions,
+    check_probabilities,
+    estimate_noise_rate,
+    predict_left_out,
+)
+from bayesmooth.audit.predictors import SAMPLE, Projection, measure_likelihood, predict_embedded, read_rows
 from bayesmooth.audit.review import FROM_TOP, PLACES, describe, design, learn
 from bayesmooth.audit.table import Audit
-from bayesmooth.data import Columns, Source, open_source
+from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder, compare_with_names
 from bayesmooth.data.features import choose_inputs
-from bayesmooth.data.prepare import choose_to_embed, embed, prepare
+from bayesmooth.data.prepare import check_labels, choose_to_embed, embed, prepare, settle
 from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
-from bayesmooth.executors import use_cluster
+from bayesmooth.labelnoise import label_noise
+from bayesmooth.posterior import Posterior
 from bayesmooth.progress import silence
 from bayesmooth.words import did_you_mean
 
 Array = NDArray[Any]
 SIMILAR = 1_000  # examples whose neighbours are shown: as many as a person will look at
+STATISTICS_FROM = 2_000  # examples from which batch-norm statistics are computed
 WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is wrong
 WEAK_WARNING = (
     "The encoder is weak: many of the contradicted labels are its own mistakes, and it cannot tell how many labels are "
@@ -54,20 +64,6 @@ CONTRADICTED = (
 LEARNED_ERRORS = "Errors that are always made the same way are not counted."
 
 
-def name_columns(function: Callable[..., Audit]) -> Callable[..., Audit]:
-    """The function with the fields of `Columns` in the signature that help and editors show."""
-    signature = inspect.signature(function)
-    *own, last = signature.parameters.values()
-    named = [
-        inspect.Parameter(f.name, last.KEYWORD_ONLY, default=f.default)
-        for f in fields(Columns)
-        if f.name not in signature.parameters
-    ]
-    function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
-    return function
-
-
-@name_columns
 def audit(
     data: Any,
     labels: Any = None,
@@ -84,7 +80,6 @@ def audit(
     device: str | None = None,
     cache: str | Path | None = None,
     leave_out: bool = False,
-    cluster: str | None = None,
     quiet: bool = False,
     **columns: Any,
 ) -> Audit:
@@ -115,8 +110,6 @@ def audit(
         cache: the folder where embeddings are kept.
         leave_out: judge each label by the posterior without its own example. By default it has seen all of them: a
             variational fit memorises little, and this finds the most (docs/audit-method.md).
-        cluster: "ray" predicts and searches in tasks of a Ray cluster. Beyond 100,000 rows a sample of them is learned
-            from, and all are scored piece by piece.
         quiet: no progress.
         columns: what the columns of a table mean, by the names of `bayesmooth.data.Columns`: `label`, `clean_label`,
             `text`, `image`, `id`, `features`, `class_names`, `encoding`. `annotator` says who gave the label: one row
@@ -131,10 +124,9 @@ def audit(
     '3'
     """
     start, named = time.perf_counter(), read_columns(columns, predicted, confidence)
-    with silence(quiet), use_cluster(cluster):
+    with silence(quiet):
         opened = open_source(data, named, labels)
-        how: dict[str, Any] = {"cache": cache, "device": device, "judge": measure_likelihood}
-        source = prepare(opened, named, encoder=encoder, **how)
+        source = prepare(opened, named, encoder=encoder, cache=cache, device=device, judge=measure_likelihood)
         if source.predicted is not None and source.input_shape == (0,):
             raise InputError(
                 f"{source.name}: has predicted probabilities and no embeddings; audit them with --probabilities, in "
@@ -143,14 +135,12 @@ def audit(
         if isinstance(encoder, list | tuple) and source.reading is not None:
             encoder = source.reading.encoder
         other = find_other_split(against, opened, source, named, encoder, cache)
-        sure = None if confidence is None else read_confidence(confidence, opened, source)
-        decided = () if decisions is None else read_decisions(decisions)
+        sure = None if confidence is None else read_beside("confidence", confidence, opened, source).ravel()
         foreign = None if predicted is None else read_predicted(predicted, opened, source)
         if zero_shot:
             if foreign is not None or not isinstance(encoder, str) or opened.input_shape != (0,):
                 raise InputError("zero_shot: needs pictures, a CLIP as encoder, and no predicted")
-            rows = source.batch(torch.arange(len(source), device="cpu"))
-            foreign = compare_with_names(rows, encoder, source.class_names)
+            foreign = compare_with_names(read_rows(source), encoder, source.class_names)
         kind, consensus = source.labels.kind, None
         if kind != "class" and foreign is not None:
             raise InputError("predicted: one label per example only; leave it out")
@@ -158,24 +148,20 @@ def audit(
             raise InputError("machines: names of annotators; say with annotator who gave each label")
         predictions: Predictions | TagPredictions
         if kind == "votes":
-            known = find_known(source, decided)
-            predictions, consensus, said = predict_consensus(source, known, machines)
-            for text in said:
+            predictions, consensus, remarks = predict_consensus(source, find_known(source, decisions), machines)
+            for text in remarks:
                 source = source.note(Kind.LEARNED, text)
         elif kind == "tags":
             predictions, source = predict_tags(source, leave_out), note_odd_tags(source)
         else:
             predictions = predict_embedded(source, leave_out, foreign)
-        made = make_table(source, predictions, named, embedded=True, against=other)
-        if consensus is not None:
-            made = add_consensus(made, consensus)
-        made = add_review(made, start, decided, budget, from_top, embedded=True, confidence=sure)
+        made = make_audit(source, predictions, named, embedded=True, against=other, consensus=consensus)
+        made = add_review(made, start, decisions, budget, from_top, embedded=True, confidence=sure)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
     return made
 
 
-@name_columns
 def audit_votes(data: Any, votes: Any, *, machines: Sequence[str] = (), quiet: bool = False, **columns: Any) -> Audit:
     """Which labels of several people are wrong: `votes` is an array N × A beside rows of numbers, with gaps (−1, NaN,
     None). The label that most gave is audited, the consensus is suggested, and `Audit.consensus` says how good
@@ -184,7 +170,6 @@ def audit_votes(data: Any, votes: Any, *, machines: Sequence[str] = (), quiet: b
     return audit(data, labels, machines=machines, quiet=quiet, **columns)
 
 
-@name_columns
 def audit_probabilities(
     probabilities: Any,
     labels: Any = None,
@@ -196,27 +181,99 @@ def audit_probabilities(
 ) -> Audit:
     """Which labels are wrong by predictions that somebody's model made, which should be out of sample.
 
-    `probabilities` is an array N × K beside `labels` (or N × T beside tags), or a file with both.
+    `probabilities` is an array N × K beside `labels` (or N × T beside tags), or a file with both. `columns` are those
+    of `audit`.
     """
     start, named = time.perf_counter(), read_columns(columns)
     with silence(quiet):
-        opened = open_source(probabilities, named, labels, predicted=True)
-        source = prepare(opened, named, predicted=True)
-        rows = source.predicted
-        embedded = rows is not None and source.input_shape != (0,)
-        if rows is None:
-            rows = source.batch(torch.arange(len(source), device="cpu")).flatten(1)
+        source = prepare(open_source(probabilities, named, labels, predicted=True), named, predicted=True)
+        embedded = source.predicted is not None and source.input_shape != (0,)
+        rows, given = read_rows(source) if source.predicted is None else source.predicted, source.labels.numbers
         predictions: Predictions | TagPredictions
         if source.labels.kind == "tags":
             predictions = take_tag_probabilities(source, rows)
         else:
             values = check_probabilities(rows, len(source), source.num_classes)
-            check_order(values, source.labels.numbers, source.class_names)
-            given = source.labels.numbers
             predictions = Predictions(given, values, method="probabilities as given")
-        made = make_table(source, predictions, named, embedded=embedded)
-        decided = () if decisions is None else read_decisions(decisions)
-        return add_review(made, start, decided, budget, embedded=embedded)
+        made = make_audit(source, predictions, named, embedded=embedded)
+        return add_review(made, start, decisions, budget, embedded=embedded)
+
+
+def audit_network(
+    model: nn.Module,
+    posterior: Any,
+    data: Any,
+    *,
+    samples: int = 16,
+    seed: int = 0,
+    batch_size: int = 256,
+    class_names: Sequence[str] | None = None,
+    decisions: str | Path | None = None,
+    budget: int | None = None,
+    leave_out: bool = False,
+    quiet: bool = False,
+) -> Audit:
+    """Which labels are wrong by a network that was trained on them.
+
+    `posterior` is its posterior, or the optimizer that learned it (IVON, BSAM). `data` is a `Source`, or batches
+    (inputs, labels) in a fixed order. The prediction averages over `samples` draws of the weights; each draw computes
+    its batch-norm statistics from the examples, as the network was trained on these. `leave_out` takes each example's
+    pull on the network back.
+    """
+    start, statistics, source = time.perf_counter(), None, data
+    if not isinstance(posterior, Posterior):
+        if not callable(getattr(posterior, "posterior", None)):
+            raise InputError(f"{type(posterior).__name__} has no posterior: give a Posterior, or an IVON or BSAM")
+        posterior = posterior.posterior(model)
+    with silence(quiet):
+        if isinstance(data, Source):
+            data = source = settle(data)
+            if any(isinstance(part, _BatchNorm) for part in model.modules()):
+                some = torch.arange(min(len(source), STATISTICS_FROM), device="cpu")
+                device = next(model.parameters()).device
+                statistics = [source.batch(part).to(device) for part in torch.split(some, batch_size)]
+        elif decisions is not None:
+            raise InputError("decisions: batches have no ids; give the data as a Source")
+        else:
+            check_batches(data)
+        noise = label_noise(
+            model, posterior, data, samples=samples, seed=seed, batch_size=batch_size, batchnorm=statistics
+        )
+        classes = noise.logits.shape[1]
+        if not isinstance(source, Source):
+            if noise.label is None:
+                raise InputError("the data has no labels to audit; give batches (inputs, labels)")
+            given = Labels(noise.label, tuple(class_names or map(str, range(classes))))
+            check_labels(given.numbers, given.names)
+            empty = torch.empty(len(given), 0, dtype=torch.float32, device="cpu")
+            source = Source(empty, given, ids=tuple(map(str, noise.index.tolist())), name="batches")
+        if source.num_classes != classes:
+            raise InputError(f"{source.num_classes} class names for a model of {classes} classes")
+        labels = source.labels.numbers
+        left_out = predict_left_out(noise.logits, noise.logit_variance, noise.averaged, labels)
+        predictions = Predictions(
+            labels,
+            left_out if leave_out else noise.averaged,
+            noise.expected,
+            f"{type(model).__name__}, {samples} posterior samples, {'leave-one-out' if leave_out else 'in-sample'}",
+            without_label=LeftOut.of(left_out, labels),
+        )
+        made = make_audit(source, predictions, Columns(), embedded=False)
+        return add_review(made, start, decisions, budget, embedded=False)
+
+
+def check_batches(batches: Any) -> None:
+    """Refuse a loader that does not keep the order of its data: no label could be told from another."""
+    if not isinstance(batches, DataLoader) or isinstance(batches.dataset, IterableDataset):
+        return
+    order = batches.batch_sampler
+    if order is None or type(order) is BatchSampler:
+        order = getattr(order, "sampler", batches.sampler)
+    if not isinstance(order, SequentialSampler):
+        raise InputError(
+            f"a DataLoader with a {type(order).__name__}: its batches come in another order than the data, so that no "
+            "id would be right; give DataLoader(dataset, batch_size) without shuffle or sampler"
+        )
 
 
 def read_columns(given: dict[str, Any], predicted: Any = None, confidence: Any = None) -> Columns:
@@ -225,65 +282,51 @@ def read_columns(given: dict[str, Any], predicted: Any = None, confidence: Any =
     for name in given:
         if name not in known:
             raise InputError(f"{name}=: no option of this audit; {did_you_mean(name, known)}")
-    names = [*(list_names(predicted) or ()), *(list_names(confidence) or ())]
-    return Columns(**given, predicted=names or None)
+    return Columns(**given, predicted=[*list_names(predicted), *list_names(confidence)] or None)
 
 
-def list_names(values: Any) -> list[str] | None:
+def list_names(values: Any) -> list[str]:
     """The names of columns, where these are names."""
     names = [values] if isinstance(values, str) else values
-    return names if isinstance(names, list) and names and isinstance(names[0], str) else None
+    return names if isinstance(names, list) and names and isinstance(names[0], str) else []
 
 
-def read_beside(what: str, values: Any, opened: Source) -> Array:
-    """What stands beside the labels: the named columns (N, …), or an array that may have the rows without a label."""
-    if (names := list_names(values)) is not None:
+def read_beside(what: str, values: Any, opened: Source, source: Source) -> Array:
+    """Numbers that stand beside the labels of the examples that are left: named columns (N, …), or an array that may
+    have the rows without a label."""
+    if names := list_names(values):
+        known = () if opened.table is None else opened.table.names
         for name in names:
-            if opened.table is None or name not in opened.table.names:
-                known = () if opened.table is None else opened.table.names
+            if name not in known:
                 raise InputError(f"{what}={name!r}: no such column; {did_you_mean(name, known)}")
-        cells = [opened.column(name) for name in names]
-        if len(names) == 1 and not np.isscalar(cells[0][0]):  # a column of lists
-            return np.array([list(row) for row in cells[0]])
-        return np.array(cells, object).T
-    found = np.asarray(values)
+        cells: Any = [opened.column(name) for name in names]
+        values = cells[0] if len(names) == 1 else list(zip(*cells, strict=True))
+    try:
+        found = np.array([*values], np.float64)
+    except ValueError:
+        raise InputError(f"{what}: {values[0]!r} …; must be numbers from 0 to 1") from None
     if opened.rows is not None and len(found) == len(opened.table or ()):
         found = found[opened.rows.numpy()]
-    return found
-
-
-def find_places(opened: Source, source: Source) -> list[int]:
-    """Where the examples that are left stood."""
+    if len(found) != len(opened) or not ((found >= 0) & (found <= 1)).all():
+        raise InputError(f"{what}: must be numbers from 0 to 1, one row for each of {len(opened)} labels")
     place = {name: i for i, name in enumerate(opened.ids)}
-    return [place[name] for name in source.ids]
-
-
-def read_confidence(confidence: Any, opened: Source, source: Source) -> Array:
-    """The confidence in each label that is left."""
-    values = read_beside("confidence", confidence, opened).ravel()
-    try:
-        sure = values.astype(np.float64)
-    except ValueError:
-        raise InputError(f"confidence: {values[0]!r} …; must be numbers from 0 to 1") from None
-    if len(sure) != len(opened) or not ((sure >= 0) & (sure <= 1)).all():
-        raise InputError(f"confidence: must be {len(opened)} numbers from 0 to 1, one per label")
-    return sure[find_places(opened, source)]
+    return found[[place[name] for name in source.ids]]
 
 
 def read_predicted(predicted: Any, opened: Source, source: Source) -> Tensor:
     """Another model's probabilities (N, K) of the examples that are left and their classes."""
-    names, values = list(opened.class_names), read_beside("predicted", predicted, opened)
-    columns = list_names(predicted) or []
+    names, values = list(opened.class_names), read_beside("predicted", predicted, opened, source)
+    columns = list_names(predicted)
     if {*columns} == {*names}:
         values = values[:, [columns.index(name) for name in names]]
-    rows = torch.from_numpy(np.asarray(values, np.float32))
-    rows = check_probabilities(rows, len(opened), len(names))[find_places(opened, source)]
+    rows = check_probabilities(torch.from_numpy(values), len(source), len(names))
     some = rows[:, [names.index(name) for name in source.class_names]] + SMALLEST
     return some / some.sum(1, keepdim=True)
 
 
-def find_known(source: Source, decided: Sequence[Decision]) -> dict[int, int]:
+def find_known(source: Source, decisions: str | Path | None) -> dict[int, int]:
     """The classes that a review found, by position."""
+    decided = () if decisions is None else read_decisions(decisions)
     at, names = source.find([row.id for row in decided]), list(source.class_names)
     found = {at[row.id]: row.new_label or row.given for row in decided if row.id in at and row.names_label}
     return {i: names.index(name) for i, name in found.items() if name in names}
@@ -313,9 +356,11 @@ def check_comparable(source: Source, other: Source) -> None:
     """Refuse a split whose rows mean something else."""
     own, theirs = (each.reading.names if each.mean and each.reading is not None else () for each in (source, other))
     if own and theirs and own != theirs:
-        sides = (("what is audited", own, theirs), ("the other", theirs, own))
-        only = [(side, [c for c in these if c not in rest]) for side, these, rest in sides]
-        parts = [f"only {side} has {', '.join(map(repr, some))}" for side, some in only if some]
+        only = {
+            "what is audited": [c for c in own if c not in theirs],
+            "the other": [c for c in theirs if c not in own],
+        }
+        parts = [f"only {side} has {', '.join(map(repr, some))}" for side, some in only.items() if some]
         raise InputError(
             f"against: {other.name}: its columns (column=category for a category) differ: "
             f"{'; '.join(parts) or 'they stand in another order'}; name those that are alike with features (--features)"
@@ -332,18 +377,19 @@ def check_comparable(source: Source, other: Source) -> None:
         )
 
 
-def make_table(
+def make_audit(
     source: Source,
     predictions: Predictions | TagPredictions,
     columns: Columns,
     *,
     embedded: bool,
     against: Source | None = None,
+    consensus: Consensus | None = None,
 ) -> Audit:
     """The ranked table, with all findings and figures."""
     judged = {"class_names": source.class_names, **predictions.judge()}
     judged = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in judged.items()}
-    left_out, labels = predictions.pool()
+    left_out, labels = predictions.left_out, predictions.labels
     contradicted = float((left_out.best_class != labels).double().mean())
     weak = source.reading is not None and source.reading.encoder == PLAIN
     rate = estimate_noise_rate(left_out, labels) if predictions.informative and not weak else None
@@ -364,22 +410,17 @@ def make_table(
         **predictions.facts,
     }
     found = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
+    if consensus is not None:
+        summary |= consensus.summarise(source.class_names)
+        source = replace(source, meta={**source.meta, "votes": consensus.votes.texts(source.class_names)})
     kind = TagAudit if isinstance(predictions, TagPredictions) else Audit
-    return kind(examples=source, summary=summary, findings=found, **judged)
-
-
-def add_consensus(made: Audit, consensus: Consensus) -> Audit:
-    """The table with everybody's votes beside each example."""
-    votes = {"votes": consensus.votes.texts(made.class_names)}
-    shown = replace(made.examples, meta={**made.examples.meta, **votes})
-    summary = {**made.summary, **consensus.summarise(made.class_names)}
-    return replace(made, consensus=consensus, examples=shown, summary=summary)
+    return kind(examples=source, summary=summary, findings=found, consensus=consensus, **judged)
 
 
 def add_review(
     made: Audit,
     start: float,
-    decided: Sequence[Decision] = (),
+    decisions: str | Path | None = None,
     budget: int | None = None,
     from_top: float = FROM_TOP,
     *,
@@ -389,10 +430,12 @@ def add_review(
     """The table with its queue, what decisions teach, and the neighbours of what will be looked at."""
     source, rows, components = made.examples, None, None
     if embedded and len(source) <= SAMPLE:
-        rows = source.batch(torch.arange(len(source), device="cpu")).flatten(1)
+        rows = read_rows(source)
         components = Projection.of(rows, PLACES).features(rows)[:, :-1].numpy()
     review = design(describe(made, components, confidence), budget, from_top=from_top)
-    made = learn(replace(made, review=review), decided) if decided else replace(made, review=review)
+    made = replace(made, review=review)
+    if decisions is not None:
+        made = learn(made, read_decisions(decisions))
     if rows is not None:
         shown = np.unique(np.concatenate([made.order[:SIMILAR], review.queue]))
         made = replace(made, similar=made.find_similar(rows, shown))

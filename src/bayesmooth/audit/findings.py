@@ -5,7 +5,7 @@ Most of it follows from the labels and the nearest neighbours. Distances are tho
 for the same direction, √2 for unrelated ones.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
 from typing import Any, NamedTuple
@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, conv2d
 
-from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows
-from bayesmooth.audit.predictors import read_pieces
+from bayesmooth.audit.neighbours import Keys, group_copies, hash_rows, unit_rows
+from bayesmooth.audit.predictors import read_rows
 from bayesmooth.data import Source
 from bayesmooth.data.source import Kind, Note
 from bayesmooth.errors import InputError
-from bayesmooth.executors import map_pieces
 from bayesmooth.progress import track
 
 Array = NDArray[Any]
@@ -40,7 +39,6 @@ CLOSE = 0.25  # share of the usual distance to the nearest neighbour below which
 CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE
 ROUNDING = 1e-3  # what float32 makes of the distance 0
 FENCE = 2.0  # interquartile ranges beyond the quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
-QUERIES = 1 << 16  # examples whose neighbours are looked for at a time
 RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
 
 PICTURES_AT_ONCE = 256
@@ -151,16 +149,17 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
         return Findings(rare_class=rare, problems=problems)
     rows = Rows.of(source)
     distance, closest, first = find_near_duplicates(rows)
-    if colours is not None:
-        by_looks = Rows.of(replace(source, inputs=colours, mean=None, std=None))
-        first = join_groups(first, find_near_duplicates(by_looks)[2])
+    if colours is not None:  # examples that are copies by their rows or by their looks are one group
+        same = find_near_duplicates(Rows.of(replace(source, inputs=colours, mean=None, std=None)))[2]
+        every = np.arange(len(given))
+        linked = [(every[of >= 0], of[of >= 0]) for of in (first, same)]
+        first = np.where((first < 0) & (same < 0), -1, join_pairs(np.concatenate(linked, 1), every))
     copies = labels_there = None
     if against is not None:
         theirs = Rows.of(against, rows.mean)
-        nearest = rows.measure_nearest(1, theirs)
-        groups, away = (part[rows.distinct.group, 0] for part in nearest)
-        there = theirs.distinct.first.numpy()[groups]
-        leaked = (away < closest) & _are_as_long(rows.lengths, theirs.lengths[there], closest)
+        index, away = rows.measure_nearest(1, theirs)
+        there = theirs.first[index[rows.group, 0]]
+        leaked = (away[rows.group, 0] < closest) & are_as_long(rows.lengths, theirs.lengths[there], closest)
         ids, texts = np.array(against.ids, object), np.array(against.labels.texts(), object)
         copies, labels_there = (np.where(leaked, part[there], "") for part in (ids, texts))
     mean = distance.mean(1)
@@ -171,7 +170,7 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
         rare_class=rare,
         duplicate_of=first,
         conflicting=(first >= 0) & np.isin(first, first[differs]),
-        outlier_score=(mean / fence)[rows.distinct.group.numpy()],
+        outlier_score=(mean / fence)[rows.group],
         in_other_split=copies,
         label_in_other_split=labels_there,
         problems=problems,
@@ -179,67 +178,45 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
 
 
 class Rows(NamedTuple):
-    """Embeddings that are read piece by piece, less their mean: what they have in common says nothing of which are
-    alike."""
+    """Embeddings less their mean: what they have in common says nothing of which are alike."""
 
-    source: Source
+    unit: Tensor
+    """(U, D), of length one: every row once."""
     mean: Tensor
     lengths: Array
-    distinct: Distinct
+    """(N,)."""
+    group: Array
+    """Which of the unit rows each example has (N,)."""
+    first: Array
+    """The first example that has each unit row (U,)."""
 
     @classmethod
     def of(cls, source: Source, mean: Tensor | None = None) -> "Rows":
         """`mean` is that of the rows that these are compared with."""
-        every = torch.arange(len(source), device="cpu")
-        if mean is None:
-            pieces = read_pieces(source, every, "reading", QUERIES)
-            sums = [rows.double().sum(0) for _, rows in pieces]
-            mean = (torch.stack(sums).sum(0) / len(source)).float()
-        lengths, hashes = [], []
-        for _, rows in read_pieces(source, every, "lengths", QUERIES):
-            lengths.append(torch.linalg.vector_norm(rows.float() - mean, dim=1))
-            hashes.append(hash_rows(rows))
-        return cls(source, mean, torch.cat(lengths).numpy(), Distinct.of(torch.cat(hashes)))
-
-    def pieces(self, description: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Groups of copies and the unit row of each, every group once."""
-        group, first = self.distinct
-        every = torch.arange(len(self.source), device="cpu")
-        for at, rows in read_pieces(self.source, every, description, QUERIES):
-            once = first[group[at]] == at
-            if bool(once.any()):
-                yield group[at][once], unit_rows(rows[once].float() - self.mean)
+        rows = read_rows(source)
+        group, first = group_copies(hash_rows(rows))
+        mean = rows.mean(0, dtype=torch.float64).float() if mean is None else mean
+        rows -= mean
+        lengths = torch.linalg.vector_norm(rows, dim=1)
+        return cls(unit_rows(rows[first]), mean, lengths.numpy(), group.numpy(), first.numpy())
 
     def measure_nearest(self, k: int, other: "Rows | None" = None) -> tuple[Array, Array]:
-        """Groups and distances (U, k) of the nearest of each group of copies; without `other` none is its own."""
-        keyed = other or self
-        keys = self.mean.new_empty(len(keyed.distinct.first), len(self.mean))
-        for at, rows in keyed.pieces("indexing"):  # into place, as they may fill half the memory
-            keys[at] = rows
-        index_of, alone = Keys(keys, len(self.distinct.first)), other is None
-
-        def search(piece: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-            at, rows = piece
-            return at, *index_of.search(rows, k, at if alone else None)
-
-        parts = zip(*map_pieces(search, self.pieces("neighbours")), strict=True)
-        places, index, cosine = map(torch.cat, parts)
-        order = places.argsort()
-        similarity = cosine[order].double().numpy()
-        return index[order].numpy(), np.sqrt(np.maximum(2 - 2 * similarity, 0))
+        """Positions and distances (U, k) of the nearest unit rows; without `other` none is its own."""
+        own = torch.arange(len(self.unit), device="cpu") if other is None else None
+        index, cosine = Keys((other or self).unit, len(self.unit)).search(self.unit, k, own)
+        return index.numpy(), np.sqrt(np.maximum(2 - 2 * cosine.double().numpy(), 0))
 
 
 def find_near_duplicates(rows: Rows) -> tuple[Array, float, Array]:
     """Distances (U, k) of the nearest, how close near duplicates are, and the first of each example's; −1 where it has
     none."""
-    index, distance = rows.measure_nearest(min(NEAREST, len(rows.distinct.first) - 1))
+    index, distance = rows.measure_nearest(min(NEAREST, len(rows.unit) - 1))
     closest = duplicate_distance(distance)
-    group, first = (part.numpy() for part in rows.distinct)
     one, ranks = np.nonzero(distance < closest)
-    other, lengths = index[one, ranks], rows.lengths[first]
-    same = _are_as_long(lengths[one], lengths[other], closest)
-    joined = join_pairs(np.stack([one[same], other[same]]), first)[group]
-    alone = np.bincount(joined, minlength=len(group))[joined] == 1
+    other, lengths = index[one, ranks], rows.lengths[rows.first]
+    same = are_as_long(lengths[one], lengths[other], closest)
+    joined = join_pairs(np.stack([one[same], other[same]]), rows.first)[rows.group]
+    alone = np.bincount(joined, minlength=len(joined))[joined] == 1
     return distance, closest, np.where(alone, -1, joined)
 
 
@@ -259,22 +236,10 @@ def duplicate_distance(distance: Array) -> float:
     return max(share * float(np.median(different[:, 0])), ROUNDING)
 
 
-def _are_as_long(one: Array, other: Array, closest: float) -> Array:
+def are_as_long(one: Array, other: Array, closest: float) -> Array:
     """Whether the lengths differ by as little as the directions of near duplicates do."""
     same: Array = np.abs(one - other) <= closest * np.maximum(one, other)
     return same
-
-
-def join_groups(*groups: Array) -> Array:
-    """Position of the first example of each one's group, where groups that share an example are one.
-
-    >>> join_groups(np.array([0, 0, -1, -1]), np.array([-1, 1, 1, -1])).tolist()
-    [0, 0, 0, -1]
-    """
-    every = np.arange(len(groups[0]))
-    pairs = [np.stack([every[first >= 0], first[first >= 0]]) for first in groups]
-    alone = np.all([first < 0 for first in groups], axis=0)
-    return np.where(alone, -1, join_pairs(np.concatenate(pairs, 1), every))
 
 
 def join_pairs(pairs: Array, names: Array) -> Array:

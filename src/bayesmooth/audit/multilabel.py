@@ -5,7 +5,9 @@ is an example with two classes, without the tag and with it, so transitions, sco
 `predictions`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import pi
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,17 +16,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesmooth.audit.neighbours import Distinct, Similar, find_similar, hash_rows
-from bayesmooth.audit.predictions import LeftOut, Predictions, learn_transitions, leave_above, predict_true_classes
+from bayesmooth.audit.neighbours import Similar, differ_from_copies, find_similar, group_copies, hash_rows
+from bayesmooth.audit.predictions import (
+    LeftOut,
+    Predictions,
+    learn_transitions,
+    leave_above,
+    measure_lead,
+    predict_true_classes,
+)
 from bayesmooth.audit.predictors import (
+    FIT,
     SAMPLE,
     TEMPERATURES,
-    TOLERANCE,
-    Neighbours,
     Projection,
     Voters,
     choose_weight,
-    read_pieces,
+    count_labels,
+    read_rows,
 )
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Labels, Source
@@ -33,7 +42,7 @@ from bayesmooth.data.prepare import group_spellings, list_names
 from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
 from bayesmooth.progress import track
-from bayesmooth.theory.glm import GLMFit, fit_glm
+from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import sigmoid_moments
 
 Array = NDArray[Any]
@@ -59,13 +68,15 @@ class Tags(NamedTuple):
 class TagAudit(Audit):
     """The audit of examples with several labels: a class is a set of tags."""
 
+    unit = "tags"
     tags: Tags
 
-    def count_kinds(self) -> str:
-        """How many tags there are."""
-        return f"{len(self.tags.vocabulary.names)} tags"
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The tags."""
+        return self.tags.vocabulary.names
 
-    def tell(self, wrong: int) -> str:
+    def describe_wrong(self, wrong: int) -> str:
         """How many tags look wrong."""
         changes = int(self.count_changes().sum())
         return f"{changes:,} tags look wrong, on {wrong:,} of {len(self):,} examples."
@@ -76,17 +87,14 @@ class TagAudit(Audit):
         before, after = carried[self.given], carried[self.suggested]
         return np.stack([(after > before).sum(0), (after < before).sum(0)])
 
-    def list_changes(self) -> dict[str, Array]:
-        """The tags that each example lacks and probably should have, and those that it has and should not have."""
-        names, subtract = self.class_names, self.tags.vocabulary.subtract
-        pairs = list(zip(self.given.tolist(), self.suggested.tolist(), strict=True))
-        add = [subtract(names[b], names[a]) if a != b else "" for a, b in pairs]
-        remove = [subtract(names[a], names[b]) if a != b else "" for a, b in pairs]
-        return {"tags_to_add": np.array(add, object), "tags_to_remove": np.array(remove, object)}
-
-    def count_pairs(self, other: Array) -> Array:
-        """Sets of tags are no classes to count pairs of."""
-        raise InputError("matrix: an example has several labels; audit.count_changes() counts by tag")
+    @cached_property
+    def _columns(self) -> dict[str, list[Any]]:
+        """With the tags that each example lacks and should probably have, and those that it has and should not have."""
+        table, subtract = super()._columns, self.tags.vocabulary.subtract
+        pairs = list(zip(table["given"], table["suggested"], strict=True))
+        table["tags_to_add"] = [subtract(new, old) if old != new else "" for old, new in pairs]
+        table["tags_to_remove"] = [subtract(old, new) if old != new else "" for old, new in pairs]
+        return table
 
     def soft_labels(self) -> Array:
         """Sets of tags have no distribution over classes."""
@@ -97,8 +105,7 @@ class TagAudit(Audit):
 
     def describe_labels(self) -> dict[str, Any]:
         """What audit.json says of every tag."""
-        added, removed = self.count_changes().tolist()
-        columns = (self.tags.vocabulary.names, self.tags.given.sum(0).tolist(), added, removed)
+        columns = (self.label_names, self.tags.given.sum(0).tolist(), *self.count_changes().tolist())
         names = ("name", "examples", "to_add", "to_remove")
         return {"tags": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]}
 
@@ -111,8 +118,7 @@ class TagAudit(Audit):
         parts = []
         for t in np.unique(self.tags.worst[worst]):
             carried = self.tags.given[:, t]
-            some = worst[self.tags.worst[worst] == t]
-            parts.append(find_similar(rows, carried, 1 - carried, some))
+            parts.append(find_similar(rows, carried, 1 - carried, worst[self.tags.worst[worst] == t]))
         return Similar(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -120,22 +126,26 @@ class TagAudit(Audit):
 class TagPredictions:
     """Two-class predictions of every judged tag, and the tables they make."""
 
-    labels: Labels
+    given: Labels
     tags: tuple[Predictions, ...]
     judged: Tensor
     """Which tags of the vocabulary these are, (T,)."""
     mixed: Tensor
     """Whether a copy of the example differs in this tag (N, T)."""
     method: str
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
     informative: ClassVar[bool] = True
 
-    def pool(self) -> tuple[LeftOut, Tensor]:
+    @property
+    def labels(self) -> Tensor:
         """All pairs as examples of 2T classes, each tag its own two: what rates are estimated from."""
-        numbered = [(2 * t, tag.labels, tag.left_out) for t, tag in enumerate(self.tags)]
-        parts = [left._replace(best_class=left.best_class + first) for first, _, left in numbered]
-        labels = torch.cat([own + first for first, own, _ in numbered])
-        return LeftOut(*map(torch.cat, zip(*parts, strict=True))), labels
+        return torch.cat([2 * t + tag.labels for t, tag in enumerate(self.tags)])
+
+    @property
+    def left_out(self) -> LeftOut:
+        """The predictions of these."""
+        parts = [tag.left_out._replace(best_class=tag.left_out.best_class + 2 * t) for t, tag in enumerate(self.tags)]
+        return LeftOut(*map(torch.cat, zip(*parts, strict=True)))
 
     def judge(self) -> dict[str, Any]:
         """The columns of the table: the row of an example is that of its pair most likely wrong.
@@ -143,32 +153,31 @@ class TagPredictions:
         As many pairs are contradicted as have another value that is twice as likely as the given one. If "likelier"
         were enough, nearly every tag that few examples have and nobody can predict would be contradicted.
         """
-        given, words = self.labels.table(), self.labels.vocabulary
+        given, words = self.given.table(), self.given.vocabulary
         assert words is not None
         pairs = torch.stack([tag.disagreement for tag in self.tags], 1)
-        contradicted = sum(int((tag.margin > TWICE).sum()) for tag in self.tags)
-        cut = leave_above(pairs.flatten(), contradicted)
+        leads = [measure_lead(tag.probabilities, tag.labels) for tag in self.tags]
+        cut = leave_above(pairs.flatten(), sum(int((lead > TWICE).sum()) for lead in leads))
         scores = torch.full_like(given, float(pairs.min()), dtype=pairs.dtype)
-        shares, unclear = given.float(), torch.zeros_like(scores)
-        close = torch.zeros_like(given, dtype=torch.bool)
+        shares, unclear, close = given.float(), torch.zeros_like(scores), torch.zeros_like(given, dtype=torch.bool)
         scores[:, self.judged] = pairs
         shares[:, self.judged] = torch.stack([tag.probabilities[:, 1] for tag in self.tags], 1)
-        unclear[:, self.judged] = torch.stack([tag.ambiguity for tag in self.tags], 1)
+        unclear[:, self.judged] = torch.stack([tag.left_out.entropy for tag in self.tags], 1)
         close[:, self.judged] = torch.stack([tag.left_out.close for tag in self.tags], 1)
-        worst = scores.argmax(1, keepdim=True)
         moved = torch.where(scores > cut, 1 - given, given)
         moved = torch.where(self.mixed, (shares > 0.5).long(), moved)  # copies get the same tags
-        number = {name: k for k, name in enumerate(self.labels.names)}  # new sets come last
-        suggested = self.labels.numbers.clone()
+        number = {name: k for k, name in enumerate(self.given.names)}  # new sets come last
+        suggested = self.given.numbers.clone()
         for i in (moved != given).any(1).nonzero().flatten().tolist():
             tags = [name for name, on in zip(words.names, moved[i].tolist(), strict=True) if on]
             suggested[i] = number.setdefault(words.write(tags), len(number))
+        worst = scores.argmax(1, keepdim=True)
         own = torch.where(given == 1, shares, 1 - shares).gather(1, worst).squeeze(1)
         disagreement = scores.gather(1, worst).squeeze(1)
         parts = (part.numpy() for part in (given, shares, scores, worst.squeeze(1)))
         return {
             "class_names": tuple(number),
-            "given": self.labels.numbers,
+            "given": self.given.numbers,
             "suggested": suggested,
             "given_probability": own,
             "suggested_probability": torch.where(disagreement > cut, 1 - own, own),
@@ -186,42 +195,52 @@ def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
     assert labels.vocabulary is not None
     if len(source) > SAMPLE:
         raise InputError(f"{len(source):,} examples with several labels each: at most {SAMPLE:,}; audit them in parts")
-    given, judged = labels.table(), find_judged(labels)
+    table, judged = labels.table(), find_judged(labels)
     if not judged.any():
         raise InputError(
             f"{source.name}: none of the tags {list_names(labels.vocabulary.names)} is on {FEWEST} examples and "
             f"missing on {FEWEST}: nothing can be learned"
         )
-    every = torch.arange(len(source), device="cpu")
-    rows = torch.cat([rows for _, rows in read_pieces(source, every, "reading")])
-    features = Projection.of(rows).features(rows)
-    distinct = Distinct.of(hash_rows(rows))
+    rows = read_rows(source)
+    features, group = Projection.of(rows).features(rows), group_copies(hash_rows(rows))[0]
     voters = Voters.of(rows, labels.numbers, source.num_classes)
-    found = voters.find(rows)
-    mixed = torch.stack([distinct.mean(tag.double()) for tag in given.unbind(1)], 1) != given
-    columns = given[:, judged].unbind(1)
-    asked = [
-        ask(features, column, voters.relabel(distinct, column, 2), found)
-        for column in track(columns, description="tags")
-    ]
-    step = -(-len(asked) * len(source) // PAIRS_WEIGHED)
-
-    def likelihood(tags: list[Tensor]) -> Tensor:
-        parts = [torch.where(e.labels == 1, p, 1 - p) for e, p in zip(asked, tags, strict=True)]
-        return torch.cat(parts)[::step, None]
-
-    votes = {t: likelihood([each.votes[t] for each in asked]) for t in TEMPERATURES}
-    temperature, weight = choose_weight(likelihood([each.left_out for each in asked]), votes)
-    made = tuple(_combine(each, temperature, weight, leave_out) for each in asked)
-    way = "leave-one-out" if leave_out else "in-sample"
-    neighbours = f"{found.voters.shape[1] - 1} neighbours, {way}"
-    method = f"a variational logistic regression for each of {len(made)} tags, and {neighbours}"
-    facts: dict[str, object] = {
+    found, parts = voters.find(rows), []
+    given = table[:, judged]
+    for tag in track(given.unbind(1), description="tags"):
+        named, times = count_labels(group, tag, 2)
+        asked = voters._replace(labels=named, counts=times)
+        parts.append((*predict_tag(features, tag), *(asked.vote(found, tag, t, 2)[:, 1] for t in TEMPERATURES)))
+    seen, left_out, *votes = (torch.stack(part, 1) for part in zip(*parts, strict=True))
+    step = -(-given.numel() // PAIRS_WEIGHED)
+    likely = [torch.where(given == 1, p, 1 - p).T.flatten()[::step, None] for p in (left_out, *votes)]
+    temperature, weight = choose_weight(likely[0], dict(zip(TEMPERATURES, likely[1:], strict=True)))
+    voted = votes[TEMPERATURES.index(temperature)]
+    unseen, shown = (torch.lerp(voted, p, weight) for p in (left_out, seen))
+    made = []
+    for tag, without, p in zip(given.unbind(1), unseen.unbind(1), shown.unbind(1), strict=True):
+        two = torch.stack([1 - without, without], 1)
+        transitions = learn_transitions(two, tag)
+        blind = predict_true_classes(two, transitions)
+        q = blind if leave_out else predict_true_classes(torch.stack([1 - p, p], 1), transitions)
+        made.append(Predictions(tag, q, without_label=LeftOut.of(blind, tag, transitions), transitions=transitions))
+    mixed = torch.stack([differ_from_copies(group, tag) for tag in table.unbind(1)], 1)
+    way = f"{found[0].shape[1] - 1} neighbours, {'leave-one-out' if leave_out else 'in-sample'}"
+    facts = {
         "components": features.shape[1] - 1,
         "weight_of_posterior": round(weight, 3),
         "weight_of_neighbours": round(1 - weight, 3),
     }
-    return TagPredictions(labels, made, judged, mixed & voters.copies, method, facts)
+    method = f"a variational logistic regression for each of {len(made)} tags, and {way}"
+    return TagPredictions(labels, tuple(made), judged, mixed & voters.copies, method, facts)
+
+
+def predict_tag(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """P(tag) (N,) by a posterior that has seen the labels, and with each example's own pull on it taken back
+    (`predictions.predict_left_out`)."""
+    mean, var = fit_glm(features, labels, family="bernoulli", **FIT).logits(features)
+    seen = sigmoid_moments(mean, var).mean
+    left = var / (1 + var * seen * (1 - seen))
+    return seen, torch.sigmoid((mean + left * (seen - labels)) / (1 + pi / 8 * left).sqrt())
 
 
 def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
@@ -235,10 +254,9 @@ def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
             "each from 0 to 1; pass logits.sigmoid()"
         )
     columns = zip(given.unbind(1), rows.unbind(1), strict=True)
-    made = tuple(Predictions(tag, _two(p)) for tag, p in columns)
-    judged = torch.ones(len(made), dtype=torch.bool, device="cpu")
-    mixed = torch.zeros_like(given, dtype=torch.bool)
-    return TagPredictions(labels, made, judged, mixed, f"probabilities of {len(made)} tags as given")
+    made = tuple(Predictions(tag, torch.stack([1 - p, p], 1)) for tag, p in columns)
+    none = torch.zeros_like(given, dtype=torch.bool)
+    return TagPredictions(labels, made, ~none[0], none, f"probabilities of {len(made)} tags as given")
 
 
 def find_judged(labels: Labels) -> Tensor:
@@ -260,54 +278,3 @@ def note_odd_tags(source: Source) -> Source:
         text = f"{tags} not judged, as fewer than {FEWEST} examples have or lack them: {list_names(odd)}"
         source = source.note(Kind.SINGLE_EXAMPLE, text)
     return source
-
-
-class Asked(NamedTuple):
-    """What the posterior and the neighbours say of one tag, as P(tag) of every example."""
-
-    labels: Tensor
-    seen: Tensor
-    left_out: Tensor
-    noise: Tensor
-    votes: dict[float, Tensor]
-
-
-def ask(features: Tensor, labels: Tensor, voters: Voters, found: Neighbours) -> Asked:
-    """One tag's posterior, with each example's own pull taken back too (`predictions.leave_one_out`), and the votes."""
-    mean, var = fit_tag(features, labels).logits(features)
-    seen = sigmoid_moments(mean, var).mean
-    left = var / (1 + var * seen * (1 - seen))
-    left_out = torch.sigmoid((mean + left * (seen - labels)) / (1 + pi / 8 * left).sqrt())
-    votes = {t: voters.vote(found, labels, t, 2)[:, 1] for t in TEMPERATURES}
-    return Asked(labels, seen, left_out, torch.sigmoid(mean) - seen, votes)
-
-
-def fit_tag(features: Tensor, labels: Tensor) -> GLMFit:
-    """VON for one tag, its prior precision chosen by the ELBO."""
-    return fit_glm(
-        features,
-        labels,
-        family="bernoulli",
-        covariance="diagonal",
-        prior_precision="elbo",
-        bias=False,
-        tol=TOLERANCE,
-        dtype=torch.float32,
-    )
-
-
-def _combine(asked: Asked, temperature: float, weight: float, leave_out: bool) -> Predictions:
-    """The two-class prediction of one tag, with its transitions taken back (`predictors.predict_embedded`)."""
-    votes, labels = asked.votes[temperature], asked.labels
-    unseen = _two(torch.lerp(votes, asked.left_out, weight))
-    transitions = learn_transitions(unseen, labels)
-    without = shown = predict_true_classes(unseen, transitions)
-    if not leave_out:
-        shown = predict_true_classes(_two(torch.lerp(votes, asked.seen, weight)), transitions)
-    noise = torch.stack([-asked.noise, asked.noise], 1)
-    left_out = LeftOut.of(without, labels, transitions)
-    return Predictions(labels, shown, noise, without_label=left_out, transitions=transitions)
-
-
-def _two(p: Tensor) -> Tensor:
-    return torch.stack([1 - p, p], 1)

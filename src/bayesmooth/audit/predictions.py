@@ -8,8 +8,8 @@ prediction q of true classes by p = qT. T is learned from the given labels alone
 not seen them; then q follows from p, and the label itself is held against q.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import log, pi
 from typing import Any, NamedTuple
@@ -149,18 +149,6 @@ class Predictions:
     mixed: Tensor | None = None
     """Which examples have a copy with another label, where that is known."""
 
-    def take(self, index: Tensor) -> "Predictions":
-        """The same of the examples at these positions."""
-        left = self.without_label
-        return replace(
-            self,
-            labels=self.labels[index],
-            probabilities=self.probabilities[index],
-            noise=None if self.noise is None else self.noise[index],
-            mixed=None if self.mixed is None else self.mixed[index],
-            without_label=None if left is None else LeftOut(*(part[index] for part in left)),
-        )
-
     @cached_property
     def left_out(self) -> LeftOut:
         """The prediction that has not seen the example's label."""
@@ -182,23 +170,7 @@ class Predictions:
     @cached_property
     def disagreement(self) -> Tensor:
         """√max_{k≠y} r_k − √r_y, −1 … 1: higher, the label is more likely wrong (docs/evidence-audit.md)."""
-        own, rival = split_off(self.weighed, self.labels)
-        return rival.clamp_min(0).sqrt() - own.clamp_min(0).sqrt()
-
-    @cached_property
-    def margin(self) -> Tensor:
-        """max_{k≠y} p_k − p_y of the averaged prediction, −1 … 1: above 0 it prefers another class."""
-        own, rival = split_off(self.probabilities, self.labels)
-        return rival - own
-
-    @cached_property
-    def ambiguity(self) -> Tensor:
-        """The entropy of the prediction that has not seen the label, 0 … 1."""
-        return self.left_out.entropy
-
-    def pool(self) -> tuple[LeftOut, Tensor]:
-        """What rates are estimated from: the predictions without their labels, and the labels."""
-        return self.left_out, self.labels
+        return measure_lead(self.weighed.clamp_min(0).sqrt(), self.labels)
 
     def judge(self) -> dict[str, Any]:
         """The columns of the table that follow.
@@ -211,7 +183,7 @@ class Predictions:
         if not self.informative:  # nobody is accused
             cut = float(self.disagreement.max())
         elif self.transitions is not None:
-            cut = leave_above(self.disagreement, int((self.margin > 0).sum()))
+            cut = leave_above(self.disagreement, int((measure_lead(probabilities, labels) > 0).sum()))
         rival = self.weighed.scatter(1, labels[:, None], -1.0).argmax(1)
         suggested = torch.where(self.disagreement > cut, rival, labels)
         if self.mixed is not None and self.informative:
@@ -222,7 +194,7 @@ class Predictions:
             "given_probability": probabilities.gather(1, labels[:, None]).squeeze(1),
             "suggested_probability": probabilities.gather(1, suggested[:, None]).squeeze(1),
             "disagreement": self.disagreement,
-            "ambiguity": self.ambiguity,
+            "ambiguity": self.left_out.entropy,
             "close": self.left_out.close,
             "disagreement_threshold": cut,
             "noise": None if self.noise is None else self.noise.abs().sum(1) / 2,
@@ -230,10 +202,10 @@ class Predictions:
         }
 
 
-def split_off(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """What each row has for its label, and the most that it has for another class."""
+def measure_lead(rows: Tensor, labels: Tensor) -> Tensor:
+    """How far the best other class of each row is ahead of its label's (N,)."""
     at = labels[:, None]
-    return rows.gather(1, at).squeeze(1), rows.scatter(1, at, -1.0).amax(1)
+    return rows.scatter(1, at, -1.0).amax(1) - rows.gather(1, at).squeeze(1)
 
 
 def leave_above(scores: Tensor, count: int) -> float:
@@ -243,8 +215,8 @@ def leave_above(scores: Tensor, count: int) -> float:
     return float(below.max()) if len(below) else last - 1.0
 
 
-def leave_one_out(logits: Tensor, var: Tensor, averaged: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the logits of each example under the posterior of all others, from the one fit.
+def predict_left_out(logits: Tensor, var: Tensor, averaged: Tensor, labels: Tensor) -> Tensor:
+    """The probabilities (N, K) of each example under the posterior of all others, from the one fit.
 
     Removing example i takes its pull on the mean back (memory perturbation, Nickl et al. 2023). In the space of its own
     logits, with the curvature h = p(1 − p) and p the averaged prediction, that is
@@ -255,22 +227,15 @@ def leave_one_out(logits: Tensor, var: Tensor, averaged: Tensor, labels: Tensor)
     covariance leaves out that parameters move together: its Vh exceeds 1, as no leverage can, and Vh / (1 + Vh) does
     not. Labels held out of the fit are as likely as labels left out this way, within two tenths of a nat.
 
-    >>> leave_one_out(torch.zeros(1, 2), torch.ones(1, 2), torch.full((1, 2), 0.5), torch.tensor([0]))
-    (tensor([[-0.2222,  0.2222]]), tensor([[0.4444, 0.4444]]))
+    E[softmax(f)], f ~ N(mean, v), is roughly the softmax of mean/√(1 + πv/8), as for one probit (MacKay 1992).
+
+    >>> predict_left_out(torch.zeros(1, 2), torch.ones(1, 2), torch.full((1, 2), 0.5), torch.tensor([0]))
+    tensor([[0.3989, 0.6011]])
     """
     pull = averaged.scatter_add(1, labels[:, None], -torch.ones_like(averaged[:, :1]))
     free = (1 - 1 / logits.shape[1]) * var
     left = free / (1 + free * averaged * (1 - averaged))
-    return logits + left * pull, left
-
-
-def predict_left_out(logits: Tensor, var: Tensor, averaged: Tensor, labels: Tensor) -> Tensor:
-    """The probabilities (N, K) of each example under the posterior of all others.
-
-    E[softmax(f)], f ~ N(mean, v), is roughly the softmax of mean/√(1 + πv/8), as for one probit (MacKay 1992).
-    """
-    mean, left = leave_one_out(logits, var, averaged, labels)
-    return torch.softmax(mean / (1 + pi / 8 * left).sqrt(), -1)
+    return torch.softmax((logits + left * pull) / (1 + pi / 8 * left).sqrt(), -1)
 
 
 def check_probabilities(probabilities: Tensor, count: int, classes: int) -> Tensor:
@@ -288,22 +253,6 @@ def check_probabilities(probabilities: Tensor, count: int, classes: int) -> Tens
         shown = [round(float(p), 4) for p in values[row, :5]]
         raise InputError(f"probabilities[{row}] = {shown}…: must be ≥ 0 and sum to one; pass logits.softmax(-1)")
     return values / sums[:, None]
-
-
-def check_order(probabilities: Tensor, labels: Tensor, class_names: Sequence[str]) -> None:
-    """Refuse columns that fit the labels only in another order than that of the classes."""
-    suggested, classes = probabilities.argmax(1), len(class_names)
-    pairs = torch.bincount(labels * classes + suggested, minlength=classes**2)
-    pairs = pairs.view(classes, classes)
-    column = pairs.argmax(1)  # the one that most examples of each class are given
-    as_given = int(pairs.diagonal().sum())
-    reordered = int(pairs.gather(1, column[:, None]).sum())
-    if len({*column.tolist()}) == classes and 2 * as_given < len(labels) < 2 * reordered:
-        order = ", ".join(class_names[int(k)] for k in column.argsort())[:200]
-        raise InputError(
-            f"probabilities: their columns agree with {as_given} of {len(labels)} labels as they stand, and with "
-            f"{reordered} in the order {order}; give class_names in the order of the columns"
-        )
 
 
 class NoiseRate(NamedTuple):

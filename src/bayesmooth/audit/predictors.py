@@ -5,21 +5,19 @@ The regression sees principal components. It predicts what its posterior does on
 under which the given labels, each left out, are likeliest: no clean label is needed. How true classes turn into given
 ones is learned too and taken back (`predictions`).
 
-Both learn from a sample of the rows, then predict all of them piece by piece: these need not fit in memory, and a
-cluster may work on the pieces.
+Both learn from a sample of the rows, then predict all of them piece by piece: these need not fit in memory.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from math import log
-from typing import NamedTuple
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.audit.neighbours import Distinct, Keys, hash_rows, unit_rows
+from bayesmooth.audit.neighbours import Keys, differ_from_copies, group_copies, hash_rows, unit_rows
 from bayesmooth.audit.predictions import (
     LeftOut,
     Predictions,
@@ -30,7 +28,6 @@ from bayesmooth.audit.predictions import (
 )
 from bayesmooth.data import Source
 from bayesmooth.errors import InputError
-from bayesmooth.executors import map_pieces
 from bayesmooth.progress import bar, track
 from bayesmooth.theory.eigen import decompose_rows
 from bayesmooth.theory.glm import GLMFit, fit_glm
@@ -45,7 +42,8 @@ MAX_DIMS = 384  # principal components that are kept at most
 MIN_DIMS = 128  # and that are kept however many rows and classes there are
 NEGLIGIBLE = 1e-6  # of the largest variance: less is lost in products of float32
 WORK = 1.2e8  # examples × classes × components from which on fewer of these are kept
-TOLERANCE = 0.03  # posterior standard deviations: finer steps do not change the ranking
+FIT: dict[str, Any] = {"covariance": "diagonal", "prior_precision": "elbo", "bias": False, "dtype": torch.float32}
+FIT["tol"] = 0.03  # posterior standard deviations: finer steps do not change the ranking
 DRAWS = 8  # of every example's logits, while fitting
 SAMPLES = 64  # quasi-random points over which predictions are averaged
 VOTERS = 50  # neighbours that vote
@@ -65,37 +63,34 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
 
     The rows are sorted by their content first, so that another order of the rows changes nothing.
     """
-    chosen, classes = choose_rows(source), source.num_classes
-    rows = torch.cat([rows for _, rows in read_pieces(source, chosen, "reading")])
+    every, classes = torch.arange(len(source), device="cpu"), source.num_classes
+    chosen = choose_rows(source)
+    rows = read_rows(source, chosen)
     order = sort_by_content(rows, source.labels[chosen])
     rows, chosen = rows[order], chosen[order]
-    learned = source.labels[chosen]
-    predictors = Predictors.of(rows, learned, classes)
-    whole = len(chosen) == len(source)
-    every = chosen if whole else torch.arange(len(source), device="cpu")
+    predictors = Predictors.of(rows, source.labels[chosen], classes)
+    if len(chosen) == len(source):
+        every = chosen
+    parts = []
+    for at in track(torch.split(every, ROWS_AT_ONCE), description="scoring"):
+        foreign = None if predicted is None else predicted[at]
+        parts.append(predictors.predict(read_rows(source, at), source.labels[at], foreign))
+    seen, noise, left_out, voted, hashes = map(torch.cat, zip(*parts, strict=True))
     labels = source.labels[every]
-    pieces = (
-        (rows, source.labels[at], None if predicted is None else predicted[at])
-        for at, rows in read_pieces(source, every, "scoring")
-    )
-    parts = map_pieces(partial(predictors.predict, leave_out), pieces)
-    made = RowPredictions(*map(torch.cat, zip(*parts, strict=True)))
-    informative = beats_class_shares(made.voted, labels)
+    informative = beats_class_shares(voted, labels)
     if not informative:
+        learned = source.labels[chosen]
         own = predict_folds(predictors.projection.features(rows), learned, classes)
         informative = beats_class_shares(own, learned)
-    transitions = learn_transitions(made.left_out, labels)
-    without = shown = predict_true_classes(made.left_out, transitions)
-    if not leave_out:
-        shown = predict_true_classes(made.seen, transitions)
+    transitions, back = learn_transitions(left_out, labels), every.argsort()
+    without, labels = predict_true_classes(left_out, transitions)[back], labels[back]
     voters = min(VOTERS, len(predictors.voters.hashes) - 1)
     others = "" if predicted is None else ", with the predictions of another model"
     way = ("leave-one-out" if leave_out else "in-sample") + others
-    mixed = Distinct.of(made.hashes).mean(labels.double()) != labels
-    predictions = Predictions(
+    return Predictions(
         labels,
-        shown,
-        made.noise,
+        without if leave_out else predict_true_classes(seen, transitions)[back],
+        noise[back],
         f"variational softmax regression and {voters} neighbours, {way}",
         {
             "components": predictors.projection.axes.shape[1],
@@ -108,9 +103,8 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
         without_label=LeftOut.of(without, labels, transitions),
         transitions=transitions,
         informative=informative,
-        mixed=mixed if predictors.voters.copies else None,
+        mixed=differ_from_copies(group_copies(hashes[back])[0], labels) if predictors.voters.copies else None,
     )
-    return predictions.take(every.argsort())
 
 
 def sort_by_content(rows: Tensor, labels: Tensor) -> Tensor:
@@ -121,32 +115,34 @@ def sort_by_content(rows: Tensor, labels: Tensor) -> Tensor:
 
 
 def choose_rows(source: Source) -> Tensor:
-    """Positions of all source, or of `SAMPLE` and at least `ROWS_PER_CLASS` of every class, by the rows' hashes."""
+    """Positions of all rows, or of `SAMPLE` and at least `ROWS_PER_CLASS` of every class, by the rows' hashes."""
     every = torch.arange(len(source), device="cpu")
     if len(source) <= SAMPLE:
         return every
-    hashes = [hash_rows(rows) for _, rows in read_pieces(source, every, "reading")]
-    order = torch.from_numpy(np.lexsort((source.labels.numbers, torch.cat(hashes))))
+    pieces = track(torch.split(every, ROWS_AT_ONCE), description="choosing")
+    hashes = torch.cat([hash_rows(read_rows(source, at)) for at in pieces])
+    order = torch.from_numpy(np.lexsort((source.labels.numbers, hashes)))
     chosen = rank_in_class(order, source.labels.numbers) < ROWS_PER_CLASS
     chosen[order[:SAMPLE]] = True
     return chosen.nonzero().flatten()
 
 
-def read_pieces(
-    source: Source, index: Tensor, description: str, size: int | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Positions and rows, piece by piece, checked."""
-    parts = torch.split(index, size or ROWS_AT_ONCE)
-    for at in track(parts, description=description, quiet=len(parts) < 2):
-        rows = source.batch(at).flatten(1)
-        broken = ~(rows.abs() <= LARGEST).all(1)
+def read_rows(source: Source, index: Tensor | None = None) -> Tensor:
+    """The rows at these positions, or all of them, as numbers that can be squared."""
+    every = torch.arange(len(source), device="cpu") if index is None else index
+    parts = torch.split(every, ROWS_AT_ONCE)
+    rows = torch.empty(len(every), source.batch(every[:1]).numel(), dtype=torch.float32, device="cpu")
+    into = torch.split(rows, ROWS_AT_ONCE)
+    for at, part in track([*zip(parts, into, strict=True)], description="reading", quiet=len(parts) < 2):
+        part[:] = source.batch(at).flatten(1)
+        broken = ~(part.abs() <= LARGEST).all(1)
         if broken.any():
             row = int(at[int(broken.nonzero()[0])])
             raise InputError(
                 f"{source.name}: row {row} has entries that are NaN, infinite or beyond ±{LARGEST:.0e}; "
                 "must be ordinary numbers: drop such rows, or scale the embeddings"
             )
-        yield at, rows
+    return rows
 
 
 class Projection(NamedTuple):
@@ -186,27 +182,18 @@ class Projection(NamedTuple):
         return torch.cat([(rows - self.mean) @ self.axes, rows.new_ones(len(rows), 1)], 1)
 
 
-def count_labels(distinct: Distinct, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def count_labels(group: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """The labels of each group of equal rows (U, P), the most frequent first, and how often each was given."""
-    pairs, counts = torch.unique(distinct.group * classes + labels, return_counts=True)
-    group, label = pairs // classes, pairs % classes
-    rank = rank_in_class(counts.argsort(descending=True, stable=True), group)
+    pairs, counts = torch.unique(group * classes + labels, return_counts=True)
+    of, label = pairs // classes, pairs % classes
+    rank = rank_in_class(counts.argsort(descending=True, stable=True), of)
     width = min(int(rank.max()) + 1, MOST_LABELS)
     kept = rank < width
-    table = label.new_zeros(len(distinct.first), width)
+    table = label.new_zeros(int(of[-1]) + 1, width)
     times = table.float()
-    table[group[kept], rank[kept]] = label[kept]
-    times[group[kept], rank[kept]] = counts[kept].float()
+    table[of[kept], rank[kept]] = label[kept]
+    times[of[kept], rank[kept]] = counts[kept].float()
     return table, times
-
-
-class Neighbours(NamedTuple):
-    """The nearest distinct rows of each of N rows, nearest first."""
-
-    voters: Tensor
-    similarity: Tensor
-    own: Tensor
-    """Which distinct row each of them equals (N,); −1 where none."""
 
 
 class Voters(NamedTuple):
@@ -229,44 +216,37 @@ class Voters(NamedTuple):
     def of(cls, rows: Tensor, labels: Tensor, classes: int) -> "Voters":
         """The rows vote for their labels."""
         hashes = hash_rows(rows)
-        distinct = Distinct.of(hashes)
-        first = distinct.first
-        keys = Keys(unit_rows(rows[first]), len(rows))
-        table = count_labels(distinct, labels, classes)
-        return cls(keys, hashes[first], *table, 2 * len(first) >= len(rows))
+        group, first = group_copies(hashes)
+        keys, counted = Keys(unit_rows(rows[first]), len(rows)), count_labels(group, labels, classes)
+        return cls(keys, hashes[first], *counted, 2 * len(first) >= len(rows))
 
-    def relabel(self, distinct: Distinct, labels: Tensor, classes: int) -> "Voters":
-        """The same voters with other labels."""
-        said, times = count_labels(distinct, labels, classes)
-        return self._replace(labels=said, counts=times)
-
-    def find(self, rows: Tensor) -> Neighbours:
-        """The nearest voters of each row."""
+    def find(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The nearest voters of each row and how similar they are, and which voter the row equals (N,), −1 for none."""
         hashes = hash_rows(rows)
         place = torch.searchsorted(self.hashes, hashes).clamp_max(len(self.hashes) - 1)
         own = torch.where(self.hashes[place] == hashes, place, -1)
-        count = min(VOTERS + 1, len(self.hashes))
-        return Neighbours(*self.keys.search(unit_rows(rows), count), own)
+        return *self.keys.search(unit_rows(rows), min(VOTERS + 1, len(self.hashes))), own
 
-    def vote(self, found: Neighbours, labels: Tensor, temperature: float, classes: int) -> Tensor:
+    def vote(self, found: tuple[Tensor, Tensor, Tensor], labels: Tensor, temperature: float, classes: int) -> Tensor:
         """Their votes (N, K), each label left out of its own."""
-        times, said = self.counts[found.voters], self.labels[found.voters]
-        mine = (found.voters == found.own[:, None])[:, :, None]
+        voters, similarity, own = found
+        times, named = self.counts[voters], self.labels[voters]
+        mine = (voters == own[:, None])[:, :, None]
         if self.copies:
             times = torch.where(mine, 0, times / times.sum(2, keepdim=True))
         else:
-            times = times - (mine & (said == labels[:, None, None]) & (times > 0)).float()
-        weight = (found.similarity / temperature)[:, :, None] + times.log()
+            times = times - (mine & (named == labels[:, None, None]) & (times > 0)).float()
+        weight = (similarity / temperature)[:, :, None] + times.log()
         share = torch.softmax(weight.flatten(1), 1) * (1 - BACKGROUND)
         votes = share.new_full((len(labels), classes), BACKGROUND / classes)
-        return votes.scatter_add_(1, said.flatten(1), share)
+        return votes.scatter_add_(1, named.flatten(1), share)
 
 
 class RowPredictions(NamedTuple):
     """Of the given labels of some rows."""
 
     seen: Tensor
-    """By a posterior that has seen them; empty where only `left_out` is wanted."""
+    """By a posterior that has seen them."""
     noise: Tensor
     left_out: Tensor
     """With the pull of every label on the posterior taken back."""
@@ -289,42 +269,30 @@ class Predictors:
     @classmethod
     def of(cls, rows: Tensor, labels: Tensor, classes: int) -> "Predictors":
         """Those that learned from these rows, weighed by how likely they find the labels of some, each left out."""
-        affordable = int(WORK / (len(rows) * classes))
-        dims = min(max(affordable, MIN_DIMS), MAX_DIMS)
+        dims = min(max(int(WORK / (len(rows) * classes)), MIN_DIMS), MAX_DIMS)
         projection = Projection.of(rows, dims)
         fit = fit_softmax(projection.features(rows), labels, classes)
         made = cls(projection, fit, Voters.of(rows, labels, classes))
-        count, last = min(WEIGHED_ON, len(rows)), len(rows) - 1
-        some = torch.linspace(0, last, count, dtype=torch.float32, device="cpu").long()
+        last = len(rows) - 1
+        some = torch.linspace(0, last, min(WEIGHED_ON, len(rows)), dtype=torch.float32, device="cpu").long()
         given = labels[some][:, None]
-        posterior = made._ask_posterior(rows[some], labels[some])[2].gather(1, given)
+        posterior = made.predict(rows[some], labels[some]).left_out.gather(1, given)  # its weight is 1 until now
         found = made.voters.find(rows[some])
         votes = {t: made.voters.vote(found, labels[some], t, classes).gather(1, given) for t in TEMPERATURES}
         temperature, weight = choose_weight(posterior, votes)
         return replace(made, temperature=temperature, weight=weight)
 
-    def predict(self, leave_out: bool, piece: tuple[Tensor, Tensor, Tensor | None]) -> RowPredictions:
+    def predict(self, rows: Tensor, labels: Tensor, predicted: Tensor | None = None) -> RowPredictions:
         """What posterior and neighbours, and somebody else, say together of rows with these labels."""
-        rows, labels, predicted = piece
-        averaged, noise, left_out = self._ask_posterior(rows, labels)
-        found, classes = self.voters.find(rows), averaged.shape[1]
-        votes = self.voters.vote(found, labels, self.temperature, classes)
-        left_out = torch.lerp(votes, left_out, self.weight)
-        seen = left_out[:0].clone()  # a view would keep all rows in memory
-        if not leave_out:
-            seen = torch.lerp(votes, averaged, self.weight)
-        if predicted is not None:
-            left_out = torch.lerp(left_out, predicted, FOREIGN)
-            seen = torch.lerp(seen, predicted[: len(seen)], FOREIGN)
-        voted = votes.gather(1, labels[:, None]).squeeze(1)
-        return RowPredictions(seen, noise, left_out, voted, hash_rows(rows))
-
-    def _ask_posterior(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The averaged prediction, its noise ε, and the prediction with each example left out."""
         mean, var = self.fit.logits(self.projection.features(rows))
         averaged = softmax_moments(mean, var, SAMPLES).mean
         left_out = predict_left_out(mean, var, averaged, labels)
-        return averaged, mean.softmax(-1) - averaged, left_out
+        votes = self.voters.vote(self.voters.find(rows), labels, self.temperature, mean.shape[1])
+        seen, left_out = (torch.lerp(votes, each, self.weight) for each in (averaged, left_out))
+        if predicted is not None:
+            seen, left_out = (torch.lerp(each, predicted, FOREIGN) for each in (seen, left_out))
+        voted = votes.gather(1, labels[:, None]).squeeze(1)
+        return RowPredictions(seen, mean.softmax(-1) - averaged, left_out, voted, hash_rows(rows))
 
 
 def beats_class_shares(own: Tensor, labels: Tensor) -> bool:
@@ -355,26 +323,10 @@ def choose_weight(posterior: Tensor, votes: Mapping[float, Tensor]) -> tuple[flo
 
 def fit_softmax(features: Tensor, labels: Tensor, classes: int) -> GLMFit:
     """VON with a diagonal covariance, its prior precision chosen by the ELBO."""
-    steps = 0
-    with bar(100, description="fitting") as shown:
-
-        def on_step(excess: float) -> None:
-            nonlocal steps
-            steps += 1
-            left = 1 + 2 * log(max(excess, 1.0))  # steps shrink about this fast
-            shown.update(int(100 * steps / (steps + left)))
-
+    steps = count(1)
+    with bar(0, description="fitting") as shown:
         return fit_glm(
-            features,
-            labels,
-            classes=classes,
-            covariance="diagonal",
-            prior_precision="elbo",
-            bias=False,
-            draws=DRAWS,
-            tol=TOLERANCE,
-            dtype=torch.float32,
-            on_step=on_step,
+            features, labels, classes=classes, draws=DRAWS, on_step=lambda _: shown.update(next(steps)), **FIT
         )
 
 
@@ -399,10 +351,8 @@ def measure_likelihood(source: Source) -> float:
     The inputs, or the encoder, under which it is larger tell more of the labels. Each probability is averaged with the
     class's share, so that a few labels that are surely contradicted do not decide: they may be the wrong ones.
     """
-    rows = source.batch(torch.arange(len(source), device="cpu")).flatten(1)
-    labels = source.labels.numbers
-    predictors = Predictors.of(rows, labels, source.num_classes)
-    left_out = predictors.predict(True, (rows, labels, None)).left_out
+    rows, labels = read_rows(source), source.labels.numbers
+    left_out = Predictors.of(rows, labels, source.num_classes).predict(rows, labels).left_out
     own = left_out.gather(1, labels[:, None]).squeeze(1).double()
     shares = (torch.bincount(labels).double() / len(labels))[labels]
     return float(own.add(shares).div(2).log().mean())

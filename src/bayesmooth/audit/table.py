@@ -1,12 +1,15 @@
 """The noun: the ranked table of an audit, and the files it becomes."""
 
 import csv
+import html
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +21,7 @@ from bayesmooth.data import Source
 from bayesmooth.data.features import SHEET_ROW
 from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError
-from bayesmooth.files import check_output, write_atomically
+from bayesmooth.files import check_directory, write_together
 from bayesmooth.optional import require
 from bayesmooth.words import format_percent
 
@@ -34,6 +37,8 @@ SURE = ((0.0, "hardly"), (0.1, "perhaps"), (0.5, "likely"), (0.9, "very likely")
 """From which probability on a class is called so: percentages would promise more than they hold."""
 LEAST_TOLD = 0.0005  # of the labels: less would be told as 0.0 %
 MATRIX_CLASSES = 500  # up to which audit.json holds the matrices of pairs of classes
+WORST = 10  # labels that a job's page and a notebook show by themselves
+FILES = {"audit.csv", "audit.parquet", "audit.json", "audit.html", "annotators.csv", "label_again.csv"}
 KINDS = ("contradicted", *QUADRANTS, *FINDINGS)
 """What `Audit.select` selects, named as the report's chips are: conflicts are copies with different labels, rare those
 of rare classes, leaks those that the other split holds too."""
@@ -49,6 +54,9 @@ class Audit:
 
     Every column has one entry per example, in the order of the data; labels are positions in `class_names`.
     """
+
+    unit: ClassVar[str] = "classes"
+    """What `label_names` are."""
 
     examples: Source
     """What was audited."""
@@ -86,7 +94,12 @@ class Audit:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
-        return f"Audit({len(self):,} examples, {self.count_kinds()}: {counts})"
+        return f"Audit({len(self):,} examples, {len(self.label_names)} {self.unit}: {counts})"
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """What a label is chosen from."""
+        return self.class_names
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -94,14 +107,14 @@ class Audit:
         return self.examples.ids
 
     @property
-    def meta(self) -> Mapping[str, Sequence[Any]]:
-        """What the data say of their examples beside the labels, such as texts."""
-        return self.examples.meta
-
-    @property
     def clean(self) -> Array | None:
         """The true labels, where they are known."""
         return None if self.examples.clean is None else self.examples.clean.numpy()
+
+    @cached_property
+    def contradicted(self) -> Array:
+        """Which labels the prediction contradicts: hard ones too, as they are wrong as often (docs/audit-method.md)."""
+        return np.not_equal(self.suggested, self.given)
 
     @cached_property
     def quadrant(self) -> Array:
@@ -113,23 +126,11 @@ class Audit:
         """Positions from the label most likely wrong to the least."""
         return np.argsort(-self.disagreement, kind="stable")
 
-    @cached_property
-    def rank(self) -> Array:
-        """1 for the label that is most likely wrong."""
-        rank = np.empty(len(self), np.int64)
-        rank[self.order] = np.arange(1, len(self) + 1)
-        return rank
-
     @property
     def counts(self) -> dict[str, int]:
         """How many examples each quadrant holds."""
         numbers = np.bincount(self.quadrant, minlength=len(QUADRANTS)).tolist()
         return dict(zip(QUADRANTS, numbers, strict=True))
-
-    @property
-    def contradicted(self) -> Array:
-        """Which labels the prediction contradicts: hard ones too, as they are wrong as often (docs/audit-method.md)."""
-        return np.not_equal(self.suggested, self.given)
 
     @property
     def headline(self) -> str:
@@ -139,9 +140,9 @@ class Audit:
         if rate := self.summary.get("error_rate"):
             share, low, high = (format_percent(rate[key]) for key in ("estimate", "low", "high"))
             return f"{share} of the labels are wrong ({low} to {high}, by a review of {rate['draws']} drawn ones)."
-        return self.tell(int(self.contradicted.sum()))
+        return self.describe_wrong(int(self.contradicted.sum()))
 
-    def tell(self, wrong: int) -> str:
+    def describe_wrong(self, wrong: int) -> str:
         """How many labels look wrong."""
         total, least = len(self), self.summary.get("noise_rate_at_least") or 0.0
         if wrong == 0:
@@ -153,41 +154,24 @@ class Audit:
         share = f"{100 * wrong / total:.{1 if wrong / total >= 0.001 else 3}f}\u00a0%"
         return f"{wrong:,} of {total:,} labels {verb} wrong ({share})."
 
-    def count_kinds(self) -> str:
-        """How many different labels there are."""
-        return f"{len(self.class_names)} classes"
-
-    def count_pairs(self, other: Array) -> Array:
-        """K×K counts: rows are given labels, columns other ones."""
-        classes = len(self.class_names)
-        pairs = self.given.astype(np.int64) * classes + other
-        return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
-
-    @property
-    def matrix(self) -> Array:
-        """K×K counts: rows are given labels, columns suggested ones."""
-        return self.count_pairs(self.suggested)
-
     def describe_labels(self) -> dict[str, Any]:
         """What audit.json says of every class and of pairs of them; no matrices that make a file of megabytes."""
-        names, matrix = self.class_names, self.matrix
-        given = np.bincount(self.given, minlength=len(names))
-        unclear = np.bincount(self.given, self.ambiguity, len(names)) / np.maximum(given, 1)
-        small = len(names) <= MATRIX_CLASSES
-        return {
-            "class_names": list(names),
-            "classes": [
-                {
-                    "name": name,
-                    "examples": int(given[k]),
-                    "contradicted": int(given[k] - matrix[k, k]),
-                    "ambiguity": float(unclear[k]) if given[k] else None,
-                }
-                for k, name in enumerate(names)
-            ],
-            "given_by_suggested": matrix.tolist() if small else None,
-            "given_by_true": self.count_pairs(self.clean).tolist() if small and self.clean is not None else None,
+        names, k = self.class_names, len(self.class_names)
+        given, wrong = (np.bincount(self.given, weights, k) for weights in (None, self.contradicted))
+        unclear = np.bincount(self.given, self.ambiguity, k) / np.maximum(given, 1)
+        columns: dict[str, Any] = {
+            "name": names,
+            "examples": given.tolist(),
+            "contradicted": wrong.astype(int).tolist(),
         }
+        columns["ambiguity"] = [share if count else None for share, count in zip(unclear.tolist(), given, strict=True)]
+        matrices: dict[str, Any] = {"given_by_suggested": None, "given_by_true": None}
+        for key, other in zip(matrices, (self.suggested, self.clean), strict=True):
+            if other is not None and k <= MATRIX_CLASSES:
+                counts = np.bincount(self.given.astype(np.int64) * k + other, minlength=k * k)
+                matrices[key] = counts.reshape(k, k).tolist()
+        classes = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return {"class_names": list(names), "classes": classes, **matrices}
 
     def pair_labels(self) -> tuple[Array, Array]:
         """The label of every example, and the likeliest other one."""
@@ -203,8 +187,7 @@ class Audit:
 
     def top(self, n: int = 20) -> list[dict[str, Any]]:
         """The n labels most likely wrong, worst first, with names for labels."""
-        columns = self.columns()
-        return [{name: column[i] for name, column in columns.items()} for i in self.order[:n]]
+        return [{name: column[i] for name, column in self._columns.items()} for i in self.order[:n]]
 
     def columns(self) -> dict[str, list[Any]]:
         """The table as plain lists, with names for labels, in the order of the data."""
@@ -212,29 +195,25 @@ class Audit:
 
     @cached_property
     def _columns(self) -> dict[str, list[Any]]:
-        labels, quadrants = np.array(self.class_names, object), np.array(QUADRANTS, object)
+        labels, rank = np.array(self.class_names, object), np.empty(len(self), np.int64)
+        rank[self.order] = np.arange(1, len(self) + 1)
         columns = {
-            "rank": self.rank,
+            "rank": rank,
             "given": labels[self.given],
             "suggested": labels[self.suggested],
-            **self.list_changes(),
             "given_probability": self.given_probability,
             "suggested_probability": self.suggested_probability,
             "disagreement": self.disagreement,
             "ambiguity": self.ambiguity,
-            "quadrant": quadrants[self.quadrant],
+            "quadrant": np.array(QUADRANTS, object)[self.quadrant],
             **({} if self.review is None else self.review.columns()),
             "noise": self.noise,
             "clean": None if self.clean is None else labels[self.clean],
         }
         table: dict[str, Any] = {"id": list(self.ids)}
         table |= {name: column.tolist() for name, column in columns.items() if column is not None}
-        shown = {name: self.meta[name] for name in (SHEET_ROW, "text") if name in self.meta}
+        shown = {name: column for name, column in self.examples.meta.items() if name in (SHEET_ROW, "text")}
         return table | self.findings.columns(self.ids) | shown
-
-    def list_changes(self) -> dict[str, Array]:
-        """What the table holds beside the given and the suggested label."""
-        return {}
 
     def weights(self) -> Array:
         """The probability that each given label is right: what its loss counts for in training."""
@@ -248,8 +227,7 @@ class Audit:
 
     def to_frame(self) -> Any:
         """The table as a pandas frame: one row per example, with names for labels and the columns of the data."""
-        columns = self.columns()
-        return require("pandas", extra="data").DataFrame({**columns, **self.meta, **columns})
+        return require("pandas", extra="data").DataFrame({**self._columns, **self.examples.meta, **self._columns})
 
     @property
     def mislabelled(self) -> Any:
@@ -260,28 +238,87 @@ class Audit:
         """The rows of `to_frame` of one of `KINDS`, worst first; none where nobody looked for that kind."""
         if kind not in KINDS:
             raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
-        masks = {"contradicted": self.contradicted}
+        masks = {"contradicted": self.contradicted, **self.findings.masks()}
         masks |= {name: self.quadrant == k for k, name in enumerate(QUADRANTS)}
-        masks |= self.findings.masks()
         chosen = masks.get(kind, np.zeros(len(self), bool))
         return self.to_frame().iloc[self.order[chosen[self.order]]]
 
-    def to_csv(self, path: str | Path | None = None) -> str:
-        """The table as CSV, in the order of the data; also written to `path` if one is given.
+    def find_failures(self, above: float | None, kinds: Sequence[str] = ()) -> list[str]:
+        """Why these data should not pass, in words; empty where they should.
+
+        `above` is the share of wrong labels that is allowed, held against the lower bound of the audit. `kinds` are
+        findings that must not occur.
+        """
+        failures, least = [], self.summary.get("noise_rate_at_least")
+        if above is not None and least is None:
+            failures.append("it cannot be told how many labels are wrong")
+        elif above is not None and least is not None and least > above:
+            shares = format_percent(least), format_percent(above)
+            failures.append("at least {} of the labels are wrong, more than {}".format(*shares))
+        masks = self.findings.masks()
+        for kind in kinds:
+            if kind not in masks:
+                raise InputError(f"--fail-on {kind}: this audit did not look for any")
+            if count := int(masks[kind].sum()):
+                failures.append(f"{count:,} {FINDINGS[kind].replace('_', ' ')} ({kind})")
+        return failures
+
+    def to_csv(self) -> str:
+        """The table as CSV, in the order of the data.
 
         A text that a spreadsheet would run as a formula gets an apostrophe in front, which `clean` takes off again.
         """
-        text = write_csv(self.columns())
-        if path is not None:
-            check_output(Path(path))
-            write_atomically(Path(path), text)
-        return text
+        return write_csv(self._columns)
+
+    def to_markdown(self, failures: Sequence[str] = ()) -> str:
+        """The headline, what was found and the ten worst labels, for the page of a job."""
+        lines = [f"## {'❌' if failures else '✅'} {self.summary.get('source', 'labels')}", ""]
+        lines += [self.headline, "", *(f"- **{failure}**" for failure in failures)]
+        lines += [f"- also found: {self.findings}", *(f"- {problem.text}" for problem in self.findings.problems)]
+        lines += ["", "| id | label | looks like | how sure |", "| --- | --- | --- | --- |"]
+        for row in self.top(WORST):
+            cells = (row["id"], row["given"], row["suggested"], format_sureness(row["suggested_probability"]))
+            safe = (html.escape(" ".join(cell.split())).replace("|", "\\|") for cell in cells)
+            lines.append(f"| {' | '.join(safe)} |")
+        return "\n".join(lines) + "\n"
 
     def save(self, directory: str | Path, *, thumbnails: int = 500, title: str = "") -> Path:
-        """Write audit.html, audit.csv, audit.parquet and audit.json; the path of the HTML."""
-        from bayesmooth.audit.outputs import save
+        """Write audit.html, audit.csv, audit.parquet and audit.json; the path of the HTML.
 
-        return save(self, Path(directory), thumbnails=thumbnails, title=title)
+        With several annotators also annotators.csv and label_again.csv. All are made first, then written together.
+        """
+        from bayesmooth.audit.report import render
+
+        folder = Path(directory)
+        check_source_stays(folder, self.examples.path)
+        files: dict[str, str | bytes] = {"audit.csv": self.to_csv()}
+        if find_spec("pyarrow"):
+            arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+            parquet.write_table(arrow.table(self._columns), file := io.BytesIO())
+            files["audit.parquet"] = file.getvalue()
+        summary = {
+            "examples": len(self),
+            "quadrants": self.counts,
+            "disagreement_threshold": self.disagreement_threshold,
+            **self.summary,
+            **self.findings.counts(),
+            "problems": self.findings.list_problems(),
+            **self.describe_labels(),
+            "top": [self.ids[i] for i in self.order[:100]],
+        }
+        files["audit.json"] = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+        if self.consensus is not None:
+            names, people = self.class_names, self.summary["annotators"]
+            again = [(self.ids[i], names[k], share, who) for i, k, share, who in self.consensus.list_again()]
+            columns = ("id", "consensus", "probability", "annotator")
+            files["annotators.csv"] = write_csv({key: [one[key] for one in people] for key in people[0]})
+            files["label_again.csv"] = write_csv(dict(zip(columns, zip(*again, strict=True), strict=True)))
+        files["audit.html"] = render(self, title=title, thumbnails=thumbnails)
+        check_directory(folder)
+        write_together(folder, files)
+        for name in FILES - files.keys():  # of an audit that was here before
+            (folder / name).unlink(missing_ok=True)
+        return folder / "audit.html"
 
     def export(self, directory: str | Path, tool: str) -> Path:
         """Write the suggestions for "label-studio", "argilla" or "fiftyone"; `clean` reads the answers."""
@@ -291,14 +328,21 @@ class Audit:
 
     def show(self) -> None:
         """The report below the cell of a notebook; elsewhere in the browser."""
-        from bayesmooth.audit.outputs import show_inline
+        from bayesmooth.audit.report import show
 
-        show_inline(self)
+        show(self)
 
     def _repr_html_(self) -> str:
-        from bayesmooth.audit.outputs import to_short_html
+        from bayesmooth.audit.report import render_worst
 
-        return to_short_html(self)
+        return render_worst(self)
+
+
+def check_source_stays(directory: Path, source: Path | None) -> None:
+    """Refuse a folder where the files of an audit would overwrite the one that is audited."""
+    for place in (directory / name for name in FILES):
+        if source is not None and source.exists() and place.exists() and place.samefile(source):
+            raise InputError(f"{place}: is what is audited, and would be overwritten; choose another folder (--out)")
 
 
 def format_sureness(probability: float) -> str:
@@ -315,6 +359,9 @@ def write_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    cells = [[f"{v:.6g}" if isinstance(v, float) else guard(str(v)) for v in column] for column in columns.values()]
+    cells = [
+        [f"{v:.6g}" if isinstance(v, float) else guard("" if v is None else str(v)) for v in column]
+        for column in columns.values()
+    ]
     writer.writerows(zip(*cells, strict=True))
     return text.getvalue()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bayesmooth.cli import COLUMNS, DEVICE, READING, command, option, split_names
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory
-from bayesmooth.words import did_you_mean
+from bayesmooth.words import did_you_mean, format_percent
 
 if TYPE_CHECKING:
     from bayesmooth.audit import Audit
@@ -56,7 +56,6 @@ def read_share(text: str) -> float:
     option("--cache", metavar="DIR", type=Path, help="where embeddings are kept (default: $BAYESMOOTH_CACHE)"),
     option("--against", metavar="FILE", type=Path, help="another split; reports examples found in both"),
     option("--leave-out", action="store_const", const=True, help="judge a label by a posterior without its example"),
-    option("--cluster", choices=("ray",), help="score the examples as tasks of a cluster"),
     option("--top", type=int, default=10, help="how many to print (default: 10)"),
     *DEVICE,
     option("--export", metavar="TOOL,…", type=split_names, default=[], help="for label-studio, argilla or fiftyone"),
@@ -83,7 +82,7 @@ def audit(arguments: Namespace) -> int:
     from bayesmooth.audit import audit_probabilities
     from bayesmooth.audit.exchange import TOOLS
     from bayesmooth.audit.findings import FINDINGS
-    from bayesmooth.audit.outputs import check_source_stays, find_failures, to_markdown
+    from bayesmooth.audit.table import check_source_stays
     from bayesmooth.data.opening import RUN
 
     for tool in arguments.export:
@@ -111,10 +110,10 @@ def audit(arguments: Namespace) -> int:
     saved = made.save(arguments.out, title=arguments.title)
     for tool in arguments.export:
         print(made.export(arguments.out, tool), file=sys.stderr)
-    failures = find_failures(made, arguments.fail_above, arguments.fail_on)
+    failures = made.find_failures(arguments.fail_above, arguments.fail_on)
     if arguments.summary is not None:
         with arguments.summary.open("a", encoding="utf-8") as page:
-            page.write(to_markdown(made, failures))
+            page.write(made.to_markdown(failures))
     if arguments.json:
         print(saved.with_suffix(".json").read_text(encoding="utf-8"), end="")
     else:
@@ -164,8 +163,9 @@ def _print(made: "Audit", count: int) -> None:
         print(f"note: {note}")
     print(repr(made).removeprefix("Audit(").removesuffix(")"))
     print(f"{made.summary['method']}, {made.summary['seconds']} s")
-    if made.consensus is not None:
-        print(made.consensus)
+    if people := made.summary.get("annotators"):
+        ends = (f"{one['annotator']} in {format_percent(one['quality'])}" for one in (people[0], people[-1]))
+        print(f"{len(people)} annotators, right {' to '.join(ends)} of their votes")
     print(f"also found: {made.findings}")
     for problem in made.findings.problems:
         print(f"problem: {problem.text}")

@@ -1,160 +1,236 @@
 """One HTML file that opens from disk: everything inlined, nothing fetched, nothing from data run as code."""
 
 import base64
+import datetime
 import hashlib
 import html
+import io
 import json
 import re
 import shlex
+import sys
+import tempfile
+import webbrowser
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
-from torch import Tensor
 
 from bayesmooth.audit.decisions import COLUMNS, DECISIONS
-from bayesmooth.audit.multilabel import Tags
 from bayesmooth.audit.review import CONSTANTS, Review
-from bayesmooth.audit.table import QUADRANTS, SURE, Audit
-from bayesmooth.audit.thumbnails import Thumbnails
+from bayesmooth.audit.table import QUADRANTS, SURE, WORST, Audit, format_sureness
 from bayesmooth.data.features import SHEET_ROW
+from bayesmooth.data.pictures import ImageFiles, as_bytes, as_rgb
 from bayesmooth.data.prepare import group_spellings
+from bayesmooth.data.source import Inputs
 from bayesmooth.errors import InputError
+from bayesmooth.optional import require
 from bayesmooth.words import format_percent
 
-LIKELIEST = 3  # classes that are shown with their probabilities
-WORST_TAGS = 5  # the same of tags
+LIKELIEST, WORST_TAGS = 3, 5  # classes, or tags, that are shown with their probabilities
+TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
+LONGEST = 160  # characters of a text in a notebook
+HEIGHT = 900  # pixels of the report inline
 MOST_USUAL = 20_000  # classes × columns of a table of which is said what is usual
 FENCE = 1.5  # interquartile ranges beyond the quartiles that are usual: Tukey's rule
 SELDOM = 0.02  # of a class: categories with less are unusual
 MOST_CATEGORIES = 50  # of a column: more are names
 FEWEST = 8  # values of a class that it takes to say what is usual
-# In this order, inside one function.
+SIZE, SMALL = 320, 112  # pixels of a picture to judge, and of one beside it
+BUDGET = 8_000_000  # bytes of pictures in a report: it can still be mailed
+SHEET = 4_000_000  # pixels, so that a sheet decodes at once
+TILES_PER_SHEET = 256  # at most: one encoder header for 256 images
+CRISP = 64  # pixels up to which pictures keep every pixel as it is
+BLANK = 8  # pixels of the square that stands for a picture that cannot be read
 SCRIPTS = ("model.js", "review.js", "labels.js", "decisions.js", "list.js", "detail.js", "page.js")
+"""In this order, inside one function."""
 
 Array = NDArray[Any]
-Text = str | Mapping[str, object] | None
 Usual = tuple[float, float] | list[str] | None
 """What is usual in a column: from … to, the categories, or unknown."""
 
 
-def render(
-    audit: Audit,
-    *,
-    title: str = "",
-    created: str = "",
-    texts: Sequence[Text] | None = None,
-    thumbnails: Thumbnails | None = None,
-    small: Thumbnails | None = None,
-) -> str:
-    """The page as one string.
-
-    `created` is the date as it shall be printed. `texts` has a text for each example, or its table row as a mapping,
-    or None where it is left out. `small` are pictures of examples that are shown beside others only.
-    """
-    if texts is not None and len(texts) != len(audit):
-        raise InputError(f"texts: has {len(texts)} entries, must have one for each of {len(audit)}")
-    pictures = [part for part in (thumbnails, small) if part is not None]
-    if any(not np.isin(part.index, np.arange(len(audit))).all() for part in pictures):
-        raise InputError(f"thumbnails.index: must be positions below {len(audit)}")
-    script = "(() => {\n'use strict';\n" + "\n".join(map(_part, SCRIPTS)) + "})();"
-    style = _part("style.css")
+def render(audit: Audit, *, title: str = "", thumbnails: int = 500, created: str | None = None) -> str:
+    """The page as one string, with so many pictures of the worst labels; `created` is the date (default: now)."""
+    read = {name: (files(__package__) / name).read_text("utf-8") for name in (*SCRIPTS, "style.css", "template.html")}
+    script = "(() => {\n'use strict';\n" + "\n".join(read[name] for name in SCRIPTS) + "})();"
+    style, template = read["style.css"], read["template.html"]
     # Only these two inline blocks may act; nothing is fetched from anywhere.
     hashed = (hashlib.sha256(text.encode()).digest() for text in (script, style))
     scripts, styles = (f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashed)
+    name = title or str(audit.summary.get("source", "a data set"))
+    now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
+    payload = {**make_payload(audit), "created": created or now, "thumbnails": choose_pictures(audit, thumbnails)}
     values = {
         "policy": f"default-src 'none'; script-src {scripts}; style-src {styles}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'",
-        "title": _to_html(title or str(audit.summary.get("source", "a data set"))),
-        "headline": _to_html(audit.headline),
+        "title": html.escape(name.encode("utf-8", "replace").decode()),
+        "headline": html.escape(audit.headline),
         "style": style,
         "script": script,
-        "payload": _to_json(_payload(audit, created, texts, pictures)),
+        "payload": to_json(payload),
     }
-    template = _part("template.html")
     size = len(template) + sum(len(value.encode()) for value in values.values())
     values["size"] = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
 
 
-def _part(name: str) -> str:
-    return (files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _to_html(text: str) -> str:
-    """Text that is no markup; what UTF-8 cannot carry, as in some names of files, is replaced."""
-    return html.escape(text.encode("utf-8", "replace").decode())
-
-
-def _to_json(value: object) -> str:
+def to_json(value: object) -> str:
     """JSON that cannot end its script element, and that UTF-8 can always carry."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _payload(
-    audit: Audit, created: str, texts: Sequence[Text] | None, pictures: Sequence[Thumbnails]
-) -> dict[str, Any]:
-    """The columns as base64 of little-endian arrays, the rest as it is."""
-    label = np.min_scalar_type(len(audit.class_names) - 1)
+def pack(values: Array, dtype: DTypeLike | None = None) -> dict[str, str]:
+    """An array as {type, data}, the type by the name of JavaScript's view; whole numbers as small as they can be."""
+    smallest = np.min_scalar_type(int(values.max())) if dtype is None else dtype
+    array = np.asarray(values).astype(np.dtype(smallest).newbyteorder("<"))
+    return {"type": f"{array.dtype.name.capitalize()}Array", "data": base64.b64encode(array.tobytes()).decode()}
+
+
+def pack_share(values: Array) -> dict[str, str]:
+    """Shares of one in 16 bits."""
+    return pack(np.round(np.clip(np.asarray(values, np.float64), 0, 1) * 65535), np.uint16)
+
+
+def make_payload(audit: Audit) -> dict[str, Any]:
+    """What the page knows but its pictures: columns as base64 of little-endian arrays, the rest as it is."""
+    source, found = audit.examples, audit.findings
     columns = {
-        "given": _pack(audit.given, label),
-        "suggested": _pack(audit.suggested, label),
-        "givenProbability": _pack_share(audit.given_probability),
-        "suggestedProbability": _pack_share(audit.suggested_probability),
-        "disagreement": _pack(audit.disagreement, np.float32),
-        "ambiguity": _pack(audit.ambiguity, np.float32),
-        "quadrant": _pack(audit.quadrant, np.uint8),
-        "clean": None if audit.clean is None else _pack(audit.clean, label),
+        "given": pack(audit.given),
+        "suggested": pack(audit.suggested),
+        "givenProbability": pack_share(audit.given_probability),
+        "suggestedProbability": pack_share(audit.suggested_probability),
+        "disagreement": pack(audit.disagreement, np.float32),
+        "ambiguity": pack(audit.ambiguity, np.float32),
+        "quadrant": pack(audit.quadrant, np.uint8),
+        "clean": None if audit.clean is None else pack(audit.clean),
     }
-    table = audit.examples.table
-    positions = all(name == str(i) for i, name in enumerate(audit.ids))
+    hidden = {SHEET_ROW} if audit.consensus is None else {SHEET_ROW, "votes"}  # on every card
+    shown = {name: column for name, column in source.meta.items() if name not in hidden}
     content = {
         "count": len(audit),
         "classes": list(audit.class_names),
-        "label": _describe_label(audit, texts),
-        "ids": None if positions else list(audit.ids),
-        "digested": table is not None and table.names_rows,
-        "rows": audit.meta.get(SHEET_ROW),
+        "label": describe_label(audit, shown),
+        "ids": None if all(name == str(i) for i, name in enumerate(audit.ids)) else list(audit.ids),
+        "digested": source.table is not None and source.table.names_rows,
+        "rows": source.meta.get(SHEET_ROW),
         "columns": columns,
-        "texts": None if texts is None else _texts(texts),
+        "texts": choose_texts(audit, shown),
     }
+    of_kinds: dict[str, dict[str, Any]] = {
+        "duplicates": {"first": found.duplicate_of},
+        "outliers": {"score": found.outlier_score},
+        "leaks": {"id": found.in_other_split, "label": found.label_in_other_split},
+    }
+    kinds = {
+        kind: {k: column[mask].tolist() for k, column in of_kinds.get(kind, {}).items()}
+        | {"index": np.flatnonzero(mask).tolist()}
+        for kind, mask in found.masks().items()
+    }
+    problems = [one for one in found.list_problems() if not one["kind"].endswith("_spelling")]
     return {
-        "key": hashlib.sha256(_to_json(content).encode()).hexdigest()[:16],
+        "key": hashlib.sha256(to_json(content).encode()).hexdigest()[:16],
         **content,
-        "created": created,
         "quadrants": list(QUADRANTS),
         "sure": SURE,
-        "findings": _findings(audit),
-        "truth": _describe_truth(audit),
-        "notes": [str(note) for note in audit.summary.get("notes", ())],
-        "summary": {key: _plain(value) for key, value in audit.summary.items() if key != "notes"},
-        "thumbnails": [part.payload() for part in pictures],
-        "review": None if audit.review is None else _describe_review(audit.review),
+        "findings": {**kinds, "problems": problems},
+        "truth": describe_truth(audit),
+        "notes": audit.summary.get("notes", []),
+        "summary": {key: value for key, value in audit.summary.items() if key != "notes"},
+        "review": None if audit.review is None else describe_review(audit.review),
         "decisions": {"names": DECISIONS, "columns": COLUMNS},
-        "clean": _clean_command(audit),
+        "clean": write_clean_command(audit),
         "similar": audit.similar and {k: v.tolist() for k, v in audit.similar._asdict().items()},
     }
 
 
-def _describe_review(review: Review) -> dict[str, Any]:
+def describe_label(audit: Audit, shown: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """What a label is, and what the page has to know to show and change one."""
+    names, counts = audit.class_names, np.bincount(audit.given, minlength=len(audit.class_names))
+    label: dict[str, Any] = {"kind": "class", "named": audit.examples.names_classes, "likeliest": None, "usual": None}
+    ranked, shares, most = audit.probabilities, audit.probabilities, LIKELIEST
+    if audit.tags is not None:
+        names, counts, most = audit.tags.vocabulary.names, audit.tags.given.sum(0), WORST_TAGS
+        ranked, shares = audit.tags.scores, audit.tags.probabilities
+        label |= {"kind": "tags", "named": True, "worst": pack(audit.tags.worst), **audit.tags.vocabulary.describe()}
+    else:
+        label["usual"] = find_usual(shown, audit.given, len(names))
+    if audit.consensus is not None:
+        label |= {"kind": "votes", **audit.consensus.to_payload()}
+    if ranked is not None and shares is not None:
+        best = torch.from_numpy(ranked).topk(min(most, len(names)), dim=1).indices.numpy()
+        likely = np.take_along_axis(shares, best, 1)
+        label["likeliest"] = {"each": best.shape[1], "names": pack(best), "shares": pack_share(likely)}
+    groups = group_spellings(names, torch.from_numpy(counts))
+    return {**label, "spellings": [[names[k] for k in same] for same, _ in groups]}
+
+
+def find_usual(columns: Mapping[str, Sequence[str]], labels: Array, classes: int) -> list[list[Usual]] | None:
+    """What is usual for each class in each column of a table, so that the page can mark what is not; None where there
+    is no table, or too much to carry.
+
+    Numbers: Q₁ − 1.5 (Q₃ − Q₁) … Q₃ + 1.5 (Q₃ − Q₁), within what occurs. Categories: those of at least 2 % of a class.
+
+    >>> find_usual({"age": [str(i) for i in range(40)]}, np.zeros(40, int), 1)
+    [[(0.0, 39.0)]]
+    """
+    if not columns or [*columns] == ["text"] or len(columns) * classes > MOST_USUAL:
+        return None
+    usual: list[list[Usual]] = [[] for _ in range(classes)]
+    for cells in columns.values():
+        words = np.array(cells, str)
+        known, numbers, names = np.ones(len(words), bool), None, len({*cells}) > min(MOST_CATEGORIES, len(words) // 2)
+        try:
+            numbers = np.where(words == "", "nan", words).astype(np.float64)
+            known = np.isfinite(numbers)
+        except ValueError:
+            pass
+        for label, of_class in enumerate(usual):
+            some = (labels == label) & known
+            if some.sum() < FEWEST or (numbers is None and names):
+                of_class.append(None)
+            elif numbers is not None:
+                low, high = np.quantile(numbers[some], [0.25, 0.75])
+                spread = FENCE * (high - low)
+                lowest, highest = np.nanmin(numbers), np.nanmax(numbers)
+                of_class.append((float(max(low - spread, lowest)), float(min(high + spread, highest))))
+            else:
+                frequent, counts = np.unique(words[some], return_counts=True)
+                of_class.append(frequent[counts >= SELDOM * some.sum()].tolist())
+    return usual
+
+
+def choose_texts(audit: Audit, columns: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
+    """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
+    if not columns:
+        return None
+    keys = [] if [*columns] == ["text"] else list(columns)
+    rows: list[Any] = [list(row) for row in zip(*columns.values(), strict=True)] if keys else list(columns["text"])
+    sizes = np.array([len(str(row)) for row in rows])
+    fits = {*audit.order[np.cumsum(sizes[audit.order]) <= TEXTS].tolist()}
+    return {"keys": keys, "rows": [row if i in fits else None for i, row in enumerate(rows)]}
+
+
+def describe_review(review: Review) -> dict[str, Any]:
     """The queue, how it was drawn, and all that the page needs to compute what Python does."""
     traits, count = review.traits, len(review.drawn)
-    label = np.min_scalar_type(int(max(traits.given.max(), traits.rival.max())))
     return {
         "asked": review.asked,
         "queue": review.queue.tolist(),
         "drawn": review.drawn[review.queue].tolist(),
         "wrong": [[i, int(wrong)] for i, wrong in review.wrong.items()],
         "traits": {
-            "score": _pack(traits.score, np.float32),
-            "numbers": _pack(traits.numbers, np.float32),
-            "given": _pack(traits.given, label),
-            "rival": _pack(traits.rival, label),
-            "places": None if traits.places is None else _pack(traits.places, np.int8),
+            "score": pack(traits.score, np.float32),
+            "numbers": pack(traits.numbers, np.float32),
+            "given": pack(traits.given),
+            "rival": pack(traits.rival),
+            "places": None if traits.places is None else pack(traits.places, np.int8),
         },
         "numbers": traits.numbers.size // count,
         "places": 0 if traits.places is None else traits.places.size // count,
@@ -162,58 +238,20 @@ def _describe_review(review: Review) -> dict[str, Any]:
     }
 
 
-def _describe_label(audit: Audit, texts: Sequence[Text] | None) -> dict[str, Any]:
-    """What a label is, and what the page has to know to show and change one."""
-    if audit.tags is not None:
-        return _describe_tags(audit.tags)
-    counts = np.bincount(audit.given, minlength=len(audit.class_names))
-    shown: dict[str, Any] = {
-        "kind": "class",
-        "named": audit.examples.names_classes,
-        "likeliest": None,
-        "usual": find_usual(texts or (), audit.given, len(audit.class_names)),
-    }
-    if audit.probabilities is not None:
-        each = min(LIKELIEST, len(audit.class_names))
-        shares, best = torch.from_numpy(audit.probabilities).topk(each, dim=1)
-        shown["likeliest"] = _pack_likeliest(best, shares)
-    if audit.consensus is not None:
-        shown |= {"kind": "votes", **audit.consensus.to_payload()}
-    return {**shown, "spellings": _list_spellings(audit.class_names, counts)}
+def describe_truth(audit: Audit) -> str:
+    """Where the true labels are known: how many of the flagged are wrong, and how many were missed."""
+    if audit.clean is None:
+        return ""
+    flagged, wrong = audit.contradicted, audit.given != audit.clean
+    both, all_flagged, all_wrong = (int(some.sum()) for some in (flagged & wrong, flagged, wrong))
+    share = f" ({format_percent(both / all_flagged)})" if all_flagged else ""
+    missed = f"{all_wrong - both:,} of {all_wrong:,} wrong labels were missed"
+    if both == all_wrong:
+        missed = "none was missed"
+    return f"The true labels are known here: {both:,} of these {all_flagged:,} labels are wrong{share}, and {missed}."
 
 
-def _describe_tags(tags: Tags) -> dict[str, Any]:
-    """The same of sets of tags."""
-    names = tags.vocabulary.names
-    best = torch.from_numpy(tags.scores).topk(min(WORST_TAGS, len(names)), dim=1).indices
-    shares = torch.from_numpy(tags.probabilities).gather(1, best)
-    return {
-        "kind": "tags",
-        "named": True,
-        **tags.vocabulary.describe(),
-        "worst": _pack(tags.worst, np.min_scalar_type(len(names) - 1)),
-        "likeliest": _pack_likeliest(best, shares),
-        "usual": None,
-        "spellings": _list_spellings(names, tags.given.sum(0)),
-    }
-
-
-def _pack_likeliest(best: Tensor, shares: Tensor) -> dict[str, Any]:
-    """A few positions of names per example, with their probabilities."""
-    return {
-        "each": best.shape[1],
-        "names": _pack(best.numpy(), np.min_scalar_type(int(best.max()))),
-        "shares": _pack_share(shares.numpy()),
-    }
-
-
-def _list_spellings(names: Sequence[str], counts: Array) -> list[list[str]]:
-    """Names that differ only in their spelling, the most frequent first."""
-    groups = group_spellings(names, torch.from_numpy(counts))
-    return [[names[k] for k in same] for same, _ in groups]
-
-
-def _clean_command(audit: Audit) -> tuple[str, str, str]:
+def write_clean_command(audit: Audit) -> tuple[str, str, str]:
     """Beside what to run the command that applies decisions, and its text before and after the name of their file.
 
     Votes, and data that lie in no file with labels, are cleaned in the table that stands beside the page.
@@ -228,100 +266,132 @@ def _clean_command(audit: Audit) -> tuple[str, str, str]:
     return "your data", shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
 
 
-def find_usual(rows: Sequence[Text], labels: Array, classes: int) -> list[list[Usual]] | None:
-    """What is usual for each class in each column of a table, so that the page can mark what is not; None where there
-    is no table, or too much to carry.
-
-    Numbers: Q₁ − 1.5 (Q₃ − Q₁) … Q₃ + 1.5 (Q₃ − Q₁), within what occurs. Categories: those of at least 2 % of a class.
-
-    >>> find_usual([{"age": i} for i in range(40)], np.zeros(40, int), 1)
-    [[(0.0, 39.0)]]
-    """
-    table = [row for row in rows if isinstance(row, Mapping)]
-    if len(table) < len(labels) or len(table[0]) * classes > MOST_USUAL:
+def find_pictures(audit: Audit) -> Inputs | None:
+    """The pictures of the examples, where the data has any and Pillow is there to open them."""
+    examples = audit.examples
+    if not find_spec("PIL"):
         return None
-    usual: list[list[Usual]] = [[] for _ in range(classes)]
-    for key in table[0]:
-        values = [row.get(key) for row in table]
-        words = np.array([str(value) for value in values], object)
-        try:
-            numbers = np.array([float("nan" if v in ("", None) else v) for v in values])  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            numbers = None
-        names = len(set(words)) > min(MOST_CATEGORIES, len(words) // 2)
-        for label, told in enumerate(usual):
-            some = labels == label
-            if numbers is not None:
-                some &= np.isfinite(numbers)
-            if some.sum() < FEWEST or (numbers is None and names):
-                told.append(None)
-            elif numbers is not None:
-                low, high = np.quantile(numbers[some], [0.25, 0.75])
-                spread = FENCE * (high - low)
-                lowest, highest = np.nanmin(numbers), np.nanmax(numbers)
-                told.append((float(max(low - spread, lowest)), float(min(high + spread, highest))))
-            else:
-                frequent, counts = np.unique(words[some].astype(str), return_counts=True)
-                told.append([str(word) for word in frequent[counts >= SELDOM * some.sum()]])
-    return usual
+    shape = examples.input_shape
+    drawn = examples.pictures is None and len(shape) == 3 and shape[0] in (1, 3)
+    return examples.inputs if drawn else examples.pictures
 
 
-def _findings(audit: Audit) -> dict[str, Any]:
-    """Only the examples that are concerned, of the kinds that could be looked for."""
-    found = audit.findings
-    columns = {
-        "duplicates": {"first": found.duplicate_of},
-        "outliers": {"score": found.outlier_score},
-        "leaks": {"id": found.in_other_split, "label": found.label_in_other_split},
+def choose_pictures(audit: Audit, count: int) -> list[dict[str, Any]]:
+    """Pictures of the sample to review, of the worst labels and of what was found; then small ones of their neighbours.
+
+    None where the data has no pictures, or Pillow is not there to make them.
+    """
+    pictures = find_pictures(audit)
+    if pictures is None or count < 1:
+        return []
+    found = audit.findings.positions()[: count // 2]
+    queue = [] if audit.review is None else audit.review.queue.tolist()
+    large = make_sheets(pictures, list(dict.fromkeys([*queue, *audit.order[:count].tolist(), *found])))
+    if audit.similar is None:
+        return [large]
+    shown = np.isin(audit.similar.examples, large["index"])
+    near = np.concatenate([audit.similar.given[shown], audit.similar.suggested[shown]], axis=1).ravel()
+    small = list(dict.fromkeys(near[(near >= 0) & ~np.isin(near, large["index"])].tolist()))
+    return [large, make_sheets(pictures, small, SMALL, BUDGET // 4)] if small else [large]
+
+
+def make_sheets(pictures: Inputs, index: Sequence[int], size: int = SIZE, budget: int = BUDGET) -> dict[str, Any]:
+    """Sheets of the pictures at these positions, as the page reads them: square tiles, filled row by row.
+
+    Each picture is at most `size` pixels wide and high and stands in the middle of its tile; nothing is enlarged.
+    Sheets are made until the next one would exceed `budget` bytes, so `index` of the result may be shorter; there is
+    always one sheet.
+    """
+    module = require("PIL.Image", extra="data")
+    first = [shrink_picture(pictures, i, size) for i in index[: max(1, SHEET // size**2)]]
+    tile = max(max(picture.size) for picture in first)
+    per_sheet = max(1, min(SHEET // tile**2, TILES_PER_SHEET))
+    columns = int(np.ceil(np.sqrt(min(len(index), per_sheet))))
+    sheets, sizes = list[bytes](), list[tuple[int, int]]()
+    for start in range(0, len(index), per_sheet):
+        end = min(start + per_sheet, len(index))
+        shown = first[start:end]
+        if end > len(first):
+            shown = [shrink_picture(pictures, i, tile) for i in index[start:end]]
+        mode = "L" if all(picture.mode == "L" for picture in shown) else "RGB"
+        sheet = module.new(mode, (columns * tile, -(-len(shown) // columns) * tile))
+        for i, picture in enumerate(shown):
+            left, upper = (tile - picture.width) // 2, (tile - picture.height) // 2
+            sheet.paste(picture, (i % columns * tile + left, i // columns * tile + upper))
+        content = encode_picture(sheet, tile <= CRISP)
+        if sheets and sum(map(len, sheets)) + len(content) > budget:
+            break
+        sheets.append(content)
+        sizes.extend(picture.size for picture in shown)
+    return {
+        "index": [int(i) for i in index[: len(sizes)]],
+        "tile": tile,
+        "columns": columns,
+        "perSheet": per_sheet,
+        "type": "image/webp",
+        "sizes": None if {*sizes} == {(tile, tile)} else sizes,
+        "sheets": [base64.b64encode(sheet).decode() for sheet in sheets],
     }
-    shown: dict[str, Any] = {}
-    for kind, mask in found.masks().items():
-        index = np.flatnonzero(mask)
-        values = columns.get(kind, {}).items()
-        shown[kind] = {name: np.asarray(column)[index].tolist() for name, column in values}
-        shown[kind]["index"] = index.tolist()
-    problems = [one for one in found.list_problems() if not one["kind"].endswith("_spelling")]
-    return {**shown, "problems": problems}
 
 
-def _describe_truth(audit: Audit) -> str:
-    """Where the true labels are known: how many of the flagged are wrong, and how many were missed."""
-    if audit.clean is None:
-        return ""
-    flagged, wrong = audit.contradicted, audit.given != audit.clean
-    both, all_flagged, all_wrong = (int(some.sum()) for some in (flagged & wrong, flagged, wrong))
-    share = f" ({format_percent(both / all_flagged)})" if all_flagged else ""
-    missed = f"{all_wrong - both:,} of {all_wrong:,} wrong labels were missed"
-    if both == all_wrong:
-        missed = "none was missed"
-    return f"The true labels are known here: {both:,} of these {all_flagged:,} labels are wrong{share}, and {missed}."
+def shrink_picture(pictures: Inputs, number: int, size: int) -> Any:
+    """One picture as a PIL image in grey or RGB of at most `size` pixels wide and high, whole and not cut to a square.
+
+    One that cannot be read is among the problems, and blank here.
+    """
+    module = require("PIL.Image", extra="data")
+    try:
+        if isinstance(pictures, ImageFiles):
+            with pictures.open(number) as opened:
+                opened.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
+                picture = as_rgb(opened)
+        else:
+            (one,) = pictures[torch.tensor([number], dtype=torch.int64, device="cpu")]
+            pixels = as_bytes(one.cpu().numpy()).transpose(1, 2, 0)
+            picture = module.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    except InputError:
+        picture = module.new("L", (BLANK, BLANK))
+    picture.thumbnail((size, size))
+    return picture
 
 
-def _pack_share(values: Array) -> dict[str, str]:
-    """Shares of one in 16 bits."""
-    return _pack(np.round(np.clip(np.asarray(values, np.float64), 0, 1) * 65535), np.uint16)
+def encode_picture(picture: Any, lossless: bool) -> bytes:
+    """A PIL image as a WebP file."""
+    picture.save(file := io.BytesIO(), "WEBP", quality=82, lossless=lossless)
+    return file.getvalue()
 
 
-def _pack(values: Array, dtype: DTypeLike) -> dict[str, str]:
-    """An array as {type, data}, the type by the name of JavaScript's view."""
-    array = np.asarray(values).astype(np.dtype(dtype).newbyteorder("<"))
-    return {"type": f"{array.dtype.name.capitalize()}Array", "data": base64.b64encode(array.tobytes()).decode()}
+def render_worst(audit: Audit) -> str:
+    """The headline, the notes and the ten worst labels with their pictures or texts."""
+    worst, pictures, meta = audit.order[:WORST].tolist(), find_pictures(audit), audit.examples.meta
+    if pictures is not None:
+        coded = [encode_picture(shrink_picture(pictures, i, SMALL), True) for i in worst]
+        data = [f"data:image/webp;base64,{base64.b64encode(picture).decode()}" for picture in coded]
+        shown = [f'<img alt="" src="{source}" height="{SMALL}">' for source in data]
+    else:
+        texts = [", ".join(f"{name} {column[i]}" for name, column in meta.items()) for i in worst]
+        if "text" in meta:
+            texts = [meta["text"][i] for i in worst]
+        shown = [html.escape(text if len(text) <= LONGEST else f"{text[:LONGEST]} …") for text in texts]
+    notes = [audit.summary.get("warning"), *audit.summary.get("notes", ())]
+    paragraphs = "".join(f"<p>{html.escape(str(note))}</p>" for note in notes if note)
+    rows = ""
+    for row, content in zip(audit.top(WORST), shown, strict=True):
+        names = (row["id"], row["given"], row["suggested"], format_sureness(row["suggested_probability"]))
+        cells = "".join(f"<td>{html.escape(name)}</td>" for name in names)
+        rows += f'<tr>{cells}<td style="text-align:left">{content}</td></tr>'
+    head = "".join(f"<th>{name}</th>" for name in ("id", "label", "looks like", "", "example"))
+    title = f"<p><b>{html.escape(audit.headline)}</b></p>"
+    return f"<div>{title}{paragraphs}<table><tr>{head}</tr>{rows}</table></div>"
 
 
-def _texts(texts: Sequence[Text]) -> dict[str, Any]:
-    """Texts as they are; table rows as one list of keys and the values of each row."""
-    keys = list(dict.fromkeys(key for row in texts if isinstance(row, Mapping) for key in row))
-    rows = [[_plain(row.get(key)) for key in keys] if isinstance(row, Mapping) else row for row in texts]
-    return {"keys": [str(key) for key in keys], "rows": rows}
-
-
-def _plain(value: Any) -> Any:
-    """Anything as JSON: numpy scalars become numbers, what JSON lacks becomes text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    finite = not isinstance(value, float) or np.isfinite(value)
-    return value if finite and isinstance(value, str | int | float | None) else str(value)
+def show(audit: Audit) -> None:
+    """The report below the cell of a notebook; elsewhere in the browser."""
+    page = render(audit)
+    if "ipykernel" in sys.modules:  # a kernel of Jupyter or Colab runs this
+        display = sys.modules["IPython"].display  # loaded, as a notebook is running
+        display.display(display.HTML(f'<iframe srcdoc="{html.escape(page)}" width="100%" height="{HEIGHT}"></iframe>'))
+    else:
+        file = Path(tempfile.mkdtemp(prefix="audit-")) / "audit.html"
+        file.write_text(page, encoding="utf-8")
+        webbrowser.open(file.as_uri())

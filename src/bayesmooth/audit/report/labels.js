@@ -199,15 +199,15 @@ class Votes extends OneClass {
   overview() {
     super.overview();
     byId('annotators').hidden = byId('annotators-link').hidden = false;
-    const { people, again } = audit.label;
-    if (audit.label.alpha !== null) byId('people-alpha').textContent = `All together: Krippendorff’s α = ${brief(audit.label.alpha)}.`;
+    const { again } = audit.label;
+    const { annotators: people, krippendorff_alpha: alpha } = audit.summary;
+    if (alpha !== null) byId('people-alpha').textContent = `All together: Krippendorff’s α = ${brief(alpha)}.`;
     byId('people').replaceChildren(buildTable(['Annotator', 'Right', 'Votes', 'κ', 'Counts as', 'Takes', 'To ask'], people.map((one) => {
-      const takes = one.confusions.map(([k, v, share]) => `${classes[k]} as ${classes[v]} ${percent(share)}`).join(', ');
-      const asked = again.filter(([, , , who]) => who === one.name).length;
+      const asked = again.filter(([, , , who]) => who === one.annotator).length;
       const interval = el('span', { class: 'hint', text: ` ${percent(one.low)} to ${percent(one.high)}` });
-      return [one.name, el('span', {}, el('b', { text: percent(one.quality) }), interval),
-        number.format(one.votes), one.kappa === null ? '–' : brief(one.kappa), brief(one.weight), el('span', { class: 'hint', text: takes || '–' }),
-        asked ? button({ 'data-annotator': one.name, text: String(asked), onclick: () => this.listAgain(one.name) }) : ''];
+      return [one.annotator, el('span', {}, el('b', { text: percent(one.quality) }), interval),
+        number.format(one.votes), one.kappa === null ? '–' : brief(one.kappa), brief(one.weight), el('span', { class: 'hint', text: one.confusions || '–' }),
+        asked ? button({ 'data-annotator': one.annotator, text: String(asked), onclick: () => this.listAgain(one.annotator) }) : ''];
     })));
     this.listAgain(null);
   }
