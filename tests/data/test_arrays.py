@@ -30,11 +30,6 @@ def test_an_npz_gives_all_that_is_in_it(tmp_path):
     assert examples.pictures.shape == (4, 3, 5, 6)
 
 
-def test_labels_may_be_bytes(tmp_path):
-    np.savez(tmp_path / "e.npz", embeddings=X, labels=np.array([b"b", b"a", b"a", b"b"]))
-    assert open_source(tmp_path / "e.npz").class_names == ("a", "b")
-
-
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("bayesmooth.data.arrays.LIMIT", 1 << 20)
     path = tmp_path / "e.npz"
@@ -116,11 +111,9 @@ def npy(array):
     ("data", "message"),
     [
         (npy(X)[:-1], "not a numpy array .* ends too early"),
-        (npy(X).replace(b"(4, 3)", b"(4, 9" + b"9" * 9 + b")"), "not a numpy array"),
         (npy(X).replace(b"'<f8'", b"'<f7'"), "not a numpy array"),
         (npy(X).replace(b"'<f8'", b"'|O8'"), "Object arrays cannot be loaded"),
         (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\xd8\0\0"), "invalid characters"),
-        (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\0\0\x7f"), "invalid characters"),
         (b"", "not a numpy array"),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "not a numpy array"),
     ],
@@ -164,14 +157,6 @@ def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path, huge
     ):
         with pytest.raises(InputError, match=r"huge\.npy|embeddings|labels"):
             audit(tmp_path / rows, labels=labels)
-
-
-def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr("bayesmooth.data.arrays.MAX_BYTES", 1 << 20)
-    with zipfile.ZipFile(tmp_path / "e.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("labels.npy", npy(np.zeros(1 << 20)))
-    with pytest.raises(InputError, match="GB unpacked"):
-        read_npz(tmp_path / "e.npz")
 
 
 BUFFER = io.BytesIO()

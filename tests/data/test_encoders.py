@@ -15,7 +15,6 @@ import torch
 from bayesmooth.audit import audit
 from bayesmooth.data import encoders
 from bayesmooth.data.encoders import (
-    cache_folder,
     compare_with_names,
     embed_pictures,
     embed_texts,
@@ -116,17 +115,6 @@ def test_two_jobs_share_a_cache(seen: list[str], tmp_path: Path) -> None:
     assert len(seen) == before
 
 
-def test_the_cache_lies_where_the_user_or_the_system_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BAYESMOOTH_CACHE", "/somewhere")
-    assert cache_folder() == Path("/somewhere/embeddings")
-    monkeypatch.delenv("BAYESMOOTH_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/home/me/.caches")
-    monkeypatch.setattr("sys.platform", "linux")
-    assert cache_folder() == Path("/home/me/.caches/bayesmooth/embeddings")
-    monkeypatch.setattr("sys.platform", "darwin")
-    assert cache_folder() == Path.home() / "Library/Caches/bayesmooth/embeddings"
-
-
 @pytest.mark.parametrize(
     "encoder",
     [
@@ -150,12 +138,6 @@ def test_minilm_gives_what_sentence_transformers_gives(tmp_path: Path) -> None:
     made, _, note = embed_texts(texts, cache=tmp_path)
     np.testing.assert_allclose(made, expected, atol=1e-5)
     assert note == "texts encoded by minilm"
-
-
-def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers")
-    with pytest.raises(InputError, match=r"encoder='.*': cannot be loaded"):
-        embed_texts(TEXTS, str(tmp_path))
 
 
 def test_a_picture_is_embedded_once_whatever_its_file_is_called(

@@ -36,14 +36,6 @@ def test_a_missing_vector_is_a_finding_and_the_rest_is_read(open_data: Any, tmp_
     assert (missing.kind, places) == ("missing_vector", [0, 7, *range(20, 40)] if kind == "folder" else [0, 7])
 
 
-def test_percentages_are_numbers(open_data: Any, tmp_path: Path) -> None:
-    cells = [f"{k % 7}.5%" for k in range(20)]
-    table = pandas.DataFrame({"share": cells, "label": ["a", "b"] * 10})
-    examples = open_data(table)
-    assert examples.reading.names == ("share",)
-    assert examples.inputs[:3, 0].tolist() == [0.5, 1.5, 2.5]
-
-
 def test_complex_numbers_are_refused(open_data: Any) -> None:
     for column in (ROWS[:, 0] + 1j, list(ROWS + 1j)):
         frame = pandas.DataFrame({"x": column, "label": ["a", "b"] * 10})

@@ -124,25 +124,6 @@ def test_missing_labels_in_files_are_left_out_and_clean_finds_the_rows_again(tmp
         np.testing.assert_array_equal(np.delete(fixed, 7), np.delete(labels, 7))
 
 
-def test_minus_one_is_a_class_where_classes_have_no_names() -> None:
-    x = np.random.default_rng(0).normal(size=(COUNT, 3)) + 6 * (np.arange(COUNT) % 2)[:, None]
-    made = audit(x, 2 * (np.arange(COUNT) % 2) - 1, quiet=True)
-    assert (len(made), made.class_names, found(made)) == (COUNT, ("-1", "1"), {})
-
-
-def test_missing_labels_in_a_folder_of_parquet_files_are_left_out(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    x = np.random.default_rng(0).normal(size=(COUNT, 3)) + 6 * (np.arange(COUNT) % 2)[:, None]
-    labels = [None if i in (4, 30) else name for i, name in enumerate(NAMES)]
-    frame = pandas.DataFrame({"vector": list(x.astype(np.float32)), "label": labels})
-    (tmp_path / "parts").mkdir()
-    for part in (0, 1):
-        rows = frame[20 * part : 20 * part + 20]
-        rows.to_parquet(tmp_path / "parts" / f"{part}.parquet", index=False)
-    made = audit(tmp_path / "parts", quiet=True)
-    assert (len(made), found(made)) == (COUNT - 2, {"missing_label": ["4", "30"]})
-
-
 @pytest.mark.parametrize("labels", [5, [], [[0, 1]] * 4, [None, "a", "b"], ["a", "b", "a", "b", None]])
 def test_labels_that_do_not_go_with_the_rows_are_refused(labels: Any) -> None:
     with pytest.raises(InputError, match=r"label|classes"):

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -16,12 +14,6 @@ def test_bytes_become_standardised_floats_only_in_a_batch(pictures):
     mean, std = (torch.tensor(x).view(3, 1, 1) for x in (examples.mean, examples.std))
     assert examples.inputs.dtype == torch.uint8
     torch.testing.assert_close(batch, (examples.inputs[index] / 255 - mean) / std)
-
-
-def test_as_float_leaves_its_argument_alone():
-    raw = torch.ones(2, 3)
-    Source(raw, Labels(torch.tensor([0, 0]), ("a",)), mean=(1.0,), std=(2.0,)).as_float(raw)
-    assert torch.equal(raw, torch.ones(2, 3))
 
 
 def test_a_subset_of_a_subset_keeps_the_positions_of_the_whole_as_ids(pictures):
@@ -73,13 +65,6 @@ def test_columns_of_another_length_and_positions_outside_are_refused(pictures):
     for outside in ([20], [-1]):
         with pytest.raises(InputError, match="positions must be from 0 to 19"):
             pictures.subset(outside)
-
-
-def test_the_share_of_wrong_labels_is_shown_where_the_clean_ones_are_known(pictures):
-    noisy = replace(
-        pictures, labels=pictures.labels.renumber((pictures.labels.numbers + 1) % 4), clean=pictures.labels.numbers
-    )
-    assert repr(noisy).endswith("4 classes, 100.00% of the labels wrong)")
 
 
 def test_a_column_far_from_zero_keeps_its_digits():

@@ -1,6 +1,5 @@
 """Whatever a data set is kept in: the wrong labels are found, and what cannot work is refused before the work."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -91,15 +90,6 @@ def test_labels_may_be_words_bytes_or_in_a_series() -> None:
     assert worst(audit(learned, torch.from_numpy(GIVEN), quiet=True)) == WRONG_IDS
 
 
-def test_rows_without_a_label_are_left_out_and_counted(frame: Any) -> None:
-    frame.loc[[0, 9], "label"] = [None, "NA"]
-    made = run(frame)
-    assert (len(made), made.class_names, worst(made)) == (COUNT - 2, ("bad", "good"), WRONG_IDS)
-    (problem,) = problems(made)
-    assert (problem["kind"], problem["ids"]) == ("missing_label", ["0", "9"])
-    assert problem["text"] == f"2 of {COUNT} rows have no label and are left out"
-
-
 def test_missing_numbers_count_as_the_mean_of_their_column_and_are_counted(frame: Any) -> None:
     frame.loc[[3, 8, 9], "x"] = np.nan
     made = run(frame)
@@ -135,32 +125,10 @@ def test_a_weak_encoder_says_so_and_estimates_no_noise_rate(frame: Any, monkeypa
         run(texts, text="text")
 
 
-def test_texts_beside_numbers_are_not_passed_over_in_silence(frame: Any) -> None:
-    made = run(frame.assign(review=TEXTS, name=[f"n{i}" for i in range(COUNT)]))
-    first, left = made.summary["notes"]
-    assert first == "learned from 'x', 'y'"
-    assert left.startswith("not learned from: 'review' (texts), 'name' (texts); `features`")
-    assert "`text` (--text)" in left
-
-
-def test_a_table_of_texts_alone_needs_no_word_on_which_column_they_are_in() -> None:
-    made = run(pandas.DataFrame({"review": TEXTS, "target": GIVEN}), encoder="plain")
-    assert worst(made) == WRONG_IDS
-    assert "learned from the texts in column 'review' alone" in made.summary["notes"]
-
-
 def test_a_folder_of_parquet_files_is_one_table(frame: Any, tmp_path: Path) -> None:
     frame[:25].to_parquet(tmp_path / "part-0.parquet")
     frame[25:].to_parquet(tmp_path / "part-1.parquet")
     np.testing.assert_allclose(run(tmp_path).disagreement, run(frame).disagreement)
-
-
-def test_vectors_in_a_folder_of_parquet_files_are_one_array(tmp_path: Path) -> None:
-    rows = pandas.DataFrame({"embedding": list(X.astype(np.float32)), "label": NAMES[GIVEN]})
-    for k in range(3):
-        rows[20 * k : 20 * k + 20].to_parquet(tmp_path / f"part-{k}.parquet")
-    np.testing.assert_array_equal(opened(tmp_path).inputs, X.astype(np.float32))
-    assert worst(run(tmp_path)) == WRONG_IDS
 
 
 def test_an_array_stays_on_the_disk(tmp_path: Path) -> None:
@@ -176,23 +144,6 @@ def test_an_array_stays_on_the_disk(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
     with pytest.raises(InputError, match="ends too early"):
         opened(tmp_path / "x.npy", labels=str(tmp_path / "y.npy"))
-
-
-def test_labels_may_lie_beside_an_array(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    np.save(tmp_path / "y.npy", NAMES[GIVEN])
-    assert worst(run(tmp_path / "x.npy", labels=tmp_path / "y.npy")) == WRONG_IDS
-    command = ["audit", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.npy"), "--quiet"]
-    assert main([*command, "--out", str(tmp_path / "out")]) == 0
-
-
-def test_a_folder_of_pictures_is_embedded_and_shown(photos: Path, tmp_path: Path) -> None:
-    out = ["--out", str(tmp_path / "out"), "--quiet"]
-    assert main(["audit", str(photos), "--encoder", "plain", *out]) == 0
-    summary = json.loads((tmp_path / "out" / "audit.json").read_text())
-    assert summary["top"][0] == "cat/5.png"
-    assert "colours and gradients" in summary["notes"][0]
-    assert "image/" in (tmp_path / "out" / "audit.html").read_text()
 
 
 def test_pictures_at_the_paths_of_an_npz_are_shown(photos: Path) -> None:
@@ -256,16 +207,6 @@ def test_what_cannot_work_is_refused_before_anything_is_embedded(change: Any, me
         run(frame, text="text", encoder=never)
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_the_work(
-    frame: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    (tmp_path / "file").touch()
-    for out in (tmp_path / "file" / "out", "/proc/out"):
-        assert main(["audit", str(tmp_path / "t.csv"), "--out", str(out), "--quiet"]) == 2
-        assert "out: cannot be written" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -304,13 +245,6 @@ def test_probabilities_are_matched_by_the_names_of_their_columns(tmp_path: Path)
         assert worst(audit_probabilities(table, quiet=True)) == WRONG_IDS
 
 
-def test_probabilities_and_labels_may_lie_in_two_arrays(tmp_path: Path) -> None:
-    np.save(tmp_path / "p.npy", SURE)
-    np.save(tmp_path / "y.npy", GIVEN)
-    made = audit_probabilities(tmp_path / "p.npy", tmp_path / "y.npy", quiet=True)
-    assert worst(made) == WRONG_IDS
-
-
 def test_probabilities_in_another_order_than_the_classes_are_refused() -> None:
     labels = np.array(["ant", "bee", "cow"])[np.arange(COUNT) % 3]
     message = "agree with 0 of 60 labels as they stand, and with 60 in the order bee, cow"
@@ -318,12 +252,6 @@ def test_probabilities_in_another_order_than_the_classes_are_refused() -> None:
         audit_probabilities(THREE[:, [1, 2, 0]], labels=labels, quiet=True)
     named = pandas.DataFrame(THREE[:, [1, 2, 0]], columns=["bee", "cow", "ant"])
     assert audit_probabilities(named, labels, quiet=True).counts["clear"] == COUNT
-
-
-def test_labels_that_are_all_wrong_are_not_taken_for_another_order() -> None:
-    """Random labels agree with no order of the columns."""
-    labels = np.random.default_rng(0).integers(0, 3, COUNT)
-    assert len(audit_probabilities(THREE, labels, quiet=True)) == COUNT
 
 
 def test_an_embedding_function_of_the_users_own_is_called_with_batches() -> None:

@@ -144,15 +144,6 @@ def test_labels_that_are_whole_numbers_are_one_class_with_and_without_a_point(op
 # Everything else stays as it was.
 
 
-def test_empty_labels_and_missing_ones_stay_apart_in_a_parquet(tmp_path: Path) -> None:
-    table = arrow.table({"label": ["cat", "", None, "dog"]})
-    parquet.write_table(table, tmp_path / "t.parquet")
-    decisions = decide(tmp_path, (0, "cat", "relabel", "dog"), of=tmp_path / "t.parquet")
-    clean(tmp_path / "t.parquet", decisions, tmp_path / "o.parquet")
-    made = parquet.read_table(tmp_path / "o.parquet")["label"].to_pylist()
-    assert made == ["dog", "", None, "dog"]
-
-
 @pytest.mark.parametrize("new", ["low", "high", "unheard"])
 def test_ordered_categories_keep_their_order(tmp_path: Path, new: str) -> None:
     kinds = pandas.CategoricalDtype(["low", "middle", "high"], ordered=True)
@@ -228,18 +219,6 @@ def test_only_arrays_that_belong_to_the_examples_are_cut(tmp_path: Path) -> None
     with pytest.raises(InputError, match=r"pca has as many rows as there are examples \(3\)"):
         clean(tmp_path / "t.npz", decisions, tmp_path / "n.npz")
     assert not (tmp_path / "n.npz").exists()
-
-
-@pytest.mark.parametrize("named", ["label", "ids"])
-def test_named_arrays_are_those_that_are_audited(open_data: Any, tmp_path: Path, named: str) -> None:
-    arrays = {"labels": ["a", "b"], "mine": ["c", "d"]}
-    np.savez(tmp_path / "t.npz", embeddings=np.eye(2), **arrays)
-    options = {"label": "mine"} if named == "label" else {"id": "mine"}
-    examples = open_data(tmp_path / "t.npz", **options)
-    assert examples.labels.texts() == (["c", "d"] if named == "label" else ["a", "b"])
-    assert (examples.ids == ("c", "d")) == (named == "ids")
-    with pytest.raises(InputError, match="no column 'other', only embeddings, labels, mine"):
-        open_data(tmp_path / "t.npz", **dict.fromkeys(options, "other"))
 
 
 # Folders.

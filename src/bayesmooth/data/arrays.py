@@ -22,7 +22,6 @@ from bayesmooth.data.tables import Array, Changes, Table, restore_types
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors, replace_with, write_atomically
 
-MAX_BYTES = 8 << 30  # of all arrays in a .npz
 MAX_RATIO = 100  # unpacked to packed: data that carry information stay far below
 LIMIT = 256 << 20  # bytes that may be unpacked in any case
 # Arrays of a .npz that have one entry per example, under their usual names: the first that is there counts.
@@ -187,14 +186,13 @@ def read_vote_array(votes: Any, class_names: Sequence[str] | None) -> Labels:
 
 def as_tensor(values: Any, what: str) -> Tensor:
     """Numbers as a tensor."""
-    array = values if isinstance(values, Tensor) else as_array(values, what)
-    try:
-        tensor = array if isinstance(array, Tensor) else torch.as_tensor(array, device="cpu")
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what}: not an array of numbers ({error})") from None
-    if tensor.is_complex():
+    array = as_array(values, what)
+    if array.dtype.kind == "c":
         raise InputError(f"{what}: complex numbers; must be real: give real and imaginary parts")
-    return tensor.detach()
+    try:
+        return torch.from_numpy(array)
+    except TypeError as error:
+        raise InputError(f"{what}: not an array of numbers ({error})") from None
 
 
 def as_array(values: Any, what: str) -> Array:
@@ -216,7 +214,7 @@ def open_npz(path: Path, columns: Columns) -> Table:
         raise InputError(
             f"{path}: tags are read from tables; for arrays use Python, with labels N × T, or a list of sets"
         )
-    arrays = dict(sorted(read_npz(path, raw=True).items()))
+    arrays = dict(sorted(read_npz(path).items()))
     usual = next((name for name in (columns.label, *USUAL) if name in arrays), None)
     if usual is not None and usual in (columns.label, *LABELS) and arrays[usual].ndim != 1:
         raise InputError(f"{path}: {usual} of shape {arrays[usual].shape}: must be N labels")
@@ -327,13 +325,11 @@ def _npy(array: Array) -> bytes:
     return content.getvalue()
 
 
-def read_npz(file: Path, raw: bool = False) -> dict[str, Array]:
-    """All arrays of a .npz; bytes become text, unless they are to stay `raw`."""
+def read_npz(file: Path) -> dict[str, Array]:
+    """All arrays of a .npz."""
     with name_errors(file, ".npz"), zipfile.ZipFile(file) as archive:
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
         packed, unpacked = file.stat().st_size, sum(entry.file_size for entry in entries)
-        if unpacked > MAX_BYTES:
-            raise InputError(f"more than {MAX_BYTES >> 30} GB unpacked; read it in parts")
         if unpacked > max(LIMIT, MAX_RATIO * packed):
             raise InputError(
                 f"{packed:,} bytes that unpack to {unpacked:,}, more than {MAX_RATIO} times as many; "
@@ -343,10 +339,8 @@ def read_npz(file: Path, raw: bool = False) -> dict[str, Array]:
         for entry in entries:
             name = entry.filename.removesuffix(".npy")
             with name_errors(name, "numpy array"), archive.open(entry) as stream:
-                array = np.lib.format.read_array(stream, allow_pickle=False)
-                _check_array(array, entry.file_size)
-            text = array.dtype.kind == "S" and not raw
-            arrays[name] = np.char.decode(array, "utf-8") if text else array
+                arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+                _check_array(arrays[name], entry.file_size)
         return arrays
 
 

@@ -304,8 +304,7 @@ def batches(
         index = order[number * batch_size : (number + 1) * batch_size]
         inputs = source.inputs[index]
         if augment is not None and seed is not None:
-            draw = augment.draw(len(index), generator(seed, AUGMENT, epoch, number))
-            inputs = augment.apply(inputs, draw)
+            inputs = augment.apply(inputs, augment.draw(len(index), generator(seed, AUGMENT, epoch, number)))
         yield index, source.as_float(inputs), source.labels[index]
 
 

@@ -191,7 +191,13 @@ class Labels:
         >>> Labels.of_votes([(0, "ann", "cat"), (0, "bob", "dog"), (0, "eve", "dog")], None, "votes").texts()
         ['dog']
         """
-        refuse_shares([label for _, _, label in votes])
+        labels = {label for _, _, label in votes}
+        share = next((label for label in labels if label.startswith(("0.", ".")) and label.strip("0.")), None)
+        if share is not None and all(label in MISSING or SHARE.fullmatch(label) for label in labels):
+            raise InputError(
+                f"votes such as {share}: probabilities are no votes; give the class that each annotator chose, or "
+                "audit them with bayesmooth.audit_probabilities (--probabilities)"
+            )
         counts: dict[int, Counter[str]] = {}
         for row, _, label in votes:
             counts.setdefault(row, Counter())[label] += 1
@@ -336,16 +342,6 @@ class Votes:
     def texts(self, class_names: Sequence[str]) -> list[str]:
         """The votes on each example in words: "ann: cat, bob: dog"."""
         return [", ".join(f"{self.annotators[a]}: {class_names[k]}" for a, k in votes) for votes in self.by_example()]
-
-
-def refuse_shares(labels: Sequence[str]) -> None:
-    """Votes are classes; numbers between 0 and 1 are probabilities."""
-    share = next((v for v in labels if v.startswith(("0.", ".")) and v.strip("0.")), None)
-    if share is not None and all(v in MISSING or SHARE.fullmatch(v) for v in labels):
-        raise InputError(
-            f"votes such as {share}: probabilities are no votes; give the class that each annotator chose, or audit "
-            "them with bayesmooth.audit_probabilities (--probabilities)"
-        )
 
 
 def label_texts(values: Iterable[Any]) -> list[str]:

@@ -261,20 +261,11 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def _note_missing_pictures(source: Source) -> Source:
-    """Files of pictures that are only shown, and that are not there or empty."""
-    pictures = source.pictures
-    if not isinstance(pictures, ImageFiles):
+    """Files of pictures that are only shown, and that are not there."""
+    if not isinstance(pictures := source.pictures, ImageFiles):
         return source
-
-    def is_missing(item: str | bytes) -> bool:
-        try:
-            at = pictures.root
-            return not (len(item) if isinstance(item, bytes) else (at / item).stat().st_size)
-        except (OSError, ValueError):
-            return True
-
-    gone = _as_mask(map(is_missing, pictures.items))
-    text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing or empty"
+    gone = _as_mask(isinstance(item, str) and not os.path.exists(pictures.root / item) for item in pictures.items)
+    text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing"
     return source.note(Kind.MISSING_PICTURE, text, gone) if bool(gone.any()) else source
 
 
