@@ -139,14 +139,9 @@ def test_every_command_explains_itself_with_an_example(command, capsys):
     assert left.value.code == 0
     assert f"  bayesmooth {command}" in shown
     assert len(shown.splitlines()) < 75
-
-
-@pytest.mark.parametrize("line", [[], ["--help"], ["-h"]])
-def test_the_overview_lists_every_command(line, capsys):
     with pytest.raises(SystemExit):
-        cli.main(line)
-    shown = capsys.readouterr().out
-    assert all(f"\n  {command} " in shown for command in cli.MODULES)
+        cli.main([])
+    assert f"\n  {command} " in capsys.readouterr().out
 
 
 def test_recipes_are_listed_and_printed(run):
@@ -157,7 +152,14 @@ def test_recipes_are_listed_and_printed(run):
     assert run("recipes", "digits-ivon")[1] == recipe_text("digits-ivon")
 
 
-def test_a_source_is_checked_like_any_data_set(run, tmp_path):
+def test_data_are_listed_and_checked_ones_own_like_any_other(run, tmp_path):
+    code, out, _ = run("data", "list")
+    assert code == 0
+    assert "cifar-10-batches-py" in out
+    assert run("data", "check", "digits")[0] == 0
+    code, out, _ = run("data", "check", "mnist", "--data-dir", tmp_path)
+    assert code == 2
+    assert "train" in out
     parts = ("train", "train", "test", "test")
     rows = "".join(f"{i * i % 17},{'ab'[i % 2]},{parts[i % 4]}\n" for i in range(40))
     (tmp_path / "mine.csv").write_text(f"size,kind,split\n{rows}")
@@ -168,16 +170,6 @@ def test_a_source_is_checked_like_any_data_set(run, tmp_path):
     code, out, _ = run("data", "check", "source", "--set", f"path={tmp_path / 'typo.csv'}")
     assert code == 2
     assert "typo.csv" in out
-
-
-def test_data_are_listed_and_checked(run, tmp_path):
-    code, out, _ = run("data", "list")
-    assert code == 0
-    assert "cifar-10-batches-py" in out
-    assert run("data", "check", "digits")[0] == 0
-    code, out, _ = run("data", "check", "mnist", "--data-dir", tmp_path)
-    assert code == 2
-    assert "train" in out
 
 
 EXPLAIN = """

@@ -6,7 +6,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from importlib import import_module
-from importlib.metadata import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,6 +189,9 @@ def import_studies() -> Any:
             if str(root) not in sys.path:
                 sys.path.append(str(root))
             return import_module("reproduce.commands")
+
+    from importlib.metadata import metadata
+
     addresses = dict(line.split(", ") for line in metadata("bayesmooth").get_all("Project-URL", []))
     raise InputError(
         f"the paper's studies are not part of the installed package; git clone {addresses['Homepage']}, "
