@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from bayesmooth.errors import InputError
 from bayesmooth.losses import ALASCA, CrossEntropy
+from bayesmooth.theory import effective_labels
 
 K, N, B = 10, 20, 6
 Y = torch.arange(B)
@@ -98,6 +99,15 @@ def test_copies_of_the_loss_and_of_the_model_are_detached_until_attached(rig, du
     twin.attach(ghost)
     torch.testing.assert_close(list(twin.heads.parameters()), heads)
     assert step(ghost, twin).isfinite()
+
+
+def test_a_look_at_the_effective_labels_leaves_the_features_for_the_step(rig):
+    model, loss = rig
+    z = model(X)
+    labels = effective_labels(loss, z, Y, index=INDEX, epoch=1.0)
+    torch.testing.assert_close(labels, F.one_hot(Y, K).float())
+    assert not loss.ema.any()
+    loss(z, Y, index=INDEX, epoch=1.0)
 
 
 def test_a_saved_run_goes_on_where_it_was(rig, tiny_model):

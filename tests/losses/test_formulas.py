@@ -55,18 +55,11 @@ def test_the_label_is_the_given_one_where_nothing_is_to_be_softened(loss, z):
     ("name", "options"),
     [
         ("ls", {"alpha": 1.1}),
-        ("ls", {"form": "none"}),
         ("ols", {"num_classes": 3, "alpha": -0.1}),
-        ("ols", {"num_classes": 1}),
-        ("acls", {"margin": -1}),
         ("loras", {"num_classes": 3, "dropout": 1.0}),
-        ("als", {"weight": -1}),
         ("als", {"weight": 1, "exclude": "argmax"}),
         ("confidence_penalty", {"threshold": float("nan")}),
         ("gce", {"q": 0}),
-        ("sce", {"A": -1}),
-        ("bootstrapping", {"beta": 2}),
-        ("elr", {"num_examples": 2, "num_classes": 3, "beta": 2}),
         ("sop", {"num_examples": 2, "num_classes": 3, "u_lr": -1}),
     ],
 )

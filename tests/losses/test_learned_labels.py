@@ -114,13 +114,6 @@ def test_a_loaded_state_goes_on_with_the_next_draw():
     assert resumed(z, y).item() == loss(z, y).item()
 
 
-def test_dropout_keeps_the_mean_of_the_embedding():
-    loss = LowRankSmoothing(200, rank=100, dropout=0.4)
-    kept = loss._dropped()
-    assert kept.unique().tolist() == pytest.approx([0, 1 / 0.6])
-    assert kept.mean().item() == pytest.approx(1.0, abs=0.02)
-
-
 def test_training_learns_which_classes_share_mass():
     """Classes 0 and 1 are indistinguishable, 2 is not: V_0 then prefers 1 to 2."""
     y = torch.tensor([0, 1, 2] * 20)

@@ -119,12 +119,18 @@ class ALASCA(Loss):
         ready = 1.0 if epoch >= self.warmup else epoch / self.warmup
         return ready * confidence + (1 - ready)
 
+    def __copy__(self) -> "ALASCA":
+        """A shallow copy may take the same features once; the original keeps them."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, taps={name: Tap(tap.output) for name, tap in self.taps.items()})
+        return twin
+
 
 class Tap:
     """A forward hook that keeps the last output of the stage it listens to; a copy listens to none."""
 
-    def __init__(self) -> None:
-        self.output: Tensor | None = None
+    def __init__(self, output: Tensor | None = None) -> None:
+        self.output = output
         self.handle: torch.utils.hooks.RemovableHandle | None = None
 
     def listen(self, stage: nn.Module) -> None:
