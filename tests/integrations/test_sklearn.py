@@ -97,23 +97,9 @@ def test_predictions_are_nearly_those_of_a_much_finer_fit(data, count):
     np.testing.assert_allclose(quick.predict_proba(features), fine.predict(features).numpy(), atol=3e-2)
 
 
-def test_the_audit_finds_a_planted_error():
-    wrong = NAMES.copy()
-    wrong[3] = "virginica"
-    table = VariationalLogisticRegression(1.0).fit(X, wrong).audit(X, wrong, quiet=True)
-    assert table.top(1)[0]["id"] == "3"
-    assert table.class_names == ("setosa", "versicolor", "virginica")
-
-
 def test_a_fit_that_did_not_converge_says_so():
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
         VariationalLogisticRegression(1.0, tol=1e-9, max_iter=1).fit(X, Y)
-
-
-def test_ess_is_the_number_of_rows_that_were_fitted():
-    model = IVONClassifier(**QUICK).fit(X[::3], Y[::3])
-    model.partial_fit(X[1::3], Y[1::3])
-    assert model.optimizer_.param_groups[0]["ess"] == 100
 
 
 @pytest.mark.slow
@@ -150,16 +136,6 @@ def test_features_are_standardised_inside():
     one = IVONClassifier(**QUICK).fit(X, Y)
     other = IVONClassifier(**QUICK).fit(1000 * X + 7, Y)
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(1000 * X + 7), atol=1e-3)
-
-
-def test_partial_fit_goes_over_a_stream_whose_classes_are_told_first():
-    model = IVONClassifier(random_state=0, samples=8)
-    for start in range(0, 480, 3):
-        rows = np.arange(start, start + 150, 3) % 150
-        model.partial_fit(X[rows], NAMES[rows], classes=np.unique(NAMES))
-    assert model.score(X, NAMES) > 0.9
-    with pytest.raises(InputError, match="must be one of"):
-        model.partial_fit(X[:1], ["rose"])
 
 
 def network(features, classes):

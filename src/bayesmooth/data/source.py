@@ -274,7 +274,7 @@ class Source:
 
     def other_splits(self) -> Any:
         """The other splits of the data set that it comes from, as `open_source` takes them; None where it has none."""
-        return None if self.table is None else self.table.join_others()
+        return self.table.join_others() if self.table and self.table.join_others else None
 
     def subset(self, index: Tensor | Sequence[int]) -> "Source":
         """The examples at these positions (or where a mask is true), in that order."""

@@ -19,11 +19,9 @@ from bayesmooth.calling import evaluating, take_logits
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import LabelNoise, exact_label_noise, label_noise
 from bayesmooth.models import mlp, weights_from
-from bayesmooth.optim import IVON
 from bayesmooth.optim.choose import IVON_GRID, fit
 from bayesmooth.optim.linear import fit_linear
 from bayesmooth.optim.schedule import ENOUGH
-from bayesmooth.optim.settings import choose_beta2
 from bayesmooth.optional import require
 from bayesmooth.theory import fit_glm
 
@@ -31,7 +29,6 @@ base = require("sklearn.base", "data")
 validation = require("sklearn.utils.validation", "data")
 
 AT_ONCE = 4096  # rows of a prediction
-HORIZON = 2000  # steps from which partial_fit takes β₂, as nobody knows how long it will go on
 RATE, NOISE = 0.03, 1.0  # of one run without a choice
 STEPS, SMALLEST = 16, 8  # per epoch at least, where batches are not smaller than this
 FEW = 200  # rows: fewer leave too few labels to choose by
@@ -53,11 +50,11 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
         best = self.predict_proba(X).argmax(1)  # first, as it knows whether there was a fit
         return np.asarray(self.classes_[best])
 
-    def _begin(self, X: Any, y: Any, classes: Any = None) -> tuple[Array, Tensor]:
+    def _begin(self, X: Any, y: Any) -> tuple[Array, Tensor]:
         """Finite rows, and labels as positions in `classes_`, which this sets."""
         X, y = validation.validate_data(self, X, y, dtype=FLOATS)
         require("sklearn.utils.multiclass", "data").check_classification_targets(y)
-        self.classes_ = np.unique(y if classes is None else classes)
+        self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise InputError(f"y has only one class, {self.classes_[0]}: must be two at least")
         return X, self._numbers(y)
@@ -140,23 +137,11 @@ class VariationalLogisticRegression(_Classifier):
         rows = self._rows(X)  # first, as it knows whether there was a fit
         return self.fit_.predict(rows).numpy()
 
-    def decision_function(self, X: Any) -> Array:
-        """f(m), the logits at the mean: one column per class, and for two classes the second minus the first."""
-        rows = self._rows(X)
-        logits = self.fit_.logits(rows)[0].numpy()
-        return np.asarray(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
-
     def label_noise(self, X: Any, y: Any = None) -> LabelNoise:
         """ε of every row, exact  (eq:labelnoiseGLMGD)."""
         rows = self._rows(X)
         labels = None if y is None else self._numbers(y)
         return exact_label_noise(*self.fit_.logits(rows), labels)
-
-    def audit(self, X: Any, y: Any, *, quiet: bool = False) -> Audit:
-        """Which labels are wrong, which rows ambiguous: `bayesmooth.audit` of these rows."""
-        rows, labels = self._rows(X), self._numbers(y)
-        names = [str(name) for name in self.classes_]
-        return audit(rows, labels, class_names=names, quiet=quiet)
 
 
 class IVONClassifier(_Classifier):
@@ -175,7 +160,6 @@ class IVONClassifier(_Classifier):
             are one run.
         epochs, batch_size: how long, and how many rows per step; fewer, where an epoch would have few steps.
         samples: draws of the posterior that a prediction averages; 0 predicts at its mean, which held-out labels chose.
-        standardize: whether to standardise the features.
         random_state: of the weights, the noise and the order of the rows.
 
     Attributes:
@@ -189,8 +173,6 @@ class IVONClassifier(_Classifier):
     array(['yes'], dtype='<U3')
     """
 
-    optimizer_: IVON  # of partial_fit
-
     def __init__(
         self,
         module: Module = None,
@@ -201,7 +183,6 @@ class IVONClassifier(_Classifier):
         epochs: int = 50,
         batch_size: int = 50,
         samples: int = 0,
-        standardize: bool = True,
         random_state: Any = None,
     ) -> None:
         self.module = module
@@ -211,13 +192,14 @@ class IVONClassifier(_Classifier):
         self.epochs = epochs
         self.batch_size = batch_size
         self.samples = samples
-        self.standardize = standardize
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train from scratch."""
         X, numbers = self._begin(X, y)
-        self._start(X)
+        state = require("sklearn.utils", "data").check_random_state(self.random_state)
+        self._seed, scale = int(state.randint(2**31)), X.std(0)
+        self.location_, self.scale_ = X.mean(0), np.where(scale > 0, scale, 1.0)
         inputs, few = self._inputs(X), len(X) < FEW
         order = torch.Generator("cpu").manual_seed(self._seed)
         held = torch.rand(len(X), generator=order, dtype=torch.float32, device="cpu") < HELD_BACK
@@ -241,7 +223,6 @@ class IVONClassifier(_Classifier):
             self.module_, self.posterior_, self.table_ = found.model, found.posterior, found.table
             if self.module is None and len(grid) > 1 and int(held.sum()) >= ENOUGH:
                 self._compare_linear(inputs, numbers, held)
-        self._count = len(X)
         return self
 
     def _compare_linear(self, inputs: Tensor, numbers: Tensor, held: Tensor) -> None:
@@ -256,33 +237,6 @@ class IVONClassifier(_Classifier):
         self.table_.append({"precision": line.precision, "labels": "given", **measured})
         if line.accuracy >= best:
             self.module_, self.posterior_ = line.model, line.posterior
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """One epoch over these rows, at the full lr and without a choice; `ess` is the number of all rows so far.
-
-        `classes` says at the first call which there will be. The first call's rows also set the features' scale.
-        """
-        if hasattr(self, "module_"):
-            X, numbers = self._rows(X), self._numbers(y)
-        else:
-            X, numbers = self._begin(X, y, classes)
-            self._start(X)
-            self.module_ = self._make(X.shape[1], len(self.classes_))
-        self._count += len(X)
-        if not hasattr(self, "optimizer_"):
-            self.optimizer_ = IVON(
-                self.module_.parameters(),
-                self.lr or RATE,
-                self._count,
-                noise=self.noise or NOISE,
-                beta2=choose_beta2(HORIZON),
-                seed=self._seed,
-            )
-        for group in self.optimizer_.param_groups:
-            group["ess"] = self._count
-        self._epoch(X, numbers)
-        self.posterior_ = self.optimizer_.posterior(self.module_)
-        return self
 
     def predict_proba(self, X: Any) -> Array:
         """softmax(f) at the mean, or its average over `samples` draws; one column per class of `classes_`."""
@@ -301,15 +255,6 @@ class IVONClassifier(_Classifier):
         data = inputs if y is None else [(inputs, self._numbers(y))]
         return label_noise(self.module_, self.posterior_, data, **how)
 
-    def _start(self, X: Array) -> None:
-        state = require("sklearn.utils", "data").check_random_state(self.random_state)
-        self._seed, self._epochs, self._count = int(state.randint(2**31)), 0, 0
-        self.__dict__.pop("optimizer_", None)
-        self.location_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
-        if self.standardize:
-            scale = X.std(0)
-            self.location_, self.scale_ = X.mean(0), np.where(scale > 0, scale, 1.0)
-
     def _make(self, features: int, classes: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
             return copy.deepcopy(self.module)
@@ -317,21 +262,6 @@ class IVONClassifier(_Classifier):
             with weights_from(self._seed):
                 return self.module(features, classes)
         return mlp(classes, input_shape=(features,), hidden=tuple(self.hidden), seed=self._seed)
-
-    def _epoch(self, X: Array, numbers: Tensor) -> None:
-        """One step per batch; the batches have the same size, give or take one row."""
-        inputs = self._inputs(X)
-        order = torch.Generator().manual_seed(self._seed + self._epochs)
-        self._epochs += 1
-        self.module_.train()
-        rows = torch.randperm(len(X), generator=order, device="cpu")
-        for index in rows.tensor_split(math.ceil(len(X) / self.batch_size)):
-            with self.optimizer_.sampled_params(train=True):
-                self.optimizer_.zero_grad()
-                logits = take_logits(self.module_(inputs[index]))
-                loss: Tensor = nn.functional.cross_entropy(logits, numbers[index])
-                loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer_.step()
 
     def _inputs(self, X: Array) -> Tensor:
         return torch.from_numpy((X - self.location_) / self.scale_).float()
