@@ -7,8 +7,7 @@ import torch
 
 # name → (what is compared, how long it takes on one core; ~ is an estimate); in the order in which they run
 BENCHMARKS: dict[str, tuple[str, str]] = {
-    "overhead": ("speed: each of our pieces against bare torch and scikit-learn", "~4 min"),
-    "optim": ("speed and memory: IVON against AdamW, SGD and the public package", "~5 min"),
+    "optim": ("speed and memory: IVON against AdamW, SGD and the public package; label noise", "~7 min"),
     "audit_speed": ("speed: the audit against cleanlab, and a million rows", "~17 min"),
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
     "review": ("quality: what a review of 50 to 200 labels tells and teaches", "25 min"),

@@ -1,4 +1,5 @@
-"""IVON's step against torch's optimizers and the public IVON package, and a whole training step against SGD's.
+"""IVON's step against torch's optimizers and the public IVON package, a whole training step against SGD's, and label
+noise against forward passes.
 
 Ratios are of processor time on one thread.
 """
@@ -16,11 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from bayesmooth.labelnoise import label_noise
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON, SAM, fused
-from benchmarks.harness import Jobs, compare_seconds, take_step
+from bayesmooth.posterior import Posterior
+from benchmarks.harness import Jobs, compare_seconds, measure_seconds, print_ratios, take_step
 
 ESS = 50_000.0
+SAMPLES, DRAWS, BATCH = 16, 8, 256  # of the label noise
 
 
 def parameters(shapes: list[torch.Size]) -> list[nn.Parameter]:
@@ -141,9 +145,31 @@ def read_peak() -> int:
     return int(status.split("VmHWM:")[1].split()[0])
 
 
+def compare_label_noise(name: str, shape: tuple[int, ...], count: int, repeats: int) -> None:
+    """A sample, and a linearised draw, in forward passes over the same inputs, under σ = 0.01."""
+    model, inputs = MODELS[name](num_classes=10, input_shape=shape).eval(), torch.randn(count, *shape)
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    posterior = Posterior(mean, {name: torch.full_like(p, 0.01) for name, p in mean.items()})
+    noise = partial(label_noise, model, posterior, inputs, samples=SAMPLES, batch_size=BATCH, quiet=True)
+
+    @torch.no_grad()
+    def forward() -> None:
+        for batch in torch.split(inputs, BATCH) * SAMPLES:
+            model(batch)
+
+    jobs: Jobs = {"forward": forward, "noise": noise, "linearised": partial(noise, linearised=DRAWS)}
+    seconds = measure_seconds(jobs, repeats)
+    draws = (seconds["linearised"] - seconds["noise"]) / seconds["forward"]
+    ratios = {"a sample": seconds["noise"] / seconds["forward"], "a linearised draw": draws * SAMPLES / DRAWS}
+    title = f"label noise in forward passes, {name} on {count} × {shape}"
+    print_ratios(title, ratios, {"a sample": 1.1, "a linearised draw": 2.5})
+
+
 def main(quick: bool = False) -> None:
     """All of it."""
     compare_large(repeats=5 if quick else 21)
     compare_small(repeats=100 if quick else 500)
     print_memory()
     compare_training_steps(repeats=3 if quick else 9)
+    compare_label_noise("cnn", (1, 28, 28), 512, repeats=3 if quick else 7)
+    compare_label_noise("resnet_small", (3, 32, 32), 256, repeats=3 if quick else 7)

@@ -98,19 +98,6 @@ def test_statistics_recomputed_at_the_mean_are_those_of_the_mean():
     assert torch.allclose(net[1].running_var, truth, rtol=1e-4)
 
 
-def test_each_draw_can_have_its_own_statistics(gaussian):
-    net = batchnorm_network()
-    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
-    posterior, by_hand = gaussian(net, 0.3), []
-    for index in range(4):
-        with posterior.sample(net, index), torch.no_grad():
-            recompute_batchnorm(net, [x])
-            by_hand.append(net.eval()(x).softmax(-1))
-    own = posterior.predict(net, x, 4, batchnorm=[x])
-    assert torch.allclose(own, torch.stack(by_hand).mean(0), atol=1e-6)
-    assert not torch.allclose(own, posterior.predict(net, x, 4), atol=1e-2)
-
-
 def test_batches_for_batchnorm_that_would_run_out_are_refused(gaussian):
     net, x = batchnorm_network(), torch.zeros(5, 4)
     with pytest.raises(InputError, match="a generator is empty after the first draw; give a list"):

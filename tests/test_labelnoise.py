@@ -89,22 +89,6 @@ def test_the_linearised_draw_is_the_sampled_draw_to_first_order() -> None:
     assert gaps[1] < 0.3 * gaps[0] < 0.03
 
 
-def test_batchnorm_and_dropout_are_in_eval_mode_and_come_back_as_they_were() -> None:
-    model = network(nn.BatchNorm1d(8), nn.Dropout(0.5))
-    model(torch.randn(64, D))
-    model.train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    x = torch.randn(10, D)
-    noise = label_noise(model, spread(model, 0.1), x, linearised=2, quiet=True)
-    assert model.training
-    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
-    model.eval()
-    with torch.no_grad():
-        assert noise.logits.equal(model(x))
-    alone = label_noise(model, spread(model, 0.1), x[:1], quiet=True)
-    torch.testing.assert_close(alone.expected, noise.expected[:1])
-
-
 def test_the_mean_and_each_draw_have_batchnorm_statistics_of_their_own() -> None:
     model, x = network(nn.BatchNorm1d(8)), torch.randn(64, D)
     q, before = spread(model, 0.3), {n: v.clone() for n, v in model.state_dict().items()}

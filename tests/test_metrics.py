@@ -85,19 +85,6 @@ def test_precision_at_k_takes_the_expected_share_of_tied_places(seed, k):
     assert metrics.precision_at_k(scores, positives, k) == pytest.approx(expected / k)
 
 
-@given(seeds, st.integers(1, 30))
-def test_every_metric_keeps_its_bounds(seed, bins):
-    probs, labels = predictions(seed, n=20, sharpness=30.0)
-    assert metrics.nll(probs, labels) >= 0
-    assert 0 <= metrics.brier(probs, labels) <= 2
-    for metric in CALIBRATION:
-        assert 0 <= metric(probs, labels, bins) <= 1
-    scores, positives = ranking(seed, n=20)
-    for metric in ON_RANKINGS:
-        assert 0 <= metric(scores, positives) <= 1
-    assert metrics.auroc(-scores, positives) == pytest.approx(1 - metrics.auroc(scores, positives))
-
-
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=4))
 def test_a_calibrated_predictor_has_no_calibration_error(groups):
     """In a group of n with confidence r/n, r are right."""

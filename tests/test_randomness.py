@@ -93,10 +93,3 @@ def test_a_posterior_draws_nothing_that_training_or_evaluation_drew():
     drawn += [posterior.deviations(model, index, seed=4)["weight"] for index in range(8)]
     off = torch.corrcoef(torch.stack(drawn).flatten(1)) - torch.eye(24)
     assert off.abs().max() < 5 * mean.numel() ** -0.5
-
-
-def test_layout_and_dtype_follow_the_tensor():
-    like = torch.empty(2, 8, 4, 4, dtype=torch.float64).to(memory_format=torch.channels_last)
-    noise = standard_normal(like, seed=0, stream=0)
-    assert noise.stride() == like.stride()
-    assert noise.dtype == like.dtype

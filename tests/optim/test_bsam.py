@@ -27,7 +27,7 @@ def same(some, others):
 def step(task):
     """One step of the task; the weights at which the closure was called, and the loss."""
 
-    def take(model, optimizer, fail_at=0):
+    def take(model, optimizer):
         calls = []
 
         def closure():
@@ -35,8 +35,6 @@ def step(task):
             optimizer.zero_grad()
             loss = cross_entropy(model(task.x.to(calls[0][0].dtype)), task.y)
             loss.backward()
-            if len(calls) == fail_at:
-                raise MemoryError
             return loss
 
         return calls, optimizer.step(closure)
@@ -101,12 +99,6 @@ def test_on_a_quadratic_the_precision_settles_where_the_formula_says():
     assert ((found - expected).abs() < deviation).all()
 
 
-def test_running_statistics_are_counted_once_a_step(task, step):
-    model = nn.Sequential(task.net(), nn.BatchNorm1d(3))
-    step(model, bsam(model))
-    assert model[1].num_batches_tracked == 1
-
-
 def test_the_posterior_is_named_after_the_model(task, step):
     model = task.net()
     optimizer = BSAM(model.parameters(), lr=0.1, ess=10, seed=0)
@@ -116,23 +108,6 @@ def test_the_posterior_is_named_after_the_model(task, step):
     assert same(posterior.mean.values(), values(model))
     with pytest.raises(InputError, match="names"):
         optimizer.posterior()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rho": -1}, "rho=-1: must be ≥ 0"),
-        ({"ess": 0}, "ess=0: must be > 0; use the number of training examples"),
-        ({"s_init": 0}, "s_init=0: must be > 0"),
-        ({"damping": -0.1}, "damping=-0.1: must be ≥ 0"),
-        ({"beta1": 1.0}, "beta1=1.0"),
-        ({"lr": -0.1}, "lr=-0.1"),
-        ({"seed": 1.5}, "seed=1.5"),
-    ],
-)
-def test_bad_arguments_say_the_rule_and_the_way_out(task, options, message):
-    with pytest.raises(InputError, match=message):
-        bsam(task.net(), **options)
 
 
 def test_a_step_without_a_closure_is_an_error_unless_there_is_nothing_to_lose(task):

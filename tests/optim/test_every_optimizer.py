@@ -75,41 +75,6 @@ def test_a_convex_quadratic_is_brought_to_its_minimum(name):
 
 
 @every_optimizer
-def test_logistic_regression_ends_within_a_hair_of_the_optimum(task, name):
-    x, y = task.x, (task.y > 0).float()
-
-    def loss_at(w):
-        logits = x @ w
-        return nn.functional.binary_cross_entropy_with_logits(logits, y) + 0.05 * w.square().sum()
-
-    best = nn.Parameter(torch.zeros(5))
-    newton = torch.optim.LBFGS([best], max_iter=100)
-
-    def oracle():
-        newton.zero_grad()
-        loss = loss_at(best)
-        loss.backward()
-        return loss
-
-    newton.step(oracle)
-    weight = nn.Parameter(torch.full((5,), 0.5))
-    optimizer = MAKE[name]([weight])
-    rates = scheduler(optimizer, "cosine", 300)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_at(weight)
-        loss.backward()
-        return loss
-
-    start, floor = closure().item(), loss_at(best).item()
-    for _ in range(300):
-        optimizer.step(closure)
-        rates.step()
-    assert loss_at(weight).item() - floor < 0.01 * (start - floor)
-
-
-@every_optimizer
 def test_micro_batches_in_the_closure_equal_the_whole_batch(task, name):
     ours, theirs = task.net(torch.float64), task.net(torch.float64)
     optimizer, other = MAKE[name](ours.parameters()), MAKE[name](theirs.parameters())

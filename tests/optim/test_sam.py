@@ -1,16 +1,11 @@
-import itertools
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim import LBFGS, SGD, AdamW
 
 from bayesmooth.errors import InputError
 from bayesmooth.losses import LOSSES
-from bayesmooth.optim.params import measure_norms
 from bayesmooth.optim.sam import SAM
 
 INPUTS = torch.randn(24, 5, generator=torch.Generator().manual_seed(1))
@@ -28,7 +23,7 @@ def sam(model, rho=0.1, **options):
     return SAM(model.parameters(), SGD, rho=rho, **({"lr": 0.3, "momentum": 0.9} | options))
 
 
-def closure_of(model, optimizer, inputs=INPUTS, labels=LABELS, calls=None, fail_at=()):
+def closure_of(model, optimizer, inputs=INPUTS, labels=LABELS, calls=None):
     calls = [] if calls is None else calls
 
     def closure():
@@ -36,8 +31,6 @@ def closure_of(model, optimizer, inputs=INPUTS, labels=LABELS, calls=None, fail_
         optimizer.zero_grad()
         loss = cross_entropy(model(inputs), labels)
         loss.backward()
-        if len(calls) in fail_at:
-            raise RuntimeError("out of memory")
         return loss
 
     return closure
@@ -102,15 +95,6 @@ def test_a_group_may_have_its_own_radius():
     optimizer.step(closure_of(model, optimizer, calls=calls))
     still = [torch.equal(a, b) for a, b in zip(*calls, strict=True)]
     assert still == [False, False, True, True]
-
-
-@given(st.integers(0, 2**31), st.sampled_from([torch.float16, torch.bfloat16, torch.float64]))
-def test_the_norm_of_everything_is_the_norm_of_the_concatenation(seed, dtype):
-    rng = torch.Generator().manual_seed(seed)
-    tensors = [300 * torch.randn(n, generator=rng) for n in (1, 5, 1000)]
-    mixed = [tensors[0], tensors[1].to(dtype), tensors[2].to(dtype)]  # overflows in float16
-    expected = torch.cat([t.double() for t in mixed]).norm().item()
-    assert float(measure_norms(mixed).norm()) == pytest.approx(expected, rel=1e-5)
 
 
 # ---- BatchNorm ----
@@ -184,14 +168,6 @@ def test_a_run_of_the_base_optimizer_goes_on_with_sam():
 def test_bad_arguments_say_the_rule_and_the_way_out(make, message):
     with pytest.raises(InputError, match=message):
         make(nn.Parameter(torch.ones(2)))
-
-
-def test_a_group_that_is_refused_is_not_added():
-    optimizer = sam(network())
-    with pytest.raises(InputError, match="rho=-2"):
-        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "rho": -2})
-    assert len(optimizer.param_groups) == 1
-    assert len(list(itertools.chain(*(g["params"] for g in optimizer.base.param_groups)))) == 4
 
 
 def test_the_state_of_another_base_is_refused():

@@ -208,12 +208,6 @@ def test_embeddings_of_any_scale_learn():
         assert accuracy(model, words, labels) > 0.9, scale
 
 
-def test_a_vector_of_lengths_is_no_matrix():
-    assert not rules.is_matrix(torch.ones(8, 1, 1, 1))
-    assert not rules.is_matrix(torch.ones(8))
-    assert rules.is_matrix(torch.ones(8, 2))
-
-
 # ---- what is asked for ----
 
 
@@ -228,11 +222,6 @@ def test_beta2_forgets_as_much_as_in_the_paper():
     assert rules.choose_beta2(1) == rules.choose_beta2(2) == 0
     with pytest.raises(InputError, match="steps=0: must be ≥ 1"):
         IVON(net().parameters(), 0.1, 100, steps=0)
-
-
-def test_without_noise_the_defaults_are_the_published_ones():
-    group = IVON(net().parameters(), 0.1, 100).param_groups[0]
-    assert (group["hess_init"], group["weight_decay"], group["beta2"]) == (1.0, 1e-4, 0.99999)
 
 
 def test_auto_counts_what_the_loader_gives():

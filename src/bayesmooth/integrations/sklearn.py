@@ -353,19 +353,18 @@ class CleanedClassifier(_Classifier):
 
     def _check(self, X: Any, y: Any) -> tuple[Any, Array]:
         """The inputs as they are, or as finite rows where these are audited, and the labels as positions."""
-        if self.by == "features":
-            first = X
-            while isinstance(first, list | tuple | np.ndarray) and len(first):
-                first = first[0]
-            if isinstance(first, str):
-                raise InputError(
-                    f"X holds texts ({first[:40]!r}): features must be numbers; audit what the estimator predicts, "
-                    "with by='predictions'"
-                )
-            X, numbers = self._begin(X, y)
-        else:
+        if self.by == "predictions":
             self.classes_ = np.unique(validation.column_or_1d(y))
-            numbers = self._numbers(y)
+            return X, self._numbers(y).numpy()
+        try:
+            X, numbers = self._begin(X, y)
+        except ValueError as problem:
+            if not (text := str(problem).partition("could not convert string to float: ")[2]):
+                raise
+            raise InputError(
+                f"X holds texts ({text[:40]}): features must be numbers; audit what the estimator predicts, with "
+                "by='predictions'"
+            ) from None
         return X, numbers.numpy()
 
     def _seen(self, X: Any) -> Any:

@@ -61,3 +61,17 @@ def test_loaded_state_has_the_width_that_the_parameter_needs(make, wide, narrow)
     assert optimizer.state[model.weight]["momentum"].dtype == torch.float32
     trained(lambda _: optimizer, model)
     assert bool(model.weight.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rho": -1}, "rho=-1: must be ≥ 0"),
+        ({"s_init": 0}, "s_init=0: must be > 0"),
+        ({"damping": -0.1}, "damping=-0.1: must be ≥ 0"),
+        ({"seed": 1.5}, "seed=1.5"),
+    ],
+)
+def test_bsams_own_settings_have_rules_too(options, message):
+    with pytest.raises(InputError, match=message):
+        BSAM(nn.Linear(2, 2).parameters(), 0.1, 40, **options)
