@@ -62,20 +62,6 @@ def test_predicted_probabilities_are_no_embeddings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "array",
-    [
-        np.asfortranarray(X), X.astype(">f4"), X.astype(np.float16), np.arange(3, dtype=">i8"),
-        np.array(["ü", "longer"]), np.array(["ü", "b"], dtype=">U2"), np.array([True, False]),
-    ],
-)  # fmt: skip
-def test_arrays_of_every_order_and_width_come_back(tmp_path, array):
-    np.save(tmp_path / "a.npy", array)
-    assert np.array_equal(read_npy(tmp_path / "a.npy"), array)
-    np.savez(tmp_path / "a.npz", one=array, two=array)
-    assert np.array_equal(read_npz(tmp_path / "a.npz")["two"], array)
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"embeddings": np.where(X == 7, np.nan, X)}, r"embeddings\[2, 1\] is nan; must be finite"),

@@ -124,23 +124,6 @@ def test_parquet_columns_keep_their_types(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(made, frame.assign(dog=[True, True], beach=[1, 1]))
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("a,dog,relabel,beach\n", "has the label 'beach; dog', but the decision was made on 'dog'"),
-        ("a,beach; dog,relabel,cat\n", "'cat' is not one of the tags"),
-        ("z,dog,keep,\n", "which the labels do not have"),
-    ],
-)
-def test_decisions_on_other_data_are_refused(tmp_path: Path, row: str, message: str) -> None:
-    path, decisions = tmp_path / "t.csv", tmp_path / "d.csv"
-    path.write_text("id,tags\na,dog;beach\nb,\n")
-    decisions.write_text(HEADER + row)
-    with pytest.raises(InputError, match=message):
-        clean(path, decisions, tmp_path / "o.csv", label="tags", separator=";")
-    assert not (tmp_path / "o.csv").exists()
-
-
 def read(values: list[Any], names: tuple[str, ...] | None = None) -> Any:
     return open_source([{"label": value} for value in values], Columns(class_names=names)).labels
 

@@ -65,16 +65,6 @@ def test_a_data_frame_an_arrow_table_and_their_files_give_the_same_audit(frame: 
         assert (worst(made), made.order.tolist()) == (WRONG_IDS, ranked)
 
 
-def test_row_numbers_change_nothing_and_are_named(frame: Any, tmp_path: Path) -> None:
-    # Pandas writes its index as the first column.
-    frame.sort_values("label").to_csv(tmp_path / "t.csv")
-    rows = pandas.read_csv(tmp_path / "t.csv").drop(columns="Unnamed: 0")
-    with_numbers, without = run(tmp_path / "t.csv"), run(rows)
-    np.testing.assert_allclose(with_numbers.disagreement, without.disagreement)
-    assert "not learned from: 'Unnamed: 0' (row numbers)" in with_numbers.summary["notes"][1]
-    assert without.summary["notes"] == ["learned from 'x', 'y'"]
-
-
 def test_the_scale_of_a_column_changes_nothing(frame: Any) -> None:
     other = frame.assign(x=1e6 * frame["x"] - 3e9)
     np.testing.assert_allclose(run(other).disagreement, run(frame).disagreement, atol=1e-5)
@@ -144,19 +134,6 @@ def test_an_array_stays_on_the_disk(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
     with pytest.raises(InputError, match="ends too early"):
         opened(tmp_path / "x.npy", labels=str(tmp_path / "y.npy"))
-
-
-def test_pictures_at_the_paths_of_an_npz_are_shown(photos: Path) -> None:
-    files = sorted(path.relative_to(photos.parent).as_posix() for path in photos.rglob("*.png"))
-    labels = [file.split("/")[1] for file in files]
-    rows = np.random.default_rng(0).normal(size=(24, 2))
-    np.savez(photos.parent / "e.npz", embeddings=rows, labels=labels, images=files)
-    examples = opened(photos.parent / "e.npz")
-    shown = examples.pictures[torch.tensor([0, 23])]
-    assert (shown.shape, shown[0].float().mean((1, 2)).argmax()) == ((2, 3, 96, 96), 0)
-    np.savez(photos.parent / "e.npz", labels=labels, images=files)
-    first = run(photos.parent / "e.npz", encoder="plain").top(1)[0]
-    assert first["id"].partition("-")[0] == str(files.index("photos/cat/5.png"))
 
 
 def test_pictures_in_a_table_are_embedded(photos: Path) -> None:
@@ -235,7 +212,6 @@ def test_the_columns_are_named_alike_in_python_and_on_the_command_line(frame: An
 
 
 SURE = np.where(TRUE[:, None] == [[0, 1]], 0.9, 0.1)
-THREE = np.eye(3)[np.arange(COUNT) % 3] * 0.7 + 0.1
 
 
 def test_probabilities_are_matched_by_the_names_of_their_columns(tmp_path: Path) -> None:
@@ -243,15 +219,6 @@ def test_probabilities_are_matched_by_the_names_of_their_columns(tmp_path: Path)
         columns = {f"{before}{name}{after}": SURE[:, k] for k, name in reversed([*enumerate(NAMES)])}
         table = pandas.DataFrame({"n": range(COUNT), **columns, "label": NAMES[GIVEN]})
         assert worst(audit_probabilities(table, quiet=True)) == WRONG_IDS
-
-
-def test_probabilities_in_another_order_than_the_classes_are_refused() -> None:
-    labels = np.array(["ant", "bee", "cow"])[np.arange(COUNT) % 3]
-    message = "agree with 0 of 60 labels as they stand, and with 60 in the order bee, cow"
-    with pytest.raises(InputError, match=message):
-        audit_probabilities(THREE[:, [1, 2, 0]], labels=labels, quiet=True)
-    named = pandas.DataFrame(THREE[:, [1, 2, 0]], columns=["bee", "cow", "ant"])
-    assert audit_probabilities(named, labels, quiet=True).counts["clear"] == COUNT
 
 
 def test_an_embedding_function_of_the_users_own_is_called_with_batches() -> None:
@@ -262,14 +229,6 @@ def test_an_embedding_function_of_the_users_own_is_called_with_batches() -> None
     examples = opened(frame, text="text", encoder=length)
     assert examples.inputs[:2].tolist() == length(TEXTS[:2]).tolist()
     assert examples.notes[-1].text == "texts encoded by length"
-
-
-@pytest.mark.parametrize("change", [lambda y: 100 * y, lambda y: y + 20240101, lambda y: 2 * y - 1])
-def test_gaps_between_the_numbers_of_the_classes_change_nothing(change: Any) -> None:
-    whole = audit(X, GIVEN, quiet=True)
-    made = audit(X, change(GIVEN), quiet=True)
-    np.testing.assert_array_equal(made.disagreement, whole.disagreement)
-    assert made.class_names == tuple(str(k) for k in sorted(set(change(GIVEN).tolist())))
 
 
 @pytest.mark.parametrize(

@@ -1,47 +1,29 @@
-"""The door: whatever a data set is kept in becomes a `Source`. No other code looks at a suffix or a row's identity."""
+"""The door: whatever a data set is kept in becomes a `Source`. No other code looks at a suffix or a row's identity.
+
+Frames, spreadsheets, Parquet files and data sets of Hugging Face are read here, and written again.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from bayesmooth.data.arrays import open_npy, open_npz, read_arrays, read_torch
-from bayesmooth.data.formats import (
-    is_frame,
-    read_excel,
-    read_frame,
-    read_hugging_face,
-    read_parquet,
-    read_parquet_folder,
-)
-from bayesmooth.data.labels import (
-    MISSING,
-    SEPARATOR,
-    Labels,
-    Vocabulary,
-    as_text,
-    encode,
-    label_texts,
-    name_classes,
-    read_tag_cell,
-    split_tags,
-)
+from bayesmooth.data.labels import LABELS, Labels, as_text
 from bayesmooth.data.pictures import read_folder
 from bayesmooth.data.source import Columns, Kind, Note, Source, take
-from bayesmooth.data.tables import Table, as_arrow
+from bayesmooth.data.tables import Changes, Table, as_arrow, make_cells, read_labels, restore_types, write_folder
 from bayesmooth.data.textfiles import make_records, read_csv, read_json
 from bayesmooth.errors import InputError
+from bayesmooth.files import name_errors, replace_with
+from bayesmooth.optional import require
 
 RUN = "recipe.toml"  # what makes a folder a run
 HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
-FILES: dict[str, Any] = {".csv": read_csv, ".tsv": read_csv}
-FILES |= {".jsonl": read_json, ".ndjson": read_json, ".json": read_json}
-TEXTS = tuple(FILES)  # which may be packed: .csv.gz
-FILES |= {".xlsx": read_excel, ".parquet": read_parquet, ".pq": read_parquet, ".npz": open_npz, ".npy": open_npy}
 NO_COLUMNS = Columns()
 NUMBERS = ("int", "uin", "hal", "flo", "dou", "boo")  # how types of Arrow begin
 
@@ -132,7 +114,7 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     elif table.given is not None:
         labels = table.given
     else:
-        kept, labels, clean = _read_labels(table, predicted)
+        kept, labels, clean = read_labels(table, predicted)
     if len(kept) < len(table) and table.columns.annotator is None:
         gone = sorted({*range(len(table))} - {*kept})
         text = f"{len(gone)} of {len(table)} rows have no label and are left out"
@@ -156,89 +138,176 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     )
 
 
-Read = tuple[Sequence[int], Labels, Tensor | None]
-"""Which rows have a label, their labels, and the clean ones."""
+def is_frame(what: Any) -> bool:
+    """Whether it is a frame of pandas or polars, lazy or not, or a table of Arrow; no library is loaded to find out."""
+    kind = type(what)
+    return kind.__name__.endswith(("DataFrame", "LazyFrame")) or (
+        kind.__name__ == "Table" and kind.__module__.startswith("pyarrow")
+    )
 
 
-def _read_labels(table: Table, predicted: bool) -> Read:
-    columns = table.columns
-    if columns.annotator is not None:
-        return _read_votes(table)
-    if columns.tags is None and columns.separator is None:
-        values = table.values(table.label_columns[0])
-        if list not in {*map(type, values)}:
-            return _read_classes(table, values)
-    if predicted and table.inputs is None:
-        raise InputError(f"{table.where}: with tags, give probabilities= as an array N × T, and labels=")
-    return _read_tags(table)
-
-
-def _read_classes(table: Table, values: Sequence[Any]) -> Read:
-    """One class per row. −1 is missing where classes have names and none is −1, and where labels are positions."""
-    label, clean, where = table.label_columns[0], table.clean_column, table.where
-    names = tuple(table.columns.class_names or table.class_names or ())
-    absent = {*MISSING, *(["-1"] if names else [])} - {*names} | ({"-1"} if table.numbered else set())
-    kept = [row for row, value in enumerate(values) if as_text(value).strip() not in absent]
-    if not kept:
-        raise InputError(f"{where}: no row has a label in column {label!r}")
-    columns = {label: values} | ({} if clean is None else {clean: table.values(clean)})
-    texts = {name: label_texts([cells[row] for row in kept]) for name, cells in columns.items()}
-    for name, cells in columns.items():
-        for row in kept:
-            if isinstance(cells[row], float) and not cells[row].is_integer():
-                raise InputError(
-                    f"{where}: {name}, {table.place(row)}: {cells[row]!r} is not a class (a word or a whole number); "
-                    "mend it, or leave the row out"
-                )
-    names = names or name_classes(text for some in texts.values() for text in some)
-    numbers = [
-        encode(some, names, f"{where}: {name}", table.numbered, lambda at: table.place(kept[at]))
-        for name, some in texts.items()
-    ]
-    return kept, Labels(numbers[0], names), (*numbers, None)[1]
-
-
-def _read_tags(table: Table) -> Read:
-    """Sets of tags, in columns of 0 and 1 or in one column of texts or lists."""
-    columns, labels = table.columns, table.label_columns
-    separator, truth = columns.separator or SEPARATOR, None
-    if columns.tags is not None:
-        words = Vocabulary(tuple(map(str, columns.tags)), separator)
-        texts = words.join_columns(map(table.texts, labels), table.where, table.place)
+def read_frame(frame: Any, columns: Columns) -> Table:
+    """A frame in memory; a named index of pandas becomes a column."""
+    for convert in ("collect", "to_arrow"):
+        frame = getattr(frame, convert)() if hasattr(frame, convert) else frame
+    if hasattr(frame, "index"):
+        named = any(name is not None for name in frame.index.names)
+        frame = frame.reset_index(drop=not named)
+        pairs = [(name, frame.iloc[:, at]) for at, name in enumerate(frame.columns)]
     else:
-        given = [read_tag_cell(value, separator) for value in table.values(labels[0])]
-        if table.clean_column is not None:
-            truth = [read_tag_cell(value, separator) for value in table.values(table.clean_column)]
-        every = {tag for cell in (*given, *(truth or ())) for tag in split_tags(cell, separator)}
-        words = Vocabulary(tuple(map(str, columns.class_names or name_classes(every))), separator)
-        where = f"{table.where}, {{}}, column {labels[0]!r}"
-        texts = [cell and words.rewrite(cell, where.format(table.place(row))) for row, cell in enumerate(given)]
-    kept = [row for row, text in enumerate(texts) if text]
-    if not kept:
-        raise InputError(f"{table.where}: no row has tags in {', '.join(labels)}")
-    true = [] if truth is None else [words.rewrite(truth[row], table.where) for row in kept]
-    both = Labels.of_tags([*(texts[row] for row in kept), *true], words)
-    return kept, replace(both, numbers=both.numbers[: len(kept)]), both.numbers[len(kept) :] if true else None
+        pairs = list(zip(frame.column_names, frame.columns, strict=True))
+    return Table("table", columns, make_cells("table", pairs), len(frame))
 
 
-def _read_votes(table: Table) -> Read:
-    """One row per vote: of the rows of an example the first is kept, with the label that most people gave."""
-    who, key, names = table.columns.annotator, table.id_column, table.columns.class_names
-    if who is None or who not in table.names or key is None:
-        raise InputError(
-            f"{table.where}: needs the columns of annotators ({who!r}) and of ids, which name the example of a vote "
-            f"(--id), and has only {', '.join(table.names)[:200]}"
-        )
-    label = table.label_columns[0]
-    ids, people, given = table.texts(key), table.texts(who), label_texts(table.values(label))
-    rows = [row for row, text in enumerate(given) if text not in {*MISSING} - {*(names or ())}]
-    if not rows:
-        raise InputError(f"{table.where}: no row has a label in column {label!r}")
-    first = {ids[row]: row for row in reversed(rows)}
-    place = {id: at for at, id in enumerate(dict.fromkeys(ids[row] for row in rows))}
-    votes = [(place[ids[row]], people[row], given[row]) for row in rows]
-    labels, kept = Labels.of_votes(votes, names, f"{table.where}: {label}"), [first[id] for id in place]
-    if table.clean_column is None:
-        return kept, labels, None
-    true = label_texts(table.values(table.clean_column))
-    return kept, labels, encode([true[row] for row in kept], labels.names, table.where)
+def read_excel(path: Path, columns: Columns) -> Table:
+    """The first sheet of an .xlsx; what openpyxl does not keep (pictures, charts) is lost in writing."""
+    library = require("openpyxl", extra="data")
+    with name_errors(path, "workbook"):
+        sheet = library.load_workbook(path, data_only=True).worksheets[0]  # values, as they were computed
+        every = [list(row) for row in sheet.iter_rows(values_only=True)]
+    numbers = [at + 1 for at, row in enumerate(every) if any(value is not None for value in row)]
+    if not numbers:
+        raise InputError(f"{path}: empty; its first row must name the columns")
+    header, *rows = (every[number - 1] for number in numbers)
+    places = {str(name): at for at, name in enumerate(header) if name is not None}
+    named = [(header[at], [row[at] for row in rows]) for at in range(len(header)) if header[at] is not None]
+
+    def write(out: Path, changes: Changes, kept: list[int]) -> None:
+        """The workbook with other values in some cells, and without some rows."""
+        book = library.load_workbook(path)
+        sheet = book.worksheets[0]
+        for name, changed in changes.items():
+            values = [row[places[name]] for row in rows]
+            for row, value in restore_types(values, table.texts(name), changed, str(path)).items():
+                sheet.cell(numbers[row + 1], places[name] + 1).value = value
+        for row in sorted({*range(len(rows))} - {*kept}, reverse=True):
+            sheet.delete_rows(numbers[row + 1])
+        replace_with(out, book.save)
+
+    table = Table(str(path), columns, make_cells(str(path), named), len(rows), write, path, path.parent, numbers[1:])
+    return table
+
+
+def read_parquet(path: Path, columns: Columns) -> Table:
+    """A Parquet file."""
+    parquet = require("pyarrow.parquet", "data")
+    with name_errors(path, "table"):
+        data = parquet.ParquetFile(path).read()
+
+    def write(out: Path, changes: Changes, rows: list[int]) -> None:
+        changed = change_arrow(table, data, changes, rows)
+        replace_with(out, lambda beside: parquet.write_table(changed, beside))
+
+    cells = make_cells(str(path), zip(data.column_names, data.columns, strict=True))
+    table = Table(str(path), columns, cells, len(data), write, path, path.parent)
+    return table
+
+
+def read_parquet_folder(path: Path, columns: Columns) -> Table:
+    """A table in several files, which keep their names, their rows and their own columns."""
+    parts = [read_parquet(file, columns) for file in sorted(path.glob("*.parquet"))]
+    named = [part.id_column is not None for part in parts]
+    if any(named) and not all(named):
+        odd = parts[named.index(False)].where
+        raise InputError(f"{odd}: has no column of ids, and others beside it have; add one")
+    starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
+
+    def write(out: Path, changes: Changes, rows: list[int]) -> None:
+        """A folder of files with the same names."""
+
+        def fill(beside: Path) -> None:
+            for part, start, end in zip(parts, starts, starts[1:], strict=False):
+                own = {
+                    name: {row - start: text for row, text in some.items() if start <= row < end}
+                    for name, some in changes.items()
+                }
+                assert part.write is not None
+                part.write(beside / Path(part.where).name, own, [row - start for row in rows if start <= row < end])
+
+        write_folder(out, path, fill)
+
+    names = dict.fromkeys(name for part in parts for name in part.cells)
+    cells = make_cells(str(path), [(name, _join(parts, name)) for name in names])
+    return Table(str(path), columns, cells, starts[-1], write, path, path)
+
+
+def _join(parts: Sequence[Table], name: str) -> Any:
+    """A column of all files; those without it have None."""
+    arrow = require("pyarrow", "data")
+    there = [part.cells[name] for part in parts if name in part.cells]
+    if len(there) == len(parts) and all(cells.type == there[0].type for cells in there):
+        return arrow.chunked_array([chunk for cells in there for chunk in cells.chunks], there[0].type)
+    return [v for part in parts for v in (part.values(name) if name in part.cells else [None] * len(part))]
+
+
+def read_hugging_face(what: Any, columns: Columns) -> Table:
+    """A data set of Hugging Face, in memory or as `save_to_disk` wrote it; of several splits, the training split, else
+    the first."""
+    library = require("datasets", "huggingface")
+    path = what if isinstance(what, Path) else None
+    where = str(path or "data set")
+    with name_errors(where, "data set"):
+        whole = library.load_from_disk(str(path)) if path else what
+        splits = list(whole) if isinstance(whole, dict) else []
+        split = "train" if "train" in splits else "".join(splits[:1])
+        data = whole[split] if splits else whole
+        if isinstance(data, library.IterableDataset):
+            data = library.Dataset.from_list(list(data), features=data.features)
+        rows = data.with_format("arrow")[:]
+
+    def write(out: Path, changes: Changes, kept: list[int]) -> None:
+        """A folder of the same layout."""
+        changed = library.table.InMemoryTable(change_arrow(table, rows, changes, kept))
+        made: Any = library.Dataset(changed, info=data.info.copy())
+        if split:
+            made = library.DatasetDict({**whole, split: made})
+        library.disable_progress_bars()
+        write_folder(out, path, lambda beside: made.save_to_disk(str(beside)))
+
+    cells = make_cells(where, zip(rows.column_names, rows.columns, strict=True))
+    table = Table(where, columns, cells, len(rows), write, path, (path or Path()) / split)
+    if len(splits) > 1:
+        table.notes = (Note(Kind.SPLIT, f"this is the split {split!r}, of {', '.join(splits)}"),)
+        others = [whole[name] for name in splits if name != split]
+        table.join_others = lambda: library.concatenate_datasets(others)
+    kinds = [
+        data.features[name] for name in ((columns.label,) if columns.label else LABELS) if name in rows.column_names
+    ]
+    names = next((kind.names for kind in kinds if getattr(kind, "names", None)), None)
+    if names:
+        table.class_names, table.numbered = tuple(map(str, names)), True
+    return table
+
+
+def change_arrow(table: Table, data: Any, changes: Changes, rows: Sequence[int]) -> Any:
+    """Rows of an Arrow table with other values, in the type they had: copied from a row that has them, or made."""
+    arrow = require("pyarrow", "data")
+    for name, changed in changes.items():
+        at = data.column_names.index(name)
+        field, column = data.schema.field(at), data[name]
+        row_of = {text: row for row, text in enumerate(table.texts(name))}
+        new = [text for text in dict.fromkeys(changed.values()) if text not in row_of]
+        row_of |= {text: len(data) + k for k, text in enumerate(new)}
+        index = np.arange(len(data))
+        index[list(changed)] = [row_of[text] for text in changed.values()]
+        if new:
+            chunks = [*column.chunks, _make_arrow(new, field.type, f"{table.where}: the labels in {name!r}")]
+            column = arrow.chunked_array(chunks, field.type).unify_dictionaries()
+        data = data.set_column(at, field, column.take(arrow.array(index)))
+    return data if len(rows) == len(data) else data.take(arrow.array(rows, arrow.int64()))
+
+
+def _make_arrow(texts: Sequence[str], kind: Any, what: str) -> Any:
+    arrow = require("pyarrow", "data")
+    try:
+        inner = kind.value_type if arrow.types.is_dictionary(kind) else kind
+        made = arrow.array(texts, arrow.string()).cast(inner)
+        return made.dictionary_encode().cast(kind) if inner != kind else made
+    except (ValueError, TypeError, arrow.ArrowException):
+        raise InputError(f"{what} are {kind}; {texts[0]!r} is not one") from None
+
+
+FILES: dict[str, Any] = {".csv": read_csv, ".tsv": read_csv}
+FILES |= {".jsonl": read_json, ".ndjson": read_json, ".json": read_json}
+TEXTS = tuple(FILES)  # which may be packed: .csv.gz
+FILES |= {".xlsx": read_excel, ".parquet": read_parquet, ".pq": read_parquet, ".npz": open_npz, ".npy": open_npy}

@@ -20,10 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.formats import write_folder
 from bayesmooth.data.labels import as_text
 from bayesmooth.data.source import Columns, Kind, Note
-from bayesmooth.data.tables import Changes, Table
+from bayesmooth.data.tables import Changes, Table, write_folder
 from bayesmooth.errors import InputError
 from bayesmooth.files import copy_files, is_file_name, leads_up, name_errors
 from bayesmooth.optional import require

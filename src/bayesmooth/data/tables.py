@@ -6,19 +6,33 @@ can change in the meantime, names its rows by their positions; so do data withou
 """
 
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from bayesmooth.data.labels import LABELS, SEPARATOR, Labels, as_text
+from bayesmooth.data.labels import (
+    LABELS,
+    MISSING,
+    SEPARATOR,
+    Labels,
+    Vocabulary,
+    as_text,
+    encode,
+    label_texts,
+    name_classes,
+    read_tag_cell,
+    split_tags,
+)
 from bayesmooth.data.source import Columns, Inputs, Note, Written
 from bayesmooth.errors import InputError
+from bayesmooth.files import make_folder
 from bayesmooth.optional import require
 
 CLEAN = ("clean_label", "clean_labels")
@@ -174,6 +188,95 @@ class Table:
         return Written(len(self), len(rows), len(changed))
 
 
+Read = tuple[Sequence[int], Labels, Tensor | None]
+"""Which rows have a label, their labels, and the clean ones."""
+
+
+def read_labels(table: Table, predicted: bool) -> Read:
+    """The labels of a table: votes, classes or tags."""
+    columns = table.columns
+    if columns.annotator is not None:
+        return _read_votes(table)
+    if columns.tags is None and columns.separator is None:
+        values = table.values(table.label_columns[0])
+        if list not in {*map(type, values)}:
+            return _read_classes(table, values)
+    if predicted and table.inputs is None:
+        raise InputError(f"{table.where}: with tags, give probabilities= as an array N × T, and labels=")
+    return _read_tags(table)
+
+
+def _read_classes(table: Table, values: Sequence[Any]) -> Read:
+    """One class per row. −1 is missing where classes have names and none is −1, and where labels are positions."""
+    label, clean, where = table.label_columns[0], table.clean_column, table.where
+    names = tuple(table.columns.class_names or table.class_names or ())
+    absent = {*MISSING, *(["-1"] if names else [])} - {*names} | ({"-1"} if table.numbered else set())
+    kept = [row for row, value in enumerate(values) if as_text(value).strip() not in absent]
+    if not kept:
+        raise InputError(f"{where}: no row has a label in column {label!r}")
+    columns = {label: values} | ({} if clean is None else {clean: table.values(clean)})
+    texts = {name: label_texts([cells[row] for row in kept]) for name, cells in columns.items()}
+    for name, cells in columns.items():
+        for row in kept:
+            if isinstance(cells[row], float) and not cells[row].is_integer():
+                raise InputError(
+                    f"{where}: {name}, {table.place(row)}: {cells[row]!r} is not a class (a word or a whole number); "
+                    "mend it, or leave the row out"
+                )
+    names = names or name_classes(text for some in texts.values() for text in some)
+    numbers = [
+        encode(some, names, f"{where}: {name}", table.numbered, lambda at: table.place(kept[at]))
+        for name, some in texts.items()
+    ]
+    return kept, Labels(numbers[0], names), (*numbers, None)[1]
+
+
+def _read_tags(table: Table) -> Read:
+    """Sets of tags, in columns of 0 and 1 or in one column of texts or lists."""
+    columns, labels = table.columns, table.label_columns
+    separator, truth = columns.separator or SEPARATOR, None
+    if columns.tags is not None:
+        words = Vocabulary(tuple(map(str, columns.tags)), separator)
+        texts = words.join_columns(map(table.texts, labels), table.where, table.place)
+    else:
+        given = [read_tag_cell(value, separator) for value in table.values(labels[0])]
+        if table.clean_column is not None:
+            truth = [read_tag_cell(value, separator) for value in table.values(table.clean_column)]
+        every = {tag for cell in (*given, *(truth or ())) for tag in split_tags(cell, separator)}
+        words = Vocabulary(tuple(map(str, columns.class_names or name_classes(every))), separator)
+        where = f"{table.where}, {{}}, column {labels[0]!r}"
+        texts = [cell and words.rewrite(cell, where.format(table.place(row))) for row, cell in enumerate(given)]
+    kept = [row for row, text in enumerate(texts) if text]
+    if not kept:
+        raise InputError(f"{table.where}: no row has tags in {', '.join(labels)}")
+    true = [] if truth is None else [words.rewrite(truth[row], table.where) for row in kept]
+    both = Labels.of_tags([*(texts[row] for row in kept), *true], words)
+    return kept, replace(both, numbers=both.numbers[: len(kept)]), both.numbers[len(kept) :] if true else None
+
+
+def _read_votes(table: Table) -> Read:
+    """One row per vote: of the rows of an example the first is kept, with the label that most people gave."""
+    who, key, names = table.columns.annotator, table.id_column, table.columns.class_names
+    if who is None or who not in table.names or key is None:
+        raise InputError(
+            f"{table.where}: needs the columns of annotators ({who!r}) and of ids, which name the example of a vote "
+            f"(--id), and has only {', '.join(table.names)[:200]}"
+        )
+    label = table.label_columns[0]
+    ids, people, given = table.texts(key), table.texts(who), label_texts(table.values(label))
+    rows = [row for row, text in enumerate(given) if text not in {*MISSING} - {*(names or ())}]
+    if not rows:
+        raise InputError(f"{table.where}: no row has a label in column {label!r}")
+    first = {ids[row]: row for row in reversed(rows)}
+    place = {id: at for at, id in enumerate(dict.fromkeys(ids[row] for row in rows))}
+    votes = [(place[ids[row]], people[row], given[row]) for row in rows]
+    labels, kept = Labels.of_votes(votes, names, f"{table.where}: {label}"), [first[id] for id in place]
+    if table.clean_column is None:
+        return kept, labels, None
+    true = label_texts(table.values(table.clean_column))
+    return kept, labels, encode([true[row] for row in kept], labels.names, table.where)
+
+
 def make_cells(where: str, columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
     """Columns by name, as arrays of Arrow; a name that appears twice is refused."""
     pairs = [(str(name), values) for name, values in columns]
@@ -225,6 +328,16 @@ def restore_types(
                 raise InputError(f"{where}: its labels are numbers; {text!r} is not one") from None
         made[row] = known.get(text, text)
     return made
+
+
+def write_folder(out: Path, source: Path | None, fill: Callable[[Path], object]) -> None:
+    """Make a folder in a place that is free, and not inside of the `source` that is read."""
+    place = Path(os.path.realpath(out))
+    if source is not None and place.is_relative_to(source.resolve()):
+        raise InputError(f"{out}: lies in the folder that is read; name one outside of it")
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise InputError(f"{out}: is there already; name a new folder")
+    make_folder(place, fill)
 
 
 # A spreadsheet takes a cell that begins so for a formula, and runs it.
