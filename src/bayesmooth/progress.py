@@ -56,7 +56,8 @@ def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False
         try:
             yield shown_bar
         finally:
-            shown_bar.erase()
+            if shown_bar.shown:
+                shown_bar.erase()
 
 
 class Bar:
@@ -96,14 +97,14 @@ class Bar:
         if self.rich is not None:
             self.rich.console.print(text, highlight=False, markup=False)
         elif self.every != NOTHING:
-            self.erase()
+            if self.shown:
+                self.erase()
             print(text, file=self.stream, flush=True)
 
     def erase(self) -> None:
         """Delete the line that a notebook shows."""
-        if self.shown:
-            print(f"\r{'':<{self.shown}}\r", end="", file=self.stream, flush=True)
-            self.shown = 0
+        print(f"\r{'':<{self.shown}}\r", end="", file=self.stream, flush=True)
+        self.shown = 0
 
 
 def _rich() -> Any:
