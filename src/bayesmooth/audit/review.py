@@ -1,8 +1,8 @@
 """A review is a designed sample: it says how many labels are wrong, and its decisions teach the ranking of the rest.
 
-The queue mixes the most suspicious labels with labels that are drawn at known probabilities from everywhere, in random
-order. From the draws follows the share of wrong labels with a valid interval (`estimate_rate`); from all decisions a
-small model learns how this labeller errs (`teach`). report/review.js computes the same numbers in the page.
+Every label may come into the queue, with a known probability that rises with its chance to be wrong. From the decisions
+a small model learns how this labeller errs (`teach`); with it and the probabilities follows the share of wrong labels
+and a valid interval (`estimate_rate`). report/review.js computes the same numbers in the page.
 
 What chose the constants, and what they are worth, stands in docs/evidence-audit.md.
 """
@@ -23,33 +23,32 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 BUDGET = 100  # labels in a queue where nobody says how many
-FROM_TOP = 1 / 3  # of the queue: the most suspicious labels
-EVENLY = 0.5  # of the draws go everywhere alike, the rest where the chance is least certain
+FROM_TOP = 0.0  # of the queue: the most suspicious labels
+EVENLY = 0.5  # of the draws go everywhere alike, the rest where labels are likely wrong
 INTERCEPT, SLOPE = 0.36, 1.4  # of the log-odds to be wrong, in the score, before any review
 SPREAD = (1.0, 0.5)  # standard deviations of these two among data sets
-CLASS_VARIANCE = 0.5  # of the effect of the given class, and of the other one
-SCALES_OF_NUMBERS = (1.0, 0.6, 1.5, 1.0)  # class size, other class size, class contradicted, ambiguity
-LEARNED = (1.2, 0.0, 1.9, 0.5)  # effects of these numbers in other data sets
+SCALES_OF_NUMBERS = (1.0, 1.5, 1.0)  # size of the class, how often it is contradicted, ambiguity
+LEARNED = (1.2, 1.7, 0.2)  # effects of these numbers in other data sets
 CONFIDENCE = 0.5  # scale of the confidence that somebody has in the label; its effect is unknown
-SCALES = ((0, 0), (1, 0), (0, 1), (1, 1), (0, 4), (1, 4))  # variances of the effects, of places
+OF_CLASS, OF_PLACE = 0.7, 2.0  # standard deviations of the effects of a class, and of places in a class
+MODELS = ((False, False), (True, False), (False, True), (True, True))  # whether numbers and classes, and places count
 SCORE_ALONE = 0.5  # probability of the first, under which decisions change no rank
 PLACES = 16  # numbers that say where an example lies among all
 MOST_LEARNED = 400  # decisions that are learned from
 STEPS, TOLERANCE = 50, 1e-10  # of Newton's method
 LEAST_DRAWN = 10  # draws from which a share is estimated
-MOST_WORTH = 2  # draws of a plain sample that a draw may be worth
 NORMAL_95 = 1.959963984540054
 CONSTANTS = {
     "intercept": INTERCEPT,
     "slope": SLOPE,
     "spread": SPREAD,
     "learned": LEARNED,
-    "classVariance": CLASS_VARIANCE,
-    "scales": SCALES,
+    "ofClass": OF_CLASS,
+    "ofPlace": OF_PLACE,
+    "models": MODELS,
     "scoreAlone": SCORE_ALONE,
     "mostLearned": MOST_LEARNED,
     "leastDrawn": LEAST_DRAWN,
-    "mostWorth": MOST_WORTH,
     "normal": NORMAL_95,
 }  # as the page knows them
 
@@ -60,12 +59,20 @@ class Traits(NamedTuple):
     score: Array
     """log((1 + d)/(1 − d)) of its disagreement d."""
     numbers: Array
-    """(N, F): class sizes and the like, and a confidence where there is one; centred and scaled."""
+    """(N, F): size of the class and the like, and a confidence where there is one; centred and scaled."""
     given: Array
     rival: Array
     """The likeliest other class."""
     places: Array | None
     """(N, P): unit vectors in 127ths; None where there are no embeddings."""
+
+
+class Taught(NamedTuple):
+    """The chance (N,) that each label is wrong, after decisions on some."""
+
+    chance: Array
+    left_out: Array
+    """The same of a label that was decided on, without its own decision."""
 
 
 class Rate(NamedTuple):
@@ -85,21 +92,21 @@ class Review:
     queue: Array
     """Positions of the examples to look at, in this order."""
     drawn: Array
-    """(N,): the probability with which each was drawn; 1 for the most suspicious."""
+    """(N,): the probability with which each came into the queue."""
     wrong: Mapping[int, bool] = field(default_factory=dict)
     """Whether the label was wrong, of the examples that were decided on."""
     asked: bool = False
     """Whether somebody asked for so many: the report then opens with the queue."""
 
     @cached_property
-    def prior(self) -> Array:
-        """(N,): the chance that each label is wrong, before any review."""
-        return _sigmoid(INTERCEPT + SLOPE * self.traits.score.astype(np.float64))
+    def taught(self) -> Taught:
+        """What the decisions teach."""
+        return teach(self.traits, self.wrong)
 
-    @cached_property
+    @property
     def chance(self) -> Array:
-        """(N,): the same after the decisions."""
-        return teach(self.traits, self.wrong) if self.wrong else self.prior
+        """(N,): the chance that each label is wrong: before any decision by the score, then as they teach it."""
+        return self.taught.chance if self.wrong else predict_chance(self.traits)
 
     def decide(self, wrong: Mapping[int, bool], drawn: Mapping[int, float] | None = None) -> "Review":
         """The review with these decisions; `drawn` are the probabilities of another queue that they were made in."""
@@ -124,16 +131,12 @@ class Review:
         each = {name: rate._asdict() for name, rate in classes.items() if rate is not None}
         return {"error_rate": told._asdict(), "error_rates": each}
 
-    @cached_property
-    def control(self) -> Array:
-        """(N,): the chances that the share is told from: those of the score alone, after the decisions."""
-        return fit_model(self.traits, self.wrong, *SCALES[0])[0]
-
     def rate(self, members: Array | None = None) -> Rate | None:
         """The share of wrong labels among all, or among some, as for a class; None where too few were drawn.
 
-        Its interval is meant for one look, when the queue is finished: whoever stops as soon as it pleases them
-        deceives themselves.
+        Its interval is meant for one look, at a moment that was fixed before: when the queue is finished. Whoever looks
+        after every decision and stops when it pleases them deceives themselves (docs/evidence-audit.md says by how
+        much).
         """
         some = np.ones(len(self.drawn), bool) if members is None else members
         seen = np.array([i for i in self.queue if int(i) in self.wrong and some[i]], np.int64)
@@ -143,15 +146,14 @@ class Review:
             return Rate(share, share, share, len(seen))
         if np.count_nonzero(self.drawn[seen] < 1) < LEAST_DRAWN:
             return None
-        return estimate_rate(verdicts, self.control[seen], self.drawn[seen], self.control[some])
+        return estimate_rate(verdicts, self.taught.left_out[seen], self.drawn[seen], self.chance[some])
 
 
 def design(traits: Traits, budget: int | None = None, seed: int = 0, from_top: float = FROM_TOP) -> Review:
-    """A queue of `budget` labels: a share are the most suspicious, the rest drawn, in random order.
+    """A queue of `budget` labels in random order: a share are the most suspicious, the rest drawn.
 
-    A label is drawn with a probability that is half the same for all, half as √(c(1 − c)), where c is the chance that
-    it is wrong: that is where a draw tells most of the share of all (Neyman 1934). One pass over the labels in random
-    order draws as many as are asked for (Hartley and Rao 1962).
+    A label is drawn with a probability that is half the same for all, half as the chance that it is wrong. One pass
+    over the labels in random order draws as many as are asked for (Hartley and Rao 1962).
     """
     count, asked = len(traits.score), budget is not None
     budget = min(BUDGET if budget is None else budget, count)
@@ -159,18 +161,20 @@ def design(traits: Traits, budget: int | None = None, seed: int = 0, from_top: f
         raise InputError(f"budget={budget}: must be a number of labels to review, from 1")
     if not 0 <= from_top <= 1:
         raise InputError(f"from_top={from_top}: must be a share of the queue, 0 to 1")
-    order = np.argsort(-traits.score, kind="stable")
-    top, rest = np.split(order, [round(from_top * budget)])
+    top, rest = np.split(np.argsort(-traits.score, kind="stable"), [round(from_top * budget)])
     drawn, random = np.ones(count), np.random.default_rng(seed)
-    review = Review(traits, order[:0], drawn, asked=asked)
-    weight = np.sqrt(review.prior * (1 - review.prior))[rest]
-    spread = EVENLY / max(len(rest), 1) + (1 - EVENLY) * weight / weight.sum()
-    drawn[rest] = share_out(spread, budget - len(top))
-    mixed = random.permutation(rest[drawn[rest] < 1])
-    ends = np.cumsum(drawn[mixed])
-    points = random.random() + np.arange(budget - np.count_nonzero(drawn == 1))
-    chosen = mixed[np.minimum(np.searchsorted(ends, points, side="right"), len(mixed) - 1)]
-    return replace(review, queue=random.permutation(np.concatenate([np.flatnonzero(drawn == 1), chosen])))
+    chance = predict_chance(traits)[rest]
+    drawn[rest] = share_out(EVENLY / max(len(rest), 1) + (1 - EVENLY) * chance / chance.sum(), budget - len(top))
+    mixed, sure = random.permutation(np.flatnonzero(drawn < 1)), np.flatnonzero(drawn == 1)
+    points = random.random() + np.arange(budget - len(sure))
+    at = np.searchsorted(np.cumsum(drawn[mixed]), points, side="right")
+    chosen = mixed[np.minimum(at, len(mixed) - 1)]
+    return Review(traits, random.permutation(np.concatenate([sure, chosen])), drawn, asked=asked)
+
+
+def predict_chance(traits: Traits) -> Array:
+    """(N,): the chance that each label is wrong, by its score and what other data sets teach."""
+    return _sigmoid(INTERCEPT + SLOPE * traits.score.astype(np.float64))
 
 
 def share_out(weight: Array, total: int) -> Array:
@@ -193,12 +197,13 @@ def estimate_rate(wrong: Array, chance: Array, drawn: Array, everywhere: Array) 
     """The share of wrong labels: the mean chance everywhere, moved by how far the labels looked at are from theirs.
 
     `wrong`, `chance` and `drawn` are of the labels that were looked at: whether each is wrong, what was thought of it
-    and the probability with which it was drawn. `everywhere` are the chances of all labels of which the share is told.
-    The chances need not be right: the draws correct them (difference estimator; Särndal et al. 1992, 6.3). If only a
-    part of the queue was looked at, all probabilities shrink alike.
+    without this decision, and the probability with which it was drawn. `everywhere` are the chances of all labels of
+    which the share is told. The chances need not be right: the draws correct them (difference estimator; Särndal et al.
+    1992, 6.3; prediction-powered inference). If only a part of the queue was looked at, all probabilities shrink alike.
 
-    The interval is Wilson's, of the plain sample that would have the same variance, as Korn and Graubard (1998) do with
-    that of Clopper and Pearson; where Student's reaches lower, that is the lower end.
+    Few wrong labels show too little variance: where the chances expect more, it is halfway between. The interval is
+    Wilson's, of the plain sample that would have the same variance, as Korn and Graubard (1998) do with that of Clopper
+    and Pearson; where Student's reaches lower, that is the lower end.
 
     >>> estimate_rate(np.arange(40) < 10, np.full(40, 0.25), np.full(40, 0.04), np.full(1000, 0.25))
     Rate(estimate=0.25, low=0.112..., high=0.405..., draws=40)
@@ -209,11 +214,11 @@ def estimate_rate(wrong: Array, chance: Array, drawn: Array, everywhere: Array) 
     mean = (weight * apart).sum() / weight.sum()
     told = float(everywhere.mean() + mean)
     estimate = min(max(told, 0.0), 1.0)
-    spread = ((1 - part * drawn) * (weight * (apart - mean)) ** 2).sum() / weight.sum() ** 2
-    variance, t = float(spread) * draws / (draws - 1), student_95(draws - 1)
+    shares = (1 - part * drawn) * (weight / weight.sum()) ** 2 * draws / (draws - 1)
+    seen, expected = float(shares @ (apart - mean) ** 2), float(shares @ (chance * (1 - chance)))
+    variance, t = max(seen, (seen + expected) / 2), student_95(draws - 1)
     inside = 0 < estimate < 1 and variance > 0
-    size = min(estimate * (1 - estimate) / variance, MOST_WORTH * draws) if inside else draws
-    z = t**2 / size
+    z = t**2 * (variance / (estimate * (1 - estimate)) if inside else 1 / draws)
     half = (estimate * (1 - estimate) * z + z * z / 4) ** 0.5
     low = min((estimate + z / 2 - half) / (1 + z), told - t * variance**0.5)
     return Rate(estimate, max(low, 0.0), min((estimate + z / 2 + half) / (1 + z), 1.0), draws)
@@ -230,70 +235,68 @@ def student_95(freedom: int) -> float:
     return z + first / n + second / n**2 + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384 / n**3
 
 
-def teach(traits: Traits, wrong: Mapping[int, bool]) -> Array:
-    """(N,): the chance that each label is wrong, after decisions on some.
+def teach(traits: Traits, wrong: Mapping[int, bool]) -> Taught:
+    """The chance that each label is wrong, after decisions on some.
 
     Logistic regression with Gaussian priors: on the score and the numbers, whose priors are what other data sets have;
-    on the given and the other class; and, for each given class, on where the example lies. Six such models with more
-    or less freedom are averaged by their evidence (Laplace's), one of them free in the score alone: where nothing can
-    be learned, the ranking stays.
+    on the given and the other class; and, for each given class, on where the example lies. Four such models are
+    averaged by their evidence (Laplace's), one of them free in the score alone: where nothing can be learned, the
+    ranking stays.
     """
-    scales = [(a, e) for a, e in SCALES if traits.places is not None or not e]
-    chances, evidence = zip(*(fit_model(traits, wrong, *scale) for scale in scales), strict=True)
-    shares = [SCORE_ALONE] + [(1 - SCORE_ALONE) / (len(scales) - 1)] * (len(scales) - 1)
-    weights = np.exp(np.array(evidence) - max(evidence)) * shares
-    return np.asarray(weights / weights.sum() @ np.array(chances))
-
-
-def fit_model(traits: Traits, wrong: Mapping[int, bool], effects: float, places: float) -> tuple[Array, float]:
-    """The chances (N,) under one of the models, and its log-evidence."""
     every = sorted(wrong)
     count = min(len(every), MOST_LEARNED)
     seen = np.array([every[k * len(every) // count] for k in range(count)])
     verdicts = np.array([wrong[i] for i in seen.tolist()], np.float64)
+    models = [(effects, places) for effects, places in MODELS if traits.places is not None or not places]
+    fits = [_fit_model(traits, seen, verdicts, *model) for model in models]
+    chances, left_out, evidence = (np.array(part) for part in zip(*fits, strict=True))
+    shares = [SCORE_ALONE] + [(1 - SCORE_ALONE) / (len(models) - 1)] * (len(models) - 1)
+    weights = np.exp(evidence - evidence.max()) * shares
+    chance = weights / weights.sum() @ chances
+    without = chance.copy()
+    without[seen] = weights / weights.sum() @ left_out
+    return Taught(chance, without)
+
+
+def _fit_model(traits: Traits, seen: Array, wrong: Array, effects: bool, places: bool) -> tuple[Array, Array, float]:
+    """The chances (N,) under one of the models, those of the seen labels without their own decision, the evidence."""
     prior = INTERCEPT + SLOPE * traits.score.astype(np.float64)
     if effects:
         prior += traits.numbers[:, : len(LEARNED)] @ np.array(LEARNED)
-    pull, evidence = _find_mode(prior[seen], _covary(traits, seen, effects, places), verdicts)
-    return _sigmoid(prior + _carry_over(traits, seen, effects, places, pull)), evidence
+    columns, values = _list_features(traits, effects, places)
+    used, at = np.unique(columns[seen], return_inverse=True)
+    features = np.zeros((len(seen), len(used)))
+    np.put_along_axis(features, at.reshape(len(seen), -1), values[seen], 1)
+    pull, left_out, evidence = _find_mode(prior[seen], features @ features.T, wrong)
+    effect = np.zeros(columns.max() + 1)
+    effect[used] = pull @ features
+    return _sigmoid(prior + (values * effect[columns]).sum(1)), _sigmoid(left_out), evidence
 
 
-def _covary(traits: Traits, seen: Array, effects: float, places: float) -> Array:
-    """(n, n): how the log-odds of the seen labels vary together under the prior."""
-    score, given, rival = (traits.score[seen].astype(np.float64), traits.given[seen], traits.rival[seen])
-    same = (given[:, None] == given).astype(np.float64)
-    found = SPREAD[0] ** 2 + SPREAD[1] ** 2 * np.outer(score, score)
+def _list_features(traits: Traits, effects: bool, places: bool) -> tuple[Array, Array]:
+    """(N, M): the columns of the features that are not 0, and their values; each has an effect ~ N(0, 1)."""
+    given, rival = traits.given.astype(np.int64), traits.rival.astype(np.int64)
+    count, classes = len(given), int(max(given.max(), rival.max())) + 1
+    columns = [np.tile([0, 1], (count, 1))]
+    values = [np.column_stack([np.full(count, SPREAD[0]), SPREAD[1] * traits.score.astype(np.float64)])]
     if effects:
-        numbers = traits.numbers[seen].astype(np.float64)
-        found += effects * (numbers @ numbers.T)
-        found += effects * CLASS_VARIANCE * (same + (rival[:, None] == rival))
+        by_class = np.column_stack([2 + given, 2 + classes + rival])
+        numbers = 2 + 2 * classes + np.arange(traits.numbers.shape[1])
+        columns += [by_class, np.tile(numbers, (count, 1))]
+        values += [np.full((count, 2), OF_CLASS), traits.numbers.astype(np.float64)]
     if places and traits.places is not None:
-        at = traits.places[seen] / 127
-        found += places * same * (at @ at.T)
-    return np.asarray(found)
+        start, size = 2 + 2 * classes + traits.numbers.shape[1], traits.places.shape[1]
+        columns += [start + size * given[:, None] + np.arange(size)]
+        values += [OF_PLACE / 127 * traits.places]
+    return np.hstack(columns), np.hstack(values)
 
 
-def _carry_over(traits: Traits, seen: Array, effects: float, places: float, pull: Array) -> Array:
-    """(N,): how the log-odds of all labels move; the covariance with the seen ones times their pull."""
-    score, given, rival = traits.score.astype(np.float64), traits.given, traits.rival
-    moved = SPREAD[0] ** 2 * pull.sum() + SPREAD[1] ** 2 * (pull @ score[seen]) * score
-    if effects:
-        moved += effects * (traits.numbers @ (pull @ traits.numbers[seen].astype(np.float64)))
-        for labels in (given, rival):
-            by_class = np.bincount(labels[seen], pull, int(labels.max()) + 1)
-            moved += effects * CLASS_VARIANCE * by_class[labels]
-    if places and traits.places is not None:
-        for k in np.unique(given[seen]):
-            of, at = given == k, given[seen] == k
-            direction = (pull[at] @ (traits.places[seen[at]] / 127)) * places
-            moved[of] += traits.places[of] / 127 @ direction
-    return np.asarray(moved)
+def _find_mode(prior: Array, covariance: Array, wrong: Array) -> tuple[Array, Array, float]:
+    """The pull of each label on the log-odds f = prior + covariance · pull at their mode, f of each label without its
+    own decision, and the log-evidence.
 
-
-def _find_mode(prior: Array, covariance: Array, wrong: Array) -> tuple[Array, float]:
-    """The pull of each label on the log-odds f = prior + covariance · pull at their mode, and the log-evidence.
-
-    Newton's method in the space of the labels (Rasmussen and Williams 2006, 3.1), halving steps that go down.
+    Newton's method in the space of the labels (Rasmussen and Williams 2006, 3.1), halving steps that go down. Taking a
+    label's own pull back is their equation 5.12, at the mode.
     """
     n = len(wrong)
 
@@ -301,13 +304,16 @@ def _find_mode(prior: Array, covariance: Array, wrong: Array) -> tuple[Array, fl
         f = prior + moved
         return float((wrong * f - np.logaddexp(0, f)).sum() - pull @ moved / 2)
 
+    def weigh(moved: Array) -> tuple[Array, Array, Array]:
+        p = _sigmoid(prior + moved)
+        root = np.sqrt(np.maximum(p * (1 - p), 1e-12))
+        return p, root, np.eye(n) + root[:, None] * covariance * root
+
     pull, moved = np.zeros(n), np.zeros(n)
     best = value(pull, moved)
     for _ in range(STEPS):
-        p = _sigmoid(prior + moved)
-        root = np.sqrt(p * (1 - p))
-        target = p * (1 - p) * moved + wrong - p
-        inner = np.eye(n) + root[:, None] * covariance * root
+        p, root, inner = weigh(moved)
+        target = root**2 * moved + wrong - p
         full = target - root * np.linalg.solve(inner, root * (covariance @ target))
         step, gain = 1.0, -1.0
         while gain < 0 and step > 1e-3:
@@ -317,10 +323,9 @@ def _find_mode(prior: Array, covariance: Array, wrong: Array) -> tuple[Array, fl
         if gain < TOLERANCE:
             break
         pull, moved, best = tried, covariance @ tried, best + gain
-    p = _sigmoid(prior + moved)
-    root = np.sqrt(p * (1 - p))
-    inner = np.eye(n) + root[:, None] * covariance * root
-    return pull, best - float(np.linalg.slogdet(inner)[1]) / 2
+    _, root, inner = weigh(moved)
+    left_out = prior + moved - pull / root**2 * (1 / np.linalg.inv(inner).diagonal() - 1)
+    return pull, left_out, best - float(np.linalg.slogdet(inner)[1]) / 2
 
 
 def _sigmoid(x: Array) -> Array:
@@ -335,8 +340,7 @@ def describe(made: "Audit", components: Array | None = None, confidence: Array |
     sizes = np.bincount(given, minlength=classes)
     against = np.bincount(given, made.contradicted, classes) / np.maximum(sizes, 1)
     size = np.log(np.maximum(sizes, 1) * classes / len(given))
-    columns = (size[given], size[rival], against[given], made.ambiguity)
-    numbers = np.stack(columns, 1) * SCALES_OF_NUMBERS
+    numbers = np.stack([size[given], against[given], made.ambiguity], 1) * SCALES_OF_NUMBERS
     if confidence is not None:
         p = np.clip(confidence, 0.001, 0.999)
         numbers = np.column_stack([numbers, CONFIDENCE * np.log((1 - p) / p)])

@@ -6,7 +6,7 @@ const finding = (title, words, test, sort) => ({ label: title, words, test, sort
 const SHOWS = {
   queue: {
     label: 'Sample to review', sort: 'queue', count: queuePlace.size, test: (i) => queuePlace.has(i),
-    words: 'Some of the most suspicious labels and some drawn from everywhere: they tell how many labels are wrong, and teach the ranking.',
+    words: 'Labels drawn from everywhere, suspicious ones more often: they tell how many labels are wrong, and teach the ranking.',
   },
   contradicted: { label: 'Look wrong', words: 'The model prefers another label.', count: contradictedCount, test: contradicted },
   ...Object.fromEntries([MISLABELLED, HARD, AMBIGUOUS, CLEAR].map((q) => [quadrants[q],

@@ -25,26 +25,26 @@ function verdicts() {
 const dot = (a, b) => a.reduce((sum, value, k) => sum + value * b[k], 0);
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 const logOnePlusExp = (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
-const rowAt = (table, width, i) => Array.from(table.subarray(i * width, (i + 1) * width));
-const placeOf = (i) => rowAt(traits.places, design.places, i).map((value) => value / 127);
+const labels = design ? traits.given.reduce((most, k, i) => Math.max(most, k, traits.rival[i]), 0) + 1 : 0;
+
 // What other data sets teach of a label: by its score, and by its numbers where these have effects.
 function priorOdds(i, effects) {
   const numbers = effects ? design.learned.reduce((sum, effect, k) => sum + effect * traits.numbers[i * design.numbers + k], 0) : 0;
   return design.intercept + design.slope * traits.score[i] + numbers;
 }
 
-// How the log-odds of the seen labels vary together under the prior: an array of rows.
-function covary(seen, effects, places) {
-  const [level, tilt] = design.spread.map((s) => s ** 2);
-  const numbers = seen.map((i) => rowAt(traits.numbers, design.numbers, i));
-  const at = places ? seen.map(placeOf) : null;
-  return seen.map((i, a) => seen.map((j, b) => {
-    const same = traits.given[i] === traits.given[j];
-    let found = level + tilt * traits.score[i] * traits.score[j];
-    if (effects) found += effects * (dot(numbers[a], numbers[b]) + design.classVariance * (same + (traits.rival[i] === traits.rival[j])));
-    if (places && same) found += places * dot(at[a], at[b]);
-    return found;
-  }));
+// Calls add(column, value) for every feature of a label that is not 0; each has an effect ~ N(0, 1).
+function listFeatures(i, effects, places, add) {
+  add(0, design.spread[0]);
+  add(1, design.spread[1] * traits.score[i]);
+  if (effects) {
+    add(2 + traits.given[i], design.ofClass);
+    add(2 + labels + traits.rival[i], design.ofClass);
+    for (let k = 0; k < design.numbers; k++) add(2 + 2 * labels + k, traits.numbers[i * design.numbers + k]);
+  }
+  if (!places) return;
+  const start = 2 + 2 * labels + design.numbers + design.places * traits.given[i];
+  for (let k = 0; k < design.places; k++) add(start + k, (design.ofPlace / 127) * traits.places[i * design.places + k]);
 }
 
 // The lower triangle L with LLᵀ = I + √w K √w, and the solution of (LLᵀ) x = b.
@@ -73,11 +73,11 @@ function solve(lower, right) {
   return x;
 }
 
-// The pull of each seen label on the log-odds at their mode, and the log-evidence.
+// The pull of each seen label on the log-odds at their mode, the chance of each without its own decision, the log-evidence.
 function findMode(prior, covariance, wrong) {
   const move = (pull) => covariance.map((row) => dot(row, pull));
   const value = (pull, moved) => moved.reduce((sum, m, a) => sum + wrong[a] * (prior[a] + m) - logOnePlusExp(prior[a] + m) - pull[a] * m / 2, 0);
-  const weigh = (moved) => moved.map((m, a) => sigmoid(prior[a] + m)).map((p) => [p, Math.sqrt(p * (1 - p))]);
+  const weigh = (moved) => moved.map((m, a) => sigmoid(prior[a] + m)).map((p) => [p, Math.sqrt(Math.max(p * (1 - p), 1e-12))]);
   let [pull, moved] = [wrong.map(() => 0), wrong.map(() => 0)];
   let best = value(pull, moved);
   for (let round = 0; round < 50; round++) {
@@ -94,53 +94,50 @@ function findMode(prior, covariance, wrong) {
     if (!(gain >= 1e-10)) break;
     [pull, moved, best] = [tried, move(tried), best + gain];
   }
-  const lower = decompose(covariance, weigh(moved).map(([, r]) => r));
-  return { pull, evidence: best - lower.reduce((sum, row, a) => sum + Math.log(row[a]), 0) };
+  const root = weigh(moved).map(([, r]) => r);
+  const lower = decompose(covariance, root);
+  const inverse = lower.map((_, a) => solve(lower, lower.map((row, b) => (a === b ? 1 : 0)))[a]);
+  const leftOut = moved.map((m, a) => sigmoid(prior[a] + m - (pull[a] / root[a] ** 2) * (1 / inverse[a] - 1)));
+  return { pull, leftOut, evidence: best - lower.reduce((sum, row, a) => sum + Math.log(row[a]), 0) };
 }
 
-// The chances of all labels under one model: what the seen ones pull on is summed by class and by place first.
-function carryOver(seen, pull, effects, places) {
-  const [level, tilt] = design.spread.map((s) => s ** 2);
-  const total = pull.reduce((sum, p) => sum + p, 0);
-  const slope = seen.reduce((sum, i, a) => sum + pull[a] * traits.score[i], 0);
-  const numbers = new Float64Array(design.numbers);
-  const [byGiven, byRival, direction] = [new Map(), new Map(), new Map()];
-  const add = (map, key, value) => map.set(key, (map.get(key) ?? 0) + value);
-  seen.forEach((i, a) => {
-    rowAt(traits.numbers, design.numbers, i).forEach((value, k) => { numbers[k] += pull[a] * value; });
-    add(byGiven, traits.given[i], pull[a]);
-    add(byRival, traits.rival[i], pull[a]);
-    if (!places) return;
-    const sum = direction.get(traits.given[i]) ?? new Float64Array(design.places);
-    placeOf(i).forEach((value, k) => { sum[k] += places * pull[a] * value; });
-    direction.set(traits.given[i], sum);
+function fitModel(seen, wrong, effects, places) {
+  const columns = new Float64Array(2 + 2 * labels + design.numbers + labels * design.places);
+  const covariance = seen.map((i) => {
+    columns.fill(0);
+    listFeatures(i, effects, places, (at, value) => { columns[at] = value; });
+    return seen.map((j) => {
+      let sum = 0;
+      listFeatures(j, effects, places, (at, value) => { sum += columns[at] * value; });
+      return sum;
+    });
   });
-  return Float64Array.from({ length: count }, (_, i) => {
-    let odds = priorOdds(i, effects) + level * total + tilt * slope * traits.score[i];
-    if (effects) {
-      odds += effects * design.classVariance * ((byGiven.get(traits.given[i]) ?? 0) + (byRival.get(traits.rival[i]) ?? 0));
-      for (let k = 0; k < design.numbers; k++) odds += effects * numbers[k] * traits.numbers[i * design.numbers + k];
-    }
-    const towards = direction.get(traits.given[i]);
-    if (towards) for (let k = 0; k < design.places; k++) odds += (towards[k] * traits.places[i * design.places + k]) / 127;
+  const { pull, leftOut, evidence } = findMode(seen.map((i) => priorOdds(i, effects)), covariance, wrong);
+  columns.fill(0);
+  seen.forEach((i, a) => listFeatures(i, effects, places, (at, value) => { columns[at] += pull[a] * value; }));
+  const chance = Float64Array.from({ length: count }, (_, i) => {
+    let odds = priorOdds(i, effects);
+    listFeatures(i, effects, places, (at, value) => { odds += columns[at] * value; });
     return sigmoid(odds);
   });
+  return { chance, leftOut, evidence };
 }
 
-function fitModel(wrong, effects, places) {
+// The chance of every label to be wrong, and the same without its own decision.
+function teach(wrong) {
   const every = [...wrong.keys()].sort((a, b) => a - b);
   const most = Math.min(every.length, design.mostLearned);
   const seen = Array.from({ length: most }, (_, k) => every[Math.floor((k * every.length) / most)]);
-  const { pull, evidence } = findMode(seen.map((i) => priorOdds(i, effects)), covary(seen, effects, places), seen.map((i) => wrong.get(i)));
-  return { evidence, chances: carryOver(seen, pull, effects, places) };
-}
-
-function teach(wrong) {
-  const fits = design.scales.filter(([, places]) => !places || traits.places).map((scale) => fitModel(wrong, ...scale));
-  const most = Math.max(...fits.map(({ evidence }) => evidence));
-  const weights = fits.map(({ evidence }, k) => Math.exp(evidence - most) * (k ? (1 - design.scoreAlone) / (fits.length - 1) : design.scoreAlone));
+  const decided = seen.map((i) => wrong.get(i));
+  const fits = design.models.filter(([, places]) => !places || traits.places).map((model) => fitModel(seen, decided, ...model));
+  const likeliest = Math.max(...fits.map(({ evidence }) => evidence));
+  const weights = fits.map(({ evidence }, k) => Math.exp(evidence - likeliest) * (k ? (1 - design.scoreAlone) / (fits.length - 1) : design.scoreAlone));
   const sum = weights.reduce((total, w) => total + w, 0);
-  return Float64Array.from({ length: count }, (_, i) => fits.reduce((mean, { chances }, k) => mean + (weights[k] / sum) * chances[i], 0));
+  const average = (name, i) => fits.reduce((mean, fit, k) => mean + (weights[k] / sum) * fit[name][i], 0);
+  const taught = Float64Array.from({ length: count }, (_, i) => average('chance', i));
+  const leftOut = taught.slice();
+  seen.forEach((i, a) => { leftOut[i] = average('leftOut', a); });
+  return { chance: taught, leftOut };
 }
 
 // ---- The share of wrong labels ----
@@ -152,7 +149,7 @@ function student(freedom) {
 }
 
 // Among all labels, or among those that pass the test; null where too few were drawn.
-function estimateRate(wrong, control, test = () => true) {
+function estimateRate(wrong, taught, test = () => true) {
   const members = Array.from({ length: count }, (_, i) => i).filter(test);
   const seen = design.queue.filter((i) => wrong.has(i) && test(i));
   const share = seen.reduce((sum, i) => sum + wrong.get(i), 0) / seen.length;
@@ -160,17 +157,17 @@ function estimateRate(wrong, control, test = () => true) {
   const draws = seen.filter((i) => drawnAs(i) < 1).length;
   if (draws < design.leastDrawn) return null;
   const weights = seen.map((i) => 1 / drawnAs(i));
-  const apart = seen.map((i) => wrong.get(i) - control[i]);
+  const apart = seen.map((i) => wrong.get(i) - taught.leftOut[i]);
   const all = weights.reduce((sum, w) => sum + w, 0);
   const part = Math.min(all / members.length, 1);
   const mean = dot(weights, apart) / all;
-  const told = members.reduce((sum, i) => sum + control[i], 0) / members.length + mean;
+  const told = members.reduce((sum, i) => sum + taught.chance[i], 0) / members.length + mean;
   const estimate = Math.min(Math.max(told, 0), 1);
-  const spread = weights.reduce((sum, w, a) => sum + (1 - part / w) * (w * (apart[a] - mean)) ** 2, 0) / all ** 2;
-  const [variance, t] = [(spread * draws) / (draws - 1), student(draws - 1)];
-  const inside = estimate > 0 && estimate < 1 && variance > 0;
-  const size = inside ? Math.min((estimate * (1 - estimate)) / variance, design.mostWorth * draws) : draws;
-  const z = t ** 2 / size;
+  const shares = weights.map((w) => ((1 - part / w) * (w / all) ** 2 * draws) / (draws - 1));
+  const spread = dot(shares, apart.map((value) => (value - mean) ** 2));
+  const expected = dot(shares, seen.map((i) => taught.leftOut[i] * (1 - taught.leftOut[i])));
+  const [variance, t] = [Math.max(spread, (spread + expected) / 2), student(draws - 1)];
+  const z = t ** 2 * (estimate > 0 && estimate < 1 && variance > 0 ? variance / (estimate * (1 - estimate)) : 1 / draws);
   const half = Math.sqrt(estimate * (1 - estimate) * z + z ** 2 / 4);
   const low = Math.min((estimate + z / 2 - half) / (1 + z), told - t * Math.sqrt(variance));
   return { estimate, low: Math.max(low, 0), high: Math.min((estimate + z / 2 + half) / (1 + z), 1), draws };
@@ -184,7 +181,7 @@ function relearn() {
   const tens = Math.floor(wrong.size / 10);
   if (tens === taughtBy) return false;
   taughtBy = tens;
-  chance = tens ? teach(wrong) : null;
+  chance = tens ? teach(wrong).chance : null;
   const before = suspicion.rank;
   const scores = Float64Array.from({ length: count }, (_, i) => (decisions.has(i) ? 2 + count - before[i] : chance ? chance[i] : disagreement[i]));
   suspicion = ranking(scores);
@@ -203,10 +200,10 @@ function drawRate() {
     return;
   }
   const wrong = verdicts();
-  const control = fitModel(wrong, ...design.scales[0]).chances;
+  const taught = teach(wrong);
   const words = (told) => (told ? `${percent(told.estimate)} (${percent(told.low)} to ${percent(told.high)})` : 'too few drawn');
-  const whole = estimateRate(wrong, control);
-  const parts = label.several || classes.length > MOST_OPTIONS ? [] : classes.map((name, k) => [name, estimateRate(wrong, control, (i) => given[i] === k)]);
+  const whole = estimateRate(wrong, taught);
+  const parts = label.several || classes.length > MOST_OPTIONS ? [] : classes.map((name, k) => [name, estimateRate(wrong, taught, (i) => given[i] === k)]);
   const told = parts.filter(([, one]) => one).map(([name, one]) => [name, words(one)]);
   byId('rate').replaceChildren(el('b', { 'data-rate': whole && [whole.estimate, whole.low, whole.high].join(' '), text: whole ? `${words(whole)} of all labels are wrong.` : 'The sample is too small to tell how many labels are wrong.' }),
     whole ? ` 95 % interval, from ${plural(design.queue.length, 'reviewed label')}.` : '',
