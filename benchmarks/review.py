@@ -4,7 +4,7 @@
 
 For each data set with known errors, somebody who knows the truth reviews a queue of 50, 100 and 200 labels. The numbers
 that the package learned from data sets are learned here from all other files. Rows of `results/review.jsonl`: how often
-the interval covers the true share in many reviews and how wide it is, beside that of as many labels drawn plainly;
+the interval covers the true share in 1,000 reviews and how wide it is, beside that of as many labels drawn plainly;
 average precision on the labels that were not reviewed, as ranked before and after `REVIEWS` reviews; errors found from
 the top by each ranking (cleanlab's is of our probabilities), one of them learned anew after every tenth decision; and
 how often labels of a told chance are wrong.
@@ -28,8 +28,8 @@ from benchmarks.audit import errors, read_cases
 from benchmarks.competitors import confident_learning
 from benchmarks.harness import Row, real_data, results_path, run_missing
 
-COVERED = {50: 1000, 100: 1000, 200: 500}  # simulated reviews by budget: of the interval,
-ELSEWHERE, REVIEWS = 200, 10  # of it in other cases, and of what they teach
+BUDGETS = (50, 100, 200)
+COVERED, ELSEWHERE, REVIEWS = 1000, 200, 10  # simulated reviews: of the interval, in other cases, of what they teach
 FEW = (0.01, 0.02, 0.05)  # shares of wrong labels, where the others are made right
 TEN = 10  # decisions between two looks
 BINS = 5  # of the chance, each as wide
@@ -50,8 +50,8 @@ class Case(NamedTuple):
 @cache
 def read_sets() -> list[Case]:
     """All data sets at hand, each audited."""
-    made = []
-    for path in sorted(real_data().glob("*.npz") if real_data() else ()):
+    made, folder = [], real_data()
+    for path in sorted(folder.glob("*.npz")) if folder else ():
         for _, examples in read_cases(path):
             ours = audit(examples, quiet=True)
             assert ours.review is not None
@@ -160,7 +160,7 @@ def _reliability(chance: Any, wrong: Any) -> list[list[float]]:
     """Per bin of the chance: how many labels, their mean chance, and the share that is wrong."""
     table = pd.DataFrame({"bin": np.minimum(chance * BINS, BINS - 1).astype(int), "chance": chance, "wrong": wrong})
     means = table.groupby("bin").agg(count=("wrong", "size"), chance=("chance", "mean"), wrong=("wrong", "mean"))
-    return means.reindex(range(BINS), fill_value=0).round(4).to_numpy().tolist()
+    return [*means.reindex(range(BINS), fill_value=0).round(4).to_numpy().tolist()]
 
 
 def measure(case: Case, quick: bool) -> Iterator[Row]:
@@ -170,9 +170,9 @@ def measure(case: Case, quick: bool) -> Iterator[Row]:
     about["missed_at_errors"] = 1 - float(case.wrong[first].mean())
     others = [one for one in read_sets() if one.file != case.file]
     with patch.multiple("bayesmooth.audit.review", **learn_prior(others)):
-        for budget, times in COVERED.items():
+        for budget in BUDGETS:
             row = {**about, "budget": budget}
-            row |= measure_rate(case.traits, case.wrong, budget, 20 if quick else times)
+            row |= measure_rate(case.traits, case.wrong, budget, 20 if quick else COVERED)
             row |= measure_learning(case, budget, 2 if quick else REVIEWS)
             if budget == 100:
                 row |= measure_elsewhere(case.traits, case.wrong, budget, 4 if quick else ELSEWHERE)

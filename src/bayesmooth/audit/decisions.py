@@ -76,9 +76,7 @@ def read_decisions(path: str | Path) -> tuple[Decision, ...]:
         if (row.decision == "relabel") != bool(row.new_label):
             raise InputError(f"{path}: {table.place(number)}: new_label goes with relabel, and only with it")
         if row.drawn and not _is_probability(row.drawn):
-            raise InputError(
-                f"{path}: {table.place(number)}: drawn={row.drawn!r} must be a probability above 0, or empty"
-            )
+            raise InputError(f"{path}: {table.place(number)}: drawn={row.drawn!r} must be above 0, to 1, or empty")
         seen.add(row.id)
     return tuple(decisions)
 
@@ -124,24 +122,19 @@ def clean(
     labels: str | Path,
     decisions: str | Path | None,
     out: str | Path,
-    class_names: Sequence[str] | None = None,
-    label: str | None = None,
-    id: str | None = None,
-    encoding: str | None = None,
-    tags: Sequence[str] | None = None,
-    separator: str | None = None,
+    *,
     audit: str | Path | None = None,
     drop_duplicates: bool = False,
     drop_unreadable: bool = False,
+    **columns: Any,
 ) -> Corrected:
     """Write `out`: the labels with the decisions applied, in the format they came in, all else as it was.
 
     `labels` is what was audited (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
-    pictures or of Parquet files) or the `audit.csv` of it. `label` and `id` name the columns, or the arrays in a .npz;
-    else those that were audited count, if the `audit` is at hand (a folder; by default that of the decisions, or
-    `audit`), else the usual names. Rows without ids are known by their content. No input is ever written to. Where an
-    example has several labels, `tags` names their columns of 0 and 1, or `separator` is what stands between them in the
-    column of labels.
+    pictures or of Parquet files) or the `audit.csv` of it. `columns` say what its columns mean, by the names of
+    `bayesmooth.data.Columns` (`label`, `id`, `class_names`, `encoding`, `tags`, `separator`); else those that were
+    audited count, if the `audit` is at hand (a folder; by default that of the decisions, or `audit`), else the usual
+    names. Rows without ids are known by their content. No input is ever written to.
 
     `drop_duplicates` leaves out all but the first of the near duplicates that have the same label in the end,
     `drop_unreadable` the pictures that the audit could not read.
@@ -153,11 +146,8 @@ def clean(
     if not target.parent.is_dir():
         raise InputError(f"{target}: its folder does not exist; create {target.parent} first")
     files = AuditFiles.find(path, decisions, audit)
-    named: dict[str, Any] = {"label": label, "id": id, "encoding": encoding}
-    named |= {"separator": separator, "class_names": class_names, "tags": tags}
     audited = {} if files is None else files.read_columns()
-    columns = Columns(**audited | {name: v for name, v in named.items() if v is not None})
-    source = open_source(path, columns)
+    source = open_source(path, Columns(**audited | columns))
     corrected = apply_decisions(source, () if decisions is None else read_decisions(decisions))
     texts, gone = corrected.labels.texts(), {*corrected.removed}
     if drop_duplicates or drop_unreadable:
