@@ -5,7 +5,7 @@ docs/from-cleanlab.md shows both, and what differs.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,7 @@ def find_label_issues(
     >>> find_label_issues([0, 1, 1, 1], p)
     array([False,  True, False, False])
     """
-    unknown = sorted(options.keys() - WITHOUT_EFFECT)
-    if unknown:
+    if unknown := sorted(options.keys() - WITHOUT_EFFECT):
         raise InputError(f"{unknown[0]}=: no option of find_label_issues")
     if ignored := sorted(options.keys() - {"n_jobs", "verbose"}):
         warnings.warn(f"{', '.join(ignored)}: no effect here, the audit decides", stacklevel=2)
@@ -58,10 +57,9 @@ def get_label_quality_scores(
     if method == "self_confidence":
         return made.weights()
     if method == "normalized_margin":
-        every, own = made.soft_labels(), made.given[:, None]
-        rival = every.copy()
-        np.put_along_axis(rival, own, -1, 1)
-        return np.asarray(np.take_along_axis(every, own, 1).squeeze(1) - rival.max(1) + 1) / 2
+        rival = made.soft_labels()
+        np.put_along_axis(rival, made.given[:, None], -1, 1)
+        return np.asarray(made.weights() - rival.max(1) + 1) / 2
     raise InputError(f"method={method!r}: must be audit, self_confidence or normalized_margin")
 
 
@@ -91,53 +89,34 @@ class Datalab:
         if task != "classification" or label_name is None:
             raise InputError(f"task={task!r}, label_name={label_name!r}: classes with labels only")
         self.data, self.label_name, self.image_key = data, label_name, image_key
-        self.verbosity = verbosity
-        self.labels = np.asarray(data[label_name])
+        self.verbosity, self.labels = verbosity, np.asarray(data[label_name])
         self.class_names: list[Any] = sorted(set(self.labels.tolist()))
         self.audit: Audit | None = None
         self._tables: dict[str, Any] = {}
 
     def find_issues(
-        self,
-        *,
-        pred_probs: Any = None,
-        features: Any = None,
-        knn_graph: Any = None,
-        issue_types: Mapping[str, Any] | Sequence[str] | None = None,
+        self, *, pred_probs: Any = None, features: Any = None, issue_types: Iterable[str] | None = None
     ) -> None:
         """Judge the labels by features, by predictions or, with neither, by what the data hold."""
-        quiet, names = self.verbosity == 0, [str(name) for name in self.class_names]
+        names, quiet = [str(name) for name in self.class_names], self.verbosity == 0
         numbers = np.array([self.class_names.index(label) for label in self.labels.tolist()])
         if features is not None:
-            made = audit(np.asarray(features), numbers, class_names=names, quiet=quiet)
+            self.audit = audit(np.asarray(features), numbers, class_names=names, quiet=quiet)
         elif pred_probs is not None:
-            made = audit_probabilities(np.asarray(pred_probs), numbers, class_names=names, quiet=quiet)
+            self.audit = audit_probabilities(np.asarray(pred_probs), numbers, class_names=names, quiet=quiet)
         else:
             frame = require("pandas", "data").DataFrame(self.data)
-            made = audit(frame, label=self.label_name, image=self.image_key, quiet=quiet)
-        tables = self._make_tables(made)
+            self.audit = audit(frame, label=self.label_name, image=self.image_key, quiet=quiet)
+        tables = self._make_tables(self.audit)
         wanted = set(tables if issue_types is None else issue_types)
-        self.audit = made
         self._tables = {name: table for name, table in tables.items() if name in wanted}
         if self.verbosity:
-            count = self.get_issue_summary()["num_issues"].sum()
-            print(f"Audit complete. {count} issues found in the dataset.")
+            print(f"Audit complete. {self.get_issue_summary()['num_issues'].sum()} issues found in the dataset.")
 
     def _make_tables(self, made: Audit) -> dict[str, Any]:
         """One frame per kind of issue and one row per example; what the audit left out has no score."""
-        frame = require("pandas", "data").DataFrame
+        frame, found = require("pandas", "data").DataFrame, made.findings
         at = np.array([int(name.partition("-")[0]) for name in made.ids])
-        found, count = made.findings, len(self.labels)
-
-        def fill(values: Array, default: Any) -> Array:
-            column = np.full(count, default)
-            column[at] = values
-            return column
-
-        known = [str(name) for name in self.class_names]
-        named = [self.class_names[known.index(made.class_names[k])] for k in made.suggested]
-        predicted = self.labels.copy()
-        predicted[at] = named
         columns: dict[str, tuple[Array, Array]]
         columns = {"label": (made.contradicted, (1 - made.disagreement.astype(float)) / 2)}
         if found.outlier_score is not None and found.duplicate_of is not None:
@@ -146,13 +125,17 @@ class Datalab:
         if found.rare_class is not None:
             shares = np.bincount(made.given)[made.given] / len(made)
             columns["class_imbalance"] = (found.rare_class, np.where(found.rare_class, shares, 1.0))
-        tables = {
-            name: frame({f"is_{name}_issue": fill(is_one, False), f"{name}_score": fill(score, np.nan)})
-            for name, (is_one, score) in columns.items()
-        }
+        tables = {}
+        for name, values in columns.items():
+            table = frame({f"is_{name}_issue": np.zeros(len(self.labels), bool), f"{name}_score": np.nan})
+            for column, some in zip(table, values, strict=True):
+                table.loc[at, column] = some
+            tables[name] = table
+        classes, predicted = {str(name): name for name in self.class_names}, self.labels.copy()
+        predicted[at] = [classes[made.class_names[k]] for k in made.suggested]
         tables["label"] = tables["label"].assign(given_label=self.labels, predicted_label=predicted)
         if found.duplicate_of is not None:
-            sets = [at[:0]] * count
+            sets = [at[:0]] * len(self.labels)
             for i, first in zip(at, found.duplicate_of, strict=True):
                 if first >= 0:
                     sets[i] = at[(found.duplicate_of == first) & (at != i)]
@@ -164,8 +147,7 @@ class Datalab:
         if not self._tables:
             raise InputError("no issues yet: call find_issues first")
         if issue_name is None:
-            parts = [table.iloc[:, :2] for table in self._tables.values()]
-            return require("pandas", "data").concat(parts, axis=1)
+            return require("pandas", "data").concat([table.iloc[:, :2] for table in self._tables.values()], axis=1)
         if issue_name not in self._tables:
             raise InputError(f"{issue_name!r}: must be one of {', '.join(self._tables)}")
         return self._tables[issue_name].copy()
@@ -178,8 +160,7 @@ class Datalab:
     def get_issue_summary(self) -> Any:
         """One row per kind of issue: its mean score, and how many examples have it."""
         rows = [(name, table.iloc[:, 1].mean(), int(table.iloc[:, 0].sum())) for name, table in self._tables.items()]
-        columns = ["issue_type", "score", "num_issues"]
-        return require("pandas", "data").DataFrame(rows, columns=columns)
+        return require("pandas", "data").DataFrame(rows, columns=["issue_type", "score", "num_issues"])
 
     def report(self, *, num_examples: int = 5) -> None:
         """Print how many issues there are and the worst examples of each kind."""
