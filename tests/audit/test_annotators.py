@@ -125,15 +125,6 @@ def test_a_table_with_one_row_per_vote_gives_the_same_and_files_to_act_on(
     assert all(share < 0.99 for _, _, share, _ in shown["label"]["again"])
 
 
-def test_what_is_no_table_of_votes_is_refused() -> None:
-    x, votes, _ = crowd(30)
-    with pytest.raises(InputError, match="must be examples × annotators"):
-        audit_votes(x, votes[:, 0], quiet=True)
-    votes[7] = -1
-    with pytest.raises(InputError, match=r"votes\[7\]: nobody labelled it"):
-        audit_votes(x, votes, quiet=True)
-
-
 def test_probabilities_are_no_votes() -> None:
     x, votes, _ = crowd()
     shares = np.random.default_rng(0).random(votes.shape).round(1)

@@ -56,11 +56,6 @@ def test_wrong_labels_come_first(leave_out: bool) -> None:
     assert (made.suggested == made.clean).all()
 
 
-def test_labels_that_slip_to_the_next_class_are_found_by_this_habit() -> None:
-    noisy, _ = corrupt(load("digits", "train"), "pairflip", rate=0.2, seed=0)
-    assert errors(audit(noisy, quiet=True)) > 0.99  # without it .984
-
-
 def test_real_errors_are_found_from_pixels_and_ambiguity_does_not_find_them(digits: Source) -> None:
     made = audit(digits, quiet=True)
     assert errors(made) > 0.95
@@ -198,15 +193,6 @@ def test_equal_rows_of_a_table_of_categories_are_examples_of_their_own() -> None
     assert set(made.order[:15].tolist()) == set(range(15))
 
 
-def test_probabilities_alone_are_ranked_by_their_odds_against_the_label() -> None:
-    p = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.1, 0.9]])
-    made = audit_probabilities(p, [0, 1, 0, 1], quiet=True)
-    assert [row["id"] for row in made.top(2)] == ["1", "2"]
-    assert made.noise is None
-    assert made.probabilities is not None
-    np.testing.assert_allclose(made.probabilities, p, rtol=1e-6)
-
-
 def npz(path: Path, **changes: object) -> Path:
     examples = clouds()
     content = {"embeddings": examples.inputs, "labels": examples.labels.numbers} | changes
@@ -264,15 +250,6 @@ def test_a_file_of_probabilities_alone_is_not_audited_as_embeddings(
     assert main([*command, "--probabilities"]) == 0
     assert "6 mislabelled" in capsys.readouterr().out
     assert audit_probabilities(tmp_path / "p.npz", quiet=True).counts["mislabelled"] == 6
-
-
-def test_beside_embeddings_probabilities_are_used_when_asked_for(tmp_path: Path) -> None:
-    examples = clouds()
-    p = torch.nn.functional.one_hot(examples.labels.numbers, 3) * 0.7 + 0.1  # which agree with every label
-    table = npz(tmp_path / "e.npz", pred_probs=p)
-    worst = audit(table, quiet=True).top(6)
-    assert {int(row["id"].partition("-")[0]) for row in worst} == set(range(6))
-    assert audit_probabilities(table, quiet=True).counts["clear"] == 90
 
 
 @pytest.mark.parametrize(

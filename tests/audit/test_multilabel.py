@@ -59,13 +59,6 @@ def test_what_is_suggested_moves_exactly_the_contradicted_pairs() -> None:
     assert made.count_changes().sum() == moved.sum()
 
 
-def test_the_order_of_the_tags_does_not_matter() -> None:
-    rows, given, _ = make_data()
-    one = audit(rows, given, quiet=True)
-    other = audit(rows, given[:, ::-1].copy(), quiet=True)
-    np.testing.assert_allclose(one.tags.scores, other.tags.scores[:, ::-1], atol=1e-6)
-
-
 def test_given_probabilities_are_scored_by_their_root_margin() -> None:
     given = np.array([[1, 0], [0, 1], [1, 1]])
     p = np.array([[0.25, 0.36], [0.04, 0.64], [0.81, 0.49]])
@@ -186,10 +179,3 @@ def test_what_makes_no_sense_of_sets_says_what_does() -> None:
         audit(rows, np.zeros((60, 2), int), quiet=True)
     with pytest.raises(InputError, match="must be 60 × 3"):
         audit_probabilities(np.ones((60, 2)), given, quiet=True)
-
-
-def test_arrays_and_folders_of_pictures_hold_no_tags(tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", embeddings=np.eye(3), labels=np.array(["a;b", "a", "b"]))
-    for source in (tmp_path / "x.npz", tmp_path):
-        with pytest.raises(InputError, match="tags are read from tables"):
-            audit(source, separator=";", quiet=True)

@@ -16,7 +16,6 @@ from bayesmooth.audit.predictions import (
     learn_transitions,
     predict_left_out,
     predict_true_classes,
-    wilson,
 )
 from bayesmooth.data.draws import draw_labels, pairflip, symmetric
 from bayesmooth.errors import InputError
@@ -114,13 +113,6 @@ def test_with_transitions_as_many_are_flagged_as_the_prediction_alone_contradict
     assert int((found.judge()["suggested"] != labels).sum()) == wrong
 
 
-def test_ambiguity_does_not_look_at_the_label() -> None:
-    found = predictions()
-    other = Predictions((found.labels + 1) % 4, found.probabilities)
-    assert found.left_out.entropy.equal(other.left_out.entropy)
-    assert not found.disagreement.equal(other.disagreement)
-
-
 def test_ambiguity_is_the_entropy_as_a_share_of_the_largest() -> None:
     for classes in (2, 3, 50):
         p = torch.full((3, classes), 1 / classes)
@@ -130,13 +122,6 @@ def test_ambiguity_is_the_entropy_as_a_share_of_the_largest() -> None:
         expected = torch.tensor([1.0, float(np.log(2) / np.log(classes)), 0.0])
         torch.testing.assert_close(found.left_out.entropy, expected)
         assert found.left_out.close.tolist() == [True, True, False]
-
-
-def test_ambiguity_comes_from_the_prediction_without_the_example() -> None:
-    p, y = torch.tensor([[0.9, 0.1]]), torch.tensor([0])
-    unseen = LeftOut.of(torch.tensor([[0.5, 0.5]]), y)
-    assert float(Predictions(y, p, without_label=unseen).judge()["ambiguity"]) == 1
-    assert float(Predictions(y, p).judge()["ambiguity"]) == pytest.approx(0.469, abs=1e-3)
 
 
 def calibrated(errors: float, noise: float, classes: int = 4, count: int = 4000) -> Predictions:
@@ -170,12 +155,6 @@ def test_learned_errors_are_not_counted() -> None:
     agreed = Predictions(labels, torch.eye(2)[labels])
     rate = estimate_noise_rate(agreed.left_out, labels)
     assert rate == NoiseRate(0.0, 0.0)
-
-
-def test_wilson_holds_what_a_binomial_draws() -> None:
-    seen = np.random.default_rng(0).binomial(50, 0.1, 2000) / 50
-    held = [low <= 0.1 <= high for low, high in (wilson(float(share), 50) for share in seen)]
-    assert 0.93 < np.mean(held) < 0.99
 
 
 CLASSES, COUNT = 5, 20_000
@@ -213,19 +192,6 @@ def test_unsure_predictions_teach_nothing() -> None:
     predicted[:600] = 0.5 + 0.1 * (predicted[:600] - 0.5)  # where it is unsure, labels are wrong
     labels[:600] = 1 - true[:600]
     assert float(learn_transitions(predicted, labels).diagonal().min()) > 0.99
-
-
-def test_a_model_that_is_never_sure_finds_no_habit_in_its_own_errors() -> None:
-    true = torch.arange(900) % 30
-    guess = torch.where(torch.arange(900) // 30 % 4 == 0, (true + 1) % 30, true)
-
-    def habit(lead: float) -> float:
-        predicted = torch.full((900, 30), (1 - lead) / 30)
-        predicted[torch.arange(900), guess] += lead
-        found = learn_transitions(predicted, true).fill_diagonal_(0)
-        return float(found[(torch.arange(30) + 1) % 30, torch.arange(30)].median())
-
-    assert habit(0.05) < 0.5 * habit(0.9)
 
 
 def test_a_prediction_of_given_labels_is_taken_back_to_the_true_classes() -> None:

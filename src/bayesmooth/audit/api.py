@@ -356,10 +356,7 @@ def check_comparable(source: Source, other: Source) -> None:
     """Refuse a split whose rows mean something else."""
     own, theirs = (each.reading.names if each.mean and each.reading is not None else () for each in (source, other))
     if own and theirs and own != theirs:
-        only = {
-            "what is audited": [c for c in own if c not in theirs],
-            "the other": [c for c in theirs if c not in own],
-        }
+        only = {"what is audited": sorted({*own} - {*theirs}), "the other": sorted({*theirs} - {*own})}
         parts = [f"only {side} has {', '.join(map(repr, some))}" for side, some in only.items() if some]
         raise InputError(
             f"against: {other.name}: its columns (column=category for a category) differ: "

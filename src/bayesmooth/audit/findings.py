@@ -95,12 +95,7 @@ class Findings:
 
     def __str__(self) -> str:
         """What was found, in one line."""
-        found = self.counts()
-        conflicting = found.pop("near_duplicates_with_different_labels", 0)
-        parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in found.items() if count]
-        parts = ["1 outlier" if part == "1 outliers" else part for part in parts]
-        if conflicting:
-            parts[0] += f" ({conflicting:,} with different labels)"
+        parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts().items() if count]
         return ", ".join(parts) or "nothing"
 
     def positions(self) -> list[int]:

@@ -61,12 +61,15 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
 
     `predicted` (N, K) are somebody else's, who never saw the labels: one more predictor.
 
-    The rows are sorted by their content first, so that another order of the rows changes nothing.
+    The rows are sorted by their content first, so that another order of the rows changes nothing: by distance from the
+    mean, which no turn of the rows changes; then by hash, equal rows by label.
     """
     every, classes = torch.arange(len(source), device="cpu"), source.num_classes
     chosen = choose_rows(source)
     rows = read_rows(source, chosen)
-    order = sort_by_content(rows, source.labels[chosen])
+    distance = torch.linalg.vector_norm(rows.double() - rows.double().mean(0), dim=1)
+    rounded = (distance / distance.max().clamp_min(LARGEST**-1) * DIGITS).round()
+    order = torch.from_numpy(np.lexsort((source.labels[chosen], hash_rows(rows), rounded)))
     rows, chosen = rows[order], chosen[order]
     predictors = Predictors.of(rows, source.labels[chosen], classes)
     if len(chosen) == len(source):
@@ -105,13 +108,6 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
         informative=informative,
         mixed=differ_from_copies(group_copies(hashes[back])[0], labels) if predictors.voters.copies else None,
     )
-
-
-def sort_by_content(rows: Tensor, labels: Tensor) -> Tensor:
-    """Positions by distance from the mean, which no turn of the rows changes; then by hash, equal rows by label."""
-    distance = torch.linalg.vector_norm(rows.double() - rows.double().mean(0), dim=1)
-    rounded = (distance / distance.max().clamp_min(LARGEST**-1) * DIGITS).round()
-    return torch.from_numpy(np.lexsort((labels, hash_rows(rows), rounded)))
 
 
 def choose_rows(source: Source) -> Tensor:

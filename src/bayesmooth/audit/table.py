@@ -291,7 +291,7 @@ class Audit:
 
         folder = Path(directory)
         check_source_stays(folder, self.examples.path)
-        files: dict[str, str | bytes] = {"audit.csv": self.to_csv()}
+        files: dict[str, str | bytes] = {"audit.csv": write_csv(self._columns)}
         if find_spec("pyarrow"):
             arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
             parquet.write_table(arrow.table(self._columns), file := io.BytesIO())
