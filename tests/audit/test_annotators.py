@@ -215,3 +215,12 @@ def test_reviewed_labels_say_how_good_annotators_are() -> None:
     first = next(one for one in known.annotators("012") if one["annotator"] == "0")
     assert first["confusions"].startswith("0 as 1")
     assert first["quality"] < 0.8
+
+
+def test_what_is_no_table_of_votes_is_refused() -> None:
+    x, votes, _ = crowd(30)
+    with pytest.raises(InputError, match="must be examples × annotators"):
+        audit_votes(x, votes[:, 0], quiet=True)
+    votes[7] = -1
+    with pytest.raises(InputError, match=r"votes\[7\]: nobody labelled it"):
+        audit_votes(x, votes, quiet=True)
