@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import pickle
+import tomllib
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,33 +32,8 @@ from bayesmooth.files import name_errors, replace_with
 LIMIT = 256 << 20  # bytes; the largest public file read whole, CIFAR-100's train, has 155 MB
 AGAIN = "; download it again, or copy it again"
 
-# The first name of a folder is ours, the second is torchvision's.
-MNIST, FASHION = ("mnist", "MNIST/raw"), ("fashion-mnist", "FashionMNIST/raw")
-CIFAR10, CIFAR100 = ("cifar-10-batches-py",), ("cifar-100-python",)
-CLOTHING = ("clothing1m", "Clothing1M")
+CATALOG = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 HUMAN = "CIFAR-10_human.pt"
-# Of the unpacked files, so that it does not matter who packed them.
-MD5 = {
-    "mnist/train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-    "mnist/train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-    "mnist/t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-    "mnist/t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
-    "fashion-mnist/train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-    "fashion-mnist/train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
-    "fashion-mnist/t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
-    "fashion-mnist/t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
-    "cifar-10-batches-py/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
-    "cifar-10-batches-py/data_batch_1": "c99cafc152244af753f735de768cd75f",
-    "cifar-10-batches-py/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    "cifar-10-batches-py/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-    "cifar-10-batches-py/data_batch_4": "634d18415352ddfa80567beed471001a",
-    "cifar-10-batches-py/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-    "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
-    "cifar-100-python/meta": "7973b15100ade9c7d40fb424638fde48",
-    "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
-    "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
-    "./CIFAR-10_human.pt": "1a0fdd2c693751e751b55697945989cc",
-}
 FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
     "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -73,15 +49,16 @@ def find_file(root: Path, candidates: Sequence[str]) -> Path:
     raise MissingError(f"not found in {root}: {' or '.join(candidates)}")
 
 
-def read_public(root: Path, folders: Sequence[str], file: str, verify: bool) -> tuple[bytes, Path]:
-    """The content of a public file, unpacked if it is gzip, and its path."""
+def read_public(root: Path, name: str, file: str, verify: bool) -> tuple[bytes, Path]:
+    """The content of a file of a public set, unpacked if it is gzip, and its path."""
+    folders = ["."] if file == HUMAN else CATALOG[name]["places"]
     path = find_file(root, [f"{folder}/{file}{end}" for folder in folders for end in ("", ".gz")])
     with name_errors(path, "whole file", AGAIN), path.open("rb") as opened:
         packed = opened.peek(2)[:2] == b"\x1f\x8b"
         data = (gzip.GzipFile(fileobj=opened) if packed else opened).read(LIMIT + 1)
         if len(data) > LIMIT:
             raise InputError(f"more than {LIMIT >> 20} MB unpacked, so it is not the public file")
-        expected = MD5[f"{folders[0]}/{file}"]
+        expected = CATALOG["md5"][f"{folders[0]}/{file}"]
         if verify and hashlib.md5(data, usedforsecurity=False).hexdigest() != expected:
             raise InputError(f"its md5 is not the public file's, {expected}; load it with verify=False")
     return data, path
@@ -92,24 +69,22 @@ def read_public(root: Path, folders: Sequence[str], file: str, verify: bool) -> 
 
 def mnist(split: str, root: Path, verify: bool = True) -> Source:
     """Handwritten digits, 60,000 and 10,000 of 28 × 28."""
-    inputs, labels = _read_mnist(split, root, MNIST, tuple("0123456789"), verify)
+    inputs, labels = _read_mnist("mnist", split, root, tuple("0123456789"), verify)
     return Source(inputs, labels, name=f"mnist/{split}", mean=(0.1307,), std=(0.3081,))
 
 
 def fashion_mnist(split: str, root: Path, verify: bool = True) -> Source:
     """Pieces of clothing, 60,000 and 10,000 of 28 × 28."""
-    inputs, labels = _read_mnist(split, root, FASHION, FASHION_NAMES, verify)
+    inputs, labels = _read_mnist("fashion_mnist", split, root, FASHION_NAMES, verify)
     return Source(inputs, labels, name=f"fashion_mnist/{split}", mean=(0.2860,), std=(0.3530,))
 
 
-def _read_mnist(
-    split: str, root: Path, folders: Sequence[str], names: tuple[str, ...], verify: bool
-) -> tuple[Tensor, Labels]:
+def _read_mnist(name: str, split: str, root: Path, names: tuple[str, ...], verify: bool) -> tuple[Tensor, Labels]:
     prefix = {"train": "train", "test": "t10k"}[split]
-    data, path = read_public(root, folders, f"{prefix}-images-idx3-ubyte", verify)
+    data, path = read_public(root, name, f"{prefix}-images-idx3-ubyte", verify)
     with name_errors(path, "idx file", AGAIN):
         images = torch.from_numpy(parse_idx(data, 3)).unsqueeze(1)
-    data, path = read_public(root, folders, f"{prefix}-labels-idx1-ubyte", verify)
+    data, path = read_public(root, name, f"{prefix}-labels-idx1-ubyte", verify)
     with name_errors(path, "idx file", AGAIN):
         labels = Labels(torch.from_numpy(parse_idx(data, 1)), names)
         if len(labels) != len(images):
@@ -136,24 +111,24 @@ def parse_idx(data: bytes, dimensions: int) -> np.ndarray[tuple[int, ...], np.dt
 def cifar10(split: str, root: Path, verify: bool = True) -> Source:
     """Photographs, 50,000 and 10,000 of 32 × 32, 10 classes."""
     files = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
-    whole = _read_cifar(root, CIFAR10, ["batches.meta", *files], "", verify)
+    whole = _read_cifar("cifar10", root, ["batches.meta", *files], "", verify)
     return replace(whole, name=f"cifar10/{split}", mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 
 
 def cifar100(split: str, root: Path, verify: bool = True) -> Source:
     """Photographs, 50,000 and 10,000 of 32 × 32, 100 fine classes."""
-    whole = _read_cifar(root, CIFAR100, ["meta", split], "fine_", verify)
+    whole = _read_cifar("cifar100", root, ["meta", split], "fine_", verify)
     return replace(whole, name=f"cifar100/{split}", mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
 
 
-def _read_cifar(root: Path, folders: Sequence[str], files: Sequence[str], kind: str, verify: bool) -> Source:
+def _read_cifar(name: str, root: Path, files: Sequence[str], kind: str, verify: bool) -> Source:
     """The class names in the first of the files, and the pictures in the others."""
-    data, path = read_public(root, folders, files[0], verify)
+    data, path = read_public(root, name, files[0], verify)
     with name_errors(path, "CIFAR file", AGAIN):
         names = tuple(map(str, load_pickle(data)[f"{kind}label_names"]))
     parts = []
     for file in files[1:]:
-        data, path = read_public(root, folders, file, verify)
+        data, path = read_public(root, name, file, verify)
         with name_errors(path, "CIFAR file", AGAIN):
             parts.append(parse_batch(data, f"{kind}labels", names))
     inputs, labels = (
@@ -180,7 +155,7 @@ def cifar10n(split: str, root: Path, labels: str = "aggre", verify: bool = True)
     if split == "test":
         return clean
     key = f"random_label{labels[-1]}" if labels.startswith("random") else f"{labels}_label"
-    data, path = read_public(root, ["."], HUMAN, verify)
+    data, path = read_public(root, "cifar10n", HUMAN, verify)
     with name_errors(path, "file of CIFAR-10N", AGAIN):
         content = load_torch(data)
         true, human = (torch.as_tensor(content[name], device="cpu") for name in ("clean_label", key))
@@ -242,7 +217,7 @@ def clothing1m(split: str, root: Path, size: int = 256, crop: int | None = None)
 
     Those of `train` come as size × size, for augmentation to cut 224 out of 256; the others as their middle 7/8.
     """
-    top, kind = find_file(root, CLOTHING), "noisy" if split == "train" else "clean"
+    top, kind = find_file(root, CATALOG["clothing1m"]["places"]), "noisy" if split == "train" else "clean"
     names = tuple(_read_lines(top, "category_names_eng.txt")[0])
     lines, path = _read_lines(top, f"{kind}_label_kv.txt")
     with name_errors(path, "list of `path label`"):
@@ -270,56 +245,8 @@ def _read_lines(top: Path, file: str) -> tuple[list[str], Path]:
         return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()], path
 
 
-IDX = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz"
-CURL = "curl -L --create-dirs --output-dir DIR/{} --remote-name-all '{}'"
-TORONTO = "curl -L https://www.cs.toronto.edu/~kriz/{}.tar.gz | tar xz -C DIR"
-GET_CIFAR10 = TORONTO.format("cifar-10-python")
-GET_HUMAN = f"curl -L https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data/{HUMAN} -o DIR/{HUMAN}"
-
-DATASETS: dict[str, Dataset] = {
-    "mnist": Dataset(
-        mnist,
-        "70,000 handwritten digits of 28 × 28, 10 classes",
-        f"mnist/{IDX} (or in MNIST/raw; packed or not)",
-        CURL.format("mnist", f"https://ossci-datasets.s3.amazonaws.com/mnist/{IDX}"),
-        MNIST,
-    ),
-    "fashion_mnist": Dataset(
-        fashion_mnist,
-        "70,000 pieces of clothing of 28 × 28, 10 classes",
-        f"fashion-mnist/{IDX} (or in FashionMNIST/raw; packed or not)",
-        CURL.format("fashion-mnist", f"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{IDX}"),
-        FASHION,
-    ),
-    "cifar10": Dataset(
-        cifar10,
-        "60,000 photographs of 32 × 32, 10 classes",
-        "cifar-10-batches-py/{data_batch_1 … 5,test_batch,batches.meta}",
-        GET_CIFAR10,
-        CIFAR10,
-    ),
-    "cifar100": Dataset(
-        cifar100,
-        "60,000 photographs of 32 × 32, 100 classes",
-        "cifar-100-python/{train,test,meta}",
-        TORONTO.format("cifar-100-python"),
-        CIFAR100,
-    ),
-    "cifar10n": Dataset(
-        cifar10n,
-        "CIFAR-10 with people's labels: aggre (9 % wrong), random1 … 3 (17–18 %), worse (40 %)",
-        f"{HUMAN} beside cifar-10-batches-py",
-        f"{GET_CIFAR10}\n  {GET_HUMAN}",
-        (HUMAN,),
-    ),
-    "clothing1m": Dataset(
-        clothing1m,
-        "1,000,000 pictures from shops, 14 classes, labels from the text around them",
-        "clothing1m/{images/…,{noisy,clean}_label_kv.txt,*_key_list.txt,category_names_eng.txt}",
-        "ask its authors (https://github.com/Cysu/noisy_label), and unpack it into DIR/clothing1m",
-        CLOTHING,
-    ),
-}
+LOADERS = (mnist, fashion_mnist, cifar10, cifar100, cifar10n, clothing1m)
+DATASETS = {loader.__name__: Dataset(loader, **CATALOG[loader.__name__]) for loader in LOADERS}
 
 # ---- what the scale `features` trains on ----
 
