@@ -53,19 +53,14 @@ class Job:
         cells = self.study.cells(self.scale) if table is None else self.study.more(self.scale, table)
         if not self.settings:
             return cells
-        changed = []
-        for cell in cells:
-            recipe = Recipe.from_dict(override(cell.recipe.to_dict(), self.settings))
-            changed.append(replace(cell, recipe=recipe))
-            if (recipe.corruption, recipe.train.seed) != (cell.recipe.corruption, cell.recipe.train.seed):
-                raise InputError(
-                    f"--set {' '.join(self.settings)}: a study decides its noise and seeds; use `bayesmooth sweep`"
-                )
-        if len({cell.recipe.hash for cell in changed}) < len({cell.recipe.hash for cell in cells}):
+        pairs = [(Recipe.from_dict(override(cell.recipe.to_dict(), self.settings)), cell) for cell in cells]
+        kept = all((new.corruption, new.train.seed) == (c.recipe.corruption, c.recipe.train.seed) for new, c in pairs)
+        if not kept or len({new.hash for new, _ in pairs}) < len({cell.recipe.hash for cell in cells}):
             raise InputError(
-                f"--set {' '.join(self.settings)}: makes runs equal that the study compares; use `bayesmooth sweep`"
+                f"--set {' '.join(self.settings)}: changes the noise or the seeds of a study, or makes runs equal that "
+                "it compares; use `bayesmooth sweep`"
             )
-        return changed
+        return [replace(cell, recipe=new) for new, cell in pairs]
 
     def wanted(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those of the wanted noises and seeds."""
@@ -127,7 +122,9 @@ def tabulate(job: Job, cells: Sequence[Cell]) -> tuple[Table, Finals]:
     """
     earlier = make_table([]) if job.study.measure else read_table(job.csv)
     finals: Finals = {
-        (row["hash"], row["method"] == EARLY): {name: row[name] for name in MEASURED if name in row}
+        (row["hash"], row["method"] == EARLY): {
+            name: row[name] for name in MEASURED if name in row and row[name] == row[name]
+        }
         for row in earlier.to_dict("records")
     }
     finished, rows, used = [], [], Finals()

@@ -292,7 +292,7 @@ def principal_axes(centred: Tensor, count: int) -> Tensor:
     tensor([[1.],
             [0.]])
     """
-    axes: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :count]
+    axes = torch.from_numpy(np.linalg.eigh((centred.T @ centred).numpy())[1]).flip(1)[:, :count]
     signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
     return axes * signs
 

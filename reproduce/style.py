@@ -38,25 +38,6 @@ DATA_NAMES = {
     "cifar10n-random1-10000": "CIFAR-10N features",
 }
 
-STYLE = {
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "axes.titlesize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3.5,
-    "errorbar.capsize": 2,
-}
-
 
 @contextmanager
 def figure(
@@ -64,7 +45,7 @@ def figure(
 ) -> Iterator[Any]:
     """Axes (rows × columns) to draw on; written to `out`.png at the end."""
     matplotlib = require("matplotlib.figure", extra="train")
-    with require("matplotlib", extra="train").rc_context(STYLE):
+    with require("matplotlib", extra="train").rc_context(fname=Path(__file__).with_name("figures.mplstyle")):
         sheet = matplotlib.Figure(figsize=(width, height), layout="constrained")
         yield sheet.subplots(rows, columns, squeeze=False, **share)
         # Without the version of matplotlib in it, the same figure is the same file.
@@ -80,23 +61,18 @@ def look(method: str, label: str = "") -> dict[str, str]:
 def line(axis: Any, method: str, points: Sequence[tuple[float, Sequence[float]]], label: str = "") -> None:
     """Means over seeds, in per cent, their standard deviation as bars; two points are not joined to a line."""
     known = [(x, [100 * value for value in values]) for x, values in points if len(values)]
+    places, means = [x for x, _ in known], [mean(values) for _, values in known]
     bars = [stdev(values) if len(values) > 1 else 0.0 for _, values in known]
     joined = "-" if len(known) > 2 else "none"
-    axis.errorbar(
-        [x for x, _ in known],
-        [mean(values) for _, values in known],
-        bars if any(bars) else None,
-        linestyle=joined,
-        **look(method, label),
-    )
+    axis.errorbar(places, means, bars if any(bars) else None, linestyle=joined, **look(method, label))
 
 
-def level(axis: Any, method: str, values: Sequence[float], label: str = "") -> None:
+def level(axis: Any, method: str, values: Sequence[float]) -> None:
     """A method without a strength on the axis: a line across, its standard deviation as a band."""
     if values:
         centre, colour = 100 * mean(values), COLOURS[method]
         dashes = ":" if method == EARLY else "-"
-        axis.axhline(centre, color=colour, linestyle=dashes, label=label or method)
+        axis.axhline(centre, color=colour, linestyle=dashes, label=method)
         if len(values) > 1:
             half = 100 * stdev(values)
             axis.axhspan(centre - half, centre + half, color=colour, alpha=0.18, linewidth=0)

@@ -43,43 +43,35 @@ def verdicts(study, table):
     return {claim.says.partition(" (we ")[0]: claim.verdict for claim in claims}
 
 
-def test_a_clear_lead_everywhere_reproduces_the_figure():
-    table = made_up([0.70, 0.71], {0.0: [0.1, 0.11], 0.5: [0.18, 0.19]}, {0.0: [0.1, 0.11], 0.1: [0.15, 0.16]})
+CLEAR = ([0.9, 0.91], [0.1, 0.11], "κ = 0.1")  # IVON, and the best of LS and of SAM
+
+
+@pytest.mark.parametrize(
+    ("rows_by_noise", "verdict"),
+    [
+        ([CLEAR], "reproduced"),
+        ([([0.60, 0.70], [0.58, 0.68], "κ = 0.2")], "direction only"),  # within the spread of the seeds
+        ([CLEAR, ([0.4, 0.5], [0.42, 0.5], "κ = 0.2")], "direction only"),  # behind, but not clearly
+        ([CLEAR, ([0.4, 0.41], [0.5, 0.51], "κ = 0.2")], "not reproduced"),
+    ],
+)
+def test_a_clear_lead_under_every_noise_reproduces_and_a_clear_loss_under_one_does_not(rows_by_noise, verdict):
+    table = [row for ivon, other, noise in rows_by_noise for row in made_up(ivon, {0.1: other}, {0.1: other}, noise)]
     found = verdicts("data-dependent", table)
-    assert set(found.values()) == {"reproduced"}
+    assert found["κ = .4: IVON is about 50 points above the best LS"] == "not run"
+    assert {v for says, v in found.items() if "outperforms" in says} == {verdict}
 
 
-def test_a_lead_within_the_spread_of_the_seeds_is_a_direction():
-    table = made_up([0.60, 0.70], {0.1: [0.58, 0.68]}, {0.1: [0.58, 0.68]})
-    found = verdicts("data-dependent", table)
-    assert found.pop("κ = .4: IVON is about 50 points above the best LS") == "not reproduced"
-    assert found.pop("κ = .4 and .5: LS and SAM only reach around 10 %") == "not reproduced"
-    assert set(found.values()) == {"direction only"}
-
-
-def test_where_ivon_loses_the_verdict_says_so():
-    table = made_up([0.50, 0.51], {0.1: [0.58, 0.59]}, {0.1: [0.58, 0.59]})
-    assert set(verdicts("data-dependent", table).values()) == {"not reproduced"}
-
-
-def test_an_unclear_loss_on_one_of_two_noises_leaves_the_direction():
-    table = made_up([0.9, 0.91], {0.1: [0.5, 0.51]}, {0.1: [0.5, 0.51]}, "κ = 0.1")
-    table += made_up([0.4, 0.5], {0.1: [0.42, 0.5]}, {0.1: [0.42, 0.5]}, "κ = 0.2")
-    found = verdicts("data-dependent", table)
-    assert found["IVON outperforms LS at its best α on every noise"] == "direction only"
+@pytest.mark.parametrize(("ivon", "verdict"), [(0.7, "reproduced"), (0.15, "not reproduced")])
+def test_where_the_baselines_collapse_half_of_the_papers_gain_is_asked(ivon, verdict):
+    found = verdicts("data-dependent", made_up([ivon, ivon], {0.0: [0.1, 0.11]}, {0.0: [0.1, 0.11]}))
+    assert found["κ = .4: IVON is about 50 points above the best LS"] == verdict
+    assert found["κ = .4 and .5: LS and SAM only reach around 10 %"] == "reproduced"
 
 
 def test_one_lucky_seed_is_not_the_best_strength():
     table = rows("n", "LS", {0.1: [0.6, 0.4], 0.9: [0.55]})
     assert choose(make_table(table), "accuracy").values == [0.6, 0.4]
-
-
-def test_losing_on_one_of_two_noises_is_no_reproduction():
-    table = made_up([0.9, 0.91], {0.1: [0.5, 0.51]}, {0.1: [0.5, 0.51]}, "κ = 0.1")
-    table += made_up([0.4, 0.41], {0.1: [0.5, 0.51]}, {0.1: [0.5, 0.51]}, "κ = 0.2")
-    found = verdicts("data-dependent", table)
-    assert found["IVON outperforms LS at its best α on every noise"] == "not reproduced"
-    assert found["κ = .4: IVON is about 50 points above the best LS"] == "not run"
 
 
 def test_the_choice_by_noisy_validation_does_not_see_the_test_accuracy():
@@ -174,7 +166,7 @@ def test_both_sides_cannot_be_ahead(ours, others):
     assert sum(won) <= 1
 
 
-def noise_rows(regular, atypical):
+def two_sixes(regular, atypical):
     return [
         {"kind": kind, "method": method, "seed": seed, "label": 0, "noise_size": size}
         for seed in (0, 1)
@@ -183,31 +175,26 @@ def noise_rows(regular, atypical):
     ]
 
 
-def test_the_atypical_six_must_have_more_noise():
-    assert set(verdicts("illustration", noise_rows(0.01, 0.2)).values()) == {"reproduced"}
-    assert set(verdicts("illustration", noise_rows(0.2, 0.01)).values()) == {"not reproduced"}
+def sorted_digits(distances):
+    return [{"seed": 0, "ivon_noise": 0.001 * 2**i, "distance": distance} for i, distance in enumerate(distances)]
 
 
-def test_noise_must_be_high_for_digits_far_from_their_own_kind():
-    def sorted_noise(atypical_is_noisy):
-        return [
-            {"seed": 0, "ivon_noise": 0.001 * 2**i, "distance": i if atypical_is_noisy else 19 - i} for i in range(20)
-        ]
-
-    assert set(verdicts("mnist-noise", sorted_noise(True)).values()) == {"reproduced"}
-    assert set(verdicts("mnist-noise", sorted_noise(False)).values()) == {"not reproduced"}
+def labels_by_class(ivon, ols):
+    pairs = enumerate(zip(ivon, ols, strict=True))
+    return [{"data": "d", "seed": 0, "class": "a", "other": str(i), "IVON": x, "OLS": y} for i, (x, y) in pairs]
 
 
-def test_the_pattern_of_ols_is_a_matter_of_ranks_and_its_strength_of_means():
-    def judge(ivon, ols):
-        rows = [
-            {"data": "d", "seed": 0, "class": "a", "other": str(i), "IVON": ours, "OLS": theirs}
-            for i, (ours, theirs) in enumerate(zip(ivon, ols, strict=True))
-        ]
-        return list(verdicts("ols-comparison", rows).values())
-
-    assert judge([0.3, 0.2, 0.1], [0.03, 0.02, 0.01]) == ["reproduced"] * 2
-    assert judge([0.01, 0.02, 0.03], [0.3, 0.2, 0.1]) == ["not reproduced"] * 2
+@pytest.mark.parametrize(
+    ("study", "holds", "fails"),
+    [
+        ("illustration", two_sixes(0.01, 0.2), two_sixes(0.2, 0.01)),
+        ("mnist-noise", sorted_digits(range(20)), sorted_digits(range(20, 0, -1))),
+        ("ols-comparison", labels_by_class([0.3, 0.2, 0.1], [0.03, 0.02, 0.01]), labels_by_class([0.01, 0.02], [1, 0])),
+    ],
+)
+def test_the_sentences_about_label_noise_hold_for_such_noise_and_fail_for_its_opposite(study, holds, fails):
+    assert {*verdicts(study, holds).values()} == {"reproduced"}
+    assert {*verdicts(study, fails).values()} == {"not reproduced"}
 
 
 @given(accuracies, accuracies)
