@@ -74,7 +74,7 @@ def draw_strengths(table: Table, out: Path, rows: Mapping[str, Sequence[str]], *
                 for method in methods:  # spaced evenly, each with its tick: the interesting ones lie close together
                     grid = list(own[own["method"] == method].groupby("strength")["accuracy"])
                     line(axis, method, list(enumerate(values for _, values in grid)))
-                    axis.set_xticks(range(len(grid)), [f"{strength:g}" for strength, _ in grid])
+                    axis.set_xticks(range(len(grid)), [f"{strength:g}".replace("0.", ".") for strength, _ in grid])
                 axis.set_title("\n".join(titles))
                 axis.set_xlabel(AXES[name])
             panels[0].set_ylabel("test accuracy (%)")
