@@ -129,7 +129,7 @@ def test_wrong_labels_cost_no_more_than_they_cost_a_tuned_logistic_regression(wi
     peer = make_pipeline(StandardScaler(), tuned).fit(features[:2000], given)
     model = IVONClassifier(random_state=0, epochs=4).fit(features[:2000], given)
     ours, theirs = (m.score(features[2000:], labels[2000:]) for m in (model, peer))
-    assert ours > theirs - 0.015
+    assert ours > theirs - 0.005
 
 
 def test_features_are_standardised_inside():

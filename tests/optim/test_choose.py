@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, Wei
 from bayesmooth import InputError, fit
 from bayesmooth.optim import choose, heldout, trial
 
+datasets = pytest.importorskip("datasets")
 X = torch.randn(400, 10, generator=torch.Generator().manual_seed(0))
 CLEAN = (X @ torch.randn(10, 3, generator=torch.Generator().manual_seed(1))).argmax(1)
 WRONG = torch.rand(400, generator=torch.Generator().manual_seed(2)) < 0.3
@@ -143,23 +144,25 @@ def test_predicted_labels_are_learned_whatever_items_call_theirs():
     assert found.table == expected.table
 
 
-def test_a_collate_fn_that_leaves_examples_out_cannot_get_other_labels():
-    loader = DataLoader(Rows("label"), 20, collate_fn=lambda items: rename(items[1:]))
-    with pytest.raises(InputError, match=r"made 19 labels of 20 items; .* teach=False"):
-        run(loader, epochs=1)
-    run(loader, epochs=1, teach=False)
+@pytest.mark.parametrize(
+    "change", [lambda items: items[1:], lambda items: sorted(items, key=lambda i: float(i["input"][0]))]
+)
+def test_labels_stay_as_given_where_a_collate_fn_sorts_examples_or_leaves_some_out(change):
+    loader = DataLoader(Rows("label"), 20, collate_fn=lambda items: rename(change(items)))
+    assert {row["labels"] for row in run(loader, epochs=1).table} == {"given"}
 
 
 PAIRS = [(x, int(y)) for x, y in zip(X, Y, strict=True)]
 DICTS = [{"input": x, "labels": y} for x, y in PAIRS]
 
 
-def test_whatever_a_loader_can_read_is_trained_on():
-    datasets = pytest.importorskip("datasets")
-    expected = run(TensorDataset(X, Y), epochs=1).table
-    hugging = datasets.Dataset.from_dict({"input": X.tolist(), "label": Y.tolist()})
-    for data in (PAIRS, DICTS, Rows(), Rows("label"), hugging.with_format("torch")):
-        assert run(data, epochs=1).table == expected
+HUGGING = datasets.Dataset.from_dict({"input": X.tolist(), "label": Y.tolist()}).with_format("torch")
+
+
+@pytest.mark.parametrize("data", [PAIRS, DICTS, Rows(), Rows("label"), HUGGING])
+def test_whatever_a_loader_can_read_is_trained_and_validated_on(data):
+    same = TensorDataset(X, Y)
+    assert run(data, epochs=1, validation=data).table == run(same, epochs=1, validation=same).table
 
 
 @pytest.mark.parametrize(
@@ -171,19 +174,13 @@ def test_whatever_a_loader_can_read_is_trained_on():
         ((X.numpy(), Y.numpy()), "tuple"),
         ({"train": PAIRS}, "dict"),
         (pd.DataFrame({"x": [1.0, 2.0], "label": [0, 1]}), "pandas.+DataFrame"),
+        (HUGGING.to_iterable_dataset(), "datasets.*IterableDataset"),
+        (datasets.DatasetDict(train=HUGGING), "datasets.dataset_dict.DatasetDict"),
     ],
 )
 def test_what_cannot_be_read_is_named(data, named):
     with pytest.raises(InputError, match=f"data is a {named}: must be a DataLoader, "):
         run(data)
-
-
-def test_a_stream_and_several_splits_of_hugging_face_are_named():
-    datasets = pytest.importorskip("datasets")
-    part = datasets.Dataset.from_dict({"x": [1]})
-    test_what_cannot_be_read_is_named(part.to_iterable_dataset(), "datasets.*IterableDataset")
-    splits = datasets.DatasetDict(train=part)
-    test_what_cannot_be_read_is_named(splits, "datasets.dataset_dict.DatasetDict")
 
 
 def test_labels_stay_as_given_where_that_is_asked_for_or_the_loss_is_ones_own():

@@ -226,16 +226,12 @@ class IVONClassifier(_Classifier):
         return self
 
     def _compare_linear(self, inputs: Tensor, numbers: Tensor, held: Tensor) -> None:
-        """Take the linear model unless a network predicts the held-out labels better by a standard error.
-
-        A network is measured at its best of many looks, and does not learn from these labels; the linear model does.
-        """
+        """Take the linear model unless a network predicts the held-out labels better by a standard error."""
         best = max(row["accuracy"] for row in self.table_)
-        best -= math.sqrt(best * (1 - best) / int(held.sum()))
         line = fit_linear(inputs, numbers, held, len(self.classes_))
         measured = {"trained": 1.0, "accuracy": line.accuracy, "nll": line.nll}
         self.table_.append({"precision": line.precision, "labels": "given", **measured})
-        if line.accuracy >= best:
+        if line.is_level_with(best):
             self.module_, self.posterior_ = line.model, line.posterior
 
     def predict_proba(self, X: Any) -> Array:

@@ -39,7 +39,7 @@ from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.predicted import estimate_errors
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
 from bayesmooth.optim.settings import count_examples
-from bayesmooth.optim.trial import PARTS, Loss, Plan, Setting, Trial, advance
+from bayesmooth.optim.trial import PARTS, Loss, Plan, Setting, Trial, advance, standard_error
 from bayesmooth.posterior import Posterior
 
 # The development pool chose these (results/choices/fit.txt); the test pool had no say.
@@ -95,6 +95,7 @@ def fit(
     optimizer: Callable[..., Optimizer] | None = None,
     grid: Sequence[Setting] = GRID,
     teach: bool = True,
+    stop: bool = True,
     folder: str | Path | None = None,
     jobs: int = 1,
     seed: int = 0,
@@ -115,6 +116,7 @@ def fit(
             its own.
         teach: whether predicted labels are learned, too. Otherwise, with a loss of your own, and where batches cannot
             be read in order, the best two settings go on to the end with the given ones, at the same cost.
+        stop: whether held-out labels also choose the point to stop at. Otherwise settings are compared by how runs end.
         folder: where the runs are kept; a second call with the same arguments goes on there.
         jobs: processes that train at the same time, on the CPU.
         seed: of the weights, the order, the noise and the held-out part.
@@ -129,7 +131,7 @@ def fit(
     steps = max(round(epochs * len(loader)), 1)
     if optimizer is None:
         optimizer = partial(IVON, ess=count_examples(loader), steps=steps, seed=seed)
-    plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, keep=folder is not None)
+    plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, folder is not None, stop)
     with ExitStack() as scope:
         scope.enter_context(torch.random.fork_rng())
         if folder is None:
@@ -201,13 +203,12 @@ def can_be_predicted(plan: Plan) -> bool:
 def overfits(plan: Plan, trial: Trial) -> bool:
     """Whether its last look is worse than its best one, by more than a standard error of the accuracy."""
     looks = trial.load()["looks"][:SECOND]
-    return bool(looks[-1][0] < max(looks)[0] - standard_error(plan, max(looks)[1]))
+    return bool(looks[-1][0] < max(looks)[0] - standard_error(max(looks)[1], count_held(plan)))
 
 
-def standard_error(plan: Plan, accuracy: float) -> float:
-    """Of an accuracy on the held-out labels."""
-    count = sum(len(take_labels(batch)) for batch in plan.held)
-    return math.sqrt(accuracy * (1 - accuracy) / count)
+def count_held(plan: Plan) -> int:
+    """How many labels are held out."""
+    return sum(len(take_labels(batch)) for batch in plan.held)
 
 
 def learn_predictions(plan: Plan, teachers: list[Trial], start: Trial, *students: Trial, quiet: bool) -> Trial:
@@ -249,7 +250,7 @@ def choose_last(plan: Plan, given: Trial, predicted: Trial) -> Trial:
     That is worth a standard error of the held-out accuracy.
     """
     first, second = (max(trial.load()["looks"])[1] for trial in (given, predicted))
-    enough = first - standard_error(plan, first)
+    enough = first - standard_error(first, count_held(plan))
     return predicted if predicted.has_learned and second >= enough else given
 
 

@@ -20,6 +20,7 @@ from bayesmooth.calling import take_labels
 from bayesmooth.errors import InputError
 
 AT_ONCE = 500  # held-out examples in a batch
+CHECKED = 100  # examples
 SAME = ("batch_size", "collate_fn", "num_workers", "pin_memory")  # of a loader made from another
 
 
@@ -27,7 +28,7 @@ def split_data(data: Any, validation: Any, held_back: float, batch_size: int, se
     """The loader for training and the one for validation."""
     whole = open_loader(data, batch_size)
     if validation is not None:
-        return whole, open_loader(validation, AT_ONCE) if is_pair(validation) else validation
+        return whole, validation if holds_batches(validation) else open_loader(validation, AT_ONCE, shuffle=False)
     if not 0 < held_back < 1:
         raise InputError(f"held_back={held_back}: must be a share of the examples, 0.2 say")
     index = list_indices(whole)
@@ -66,7 +67,7 @@ def is_pair(data: Any) -> bool:
     return isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
 
 
-def open_loader(data: Any, batch_size: int) -> Any:
+def open_loader(data: Any, batch_size: int, shuffle: bool = True) -> Any:
     """Batches of whatever `fit` takes."""
     if is_pair(data):
         return Batches(data[0], data[1], batch_size)
@@ -74,7 +75,7 @@ def open_loader(data: Any, batch_size: int) -> Any:
         return data
     if holds_examples(data):
         odd = len(data) % batch_size == 1  # BatchNorm cannot do with one example
-        return DataLoader(data, batch_size, shuffle=True, drop_last=odd, collate_fn=collate)
+        return DataLoader(data, batch_size, shuffle=shuffle, drop_last=odd and shuffle, collate_fn=collate)
     kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
     raise InputError(
         f"data is a {kind}: must be a DataLoader, a data set or list of dicts or of tuples (x, y), or two tensors "
@@ -95,6 +96,17 @@ def holds_examples(data: Any) -> bool:
         return False
 
 
+def holds_batches(data: Any) -> bool:
+    """Whether it gives batches of somebody's own: no examples, or items that have several labels each."""
+    if is_pair(data) or isinstance(data, Dataset | DataLoader):
+        return False
+    if not holds_examples(data):
+        return True
+    first = data[0]
+    labels = first.get("labels", first.get("label")) if isinstance(first, Mapping) else first[1]
+    return isinstance(labels, Tensor) and labels.ndim > 0
+
+
 def collate(items: list[Any]) -> Any:
     """A batch; "label", Hugging Face's name of a column, becomes "labels", their name in a batch."""
     batch = default_collate(items)
@@ -112,10 +124,12 @@ def list_indices(loader: Any) -> list[int]:
         raise InputError("a loader without batch_size, or of a stream: give validation= as well")
     if (own := getattr(sampler, "indices", None)) is not None:
         return list(own)
-    plain = (RandomSampler, SequentialSampler)
-    if not isinstance(sampler, plain):
+    if not isinstance(sampler, RandomSampler | SequentialSampler):
         raise InputError(f"the loader has a {type(sampler).__name__}, which cannot be split; give validation= as well")
     return list(range(len(loader.dataset)))
+
+
+# ---- other labels ----
 
 
 class Numbered(Dataset[Any]):
@@ -135,8 +149,6 @@ def relabel(collate: Callable[[list[Any]], Any], labels: Tensor, numbered: list[
     """A batch with other labels. They replace those that `collate` made, whatever the items call theirs."""
     index, items = map(list, zip(*numbered, strict=True))
     batch = collate(items)
-    if (count := len(take_labels(batch))) != len(items):
-        raise InputError(f"collate_fn made {count} labels of {len(items)} items; make one of each, or give teach=False")
     if isinstance(batch, Mapping):
         return {**batch, "labels": labels[index]}
     return (batch[0], labels[index], *batch[2:])
@@ -148,9 +160,19 @@ def read_in_order(loader: Any) -> Any:
         parts = torch.split(torch.arange(len(loader.sampler), device="cpu"), AT_ONCE)
         return [tuple(t[part] for t in loader.dataset) for part in parts]
     plain = isinstance(loader, DataLoader) and loader.batch_size is not None
-    if not plain or isinstance(loader.dataset, IterableDataset):
+    if not plain or isinstance(loader.dataset, IterableDataset) or not keeps_order(loader):
         return None
     return DataLoader(loader.dataset, **{name: getattr(loader, name) for name in SAME})
+
+
+def keeps_order(loader: Any) -> bool:
+    """Whether `collate_fn` makes one label of each item, at its place: it neither sorts items nor leaves any out."""
+    first = range(min(CHECKED, len(loader.dataset)))
+    items = [loader.dataset[i] for i in first]
+    labels = take_labels(loader.collate_fn(items))
+    if len(labels) != len(items):
+        return False
+    return torch.equal(labels, torch.cat([take_labels(loader.collate_fn([item])) for item in items]))
 
 
 def replace_labels(loader: Any, labels: Tensor) -> Any:

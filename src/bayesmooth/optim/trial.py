@@ -49,6 +49,7 @@ class Plan:
     steps: int
     seed: int
     keep: bool  # every part, for a run that may be stopped
+    stop: bool  # at the best look, and not at the last
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,8 @@ def read_batches(loader: Any, seed: int, first: int, last: int) -> Iterator[Any]
 
 def look_twice(plan: Plan, model: nn.Module, optimizer: Optimizer, average: Average, state: dict[str, Any]) -> None:
     """Measure the last weights and the average, and note the better of the two; the best of all is kept."""
+    if not plan.stop:
+        state["looks"] = []
     best = max(state["looks"], default=(-math.inf,))
     looks = []
     for inside in (average.inside, nullcontext):
@@ -229,6 +232,11 @@ def score(accuracy: float, nll: float) -> float:
     NLL tells settings apart that a few hundred labels leave level; alone it takes calibration for learning.
     """
     return accuracy - NLL_SHARE * nll
+
+
+def standard_error(accuracy: float, count: int) -> float:
+    """Of an accuracy on so many labels."""
+    return math.sqrt(accuracy * (1 - accuracy) / count)
 
 
 def keep_best(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:

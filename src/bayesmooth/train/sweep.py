@@ -3,7 +3,6 @@
 Held-out given labels choose among them: `tune` takes whole runs, `choose_settings` what `bayesmooth.fit` tries.
 """
 
-import math
 import re
 import signal
 import traceback
@@ -28,7 +27,7 @@ from bayesmooth.train.evaluate import SOURCE, prepare
 from bayesmooth.train.loop import DivergedError, make_model
 from bayesmooth.train.recipe import Recipe, Tree, override
 from bayesmooth.train.run import Run, StoppedError, handle_signals, train
-from bayesmooth.words import name_figures
+from bayesmooth.words import format_percent, name_figures
 
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
 NOISES = ("optimizer.noise=0.3,1.0,2.0",)  # what is tried where no grid is given
@@ -209,8 +208,9 @@ def tune(
 def choose_settings(recipe: Recipe) -> Recipe:
     """The recipe with what the held-out given labels choose: lr and noise of the network, or a linear model's prior.
 
-    The network is taken where it predicts them better than the linear model by a standard error: it is measured at its
-    best of many looks. What is chosen stands in the recipe of the run, and so in its hash.
+    The network is taken where it predicts them better than the linear model by a standard error. A linear model needs
+    no labels to stop by, so it learns from all of them. What is chosen stands in the recipe of the run, and so in its
+    hash.
     """
     splits = prepare(recipe)
     if splits.validation is None or len(splits.validation) < ENOUGH:
@@ -219,7 +219,7 @@ def choose_settings(recipe: Recipe) -> Recipe:
     (inputs, labels), held = (
         (part.batch(torch.arange(len(part), device="cpu")), part.labels.numbers) for part in parts
     )
-    classes, shape = splits.train.num_classes, splits.train.input_shape
+    classes, shape, quiet = splits.train.num_classes, splits.train.input_shape, progress.SILENT.get()
     found = fit(
         lambda: make_model(recipe, num_classes=classes, input_shape=shape),
         (inputs, labels),
@@ -228,17 +228,22 @@ def choose_settings(recipe: Recipe) -> Recipe:
         validation=held,
         grid=IVON_GRID,
         teach=False,
+        stop=False,  # as the run of the recipe
         seed=recipe.train.seed,
-        quiet=progress.SILENT.get(),
+        quiet=quiet,
     )
-    tree, best = recipe.to_dict(), max(row["accuracy"] for row in found.table)
+    tree, best = recipe.to_dict(), max(row["accuracy"] for row in found.table if row["trained"] == 1)
     tree["optimizer"] |= found.setting
+    chosen = f"held-out labels: a network predicts {format_percent(best)} of them"
     if len(shape) == 1:
-        rows = torch.cat([inputs, held[0]])
-        last = torch.arange(len(rows), device="cpu") >= len(inputs)
+        rows, last = torch.cat([inputs, held[0]]), torch.arange(len(inputs) + len(held[0]), device="cpu") >= len(inputs)
         line = fit_linear(rows, torch.cat([labels, held[1]]), last, classes)
-        if line.accuracy >= best - math.sqrt(best * (1 - best) / len(held[1])):
-            decay = line.precision / len(inputs)
-            tree["model"]["hidden"] = []
+        chosen += f", a linear model {format_percent(line.accuracy)}"
+        if line.is_level_with(best):
+            tree["data"]["validation"], tree["model"]["hidden"] = 0.0, []
+            decay = line.precision / len(rows)
             tree["optimizer"] = {"name": "ivon", "lr": 0.3, "hess_init": 0.1, "weight_decay": decay}
+            chosen += "; it is trained on all labels"
+    if not quiet:
+        print(chosen)
     return Recipe.from_dict(tree, SOURCE)

@@ -1,0 +1,54 @@
+"""A linear model with a prior, beside scikit-learn's with C by cross-validation."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import StandardScaler
+
+from bayesmooth import cli
+from bayesmooth.optim.linear import PRECISIONS, fit_linear
+from bayesmooth.train import Run
+
+
+def draw(width, count):
+    """Standardised rows, a fifth of whose labels is wrong; and clean ones for the test."""
+    shape = {"n_informative": 20, "n_redundant": 0, "n_classes": 4, "n_clusters_per_class": 1, "class_sep": 2}
+    rows, labels = make_classification(count + 2000, width, **shape, random_state=0)
+    generator = np.random.default_rng(0)
+    wrong = generator.random(count) < 0.2
+    given = (labels[:count] + wrong * generator.integers(1, 4, count)) % 4
+    rows = StandardScaler().fit(rows[:count]).transform(rows).astype(np.float32)
+    return rows[:count], given, rows[count:], labels[count:]
+
+
+def tune(rows, given):
+    strengths = {"C": 1 / np.array(PRECISIONS[2:])}
+    return GridSearchCV(LogisticRegression(max_iter=200), strengths, cv=5).fit(rows, given)
+
+
+def test_it_is_a_logistic_regression_with_c_by_cross_validation():
+    rows, given, new, clean = draw(64, 600)
+    held = torch.arange(600) < 100
+    found = fit_linear(torch.from_numpy(rows), torch.from_numpy(given), held, 4)
+    same = LogisticRegression(C=1 / found.precision, max_iter=500, tol=1e-8).fit(rows, given)
+    np.testing.assert_allclose(found.model.weight.detach().numpy(), same.coef_, atol=1e-3)
+    ours = (found.model(torch.from_numpy(new)).argmax(1).numpy() == clean).mean()
+    assert ours > tune(rows, given).score(new, clean) - 0.005
+    assert found.held == 100
+    assert found.is_level_with(found.accuracy + 0.03)
+    assert not found.is_level_with(found.accuracy + 0.06)  # a standard error is about 0.045
+
+
+@pytest.mark.slow
+def test_train_on_wide_embeddings_is_as_good_as_a_tuned_logistic_regression(tmp_path):
+    rows, given, new, clean = draw(384, 2000)
+    np.savez(tmp_path / "data.npz", embeddings=rows, labels=given)
+    np.savez(tmp_path / "new.npz", embeddings=new, labels=clean)
+    assert cli.main(["train", str(tmp_path / "data.npz"), "--out", str(tmp_path / "run")]) == 0
+    run = Run.open(tmp_path / "run")
+    assert len(run.examples("train")) == 2000  # none is held back once it is chosen
+    ours = (run.predict(tmp_path / "new.npz").at_mean.argmax(1).numpy() == clean).mean()
+    assert ours > tune(rows, given).score(new, clean) - 0.005
