@@ -28,7 +28,7 @@ def run(data=(X, Y), epochs=8, **how):
 @pytest.mark.parametrize("falls", [True, False])
 def test_six_settings_begin_and_the_best_learns_given_and_predicted_labels(monkeypatch, falls):
     monkeypatch.setattr(choose, "overfits", lambda plan, best: falls)
-    found = run(grid=choose.IVON_GRID)
+    found = run(grid=choose.IVON_GRID, epochs=16)
     trained = {
         kind: sorted(row["trained"] for row in found.table if row["labels"] == kind) for kind in ("given", "predicted")
     }
@@ -189,13 +189,22 @@ def test_labels_stay_as_given_where_that_is_asked_for_or_the_loss_is_ones_own():
     assert {row["labels"] for row in run(loss=own, epochs=1).table} == {"given"}
 
 
-def test_wrong_labels_are_predicted_right(tmp_path):
+def test_wrong_labels_are_predicted_right_and_better_where_the_given_label_has_not_been_learned(tmp_path):
     run(folder=tmp_path, epochs=16)
-    rest = torch.randperm(400, generator=torch.Generator().manual_seed(0))[80:]
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
+    every = torch.cat([order[80:], order[:80]])  # those held back come last
+
+    def share(labels, rows):
+        return float((labels == CLEAN[rows]).double().mean())
+
+    sizes = set()
     for path in tmp_path.glob("*.labels"):
-        predicted = torch.load(path, weights_only=True)
-        assert float((predicted.argmax(1) == CLEAN[rest]).double().mean()) > 0.75
-    assert float((Y[rest] == CLEAN[rest]).double().mean()) < 0.75
+        predicted = torch.load(path, weights_only=True).argmax(1)
+        sizes.add(len(predicted))
+        assert share(predicted[:320], every[:320]) > 0.75 > share(Y[every[:320]], every[:320])
+        if len(predicted) == 400:
+            assert share(predicted[320:], every[320:]) > share(Y[every[320:]], every[320:])
+    assert 400 in sizes
 
 
 def read_labels(folder, held):
@@ -204,11 +213,8 @@ def read_labels(folder, held):
     return {p.name: torch.load(p, weights_only=True) for p in folder.glob("*.labels")}
 
 
-def test_held_out_labels_are_never_learned(tmp_path, monkeypatch):
-    def count_right(plan, model):
-        return 0.5, 1.0  # so that the held-out labels choose nothing
-
-    monkeypatch.setattr(trial, "look", count_right)
+def test_validation_of_ones_own_is_never_learned(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "look", lambda plan, model: (0.5, 0.5, 1.0))  # held-out labels choose nothing
     first = read_labels(tmp_path / "1", Y[:80])
     second = read_labels(tmp_path / "2", Y[:80].flip(0))
     assert first.keys() == second.keys() != set()

@@ -211,10 +211,11 @@ class IVONClassifier(_Classifier):
         with torch.device("cpu"):
             found = fit(
                 lambda: self._make(X.shape[1], len(self.classes_)),
-                (inputs, numbers) if few else (inputs[~held], numbers[~held]),
+                (inputs, numbers),
                 self.epochs,
                 batch_size=min(self.batch_size, max(len(X) // STEPS, SMALLEST)),
-                validation=(inputs, numbers) if few else (inputs[held], numbers[held]),
+                validation=(inputs, numbers) if few else None,
+                held_back=held.nonzero()[:, 0].tolist(),
                 grid=grid,
                 seed=self._seed,
                 quiet=True,
@@ -222,12 +223,11 @@ class IVONClassifier(_Classifier):
             assert found.posterior is not None
             self.module_, self.posterior_, self.table_ = found.model, found.posterior, found.table
             if self.module is None and len(grid) > 1 and int(held.sum()) >= ENOUGH:
-                self._compare_linear(inputs, numbers, held)
+                self._compare_linear(inputs, numbers, held, found.accuracy)
         return self
 
-    def _compare_linear(self, inputs: Tensor, numbers: Tensor, held: Tensor) -> None:
-        """Take the linear model unless a network predicts the held-out labels better by a standard error."""
-        best = max(row["accuracy"] for row in self.table_)
+    def _compare_linear(self, inputs: Tensor, numbers: Tensor, held: Tensor, best: float) -> None:
+        """Take the linear model unless the best network predicts held-out labels better by a standard error."""
         line = fit_linear(inputs, numbers, held, len(self.classes_))
         measured = {"trained": 1.0, "accuracy": line.accuracy, "nll": line.nll}
         self.table_.append({"precision": line.precision, "labels": "given", **measured})

@@ -7,12 +7,12 @@
 2. If the best one still learns, it goes on to the end. If held-out accuracy falls, it has begun to learn wrong labels;
    then the second-best one studies for half of the epochs what the best three predict together: they have not learned
    single wrong labels yet, and agree on little else than what is right.
-3. The best one studies for half of the epochs what all of these predict.
-4. Held-out labels choose between the labels as given and as predicted. That is three times the cost of one run.
+3. The best one studies for half of the epochs what all of these predict. Now the held-out labels have chosen, so they
+   are learned, too: nobody has learned their errors, so the given label and the prediction say more than either does.
 
-Held-out labels may be as wrong as the others: errors that a network cannot predict lower the accuracy of all settings
-alike. They choose the point to stop at, too, and say how flat wrong labels have made predictions (`predicted.py`).
-Everything is kept in a folder, so that a run that was stopped goes on.
+That is three times the cost of one run. Held-out labels may be as wrong as the others: errors that a network cannot
+predict lower the evidence of all settings alike. They choose the point to stop at, too, and say how flat wrong labels
+have made predictions (`predicted.py`). Everything is kept in a folder, so that a run that was stopped goes on.
 """
 
 import json
@@ -34,9 +34,9 @@ from torch.optim import AdamW, Optimizer
 from bayesmooth import files, progress
 from bayesmooth.calling import read_logits, take_labels
 from bayesmooth.errors import InputError
-from bayesmooth.optim.heldout import read_in_order, split_data
+from bayesmooth.optim.heldout import join, read_in_order, replace_labels, split_data
 from bayesmooth.optim.ivon import IVON
-from bayesmooth.optim.predicted import estimate_errors
+from bayesmooth.optim.predicted import estimate_errors, measure_evidence
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
 from bayesmooth.optim.settings import count_examples
 from bayesmooth.optim.trial import PARTS, Loss, Plan, Setting, Trial, advance, standard_error
@@ -69,17 +69,25 @@ class Fit:
     labels: str
     """What it learned: the labels as "given", or as "predicted"."""
     table: list[dict[str, Any]]
-    """One row per setting: its values, how much of the run it got, and its best accuracy and NLL on held-out labels."""
+    """One row per setting: its values, how much of the run it got, and its best accuracy and NLL on held-out labels.
+
+    Both are None where these are learned.
+    """
+
+    @property
+    def accuracy(self) -> float:
+        """The best on held-out labels that was measured before they were learned."""
+        return max(row["accuracy"] for row in self.table if row["accuracy"] is not None)
 
     def __str__(self) -> str:
         names = list(dict.fromkeys(n for row in self.table for n in row if n not in MEASURED))
         lines = ["  ".join([*(f"{name:>9}" for name in names), "trained", "held-out accuracy"])]
         chosen = {**describe_setting(self.setting), "labels": self.labels}
-        for row in sorted(self.table, key=lambda row: (-row["trained"], -row["accuracy"])):
+        for row in sorted(self.table, key=lambda row: (-row["trained"], -(row["accuracy"] or 0))):
             same = chosen == {name: row[name] for name in names if name in row}
             values = [f"{row.get(name, '–'):>9}" for name in names]
-            accuracy = f"{row['accuracy']:.1%}{' ← chosen' if same else ''}"
-            lines.append("  ".join([*values, f"{row['trained']:7.0%}", accuracy]))
+            accuracy = "learned" if row["accuracy"] is None else f"{row['accuracy']:.1%}"
+            lines.append("  ".join([*values, f"{row['trained']:7.0%}", accuracy + " ← chosen" * same]))
         return "\n".join(lines)
 
 
@@ -90,10 +98,11 @@ def fit(
     *,
     batch_size: int = 64,
     validation: Any = None,
-    held_back: float = 0.2,
+    held_back: float | Sequence[int] = 0.2,
     loss: Loss = nn.functional.cross_entropy,
     optimizer: Callable[..., Optimizer] | None = None,
     grid: Sequence[Setting] = GRID,
+    score: Callable[[Tensor, Tensor], float] = measure_evidence,
     teach: bool = True,
     stop: bool = True,
     folder: str | Path | None = None,
@@ -108,12 +117,14 @@ def fit(
         data: a DataLoader; a data set or list of dicts with "labels" or "label", or of tuples (x, y), one of Hugging
             Face after `.with_format("torch")`; or two tensors (inputs, labels). A DataLoader has its own `batch_size`.
         epochs: of a full run.
-        validation: held-out batches of your own, with given labels; otherwise the share `held_back` of `data`.
+        validation: held-out examples of your own, as `data`, or a list of batches. They are never learned.
+        held_back: otherwise the share of `data` that is held out until it has chosen, or a list of their places.
         loss: of logits and labels.
         optimizer: called with the trainable weights, by name, and a setting; None is IVON with steps and noise
             relative to the weights.
         grid: the settings. One alone is trained without a choice. A setting may have an `optimizer` and a `loss` of
             its own.
+        score: of logits and held-out labels; the largest one is chosen.
         teach: whether predicted labels are learned, too. Otherwise, with a loss of your own, and where batches cannot
             be read in order, the best two settings go on to the end with the given ones, at the same cost.
         stop: whether held-out labels also choose the point to stop at. Otherwise settings are compared by how runs end.
@@ -131,7 +142,7 @@ def fit(
     steps = max(round(epochs * len(loader)), 1)
     if optimizer is None:
         optimizer = partial(IVON, ess=count_examples(loader), steps=steps, seed=seed)
-    plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, folder is not None, stop)
+    plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, folder is not None, stop, score)
     with ExitStack() as scope:
         scope.enter_context(torch.random.fork_rng())
         if folder is None:
@@ -157,7 +168,7 @@ def fit(
             students = [study([best, second, *others], second)]
         if not best.has_learned:
             return finish(plan, trials, best)
-        students.append(study([best, second, *others], best, *students))
+        students.append(study([best, second, *others], best, *students, everything=validation is None))
         return finish(plan, [*trials, *students], choose_last(plan, best, students[-1]))
 
 
@@ -211,19 +222,28 @@ def count_held(plan: Plan) -> int:
     return sum(len(take_labels(batch)) for batch in plan.held)
 
 
-def learn_predictions(plan: Plan, teachers: list[Trial], start: Trial, *students: Trial, quiet: bool) -> Trial:
-    """From the best weights of `start`, half a run on the labels that the teachers predict, and students, if any."""
+def learn_predictions(
+    plan: Plan, teachers: list[Trial], start: Trial, *students: Trial, quiet: bool, everything: bool = False
+) -> Trial:
+    """From the best weights of `start`, half a run on the labels that the teachers predict, and students, if any.
+
+    `everything`: the held-out examples are learned, too.
+    """
     path = start.path.with_stem(f"{start.path.stem}-predicted")
-    student = Trial(start.setting, path, "predicted", start.path)
-    if not student.path.exists():
-        held = list(plan.held)  # once, as a loader may shuffle
+    student = Trial(start.setting, path, "predicted", start.path, everything)
+    file = path.with_suffix(".labels")
+    if not file.exists():
+        held = read_in_order(plan.held) or list(plan.held)  # once, as a loader may shuffle
         given = torch.cat([take_labels(batch) for batch in held]).cpu()
         unseen, known = (
             average_predictions(plan, teachers, students, batches) for batches in (held, read_in_order(plan.loader))
         )
-        labels = estimate_errors(unseen.log(), given).predict(known.log())
-        torch.save(labels, path.with_suffix(".labels"))
-    short = replace(plan, steps=max(round(STUDY * plan.steps), 1))
+        errors = estimate_errors(unseen.log(), given)
+        labels = [errors.predict(known.log())] + [errors.correct(unseen.log(), given)] * everything
+        torch.save(torch.cat(labels), file)
+    loader = join(plan.loader, plan.held) if everything else plan.loader
+    loader = replace_labels(loader, torch.load(file, weights_only=True))
+    short = replace(plan, loader=loader, steps=max(round(STUDY * plan.steps), 1))
     advance_all(short, [student], PARTS, jobs=1, quiet=quiet)
     return student
 
@@ -245,9 +265,9 @@ def average_predictions(plan: Plan, teachers: Sequence[Trial], students: Sequenc
 
 
 def choose_last(plan: Plan, given: Trial, predicted: Trial) -> Trial:
-    """The better one. With predicted labels it is measured at its end alone, with given ones at its best of many looks.
+    """The network of the predicted labels, unless it is worse by a standard error: then they were not learned.
 
-    That is worth a standard error of the held-out accuracy.
+    With given labels it is measured at its best of many looks, with predicted ones at its end alone.
     """
     first, second = (max(trial.load()["looks"])[1] for trial in (given, predicted))
     enough = first - standard_error(first, count_held(plan))
@@ -260,16 +280,7 @@ def _show(bar: progress.Bar, before: int, steps: int) -> None:
 
 def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
     """The winner at its best part, and the table."""
-    states = [trial.load() for trial in trials]
-    table = [
-        {
-            **describe_setting(trial.setting),
-            "labels": trial.labels,
-            "trained": state["parts"] / PARTS * (STUDY if trial.start else 1),
-            **dict(zip(("accuracy", "nll"), max(state["looks"])[1:], strict=True)),
-        }
-        for trial, state in zip(trials, states, strict=True)
-    ]
+    table = [describe_trial(trial) for trial in trials]
     if (kept := best.load().get("best")) is None:
         tried = ", ".join(str(trial.setting) for trial in trials)
         raise InputError(f"{tried}: training diverged at every setting; lower lr or noise")
@@ -279,9 +290,21 @@ def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
     posterior = Posterior(kept["mean"], kept["std"]) if "std" in kept else None
     found = Fit(model, posterior, best.setting, best.labels, table)
     labels = torch.cat([take_labels(batch).cpu() for batch in plan.held])
-    accuracy = max(row["accuracy"] for row in table)
-    warn_if_nothing_is_learned(accuracy, labels, f"what was tried:\n{found}")
+    warn_if_nothing_is_learned(found.accuracy, labels, f"what was tried:\n{found}")
     return found
+
+
+def describe_trial(trial: Trial) -> dict[str, Any]:
+    """A row of the table."""
+    state = trial.load()
+    _, accuracy, nll = max(state["looks"])
+    return {
+        **describe_setting(trial.setting),
+        "labels": trial.labels,
+        "trained": state["parts"] / PARTS * (STUDY if trial.start else 1),
+        "accuracy": None if trial.everything else accuracy,
+        "nll": None if trial.everything else nll,
+    }
 
 
 def describe_setting(setting: Setting) -> dict[str, Any]:
@@ -301,6 +324,7 @@ def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool)
         "examples": count_examples(plan.loader),
         "grid": [describe_setting(setting) for setting in grid],
         "teach": teach,
+        "stop": plan.stop,
     }
     path = folder / "fit.json"
     if path.exists() and (found := json.loads(path.read_text())) != json.loads(json.dumps(facts)):

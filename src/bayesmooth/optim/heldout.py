@@ -1,6 +1,6 @@
 """Examples that are held back from training, and training examples whose labels are replaced."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,17 +24,14 @@ CHECKED = 100  # examples
 SAME = ("batch_size", "collate_fn", "num_workers", "pin_memory")  # of a loader made from another
 
 
-def split_data(data: Any, validation: Any, held_back: float, batch_size: int, seed: int) -> tuple[Any, Any]:
+def split_data(
+    data: Any, validation: Any, held_back: float | Sequence[int], batch_size: int, seed: int
+) -> tuple[Any, Any]:
     """The loader for training and the one for validation."""
     whole = open_loader(data, batch_size)
     if validation is not None:
         return whole, validation if holds_batches(validation) else open_loader(validation, AT_ONCE, shuffle=False)
-    if not 0 < held_back < 1:
-        raise InputError(f"held_back={held_back}: must be a share of the examples, 0.2 say")
-    index = list_indices(whole)
-    order = torch.randperm(len(index), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").tolist()
-    count = max(round(held_back * len(index)), 1)
-    held, rest = ([index[i] for i in part] for part in (order[:count], order[count:]))
+    rest, held = hold_back(list_indices(whole), held_back, seed)
     if isinstance(whole, Batches):
         inputs, labels = whole.dataset
         kept = Batches(inputs[rest], labels[rest], batch_size)
@@ -44,6 +41,28 @@ def split_data(data: Any, validation: Any, held_back: float, batch_size: int, se
     if not len(train):
         raise InputError(f"{len(rest)} examples are left for training: less than one batch")
     return train, DataLoader(Subset(whole.dataset, held), **same)
+
+
+def hold_back(index: list[int], held_back: float | Sequence[int], seed: int) -> tuple[list[int], list[int]]:
+    """Those to train on, and those to hold back: a share at random, or the places that are given."""
+    if isinstance(held_back, Sequence):
+        places = set(held_back)
+        return [n for i, n in enumerate(index) if i not in places], [index[i] for i in held_back]
+    if not 0 < held_back < 1:
+        raise InputError(f"held_back={held_back}: must be a share of the examples, 0.2 say, or a list of their places")
+    order = torch.randperm(len(index), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").tolist()
+    count = max(round(held_back * len(index)), 1)
+    return [index[i] for i in order[count:]], [index[i] for i in order[:count]]
+
+
+def join(loader: Any, held: Any) -> Any:
+    """What `split_data` has split: the examples for training, and after them those that were held back."""
+    if isinstance(loader, Batches):
+        inputs, labels = (torch.cat(parts) for parts in zip(loader.dataset, held.dataset, strict=True))
+        return Batches(inputs, labels, loader.batch_size)
+    rows = Subset(loader.dataset.dataset, [*loader.dataset.indices, *held.dataset.indices])
+    same = {name: getattr(loader, name) for name in SAME}
+    return DataLoader(rows, shuffle=True, drop_last=loader.drop_last, **same)
 
 
 class Batches:

@@ -5,9 +5,12 @@ Wrong labels make predictions flat. Given labels that nobody learned say by how 
     p(given | x) = (1 − η) p(given is right | x) + η (1 − p(given is right | x))/(K − 1),   p(· | x) = softmax(z/τ),
 
 and their likelihood weighs pairs of η and temperature τ. The predicted label is p averaged over τ by these weights, so
-that it is neither too flat nor too sharp. Labels without errors give η = 0, and plain temperature scaling.
+that it is neither too flat nor too sharp. Labels without errors give η = 0, and plain temperature scaling. The
+likelihood of all pairs together says how much a network knows: accuracy tells networks apart only where they differ in
+the likeliest class, and NLL takes calibration for knowledge.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -24,11 +27,20 @@ class Errors(NamedTuple):
     """η, the share of labels that are wrong."""
     weights: Tensor
     """How likely each of TEMPERATURES is."""
+    evidence: float
+    """log p(given labels), over η and τ, per label: how well the network tells classes apart, whatever its sureness."""
 
     def predict(self, logits: Tensor) -> Tensor:
         """Probabilities of the right labels."""
         pairs = zip(self.weights.tolist(), TEMPERATURES, strict=True)
         return torch.stack([w * (logits / τ).softmax(-1) for w, τ in pairs]).sum(0)
+
+    def correct(self, logits: Tensor, given: Tensor) -> Tensor:
+        """The same where labels are given that the network has not learned: p(right | x) p(given | right)."""
+        predicted = self.predict(logits)
+        likely = torch.full_like(predicted, self.rate / max(predicted.shape[-1] - 1, 1))
+        both = predicted * likely.scatter(-1, given[:, None], 1 - self.rate)
+        return both / both.sum(-1, keepdim=True)
 
 
 def estimate_errors(logits: Tensor, labels: Tensor) -> Errors:
@@ -39,12 +51,19 @@ def estimate_errors(logits: Tensor, labels: Tensor) -> Errors:
     0.2
     """
     classes = logits.shape[-1]
-    rates = [η for η in RATES if η < 1 - 1 / classes]  # a label is right more often than any wrong one
+    # A label is right more often than any wrong one.
+    rates = torch.tensor([η for η in RATES if η < 1 - 1 / classes], dtype=torch.float64, device=logits.device)
     found = []
     for τ in TEMPERATURES:
-        right = (logits / τ).softmax(-1).gather(-1, labels[:, None])[:, 0].double()
-        for η in rates:
-            said = (1 - η) * right + η * (1 - right) / max(classes - 1, 1)
-            found.append(said.clamp_min(1e-9).log().sum())
-    posterior = torch.stack(found).softmax(0).view(len(TEMPERATURES), len(rates))
-    return Errors(float(posterior.sum(0) @ posterior.new_tensor(rates)), posterior.sum(1).float())
+        right = (logits / τ).softmax(-1).gather(-1, labels[:, None]).double()  # (N, 1)
+        likelihood = (1 - rates) * right + rates * (1 - right) / max(classes - 1, 1)
+        found.append(likelihood.clamp_min(1e-9).log().sum(0))
+    joint = torch.stack(found)  # temperatures × rates
+    posterior = joint.flatten().softmax(0).view_as(joint)
+    evidence = float(joint.logsumexp((0, 1)) - math.log(joint.numel())) / len(labels)
+    return Errors(float(posterior.sum(0) @ rates), posterior.sum(1).float(), evidence)
+
+
+def measure_evidence(logits: Tensor, labels: Tensor) -> float:
+    """What chooses among networks: the evidence of held-out labels, −∞ where logits are not finite."""
+    return estimate_errors(logits, labels).evidence if bool(logits.isfinite().all()) else -math.inf

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,12 +24,10 @@ from bayesmooth.calling import (
     take_logits,
 )
 from bayesmooth.errors import InputError
-from bayesmooth.optim.heldout import replace_labels
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.schedule import cosine
 
 PARTS = 16  # of a run; each ends with a look at the held-out labels
-NLL_SHARE = 0.1
 WARMUP = 0.05  # share of the steps over which lr rises
 STATISTICS = 16  # batches from which BatchNorm's statistics are computed before a look
 
@@ -50,19 +48,21 @@ class Plan:
     seed: int
     keep: bool  # every part, for a run that may be stopped
     stop: bool  # at the best look, and not at the last
+    score: Callable[[Tensor, Tensor], float]  # of logits and held-out labels
 
 
 @dataclass(frozen=True)
 class Trial:
     """One setting, the file that holds how far it is, and which labels it learns.
 
-    A student learns predicted ones, which lie beside its file, and starts from the best weights of another trial.
+    A student learns predicted ones, and starts from the best weights of another trial.
     """
 
     setting: dict[str, Any]
     path: Path
     labels: str = "given"
     start: Path | None = None
+    everything: bool = False  # the held-out labels, too
 
     def load(self) -> dict[str, Any]:
         """Its state: parts done, (score, accuracy, NLL) after each, the weights and those of the best part."""
@@ -123,9 +123,6 @@ def advance(plan: Plan, parts: int, trial: Trial, tell: Callable[[int], object] 
         setting = dict(trial.setting)
         make = setting.pop("optimizer", plan.optimizer)
         loss = setting.pop("loss", plan.loss)
-        if trial.start:
-            labels = torch.load(trial.path.with_suffix(".labels"), weights_only=True)
-            plan = replace(plan, loader=replace_labels(plan.loader, labels))
         torch.manual_seed(plan.seed)
         model = plan.make_model()
         if trial.start:
@@ -201,37 +198,28 @@ def look_twice(plan: Plan, model: nn.Module, optimizer: Optimizer, average: Aver
     looks = []
     for inside in (average.inside, nullcontext):
         with inside():
-            accuracy, nll = look(plan, model)
-            looks.append((score(accuracy, nll), accuracy, nll))
-            if math.isfinite(nll) and looks[-1] > best:
+            looks.append(look(plan, model))
+            if math.isfinite(looks[-1][2]) and looks[-1] > best:
                 try:
                     best, state["best"] = looks[-1], keep_best(model, optimizer)
                 except InputError:  # the posterior has diverged
-                    looks[-1] = (-math.inf, accuracy, math.inf)
+                    looks[-1] = (-math.inf, looks[-1][1], math.inf)
     state["looks"].append(max(looks))
 
 
 @torch.no_grad()
-def look(plan: Plan, model: nn.Module) -> tuple[float, float]:
-    """Accuracy and NLL on the held-out labels, at the mean."""
+def look(plan: Plan, model: nn.Module) -> tuple[float, float, float]:
+    """Score, accuracy and NLL on the held-out labels, at the mean."""
     with torch.random.fork_rng(devices=[]):
         recompute_batchnorm(model, islice(plan.loader, STATISTICS))
-    right, value, count = 0, 0.0, 0
-    for logits, batch in read_logits(model, plan.held):
-        labels = take_labels(batch).to(logits.device)
-        right += int((logits.argmax(-1) == labels).sum())
-        value += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
-        count += labels.numel()
+    pairs = [(logits, take_labels(batch).to(logits.device)) for logits, batch in read_logits(model, plan.held)]
+    logits, labels = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     model.train()
-    return right / count, value / count if math.isfinite(value) else math.inf
-
-
-def score(accuracy: float, nll: float) -> float:
-    """What chooses: accuracy less a tenth of NLL, of held-out labels.
-
-    NLL tells settings apart that a few hundred labels leave level; alone it takes calibration for learning.
-    """
-    return accuracy - NLL_SHARE * nll
+    nll = float(nn.functional.cross_entropy(logits, labels))
+    accuracy = float((logits.argmax(-1) == labels).double().mean())
+    if not math.isfinite(nll):
+        return -math.inf, accuracy, math.inf
+    return plan.score(logits, labels), accuracy, nll
 
 
 def standard_error(accuracy: float, count: int) -> float:
