@@ -101,7 +101,7 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
     grid = GRIDS[method]
     if method == "ivon-opt":
         grid = [setting | {"ess": len(data.labels)} for setting in grid]
-    ours = {} if method in OURS else {"teach": False, "score": rate_logits}
+    own: dict[str, Any] = {} if method in OURS else {"teach": False, "score": rate_logits}
     found = fit(
         lambda: data.model(seed),
         (torch.cat([data.inputs, data.held_inputs]), torch.cat([data.labels, data.held_labels])),
@@ -111,7 +111,7 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
         grid=grid,
         seed=seed,
         quiet=True,
-        **ours,
+        **own,
     )
     said = predict(found.model, data.test_inputs)
     best = max((row for row in found.table if row["accuracy"] is not None), key=rate)
