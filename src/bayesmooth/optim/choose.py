@@ -77,7 +77,7 @@ class Fit:
     @property
     def accuracy(self) -> float:
         """The best on held-out labels that was measured before they were learned."""
-        return max(row["accuracy"] for row in self.table if row["accuracy"] is not None)
+        return float(max(row["accuracy"] for row in self.table if row["accuracy"] is not None))
 
     def __str__(self) -> str:
         names = list(dict.fromkeys(n for row in self.table for n in row if n not in MEASURED))
