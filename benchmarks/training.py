@@ -8,8 +8,8 @@ The protocol, the same for everybody, is that of `bayesmooth.fit`, which trains 
 - Each method has a grid of six settings. All of them train for a quarter of the epochs, the best two go on to the end:
   three times the epochs of one run. Rates rise over 5 % of the steps and fall to zero on a cosine.
 - "fit" is the call as users make it: AdamW and IVON in its grid, and half of the cost after the first quarter goes into
-  runs on predicted labels, at the same cost in all. Held-out labels set the temperature of predicted ones; what is
-  tested is the network as it is, without a temperature of its own. "fit-IVON" has IVON alone in its grid.
+  runs on predicted labels, at the same cost in all. Once the held-out labels have chosen, its last run learns them too,
+  corrected by what is predicted. "fit-IVON" has IVON alone in its grid.
 - After every sixteenth of a run the last weights and a running average of them are measured, with BatchNorm's
   statistics computed anew. The best look (accuracy less a tenth of NLL) keeps settings, stops early, and chooses.
 - The chosen network is tested once, at its weights, on clean labels.
@@ -38,6 +38,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from bayesmooth.losses import LabelSmoothing
 from bayesmooth.optim import SAM
 from bayesmooth.optim.choose import GRID, IVON_GRID, fit
+from bayesmooth.optim.trial import NLL_SHARE
 from bayesmooth.optional import require
 from benchmarks.harness import Row, markdown, results_path, run_missing
 from benchmarks.training_tasks import DEVELOPMENT, TEST, Cell, problem
@@ -101,7 +102,6 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
     grid = GRIDS[method]
     if method == "ivon-opt":
         grid = [setting | {"ess": len(data.labels)} for setting in grid]
-    own: dict[str, Any] = {} if method in OURS else {"teach": False, "score": rate_logits}
     found = fit(
         lambda: data.model(seed),
         (torch.cat([data.inputs, data.held_inputs]), torch.cat([data.labels, data.held_labels])),
@@ -110,8 +110,8 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
         held_back=range(len(data.labels), len(data.labels) + len(data.held_labels)),
         grid=grid,
         seed=seed,
+        teach=method in OURS,
         quiet=True,
-        **own,
     )
     said = predict(found.model, data.test_inputs)
     best = max((row for row in found.table if row["accuracy"] is not None), key=rate)
@@ -130,16 +130,10 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
 
 
 def rate(row: Mapping[str, Any]) -> float:
-    """What chooses among peers: accuracy less a tenth of NLL, of held-out labels."""
+    """What chooses: accuracy less a tenth of NLL, of held-out labels."""
     which = "validation", "validation_nll"
     accuracy, nll = (row[name] for name in (which if "validation" in row else ("accuracy", "nll")))
-    return float(accuracy - 0.1 * nll)
-
-
-def rate_logits(logits: Tensor, labels: Tensor) -> float:
-    """The same of a network."""
-    accuracy = float((logits.argmax(-1) == labels).double().mean())
-    return rate({"accuracy": accuracy, "nll": float(cross_entropy(logits, labels))})
+    return float(accuracy - NLL_SHARE * nll)
 
 
 @torch.no_grad()

@@ -1,12 +1,10 @@
 """How wrong labels are, from predictions and labels that were not learned."""
 
-import math
-
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from bayesmooth.optim.predicted import TEMPERATURES, estimate_errors, measure_evidence
+from bayesmooth.optim.predicted import TEMPERATURES, estimate_errors
 
 
 def make(share, classes=5, sharpness=3.0, count=4000):
@@ -47,12 +45,3 @@ def test_a_given_label_that_was_not_learned_makes_predictions_better():
     errors = estimate_errors(logits, given)
     alone, both = (cross_entropy(p.log(), true) for p in (errors.predict(logits), errors.correct(logits, given)))
     assert both < alone - 0.3
-
-
-def test_evidence_prefers_the_network_that_knows_more_however_sure_it_is():
-    logits, _, given = make(0.4)
-    blurred = logits + 2 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(3))
-    for sureness in (0.4, 1.0, 2.5):
-        assert measure_evidence(sureness * logits, given) > measure_evidence(blurred, given)
-    assert measure_evidence(logits, given) == pytest.approx(measure_evidence(2 * logits, given), abs=1e-3)
-    assert measure_evidence(logits * math.nan, given) == -math.inf

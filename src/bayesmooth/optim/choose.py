@@ -11,7 +11,7 @@
    are learned, too: nobody has learned their errors, so the given label and the prediction say more than either does.
 
 That is three times the cost of one run. Held-out labels may be as wrong as the others: errors that a network cannot
-predict lower the evidence of all settings alike. They choose the point to stop at, too, and say how flat wrong labels
+predict lower the accuracy of all settings alike. They choose the point to stop at, too, and say how flat wrong labels
 have made predictions (`predicted.py`). Everything is kept in a folder, so that a run that was stopped goes on.
 """
 
@@ -36,7 +36,7 @@ from bayesmooth.calling import read_logits, take_labels
 from bayesmooth.errors import InputError
 from bayesmooth.optim.heldout import join, read_in_order, replace_labels, split_data
 from bayesmooth.optim.ivon import IVON
-from bayesmooth.optim.predicted import estimate_errors, measure_evidence
+from bayesmooth.optim.predicted import estimate_errors
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
 from bayesmooth.optim.settings import count_examples
 from bayesmooth.optim.trial import PARTS, Loss, Plan, Setting, Trial, advance, standard_error
@@ -102,7 +102,6 @@ def fit(
     loss: Loss = nn.functional.cross_entropy,
     optimizer: Callable[..., Optimizer] | None = None,
     grid: Sequence[Setting] = GRID,
-    score: Callable[[Tensor, Tensor], float] = measure_evidence,
     teach: bool = True,
     stop: bool = True,
     folder: str | Path | None = None,
@@ -124,7 +123,6 @@ def fit(
             relative to the weights.
         grid: the settings. One alone is trained without a choice. A setting may have an `optimizer` and a `loss` of
             its own.
-        score: of logits and held-out labels; the largest one is chosen.
         teach: whether predicted labels are learned, too. Otherwise, with a loss of your own, and where batches cannot
             be read in order, the best two settings go on to the end with the given ones, at the same cost.
         stop: whether held-out labels also choose the point to stop at. Otherwise settings are compared by how runs end.
@@ -142,7 +140,7 @@ def fit(
     steps = max(round(epochs * len(loader)), 1)
     if optimizer is None:
         optimizer = partial(IVON, ess=count_examples(loader), steps=steps, seed=seed)
-    plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, folder is not None, stop, score)
+    plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, folder is not None, stop)
     with ExitStack() as scope:
         scope.enter_context(torch.random.fork_rng())
         if folder is None:

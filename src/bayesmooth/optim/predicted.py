@@ -5,12 +5,9 @@ Wrong labels make predictions flat. Given labels that nobody learned say by how 
     p(given | x) = (1 − η) p(given is right | x) + η (1 − p(given is right | x))/(K − 1),   p(· | x) = softmax(z/τ),
 
 and their likelihood weighs pairs of η and temperature τ. The predicted label is p averaged over τ by these weights, so
-that it is neither too flat nor too sharp. Labels without errors give η = 0, and plain temperature scaling. The
-likelihood of all pairs together says how much a network knows: accuracy tells networks apart only where they differ in
-the likeliest class, and NLL takes calibration for knowledge.
+that it is neither too flat nor too sharp. Labels without errors give η = 0, and plain temperature scaling.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -27,8 +24,6 @@ class Errors(NamedTuple):
     """η, the share of labels that are wrong."""
     weights: Tensor
     """How likely each of TEMPERATURES is."""
-    evidence: float
-    """log p(given labels), over η and τ, per label: how well the network tells classes apart, whatever its sureness."""
 
     def predict(self, logits: Tensor) -> Tensor:
         """Probabilities of the right labels."""
@@ -60,10 +55,4 @@ def estimate_errors(logits: Tensor, labels: Tensor) -> Errors:
         found.append(likelihood.clamp_min(1e-9).log().sum(0))
     joint = torch.stack(found)  # temperatures × rates
     posterior = joint.flatten().softmax(0).view_as(joint)
-    evidence = float(joint.logsumexp((0, 1)) - math.log(joint.numel())) / len(labels)
-    return Errors(float(posterior.sum(0) @ rates), posterior.sum(1).float(), evidence)
-
-
-def measure_evidence(logits: Tensor, labels: Tensor) -> float:
-    """What chooses among networks: the evidence of held-out labels, −∞ where logits are not finite."""
-    return estimate_errors(logits, labels).evidence if bool(logits.isfinite().all()) else -math.inf
+    return Errors(float(posterior.sum(0) @ rates), posterior.sum(1).float())
