@@ -5,7 +5,6 @@ All work in `Pipeline`, `cross_val_score` and `GridSearchCV`, and pass `check_es
 """
 
 import copy
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
