@@ -148,6 +148,14 @@ def test_a_share_needs_draws_and_of_all_labels_it_is_exact() -> None:
     assert told.low == told.estimate == told.high == pytest.approx(wrong.mean())
 
 
+def test_decisions_beside_the_queue_teach_and_do_not_move_the_share() -> None:
+    traits, wrong = make_traits(3, effect=2.0)
+    review = judge(design(traits, 60), wrong)
+    more = review.decide({**review.wrong, **{i: bool(wrong[i]) for i in range(100)}})
+    assert more.rate() == review.rate()
+    assert not np.allclose(more.chance, review.chance)
+
+
 @pytest.mark.parametrize(("places", "effect", "turn"), [(False, 4.0, 0.0), (True, 0.0, 8.0)])
 def test_decisions_teach_how_a_labeller_errs(places: bool, effect: float, turn: float) -> None:
     traits, wrong = make_traits(4, places, effect, turn)

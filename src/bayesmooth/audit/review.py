@@ -108,6 +108,12 @@ class Review:
         """(N,): the chance that each label is wrong: before any decision by the score, then as they teach it."""
         return self.taught.chance if self.wrong else predict_chance(self.traits)
 
+    @cached_property
+    def control(self) -> Taught:
+        """What the decisions on the queue alone teach: the share is told from these, further ones do not move it."""
+        queued = {int(i): self.wrong[int(i)] for i in self.queue if int(i) in self.wrong}
+        return self.taught if len(queued) == len(self.wrong) else teach(self.traits, queued)
+
     def decide(self, wrong: Mapping[int, bool], drawn: Mapping[int, float] | None = None) -> "Review":
         """The review with these decisions; `drawn` are the probabilities of another queue that they were made in."""
         if not drawn:
@@ -146,7 +152,7 @@ class Review:
             return Rate(share, share, share, len(seen))
         if np.count_nonzero(self.drawn[seen] < 1) < LEAST_DRAWN:
             return None
-        return estimate_rate(verdicts, self.taught.left_out[seen], self.drawn[seen], self.chance[some])
+        return estimate_rate(verdicts, self.control.left_out[seen], self.drawn[seen], self.control.chance[some])
 
 
 def design(traits: Traits, budget: int | None = None, seed: int = 0, from_top: float = FROM_TOP) -> Review:

@@ -9,6 +9,7 @@ const inQueueOrder = () => Uint32Array.from([...(design?.queue ?? []), ...suspic
 
 let chance = null; // of every label to be wrong, once decisions have taught it
 let taughtBy = 0; // tens of decisions
+let ratedBy = null; // what was decided on the queue when the share was told
 
 // Whether each label that was looked at is wrong: decisions of this page, and those that the audit was made with.
 function verdicts() {
@@ -191,15 +192,13 @@ function relearn() {
 
 // What the page says of the share: only once the queue is done, as the interval is meant for one look.
 function drawRate() {
-  const open = design ? design.queue.filter((i) => !decisions.has(i) && !design.wrong.some(([known]) => known === i)).length : -1;
-  const started = design && open < design.queue.length;
-  byId('rate').hidden = !started;
-  if (!started) return;
-  if (open) {
-    byId('rate').replaceChildren(`${plural(open, 'label')} of the sample to go; then the page tells how many of all labels are wrong.`);
-    return;
-  }
-  const wrong = verdicts();
+  const known = new Set(design ? design.wrong.map(([example]) => example) : []);
+  const finished = design && design.queue.every((i) => decisions.has(i) || known.has(i));
+  byId('rate').hidden = !finished;
+  if (!finished) return;
+  const wrong = new Map([...verdicts()].filter(([i]) => queuePlace.has(i)));
+  if (ratedBy === [...wrong].join()) return;
+  ratedBy = [...wrong].join();
   const taught = teach(wrong);
   const words = (told) => (told ? `${percent(told.estimate)} (${percent(told.low)} to ${percent(told.high)})` : 'too few drawn');
   const whole = estimateRate(wrong, taught);
