@@ -77,7 +77,7 @@ class Corruption:
             matrix, count = np.array(content["matrix"], dtype=np.float64), int(content["count"])
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
                 raise InputError(f"matrix of shape {matrix.shape}: must be K × K")
-            moved = [torch.tensor(content[key], dtype=torch.int64, device="cpu") for key in ("index", "old", "new")]
+            moved = [torch.from_numpy(np.array(content[key])) for key in ("index", "old", "new")]
             rows = len(moved[0])
             index = as_class_numbers(moved[0], count, "index", rows).numpy()
             old, new = (as_class_numbers(part, len(matrix), "old and new", rows).numpy() for part in moved[1:])

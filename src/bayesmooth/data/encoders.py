@@ -89,15 +89,8 @@ def embed_pictures(
         encoder = f"{EFFICIENTNET}@{files.size}" if encoder == EFFICIENTNET else encoder
         rows = _embed(len(files), files.read_bytes, partial(_decode, files), encoder, load, BATCH, cache, files.size)
     else:
-        rows = _embed(
-            len(pictures),
-            lambda i: pictures[torch.arange(i, i + 1, device="cpu")][0],
-            list,
-            encoder,
-            load,
-            BATCH,
-            cache,
-        )
+        one = partial(torch.arange, device="cpu")
+        rows = _embed(len(pictures), lambda i: pictures[one(i, i + 1)][0], list, encoder, load, BATCH, cache)
     return Embedding(rows, encoder, note)
 
 
