@@ -13,7 +13,6 @@ import tomllib
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from bayesmooth.data.catalog import Dataset, MissingError
 from bayesmooth.data.encoders import embed_pictures
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
-from bayesmooth.files import name_errors, replace_with
+from bayesmooth.files import name_errors, write_atomically
 
 LIMIT = 256 << 20  # bytes; the largest public file read whole, CIFAR-100's train, has 155 MB
 AGAIN = "; download it again, or copy it again"
@@ -273,7 +272,7 @@ def embed_data(
     folder = data_root(data_dir) / "features"
     folder.mkdir(parents=True, exist_ok=True)
     for split, examples in splits.items():
-        arrays = {
+        arrays: dict[str, Any] = {
             "embeddings": ((rows[split] - centre) @ axes / size).float().numpy(),
             "labels": examples.labels.numbers.numpy(),
             "class_names": np.array(examples.class_names),
@@ -281,7 +280,9 @@ def embed_data(
         if examples.clean is not None:
             arrays["clean_labels"] = examples.clean.numpy()
         paths.append(folder / f"{'-'.join([name, *map(str, options.values()), str(limit or 'all'), split])}.npz")
-        replace_with(paths[-1], partial(_save, arrays))
+        content = io.BytesIO()
+        np.savez(content, **arrays)
+        write_atomically(paths[-1], content.getvalue())
     return paths
 
 
@@ -295,8 +296,3 @@ def principal_axes(centred: Tensor, count: int) -> Tensor:
     axes = torch.from_numpy(np.linalg.eigh((centred.T @ centred).numpy())[1]).flip(1)[:, :count]
     signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
     return axes * signs
-
-
-def _save(arrays: dict[str, Any], path: Path) -> None:
-    with path.open("wb") as file:  # a path would get the ending .npz
-        np.savez(file, **arrays)
