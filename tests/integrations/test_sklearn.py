@@ -153,6 +153,13 @@ def test_any_module_will_do_as_itself_or_by_a_function_that_makes_it():
     assert all(torch.equal(before[name], value) for name, value in given.state_dict().items())
 
 
+def test_the_global_generators_are_left_alone():
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    IVONClassifier(network, **QUICK).fit(X, Y).predict(X)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+
+
 def _noisy(seed=0, share=0.25):
     """Digits 0 to 4 with a quarter of the labels moved, and clean ones to test on."""
     features, labels = load_digits(n_class=5, return_X_y=True)

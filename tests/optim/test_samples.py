@@ -90,6 +90,20 @@ def test_ctrl_c_while_a_kernel_runs_brings_every_mean_back(task, monkeypatch, ke
     assert not torch.equal(after(task, model, optimizer), mean)
 
 
+def test_a_failing_update_brings_the_mean_back(task, monkeypatch):
+    model = task.net(torch.float64)
+    optimizer = IVON(model.parameters(), 0.1, 40, seed=0)
+    mean = weights_of(model)
+
+    def breaks(*args, **numbers):
+        raise MemoryError
+
+    monkeypatch.setattr(fused.Torch, "update", breaks)
+    with pytest.raises(MemoryError):
+        optimizer.step(task.closure(model, optimizer, task.x, task.y))
+    assert torch.equal(weights_of(model), mean)
+
+
 # ---- what counts ----
 
 
