@@ -1,5 +1,4 @@
 import math
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -41,14 +40,6 @@ def test_six_settings_begin_and_the_best_learns_given_and_predicted_labels(monke
     assert str(found).count("← chosen") == 1
     averaged = found.posterior.predict(found.model, [X], 8)
     assert float((averaged.argmax(1) == CLEAN).double().mean()) > 0.7
-
-
-@pytest.mark.parametrize(("looks", "falls"), [([0.2, 0.5, 0.55], False), ([0.2, 0.6, 0.4], True)])
-def test_a_setting_overfits_if_it_ends_a_standard_error_below_its_best(tmp_path, looks, falls):
-    plan = SimpleNamespace(held=[(X[:100], Y[:100])])  # one standard error is 0.05
-    one = trial.Trial({}, tmp_path / "0.pt")
-    torch.save({"looks": [(accuracy, accuracy, 0.0) for accuracy in looks]}, one.path)
-    assert choose.overfits(plan, one) == falls
 
 
 def test_the_cost_is_said_before_and_is_three_runs(capsys):
@@ -135,13 +126,6 @@ def test_every_example_gets_its_own_new_label(data):
     for batch in heldout.replace_labels(loader, inputs[:, :3].softmax(1)):
         rows, labels = read(batch)
         torch.testing.assert_close(labels, rows[:, :3].softmax(1))
-
-
-def test_predicted_labels_are_learned_whatever_items_call_theirs():
-    renamed = DataLoader(Rows("label"), 20, shuffle=True, collate_fn=rename)
-    found, expected = run(renamed, epochs=4), run(Rows(), epochs=4)
-    assert "predicted" in {row["labels"] for row in found.table}
-    assert found.table == expected.table
 
 
 @pytest.mark.parametrize(
@@ -267,14 +251,4 @@ def test_a_setting_that_diverges_is_passed_over_and_only_if_all_do_it_is_an_erro
 def test_a_relative_step_that_diverges_does_not_end_the_choice():
     wide = torch.randn(400, 384, generator=torch.Generator().manual_seed(0))
     grid = [{"lr": 0.03, "noise": 1.0}, {"lr": 1e6, "noise": 1e6}]
-    assert (
-        fit(
-            lambda: nn.Sequential(nn.Linear(384, 50), nn.ReLU(), nn.Linear(50, 3)),
-            (wide, Y),
-            4,
-            batch_size=20,
-            grid=grid,
-            quiet=True,
-        ).setting
-        == grid[0]
-    )
+    assert fit(lambda: nn.Linear(384, 3), (wide, Y), 4, batch_size=20, grid=grid, quiet=True).setting == grid[0]

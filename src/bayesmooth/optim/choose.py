@@ -248,18 +248,19 @@ def learn_predictions(
 
 def average_predictions(plan: Plan, teachers: Sequence[Trial], students: Sequence[Trial], batches: Any) -> Tensor:
     """Mean probabilities of trials at their best part; where there are students, they have half of the say."""
-    parts = []
+    means = []
     for trials in (teachers, students):
-        said = []
-        for trial in trials:
-            if trial.has_learned:
-                model = plan.make_model()
-                model.load_state_dict(trial.load()["best"]["model"])
-                found = [logits.softmax(-1).cpu() for logits, _ in read_logits(model, batches)]
-                said.append(torch.cat(found))
-        if said:
-            parts.append(torch.stack(said).mean(0))
-    return torch.stack(parts).mean(0).clamp_min(1e-9)
+        each = [predict(plan, trial, batches) for trial in trials if trial.has_learned]
+        if each:
+            means.append(torch.stack(each).mean(0))
+    return torch.stack(means).mean(0).clamp_min(1e-9)
+
+
+def predict(plan: Plan, trial: Trial, batches: Any) -> Tensor:
+    """The probabilities of a trial at its best part."""
+    model = plan.make_model()
+    model.load_state_dict(trial.load()["best"]["model"])
+    return torch.cat([logits.softmax(-1).cpu() for logits, _ in read_logits(model, batches)])
 
 
 def choose_last(plan: Plan, given: Trial, predicted: Trial) -> Trial:

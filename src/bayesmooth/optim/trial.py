@@ -100,21 +100,17 @@ class Average:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """The weights are the average inside."""
-        self._swap()
+        weights = [w.detach() for w in self.weights]
+        kept = [w.clone() for w in weights]
+        torch._foreach_copy_(weights, self.values)
         try:
             yield
         finally:
-            self._swap()
+            torch._foreach_copy_(weights, kept)
 
     def state_dict(self) -> dict[str, Any]:
         """To go on later."""
         return {"count": self.count, "values": self.values}
-
-    @torch.no_grad()
-    def _swap(self) -> None:
-        kept = [w.detach().clone() for w in self.weights]
-        torch._foreach_copy_([w.detach() for w in self.weights], self.values)
-        torch._foreach_copy_(self.values, kept)
 
 
 def advance(plan: Plan, parts: int, trial: Trial, tell: Callable[[int], object] = lambda steps: None) -> float:
