@@ -38,8 +38,9 @@ def train(arguments: Namespace) -> int:
     Of your own data, texts and pictures go through a frozen encoder. IVON
     trains a small network, or a linear model, on the numbers. A tenth of the
     labels is held out: from 100 of them on, they choose among 6 settings of
-    IVON and between the two models. With --set of a key of the model or the
-    optimizer nothing is chosen. `bayesmooth recipes source` shows all keys.
+    IVON and between the two models. A linear one then learns from all labels.
+    With --set of a key of the model or the optimizer nothing is chosen.
+    `bayesmooth recipes source` shows all keys.
 
     examples:
       bayesmooth train penguins.csv --label species --out runs/penguins
