@@ -29,13 +29,12 @@ from bayesmooth.audit.predictions import (
 from bayesmooth.data import Source
 from bayesmooth.errors import InputError
 from bayesmooth.progress import bar, track
-from bayesmooth.theory.eigen import decompose_rows
 from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.links import softmax_moments
 
 SAMPLE = 100_000  # rows that are learned from: more hardly change what is learned
 ROWS_PER_CLASS = 100  # that are in the sample at least, if the class has so many
-ROWS_AT_ONCE = 1 << 13
+ROWS_AT_ONCE = 1 << 13  # that are read, or multiplied
 LARGEST = 1e15  # number in an embedding: squares of larger ones overflow
 DIGITS = 1e9  # to which distances are rounded before rows are sorted by them
 MAX_DIMS = 384  # principal components that are kept at most
@@ -352,3 +351,25 @@ def measure_likelihood(source: Source) -> float:
     own = left_out.gather(1, labels[:, None]).squeeze(1).double()
     shares = (torch.bincount(labels).double() / len(labels))[labels]
     return float(own.add(shares).div(2).log().mean())
+
+
+def decompose_rows(centred: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean squares of N centred rows along their principal axes, ascending, and the axes (D, min(N, D)), in float64.
+
+    RᵀR (D × D) and RRᵀ (N × N) have the same eigenvalues, so the smaller one is decomposed. An axis with no spread
+    along it is arbitrary.
+
+    >>> decompose_rows(torch.tensor([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]]))[0].round()
+    tensor([0., 4.], dtype=torch.float64)
+    """
+    count, columns = centred.shape
+    wide, side = columns > count, min(count, columns)
+    gram = torch.zeros(side, side, dtype=torch.float64, device=centred.device)
+    for piece in torch.split(centred.mT if wide else centred, ROWS_AT_ONCE):
+        gram += (piece.mT @ piece).double()
+    # in numpy: torch's own may fail to converge where many columns are nearly constant
+    power, turned = (torch.from_numpy(part).to(gram) for part in np.linalg.eigh((gram / count).numpy(force=True)))
+    if wide:
+        tiny = torch.finfo(torch.float64).tiny
+        turned = centred.mT.double() @ (turned / (count * power).clamp_min(tiny).sqrt())
+    return power, turned
