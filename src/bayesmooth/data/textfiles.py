@@ -187,12 +187,16 @@ class CsvText:
         if any(sign in bare for sign in ('"', "\n\n", "\n\r", "\r\r")) or m not in bare:
             return None
         arrow, reader = require("pyarrow", "data"), require("pyarrow.csv", "data")
-        data = text.encode()
+        held = (
+            arrow.BufferOutputStream()
+        )  # Arrow's own memory: its threads may free Python's only after the end, and abort
+        held.write(text.encode())
+        data = held.getvalue()
         names = [f"f{at}" for at in range(re.split(r"[\r\n]", bare, maxsplit=1)[0].count(m) + 1)]
         try:
             table = reader.read_csv(
                 arrow.BufferReader(data),
-                read_options=reader.ReadOptions(block_size=len(data), column_names=names),
+                read_options=reader.ReadOptions(use_threads=False, block_size=data.size, column_names=names),
                 parse_options=reader.ParseOptions(delimiter=m, newlines_in_values=True, ignore_empty_lines=False),
                 convert_options=reader.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
             )
