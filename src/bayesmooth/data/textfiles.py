@@ -187,9 +187,8 @@ class CsvText:
         if any(sign in bare for sign in ('"', "\n\n", "\n\r", "\r\r")) or m not in bare:
             return None
         arrow, reader = require("pyarrow", "data"), require("pyarrow.csv", "data")
-        held = (
-            arrow.BufferOutputStream()
-        )  # Arrow's own memory: its threads may free Python's only after the end, and abort
+        # Arrow's own memory: a thread of Arrow that frees Python's while the process ends would abort it.
+        held = arrow.BufferOutputStream()
         held.write(text.encode())
         data = held.getvalue()
         names = [f"f{at}" for at in range(re.split(r"[\r\n]", bare, maxsplit=1)[0].count(m) + 1)]
