@@ -142,16 +142,16 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
         rare = (counts < RARE_SHARE * len(given) / (counts > 0).sum())[given]
     if not embedded or len(given) < 3:
         return Findings(rare_class=rare, problems=problems)
-    rows = Rows.of(source)
+    rows = CentredRows.of(source)
     distance, closest, first = find_near_duplicates(rows)
     if colours is not None:  # examples that are copies by their rows or by their looks are one group
-        same = find_near_duplicates(Rows.of(replace(source, inputs=colours, mean=None, std=None)))[2]
+        same = find_near_duplicates(CentredRows.of(replace(source, inputs=colours, mean=None, std=None)))[2]
         every = np.arange(len(given))
         linked = [(every[of >= 0], of[of >= 0]) for of in (first, same)]
         first = np.where((first < 0) & (same < 0), -1, join_pairs(np.concatenate(linked, 1), every))
     copies = labels_there = None
     if against is not None:
-        theirs = Rows.of(against, rows.mean)
+        theirs = CentredRows.of(against, rows.mean)
         index, away = rows.measure_nearest(1, theirs)
         there = theirs.first[index[rows.group, 0]]
         leaked = (away[rows.group, 0] < closest) & are_as_long(rows.lengths, theirs.lengths[there], closest)
@@ -172,7 +172,7 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
     )
 
 
-class Rows(NamedTuple):
+class CentredRows(NamedTuple):
     """Embeddings less their mean: what they have in common says nothing of which are alike."""
 
     unit: Tensor
@@ -186,7 +186,7 @@ class Rows(NamedTuple):
     """The first example that has each unit row (U,)."""
 
     @classmethod
-    def of(cls, source: Source, mean: Tensor | None = None) -> "Rows":
+    def of(cls, source: Source, mean: Tensor | None = None) -> "CentredRows":
         """`mean` is that of the rows that these are compared with."""
         rows = read_rows(source)
         group, first = group_copies(hash_rows(rows))
@@ -195,14 +195,14 @@ class Rows(NamedTuple):
         lengths = torch.linalg.vector_norm(rows, dim=1)
         return cls(unit_rows(rows[first]), mean, lengths.numpy(), group.numpy(), first.numpy())
 
-    def measure_nearest(self, k: int, other: "Rows | None" = None) -> tuple[Array, Array]:
+    def measure_nearest(self, k: int, other: "CentredRows | None" = None) -> tuple[Array, Array]:
         """Positions and distances (U, k) of the nearest unit rows; without `other` none is its own."""
         own = torch.arange(len(self.unit), device="cpu") if other is None else None
         index, cosine = Keys((other or self).unit, len(self.unit)).search(self.unit, k, own)
         return index.numpy(), np.sqrt(np.maximum(2 - 2 * cosine.double().numpy(), 0))
 
 
-def find_near_duplicates(rows: Rows) -> tuple[Array, float, Array]:
+def find_near_duplicates(rows: CentredRows) -> tuple[Array, float, Array]:
     """Distances (U, k) of the nearest, how close near duplicates are, and the first of each example's; −1 where it has
     none."""
     index, distance = rows.measure_nearest(min(NEAREST, len(rows.unit) - 1))

@@ -38,7 +38,7 @@ from bayesmooth.audit.predictors import (
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Labels, Source
 from bayesmooth.data.labels import Vocabulary
-from bayesmooth.data.prepare import group_spellings, list_names
+from bayesmooth.data.prepare import group_spellings, quote_names
 from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
 from bayesmooth.progress import track
@@ -198,7 +198,7 @@ def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
     table, judged = labels.table(), find_judged(labels)
     if not judged.any():
         raise InputError(
-            f"{source.name}: none of the tags {list_names(labels.vocabulary.names)} is on {FEWEST} examples and "
+            f"{source.name}: none of the tags {quote_names(labels.vocabulary.names)} is on {FEWEST} examples and "
             f"missing on {FEWEST}: nothing can be learned"
         )
     rows = read_rows(source)
@@ -275,6 +275,6 @@ def note_odd_tags(source: Source) -> Source:
     odd = [names[t] for t in (~find_judged(labels)).nonzero().flatten().tolist()]
     if odd:
         tags = "1 tag is" if len(odd) == 1 else f"{len(odd)} tags are"
-        text = f"{tags} not judged, as fewer than {FEWEST} examples have or lack them: {list_names(odd)}"
+        text = f"{tags} not judged, as fewer than {FEWEST} examples have or lack them: {quote_names(odd)}"
         source = source.note(Kind.SINGLE_EXAMPLE, text)
     return source

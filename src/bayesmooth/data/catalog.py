@@ -135,13 +135,13 @@ _name_columns(source)
 
 def _open_split(split: str, root: Path, path: str, labels: str | None, columns: Columns) -> Source:
     """The rows of a split; their inputs are not chosen yet."""
-    file = locate(path, root, split)
+    file = find_path(path, root, split)
     if file.is_dir() and find_base(file) != file:
         if not find_base(file, split).is_dir():
             raise MissingError(f"{find_base(file, split)} is not a folder; put one folder per class in it")
         opened = read_table(read_folder(file, columns, split=split))
         return replace(opened, name=f"{opened.name}/{split}")
-    opened = open_source(file, columns, None if labels is None else locate(labels, root, split))
+    opened = open_source(file, columns, None if labels is None else find_path(labels, root, split))
     opened = replace(opened, name=f"{opened.name}/{split}")
     if opened.table is not None and "split" in opened.table.names and "{split}" not in path:
         rows = torch.tensor([str(value) == split for value in opened.column("split")], dtype=torch.bool, device="cpu")
@@ -234,7 +234,7 @@ def data_root(data_dir: str | Path | None) -> Path:
     return Path(data_dir or os.environ.get("BAYESMOOTH_DATA") or "data").expanduser()
 
 
-def locate(path: str, root: Path, split: str = "") -> Path:
+def find_path(path: str, root: Path, split: str = "") -> Path:
     """A path of the user, with {split} filled in if one is given: as it stands, else below the data directory."""
     path = path.replace("{split}", split) if split else path
     given = Path(path).expanduser()

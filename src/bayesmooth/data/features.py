@@ -14,7 +14,7 @@ from bayesmooth.data.arrays import as_finite
 from bayesmooth.data.labels import MISSING, as_text
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Note, Source
-from bayesmooth.data.tables import Array, as_arrow, find_name
+from bayesmooth.data.tables import Array, as_arrow, find_column
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -143,7 +143,7 @@ def _match(words: Any, pattern: str) -> Array:
     return np.asarray(matched.fill_null(False).to_numpy())
 
 
-class Rows:
+class TableRows:
     """The rows of a table that a source has, column by column."""
 
     def __init__(self, source: Source) -> None:
@@ -155,7 +155,7 @@ class Rows:
 
     def __getitem__(self, name: str) -> Cells:
         if name not in self._cells:
-            values = self.table.cells[find_name(self.where, self.names, (name,), "name another")]
+            values = self.table.cells[find_column(self.where, self.names, (name,), "name another")]
             values = as_arrow(name, values) if isinstance(values, np.ndarray) else values
             self._cells[name] = Cells(name, values if len(self.at) == len(self.table) else values.take(self.at))
         return self._cells[name]
@@ -191,7 +191,7 @@ class Reading:
         """The columns of the table that the inputs come from."""
         return (*self.vectors, *self.numbers, *self.categories)
 
-    def read(self, source: Source, rows: Rows, fill: bool = True) -> Source:
+    def read(self, source: Source, rows: TableRows, fill: bool = True) -> Source:
         """The source with these columns as inputs. A row without a vector is left out; a missing number counts as the
         mean of its column, without `fill` it is an error."""
         if self.vectors:
@@ -223,11 +223,11 @@ class Reading:
         inputs = torch.from_numpy(np.concatenate(parts, axis=1, dtype=np.float64))
         return replace(source, inputs=inputs, notes=(*source.notes, *notes))
 
-    def _read_vectors(self, source: Source, rows: Rows) -> Source:
+    def _read_vectors(self, source: Source, rows: TableRows) -> Source:
         gone = ~np.logical_and.reduce([rows[name].known for name in self.vectors])
         text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
         source = source.leave_out(torch.from_numpy(gone), Kind.MISSING_VECTOR, text)
-        rows = Rows(source) if gone.any() else rows
+        rows = TableRows(source) if gone.any() else rows
         parts = {name: rows[name].stack(rows.where) for name in self.vectors}
         for name, part in parts.items():
             if part.shape[1] != (self.vectors[name] or part.shape[1]):
@@ -239,7 +239,7 @@ class Reading:
         return replace(source, inputs=torch.cat([*parts.values()], 1), reading=replace(self, vectors=lengths))
 
 
-def _note_broken(rows: Rows, name: str, broken: Sequence[int]) -> Note:
+def _note_broken(rows: TableRows, name: str, broken: Sequence[int]) -> Note:
     """The cells that are no numbers, as a finding."""
     cells = [f"{rows[name].texts[at][:40]!r} ({rows.place(at)})" for at in broken[:SHOWN_CELLS]]
     more = ", …" if len(broken) > SHOWN_CELLS else ""
@@ -251,7 +251,7 @@ def _note_broken(rows: Rows, name: str, broken: Sequence[int]) -> Note:
 
 
 def learn_reading(
-    rows: Rows, names: Sequence[str], named: bool, class_names: Sequence[str]
+    rows: TableRows, names: Sequence[str], named: bool, class_names: Sequence[str]
 ) -> tuple[Reading, dict[str, str]]:
     """How these columns are learned from: as vectors, else as numbers and categories; and why some are not, which is an
     error where the user `named` them. Ids and row numbers are learned from only if they are named.
@@ -284,7 +284,7 @@ def learn_reading(
     return Reading(numbers=numbers, categories=kinds), left
 
 
-def take_features(source: Source, rows: Rows, names: Sequence[str], named: bool, fill: bool = True) -> Source:
+def take_features(source: Source, rows: TableRows, names: Sequence[str], named: bool, fill: bool = True) -> Source:
     """The source with these columns as inputs, numbers to be standardised; as it is where nothing can be learned."""
     reading, left = learn_reading(rows, names, named, source.class_names)
     if not reading.names:
@@ -322,9 +322,9 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
     table = source.table
     if table is None or table.is_chosen:
         return source
-    rows, named = Rows(source), [str(name) for name in columns.features or ()]
+    rows, named = TableRows(source), [str(name) for name in columns.features or ()]
     for column in filter(None, (columns.text, columns.image, *named)):
-        find_name(table.where, table.names, (column,), "name another")
+        find_column(table.where, table.names, (column,), "name another")
     taken = {*table.label_columns, table.clean_column, columns.id, columns.annotator, "split"}
     taken |= {*(columns.predicted or ())}
     names = named or [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
@@ -334,7 +334,7 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
     elif columns.text is None and columns.image is None:
         source = take_features(source, rows, names, bool(named))
     if predicted or source.input_shape != (0,):
-        source = _show(source, rows if len(rows.at) == len(source) else Rows(source), taken)
+        source = _show(source, rows if len(rows.at) == len(source) else TableRows(source), taken)
     else:
         source = _take_texts(source, rows, columns, taken)
     if table.numbers is not None and source.rows is not None:
@@ -343,7 +343,7 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
     return source
 
 
-def _take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | None]) -> Source:
+def _take_texts(source: Source, rows: TableRows, columns: Columns, taken: set[str | None]) -> Source:
     """With pictures or texts, to be embedded: those of the named column, else pictures, else the longest texts."""
     label = rows.table.label_columns[0]
     source = replace(source, pictures=open_pictures(rows, columns.image))
@@ -366,7 +366,7 @@ def _take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | N
     return replace(source, meta=meta, reading=reading)
 
 
-def _show(source: Source, rows: Rows, taken: set[str | None]) -> Source:
+def _show(source: Source, rows: TableRows, taken: set[str | None]) -> Source:
     """With texts and numbers to show beside the labels; numbers only if they are few enough to read."""
     names = [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
     numbers = [name for name in names if rows[name].are_numbers]
@@ -375,7 +375,7 @@ def _show(source: Source, rows: Rows, taken: set[str | None]) -> Source:
     return replace(source, meta=meta, pictures=open_pictures(rows))
 
 
-def open_pictures(rows: Rows, column: str | None = None) -> ImageFiles | None:
+def open_pictures(rows: TableRows, column: str | None = None) -> ImageFiles | None:
     """The pictures of a column (default: `path` or `image`): paths beside the table, or encoded bytes."""
     found = [name for name in ((column,) if column else PICTURES) if name in rows.names]
     if not found:

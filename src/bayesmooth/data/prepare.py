@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from bayesmooth.data.encoders import Encoder, embed_pictures, embed_texts, explain_unreadable
-from bayesmooth.data.features import PICTURES, Reading, Rows, choose_inputs, open_pictures
+from bayesmooth.data.features import PICTURES, Reading, TableRows, choose_inputs, open_pictures
 from bayesmooth.data.opening import open_source
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.data.source import Columns, Kind, Source
-from bayesmooth.data.tables import find_name
+from bayesmooth.data.tables import find_column
 from bayesmooth.errors import InputError
 
 NAMED = 5  # ids or classes in a sentence
@@ -76,17 +76,17 @@ def open_like(
     if id is not None and table is not None and id in table.names:
         source = replace(source, ids=tuple(table.texts(id)))
     if table is not None and not table.is_chosen:
-        rows = Rows(source)
+        rows = TableRows(source)
         if reading.sources:
             for name in reading.sources:
-                find_name(table.where, table.names, (name,), "the columns must be those of the training rows")
+                find_column(table.where, table.names, (name,), "the columns must be those of the training rows")
             return reading.read(source, rows)
         if reading.text is not None:
-            find_name(table.where, table.names, (reading.text,), "the run was trained on its texts")
+            find_column(table.where, table.names, (reading.text,), "the run was trained on its texts")
             source = replace(source, meta={"text": rows[reading.text].texts})
         else:
             named = PICTURES if reading.image is None else (reading.image,)
-            find_name(table.where, table.names, named, "the run was trained on pictures")
+            find_column(table.where, table.names, named, "the run was trained on pictures")
             source = replace(source, pictures=open_pictures(rows, reading.image))
     if pixels is not None and isinstance(source.pictures, ImageFiles):
         size, crop = pixels
@@ -177,7 +177,7 @@ def settle(source: Source, *, texts: bool = False, learned: bool = False, named:
     start, times = source, Counter(source.ids)
     if len(times) < len(source):  # no decision could be applied with certainty
         shared = _as_mask(times[name] > 1 for name in source.ids)
-        names = list_names([name for name in times if times[name] > 1])
+        names = quote_names([name for name in times if times[name] > 1])
         text = (
             f"{int(shared.sum())} examples share their id with another and are left out: {names}; id (--id) names "
             "another column"
@@ -205,7 +205,7 @@ def settle_classes(source: Source, before: Source, *, learned: bool, named: bool
     if alone:
         have, are = ("class has", "is") if len(alone) == 1 else ("classes have", "are")
         what = f"{have} one example and {are} left out" if learned else f"{have} one example"
-        text, concerned = f"{len(alone)} {what}: {list_names(alone)}", counts[source.labels[:]] == 1
+        text, concerned = f"{len(alone)} {what}: {quote_names(alone)}", counts[source.labels[:]] == 1
         noted = source.note(Kind.SINGLE_EXAMPLE, text, concerned)
         source = source.leave_out(concerned, Kind.SINGLE_EXAMPLE, text) if learned else noted
     if learned and not named:
@@ -251,10 +251,10 @@ def group_spellings(names: Sequence[str], counts: Tensor) -> Iterator[tuple[list
             yield same, f"labels differ only in case or blanks: {shown}"
 
 
-def list_names(names: Sequence[str]) -> str:
+def quote_names(names: Sequence[str]) -> str:
     """The first few names, and that there are more.
 
-    >>> list_names(["a", "b"]), list_names("abcdefg")
+    >>> quote_names(["a", "b"]), quote_names("abcdefg")
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e', …")
     """
     return ", ".join([*(repr(name[:80]) for name in names[:NAMED]), *["…"] * (len(names) > NAMED)])

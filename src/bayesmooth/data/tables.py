@@ -116,7 +116,7 @@ class Table:
     def find(self, wanted: str | None, usual: Sequence[str]) -> str | None:
         """The column that is named, which must be there; else the first with a usual name."""
         if wanted is not None and wanted not in self.cells:
-            find_name(self.where, self.cells, (wanted,), "name another")
+            find_column(self.where, self.cells, (wanted,), "name another")
         return next((name for name in ((wanted,) if wanted is not None else usual) if name in self.cells), None)
 
     @property
@@ -124,9 +124,9 @@ class Table:
         """The columns that hold the labels: one, or one per tag."""
         if self.columns.tags is not None:
             way_out = "name the columns of 0 and 1 with tags (--tags)"
-            return tuple(find_name(self.where, self.cells, (str(n),), way_out) for n in self.columns.tags)
+            return tuple(find_column(self.where, self.cells, (str(n),), way_out) for n in self.columns.tags)
         wanted = LABELS if self.columns.label is None else (self.columns.label,)
-        return (find_name(self.where, self.cells, wanted, "name the one of the labels with label (--label)"),)
+        return (find_column(self.where, self.cells, wanted, "name the one of the labels with label (--label)"),)
 
     @property
     def clean_column(self) -> str | None:
@@ -301,7 +301,7 @@ def as_arrow(name: str, values: Any) -> Any:
     return as_arrow(name, arrow.chunked_array([made]))
 
 
-def find_name(where: object, names: Iterable[str], wanted: Sequence[str], way_out: str) -> str:
+def find_column(where: object, names: Iterable[str], wanted: Sequence[str], way_out: str) -> str:
     """The first of the wanted names that is there."""
     names = list(names)
     for name in wanted:

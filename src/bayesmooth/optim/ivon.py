@@ -396,7 +396,9 @@ class IVON(Optimizer):
         """
         self._samples.check_outside("diagnostics()")
         weights = self._collect()
-        return settings.describe({w: sigma(w.hess, float(w.group["ess"]), w.group["weight_decay"]) for w in weights})
+        return settings.describe_weights(
+            {w: sigma(w.hess, float(w.group["ess"]), w.group["weight_decay"]) for w in weights}
+        )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, once their values and tensors have passed the checks."""

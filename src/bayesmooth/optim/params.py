@@ -98,14 +98,14 @@ def _check_values(group: dict[str, Any]) -> None:
     for param in group["params"]:
         if param.dtype not in FLOATS or param.layout != torch.strided:
             raise InputError(
-                f"parameter {find_name(param, group)}: {param.dtype}, {param.layout}; must be real, floating "
+                f"parameter {find_param_name(param, group)}: {param.dtype}, {param.layout}; must be real, floating "
                 "point of 16 bits or more, and dense; leave it out, or give it to another optimizer"
             )
 
 
 def _check_memory(groups: list[dict[str, Any]]) -> None:
     """Parameters whose elements share memory cannot be moved independently of each other."""
-    every = [(find_name(p, group), p) for group in groups for p in group["params"]]
+    every = [(find_param_name(p, group), p) for group in groups for p in group["params"]]
     if names := find_overlap((name, shard(param.detach())) for name, param in every):
         raise InputError(
             f"parameter {names}: elements share memory (listed twice, an expanded tensor, or views that meet); "
@@ -113,7 +113,7 @@ def _check_memory(groups: list[dict[str, Any]]) -> None:
         )
 
 
-def find_name(param: Tensor, group: dict[str, Any], position: int | None = None) -> str:
+def find_param_name(param: Tensor, group: dict[str, Any], position: int | None = None) -> str:
     """The parameter's name, or its position: that in the group, if no other is given."""
     index = next(i for i, own in enumerate(group["params"]) if own is param)
     if group.get("param_names"):
@@ -143,7 +143,7 @@ def dense(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
     """The gradient itself, once it is known not to be sparse."""
     if grad.layout is not torch.strided:
         raise InputError(
-            f"parameter {find_name(param, group)}: its gradient is sparse, and only a dense one tells how far "
+            f"parameter {find_param_name(param, group)}: its gradient is sparse, and only a dense one tells how far "
             "to move; build its layer with sparse=False, or give it to another optimizer"
         )
     return grad
@@ -211,7 +211,7 @@ def whole(tensor: Tensor) -> Tensor:
     return full.detach().clone()
 
 
-def locate(tensor: Tensor) -> tuple[tuple[slice, ...], int | None]:
+def locate_shard(tensor: Tensor) -> tuple[tuple[slice, ...], int | None]:
     """Where the shard lies in the whole tensor: by dimension, and its first element's index, if it is one piece."""
     if not hasattr(tensor, "to_local"):
         return (), 0
@@ -230,7 +230,7 @@ def locate(tensor: Tensor) -> tuple[tuple[slice, ...], int | None]:
 
 def cut(tensor: Tensor, values: Tensor) -> Tensor:
     """Of `values`, one for each element of the whole tensor, those that belong to this rank's shard."""
-    return values.view(tensor.shape)[locate(tensor)[0]]
+    return values.view(tensor.shape)[locate_shard(tensor)[0]]
 
 
 def noise_of(
@@ -238,7 +238,7 @@ def noise_of(
 ) -> Tensor:
     """What this rank's shard gets of the whole tensor's noise; `like` has the shard's shape."""
     name = {"seed": seed, "stream": stream, "step": step, "draw": draw}
-    offset = locate(tensor)[1]
+    offset = locate_shard(tensor)[1]
     if offset is not None and (like.shape == tensor.shape or comes_in_slices(like)):
         return standard_normal(like, offset=offset, sign=sign, **name)
     return cut(tensor, standard_normal(like.new_empty(tensor.shape), sign=sign, **name))

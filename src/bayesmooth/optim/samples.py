@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.params import dense, find_name, locate, shard, widen
+from bayesmooth.optim.params import dense, find_param_name, locate_shard, shard, widen
 
 
 class Place(Enum):
@@ -177,7 +177,7 @@ class Samples:
             return
         for w in self.weights:
             if w.replaced:
-                name = find_name(w.param, w.group, w.stream)
+                name = find_param_name(w.param, w.group, w.stream)
                 raise InputError(
                     f"parameter {name}: its data was replaced inside a sampling context (by `p.data = …` or "
                     "`model.double()`, say), and the sample is lost; do it outside the context"
@@ -294,7 +294,7 @@ def make_weight(
     if buffer is None or (buffer.shape, buffer.stride(), buffer.dtype, buffer.device) != form:
         buffer = torch.empty_like(momentum)
     sharded = hasattr(param, "to_local")
-    return Weight(param, local, group, state, momentum, hess, wide, buffer, stream, sharded, locate(param)[1])
+    return Weight(param, local, group, state, momentum, hess, wide, buffer, stream, sharded, locate_shard(param)[1])
 
 
 def prepare_state(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bayesmooth.calling import take_labels
 from bayesmooth.errors import InputError
-from bayesmooth.optim.params import find_name, measure_norms, whole
+from bayesmooth.optim.params import find_param_name, measure_norms, whole
 from bayesmooth.optim.samples import Weight
 
 # The least size of a vector, and its share of a matrix's noise. Set by hand; the tests of networks that are written in
@@ -118,7 +118,7 @@ def find_rates(weights: list[Weight], samples: int, scale: float) -> dict[Weight
 # ---- diagnostics ----
 
 
-def describe(stds: dict[Weight, Tensor]) -> dict[str, Any]:
+def describe_weights(stds: dict[Weight, Tensor]) -> dict[str, Any]:
     """The figures that `IVON.diagnostics` documents, from σ of every weight."""
     size, moved, left, layers = 0, 0, 0.0, {}
     for w, std in stds.items():
@@ -128,7 +128,7 @@ def describe(stds: dict[Weight, Tensor]) -> dict[str, Any]:
         # Line 4 with ĥ = 0: what decay leaves of h₀, whatever the data.
         left += w.local.numel() * h0 * (β2 + (1 - β2) ** 2 / 2) ** w.state["step"]
         if is_matrix(w.local) and bool(w.local.any()):
-            layers[find_name(w.param, w.group, w.stream)] = _rms(std) / _rms(w.mean)
+            layers[find_param_name(w.param, w.group, w.stream)] = _rms(std) / _rms(w.mean)
     return {
         "noise_to_weight": _rms(*stds.values()) / max(_rms(*(w.mean for w in stds)), 1e-30),
         "layers": layers,
