@@ -38,7 +38,8 @@ def train(arguments: Namespace) -> int:
     Of your own data, texts and pictures go through a frozen encoder. IVON
     trains a small network, or a linear model, on the numbers. A tenth of the
     labels is held out: from 100 of them on, they choose among 6 settings of
-    IVON and between the two models. A linear one then learns from all labels.
+    IVON and between the two models; of fewer, the linear one is taken. A linear
+    one then learns from all labels.
     With --set of a key of the model or the optimizer nothing is chosen.
     `bayesmooth recipes source` shows all keys.
 

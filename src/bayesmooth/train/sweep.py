@@ -208,42 +208,45 @@ def tune(
 def choose_settings(recipe: Recipe) -> Recipe:
     """The recipe with what the held-out given labels choose: lr and noise of the network, or a linear model's prior.
 
-    The network is taken where it predicts them better than the linear model by a standard error. A linear model needs
-    no labels to stop by, so it learns from all of them. What is chosen stands in the recipe of the run, and so in its
-    hash.
+    The network is taken where it predicts them better than the linear model by a standard error; fewer than `ENOUGH` of
+    them do not tell, and rows of numbers get the linear model then. It needs no labels to stop by, so it learns from
+    all of them. What is chosen stands in the recipe of the run, and so in its hash.
     """
     splits = prepare(recipe)
-    if splits.validation is None or len(splits.validation) < ENOUGH:
+    flat = len(splits.train.input_shape) == 1
+    if splits.validation is None or (len(splits.validation) < ENOUGH and not flat):
         return recipe
     parts = splits.train, splits.validation
     (inputs, labels), held = (
         (part.batch(torch.arange(len(part), device="cpu")), part.labels.numbers) for part in parts
     )
     classes, shape, quiet = splits.train.num_classes, splits.train.input_shape, progress.SILENT.get()
-    found = fit(
-        lambda: make_model(recipe, num_classes=classes, input_shape=shape),
-        (inputs, labels),
-        recipe.train.epochs,
-        batch_size=recipe.train.batch_size,
-        validation=held,
-        grid=IVON_GRID,
-        teach=False,
-        stop=False,  # as the run of the recipe
-        seed=recipe.train.seed,
-        quiet=quiet,
-    )
-    tree, best = recipe.to_dict(), max(row["accuracy"] for row in found.table if row["trained"] == 1)
-    tree["optimizer"] |= found.setting
-    chosen = f"held-out labels: a network predicts {format_percent(best)} of them"
-    if len(shape) == 1:
+    tree, best, chosen = recipe.to_dict(), 0.0, "held-out labels:"
+    if len(splits.validation) >= ENOUGH:
+        found = fit(
+            lambda: make_model(recipe, num_classes=classes, input_shape=shape),
+            (inputs, labels),
+            recipe.train.epochs,
+            batch_size=recipe.train.batch_size,
+            validation=held,
+            grid=IVON_GRID,
+            teach=False,
+            stop=False,  # as the run of the recipe
+            seed=recipe.train.seed,
+            quiet=quiet,
+        )
+        tree["optimizer"] |= found.setting
+        best = max(row["accuracy"] for row in found.table if row["trained"] == 1)
+        chosen += f" a network predicts {format_percent(best)} of them,"
+    if flat:
         rows, last = torch.cat([inputs, held[0]]), torch.arange(len(inputs) + len(held[0]), device="cpu") >= len(inputs)
         line = fit_linear(rows, torch.cat([labels, held[1]]), last, classes)
-        chosen += f", a linear model {format_percent(line.accuracy)}"
+        chosen += f" a linear model {format_percent(line.accuracy)}"
         if line.is_level_with(best):
             tree["data"]["validation"], tree["model"]["hidden"] = 0.0, []
             decay = line.precision / len(rows)
             tree["optimizer"] = {"name": "ivon", "lr": 0.3, "hess_init": 0.1, "weight_decay": decay}
             chosen += "; it is trained on all labels"
     if not quiet:
-        print(chosen)
+        print(chosen.removesuffix(","))
     return Recipe.from_dict(tree, SOURCE)
