@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bayesmooth import audit
 from bayesmooth.data import open_source
-from bayesmooth.data.arrays import read_npy, read_npz
+from bayesmooth.data.arrays import read_npy
 from bayesmooth.errors import InputError
 
 X = np.arange(12, dtype=np.float64).reshape(4, 3)
@@ -28,16 +28,6 @@ def test_an_npz_gives_all_that_is_in_it(tmp_path):
     assert examples.ids == ("7", "8", "9", "10")
     assert examples.meta == {"text": list("wxyz")}
     assert examples.pictures.shape == (4, 3, 5, 6)
-
-
-def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("bayesmooth.data.arrays.LIMIT", 1 << 20)
-    path = tmp_path / "e.npz"
-    np.savez_compressed(path, embeddings=np.zeros((1 << 15, 16)), labels=np.zeros(1 << 15, int))
-    with pytest.raises(InputError, match=r"more than 100 times as many; .* with numpy\.savez"):
-        read_npz(path)
-    np.savez(path, embeddings=np.zeros((1 << 15, 16)))
-    assert read_npz(path)["embeddings"].shape == (1 << 15, 16)
 
 
 @pytest.mark.parametrize(("inputs", "labels"), [("X", "y"), ("features", "labels")])
@@ -99,7 +89,7 @@ def npy(array):
         (npy(X)[:-1], "not a numpy array .* ends too early"),
         (npy(X).replace(b"'<f8'", b"'<f7'"), "not a numpy array"),
         (npy(X).replace(b"'<f8'", b"'|O8'"), "Object arrays cannot be loaded"),
-        (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\xd8\0\0"), "invalid characters"),
+        (npy(np.array(["a"])).replace(b"a\0\0\0", b"\0\0\xff\0"), "not a numpy array"),
         (b"", "not a numpy array"),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "not a numpy array"),
     ],

@@ -115,12 +115,6 @@ def test_a_weak_encoder_says_so_and_estimates_no_noise_rate(frame: Any, monkeypa
         run(texts, text="text")
 
 
-def test_a_folder_of_parquet_files_is_one_table(frame: Any, tmp_path: Path) -> None:
-    frame[:25].to_parquet(tmp_path / "part-0.parquet")
-    frame[25:].to_parquet(tmp_path / "part-1.parquet")
-    np.testing.assert_allclose(run(tmp_path).disagreement, run(frame).disagreement)
-
-
 def test_an_array_stays_on_the_disk(tmp_path: Path) -> None:
     for kind in (X, np.asfortranarray(X), X.astype(">f4"), (10 * X).astype(np.int16)):
         np.save(tmp_path / "x.npy", kind)

@@ -280,25 +280,6 @@ def test_a_class_is_no_path(photos: Path, tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_parquet_files_of_one_folder_may_differ_but_not_in_what_names_a_row(tmp_path: Path) -> None:
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    parquet.write_table(arrow.table({"label": ["a", "b"], "x": [1, 2]}), folder / "a.parquet")
-    kinds = arrow.array(["b", "a"]).dictionary_encode()
-    second = arrow.table({"label": kinds, "y": [[1.0], None]})
-    parquet.write_table(second, folder / "b.parquet")
-    clean(folder, decide(tmp_path, (2, "b", "relabel", "a"), of=folder), tmp_path / "out")
-    made = parquet.read_table(tmp_path / "out" / "b.parquet")
-    assert (made["label"].to_pylist(), made.schema) == (["a", "a"], second.schema)
-    parquet.write_table(second.append_column("id", [["u", "v"]]), folder / "b.parquet")
-    with pytest.raises(InputError, match=r"a\.parquet: has no column of ids"):
-        open_source(folder)
-    (folder / "b.parquet").unlink()
-    parquet.write_table(arrow.table({"x": [1]}), folder / "c.parquet")
-    (missing,) = open_source(folder).problems
-    assert (missing.kind, missing.ids[0][:2]) == ("missing_label", "2-")
-
-
 def test_a_column_that_stands_twice_is_named(open_data: Any, tmp_path: Path) -> None:
     table = arrow.Table.from_arrays([arrow.array(["a"])] * 3, ["label", "x", "x"])
     parquet.write_table(table, tmp_path / "t.parquet")
@@ -312,10 +293,7 @@ def test_a_column_that_stands_twice_is_named(open_data: Any, tmp_path: Path) -> 
 # Encodings and spreadsheets.
 
 
-ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"]
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_a_csv_is_read_and_written_in_its_own_encoding(open_data: Any, tmp_path: Path, encoding: str) -> None:
     text = "label;name\r\ncafé;Müller–Lüdenscheidt\r\nthé;“quoted”\r\n"
     (tmp_path / "t.csv").write_bytes(text.encode(encoding))

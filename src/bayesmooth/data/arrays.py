@@ -1,6 +1,6 @@
 """Arrays: rows, texts or pictures in memory with their labels, data sets of torch, .npz and .npy files.
 
-Nothing in a file is run: arrays of objects are not read, and none is unpacked to more than its bytes can hold.
+Nothing in a file is run: arrays of objects are not read.
 """
 
 import io
@@ -22,8 +22,6 @@ from bayesmooth.data.tables import Array, Changes, Table, restore_types
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors, replace_with, write_atomically
 
-MAX_RATIO = 100  # unpacked to packed: data that carry information stay far below
-LIMIT = 256 << 20  # bytes that may be unpacked in any case
 # Arrays of a .npz that have one entry per example, under their usual names: the first that is there counts.
 EMBEDDINGS, PREDICTED, LABELS = ("embeddings", "features", "X"), ("probabilities", "pred_probs"), ("labels", "y")
 USUAL = (*LABELS, *EMBEDDINGS, *PREDICTED, "clean_labels", "ids", "texts", "images")
@@ -137,17 +135,14 @@ def _read_set(number: int, tags: Any) -> set[str]:
 
 def read_torch(what: Any, columns: Columns) -> Table:
     """A data set of pairs (x, y), all of them in memory, in its own order; a loader's order does not count."""
-    names = getattr(getattr(what, "dataset", what), "classes", None)
-    if isinstance(what, DataLoader) and not isinstance(what.dataset, IterableDataset):
-        what = what.dataset
-    if isinstance(what, DataLoader) and what.batch_size is not None:
-        pairs = [pair for batch in what for pair in zip(*_as_pair(batch), strict=True)]
-    elif isinstance(what, DataLoader | IterableDataset):
-        pairs = [_as_pair(item) for item in what]
-    else:
-        pairs = [_as_pair(what[i]) for i in range(len(what))]
+    data = what.dataset if isinstance(what, DataLoader) else what
+    pairs = [
+        _as_pair(item)
+        for item in (data if isinstance(data, IterableDataset) else map(data.__getitem__, range(len(data))))
+    ]
     if not pairs:
-        raise InputError(f"{type(what).__name__}: holds no examples; give one with some")
+        raise InputError(f"{type(data).__name__}: holds no examples; give one with some")
+    names = getattr(data, "classes", None)
     if columns.class_names is None and isinstance(names, list | tuple):
         columns = replace(columns, class_names=tuple(map(str, names)))
     inputs: Any = [x for x, _ in pairs]
@@ -155,12 +150,11 @@ def read_torch(what: Any, columns: Columns) -> Table:
         shapes = {tuple(np.shape(x)) for x in inputs}
         if len(shapes) > 1:
             raise InputError(
-                f"{type(what).__name__}: its inputs have several shapes ({str(sorted(shapes))[:80]}); give them one, "
+                f"{type(data).__name__}: its inputs have several shapes ({str(sorted(shapes))[:80]}); give them one, "
                 "or audit the folder of the pictures"
             )
         inputs = torch.stack([as_tensor(x, "an input") for x in inputs])
-    labels = [y.item() if hasattr(y, "item") else y for _, y in pairs]
-    return read_arrays(inputs, labels, columns)
+    return read_arrays(inputs, [y.item() if hasattr(y, "item") else y for _, y in pairs], columns)
 
 
 def _as_pair(item: Any) -> tuple[Any, Any]:
@@ -327,44 +321,31 @@ def _npy(array: Array) -> bytes:
 
 def read_npz(file: Path) -> dict[str, Array]:
     """All arrays of a .npz."""
-    with name_errors(file, ".npz"), zipfile.ZipFile(file) as archive:
-        entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
-        packed, unpacked = file.stat().st_size, sum(entry.file_size for entry in entries)
-        if unpacked > max(LIMIT, MAX_RATIO * packed):
-            raise InputError(
-                f"{packed:,} bytes that unpack to {unpacked:,}, more than {MAX_RATIO} times as many; "
-                "if that is right, save it unpacked with numpy.savez"
-            )
-        arrays = {}
-        for entry in entries:
-            name = entry.filename.removesuffix(".npy")
-            with name_errors(name, "numpy array"), archive.open(entry) as stream:
-                arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
-                _check_array(arrays[name], entry.file_size)
-        return arrays
+    arrays = {}
+    with name_errors(file, ".npz"), file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        for name in archive.files:
+            with name_errors(name, "numpy array"):
+                content = archive[name]
+                if isinstance(content, np.ndarray):  # else it is another file
+                    arrays[name] = _check_array(content)
+    return arrays
 
 
 def read_npy(file: Path, mapped: bool = False) -> Array:
     """The array of a .npy; a `mapped` one stays on the disk, and its rows are read when they are asked for."""
     again = "; if it ends too early, download it again, or copy it again"
-    with name_errors(file, "numpy array", again), file.open("rb") as stream:
-        if mapped:
-            array: Array = np.lib.format.open_memmap(file, mode="r")
-        else:
-            array = np.lib.format.read_array(stream, allow_pickle=False)
-        _check_array(array, file.stat().st_size)
-        return array
+    with name_errors(file, "numpy array", again):
+        return _check_array(np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False))
 
 
-def _check_array(array: Array, size: int) -> None:
-    if array.ndim and len(array) > size:  # rows without bytes: a header can claim any number
-        raise InputError(f"{len(array):,} rows in {size:,} bytes: rows must not be empty")
+def _check_array(array: Array) -> Array:
+    if array.ndim and len(array) > array.nbytes:  # rows without bytes: a header can claim any number
+        raise InputError(f"{len(array):,} rows in {array.nbytes:,} bytes: rows must not be empty")
     if array.dtype.kind not in "biufUS":
         raise InputError("not an array of numbers or strings")
-    if array.dtype.kind == "U":  # what Python cannot write down would fail later, far from the file
-        points = array.ravel("K").view(array.dtype.str[0] + "u4")
-        if ((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))).any():
-            raise InputError("holds invalid characters")
+    if array.dtype.kind == "U":
+        array.tolist()  # what is no character fails here, and not far from the file
+    return array
 
 
 def as_finite(array: Array, where: str, what: str) -> Tensor:

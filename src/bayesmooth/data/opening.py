@@ -88,8 +88,6 @@ def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Tab
             raise InputError(f"{path}: a run; it is audited by Run.open(path).audit()")
         if any((path / name).is_file() for name in HUGGING_FACE):
             return read_hugging_face(path, columns)
-        if any(path.glob("*.parquet")):
-            return read_parquet_folder(path, columns)
         return read_folder(path, columns, labelled)
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a file with labels, or a folder of pictures")
@@ -201,43 +199,6 @@ def read_parquet(path: Path, columns: Columns) -> Table:
     cells = make_cells(str(path), zip(data.column_names, data.columns, strict=True))
     table = Table(str(path), columns, cells, len(data), write, path, path.parent)
     return table
-
-
-def read_parquet_folder(path: Path, columns: Columns) -> Table:
-    """A table in several files, which keep their names, their rows and their own columns."""
-    parts = [read_parquet(file, columns) for file in sorted(path.glob("*.parquet"))]
-    named = [part.id_column is not None for part in parts]
-    if any(named) and not all(named):
-        odd = parts[named.index(False)].where
-        raise InputError(f"{odd}: has no column of ids, and others beside it have; add one")
-    starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
-
-    def write(out: Path, changes: Changes, rows: list[int]) -> None:
-        """A folder of files with the same names."""
-
-        def fill(beside: Path) -> None:
-            for part, start, end in zip(parts, starts, starts[1:], strict=False):
-                own = {
-                    name: {row - start: text for row, text in some.items() if start <= row < end}
-                    for name, some in changes.items()
-                }
-                assert part.write is not None
-                part.write(beside / Path(part.where).name, own, [row - start for row in rows if start <= row < end])
-
-        write_folder(out, path, fill)
-
-    names = dict.fromkeys(name for part in parts for name in part.cells)
-    cells = make_cells(str(path), [(name, _join(parts, name)) for name in names])
-    return Table(str(path), columns, cells, starts[-1], write, path, path)
-
-
-def _join(parts: Sequence[Table], name: str) -> Any:
-    """A column of all files; those without it have None."""
-    arrow = require("pyarrow", "data")
-    there = [part.cells[name] for part in parts if name in part.cells]
-    if len(there) == len(parts) and all(cells.type == there[0].type for cells in there):
-        return arrow.chunked_array([chunk for cells in there for chunk in cells.chunks], there[0].type)
-    return [v for part in parts for v in (part.values(name) if name in part.cells else [None] * len(part))]
 
 
 def read_hugging_face(what: Any, columns: Columns) -> Table:

@@ -295,8 +295,6 @@ def as_arrow(name: str, values: Any) -> Any:
     try:
         made = arrow.array(values, from_pandas=True)
     except (ValueError, TypeError, OverflowError, arrow.ArrowException):
-        if any(map(np.iscomplexobj, values)):
-            raise InputError(f"column {name!r}: complex numbers; split them in two columns") from None
         made = arrow.array([as_text(value) or None for value in values], "string")
     return as_arrow(name, arrow.chunked_array([made]))
 

@@ -1,4 +1,4 @@
-"""Tables that are text: CSV and JSON, in any encoding that is certain, packed by gzip or not.
+"""Tables that are text: CSV and JSON, packed by gzip or not.
 
 What is not changed is written again to the byte.
 """
@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,10 @@ from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors, write_atomically
 from bayesmooth.optional import require
 
-MAX_RATIO = 100  # unpacked to packed: data that carry information stay far below
-LIMIT = 256 << 20  # bytes that may be unpacked in any case
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
-COHERENT = 0.2  # of a detected encoding: below it charset-normalizer took Russian for Japanese
 MARKS = "“”„‘’‚«»–—…•€£§°©®™ \u00a0"  # that stand around words
 LOOKED_AT = 1 << 20  # bytes that decide on an encoding
+BY_MARK = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
 @dataclass(frozen=True)
@@ -60,33 +57,23 @@ class TextFile:
 def read_text(path: Path, encoding: str | None) -> TextFile:
     """A text file, unpacked.
 
-    Without `encoding` it is UTF-8 or UTF-16; else cp1252, in which Excel saves a CSV, if it reads as a Western text;
-    else what charset-normalizer detects with a language, if no other encoding makes another likely text. The rest is
-    refused.
+    Without `encoding` it is UTF-8, UTF-16 with a mark, or cp1252, in which Excel saves a CSV, if that makes a Western
+    text. The rest is refused: letters read in a wrong encoding would be in every result.
     """
     with name_errors(path, "file"):
         data = path.read_bytes()
-        packed = data[:2] == b"\x1f\x8b"
-        if packed:
-            most = max(LIMIT, MAX_RATIO * len(data))
-            with gzip.open(path) as file:
-                data = file.read(most + 1)
-            if len(data) > most:
-                raise InputError(f"unpacks to more than {most >> 20} MB; unpack it first")
-    asked = encoding or _detect_codec(data, path)
+        if packed := data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    codec = encoding or _detect_codec(data, path)
     try:
-        codec = codecs.lookup(asked).name
-        if codec in ("utf-16", "utf-32"):  # which keep their byte order mark
-            codec += "-be" if data[:1] in b"\xfe\x00" else "-le"
-        codec = codec.removesuffix("-sig")
         text = data.decode(codec)
     except (LookupError, ValueError) as error:
         raise InputError(
-            f"{path}: cannot be read as {asked} ({error}); name its encoding with encoding (--encoding)"
+            f"{path}: cannot be read as {codec} ({error}); name its encoding with encoding (--encoding)"
         ) from None
     notes: tuple[Note, ...] = ()
-    if encoding is None and not asked.startswith("utf"):
-        words = f"{path} is not UTF-8 and was read as {asked}; `encoding` (--encoding) names another"
+    if encoding is None and codec == "cp1252":
+        words = f"{path} is not UTF-8 and was read as cp1252; `encoding` (--encoding) names another"
         notes = (Note(Kind.ENCODING, words),)
     exact = codec == "utf-8" or text.encode(codec) == data
     bare = text.removeprefix("\ufeff")
@@ -94,30 +81,16 @@ def read_text(path: Path, encoding: str | None) -> TextFile:
 
 
 def _detect_codec(data: bytes, path: Path) -> str:
-    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    # Without a mark: most characters of a table have a byte of zero, all on the same side.
-    zeros = [data[side:4096:2].count(0) for side in (0, 1)]
-    if max(zeros) > min(len(data), 4096) / 8 and not min(zeros):
-        return "utf-16-be" if zeros[0] else "utf-16-le"
+    if codec := BY_MARK.get(data[:2]):
+        return codec
     try:
         data.decode("utf-8")
         return "utf-8"
     except UnicodeDecodeError:
         if is_western(data[:LOOKED_AT]):
             return "cp1252"
-    likely = list[Any]()
-    if find_spec("charset_normalizer"):
-        every = require("charset_normalizer", extra="data").from_bytes(data[:LOOKED_AT])
-        likely = [each for each in every if each.coherence >= COHERENT]
-        if len({str(each) for each in likely}) == 1:
-            return str(likely[0].encoding)
-    maybe = f" (it may be {likely[0].encoding})" if likely else ""
     raise InputError(
-        f"{path}: neither UTF-8 nor cp1252, and no other encoding is certain{maybe}; name it with encoding "
-        "(--encoding), or save the file as UTF-8"
+        f"{path}: neither UTF-8 nor cp1252; name its encoding with encoding (--encoding), or save the file as UTF-8"
     )
 
 
