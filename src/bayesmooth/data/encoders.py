@@ -11,7 +11,6 @@ import math
 import os
 import re
 import sqlite3
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, redirect_stderr, redirect_stdout, suppress
@@ -28,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesmooth.data.pictures import ImageFiles
+from bayesmooth.data.pictures import THREADS, ImageFiles
 from bayesmooth.data.source import Inputs
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
@@ -71,7 +70,7 @@ def embed_texts(
     if encoder == PLAIN:
         return Embedding(plain_texts(texts), PLAIN, f"texts encoded by TF-IDF and SVD, {WEAK}")
     load = partial(load_text_model, device=choose_device(device))
-    rows = _embed(len(texts), texts.__getitem__, lambda items: items, encoder, load, TEXTS_AT_ONCE, cache)
+    rows = _embed(len(texts), texts.__getitem__, None, encoder, load, TEXTS_AT_ONCE, cache)
     return Embedding(rows, encoder, f"texts encoded by {getattr(encoder, '__name__', encoder)}")
 
 
@@ -90,14 +89,14 @@ def embed_pictures(
         rows = _embed(len(files), files.read_bytes, partial(_decode, files), encoder, load, BATCH, cache, files.size)
     else:
         one = partial(torch.arange, device="cpu")
-        rows = _embed(len(pictures), lambda i: pictures[one(i, i + 1)][0], list, encoder, load, BATCH, cache)
+        rows = _embed(len(pictures), lambda i: pictures[one(i, i + 1)][0], None, encoder, load, BATCH, cache)
     return Embedding(rows, encoder, note)
 
 
 def _embed(
     count: int,
     read: Callable[[int], Any],
-    decode: Callable[[list[Any]], list[Any]],
+    decode: Callable[[Any], Any] | None,
     encoder: str | Encode,
     load: Callable[[str, bytes], Encode],
     step: int,
@@ -108,73 +107,53 @@ def _embed(
 
     An example is read as a text, bytes or a tensor, under whose hash, with the `size` that it is decoded at, its row is
     kept. The encoder is loaded for the first example that is not in the cache. Two functions of a user may have one
-    name, so their rows are not kept.
+    name, so their rows are not kept, and they see each example, copies too.
     """
-    kept = Cache(encoder, cache_folder(cache), size) if isinstance(encoder, str) else None
+    kept = Cache(encoder, cache_folder(cache)) if isinstance(encoder, str) else None
     rows, keys = dict[bytes, Row](), list[bytes]()
-    with bar(count, description="embedding") as shown, torch.inference_mode():
+    with bar(count, description="embedding") as shown, torch.inference_mode(), ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, count, step):
-            items = [read(number) for number in range(start, min(start + step, count))]
-            if kept is not None:
-                part = [kept.hash(item) for item in items]
+            numbers = range(start, min(start + step, count))
+            items = [read(number) for number in numbers]
+            if kept is None:
+                part = [str(number).encode() for number in numbers]
+            else:
+                part = [hash_item(item, size) for item in items]
                 rows |= kept.read([key for key in part if key not in rows])
-            else:  # a function of the user sees each example, copies too
-                part = [str(start + place).encode() for place in range(len(items))]
             missing = {key: item for key, item in zip(part, items, strict=True) if key not in rows}
-            decoded = zip(missing, decode([*missing.values()]), strict=True)
-            new = {key: item for key, item in decoded if item is not None}
+            decoded = pool.map(decode, missing.values()) if decode else missing.values()
+            new = {key: item for key, item in zip(missing, decoded, strict=True) if item is not None}
             if new:
-                encode = load(encoder, kept.identity) if kept and isinstance(encoder, str) else encoder
-                assert not isinstance(encode, str)
+                encode = encoder if callable(encoder) else load(encoder, kept.identity)
                 made = dict(zip(new, _encode(encode, [*new.values()], encoder), strict=True))
                 rows |= made
                 if kept is not None:
                     kept.write(made)
             keys += part
             shown.update(len(keys))
-    widths = {*map(len, rows.values())}
-    if len(widths) > 1:
-        where = cache_folder(cache) if kept is None else kept.file
-        raise InputError(
-            f"the encoder gave rows of {min(widths)} and of {max(widths)} numbers; must be one width: if its model was "
-            f"replaced, delete {where}"
-        )
-    unknown = np.full(max(widths, default=0), math.nan, np.float32)
+    unknown = np.full(len(next(iter(rows.values()), ())), math.nan, np.float32)
     return torch.from_numpy(np.stack([rows.get(key, unknown) for key in keys]))
 
 
-def explain_unreadable(pictures: ImageFiles, number: int) -> str:
-    """Why nothing can be learned from a picture."""
-    try:
-        pictures.decode(number, smallest=TINY_SIDE)
-    except InputError as error:
-        return str(error)
-    return f"picture {number}: cannot be read"
+def hash_item(item: str | bytes | Tensor, size: int) -> bytes:
+    """The key of a text, of a file's content, or of a picture; pictures also have the size they are decoded at."""
+    if isinstance(item, Tensor):
+        item = f"{item.dtype}{tuple(item.shape)}".encode() + item.contiguous().numpy().tobytes()
+    data = item.encode("utf-8", "surrogatepass") if isinstance(item, str) else item
+    return hashlib.sha256(f"{size} ".encode() + data).digest()
 
 
-def _decode(files: ImageFiles, contents: list[bytes]) -> list[Tensor | None]:
-    """Some pictures from the bytes of their files, None where one cannot be read or is tiny."""
-    held = replace(files, items=contents)
-
-    def decode(number: int) -> Tensor | None:
-        with suppress(InputError):
-            return torch.from_numpy(held.decode(number, smallest=TINY_SIDE)).permute(2, 0, 1)
-        return None
-
-    with ThreadPoolExecutor(files.threads) as pool:
-        return list(pool.map(decode, range(len(contents))))
+def _decode(files: ImageFiles, content: bytes) -> Tensor | None:
+    """A picture from the bytes of its file; None where it cannot be read or is tiny."""
+    with suppress(InputError):
+        return torch.from_numpy(replace(files, items=[content]).decode(0, smallest=TINY_SIDE)).permute(2, 0, 1)
+    return None
 
 
 def _encode(encode: Encode, items: list[Any], encoder: str | Encode) -> Row:
-    """The rows of some examples; those that do not fit on the device at once are halved."""
+    """The rows of some examples."""
     try:
         result = encode(torch.stack(items) if isinstance(items[0], Tensor) else items)
-    except torch.OutOfMemoryError:
-        half = len(items) // 2
-        if not half:
-            raise InputError("one example does not fit on the device; use cpu (--device)") from None
-        parts = [_encode(encode, some, encoder) for some in (items[:half], items[half:])]
-        return np.concatenate(parts)
     except Exception as error:
         if not isinstance(encoder, str) or isinstance(error, InputError):
             raise  # in a function of the user, who knows what it means
@@ -191,17 +170,11 @@ def _encode(encode: Encode, items: list[Any], encoder: str | Encode) -> Row:
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
-    """Where embeddings are kept: in `cache`, else in $BAYESMOOTH_CACHE, else in the usual place of the system."""
+    """Where embeddings are kept: in `cache`, else in $BAYESMOOTH_CACHE, else in ~/.cache."""
     if cache is not None:
         return Path(cache)
-    home = Path.home()
-    usual = {
-        "darwin": home / "Library" / "Caches",
-        "win32": Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"),
-    }
-    place = usual.get(sys.platform, Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache"))
-    own = os.environ.get("BAYESMOOTH_CACHE")
-    return Path(own or place / "bayesmooth").expanduser() / "embeddings"
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesmooth"
+    return Path(os.environ.get("BAYESMOOTH_CACHE") or usual).expanduser() / "embeddings"
 
 
 class Cache:
@@ -210,19 +183,12 @@ class Cache:
     The encoder is known by its name, and by the content of the file or folder that has this name.
     """
 
-    def __init__(self, name: str, folder: Path, size: int) -> None:
-        place, self.identity, self.size = Path(name), name.encode(), size
+    def __init__(self, name: str, folder: Path) -> None:
+        place, self.identity = Path(name), name.encode()
         for file in sorted(file for file in (place, *place.rglob("*")) if file.is_file()):
             with file.open("rb") as stream:
                 self.identity += os.fsencode(file.name) + hashlib.file_digest(stream, "sha256").digest()
         self.file = folder / f"{hashlib.sha256(self.identity).hexdigest()[:32]}.sqlite"
-
-    def hash(self, item: str | bytes | Tensor) -> bytes:
-        """The key of a text, of a file's content, or of a picture; pictures also have the size they are decoded at."""
-        if isinstance(item, Tensor):
-            item = f"{item.dtype}{tuple(item.shape)}".encode() + item.contiguous().numpy().tobytes()
-        data = item.encode("utf-8", "surrogatepass") if isinstance(item, str) else item
-        return hashlib.sha256(f"{self.size} ".encode() + data).digest()
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
         """The rows that are kept under these keys, without those that are damaged."""
@@ -349,10 +315,6 @@ def _load_vision_model(name: str, device: torch.device) -> Encode:
         pixels = _as_colours(pictures).mul(255).round().byte()
         return cast(Tensor, processor([*pixels], return_tensors="pt")["pixel_values"])
 
-    files = ("preprocessor_config.json", "processor_config.json")
-    if Path(name).is_dir() and not any((Path(name) / file).is_file() for file in files):
-        side = getattr(getattr(model.config, "vision_config", model.config), "image_size", None)
-        return _average(describe, partial(scale_pictures, side=side), device)
     processor = _load(name, lambda: library.AutoImageProcessor.from_pretrained(name))
     return _average(describe, process, device)
 

@@ -29,6 +29,7 @@ from bayesmooth.optional import require
 
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+THREADS = 4  # that decode pictures
 SHOWN_SIZE = 96  # pixels of the pictures that are only shown
 # The formats of SUFFIXES, as Pillow calls them.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
@@ -41,15 +42,14 @@ OTHER_FORMATS = {".heic", ".heif", ".svg", ".avif", ".jxl", ".psd", ".cr2", ".ne
 class ImageFiles:
     """files[index] → (B, 3, crop, crop) uint8: short side scaled to `size`, the middle cut out.
 
-    `items` are paths below `root`, or the bytes of picture files. `crop` is `size` by default. Decoding
-    releases Python's lock, so `threads` work at once.
+    `items` are paths below `root`, or the bytes of picture files. `crop` is `size` by default. Decoding releases
+    Python's lock, so several threads work at once.
     """
 
     root: Path
     items: Sequence[str | bytes]
     size: int
     crop: int | None = None
-    threads: int = 4
 
     def __post_init__(self) -> None:
         if self.size < 1 or not 1 <= (self.crop or self.size) <= self.size:
@@ -62,7 +62,7 @@ class ImageFiles:
         out = self.crop or self.size
         if not len(index):
             return torch.empty(0, 3, out, out, dtype=torch.uint8, device="cpu")
-        with ThreadPoolExecutor(self.threads) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             pictures = list(pool.map(self.decode, index.tolist()))
         return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
 
@@ -150,22 +150,16 @@ def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str 
     if columns.tags is not None or columns.separator is not None:
         raise InputError(f"{path}: tags are read from tables; list the pictures in one")
     base = find_base(path, split) if labelled else path
-    if not base.is_dir():
-        raise InputError(f"{base} is not a folder; put one folder per class in it")
-    files, closed, misnamed, other = list[str](), list[str](), list[str](), list[str]()
-    for folder in _list_classes(base) if labelled else [""]:
-        listed = list[str]()
-        for top, _, names in os.walk(base / folder, onerror=lambda error: closed.append(str(error.filename))):
-            listed += [Path(top, name).relative_to(base).as_posix() for name in names]
-        seen = [name for name in sorted(listed) if Path(name).suffix.lower() in SUFFIXES]
-        files += [name for name in seen if not SURROGATES.search(name)]
-        misnamed += [repr(os.fsencode(name)) for name in seen if SURROGATES.search(name)]
-        other += [name for name in listed if Path(name).suffix.lower() in OTHER_FORMATS]
-    closed = [Path(folder).relative_to(base).as_posix() for folder in closed]
+    listed = list_files(base, labelled)
+    files = [name for name in listed if Path(name).suffix.lower() in SUFFIXES and not SURROGATES.search(name)]
     if not files:
-        unread = f"; {closed[0]} cannot be read" if closed else ""
-        raise InputError(f"{base}: no pictures in its folders ({', '.join(sorted(SUFFIXES))}){unread}")
-    notes = [*_note_left_out(closed, misnamed, other)]
+        raise InputError(
+            f"{base}: no pictures in its folders ({', '.join(sorted(SUFFIXES))}); put one folder per class in it"
+        )
+    notes = []
+    if other := [name for name in listed if Path(name).suffix.lower() in OTHER_FORMATS or SURROGATES.search(name)]:
+        text = f"files left out: {len(other)}, such as {as_text(other[0])}; save them as JPEG or PNG, named in UTF-8"
+        notes.append(Note(Kind.UNKNOWN_FORMAT, text, tuple(map(as_text, other))))
     if labelled and base != path and (path / "test").is_dir() and split == "train":
         notes.append(Note(Kind.SPLIT, "these are the pictures in train; test can be audited by itself"))
     classes = [unicodedata.normalize("NFC", file.partition("/")[0]) for file in files]
@@ -180,29 +174,21 @@ def find_base(top: Path, split: str = "train") -> Path:
     return top if split == "train" and not (top / "train").is_dir() else top / split
 
 
-def _list_classes(base: Path) -> list[str]:
-    """The folders of the classes, in the order of their names."""
-    try:
-        folders = [p.name for p in base.iterdir() if not p.name.startswith(".") and p.is_dir() and not leads_up(p)]
-    except OSError as error:
-        raise InputError(f"{base}: cannot be read ({error.strerror})") from None
-    if not folders:
-        raise InputError(f"{base}: no folders in it; put one folder per class there")
-    return sorted(folders, key=lambda name: (unicodedata.normalize("NFC", name), name))
+def list_files(base: Path, labelled: bool) -> list[str]:
+    """The files in the folders of the classes, or in any folder without labels; folders and files by their names."""
 
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror})")
 
-def _note_left_out(closed: Sequence[str], misnamed: Sequence[str], other: Sequence[str]) -> Iterator[Note]:
-    """What was left out, and why."""
-    if closed:
-        text = f"folders that cannot be opened, whose pictures are left out: {len(closed)}, such as {closed[0]}"
-        yield Note(Kind.UNREADABLE, text, tuple(closed))
-    if misnamed:
-        text = f"names that are not in UTF-8, left out: {len(misnamed)}, such as {misnamed[0]}; rename them"
-        yield Note(Kind.UNREADABLE, text, tuple(misnamed))
-    if other:
-        kinds = ", ".join(sorted({Path(file).suffix.lower() for file in other}))
-        text = f"files of a format that is not read ({kinds}), left out: {len(other)}; save them as JPEG or PNG"
-        yield Note(Kind.UNKNOWN_FORMAT, text, tuple(as_text(file) for file in other))
+    folders, files = [""], list[str]()
+    if labelled:
+        with name_errors(base, "folder"):
+            inside = [p.name for p in base.iterdir() if p.is_dir() and not p.name.startswith(".") and not leads_up(p)]
+        folders = sorted(inside, key=lambda name: (unicodedata.normalize("NFC", name), name))
+    for folder in folders:
+        every = os.walk(base / folder, onerror=refuse)
+        files += sorted(Path(top, name).relative_to(base).as_posix() for top, _, names in every for name in names)
+    return files
 
 
 def _write_folder(path: Path, base: Path, files: Sequence[str], out: Path, changes: Changes, rows: list[int]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesmooth.data.encoders import Encoder, embed_pictures, embed_texts, explain_unreadable
+from bayesmooth.data.encoders import TINY_SIDE, Encoder, embed_pictures, embed_texts
 from bayesmooth.data.features import PICTURES, Reading, TableRows, choose_inputs, open_pictures
 from bayesmooth.data.opening import open_source
 from bayesmooth.data.pictures import ImageFiles
@@ -135,11 +135,8 @@ def embed(
     unreadable = made.rows.isnan().all(1)
     if not bool(unreadable.any()) or not isinstance(pictures, ImageFiles):
         return embedded
-    # Where the data lie is private, and the report may be passed on.
-    reason = explain_unreadable(pictures, int(unreadable.int().argmax()))
-    reason = reason.replace(f"{pictures.root}{os.sep}", "")
     share = f"{int(unreadable.sum())} of {len(source)} pictures"
-    text = f"{share} cannot be read or are tiny, and are left out ({reason})"
+    text = f"{share} cannot be read, or have a side below {TINY_SIDE} pixels, and are left out"
     readable = embedded.leave_out(unreadable, Kind.UNREADABLE, text)
     check_share(readable, embedded)
     return readable
