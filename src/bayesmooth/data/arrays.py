@@ -135,7 +135,7 @@ def _read_set(number: int, tags: Any) -> set[str]:
 
 def read_torch(what: Any, columns: Columns) -> Table:
     """A data set of pairs (x, y), all of them in memory, in its own order; a loader's order does not count."""
-    data = what.dataset if isinstance(what, DataLoader) else what
+    data: Any = what.dataset if isinstance(what, DataLoader) else what
     pairs = [
         _as_pair(item)
         for item in (data if isinstance(data, IterableDataset) else map(data.__getitem__, range(len(data))))

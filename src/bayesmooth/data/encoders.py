@@ -124,7 +124,8 @@ def _embed(
             decoded = pool.map(decode, missing.values()) if decode else missing.values()
             new = {key: item for key, item in zip(missing, decoded, strict=True) if item is not None}
             if new:
-                encode = encoder if callable(encoder) else load(encoder, kept.identity)
+                encode = encoder if kept is None or callable(encoder) else load(encoder, kept.identity)
+                assert callable(encode)
                 made = dict(zip(new, _encode(encode, [*new.values()], encoder), strict=True))
                 rows |= made
                 if kept is not None:
