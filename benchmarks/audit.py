@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from sklearn.metrics import average_precision_score
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.table import MISLABELLED
 from bayesmooth.data import Labels, Source, corrupt, load
 from bayesmooth.data.arrays import read_npz
-from bayesmooth.metrics import average_precision, precision_at_k
 from benchmarks.competitors import METHODS, Found, choose_classifier, confident_learning, rows_of
 from benchmarks.harness import Row, markdown, real_data, results_path, run_missing, time_cpu
 
@@ -173,13 +173,20 @@ def measure(job: Job, examples: Source) -> Row:
     if count:
         hits = int((found.flagged & wrong).sum())
         record |= {
-            "ap": average_precision(found.scores, wrong),
+            "ap": average_precision_score(wrong, found.scores),
             "at_errors": precision_at_k(found.scores, wrong, count),
             "at_100": precision_at_k(found.scores, wrong, min(100, len(wrong))),
             "recall": hits / count,
             "precision": hits / max(flagged, 1),
         }
     return {k: _rounded(v) for k, v in record.items()}
+
+
+def precision_at_k(scores: torch.Tensor, wrong: torch.Tensor, k: int) -> float:
+    """The share of wrong labels among the `k` highest scores, expected over the order of ties."""
+    last = scores.topk(k).values[-1]
+    above, tied = scores > last, scores == last
+    return float((wrong[above].sum() + (k - above.sum()) * wrong[tied].double().mean()) / k)
 
 
 def run(cases: Iterable[Case], path: Path, jobs: Callable[[Source], Mapping[str, Job]]) -> list[Row]:

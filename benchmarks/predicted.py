@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bayesmooth import audit, audit_probabilities
 from bayesmooth.data import Labels, Source
-from bayesmooth.metrics import average_precision
 from benchmarks.harness import markdown, real_data
 
 REAL = ["hausa_distant", "yoruba_distant", "labelme_one", "youtube_weak", "news_annotators"]
@@ -56,7 +56,7 @@ def compare(rows: Array, clean: Array, given: Array, taught: int) -> list[float]
     source = Source(torch.from_numpy(rows), Labels(torch.from_numpy(given), names))
     how: dict[str, Any] = {"class_names": names, "quiet": True}
     audits = (audit(source, **how), audit_probabilities(shares, given, **how), audit(source, predicted=shares, **how))
-    found = [average_precision(one.disagreement, wrong[[int(i) for i in one.ids]]) for one in audits]
+    found = [float(average_precision_score(wrong[[int(i) for i in one.ids]], one.disagreement)) for one in audits]
     return [float((shares.argmax(1) == clean).mean()), *found]
 
 

@@ -18,12 +18,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
-import torch
 from scipy.stats import hypergeom
+from sklearn.metrics import average_precision_score
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.review import Review, Traits, design, predict_chance
-from bayesmooth.metrics import average_precision
 from benchmarks.audit import errors, read_cases
 from benchmarks.competitors import confident_learning
 from benchmarks.harness import Row, real_data, results_path, run_missing
@@ -133,8 +132,7 @@ def measure_learning(case: Case, budget: int, times: int) -> Row:
     for seed in range(times):
         made = judge(design(case.traits, budget, seed), wrong)
         rest = np.setdiff1d(np.arange(len(wrong)), made.queue)
-        both = [torch.from_numpy(score[rest]) for score in (case.scores["today"], made.chance)]
-        ap = [average_precision(each, torch.from_numpy(wrong[rest])) for each in both]
+        ap = [average_precision_score(wrong[rest], score[rest]) for score in (case.scores["today"], made.chance)]
         figures.append([*ap, float(wrong[made.queue].sum())])
         told.append(made.chance[rest])
         true.append(wrong[rest])

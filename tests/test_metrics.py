@@ -1,4 +1,3 @@
-import math
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +13,6 @@ from bayesmooth.errors import InputError
 
 CALIBRATION = (metrics.ece, metrics.adaptive_ece)
 ON_PREDICTIONS = (metrics.accuracy, metrics.nll, metrics.brier, *CALIBRATION)
-ON_RANKINGS = (metrics.auroc, metrics.average_precision)
 seeds = st.integers(0, 2**31)
 
 
@@ -66,23 +64,9 @@ def test_adaptive_bins_split_the_sorted_confidences_evenly(seed, bins):
 
 
 @given(seeds)
-def test_auroc_and_average_precision_agree_with_sklearn_ties_included(seed):
-    scores, positives = ranking(seed)
-    assert metrics.auroc(scores, positives) == pytest.approx(sk.roc_auc_score(positives, scores))
-    oracle = sk.average_precision_score(positives, scores)
-    assert metrics.average_precision(scores, positives) == pytest.approx(oracle)
-
-
-@given(seeds, st.integers(1, 60))
-def test_precision_at_k_takes_the_expected_share_of_tied_places(seed, k):
-    scores, positives = ranking(seed, levels=3)
-    expected, left = 0.0, k
-    for level in scores.unique().flip(0):
-        here = positives[scores == level].double()
-        taken = min(left, len(here))
-        expected += taken * float(here.mean())
-        left -= taken
-    assert metrics.precision_at_k(scores, positives, k) == pytest.approx(expected / k)
+def test_ood_auroc_agrees_with_sklearn_ties_included(seed):
+    scores, inside = ranking(seed)
+    assert metrics.ood_auroc(scores[inside], scores[~inside]) == pytest.approx(sk.roc_auc_score(inside, scores))
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=4))
@@ -138,19 +122,3 @@ LABELS = torch.tensor([0, 1])
 def test_wrong_predictions_get_an_error_that_says_why(metric, probs, labels, message):
     with pytest.raises(InputError, match=message):
         metric(probs, labels)
-
-
-@pytest.mark.parametrize(
-    ("scores", "positives", "message"),
-    [
-        ([], [], "is empty"),
-        ([1.0, 2.0], [True], "must be N scores and N booleans"),
-        ([1.0, 2.0], [1, 0], "must be N scores and N booleans"),
-        ([1.0, math.nan], [True, False], "1 of 2 values are NaN"),
-        ([1.0, 2.0], [False, False], "no positive among 2"),
-        ([1.0, 2.0], [True, True], "no negative"),
-    ],
-)
-def test_wrong_rankings_get_an_error_that_says_why(scores, positives, message):
-    with pytest.raises(InputError, match=message):
-        metrics.auroc(torch.tensor(scores), torch.tensor(positives))

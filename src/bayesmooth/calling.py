@@ -104,26 +104,34 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 # ---- BatchNorm's running statistics, at the weights that predict ----
 
 
-class Statistics:
-    """BatchNorm's statistics of each draw, from the same batches: computed once, then looked up."""
+@contextmanager
+def statistics_kept(model: nn.Module, batches: Iterable[Any] | None = None) -> Iterator[Callable[[int | None], None]]:
+    """Whatever changes the buffers inside, afterwards they are what they were.
 
-    def __init__(self, model: nn.Module, batches: Iterable[Any] | None) -> None:
-        if isinstance(batches, Iterator):
-            raise InputError(
-                f"batchnorm: a {type(batches).__name__} is empty after the first draw; give a list or a loader"
-            )
-        self.model, self.batches = model, batches
-        self.known: dict[int | None, list[Tensor]] = {}
+    It gives a function that puts BatchNorm's statistics of a draw in place, whose weights the model has now (None: the
+    mean). They are computed from `batches` once, then looked up; without batches they stay those of training.
+    """
+    if isinstance(batches, Iterator):
+        raise InputError(
+            f"batchnorm: a {type(batches).__name__} is empty after the first draw; give a list or a loader"
+        )
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = [buffer for norm in _norms(model) for buffer in norm.buffers()]
+    known: dict[int | None, list[Tensor]] = {}
 
-    def use(self, draw: int | None = None) -> None:
-        """Put those of this draw in place, whose weights the model has now; None is the mean."""
-        if self.batches is None:
+    def use(draw: int | None) -> None:
+        if batches is None:
             return
-        buffers = [buffer for norm in _norms(self.model) for buffer in norm.buffers()]
-        if draw not in self.known:
-            recompute_batchnorm(self.model, self.batches)
-            self.known[draw] = [buffer.clone() for buffer in buffers]
-        for buffer, value in zip(buffers, self.known[draw], strict=True):
+        if draw not in known:
+            recompute_batchnorm(model, batches)
+            known[draw] = [buffer.clone() for buffer in buffers]
+        for buffer, value in zip(buffers, known[draw], strict=True):
+            buffer.copy_(value)
+
+    try:
+        yield use
+    finally:
+        for buffer, value in before:
             buffer.copy_(value)
 
 
@@ -154,17 +162,6 @@ def recompute_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
         finally:
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum
-
-
-@contextmanager
-def statistics_kept(model: nn.Module) -> Iterator[None]:
-    """Whatever changes the buffers inside, afterwards they are what they were."""
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    try:
-        yield
-    finally:
-        for buffer, value in before:
-            buffer.copy_(value)
 
 
 def _norms(model: nn.Module) -> list[_BatchNorm]:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from bayesmooth.calling import (
     Inputs,
-    Statistics,
     call_model,
     evaluating,
     move_inputs,
@@ -148,24 +147,23 @@ def label_noise_chunks(
     """
     if samples < 2 or samples % 2:
         raise InputError(f"samples={samples}: must be even and ≥ 2, as draws come in mirrored pairs")
-    statistics = Statistics(model, batchnorm)
-    with evaluating(model), statistics_kept(model), posterior.at_mean(model):
+    with evaluating(model), statistics_kept(model, batchnorm) as use_statistics, posterior.at_mean(model):
         for chunk in read_chunks(_read_batches(data, batch_size), lambda batch: batch.inputs):
             placed = [move_inputs(batch.inputs, model) for batch in chunk]
-            statistics.use(None)
+            use_statistics(None)
             logits = _read_logits(model, placed)
             tick(len(placed))
 
             def draw(number: int, inputs: list[Inputs] = placed) -> Tensor:
                 with posterior.sample(model, number, seed=seed):
-                    statistics.use(number)
+                    use_statistics(number)
                     drawn = _read_logits(model, inputs)
                 tick(len(inputs))
                 return drawn
 
             columns = _average(logits, map(draw, range(samples)), samples)
             if linearised:
-                statistics.use(None)
+                use_statistics(None)
                 columns |= _linearise(model, posterior, placed, logits, linearised, seed)
             labels = [b.labels for b in chunk if b.labels is not None]
             yield LabelNoise(

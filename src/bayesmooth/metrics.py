@@ -1,8 +1,7 @@
-"""How good predictions are, and how good a ranking is. Tensors or arrays in, a float out.
+"""How good predictions are. Tensors or arrays in, a float out.
 
 Predictions are class probabilities, N×K with rows that sum to one (`logits.softmax(-1)`, or
 `Posterior.predict`, which averages them over posterior samples), with N integer labels.
-Rankings are N scores, higher = more positive, with N booleans.
 Every value is the same for every order of the examples, ties included.
 """
 
@@ -24,12 +23,7 @@ class Reliability:
     confidence: Tensor
     accuracy: Tensor
     count: Tensor
-
-    @property
-    def error(self) -> float:
-        """Σ_b (n_b/N)·|accuracy_b − confidence_b|, the expected calibration error."""
-        gap = (self.accuracy - self.confidence).abs().nan_to_num()
-        return float(gap @ self.count.double() / self.count.sum())
+    error: float  # Σ_b (n_b/N)·|accuracy_b − confidence_b|, the expected calibration error
 
 
 def accuracy(probs: Any, labels: Any) -> float:
@@ -48,7 +42,8 @@ def nll(probs: Any, labels: Any) -> float:
     A probability that underflowed to zero counts as the smallest float32 (NLL 87.3), not as ∞.
     """
     probs, labels = _predictions(probs, labels)
-    return float(-_of_label(probs, labels).clamp_min(torch.finfo(torch.float32).tiny).log().mean())
+    given = probs.gather(1, labels[:, None])
+    return float(-given.clamp_min(torch.finfo(torch.float32).tiny).log().mean())
 
 
 def brier(probs: Any, labels: Any) -> float:
@@ -59,7 +54,8 @@ def brier(probs: Any, labels: Any) -> float:
     """
     probs, labels = _predictions(probs, labels)
     # Σ_k (p_k − y_k)² = Σ_k p_k² − 2 p_y + 1, with no N×K one-hot
-    return float(((probs**2).sum(1) - 2 * _of_label(probs, labels) + 1).mean())
+    given = probs.gather(1, labels[:, None]).squeeze(1)
+    return float(((probs**2).sum(1) - 2 * given + 1).mean())
 
 
 def ece(probs: Any, labels: Any, bins: int = 15) -> float:
@@ -93,48 +89,10 @@ def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False)
     # rounding may leave a confidence a hair above one
     index = torch.bucketize(confidence, upper).clamp_max(bins - 1)
     count = torch.bincount(index, minlength=bins)
-    correct = (predicted == labels).double()
-    return Reliability(
-        torch.bincount(index, confidence, bins) / count, torch.bincount(index, correct, bins) / count, count
-    )
-
-
-def auroc(scores: Any, positives: Any) -> float:
-    """P(a positive scores above a negative), a tie counting one half (Mann–Whitney).
-
-    >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([False, False, True, True]))
-    0.875
-    """
-    scores, positives = _ranking(scores, positives)
-    if positives.all():
-        raise InputError(f"{len(scores)} positives, no negative: AUROC compares the two")
-    here, below = _by_score(scores, ~positives)
-    up = _by_score(scores, positives)[0]
-    return float((up * (below + here / 2)).sum() / (up.sum() * here.sum()))
-
-
-def average_precision(scores: Any, positives: Any) -> float:
-    """Σ over thresholds of precision × the recall gained there; equal scores are one threshold."""
-    scores, positives = _ranking(scores, positives)
-    hits, below = _by_score(scores, positives)
-    everyone_below = _by_score(scores, torch.ones_like(positives))[1]
-    precision = (positives.sum() - below) / (len(scores) - everyone_below)
-    return float((precision * hits).sum() / positives.sum())
-
-
-def precision_at_k(scores: Any, positives: Any, k: int) -> float:
-    """The share of positives among the `k` highest scores, expected over the order of ties.
-
-    >>> precision_at_k(torch.tensor([3.0, 2.0, 2.0]), torch.tensor([True, True, False]), k=2)
-    0.75
-    """
-    scores, positives = _ranking(scores, positives)
-    if not 1 <= k <= len(scores):
-        raise InputError(f"k={k}: must be between 1 and the number of scores, {len(scores)}")
-    last = scores.topk(k).values[-1]
-    above, tied = scores > last, scores == last
-    share = (k - int(above.sum())) / int(tied.sum())
-    return float(positives[above].sum() + share * positives[tied].sum()) / k
+    mean = torch.bincount(index, confidence, bins) / count
+    right = torch.bincount(index, (predicted == labels).double(), bins) / count
+    error = (right - mean).abs().nan_to_num() @ count.double() / len(labels)
+    return Reliability(mean, right, count, float(error))
 
 
 def ood_auroc(inside: Any, outside: Any) -> float:
@@ -147,19 +105,9 @@ def ood_auroc(inside: Any, outside: Any) -> float:
     """
     sides = [_numbers(side, "scores") for side in (inside, outside)]
     familiar, foreign = (_rows_that_sum_to_one(s).amax(1) if s.ndim == 2 else s for s in sides)
-    positives = torch.arange(len(familiar) + len(foreign), device="cpu") < len(familiar)
-    return auroc(torch.cat([familiar, foreign]), positives)
-
-
-def _by_score(scores: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """For every distinct score, ascending: how many chosen have it, how many a lower one."""
-    index = torch.unique(scores, return_inverse=True)[1]
-    here = torch.bincount(index, chosen.double())
-    return here, here.cumsum(0) - here
-
-
-def _of_label(probs: Tensor, labels: Tensor) -> Tensor:
-    return probs.gather(1, labels[:, None]).squeeze(1)
+    order = foreign.sort().values
+    below, up_to = (torch.searchsorted(order, familiar, right=ties) for ties in (False, True))
+    return float((below + up_to).sum()) / (2 * len(familiar) * len(foreign))  # a tie counts one half
 
 
 def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
@@ -190,20 +138,6 @@ def _rows_that_sum_to_one(probs: Tensor) -> Tensor:
             "must be ≥ 0 and sum to one; pass logits.softmax(-1)"
         )
     return probs
-
-
-def _ranking(scores: Any, positives: Any) -> tuple[Tensor, Tensor]:
-    """N scores in float64 and N booleans with at least one positive, or an error."""
-    scores = _numbers(scores, "scores")
-    positives = torch.as_tensor(positives, device="cpu").detach()
-    if scores.ndim != 1 or positives.shape != scores.shape or positives.dtype != torch.bool:
-        raise InputError(
-            f"scores of shape {tuple(scores.shape)}, positives of shape {tuple(positives.shape)}, "
-            f"{positives.dtype}: must be N scores and N booleans"
-        )
-    if not positives.any():
-        raise InputError(f"no positive among {len(scores)}: nothing to rank above the rest")
-    return scores, positives
 
 
 def _numbers(values: Any, name: str) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from bayesmooth.calling import (
     Inputs,
-    Statistics,
     call_model,
     evaluating,
     move_inputs,
@@ -125,15 +124,15 @@ class Posterior:
         """
         if samples < 1:
             raise InputError(f"samples={samples}: must be ≥ 1; use at_mean for the mean's prediction")
-        statistics, averages = Statistics(model, batchnorm), []
+        averages = []
         batches = [inputs] if isinstance(inputs, Tensor | Mapping) else inputs
-        with evaluating(model), statistics_kept(model):
+        with evaluating(model), statistics_kept(model, batchnorm) as use_statistics:
             for chunk in read_chunks(map(take_inputs, batches), lambda batch: batch):
                 placed = [move_inputs(batch, model) for batch in chunk]
                 total = torch.zeros((), dtype=torch.float32, device="cpu")
                 for index in range(samples):
                     with self.sample(model, index, seed=seed):
-                        statistics.use(index)
+                        use_statistics(index)
                         total = torch.cat([_expected(model, x, link) for x in placed]) + total
                     tick()
                 averages.append(total / samples)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
@@ -22,7 +23,6 @@ from bayesmooth.cli import main, make_parser
 from bayesmooth.cli.audit import audit as audit_command
 from bayesmooth.data import Columns, Labels, Source, corrupt, load
 from bayesmooth.errors import InputError
-from bayesmooth.metrics import average_precision
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON
 from bayesmooth.posterior import Posterior
@@ -35,7 +35,7 @@ PETS = ("cat", "dog", "cow")
 def errors(made: Audit) -> float:
     """Average precision of the ranking."""
     assert made.clean is not None
-    return average_precision(made.disagreement, torch.from_numpy(made.given != made.clean))
+    return float(average_precision_score(made.given != made.clean, made.disagreement))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_real_errors_are_found_from_pixels_and_ambiguity_does_not_find_them(digi
     assert errors(made) > 0.95
     assert made.clean is not None
     wrong = torch.from_numpy(made.given != made.clean)
-    assert average_precision(made.ambiguity, wrong) < 0.5 * errors(made)
+    assert average_precision_score(wrong, made.ambiguity) < 0.5 * errors(made)
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "pairflip"])
@@ -108,7 +108,7 @@ def test_where_labels_slip_to_one_class_the_label_itself_is_evidence() -> None:
     made = audit(noisy, quiet=True)
     wrong = noisy.labels.numbers != noisy.clean
     without = Predictions(noisy.labels.numbers, torch.from_numpy(made.probabilities)).disagreement
-    assert errors(made) > average_precision(without, wrong)
+    assert errors(made) > average_precision_score(wrong, without)
     assert made.contradicted.sum() == int((without > 0).sum())  # the prediction alone says how many
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from bayesmooth.audit import Audit, audit, predictors
 from bayesmooth.audit.predictors import Projection, decompose_rows
 from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
-from bayesmooth.metrics import average_precision
 
 
 def sparse_rows(dims: int, share: float, count: int = 60, seed: int = 0) -> Tensor:
@@ -55,7 +55,7 @@ def test_a_turn_of_the_embeddings_changes_nothing(noisy_clouds: Callable[..., So
 def errors(made: Audit) -> float:
     """Average precision of the ranking."""
     assert made.clean is not None
-    return average_precision(made.disagreement, torch.from_numpy(made.given != made.clean))
+    return float(average_precision_score(made.given != made.clean, made.disagreement))
 
 
 @pytest.fixture
