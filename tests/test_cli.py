@@ -147,7 +147,7 @@ def test_every_command_explains_itself_with_an_example(command, capsys):
 def test_recipes_are_listed_and_printed(run):
     code, out, _ = run("recipes")
     assert code == 0
-    assert [line.split("  ")[-1].strip() for line in out.splitlines()] == [f.about for f in families()]
+    assert [line.split("  ")[-1].strip() for line in out.splitlines()] == [about for about, _ in families().values()]
     assert "digits-{ce,ls,sam,ivon}" in out
     assert run("recipes", "digits-ivon")[1] == recipe_text("digits-ivon")
 

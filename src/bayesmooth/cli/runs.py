@@ -216,11 +216,7 @@ def recipes(arguments: Namespace) -> int:
     if name := TEMPLATE if arguments.own else arguments.name:
         print(recipe_text(name), end="")
         return 0
-    rows = {
-        "-".join([family.name, *(f"{{{','.join(axis)}}}" for axis in family.axes)]): family.about
-        for family in families()
-    }
-    width = max(map(len, rows))
-    for names, about in rows.items():
+    width = max(map(len, families()))
+    for names, (about, _) in families().items():
         print(f"{names:{width}}  {about}")
     return 0

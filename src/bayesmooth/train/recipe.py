@@ -17,13 +17,14 @@ from math import inf, isnan
 from pathlib import Path
 from pkgutil import resolve_name
 from types import UnionType
-from typing import Any, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from torch.optim import SGD
 
 from bayesmooth.data import AUGMENTATIONS, Corruption, datasets
 from bayesmooth.data.draws import KINDS
 from bayesmooth.errors import InputError
+from bayesmooth.files import name_errors
 from bayesmooth.losses import LOSSES
 from bayesmooth.models import MODELS
 from bayesmooth.optim import OPTIMIZERS, settings
@@ -235,39 +236,38 @@ class Recipe:
 
 def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: str) -> Any:
     """Build one section: its own fields, and the options of what it names, with their defaults."""
-    own = {part.name: part.metadata for part in fields(kind) if part.name != "options"}
-    hints, where, known = get_type_hints(kind), f"{source}: [{section}]", dict[str, inspect.Parameter]()
-    values = {key: _check(given[key], hints[key], own[key], f"{where} {key}") for key in own if key in given}
+    where, hints = f"{source}: [{section}]", get_type_hints(kind)
+    own = {part.name: part for part in fields(kind) if part.name != "options"}
+    known = {key: (hints[key], part.default, part.metadata) for key, part in own.items()}
     if section in CHOICES:
-        values.setdefault("name", CHOICES[section][0])
+        name = given.get("name", CHOICES[section][0])
+        known["name"] = (str, name, {})
         with name_place(where):
-            known = list_options(section, values["name"], own)
+            options = list_options(section, str(name), own)
+        known |= {key: (p.annotation, p.default, {}) for key, p in options.items()}
     for key in given:
-        if key not in own and key not in known:
-            raise InputError(f"{source}: unknown key '{key}' in [{section}]; {did_you_mean(key, [*own, *known])}")
-    options = {}
-    for key, option in known.items():
-        value = given.get(key, option.default)
-        if value is option.empty and key not in FILLED:
+        if key not in known:
+            raise InputError(f"{source}: unknown key '{key}' in [{section}]; {did_you_mean(key, known)}")
+    values = {}
+    for key, (annotation, default, rule) in known.items():
+        value = given.get(key, default)
+        if value is inspect.Parameter.empty and key not in FILLED:
             raise InputError(f"{where} needs '{key}'; it has no default")
-        if value is not None and value is not option.empty:  # what TOML can write
-            options[key] = _check(value, option.annotation, {}, f"{where} {key}")
-    return kind(**values, options=options) if section in CHOICES else kind(**values)
-
-
-def _check(value: Value, kind: Any, rule: Mapping[str, Any], where: str) -> Value:
-    """The value in its type, if it obeys the rule; `where` starts the error otherwise."""
-    try:
-        value = fit(value, kind)
-    except TypeError as wanted:
-        raise InputError(f"{where} = {value!r}: must be {wanted}") from None
-    if "among" in rule and value not in rule["among"]:
-        raise InputError(f"{where}: unknown name '{value}'; {did_you_mean(value, rule['among'])}")
-    if "low" in rule and value < rule["low"]:
-        raise InputError(f"{where} = {value!r}: must be ≥ {rule['low']}")
-    if "below" in rule and value >= rule["below"]:
-        raise InputError(f"{where} = {value!r}: must be < {rule['below']}")
-    return value
+        if value is None or value is inspect.Parameter.empty:  # what TOML cannot write
+            continue
+        try:
+            values[key] = value = fit(value, annotation)
+        except TypeError as wanted:
+            raise InputError(f"{where} {key} = {value!r}: must be {wanted}") from None
+        if "among" in rule and value not in rule["among"]:
+            raise InputError(f"{where} {key}: unknown name '{value}'; {did_you_mean(value, rule['among'])}")
+        if "low" in rule and value < rule["low"]:
+            raise InputError(f"{where} {key} = {value!r}: must be ≥ {rule['low']}")
+        if "below" in rule and value >= rule["below"]:
+            raise InputError(f"{where} {key} = {value!r}: must be < {rule['below']}")
+    if section not in CHOICES:
+        return kind(**values)
+    return kind(**{key: values.pop(key) for key in own if key in values}, options=values)
 
 
 def fit(value: Value, kind: Any) -> Value:
@@ -379,31 +379,22 @@ def name_place(place: str) -> Iterator[None]:
 def read_recipe(name: str | Path) -> Tree:
     """The sections of a TOML file, or of a shipped recipe."""
     text = recipe_text(name)
-    try:
+    with name_errors(name, "recipe"):
         tree = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{name}: not valid TOML: {error}") from None
-    if loose := [key for key, section in tree.items() if not isinstance(section, dict)]:
-        raise InputError(f"{name}: '{loose[0]}' stands outside of a section; put it under one")
+        if loose := [key for key, section in tree.items() if not isinstance(section, dict)]:
+            raise InputError(f"'{loose[0]}' stands outside of a section; put it under one")
     return tree
 
 
 def recipe_text(name: str | Path) -> str:
     """What a recipe file says, or the shipped recipe of that name, with its comments."""
-    path = Path(name)
-    if not path.is_file() and path.suffix != ".toml":
-        known = {member: text for family in families() for member, text in family.recipes.items()}
+    with name_errors(name, "recipe"):
+        if Path(name).is_file() or Path(name).suffix == ".toml":
+            return Path(name).read_text("utf-8")
+        known = {member: text for _, members in families().values() for member, text in members.items()}
         if str(name) not in known:
-            raise InputError(
-                f"{name}: no such file, and no recipe of that name is shipped; {did_you_mean(str(name), known)}"
-            )
+            raise InputError(f"no such file, and no recipe of that name is shipped; {did_you_mean(str(name), known)}")
         return known[str(name)]
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
 def override(tree: Tree, settings: Iterable[str]) -> Tree:
@@ -434,36 +425,33 @@ def parse_value(text: str) -> Any:
         return text
 
 
-class Family(NamedTuple):
-    """A shipped file: the recipes NAME-SCALE-NOISE-METHOD, as far as it has these, which share the plain sections."""
-
-    name: str
-    about: str  # the comment in its first line
-    axes: list[list[str]]  # the scales, the noises, the methods; an axis that the file does not have is left out
-    recipes: dict[str, str]  # the text of every member, by name: its sections under their plain names
-
-
-def read_family(name: str, text: str) -> Family:
-    """Expand a shipped file into its members, with their comments."""
-    tree, members = tomllib.loads(text), {}
-    axes = [list(tree[axis]) for axis in AXES if axis in tree]
-    for member in product(*axes):
-        sections: dict[str, dict[str, str]] = {"": {}}
-        lines = sections[""]
-        for line in filter(None, text.splitlines()):
-            if line.startswith("["):
-                *path, section = line.strip("[]").split(".")
-                mine = set(path) <= {*AXES, *member}
-                lines = sections.setdefault(section, {}) if mine else {}
-                line = f"[{section}]"
-            lines[line.partition("=")[0]] = line
-        joined = "\n\n".join("\n".join(lines.values()) for lines in sections.values())
-        members["-".join((name, *member))] = f"{joined}\n"
-    return Family(name, text.partition("\n")[0].lstrip("# "), axes, members)
-
-
 @cache
-def families() -> list[Family]:
-    """What is shipped, and in a clone also the recipes of the paper."""
-    shipped = sorted(path for folder in RECIPES for path in folder.glob("*.toml"))
-    return [read_family(path.stem, path.read_text("utf-8")) for path in shipped]
+def families() -> dict[str, tuple[str, dict[str, str]]]:
+    """What is shipped, and in a clone also the recipes of the paper.
+
+    By the name of the file with its axes, as in `digits-{ce,ivon}`: the comment in its first line, and the texts of
+    its recipes by name.
+    """
+    found = {}
+    for path in sorted(path for folder in RECIPES for path in folder.glob("*.toml")):
+        text = path.read_text("utf-8")
+        tree = tomllib.loads(text)
+        axes = [list(tree[axis]) for axis in AXES if axis in tree]
+        members = {"-".join((path.stem, *member)): expand(text, member) for member in product(*axes)}
+        name = "-".join([path.stem, *(f"{{{','.join(axis)}}}" for axis in axes)])
+        found[name] = (text.partition("\n")[0].lstrip("# "), members)
+    return found
+
+
+def expand(text: str, member: Sequence[str]) -> str:
+    """One recipe of a family, with its comments: the sections for all and its own, under their plain names."""
+    sections: dict[str, dict[str, str]] = {"": {}}
+    lines = sections[""]
+    for line in filter(None, text.splitlines()):
+        if line.startswith("["):
+            *path, section = line.strip("[]").split(".")
+            mine = set(path) <= {*AXES, *member}
+            lines = sections.setdefault(section, {}) if mine else {}
+            line = f"[{section}]"
+        lines[line.partition("=")[0]] = line
+    return "\n\n".join("\n".join(lines.values()) for lines in sections.values()) + "\n"
