@@ -65,32 +65,30 @@ class LostError(RuntimeError):
     """The process of a job ended without an answer: killed, or out of memory."""
 
 
-class Processes(Executor):
+class Processes(ThreadPoolExecutor):
     """A fresh process for every job, `jobs` of them at a time: whatever kills a process costs one job only.
 
     The threads that torch has here (see OMP_NUM_THREADS) are divided among the jobs.
     """
 
     def __init__(self, jobs: int) -> None:
-        if jobs < 1:
-            raise InputError(f"jobs={jobs}: must be ≥ 1")
+        super().__init__(jobs)
         self.threads = max(1, torch.get_num_threads() // jobs)
-        self.waiting = ThreadPoolExecutor(jobs)
         self.running: set[BaseProcess] = set()
         self.context = get_context("forkserver")  # forks from a clean process that has torch loaded
         self.context.set_forkserver_preload(LOADED)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Run `fn` in a process of its own, as soon as one of the places is free."""
-        return self.waiting.submit(self._run, fn, args, kwargs)
+        return super().submit(self._run, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for the jobs; with `cancel_futures` ask those that run to stop."""
-        self.waiting.shutdown(wait=False, cancel_futures=cancel_futures)
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
         if cancel_futures:
             for process in tuple(self.running):
                 process.terminate()
-        self.waiting.shutdown(wait=wait)
+        super().shutdown(wait=wait)
 
     def _run(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
         receiver, sender = self.context.Pipe(duplex=False)
@@ -135,13 +133,23 @@ class RayTasks(Executor):
     """
 
     def __init__(self, address: str | None = None, *, cpus: float = 1, gpus: float = 0) -> None:
-        self.ray, self.started = connect_ray(address)
+        self.ray = require("ray", extra="cluster")
+        self.started = not self.ray.is_initialized()
+        where = {"address": address} if address else {"include_dashboard": False}
+        try:
+            if self.started:
+                self.ray.init(**where, log_to_driver=False, logging_level="error")
+        except ConnectionError as error:
+            raise InputError(
+                f"--address {address}: no Ray cluster there: {error}; start one with `ray start --head`, "
+                "or leave --address out"
+            ) from None
         self.options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
         self.tasks: set[Any] = set()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run `fn`, or what Ray keeps under a reference, on a node with the resources of one job free."""
-        task = self.ray.remote(_call).options(**self.options).remote(fn, *args, **kwargs)
+        """Run `fn` on a node with the resources of one job free."""
+        task = self.ray.remote(fn).options(**self.options).remote(*args, **kwargs)
         self.tasks.add(task)
         future: Future[T] = task.future()
         future.add_done_callback(lambda _: self.tasks.discard(task))  # Ray may forget its result
@@ -158,23 +166,3 @@ class RayTasks(Executor):
             self.ray.wait(tasks, num_returns=len(tasks), fetch_local=False)
         if self.started:
             self.ray.shutdown()
-
-
-def connect_ray(address: str | None = None) -> tuple[Any, bool]:
-    """Ray, connected, and whether it was started for this call."""
-    ray = require("ray", extra="cluster")
-    if ray.is_initialized():
-        return ray, False
-    where = {"address": address} if address else {"include_dashboard": False}
-    try:
-        ray.init(**where, log_to_driver=False, logging_level="error")
-    except ConnectionError as error:
-        raise InputError(
-            f"--address {address}: no Ray cluster there: {error}; start one with `ray start --head`, "
-            "or leave --address out"
-        ) from None
-    return ray, True
-
-
-def _call(fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    return fn(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Progress on stderr: a live bar on a terminal, one line in a notebook, several when piped, nothing when quiet."""
+"""Progress on stderr: a line that is written over on a terminal or in a notebook, lines when piped, or nothing."""
 
 import sys
 import time
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf
-from typing import Any, TypeVar
+from shutil import get_terminal_size
+from typing import TypeVar
 
 from bayesmooth.words import format_duration
 
@@ -16,7 +17,7 @@ Numbers = Callable[[], Mapping[str, str]]
 """Figures to show, computed only when a line is about to be drawn."""
 
 SILENT = ContextVar("SILENT", default=False)
-LIVE, NOTEBOOK, LINES, NOTHING = 0.1, 0.3, 30.0, inf
+LIVE, LINES, NOTHING = 0.2, 30.0, inf
 """The kinds of bars, by the seconds after which they are drawn again; a log stays short."""
 
 
@@ -46,73 +47,50 @@ def track(items: Iterable[T], *, description: str, quiet: bool = False) -> Itera
 @contextmanager
 def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False) -> Iterator["Bar"]:
     """A bar over `total` steps (0: unknown) of which `done` were made earlier."""
-    if quiet or SILENT.get():
-        yield Bar(NOTHING, description, total, done)
-    elif sys.stderr.isatty() and (rich := _rich()):
-        with rich:
-            yield Bar(LIVE, description, total, done, rich)
-    else:
-        shown_bar = Bar(NOTEBOOK if "ipykernel" in sys.modules else LINES, description, total, done)
-        try:
-            yield shown_bar
-        finally:
-            if shown_bar.shown:
-                shown_bar.erase()
+    every = LIVE if sys.stderr.isatty() or "ipykernel" in sys.modules else LINES
+    shown = Bar(NOTHING if quiet or SILENT.get() else every, description, total, done)
+    try:
+        yield shown
+    finally:
+        shown.erase()
 
 
 class Bar:
     """A bar to move, and to print lines above; `every` says which kind it is."""
 
-    def __init__(self, every: float, description: str, total: int, done: int, rich: Any = None) -> None:
-        self.every, self.description, self.total, self.first, self.rich = every, description, total, done, rich
+    def __init__(self, every: float, description: str, total: int, done: int) -> None:
+        self.every, self.description, self.total, self.first = every, description, total, done
         self.stream, self.start = sys.stderr, time.monotonic()  # a job in a thread may redirect stderr
         self.drawn = self.start
-        self.shown = 0  # characters of the line that a notebook writes over
-        if rich is not None:
-            self.task = rich.add_task(description, total=total or None, completed=done, numbers="")
+        self.shown = 0  # characters of the line that is written over
 
     def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
         """Show that `done` of the items are behind us."""
-        ends = self.rich is not None and done == self.total
-        if (now := time.monotonic()) - self.drawn < self.every and not ends:
+        now = time.monotonic()
+        if now - self.drawn < self.every:
             return
-        self.drawn, title = now, title or self.description
-        figures = [f"{name} {value}" for name, value in numbers().items()]
-        if self.rich is not None:
-            self.rich.update(self.task, completed=done, description=title, numbers="  ".join(figures))
-            return
-        parts = [f"{title} {done}/{self.total or '?'}", *figures]
+        self.drawn = now
+        parts = [f"{title or self.description} {done}/{self.total or '?'}"]
+        parts += [f"{name} {value}" for name, value in numbers().items()]
         if self.total and done > self.first:
             rest = (now - self.start) / (done - self.first) * (self.total - done)
             parts.append(f"{format_duration(rest)} left")
         text = " · ".join(parts)
-        if self.every == NOTEBOOK:
-            print(f"\r{text:<{self.shown}}", end="", file=self.stream, flush=True)
-            self.shown = len(text)
-        else:
+        if self.every == LINES:
             self.line(text)
+            return
+        text = text[: get_terminal_size().columns - 1]
+        print(f"\r{text:<{self.shown}}", end="", file=self.stream, flush=True)
+        self.shown = len(text)
 
     def line(self, text: str) -> None:
         """Print a line that stays."""
-        if self.rich is not None:
-            self.rich.console.print(text, highlight=False, markup=False)
-        elif self.every != NOTHING:
-            if self.shown:
-                self.erase()
+        if self.every != NOTHING:
+            self.erase()
             print(text, file=self.stream, flush=True)
 
     def erase(self) -> None:
-        """Delete the line that a notebook shows."""
-        print(f"\r{'':<{self.shown}}\r", end="", file=self.stream, flush=True)
-        self.shown = 0
-
-
-def _rich() -> Any:
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-    except ModuleNotFoundError:
-        return None  # plain lines do without the package
-    bar = BarColumn(bar_width=20)  # at 80 columns there is room for two figures
-    columns = ("{task.description}", bar, MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, "{task.fields[numbers]}", console=Console(stderr=True))
+        """Delete the line that is written over."""
+        if self.shown:
+            print(f"\r{'':<{self.shown}}\r", end="", file=self.stream, flush=True)
+            self.shown = 0

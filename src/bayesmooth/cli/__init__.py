@@ -16,7 +16,6 @@ from contextlib import suppress
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from bayesmooth import __version__
@@ -132,7 +131,12 @@ def run_command(given: Sequence[str], hears: bool) -> int:
     function = getattr(module, name)
     options = vars(make_parser(name, function).parse_args(given[1:]))
     if hears:
-        load_all(module.LOADED)
+        # Ctrl-C ends the process at once: an exception inside a compiled module that is being loaded can abort it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for needed in module.LOADED:
+            with suppress(ImportError):  # where it is used it is asked for again, and named
+                import_module(needed)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     from bayesmooth.executors import DATA, set_variable
     from bayesmooth.progress import silence
@@ -158,27 +162,10 @@ def make_parser(name: str, function: Function) -> ArgumentParser:
     return parser
 
 
-def load_all(names: Sequence[str]) -> None:
-    """Load modules, while Ctrl-C ends the process at once.
-
-    An exception raised inside a compiled module that is being loaded can abort the process or come out as another.
-    """
-    signal.signal(signal.SIGINT, leave)
-    for name in names:
-        with suppress(ImportError):  # where it is used it is asked for again, and named
-            import_module(name)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def leave(number: int, frame: FrameType | None) -> None:
-    """End the process without raising anything."""
-    os.write(2, b"bayesmooth: interrupted\n")
-    os._exit(INTERRUPTED)
-
-
 def show_warning(message: Warning | str, *where: object) -> None:
     """A warning is for the user: the line of code that gave it is not."""
-    print(f"bayesmooth: warning: {message}", file=sys.stderr)
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a progress line
+    print(f"{clear}bayesmooth: warning: {message}", file=sys.stderr)
 
 
 def explain_all() -> ArgumentParser:
