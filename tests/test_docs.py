@@ -245,7 +245,7 @@ def test_the_skill_names_the_files_and_the_exit_codes_that_there_are(tmp_path, f
     assert f"\n| {INTERRUPTED} | " in text
     for kind, folder in (("an audit", "audit"), ("a run", "run")):
         rows = text.partition(f"file of {kind} ")[2].partition("\n\n")[0]
-        written = {path.name for path in Path(folder).iterdir()} - {"lock", "best.pt"}
+        written = {path.name for path in Path(folder).iterdir()} - {"lock"}
         assert set(re.findall(r"`(\w+\.\w+)`", rows)) - {"decisions.csv"} == written
 
 

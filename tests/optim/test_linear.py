@@ -49,6 +49,6 @@ def test_train_on_wide_embeddings_is_as_good_as_a_tuned_logistic_regression(tmp_
     np.savez(tmp_path / "new.npz", embeddings=new, labels=clean)
     assert cli.main(["train", str(tmp_path / "data.npz"), "--out", str(tmp_path / "run")]) == 0
     run = Run.open(tmp_path / "run")
-    assert len(run.examples("train")) == 2000  # none is held back once it is chosen
+    assert len(run.splits().train) == 2000  # none is held back once it is chosen
     ours = (run.predict(tmp_path / "new.npz").at_mean.argmax(1).numpy() == clean).mean()
     assert ours > tune(rows, given).score(new, clean) - 0.005

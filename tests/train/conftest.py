@@ -52,11 +52,10 @@ def same_run():
             for kind in ("mean", "std"):
                 ours, theirs = (getattr(run.posterior(), kind) for run in (one, other))
                 assert all(torch.equal(ours[name], theirs[name]) for name in ours | theirs)
-        for which in ("last", "best"):
-            (ours, shape), (theirs, other_shape) = (tree_flatten(run.checkpoint(which)) for run in (one, other))
-            assert shape == other_shape
-            for a, b in zip(ours, theirs, strict=True):
-                assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, which
+        (ours, shape), (theirs, other_shape) = (tree_flatten(run.checkpoint()) for run in (one, other))
+        assert shape == other_shape
+        for a, b in zip(ours, theirs, strict=True):
+            assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
     return compare
 

@@ -29,7 +29,7 @@ def test_a_finished_run_has_every_file_reads_them_all_and_refuses_another_recipe
     names = {file.name for file in run.path.iterdir()} - {"lock"}
     assert names == {
         "recipe.toml", "run.json", "noise.json", "data.json", "metrics.jsonl", "report.json",
-        "posterior.safetensors", "model.pt", "best.pt",
+        "posterior.safetensors", "model.pt",
     }  # fmt: skip
     assert run.recipe == finished.recipe
     assert run.status == "finished"
@@ -50,7 +50,7 @@ def test_the_model_and_the_posterior_of_a_run_agree_and_weights_are_kept_once(fi
     model, posterior = finished.model(), finished.posterior()
     for name, weight in model.named_parameters():
         assert torch.equal(weight, posterior.mean[name])
-    assert finished.model("best").training is False
+    assert model.training is False
     assert finished.checkpoint().keys() == {"recipe", "model", "loss"}
     assert not finished.checkpoint()["model"]  # all of them are in the posterior
     plain = train(tiny(train={"epochs": 1}), tmp_path / "run", quiet=True, save_seconds=0)
@@ -59,7 +59,8 @@ def test_the_model_and_the_posterior_of_a_run_agree_and_weights_are_kept_once(fi
 
 
 def test_the_examples_of_a_run_are_the_noisy_ones_it_saw(finished):
-    parts = [finished.examples(name) for name in ("train", "validation", "test")]
+    splits = finished.splits()
+    parts = [splits.train, splits.validation, splits.test]
     assert [len(part) for part in parts] == [96, 24, 359]
     wrong = sum((part.labels.numbers != part.clean).sum() for part in parts[:2])
     assert wrong == len(Corruption.load(finished.path / "noise.json").index) > 20
@@ -103,7 +104,6 @@ def test_an_endlessly_nested_recipe_is_an_error_in_a_line(copied):
     [
         ("posterior.safetensors", lambda run: run.posterior()),
         ("model.pt", lambda run: run.model()),
-        ("best.pt", lambda run: run.model("best")),
         ("metrics.jsonl", lambda run: run.metrics()),
         ("report.json", lambda run: run.report()),
         ("data.json", lambda run: run.model()),
@@ -204,14 +204,13 @@ def test_weights_that_overflow_are_not_saved(batch_size, tiny, tmp_path):
     assert not list((tmp_path / "run").glob("*.pt"))
 
 
-def test_the_best_checkpoint_is_the_first_with_the_best_validation_accuracy(tiny, tmp_path, monkeypatch):
+def test_the_best_epoch_is_the_first_with_the_best_validation_accuracy(tiny, tmp_path, monkeypatch):
     accuracies = iter([0.5, 0.7, 0.7, 0.6])
     monkeypatch.setattr(
         "bayesmooth.train.loop.evaluate", lambda *known, **how: {"validation.accuracy": next(accuracies)}
     )
     run = train(tiny(train={"epochs": 4}), tmp_path / "run", quiet=True)
-    best = run.checkpoint("best")
-    assert (best["epoch"], best["accuracy"], run.report()["best_epoch"]) == (2, 0.7, 2)
+    assert run.report()["best_epoch"] == 2
 
 
 @contextmanager
@@ -247,7 +246,7 @@ def test_a_checkpoint_that_was_cut_or_would_run_code_is_refused_with_a_way_out(c
         copied.model()
     assert not (tmp_path / "pwned").exists()
     copied.set_status("interrupted")
-    (copied.path / "last.pt").write_bytes((copied.path / "best.pt").read_bytes()[:5000])
+    (copied.path / "last.pt").write_bytes((copied.path / "model.pt").read_bytes()[:500])
     (copied.path / "model.pt").unlink()
     with pytest.raises(InputError, match=r"last\.pt: not a checkpoint .* delete the run"):
         train(copied.recipe, copied.path, quiet=True)

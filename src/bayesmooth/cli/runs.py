@@ -107,13 +107,7 @@ def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
     return 0
 
 
-@command(
-    RUN,
-    option("--checkpoint", choices=("last", "best"), default="last", help="default: last"),
-    *DEVICE,
-    SAMPLES,
-    option("--json", action="store_true", help="print JSON"),
-)
+@command(RUN, *DEVICE, SAMPLES, option("--json", action="store_true", help="print JSON"))
 def evaluate(arguments: Namespace) -> int:
     """Measure a trained model again: accuracy, NLL, Brier, calibration, memorised errors.
 
@@ -123,10 +117,6 @@ def evaluate(arguments: Namespace) -> int:
     from bayesmooth.train import Run
     from bayesmooth.train.compare import format_report
 
-    if arguments.checkpoint == "best" and arguments.samples:
-        raise InputError(
-            f"--samples {arguments.samples} with --checkpoint best: the posterior is that of the last; leave one out"
-        )
     run = Run.open(arguments.run)
     if (status := run.status) != "finished":
         done, epochs = run.checkpoint()["progress"]["epoch"], run.recipe.train.epochs
@@ -134,7 +124,7 @@ def evaluate(arguments: Namespace) -> int:
             f"{run.path}: not finished ({status} after {done} of {epochs} epochs); these are its figures so far",
             file=sys.stderr,
         )
-    record = run.evaluate(arguments.checkpoint, samples=arguments.samples, device=arguments.device)
+    record = run.evaluate(samples=arguments.samples, device=arguments.device)
     print(json.dumps(record, indent=2) if arguments.json else format_report(record, run.path))
     return 0
 

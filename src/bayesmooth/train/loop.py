@@ -59,7 +59,7 @@ class Loop:
         past: the best self so far, for losses that need it.
         epoch: how many are complete.
         batch: how many batches of the next epoch are done.
-        best: the epoch with the best accuracy on the noisy validation split, that accuracy, and its weights.
+        best: the epoch with the best accuracy on the noisy validation split, and that accuracy.
         records, seconds: the figures of the epochs so far, and the time that their steps took.
     """
 
@@ -71,7 +71,7 @@ class Loop:
         self.past: nn.Module | None = None
         self.epoch = self.batch = 0
         self.seconds, self.records = 0.0, list[Record]()
-        self.best: Checkpoint = {"epoch": 0, "accuracy": -1.0}
+        self.best: Record = {"epoch": 0, "accuracy": -1.0}
         # Reading the loss makes a GPU wait, so there it is checked only now and then.
         self.check_every = 1 if device.type == "cpu" else 20
         self.precision: Any = nullcontext()
@@ -93,8 +93,12 @@ class Loop:
         self.statistics = statistics_batches(recipe, splits, self.model)
         self.loss: Loss = recipe.make("loss", **facts).to(device)
         self.loss.attach(self.model, first)
-        if "past" in self.loss.needs:
-            check_past(recipe)
+        share, every = recipe.data.validation, recipe.evaluate.every
+        if "past" in self.loss.needs and (not share or 1 < settings.epochs <= every):
+            raise InputError(
+                f"[loss] {recipe.loss.name} learns from its best past self by validation, and with data.validation = "
+                f"{share} and evaluate.every = {every} it has none; set data.validation = 0.1, evaluate.every = 1"
+            )
         self.weights = [*self.model.parameters(), *self.loss.parameters()]
         self.total = settings.epochs * self.batches
         facts |= {"params": [weight for weight in self.weights if weight.requires_grad], "base_optimizer": BASE}
@@ -126,7 +130,7 @@ class Loop:
             self.sums.zero_()
             self.records.append(record)
             if (accuracy := record.get("validation.accuracy", -1.0)) > self.best["accuracy"]:
-                self.best = {"epoch": self.epoch, "accuracy": accuracy, "model": deepcopy(self.model.state_dict())}
+                self.best = {"epoch": self.epoch, "accuracy": accuracy}
                 if "past" in self.loss.needs:
                     self._remember()
             yield record
@@ -277,14 +281,4 @@ class Loop:
             f"diverged in epoch {self.epoch + 1}, batch {self.batch + 1}: {what}; gradient norm {norm:.3g}, "
             f"mean loss of the epoch {self.figures().get('loss', math.nan):.3g}; the last good checkpoint is kept; "
             f"try a smaller optimizer.lr (now {group['lr']:.3g}), train.clip_norm = 1, a schedule with warm-up{hessian}"
-        )
-
-
-def check_past(recipe: Recipe) -> None:
-    """Refuse a recipe in which a loss that learns from its best past self could not know which one that is."""
-    share, every = recipe.data.validation, recipe.evaluate.every
-    if not share or 1 < recipe.train.epochs <= every:
-        raise InputError(
-            f"[loss] {recipe.loss.name} learns from its best past self by validation, and with data.validation = "
-            f"{share} and evaluate.every = {every} it has none; set data.validation = 0.1, evaluate.every = 1"
         )

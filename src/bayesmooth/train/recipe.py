@@ -238,6 +238,7 @@ def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: 
     """Build one section: its own fields, and the options of what it names, with their defaults."""
     where, hints = f"{source}: [{section}]", get_type_hints(kind)
     own = {part.name: part for part in fields(kind) if part.name != "options"}
+    known: dict[str, tuple[Any, Any, Mapping[str, Any]]]
     known = {key: (hints[key], part.default, part.metadata) for key, part in own.items()}
     if section in CHOICES:
         name = given.get("name", CHOICES[section][0])

@@ -17,10 +17,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from filelock import FileLock, Timeout
@@ -29,7 +30,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import files, progress
 from bayesmooth.audit import Audit, audit_network
-from bayesmooth.data import Source
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
@@ -39,13 +39,10 @@ from bayesmooth.words import format_epoch, format_figure
 
 RECIPE, STATUS, NOISE, DATA = "recipe.toml", "run.json", "noise.json", "data.json"
 METRICS, REPORT, POSTERIOR = "metrics.jsonl", "report.json", "posterior.safetensors"
-LAST, BEST, MODEL, LOCK = "last.pt", "best.pt", "model.pt", "lock"
+LAST, MODEL, LOCK = "last.pt", "model.pt", "lock"
 PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
 SAVE_SECONDS = 300.0  # between two checkpoints
 PATIENCE = 1.0  # seconds; a process that looks whether the lock is held takes it for an instant
-
-Which = Literal["last", "best"]
-Split = Literal["train", "validation", "test"]
 
 
 class StoppedError(KeyboardInterrupt):
@@ -114,17 +111,9 @@ class Run:
                 raise InputError(f"{self.path}: its data have changed: {differences}; bring back what it began with")
         return splits
 
-    def examples(self, split: Split = "train") -> Source:
-        """One split of it; `train` and `validation` have the noisy labels, and the clean ones beside them."""
-        found: Source | None = getattr(self.splits(), split)
-        if found is None:
-            raise InputError(f"{self.path}: this run has no {split} split; see its {RECIPE}")
-        return found
-
-    def checkpoint(self, which: Which = "last") -> Checkpoint:
-        """The last checkpoint, or of a finished run that of the epoch with the best validation accuracy."""
-        last = MODEL if (self.path / MODEL).exists() else LAST
-        path = self.path / (last if which == "last" else BEST)
+    def checkpoint(self) -> Checkpoint:
+        """The last checkpoint, or what a finished run has kept of it."""
+        path = self.path / (MODEL if (self.path / MODEL).exists() else LAST)
         if not path.exists():
             raise InputError(f"{self.path}: has no checkpoint yet; `bayesmooth resume {self.path}` goes on")
         try:
@@ -147,31 +136,31 @@ class Run:
             )
         return Posterior.load(path)
 
-    def model(self, which: Which = "last", device: str | None = "cpu") -> nn.Module:
+    def model(self, device: str | None = "cpu") -> nn.Module:
         """The trained network, in eval mode, on a device; None: a GPU if there is one."""
-        weights, data = self.checkpoint(which)["model"], self.data()
+        weights, data = self.checkpoint()["model"], self.data()
         facts = {"num_classes": len(data["class_names"]), "input_shape": data["input_shape"]}
         model = make_model(self.recipe, pretrained=False, **facts)
-        if which == "last" and (self.path / POSTERIOR).exists():
+        if (self.path / POSTERIOR).exists():
             weights = {**self.posterior().mean, **weights}
         model.load_state_dict(weights)
         return model.eval().to(find_device(device))
 
     # ---- what is done with it ----
 
-    def evaluate(self, which: Which = "last", *, samples: int = 0, device: str | None = None) -> dict[str, float]:
-        """The figures of a checkpoint, measured again; those of the last one also averaged over the posterior."""
-        model, splits = self.model(which, device), self.splits()
+    def evaluate(self, *, samples: int = 0, device: str | None = None) -> dict[str, float]:
+        """The figures of the last checkpoint, measured again; averaged, too, where there is a posterior."""
+        model, splits = self.model(device), self.splits()
         settings: dict[str, Any] = {"batchnorm": statistics_batches(self.recipe, splits, model), "ood": True}
         record = evaluate(self.recipe, splits, model, **settings)
-        if which == "last" and (self.path / POSTERIOR).exists():
+        if (self.path / POSTERIOR).exists():
             record |= evaluate(self.recipe, splits, model, self.posterior(), samples=samples, **settings)
         return record
 
     def audit(self, *, device: str | None = None, **options: Any) -> Audit:
         """The audit of its training labels; the options are those of `bayesmooth.audit_network`."""
         model = self.model(device=device)
-        return audit_network(model, self.posterior(), self.examples("train"), **options)
+        return audit_network(model, self.posterior(), self.splits().train, **options)
 
     def predict(self, given: Any, *, samples: int = 0, device: str | None = None) -> Forecast:
         """The classes of new examples: a path, a data frame, a `Source`; they are read as the training data were.
@@ -232,17 +221,6 @@ class Run:
         content = {"status": status, "hash": self.recipe.hash, "seed": self.recipe.train.seed, **facts}
         files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
 
-    def go_on(self, loop: Loop) -> None:
-        """Write down what the run is trained on; figures after its checkpoint, and an earlier end, are taken back."""
-        if not (self.path / DATA).exists():
-            if loop.splits.corruption is not None:
-                loop.splits.corruption.save(self.path / NOISE)
-            files.write_json(self.path / DATA, loop.splits.facts())
-        if (self.path / METRICS).exists():
-            files.write_atomically(self.path / METRICS, "".join(f"{json.dumps(r)}\n" for r in loop.records))
-        for name in (REPORT, POSTERIOR, MODEL):
-            (self.path / name).unlink(missing_ok=True)
-
     def write_end(self, loop: Loop) -> None:
         """Write the weights and the report; written again, they are the same."""
         posterior, weights = loop.posterior(), loop.model.state_dict()
@@ -250,10 +228,8 @@ class Run:
             posterior.save(self.path / POSTERIOR)
             # Its mean are the weights: only what it does not name is kept beside it.
             weights = {k: v for k, v in weights.items() if k not in posterior.mean}
-        recipe = {"recipe": self.recipe.to_dict()}
-        save_checkpoint(self.path / MODEL, {"model": weights, "loss": loop.loss.state_dict(), **recipe})
-        if loop.best["epoch"]:
-            save_checkpoint(self.path / BEST, {**loop.best, **recipe})
+        kept = {"model": weights, "loss": loop.loss.state_dict(), "recipe": self.recipe.to_dict()}
+        save_checkpoint(self.path / MODEL, kept)
         report = {"title": self.recipe.title, **loop.records[-1], "best_epoch": loop.best["epoch"]}
         files.write_json(self.path / REPORT, report)
 
@@ -318,7 +294,7 @@ def train(
 
 def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: dict[str, Any]) -> Loop:
     """Start or go on, save, and show how it goes; `facts` get the settings that rules have chosen."""
-    saving = Saving(run, save_seconds)
+    saving, metrics = Saving(run.path / LAST, save_seconds), run.path / METRICS
     with handle_signals(saving.ask_to_stop, signal.SIGINT, signal.SIGTERM):
         saved = run.checkpoint() if (run.path / LAST).exists() else None
         loop = Loop(run.recipe, run.splits(), device)
@@ -326,21 +302,19 @@ def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: di
         facts["chosen"] = {key: value for key, value in group.items() if type(value) is float}
         if saved is not None:
             loop.restore(saved)
-        run.go_on(loop)
-        epochs = run.recipe.train.epochs
-
-        def show_figures() -> dict[str, str]:
-            return {name: format_figure(name, x) for name, x in loop.figures().items()}
-
-        def after_step() -> None:
-            bar.update(loop.schedule.last_epoch, f"epoch {loop.epoch + 1}/{epochs}", show_figures)
-            saving.check(loop)
-
+        if not (run.path / DATA).exists():
+            if loop.splits.corruption is not None:
+                loop.splits.corruption.save(run.path / NOISE)
+            files.write_json(run.path / DATA, loop.splits.facts())
+        if metrics.exists():  # figures after the checkpoint, and an earlier end, are taken back
+            files.write_atomically(metrics, "".join(f"{json.dumps(r)}\n" for r in loop.records))
+        for name in (REPORT, POSTERIOR, MODEL):
+            (run.path / name).unlink(missing_ok=True)
         with progress.bar(loop.total, description="train", done=loop.schedule.last_epoch) as bar:
             try:
-                for record in loop.epochs(after_step, saving.check):
-                    files.append_line(run.path / METRICS, json.dumps(record))
-                    bar.line(format_epoch(record, epochs))
+                for record in loop.epochs(partial(saving.after_step, loop, bar), saving.check):
+                    files.append_line(metrics, json.dumps(record))
+                    bar.line(format_epoch(record, run.recipe.train.epochs))
             except StoppedError:  # here every context has put the weights and statistics back
                 saving.save(loop)
                 raise
@@ -351,7 +325,7 @@ def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: di
 class Saving:
     """When a run is saved: every so many seconds, and when somebody asks it to stop."""
 
-    run: Run
+    path: Path
     seconds: float
     stop: bool = False  # looked at between two steps, so that what is saved is consistent
     last: float = field(default_factory=time.monotonic)
@@ -362,17 +336,27 @@ class Saving:
             raise KeyboardInterrupt
         self.stop = True
 
-    def check(self, loop: Loop | None = None) -> None:
-        """Stop where somebody asked; between two steps of the loop, save it where it is time to."""
+    def check(self) -> None:
+        """Stop where somebody asked."""
         if self.stop:
             raise StoppedError
-        if loop is not None and time.monotonic() - self.last >= self.seconds:
+
+    def after_step(self, loop: Loop, bar: progress.Bar) -> None:
+        """Show how far the loop is; save it where it is time to, and stop where somebody asked."""
+        title = f"epoch {loop.epoch + 1}/{loop.recipe.train.epochs}"
+        bar.update(
+            loop.schedule.last_epoch,
+            title,
+            lambda: {name: format_figure(name, x) for name, x in loop.figures().items()},
+        )
+        self.check()
+        if time.monotonic() - self.last >= self.seconds:
             self.save(loop)
 
     def save(self, loop: Loop) -> None:
         """Make this the last checkpoint."""
         loop.check_weights()
-        save_checkpoint(self.run.path / LAST, loop.capture())
+        save_checkpoint(self.path, loop.capture())
         self.last = time.monotonic()
 
 
