@@ -35,10 +35,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, AdamW, Optimizer
 
+from bayesmooth.fitting.choose import GRID, IVON_GRID, fit
+from bayesmooth.fitting.trial import NLL_SHARE
 from bayesmooth.losses import LabelSmoothing
 from bayesmooth.optim import SAM
-from bayesmooth.optim.choose import GRID, IVON_GRID, fit
-from bayesmooth.optim.trial import NLL_SHARE
 from bayesmooth.optional import require
 from benchmarks.harness import Row, markdown, results_path, run_missing
 from benchmarks.training_tasks import DEVELOPMENT, TEST, Cell, problem

@@ -191,7 +191,7 @@ def test_every_command_is_explained_without_loading_torch():
 def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     """It names them itself, so that nothing must be loaded."""
     from bayesmooth.data.opening import FILES
-    from bayesmooth.optim.choose import IVON_GRID
+    from bayesmooth.fitting.choose import IVON_GRID
     from bayesmooth.optim.schedule import ENOUGH
     from bayesmooth.train.sweep import NOISES
     from reproduce.scale import SCALES

@@ -18,6 +18,7 @@ FLOORS = [
     {"posterior"},
     {"optim", "losses", "data", "models", "metrics", "labelnoise"},
     {"audit"},
+    {"fitting"},
     {"integrations", "compat"},
     {"train"},
     {"cli"},

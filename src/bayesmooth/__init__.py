@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from bayesmooth.data import Source as Source
     from bayesmooth.data import open_source as open_source
     from bayesmooth.errors import InputError as InputError
+    from bayesmooth.fitting import fit as fit
     from bayesmooth.labelnoise import LabelNoise as LabelNoise
     from bayesmooth.labelnoise import label_noise as label_noise
     from bayesmooth.optim import BSAM as BSAM
     from bayesmooth.optim import IVON as IVON
     from bayesmooth.optim import SAM as SAM
-    from bayesmooth.optim import fit as fit
     from bayesmooth.posterior import Posterior as Posterior
     from bayesmooth.theory.noise import effective_labels as effective_labels
 
@@ -43,9 +43,10 @@ PUBLIC = {
     "data": ("Labels", "Source", "open_source"),
     "errors": ("InputError",),
     "labelnoise": ("LabelNoise", "label_noise"),
-    "optim": ("BSAM", "IVON", "SAM", "fit"),
+    "optim": ("BSAM", "IVON", "SAM"),
     "posterior": ("Posterior",),
     "theory.noise": ("effective_labels",),
+    "fitting": ("fit",),
     "": ("data", "losses", "metrics", "models", "theory"),
 }
 HOMES = {name: module for module, names in PUBLIC.items() for name in names}

@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader
 
 from bayesmooth import metrics as measures
 from bayesmooth.errors import InputError
-from bayesmooth.optim import IVON, Fit, fit
+from bayesmooth.fitting import Fit, fit
+from bayesmooth.optim import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
 from bayesmooth.optim.settings import choose_beta2
 from bayesmooth.optional import require

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from bayesmooth.audit import Audit, audit, audit_probabilities
 from bayesmooth.calling import evaluating, take_logits
 from bayesmooth.errors import InputError
+from bayesmooth.fitting.choose import IVON_GRID, fit
+from bayesmooth.fitting.linear import fit_linear
 from bayesmooth.labelnoise import LabelNoise, exact_label_noise, label_noise
 from bayesmooth.models import mlp, weights_from
-from bayesmooth.optim.choose import IVON_GRID, fit
-from bayesmooth.optim.linear import fit_linear
 from bayesmooth.optim.schedule import ENOUGH
 from bayesmooth.optional import require
 from bayesmooth.theory import fit_glm

@@ -3,10 +3,9 @@
 from torch.optim import SGD, AdamW, Optimizer
 
 from bayesmooth.optim.bsam import BSAM
-from bayesmooth.optim.choose import IVON_GRID, Fit, fit
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.sam import SAM
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adamw": AdamW, "sam": SAM, "ivon": IVON, "bsam": BSAM}
 
-__all__ = ["BSAM", "IVON", "IVON_GRID", "OPTIMIZERS", "SAM", "Fit", "fit"]
+__all__ = ["BSAM", "IVON", "OPTIMIZERS", "SAM"]

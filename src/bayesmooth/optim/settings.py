@@ -11,7 +11,7 @@ in which units a layer is written, nor which layers stand beside it. Vectors (bi
 their own size says little: a bias may start at zero. A matrix of zeros (adapters, some heads) passes no signal on, and
 counts as a share of a usual first draw.
 
-lr and c are dimensionless; `choose.py` lets held-out labels choose them.
+lr and c are dimensionless; `fitting/choose.py` lets held-out labels choose them.
 """
 
 import math

@@ -20,8 +20,8 @@ from bayesmooth import progress
 from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.executors import DATA, set_variable
-from bayesmooth.optim.choose import IVON_GRID, fit
-from bayesmooth.optim.linear import fit_linear
+from bayesmooth.fitting.choose import IVON_GRID, fit
+from bayesmooth.fitting.linear import fit_linear
 from bayesmooth.optim.schedule import ENOUGH
 from bayesmooth.train.evaluate import SOURCE, prepare
 from bayesmooth.train.loop import DivergedError, make_model

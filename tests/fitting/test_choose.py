@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from bayesmooth import InputError, fit
-from bayesmooth.optim import choose, heldout, trial
+from bayesmooth.fitting import choose, heldout, trial
 
 datasets = pytest.importorskip("datasets")
 X = torch.randn(400, 10, generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
 from bayesmooth import cli
-from bayesmooth.optim.linear import PRECISIONS, fit_linear
+from bayesmooth.fitting.linear import PRECISIONS, fit_linear
 from bayesmooth.train import Run
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from bayesmooth.optim.trial import standard_error
+from bayesmooth.fitting.trial import standard_error
 from bayesmooth.posterior import Posterior
 
 PRECISIONS = tuple(float(10 ** (k / 2)) for k in range(-2, 11))  # of the prior: 0.1 to 100,000

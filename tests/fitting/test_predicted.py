@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from bayesmooth.optim.predicted import TEMPERATURES, estimate_errors
+from bayesmooth.fitting.predicted import TEMPERATURES, estimate_errors
 
 
 def make(share, classes=5, sharpness=3.0, count=4000):

@@ -34,12 +34,12 @@ from torch.optim import AdamW, Optimizer
 from bayesmooth import files, progress
 from bayesmooth.calling import read_logits, take_labels
 from bayesmooth.errors import InputError
-from bayesmooth.optim.heldout import join, read_in_order, replace_labels, split_data
+from bayesmooth.fitting.heldout import join, read_in_order, replace_labels, split_data
+from bayesmooth.fitting.predicted import estimate_errors
+from bayesmooth.fitting.trial import PARTS, Loss, Plan, Setting, Trial, advance, standard_error
 from bayesmooth.optim.ivon import IVON
-from bayesmooth.optim.predicted import estimate_errors
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
 from bayesmooth.optim.settings import count_examples
-from bayesmooth.optim.trial import PARTS, Loss, Plan, Setting, Trial, advance, standard_error
 from bayesmooth.posterior import Posterior
 
 # The development pool chose these (results/choices/fit.txt); the test pool had no say.
