@@ -40,7 +40,7 @@ def test_train_prints_the_final_figures_and_where_they_are(run, tmp_path):
     assert code == 0
     assert err == ""
     assert out.startswith(f"{tmp_path / 'run'}\n")
-    assert out.split()[1:5] == ["test", "mean", "averaged", "accuracy"]
+    assert out.split()[1:5] == ["figure", "mean", "averaged", "accuracy"]
     untested = ["--set", "evaluate.test=false", *TINY[:-1]]
     _, out, err = run("train", "digits-ivon", "--out", tmp_path / "untested", *untested)
     assert "test" not in out.replace(str(tmp_path / "untested"), "")
@@ -89,13 +89,13 @@ def test_compare_prints_a_table_and_draws_a_plot(run, trained, tmp_path):
     code, out, err = run("compare", trained / "ce", trained / "ivon", "--plot", tmp_path / "plot.png")
     assert code == 0
     assert [line.split()[:2] for line in out.splitlines()] == [
-        ["run", "status"], ["ce", "finished"], ["ivon", "finished"],
+        ["run", "status"], [str(trained / "ce"), "finished"], [str(trained / "ivon"), "finished"],
     ]  # fmt: skip
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path / "plot.png") in err
     code, out, _ = run("compare", trained / "ce", trained / "ivon", "--csv")
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert [row["run"] for row in rows] == ["ce", "ivon"]
+    assert [row["run"] for row in rows] == [str(trained / "ce"), str(trained / "ivon")]
     assert 0 <= float(rows[0]["accuracy"]) <= 1
     log = tmp_path / "run.log"
     log.write_text("what a job printed")
@@ -193,7 +193,6 @@ def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     from bayesmooth.data.opening import FILES
     from bayesmooth.fitting.choose import IVON_GRID
     from bayesmooth.optim.schedule import ENOUGH
-    from bayesmooth.train.sweep import NOISES
     from reproduce.scale import SCALES
 
     def words(command):
@@ -208,4 +207,3 @@ def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     assert f"from {ENOUGH} of them on" in said
     *scales, last = SCALES
     assert f"{', '.join(scales)} or {last} (default: laptop)" in words("studies")
-    assert f"(default: {NOISES[0]})" in words("tune")

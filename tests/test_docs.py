@@ -114,7 +114,7 @@ case "$1 $2" in "audit photos/" | "train photos/" | "audit reviews.csv" | "audit
   set -- "$@" --encoder plain ;;
 esac
 case "$1" in
-  train | tune) set -- "$@" --set train.epochs=1 ;;
+  train) set -- "$@" --set train.epochs=1 ;;
   sweep) set -- $(echo "$@" | sed s/0:5/0:1/) --set train.epochs=1 ;;
   reproduce) set -- "$@" --scale smoke ;;
 esac

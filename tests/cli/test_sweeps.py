@@ -3,7 +3,7 @@ import csv
 import pytest
 
 from bayesmooth.cli import main
-from bayesmooth.train import Recipe
+from bayesmooth.train import Recipe, Run
 
 RECIPE = """
 [data]
@@ -47,13 +47,17 @@ def test_sweep_trains_the_grid_prints_a_table_and_exports_it(here, capsys):
     assert capsys.readouterr().out.count("finished") == 2
 
 
-def test_tune_writes_the_recipe_that_it_chose(here, capsys):
-    assert main(["tune", "mine.toml", "--set", "train.epochs=2", "--write", "best.toml", "--quiet"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert len(out) == 1 + 3 + 1  # head, three whole runs, the best
-    chosen = Recipe.load(here / "best.toml")
-    assert chosen.train.epochs == 2
-    assert out[-1].startswith(f"best: optimizer.noise={chosen.optimizer.options['noise']}")
+def test_the_recipe_that_predicts_held_out_labels_best_is_written(here, capsys):
+    line = ["sweep", "mine.toml", "--grid", "optimizer.lr=1e30,0.1,0.2", "--best", "best.toml", "--quiet"]
+    assert main(line) == 0
+    best = Recipe.load(here / "best.toml")
+    finished = [Run.open(path) for path in (here / "runs").glob("*/")]
+    reports = {run.recipe.hash: run.report() for run in finished if run.status == "finished"}
+    keys = {key: (-r["validation.accuracy"], r["validation.nll"]) for key, r in reports.items()}
+    assert len(keys) == capsys.readouterr().out.count("finished") == 2
+    assert keys[best.hash] == min(keys.values())
+    assert main([*line, "--set", "data.validation=0"]) == 2
+    assert "nothing to choose by; hold a part back" in capsys.readouterr().err
 
 
 def test_a_failed_run_is_an_exit_code_and_a_line(here, capsys):

@@ -12,7 +12,7 @@ import pytest
 from bayesmooth.errors import InputError
 from bayesmooth.executors import Processes
 from bayesmooth.train import Run
-from bayesmooth.train.sweep import Outcome, export_rows, grid, name_recipes, sweep, tune
+from bayesmooth.train.sweep import Outcome, export_rows, grid, name_recipes, sweep
 
 TREE = {
     "data": {"name": "digits", "limit": 120, "validation": 0.2},
@@ -206,34 +206,3 @@ def test_a_sweep_that_is_killed_leaves_runs_that_the_same_command_ends(two_of_th
     for run in again():
         assert run.status == "finished"
         assert [record["epoch"] for record in run.metrics()] == list(range(1, 81))
-
-
-# ---- tune ----
-
-TUNED = TREE | {
-    "optimizer": {"name": "ivon", "lr": 0.03, "noise": 1.0},
-    "schedule": {"name": "cosine"},
-    "train": {"epochs": 8},
-    "evaluate": {"samples": 1, "every": 8},
-}
-
-
-def test_the_best_by_noisy_validation_comes_first_and_what_does_not_finish_last(tmp_path):
-    with ThreadPoolExecutor(1) as executor:
-        *good, (bad, none) = tune(grid(TUNED, ["optimizer.lr=1e30,0.03,0.1"]), tmp_path, executor)
-    assert bad.recipe.optimizer.options["lr"] == 1e30
-    assert none == {}
-    keys = [(-report["validation.accuracy"], report["validation.nll"]) for _, report in good]
-    assert keys == sorted(keys)
-
-
-@pytest.mark.parametrize(
-    ("changes", "axes", "why"),
-    [
-        ({"data": {"limit": 120}}, [], "nothing to choose by; hold a part back"),
-        ({}, ["optimizer.noise=1,1.0"], "two recipes are the same"),
-    ],
-)
-def test_there_must_be_labels_to_choose_by_and_settings_that_differ(changes, axes, why, tmp_path):
-    with pytest.raises(InputError, match=why):
-        tune(grid(TUNED | changes, axes), tmp_path, None)

@@ -27,7 +27,7 @@ COMMANDS = {
     "runs": ("train", "resume", "evaluate", "predict", "compare", "recipes"),
     "data": ("data",),
     "audit": ("audit", "clean"),
-    "sweeps": ("sweep", "tune", "reproduce", "studies", "demo"),
+    "sweeps": ("sweep", "reproduce", "studies", "demo"),
 }
 MODULES = {name: module for module, names in COMMANDS.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""`sweep` and `tune`; `reproduce`, `studies` and `demo`, whose bodies lie in a clone beside the package."""
+"""`sweep`; `reproduce`, `studies` and `demo`, whose bodies lie in a clone beside the package."""
 
 import os
 import sys
@@ -9,102 +9,67 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmooth.cli import MANY, PLACE, QUIET, RECIPE, Option, command, option
+from bayesmooth.cli import MANY, PLACE, QUIET, RECIPE, command, option
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
 
 if TYPE_CHECKING:
-    from bayesmooth.train import Recipe
     from bayesmooth.train.sweep import Outcome
 
 LOADED = ("bayesmooth.train", "pandas", "matplotlib.figure", "sklearn.datasets")
 FAILED = 1
 CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-GRID = (
-    option("recipe", help=RECIPE),
-    option("--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"),
-    *PLACE,
-)
 SCALES = "smoke, demo, laptop, overnight, features, day or full"
 SCALE = option("--scale", default="laptop", help=f"how much to train: {SCALES} (default: laptop)")
 
 
-def add_axes(values: str) -> Option:
-    """`--grid`, as often as it is needed."""
-    return option("--grid", metavar="SECTION.KEY=VALUES", help=values, **MANY)
-
-
 @command(
-    *GRID,
-    add_axes("an axis of the grid: values between commas, or 0:5 for 0 to 4; may be repeated"),
+    option("recipe", help=RECIPE),
+    option(
+        "--grid",
+        metavar="SECTION.KEY=VALUES",
+        help="an axis of the grid: values between commas, or 0:5 for 0 to 4; may be repeated",
+        **MANY,
+    ),
+    option("--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"),
+    *PLACE,
     option("--csv", type=Path, metavar="FILE", help="write settings and figures to this file"),
+    option("--best", type=Path, metavar="FILE", help="write the recipe that predicts noisy held-out labels best"),
 )
 def sweep(arguments: Namespace) -> int:
     """Train a recipe over a grid of settings, on this machine or a cluster; what is finished is not run again.
 
     examples:
       bayesmooth sweep digits-ls --grid loss.alpha=0,.1,.3 --grid train.seed=0:5 --jobs 2
+      bayesmooth sweep digits-ivon --grid optimizer.noise=.3,1,2 --best mine.toml
       bayesmooth sweep mine.toml --grid optimizer.lr=.1,.2 --cluster ray --address auto --csv grid.csv
     """
+    from bayesmooth.train import override, read_recipe
     from bayesmooth.train.compare import compare_runs, format_csv, format_table
-    from bayesmooth.train.sweep import OVER, export_rows, name_recipes
+    from bayesmooth.train.sweep import OVER, choose_best, export_rows, grid, name_recipes
     from bayesmooth.train.sweep import sweep as run_all
 
     check_output(arguments.csv)
-    recipes = _read_grid(arguments, arguments.grid)
+    check_output(arguments.best)
+    tree = override(read_recipe(arguments.recipe), arguments.settings)
+    recipes = grid(tree, arguments.grid, Path(arguments.recipe).name)
+    if arguments.best and not all(recipe.data.validation for recipe in recipes):
+        raise InputError(
+            "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
+        )
     with make_executor(arguments) as where:
         outcomes = run_all(recipes, arguments.out, where, arguments.device)
+    names = name_recipes(recipes)
     if ended := [outcome for outcome in outcomes if outcome.status in OVER]:
-        names = name_recipes([outcome.recipe for outcome in ended]).values()
         rows = compare_runs([outcome.run for outcome in ended])
-        print(format_table([{**row, "run": name} for row, name in zip(rows, names, strict=True)]))
+        print(format_table([row | {"run": names[o.recipe.hash]} for o, row in zip(ended, rows, strict=True)]))
     if arguments.csv:
         write_atomically(arguments.csv, format_csv(export_rows(outcomes)))
         print(f"table: {arguments.csv}", file=sys.stderr)
-    return report_failures(outcomes)
-
-
-@command(
-    *GRID,
-    add_axes("settings to try, as in `sweep` (default: optimizer.noise=0.3,1.0,2.0)"),
-    option("--write", type=Path, metavar="FILE", help="write the chosen recipe to this file, as TOML"),
-)
-def tune(arguments: Namespace) -> int:
-    """Choose a recipe's noise, or other settings, by the noisy labels of its validation split.
-
-    examples:
-      bayesmooth tune digits-ivon --write mine.toml
-      bayesmooth tune mine.toml --grid optimizer.noise=.7,1,1.4 --grid optimizer.lr=.1,.2 --jobs 2
-    """
-    from bayesmooth.train.compare import format_table
-    from bayesmooth.train.sweep import NOISES, name_recipes
-    from bayesmooth.train.sweep import tune as choose
-
-    check_output(arguments.write)
-    recipes = _read_grid(arguments, arguments.grid or NOISES)
-    names = name_recipes(recipes)
-    with make_executor(arguments) as where:
-        found = choose(recipes, arguments.out, where, arguments.device)
-    rows = []
-    for outcome, report in found:
-        row: dict[str, Any] = {"setting": names[outcome.recipe.hash], "status": outcome.status}
-        rows.append(row | {"validation": report.get("validation.accuracy"), "NLL": report.get("validation.nll")})
-    print(format_table(rows))
-    best, report = found[0]
-    if report:
+    if arguments.best and (best := choose_best(outcomes)):
+        write_atomically(arguments.best, best.recipe.to_toml())
         print(f"best: {names[best.recipe.hash]}, {best.path}")
-        if arguments.write:
-            write_atomically(arguments.write, best.recipe.to_toml())
-            print(f"recipe: {arguments.write}", file=sys.stderr)
-    return report_failures([outcome for outcome, _ in found])
-
-
-def _read_grid(arguments: Namespace, axes: Sequence[str]) -> "list[Recipe]":
-    from bayesmooth.train import override, read_recipe
-    from bayesmooth.train.sweep import grid
-
-    tree = override(read_recipe(arguments.recipe), arguments.settings)
-    return grid(tree, axes, Path(arguments.recipe).name)
+    return report_failures(outcomes)
 
 
 def make_executor(arguments: Namespace) -> Executor:

@@ -1,8 +1,5 @@
 """Figures as people read them: a run in a table, runs side by side, curves by epoch."""
 
-import csv
-import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import cycle
@@ -52,21 +49,19 @@ def format_report(record: Mapping[str, Any], path: Path) -> str:
     >>> report |= {"validation.accuracy": 0.6, "averaged.validation.accuracy": 0.65}
     >>> print(format_report(report, Path("r")))
     r
-      test                      mean  averaged
-      accuracy                90.0 %    91.0 %
-      nll                      0.300
-      memorised               10.0 %
-      validation.accuracy     60.0 %    65.0 %
+    figure                 mean  averaged
+    accuracy             90.0 %    91.0 %
+    nll                   0.300         –
+    memorised            10.0 %         –
+    validation.accuracy  60.0 %    65.0 %
     """
-    averaged = any(key.startswith("averaged.") for key in record)
-    tested = [key.removeprefix("test.") for key in record if key.startswith("test.")]
-    rows = {name: (f"test.{name}", f"averaged.{name}") for name in tested}
-    rows |= {name: (name, f"averaged.{name}") for name in OTHERS if name in record}
-    cells = {"test" if tested else "": ["mean", *["averaged"] * averaged]}
-    for name, keys in rows.items():
-        cells[name] = [format_figure(key, record[key]) for key in keys if key in record]
-    lines = [f"  {name:20}" + "".join(f"{x:>10}" for x in row) for name, row in cells.items()]
-    return "\n".join([str(path), *lines])
+    names = {key: key.removeprefix("test.") for key in record if key.startswith("test.") or key in OTHERS}
+    rows = []
+    for key, name in names.items():
+        averaged = record.get(f"averaged.{name}")
+        row = {"figure": name, "mean": format_figure(name, record[key])}
+        rows.append(row | {"averaged": averaged and format_figure(name, averaged)})
+    return f"{path}\n{format_table(rows)}" if rows else str(path)
 
 
 def compare_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -74,17 +69,11 @@ def compare_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     figures = [{k: v for record in run.metrics() for k, v in record.items()} for run in runs]
     shown = [key for key in FIGURES if any(key in own for own in figures)]
     return [
-        {"run": name, "status": run.status, "epoch": own.get("epoch")}
+        {"run": str(run.path), "status": run.status, "epoch": own.get("epoch")}
         | {FIGURES[key]: own.get(key) for key in shown}
         | {"time": format_duration(run.seconds())}
-        for name, run, own in zip(name_runs(runs), runs, figures, strict=True)
+        for run, own in zip(runs, figures, strict=True)
     ]
-
-
-def name_runs(runs: Sequence[Run]) -> list[str]:
-    """What each run is called: its directory's name, or the whole path where another has the same name."""
-    count = Counter(run.path.name for run in runs)
-    return [run.path.name if count[run.path.name] == 1 else str(run.path) for run in runs]
 
 
 def format_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -103,12 +92,8 @@ def format_table(rows: Sequence[dict[str, Any]]) -> str:
 
 def format_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV; what a row does not have is empty."""
-    text = io.StringIO()
-    columns = dict.fromkeys(key for row in rows for key in row)
-    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    frame = require("pandas", extra="train").DataFrame(rows, dtype=object)  # whole numbers stay whole
+    return str(frame.to_csv(index=False, lineterminator="\n"))
 
 
 def _cell(name: str, value: Any) -> str:
@@ -122,7 +107,7 @@ def _cell(name: str, value: Any) -> str:
 def draw_curves(runs: Sequence[Run], path: Path) -> None:
     """Accuracy, calibration and memorisation by epoch, one line per run, as a picture."""
     matplotlib = require("matplotlib.figure", extra="train")
-    records = {name: run.metrics() for name, run in zip(name_runs(runs), runs, strict=True)}
+    records = {str(run.path): run.metrics() for run in runs}
     panels = [key for key in PANELS if any(key in r for rs in records.values() for r in rs)]
     if not panels:
         raise InputError("none of the runs has finished an epoch yet: nothing to draw")

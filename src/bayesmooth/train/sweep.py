@@ -1,6 +1,6 @@
 """Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on.
 
-Held-out given labels choose among them: `tune` takes whole runs, `choose_settings` what `bayesmooth.fit` tries.
+Held-out given labels choose among them, or before a run among what `bayesmooth.fit` tries.
 """
 
 import re
@@ -30,7 +30,6 @@ from bayesmooth.train.run import Run, StoppedError, handle_signals, train
 from bayesmooth.words import format_percent, name_figures
 
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
-NOISES = ("optimizer.noise=0.3,1.0,2.0",)  # what is tried where no grid is given
 SHOWN = ("test.accuracy", "averaged.accuracy", "memorised")
 
 
@@ -186,23 +185,14 @@ def export_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     return rows
 
 
-def tune(
-    recipes: Sequence[Recipe], out: str | Path, executor: Executor, device: str | None = None
-) -> list[tuple[Outcome, dict[str, Any]]]:
-    """Train whole runs, and let the noisy labels of the validation split choose: best first, by accuracy, then NLL.
+def choose_best(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The finished run that predicts the noisy labels of the validation split best, by accuracy, then NLL.
 
-    Each outcome comes with its report. What did not finish comes last, with an empty one; the same call resumes. Short
-    runs would mislead about the noise: they have not memorised anything yet, and prefer too little of it.
+    Whole runs are compared: short ones would mislead about the noise, as they have not memorised anything yet.
     """
-    if len({recipe.hash for recipe in recipes}) < len(recipes):
-        raise InputError("two recipes are the same: give each setting once")
-    if not all(recipe.data.validation for recipe in recipes):
-        raise InputError(
-            "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
-        )
-    outcomes = sweep(recipes, out, executor, device)
-    found = [(outcome, outcome.run.report() if outcome.status == "finished" else {}) for outcome in outcomes]
-    return sorted(found, key=lambda pair: (-pair[1].get("validation.accuracy", -1), pair[1].get("validation.nll", 0)))
+    finished = [(outcome.run.report(), outcome) for outcome in outcomes if outcome.status == "finished"]
+    scores = [(report["validation.accuracy"], -report["validation.nll"]) for report, _ in finished]
+    return finished[scores.index(max(scores))][1] if finished else None
 
 
 def choose_settings(recipe: Recipe) -> Recipe:
