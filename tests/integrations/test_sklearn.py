@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_classification
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -20,29 +19,20 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 from bayesmooth import InputError
-from bayesmooth.theory import fit_glm
 
 pytest.importorskip("sklearn", minversion="1.6", reason="that of the extra")
 
-from bayesmooth.integrations.sklearn import CleanedClassifier, IVONClassifier, VariationalLogisticRegression
+from bayesmooth.integrations.sklearn import CleanedClassifier, IVONClassifier
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
 QUICK = {"epochs": 12, "samples": 8, "random_state": 0}
-ESTIMATORS = [
-    VariationalLogisticRegression(prior_precision=1.0),
-    IVONClassifier(**QUICK),
-    CleanedClassifier(LogisticRegression(max_iter=1000)),
-]
+ESTIMATORS = [IVONClassifier(**QUICK), CleanedClassifier(LogisticRegression(max_iter=1000))]
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "estimator",
-    [VariationalLogisticRegression(), IVONClassifier(epochs=8), CleanedClassifier()],
-    ids=lambda e: type(e).__name__,
-)
+@pytest.mark.parametrize("estimator", [IVONClassifier(epochs=8), CleanedClassifier()], ids=lambda e: type(e).__name__)
 def test_scikit_learns_own_checks(estimator):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # checks that scikit-learn skips by itself
@@ -55,51 +45,22 @@ def test_scikit_learns_own_checks(estimator):
 def test_pipelines_grids_clones_and_pickles(estimator):
     pipeline = make_pipeline(StandardScaler(), clone(estimator))
     assert cross_val_score(pipeline, X, NAMES, cv=3).mean() > 0.9
-    setting = {
-        "VariationalLogisticRegression": "prior_precision",
-        "IVONClassifier": "lr",
-        "CleanedClassifier": "estimator__C",
-    }[type(estimator).__name__]
+    setting = "lr" if isinstance(estimator, IVONClassifier) else "estimator__C"
     grid = GridSearchCV(clone(estimator), {setting: [0.1, 0.2]}, cv=2).fit(X, NAMES)
     assert set(grid.predict(X)) == set(NAMES)
     fitted = pickle.loads(pickle.dumps(grid.best_estimator_))
     np.testing.assert_array_equal(fitted.predict_proba(X), grid.predict_proba(X))
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS[:2], ids=lambda e: type(e).__name__)
-def test_label_noise_is_probability_at_the_mean_minus_the_averaged_one(estimator):
-    model = clone(estimator).fit(X, NAMES)
-    how = {} if isinstance(model, VariationalLogisticRegression) else {"quiet": True, "samples": 8}
+def test_label_noise_is_probability_at_the_mean_minus_the_averaged_one():
+    model = IVONClassifier(**QUICK).fit(X, NAMES)
+    how = {"quiet": True, "samples": 8}
     noise = model.label_noise(X, NAMES, **how)
     averaged = noise.probabilities.numpy() - noise.expected.numpy()
     np.testing.assert_allclose(averaged, model.predict_proba(X), atol=1e-5)
     assert noise.label.tolist() == Y.tolist()
     with pytest.raises(InputError, match="label 'rose': must be one of 'setosa'"):
         model.label_noise(X[:1], ["rose"], **how)
-
-
-def test_the_regression_is_the_exact_glm():
-    model = VariationalLogisticRegression(prior_precision=2.0, tol=1e-3).fit(X, Y)
-    exact = fit_glm(X, Y, prior_precision=2.0, tol=1e-3)
-    np.testing.assert_allclose(model.predict_proba(X), exact.predict(X).numpy())
-    np.testing.assert_allclose(model.coef_, exact.mean.numpy()[:-1].T)
-    np.testing.assert_allclose(model.intercept_, exact.mean.numpy()[-1])
-    assert model.elbo_ == exact.elbo
-
-
-@pytest.mark.parametrize(("data", "count"), [(load_iris, 150), (load_wine, 178), (load_digits, 200)])
-def test_predictions_are_nearly_those_of_a_much_finer_fit(data, count):
-    features, labels = data(return_X_y=True)
-    features, labels = StandardScaler().fit_transform(features[:count]), labels[:count]
-    quick = VariationalLogisticRegression().fit(features, labels)
-    fine = fit_glm(features, labels, prior_precision="elbo", tol=1e-3, max_iter=1000)
-    assert fine.converged
-    np.testing.assert_allclose(quick.predict_proba(features), fine.predict(features).numpy(), atol=3e-2)
-
-
-def test_a_fit_that_did_not_converge_says_so():
-    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
-        VariationalLogisticRegression(1.0, tol=1e-9, max_iter=1).fit(X, Y)
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_the_template_for_ones_own_pictures_runs_as_it_is_printed(tmp_path, monk
         for i in range(40):
             image.new("RGB", (70, 64), colour).save(tmp_path / "pictures" / kind / f"{i}.png")
     monkeypatch.chdir(tmp_path)
-    assert main(["recipes", "--own"]) == 0
+    assert main(["recipes", "own"]) == 0
     (tmp_path / "mine.toml").write_text(capsys.readouterr().out)
     short = ["--set", "train.epochs=1", "--quiet"]
     assert main(["train", "mine.toml", "--out", "run", *short]) == 0

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from bayesmooth.train import Recipe
 
 LOADED = ("bayesmooth.train", "sklearn.datasets", "matplotlib.figure")
-TEMPLATE = "own"  # the shipped recipe to start one's own from
 SHOWN = 10  # classes of predictions that are counted in the terminal
 
 
@@ -166,7 +165,6 @@ def predict(arguments: Namespace) -> int:
 @command(
     option("runs", nargs="+", type=Path, help="directories of runs"),
     option("--plot", type=Path, metavar="FILE", help="draw the curves: .png, .svg or .pdf"),
-    option("--csv", action="store_true", help="print the table as CSV"),
 )
 def compare(arguments: Namespace) -> int:
     """Put runs side by side: a table, and a plot of accuracy, calibration and memorisation by epoch.
@@ -181,30 +179,25 @@ def compare(arguments: Namespace) -> int:
     if not places:
         raise InputError(f"{arguments.runs[0]}: a file; name the directories of runs")
     runs = [Run.open(path) for path in places]
-    rows = compare.compare_runs(runs)
-    text = compare.format_csv(rows) if arguments.csv else compare.format_table(rows) + "\n"
-    print(text, end="")
+    print(compare.format_table(compare.compare_runs(runs)))
     if arguments.plot:
         compare.draw_curves(runs, arguments.plot)
         print(f"plot: {arguments.plot}", file=sys.stderr)
     return 0
 
 
-@command(
-    option("name", nargs="?", help="print this recipe"),
-    option("--own", action="store_true", help="print the template for your own data"),
-)
+@command(option("name", nargs="?", help="print this recipe; `own` is for your own data"))
 def recipes(arguments: Namespace) -> int:
     """List the recipes that come with the package, or print one to start your own from.
 
     examples:
       bayesmooth recipes digits-ivon > mine.toml
-      bayesmooth recipes --own > mine.toml            for your own pictures, table or network
+      bayesmooth recipes own > mine.toml            for your own pictures, table or network
     """
     from bayesmooth.train.recipe import families, recipe_text
 
-    if name := TEMPLATE if arguments.own else arguments.name:
-        print(recipe_text(name), end="")
+    if arguments.name:
+        print(recipe_text(arguments.name), end="")
         return 0
     width = max(map(len, families()))
     for names, (about, _) in families().items():

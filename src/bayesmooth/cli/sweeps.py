@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bayesmooth.cli import MANY, PLACE, QUIET, RECIPE, command, option
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output, write_atomically
+from bayesmooth.optional import require
 
 if TYPE_CHECKING:
     from bayesmooth.train.sweep import Outcome
@@ -45,7 +46,7 @@ def sweep(arguments: Namespace) -> int:
       bayesmooth sweep mine.toml --grid optimizer.lr=.1,.2 --cluster ray --address auto --csv grid.csv
     """
     from bayesmooth.train import override, read_recipe
-    from bayesmooth.train.compare import compare_runs, format_csv, format_table
+    from bayesmooth.train.compare import compare_runs, format_table
     from bayesmooth.train.sweep import OVER, choose_best, export_rows, grid, name_recipes
     from bayesmooth.train.sweep import sweep as run_all
 
@@ -64,7 +65,8 @@ def sweep(arguments: Namespace) -> int:
         rows = compare_runs([outcome.run for outcome in ended])
         print(format_table([row | {"run": names[o.recipe.hash]} for o, row in zip(ended, rows, strict=True)]))
     if arguments.csv:
-        write_atomically(arguments.csv, format_csv(export_rows(outcomes)))
+        table = require("pandas", extra="train").DataFrame(export_rows(outcomes), dtype=object)  # with whole numbers
+        write_atomically(arguments.csv, table.to_csv(index=False, lineterminator="\n"))
         print(f"table: {arguments.csv}", file=sys.stderr)
     if arguments.best and (best := choose_best(outcomes)):
         write_atomically(arguments.best, best.recipe.to_toml())

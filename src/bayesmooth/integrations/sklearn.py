@@ -1,13 +1,11 @@
-"""scikit-learn estimators: the exact variational softmax regression, a network trained with IVON, and any classifier
-trained on audited labels.
+"""scikit-learn estimators: a network trained with IVON, and any classifier trained on audited labels.
 
-All work in `Pipeline`, `cross_val_score` and `GridSearchCV`, and pass `check_estimator`.
+Both work in `Pipeline`, `cross_val_score` and `GridSearchCV`, and pass `check_estimator`.
 """
 
 import copy
-import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,11 +16,10 @@ from bayesmooth.calling import evaluating, take_logits
 from bayesmooth.errors import InputError
 from bayesmooth.fitting.choose import IVON_GRID, fit
 from bayesmooth.fitting.linear import fit_linear
-from bayesmooth.labelnoise import LabelNoise, exact_label_noise, label_noise
+from bayesmooth.labelnoise import LabelNoise, label_noise
 from bayesmooth.models import mlp, weights_from
 from bayesmooth.optim.schedule import ENOUGH
 from bayesmooth.optional import require
-from bayesmooth.theory import fit_glm
 
 base = require("sklearn.base", "data")
 validation = require("sklearn.utils.validation", "data")
@@ -40,7 +37,7 @@ Module = nn.Module | Callable[[int, int], nn.Module] | None
 
 
 class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
-    """What all estimators share: checked inputs, labels as numbers, the most probable class of `predict_proba`."""
+    """What both estimators share: checked inputs, labels as numbers, the most probable class of `predict_proba`."""
 
     classes_: Array
 
@@ -71,76 +68,6 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
             known = ", ".join(map(repr, self.classes_.tolist()))
             raise InputError(f"label {y[unknown].tolist()[0]!r}: must be one of {known}")
         return torch.from_numpy(np.searchsorted(self.classes_, y))
-
-
-class VariationalLogisticRegression(_Classifier):
-    """Softmax regression with a Gaussian over its weights, fitted exactly, its prior chosen by the evidence.
-
-    Predictions are averaged over the posterior by integration: nothing is sampled, nothing is tuned. The prior is the
-    same for all weights, so scale the features: `make_pipeline(StandardScaler(), VariationalLogisticRegression())`.
-
-    Arguments:
-        prior_precision: δ of the prior N(0, I/δ); 'elbo' finds the best, to 1 %.
-        covariance: 'block' (one block per class), 'full' or 'diagonal'.
-        fit_intercept: a bias per class, under the same prior.
-        tol: stop when a step moves the mean by less than this many posterior standard deviations.
-        max_iter: of those steps at most.
-
-    Attributes:
-        classes_, n_features_in_, coef_ (K, D) and intercept_ (K,): as in scikit-learn; the mean of the posterior.
-        prior_precision_, elbo_, n_iter_: what the fit chose and reached.
-        fit_: the `bayesmooth.theory.GLMFit` with the posterior itself.
-
-    >>> model = VariationalLogisticRegression().fit([[-2.0], [-1.0], [1.0], [2.0]], ["no", "no", "yes", "yes"])
-    >>> model.predict([[3.0]])
-    array(['yes'], dtype='<U3')
-    """
-
-    def __init__(
-        self,
-        prior_precision: float | Literal["elbo"] = "elbo",
-        *,
-        covariance: str = "block",
-        fit_intercept: bool = True,
-        tol: float = 1e-2,
-        max_iter: int = 200,
-    ) -> None:
-        self.prior_precision = prior_precision
-        self.covariance = covariance
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the posterior; a weight of 2 is the example twice."""
-        X, numbers = self._begin(X, y)
-        weights = None
-        if sample_weight is not None:
-            weights = validation._check_sample_weight(sample_weight, X, ensure_non_negative=True)
-            X, numbers, weights = X[weights > 0], numbers[weights > 0], weights[weights > 0]
-        names = ("prior_precision", "covariance", "tol", "max_iter")
-        how = {name: getattr(self, name) for name in names} | {"classes": len(self.classes_)}
-        self.fit_ = fit_glm(X, numbers, bias=self.fit_intercept, weights=weights, **how)
-        if not self.fit_.converged:
-            warning = require("sklearn.exceptions", "data").ConvergenceWarning
-            warnings.warn(f"{self.fit_.message}; raise max_iter or tol", warning, stacklevel=2)
-        rows = self.fit_.mean.numpy()
-        self.coef_ = rows[: X.shape[1]].T
-        self.intercept_ = rows[-1] if self.fit_intercept else np.zeros(len(self.classes_))
-        self.prior_precision_, self.elbo_ = self.fit_.prior_precision, self.fit_.elbo
-        self.n_iter_ = self.fit_.iterations
-        return self
-
-    def predict_proba(self, X: Any) -> Array:
-        """E_q[softmax(f)] by integration, one column per class of `classes_`."""
-        rows = self._rows(X)  # first, as it knows whether there was a fit
-        return self.fit_.predict(rows).numpy()
-
-    def label_noise(self, X: Any, y: Any = None) -> LabelNoise:
-        """ε of every row, exact  (eq:labelnoiseGLMGD)."""
-        rows = self._rows(X)
-        labels = None if y is None else self._numbers(y)
-        return exact_label_noise(*self.fit_.logits(rows), labels)
 
 
 class IVONClassifier(_Classifier):

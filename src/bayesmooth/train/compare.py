@@ -90,12 +90,6 @@ def format_table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join("  ".join([name.ljust(first), *map(str.rjust, rest, others)]) for name, *rest in cells)
 
 
-def format_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV; what a row does not have is empty."""
-    frame = require("pandas", extra="train").DataFrame(rows, dtype=object)  # whole numbers stay whole
-    return str(frame.to_csv(index=False, lineterminator="\n"))
-
-
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "–"

@@ -3,8 +3,6 @@
 Predictions are made at the mean of the weights, and averaged over samples of the posterior.
 """
 
-import csv
-import io
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +23,7 @@ from bayesmooth.data.prepare import open_like
 from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
+from bayesmooth.optional import require
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.recipe import FILE, NONE, Recipe, find_builder
 
@@ -258,9 +257,6 @@ class Forecast:
 
     def save(self, path: str | Path) -> None:
         """Write them as CSV."""
-        columns, text = self.columns(), io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(guard, columns))
-        for row in zip(*columns.values(), strict=True):
-            writer.writerow([guard(v) if isinstance(v, str) else f"{v:.6g}" for v in row])
-        write_atomically(Path(path), text.getvalue())
+        table = require("pandas", extra="train").DataFrame(self.columns()).rename(columns=guard)
+        table = table.map(lambda value: guard(value) if isinstance(value, str) else value)
+        write_atomically(Path(path), table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))

@@ -184,11 +184,6 @@ class Recipe:
                 lines.append(f"{key} = {repr(value) if isinstance(value, float) else text}")
         return "\n".join([*lines, ""])
 
-    def flat(self) -> dict[str, Value]:
-        """`optimizer.lr` and all the others, with their values."""
-        sections = self.to_dict().items()
-        return {f"{name}.{key}": value for name, own in sections for key, value in own.items()}
-
     @cached_property
     def hash(self) -> str:
         """The first 12 hex digits of the SHA-256 of all that decides the run.
@@ -210,15 +205,6 @@ class Recipe:
     def title(self) -> str:
         """A directory name that a person can read, and that no other recipe has."""
         return f"{self.data.name}-{self.loss.name}-{self.optimizer.name}-{self.hash}"
-
-    def changes(self, other: Self) -> list[str]:
-        """What differs in `other`, one line per key: `optimizer.lr: 0.2 → 0.5`."""
-        ours, theirs = self.flat(), other.flat()
-        return [
-            f"{key}: {ours.get(key, 'unset')} → {theirs.get(key, 'unset')}"
-            for key in dict.fromkeys([*ours, *theirs])
-            if ours.get(key) != theirs.get(key)
-        ]
 
     def make(self, section: str, **supplied: Any) -> Any:
         """What a section names, called with its options and whatever of `supplied` it has a name for."""
@@ -372,6 +358,14 @@ def name_place(place: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
+
+
+def find_differences(recipes: Sequence[Recipe]) -> list[dict[str, Value]]:
+    """For each recipe its values of the keys in which they are not all alike: `optimizer.lr` and so on."""
+    flat = [{f"{n}.{key}": v for n, own in r.to_dict().items() for key, v in own.items()} for r in recipes]
+    keys = dict.fromkeys(key for each in flat for key in each)
+    different = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
+    return [{key: each[key] for key in different if key in each} for each in flat]
 
 
 # ---- recipes as text: TOML files, the families that are shipped, and `--set section.key=value` ----

@@ -34,7 +34,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
 from bayesmooth.train.loop import Checkpoint, DivergedError, Loop, make_model
-from bayesmooth.train.recipe import Recipe
+from bayesmooth.train.recipe import Recipe, find_differences
 from bayesmooth.words import format_epoch, format_figure
 
 RECIPE, STATUS, NOISE, DATA = "recipe.toml", "run.json", "noise.json", "data.json"
@@ -211,7 +211,8 @@ class Run:
 
     def must_be(self, recipe: Recipe, whose: str = "the run's") -> None:
         """Refuse to go on under another recipe."""
-        if changes := self.recipe.changes(recipe):
+        ours, theirs = find_differences([self.recipe, recipe])
+        if changes := [f"{key}: {ours.get(key, 'unset')} → {theirs.get(key, 'unset')}" for key in ours | theirs]:
             raise InputError(
                 f"{self.path}: {whose} recipe differs: {'; '.join(changes)}; go back to it, or choose another directory"
             )

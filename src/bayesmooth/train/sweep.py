@@ -25,7 +25,7 @@ from bayesmooth.fitting.linear import fit_linear
 from bayesmooth.optim.schedule import ENOUGH
 from bayesmooth.train.evaluate import SOURCE, prepare
 from bayesmooth.train.loop import DivergedError, make_model
-from bayesmooth.train.recipe import Recipe, Tree, override
+from bayesmooth.train.recipe import Recipe, Tree, find_differences, override
 from bayesmooth.train.run import Run, StoppedError, handle_signals, train
 from bayesmooth.words import format_percent, name_figures
 
@@ -153,14 +153,6 @@ def split_values(text: str) -> list[str]:
     if colon and first.isdigit() and last.isdigit():
         return [str(value) for value in range(int(first), int(last))]
     return [value.strip() for value in re.split(r",(?![^\[]*\])", text)]
-
-
-def find_differences(recipes: Sequence[Recipe]) -> list[dict[str, Any]]:
-    """For each recipe the keys in which they are not all alike."""
-    flat = [recipe.flat() for recipe in recipes]
-    keys = dict.fromkeys(key for each in flat for key in each)
-    different = [key for key in keys if len({repr(each.get(key)) for each in flat}) > 1]
-    return [{key: each[key] for key in different if key in each} for each in flat]
 
 
 def name_recipes(recipes: Sequence[Recipe]) -> dict[str, str]:
