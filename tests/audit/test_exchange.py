@@ -10,7 +10,7 @@ import pytest
 
 from bayesmooth import audit, cli
 from bayesmooth.audit.decisions import clean, read_decisions
-from bayesmooth.audit.exchange import REMOVE, TOOLS
+from bayesmooth.audit.exchange import REMOVE
 from bayesmooth.errors import InputError
 
 WORDS = ("broken, bad, sent it back", "great, works well, love it")
@@ -28,43 +28,29 @@ def reviews(tmp_path: Path) -> Path:
     return tmp_path / "reviews.csv"
 
 
-def answer(tool: str, items: Any, choose: dict[str, list[str]]) -> Any:
+def answer(tasks: Any, choose: dict[str, list[str]]) -> Any:
     """What the tool exports after somebody chose these labels, by id."""
-    for item in items["samples"] if tool == "fiftyone" else items:
-        facts = item.get("data") or item.get("metadata") or item
-        labels = choose.get(facts["example"])
-        if tool == "label-studio":
-            result = {"type": "choices", "value": {"choices": labels}}
-            item["annotations"] = [{"was_cancelled": True, "result": []}]
-            item["annotations"] += [{"was_cancelled": False, "result": [result]}] if labels else []
-        elif tool == "argilla" and labels:
-            value = labels if isinstance(item["suggestions"]["label"]["value"], list) else labels[0]
-            item["responses"] = {"label": [{"value": value, "user_id": "someone"}]}
-        elif labels == [REMOVE]:
-            item["tags"].append("remove")
-        elif labels:
-            chosen = [{"_cls": "Classification", "label": label} for label in labels]
-            many = {"_cls": "Classifications", "classifications": chosen}
-            item["reviewed"] = chosen[0] if item["between"] is None else many
-    return items
+    for task in tasks:
+        labels = choose.get(task["data"]["example"])
+        result = {"type": "choices", "value": {"choices": labels}}
+        task["annotations"] = [{"was_cancelled": True, "result": []}]
+        task["annotations"] += [{"was_cancelled": False, "result": [result]}] if labels else []
+    return tasks
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_answers_come_back_and_are_applied(tool: str, reviews: Path, tmp_path: Path) -> None:
+def test_answers_come_back_and_are_applied(reviews: Path, tmp_path: Path) -> None:
     out, table = tmp_path / "out", tmp_path / "corrected.csv"
     line = ["audit", str(reviews), "--text", "review", "--label", "stars", "--encoder", "plain"]
-    assert cli.main([*line, "--out", str(out), "--export", tool, "--quiet"]) == 0
-    items = json.loads((out / f"{tool}.json").read_text())
+    assert cli.main([*line, "--out", str(out), "--export", "label-studio", "--quiet"]) == 0
+    tasks = json.loads((out / "label-studio.json").read_text())
     choose = {"r7": ["good"], "r27": ["good"], "r47": [REMOVE]}
-    (out / "export.json").write_text(json.dumps(answer(tool, items, choose)))
+    (out / "export.json").write_text(json.dumps(answer(tasks, choose)))
     options = ["--label", "stars", "--out", str(table)]
     assert cli.main(["clean", str(reviews), str(out / "export.json"), *options]) == 0
-    before, after = reviews.read_text().splitlines(), table.read_text().splitlines()
-    expected = [row for row in before if not row.startswith("r47,")]
-    expected[8] = expected[8].replace(",bad", ",good")
-    assert [row for row in after if not row.startswith("r27,")] == [
-        row for row in expected if not row.startswith("r27,")
-    ]
+    expected = [row for row in reviews.read_text().splitlines() if not row.startswith("r47,")]
+    for place in (8, 28):
+        expected[place] = expected[place].replace(",bad", ",good")
+    assert table.read_text().splitlines() == expected
     kept = {row.id: row.decision for row in read_decisions(out / "export.json")}
     assert kept == {"r7": "relabel", "r27": "relabel", "r47": "remove"}
 
@@ -82,15 +68,9 @@ def test_suggestions_have_their_scores_and_stand_worst_first(reviews: Path, tmp_
     names = {part.get("name") for part in view}
     assert {prediction["result"][0][key] for key in ("from_name", "to_name")} == names
     assert {part.get("value") for part in view.iter("Choice")} == {"bad", "good", REMOVE}
-    record = json.loads(made.export(tmp_path, "argilla").read_text())[0]
-    assert record["suggestions"]["label"]["value"] == worst["suggested"]
-    samples = json.loads(made.export(tmp_path, "fiftyone").read_text())["samples"]
-    assert len(samples) == 60
-    assert samples[0]["suggested"]["label"] == worst["suggested"]
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_tags_go_and_come_back_as_lists(tool: str, tmp_path: Path) -> None:
+def test_tags_go_and_come_back_as_lists(tmp_path: Path) -> None:
     rng, names = np.random.default_rng(0), ("beach", "dog")
     true = rng.integers(0, 2, (120, 2))
     rows = 6.0 * (2 * true - 1) + rng.normal(size=(120, 2))
@@ -100,10 +80,10 @@ def test_tags_go_and_come_back_as_lists(tool: str, tmp_path: Path) -> None:
     path = tmp_path / "photos.csv"
     path.write_text("\n".join(["x,y,beach,dog", *lines]) + "\n")
     made = audit(path, tags=names, quiet=True)
-    items = json.loads(made.export(tmp_path, tool).read_text())
+    items = json.loads(made.export(tmp_path, "label-studio").read_text())
     right = [[n for n, on in zip(names, row, strict=True) if on] for row in true]
     choose = {made.ids[i]: right[i] for i in (5, 9) if right[i]}
-    (tmp_path / "export.json").write_text(json.dumps(answer(tool, items, choose)))
+    (tmp_path / "export.json").write_text(json.dumps(answer(items, choose)))
     clean(path, tmp_path / "export.json", tmp_path / "out.csv", tags=names)
     after = [row.split(",")[2:] for row in (tmp_path / "out.csv").read_text().splitlines()[1:]]
     assert len(choose) == 2
@@ -120,8 +100,6 @@ def test_pictures_are_named_below_their_folder(tmp_path: Path) -> None:
     made = audit(tmp_path / "photos", encoder="plain", quiet=True)
     task = json.loads(made.export(tmp_path, "label-studio").read_text())[0]
     assert task["data"]["image"] == "/data/local-files/?d=light/5.png"
-    sample = json.loads(made.export(tmp_path, "fiftyone").read_text())["samples"][0]
-    assert sample["filepath"] == sample["example"] == "light/5.png"
 
 
 def test_what_no_tool_exported_is_refused(reviews: Path, tmp_path: Path, capsys: Any) -> None:
@@ -129,7 +107,7 @@ def test_what_no_tool_exported_is_refused(reviews: Path, tmp_path: Path, capsys:
     with pytest.raises(InputError, match="holds no answer"):
         read_decisions(tmp_path / "x.json")
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(InputError, match="Label Studio, Argilla or FiftyOne"):
+    with pytest.raises(InputError, match="must be a JSON export of Label Studio"):
         read_decisions(tmp_path / "x.json")
     assert cli.main(["audit", str(reviews), "--export", "labelstudio"]) == 2
     assert "did you mean 'label-studio'" in capsys.readouterr().err

@@ -24,8 +24,7 @@ from bayesmooth.audit.predictions import LeftOut, Predictions, wilson
 from bayesmooth.audit.predictors import predict_embedded
 from bayesmooth.data import Source
 from bayesmooth.data.labels import Votes
-from bayesmooth.errors import InputError
-from bayesmooth.words import did_you_mean, format_percent
+from bayesmooth.words import format_percent
 
 TRUSTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # λ that are tried
 PERSON = 10.0  # votes for which the matrix of all annotators counts in each row of one annotator's
@@ -53,8 +52,6 @@ class Consensus:
     """λ, of the prediction."""
     weights: Tensor
     """w (A,)."""
-    machines: tuple[str, ...] = ()
-    """Annotators that are models, where that was said."""
 
     @property
     def labels(self) -> Tensor:
@@ -93,37 +90,13 @@ class Consensus:
         return sorted(records, key=lambda one: -one["quality"])
 
     def summarise(self, names: Sequence[str]) -> dict[str, Any]:
-        """What audit.json says: everybody, and how far they agree."""
-        both, apart = self.compare_machines()
-        told = {"people_differ_from_machines": round(len(apart) / max(both, 1), 4)} if self.machines else {}
-        alpha = measure_alpha(self.votes.counts().double())
-        return {"annotators": self.annotators(names), "krippendorff_alpha": alpha, **told}
+        """What audit.json says of everybody."""
+        return {"annotators": self.annotators(names)}
 
     def to_payload(self) -> dict[str, Any]:
-        """What the report shows beside that: the votes on every example, what to label again, what models see
-        otherwise."""
+        """What the report shows beside that: the votes on every example, and what to label again."""
         again = [(i, k, round(share, 4), who) for i, k, share, who in self.list_again() if share < CERTAIN]
-        votes = self.votes
-        return {
-            "names": votes.annotators,
-            "votes": votes.by_example(),
-            "again": again,
-            "apart": self.compare_machines()[1],
-        }
-
-    def compare_machines(self) -> tuple[int, list[int]]:
-        """How many examples people and models both have a majority for, and on which these differ."""
-        votes = self.votes
-        named = [name in self.machines for name in votes.annotators]
-        machine = torch.tensor(named, dtype=torch.bool, device="cpu")[votes.annotator]
-        sides = []
-        for side in (machine, ~machine):
-            some = replace(votes, **{k: getattr(votes, k)[side] for k in ("example", "annotator", "label")})
-            (most, next_most), (label, _) = (part.unbind(1) for part in some.counts().topk(2, dim=1))
-            sides.append((label, most > next_most))
-        (one, clear), (other, also_clear) = sides
-        both = clear & also_clear
-        return int(both.sum()), (both & (one != other)).nonzero().flatten().tolist()
+        return {"names": self.votes.annotators, "votes": self.votes.by_example(), "again": again}
 
     def list_again(self) -> list[tuple[int, int, float, str]]:
         """The least certain examples: position, most probable class, its probability, and who should label it: whoever
@@ -143,18 +116,15 @@ class Consensus:
 
 
 def predict_consensus(
-    source: Source, known: Mapping[int, int] | None = None, machines: Sequence[str] = ()
+    source: Source, known: Mapping[int, int] | None = None
 ) -> tuple[Predictions, Consensus, list[str]]:
     """Predictions of what most annotators said, the consensus that they come from, and what to say of it.
 
     The prediction learns from the majority first, then once more from the consensus. Both times every example is left
     out: its prediction must not repeat its votes. `known` are classes that a review found, by position: examples by
-    which annotators are judged. `machines` names the annotators that are models.
+    which annotators are judged.
     """
     votes = source.labels.count_votes()
-    for name in machines:
-        if name not in votes.annotators:
-            raise InputError(f"machines: {name!r}: {did_you_mean(name, votes.annotators)}")
     made = predict_embedded(source, leave_out=True)
     given = votes.majority(made.probabilities)
     people = f"{len(votes.label):,} votes of {len(votes.annotators):,} annotators"
@@ -164,7 +134,7 @@ def predict_consensus(
         z = votes.counts().double() + 0.5 * made.probabilities
         z /= z.sum(1, keepdim=True)
         ones = torch.ones(len(named), dtype=torch.float64, device="cpu")
-        majority = Consensus(votes, z, _matrices(votes, z), 0.0, ones, tuple(machines))
+        majority = Consensus(votes, z, _matrices(votes, z), 0.0, ones)
         made = predict_embedded(replace(source, labels=source.labels.renumber(given)))
         method = f"{people} who name one class each, so that their majority counts; {made.method}"
         rules = "most annotators only ever name one class, as rules do: their majority counts"
@@ -172,7 +142,6 @@ def predict_consensus(
     consensus = agree(votes, made.probabilities, known, made.informative)
     made = predict_embedded(replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True)
     consensus = agree(votes, made.probabilities, known, made.informative)
-    consensus = replace(consensus, machines=tuple(machines))
     z = consensus.posterior.float()
     anything = z.new_full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes
     predictions = replace(
@@ -298,16 +267,3 @@ def weigh(votes: Votes, predicted: Tensor | None) -> Tensor:
             leader[leader == leader[a]] = leader[b]
     size = np.bincount(leader)[leader]
     return torch.from_numpy(1 / (1 + (size - 1) * shared)[:people])
-
-
-def measure_alpha(counts: Tensor) -> float | None:
-    """Krippendorff's α for classes, from how many chose each (N, K); None where nobody could disagree.
-
-    >>> measure_alpha(torch.tensor([[2.0, 0], [2, 0], [0, 2], [1, 1]]))
-    0.533...
-    """
-    counts = counts[counts.sum(1) >= 2]
-    each, total = counts.sum(1), counts.sum()
-    apart = float(((each**2 - (counts**2).sum(1)) / (each - 1)).sum())
-    expected = float((total**2 - (counts.sum(0) ** 2).sum()) / (total - 1))
-    return round(1 - apart / expected, 4) if expected > 0 else None

@@ -75,7 +75,6 @@ def audit(
     budget: int | None = None,
     from_top: float = FROM_TOP,
     confidence: Any = None,
-    machines: Sequence[str] = (),
     encoder: Encoder | Sequence[Encoder] = None,
     device: str | None = None,
     cache: str | Path | None = None,
@@ -103,7 +102,6 @@ def audit(
             1 nothing is drawn, and no share of wrong labels follows.
         confidence: what somebody has in each label, 0 to 1: an LLM's own probability, or a model's; an array, or the
             name of a column. A review learns what it is worth; before one it changes nothing.
-        machines: the annotators that are models: the report lists where their majority and people's differ.
         encoder: of texts and pictures: the best that is installed, "plain", the name or path of a model, or a function
             from a batch to rows of numbers. Of a list, the one under which the given labels are likeliest, left out.
         device: where the encoder runs; by default a GPU if there is one.
@@ -144,11 +142,9 @@ def audit(
         kind, consensus = source.labels.kind, None
         if kind != "class" and foreign is not None:
             raise InputError("predicted: one label per example only; leave it out")
-        if kind != "votes" and machines:
-            raise InputError("machines: names of annotators; say with annotator who gave each label")
         predictions: Predictions | TagPredictions
         if kind == "votes":
-            predictions, consensus, remarks = predict_consensus(source, find_known(source, decisions), machines)
+            predictions, consensus, remarks = predict_consensus(source, find_known(source, decisions))
             for text in remarks:
                 source = source.note(Kind.LEARNED, text)
         elif kind == "tags":
@@ -162,12 +158,12 @@ def audit(
     return made
 
 
-def audit_votes(data: Any, votes: Any, *, machines: Sequence[str] = (), quiet: bool = False, **columns: Any) -> Audit:
+def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:
     """Which labels of several people are wrong: `votes` is an array N × A beside rows of numbers, with gaps (−1, NaN,
     None). The label that most gave is audited, the consensus is suggested, and `Audit.consensus` says how good
-    everybody is; `machines` names those who are models. A table with one row per vote goes to `audit`, `annotator=`."""
+    everybody is. A table with one row per vote goes to `audit`, `annotator=`."""
     labels = read_vote_array(votes, read_columns(columns).class_names)
-    return audit(data, labels, machines=machines, quiet=quiet, **columns)
+    return audit(data, labels, quiet=quiet, **columns)
 
 
 def audit_probabilities(

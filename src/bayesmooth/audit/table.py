@@ -321,7 +321,7 @@ class Audit:
         return folder / "audit.html"
 
     def export(self, directory: str | Path, tool: str) -> Path:
-        """Write the suggestions for "label-studio", "argilla" or "fiftyone"; `clean` reads the answers."""
+        """Write the suggestions as tasks for "label-studio"; `clean` reads the answers."""
         from bayesmooth.audit.exchange import export
 
         return export(self, Path(directory), tool)

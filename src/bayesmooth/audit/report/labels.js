@@ -200,8 +200,7 @@ class Votes extends OneClass {
     super.overview();
     byId('annotators').hidden = byId('annotators-link').hidden = false;
     const { again } = audit.label;
-    const { annotators: people, krippendorff_alpha: alpha } = audit.summary;
-    if (alpha !== null) byId('people-alpha').textContent = `All together: Krippendorff’s α = ${brief(alpha)}.`;
+    const people = audit.summary.annotators;
     byId('people').replaceChildren(buildTable(['Annotator', 'Right', 'Votes', 'κ', 'Counts as', 'Takes', 'To ask'], people.map((one) => {
       const asked = again.filter(([, , , who]) => who === one.annotator).length;
       const interval = el('span', { class: 'hint', text: ` ${percent(one.low)} to ${percent(one.high)}` });

@@ -16,7 +16,6 @@ const SHOWS = {
   duplicates: finding('Near duplicates', 'Examples that are nearly the same, and their copies.', (i) => firstCopy.has(i), 'copies'),
   outliers: finding('Outliers', 'Far from every other example.', (i) => outlierScore.has(i), 'outliers'),
   rare: finding('Rare classes', 'Their class has less than a tenth of an even share.', (i) => rare.has(i)),
-  apart: finding('People against models', 'Most people chose another label than most models.', (i) => apart.has(i)),
   leaks: finding('In the other split', 'The other split holds a near duplicate.', (i) => leakOf.has(i)),
 };
 

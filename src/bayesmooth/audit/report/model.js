@@ -116,7 +116,6 @@ const firstCopy = byExample(found.duplicates, (k) => found.duplicates.first[k]);
 const outlierScore = byExample(found.outliers, (k) => found.outliers.score[k]);
 const leakOf = byExample(found.leaks, (k) => ({ id: found.leaks.id[k], label: found.leaks.label[k] }));
 const rare = new Set(found.rare?.index);
-const apart = new Set(audit.label.apart); // where the majorities of people and of models differ
 
 const copies = new Map(); // from the first of each group to all of it
 for (const [example, first] of firstCopy) copies.set(first, [...(copies.get(first) ?? []), example]);
