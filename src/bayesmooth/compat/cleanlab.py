@@ -4,8 +4,6 @@ Change `from cleanlab.filter import find_label_issues` to `from bayesmooth.compa
 docs/from-cleanlab.md shows both, and what differs.
 """
 
-import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,51 +14,26 @@ from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
 Array = NDArray[Any]
-WITHOUT_EFFECT = {"n_jobs", "verbose", "rank_by_kwargs", "filter_by", "frac_noise"}
-WITHOUT_EFFECT |= {"num_to_remove_per_class", "min_examples_per_class", "confident_joint"}
 
 
-def find_label_issues(
-    labels: Any, pred_probs: Any, *, return_indices_ranked_by: str | None = None, **options: Any
-) -> Array:
+def find_label_issues(labels: Any, pred_probs: Any, *, return_indices_ranked_by: str | None = None) -> Array:
     """Which labels look wrong (N,); with `return_indices_ranked_by` their positions, the worst first.
 
-    Whatever is named there, positions are ranked by the audit's disagreement. Options of cleanlab's filters have no
-    effect, as the audit decides which labels it contradicts.
+    Whatever is named there, positions are ranked by the audit's disagreement.
 
     >>> p = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.1, 0.9]])
     >>> find_label_issues([0, 1, 1, 1], p)
     array([False,  True, False, False])
     """
-    if unknown := sorted(options.keys() - WITHOUT_EFFECT):
-        raise InputError(f"{unknown[0]}=: no option of find_label_issues")
-    if ignored := sorted(options.keys() - {"n_jobs", "verbose"}):
-        warnings.warn(f"{', '.join(ignored)}: no effect here, the audit decides", stacklevel=2)
     made = _audit(labels, pred_probs)
     if return_indices_ranked_by is None:
         return made.contradicted
     return made.order[made.contradicted[made.order]]
 
 
-def get_label_quality_scores(
-    labels: Any, pred_probs: Any, *, method: str = "audit", adjust_pred_probs: bool = False
-) -> Array:
-    """How good each label looks (N,), 0 … 1, lower is worse.
-
-    `method` is "audit" (½ − ½ disagreement), or one of cleanlab's "self_confidence" and "normalized_margin".
-    """
-    if adjust_pred_probs:
-        raise InputError("adjust_pred_probs: the audit learns how classes are confused; leave it out")
-    made = _audit(labels, pred_probs)
-    if method == "audit":
-        return np.asarray((1 - made.disagreement.astype(np.float64)) / 2)
-    if method == "self_confidence":
-        return made.weights()
-    if method == "normalized_margin":
-        rival = made.soft_labels()
-        np.put_along_axis(rival, made.given[:, None], -1, 1)
-        return np.asarray(made.weights() - rival.max(1) + 1) / 2
-    raise InputError(f"method={method!r}: must be audit, self_confidence or normalized_margin")
+def get_label_quality_scores(labels: Any, pred_probs: Any) -> Array:
+    """How good each label looks (N,), 0 … 1, lower is worse: ½ − ½ disagreement."""
+    return np.asarray((1 - _audit(labels, pred_probs).disagreement.astype(np.float64)) / 2)
 
 
 def _audit(labels: Any, pred_probs: Any) -> Audit:
@@ -72,32 +45,20 @@ def _audit(labels: Any, pred_probs: Any) -> Audit:
 
 
 class Datalab:
-    """The audit in the shape of cleanlab's Datalab: `find_issues`, `get_issues`, `get_issue_summary`, `report`.
+    """The audit in the shape of cleanlab's Datalab: `find_issues`, `get_issues`, `get_issue_summary`.
 
     `data` is a mapping of columns, a data frame or a data set of Hugging Face, `label_name` its column of labels.
     `audit` is the whole audit once issues are found.
     """
 
-    def __init__(
-        self,
-        data: Any,
-        task: str = "classification",
-        label_name: str | None = None,
-        image_key: str | None = None,
-        verbosity: int = 1,
-    ) -> None:
-        if task != "classification" or label_name is None:
-            raise InputError(f"task={task!r}, label_name={label_name!r}: classes with labels only")
-        self.data, self.label_name, self.image_key = data, label_name, image_key
-        self.verbosity, self.labels = verbosity, np.asarray(data[label_name])
+    def __init__(self, data: Any, *, label_name: str, verbosity: int = 1) -> None:
+        self.label_name, self.verbosity, self.labels = label_name, verbosity, np.asarray(data[label_name])
         self.class_names: list[Any] = sorted(set(self.labels.tolist()))
         self.audit: Audit | None = None
         self._tables: dict[str, Any] = {}
 
-    def find_issues(
-        self, *, pred_probs: Any = None, features: Any = None, issue_types: Iterable[str] | None = None
-    ) -> None:
-        """Judge the labels by features, by predictions or, with neither, by what the data hold."""
+    def find_issues(self, *, pred_probs: Any = None, features: Any = None) -> None:
+        """Judge the labels by features, or else by predictions."""
         names, quiet = [str(name) for name in self.class_names], self.verbosity == 0
         numbers = np.array([self.class_names.index(label) for label in self.labels.tolist()])
         if features is not None:
@@ -105,11 +66,8 @@ class Datalab:
         elif pred_probs is not None:
             self.audit = audit_probabilities(np.asarray(pred_probs), numbers, class_names=names, quiet=quiet)
         else:
-            frame = require("pandas", "data").DataFrame(self.data)
-            self.audit = audit(frame, label=self.label_name, image=self.image_key, quiet=quiet)
-        tables = self._make_tables(self.audit)
-        wanted = set(tables if issue_types is None else issue_types)
-        self._tables = {name: table for name, table in tables.items() if name in wanted}
+            raise InputError("find_issues: give features or pred_probs; files and folders go to bayesmooth.audit")
+        self._tables = self._make_tables(self.audit)
         if self.verbosity:
             print(f"Audit complete. {self.get_issue_summary()['num_issues'].sum()} issues found in the dataset.")
 
@@ -122,9 +80,6 @@ class Datalab:
         if found.outlier_score is not None and found.duplicate_of is not None:
             columns["outlier"] = (found.outlier_score > 1, 1 / (1 + found.outlier_score))
             columns["near_duplicate"] = (found.duplicate_of >= 0, 1.0 * (found.duplicate_of < 0))
-        if found.rare_class is not None:
-            shares = np.bincount(made.given)[made.given] / len(made)
-            columns["class_imbalance"] = (found.rare_class, np.where(found.rare_class, shares, 1.0))
         tables = {}
         for name, values in columns.items():
             table = frame({f"is_{name}_issue": np.zeros(len(self.labels), bool), f"{name}_score": np.nan})
@@ -134,12 +89,6 @@ class Datalab:
         classes, predicted = {str(name): name for name in self.class_names}, self.labels.copy()
         predicted[at] = [classes[made.class_names[k]] for k in made.suggested]
         tables["label"] = tables["label"].assign(given_label=self.labels, predicted_label=predicted)
-        if found.duplicate_of is not None:
-            sets = [at[:0]] * len(self.labels)
-            for i, first in zip(at, found.duplicate_of, strict=True):
-                if first >= 0:
-                    sets[i] = at[(found.duplicate_of == first) & (at != i)]
-            tables["near_duplicate"]["near_duplicate_sets"] = sets
         return tables
 
     def get_issues(self, issue_name: str | None = None) -> Any:
@@ -152,21 +101,7 @@ class Datalab:
             raise InputError(f"{issue_name!r}: must be one of {', '.join(self._tables)}")
         return self._tables[issue_name].copy()
 
-    @property
-    def issues(self) -> Any:
-        """All of `get_issues`."""
-        return self.get_issues()
-
     def get_issue_summary(self) -> Any:
         """One row per kind of issue: its mean score, and how many examples have it."""
         rows = [(name, table.iloc[:, 1].mean(), int(table.iloc[:, 0].sum())) for name, table in self._tables.items()]
         return require("pandas", "data").DataFrame(rows, columns=["issue_type", "score", "num_issues"])
-
-    def report(self, *, num_examples: int = 5) -> None:
-        """Print how many issues there are and the worst examples of each kind."""
-        summary = self.get_issue_summary()
-        print(summary.to_string(index=False))
-        for name, _, count in summary.itertuples(index=False):
-            worst = self.get_issues(name).sort_values(f"{name}_score").head(num_examples)
-            if count:
-                print(f"\n{name}: {count}\n{worst.to_string()}")
