@@ -1,10 +1,6 @@
 """The regression on principal components and the neighbours; more rows than are learned from; other models."""
 
-import json
-import string
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -126,53 +122,6 @@ def test_predictions_of_another_model_are_columns_that_are_not_learned_from() ->
         np.testing.assert_allclose(same.disagreement, made.disagreement, atol=1e-5)
     with pytest.raises(InputError, match="must be 600 × 3"):
         audit(examples, predicted=other[:, :2], quiet=True)
-
-
-def save_clip(folder: Path) -> tuple[Any, Any]:
-    """A small CLIP with random weights and a vocabulary of letters, saved as the hub has it."""
-    library = pytest.importorskip("transformers")
-    letters = [*string.ascii_lowercase, "."]
-    words = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
-    (folder / "words").mkdir(parents=True)
-    vocabulary = {word: number for number, word in enumerate(words)}
-    (folder / "words" / "vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "words" / "merges.txt").write_text("#version: 0.2\n")
-    files = [str(folder / "words" / name) for name in ("vocab.json", "merges.txt")]
-    tokenizer = library.CLIPTokenizer(*files, model_max_length=77)
-    small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-    small |= {"num_attention_heads": 2}
-    text = small | {"vocab_size": len(words), "bos_token_id": 0, "eos_token_id": 1}
-    seen = small | {"image_size": 32, "patch_size": 16}
-    torch.manual_seed(0)
-    config = library.CLIPConfig(text_config=text, vision_config=seen, projection_dim=6)
-    model = library.CLIPModel(config).eval()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return model, tokenizer
-
-
-@torch.no_grad()
-def test_zero_shot_is_what_the_clip_itself_says_of_the_names(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image", reason="needs pillow, the extra data")
-    for i in range(24):
-        place = tmp_path / "photos" / ("big_cat" if i % 2 else "dog")
-        place.mkdir(parents=True, exist_ok=True)
-        pixels = np.random.default_rng(i).integers(0, 60, (32, 32, 3), dtype=np.uint8)
-        image.fromarray(pixels + np.uint8(0 if i % 2 else 190)).save(place / f"{i}.png")
-    model, tokenizer = save_clip(tmp_path / "clip")
-    how = {"encoder": str(tmp_path / "clip"), "cache": tmp_path / "cache", "quiet": True}
-    made = audit(tmp_path / "photos", zero_shot=True, **how)
-    prompts = ["a photo of a big cat.", "a photo of a dog."]
-    words = tokenizer(prompts, padding=True, return_tensors="pt")
-    pixels = torch.zeros(1, 3, 32, 32)
-    texts = model(**words, pixel_values=pixels).text_embeds
-    rows = made.examples.inputs[:]
-    logits = model.logit_scale.exp() * torch.nn.functional.normalize(rows) @ texts.mT
-    again = audit(tmp_path / "photos", predicted=logits.softmax(1), **how)
-    np.testing.assert_allclose(made.disagreement, again.disagreement, atol=1e-4)
-    for options in ({"encoder": None}, {"predicted": logits.softmax(1)}):
-        with pytest.raises(InputError, match="zero_shot: needs pictures"):
-            audit(tmp_path / "photos", zero_shot=True, **how | options)
 
 
 @pytest.mark.parametrize("shape", [(30, 200), (200, 30)])

@@ -14,7 +14,7 @@ import torch
 
 from bayesmooth.audit import audit
 from bayesmooth.data import encoders
-from bayesmooth.data.encoders import compare_with_names, embed_pictures, embed_texts, plain_pictures
+from bayesmooth.data.encoders import embed_pictures, embed_texts, plain_pictures
 from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 
@@ -253,23 +253,6 @@ def test_a_model_of_sentence_transformers_is_taken_as_it_is(tmp_path: Path) -> N
     model.save(str(tmp_path / "model"))
     rows = embed_texts(TEXTS, str(tmp_path / "model"), cache=tmp_path / "cache", device="cpu").rows
     np.testing.assert_allclose(rows, model.encode(TEXTS, show_progress_bar=False), atol=1e-6)
-
-
-@torch.no_grad()
-def test_a_clip_says_by_the_names_of_the_classes_what_a_picture_shows(tmp_path: Path) -> None:
-    model, _ = make_model("CLIP", tmp_path / "model")
-    split = make_tokenizer(tmp_path / "model")
-    names = ("cat", "fire_truck")
-    prompts = ["a photo of a cat", "a photo of a fire truck"]
-    tokens = split(prompts, padding="max_length", truncation=True, return_tensors="pt")
-    tokens = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-    output = model.get_text_features(**tokens)
-    texts = getattr(output, "pooler_output", output)
-    close = torch.nn.functional.normalize(texts) @ torch.nn.functional.normalize(texts).mT
-    made = compare_with_names(texts, str(tmp_path / "model"), names)
-    torch.testing.assert_close(made, (close * model.logit_scale.exp()).softmax(1))
-    with pytest.raises(InputError, match="embed the pictures with the same encoder"):
-        compare_with_names(torch.zeros(2, 5), str(tmp_path / "model"), names)
 
 
 def test_a_device_that_is_not_there_is_refused_first() -> None:

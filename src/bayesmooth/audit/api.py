@@ -35,7 +35,7 @@ from bayesmooth.audit.review import FROM_TOP, PLACES, describe, design, learn
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
-from bayesmooth.data.encoders import PLAIN, Encoder, compare_with_names
+from bayesmooth.data.encoders import PLAIN, Encoder
 from bayesmooth.data.features import choose_inputs
 from bayesmooth.data.prepare import check_labels, choose_to_embed, embed, prepare, settle
 from bayesmooth.data.source import Kind
@@ -70,7 +70,6 @@ def audit(
     *,
     against: Any = None,
     predicted: Any = None,
-    zero_shot: bool = False,
     decisions: str | Path | None = None,
     budget: int | None = None,
     from_top: float = FROM_TOP,
@@ -93,7 +92,6 @@ def audit(
         predicted: what another model says of the classes, which has not learned from these labels: an array N × K, or
             the columns of a table. It is one more predictor, and the only one that sees errors that are always made the
             same way.
-        zero_shot: take what a CLIP `encoder` says of pictures and names of classes as `predicted`.
         decisions: what a report exported: the rest is ranked anew by what they teach, what was decided is not asked
             again, and if the queue was reviewed, the share of wrong labels is told with its interval.
         budget: how many labels the queue for the review holds (`Audit.review`; 100). If it is given, the report opens
@@ -135,10 +133,6 @@ def audit(
         other = find_other_split(against, opened, source, named, encoder, cache)
         sure = None if confidence is None else read_beside("confidence", confidence, opened, source).ravel()
         foreign = None if predicted is None else read_predicted(predicted, opened, source)
-        if zero_shot:
-            if foreign is not None or not isinstance(encoder, str) or opened.input_shape != (0,):
-                raise InputError("zero_shot: needs pictures, a CLIP as encoder, and no predicted")
-            foreign = compare_with_names(read_rows(source), encoder, source.class_names)
         kind, consensus = source.labels.kind, None
         if kind != "class" and foreign is not None:
             raise InputError("predicted: one label per example only; leave it out")

@@ -49,7 +49,6 @@ def read_share(text: str) -> float:
     option("--confidence", metavar="COLUMN", help="confidence in each label, such as an LLM's own probability"),
     option("--probabilities", action="store_true", help="the numbers are predicted probabilities"),
     option("--predicted", metavar="COLUMN,…", type=split_names, help="probabilities by a model that saw no labels"),
-    option("--zero-shot", action="store_const", const=True, help="let a CLIP --encoder predict by names of classes"),
     option("--cache", metavar="DIR", type=Path, help="where embeddings are kept (default: $BAYESMOOTH_CACHE)"),
     option("--against", metavar="FILE", type=Path, help="another split; reports examples found in both"),
     option("--leave-out", action="store_const", const=True, help="judge a label by a posterior without its example"),

@@ -35,7 +35,6 @@ from bayesmooth.progress import bar
 
 BATCH = 32  # texts or pictures that go through a network together
 PLAIN, MINILM, EFFICIENTNET = "plain", "minilm", "efficientnet"
-PROMPT = "a photo of a {}."  # CLIP's own, with the name of a class
 SIZED = rf"{EFFICIENTNET}(?:@(\d+))?"  # the side of its pictures, in pixels
 TOKENS = 256  # of a text that MiniLM reads; the rest is cut off
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
@@ -318,29 +317,6 @@ def _load_vision_model(name: str, device: torch.device) -> Encode:
 
     processor = _load(name, lambda: library.AutoImageProcessor.from_pretrained(name))
     return _average(describe, process, device)
-
-
-def compare_with_names(rows: Tensor, encoder: str, names: Sequence[str]) -> Tensor:
-    """P(class) (N, K) of pictures by how near their image features lie to the texts of the names: CLIP and its like."""
-    library = require("transformers", extra="audit")
-    model = _load(encoder, lambda: library.AutoModel.from_pretrained(encoder)).eval()
-    if not hasattr(model, "get_text_features"):
-        raise InputError(f"encoder={encoder!r}: reads no texts; zero-shot needs a CLIP or its like")
-    tokenizer = _load(encoder, lambda: library.AutoTokenizer.from_pretrained(encoder))
-    prompts = [PROMPT.format(name.replace("_", " ")) for name in names]
-    words = tokenizer(prompts, padding="max_length", truncation=True, return_tensors="pt")
-    known = {k: v for k, v in words.items() if k in ("input_ids", "attention_mask")}
-    with torch.no_grad():
-        output = model.get_text_features(**known)
-        texts = output if isinstance(output, Tensor) else output.pooler_output
-        if texts.shape[1] != rows.shape[1]:
-            raise InputError(
-                f"encoder={encoder!r}: texts of {texts.shape[1]} numbers, pictures of {rows.shape[1]}; embed the "
-                "pictures with the same encoder"
-            )
-        scale = model.logit_scale.exp()
-        near: Tensor = scale * F.normalize(rows.float()) @ F.normalize(texts).mT
-    return near.softmax(1)
 
 
 def _average(network: Encode, prepare: Encode, device: torch.device) -> Encode:
