@@ -11,10 +11,6 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "audit_speed": ("speed: the audit against cleanlab, and a million rows", "~17 min"),
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
     "review": ("quality: what a review of 50 to 200 labels tells and teaches", "35 min"),
-    "encoders": ("quality: which encoder the left-out likelihood of the labels chooses", "~15 min"),
-    "annotators": ("quality: consensus of several annotators, against CROWDLAB and crowd-kit", "10 min"),
-    "predicted": ("quality: what another model, which never saw the labels, adds", "10 min"),
-    "multilabel": ("quality: wrong tags found, against cleanlab", "40 min"),
     "training": ("quality: fit and its peers, the same budget for each, wrong and clean labels", "~1 h per seed"),
 }
 

@@ -63,8 +63,8 @@ def read_columns(name: str, head: str) -> Lines:
 
 
 def read_markdown(name: str, number: int = 0) -> Lines:
-    """One of the tables of a file of Markdown tables, its head first."""
-    tables = (RESULTS / name).read_text("utf-8").split("\n\n")
+    """One of the tables of a file of Markdown tables, its head first; what the file begins with says what they are."""
+    _, *tables = (RESULTS / name).read_text("utf-8").split("\n\n")
     head, _, *rows = [line.strip("| ").split(" | ") for line in tables[number].splitlines()]
     return [head, *([NAMES.get(row[0], row[0]), *row[1:]] for row in rows)]
 
@@ -299,19 +299,19 @@ def compare_accuracies() -> Lines:
 
 def compare_votes() -> Lines:
     """The ways to read votes, without their seconds, the best in bold."""
-    head, *rows = [row[:-2] for row in read_markdown("annotators.txt")]
+    head, *rows = [row[:-2] for row in read_markdown("choices/annotators.txt")]
     return [head, *([row[0], *embolden(row[1:])] for row in rows)]
 
 
 def correlate_ambiguity() -> Lines:
     """How each measure goes with the disagreement of raters, the best in bold."""
-    head, *rows = read_markdown("annotators.txt", 1)
+    head, *rows = read_markdown("choices/annotators.txt", 1)
     return [head, *([row[0], *embolden(row[1:])] for row in rows)]
 
 
 def compare_other_model() -> Lines:
     """What another model that learned from 400 clean labels adds, the best of the three rankings in bold."""
-    head, *rows = read_markdown("predicted.md")
+    head, *rows = read_markdown("choices/predicted.txt")
     some = ([*row[:2], row[3], *embolden(row[4:])] for row in rows if row[2] == "400")
     return [[*head[:2], *head[3:]], *some]
 
