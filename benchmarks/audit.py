@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from sklearn.metrics import average_precision_score
 
@@ -28,7 +29,7 @@ from bayesmooth.audit.table import MISLABELLED
 from bayesmooth.data import Labels, Source, corrupt, load
 from bayesmooth.data.arrays import read_npz
 from benchmarks.competitors import METHODS, Found, choose_classifier, confident_learning, rows_of
-from benchmarks.harness import Row, markdown, real_data, results_path, run_missing, time_cpu
+from benchmarks.harness import Row, real_data, results_path, run_missing, time_cpu
 
 REAL, MADE, CLEAN = "real errors", "made errors", "nothing wrong"
 OURS, TUNED, LENT = "bayesmooth", "cleanlab, tuned", "cleanlab on our probabilities"
@@ -210,36 +211,22 @@ def run(cases: Iterable[Case], path: Path, jobs: Callable[[Source], Mapping[str,
     return run_missing(path, ("data", "method"), todo, "data sets × methods")
 
 
-def table(records: list[Row], kind: str, figure: str = "ap") -> list[list[str]]:
-    """A head, one line per data set with the figure of each method, the best in bold, and the mean at the end."""
-    rows: dict[str, dict[str, float]] = {}
-    shares: dict[str, str] = {}
-    for record in records:
-        if record["kind"] == kind:
-            name = f"{record['data']} ({record['examples']:,})"
-            rows.setdefault(name, {})[record["method"]] = record[figure]
-            shares[name] = f"{100 * record['wrong']:.0f} %"
-    if not rows:
-        return []
-    methods = list(dict.fromkeys(method for row in rows.values() for method in row))
-    means = {m: sum(row[m] for row in rows.values()) / len(rows) for m in methods}
-    lines = [["data", "wrong", *methods]]
-    for name, row in [*rows.items(), (f"mean of {len(rows)}", means)]:
-        best = max(row.values()) if figure != "flagged" else min(row.values())
-        cells = {m: f"{row[m]:.3f}".removeprefix("0") for m in methods}
-        bold = [f"**{cell}**" if row[m] == best else cell for m, cell in cells.items()]
-        lines.append([name, shares.get(name, ""), *bold])
-    return lines
+def table(rows: list[Row], kind: str, figure: str) -> pd.DataFrame:
+    """One line per data set with the figure of each method, and their mean at the end."""
+    some = pd.DataFrame([row for row in rows if row["kind"] == kind], columns=["data", "method", figure])
+    made = some.pivot(index="data", columns="method", values=figure)[some["method"].unique()]
+    made.loc["mean"] = made.mean()
+    return made.round(3)
 
 
 def main(quick: bool = False) -> None:
     """Measure what is missing and print the tables."""
     warnings.simplefilter("ignore")  # of the peers, about iterations and small classes
-    records = run(cases(quick), results_path("audit"), jobs_for)
+    rows = run(cases(quick), results_path("audit"), jobs_for)
     for kind, figures in ((REAL, FIGURES), (MADE, FIGURES), (CLEAN, ("flagged",))):
-        for figure in figures:
-            if lines := table(records, kind, figure):
-                print(f"\n{kind}, {figure}\n{markdown(lines)}")
+        if any(row["kind"] == kind for row in rows):
+            for figure in figures:
+                print(f"\n{kind}, {figure}\n{table(rows, kind, figure).to_string()}")
 
 
 def _rounded(value: Any) -> Any:

@@ -1,30 +1,69 @@
 """IVON's step against torch's optimizers and the public IVON package, a whole training step against SGD's, and label
 noise against forward passes.
 
-Ratios are of processor time on one thread.
+Ratios are of processor time on one thread. All are timed in turn, round after round: a busy machine slows them alike.
 """
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from statistics import median
+from time import process_time
 from typing import Any
 from unittest import mock
 
 import ivon
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON, SAM, fused
 from bayesmooth.posterior import Posterior
-from benchmarks.harness import Jobs, compare_seconds, measure_seconds, print_ratios, take_step
 
 ESS = 50_000.0
 SAMPLES, DRAWS, BATCH = 16, 8, 256  # of the label noise
+Jobs = Mapping[str, Callable[[], object]]
+Ratios = Mapping[str, float]
+
+
+# ---- timing ----
+
+
+def measure_seconds(jobs: Jobs, repeats: int) -> dict[str, float]:
+    """Median seconds of each job; one round to warm up, then `repeats` rounds over all of them."""
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for round_ in range(repeats + 1):
+        for name, job in jobs.items():
+            start = process_time()
+            job()
+            if round_:
+                times[name].append(process_time() - start)
+    return {name: median(seconds) for name, seconds in times.items()}
+
+
+def print_ratios(title: str, ratios: Ratios, goals: Ratios) -> None:
+    """One row per ratio; those that have a goal must not be larger."""
+    width = max(len(name) for name in ratios)
+    print(f"\n{title}\n{'':{width}}    ratio     goal")
+    for name, ratio in ratios.items():
+        goal = goals.get(name)
+        verdict = "" if goal is None else f"  ≤ {goal:5.2f}  {'ok' if ratio <= goal else 'MISSED'}"
+        print(f"{name:{width}}  {ratio:6.2f}×{verdict}", flush=True)
+
+
+def compare_seconds(title: str, jobs: Jobs, goals: Ratios, repeats: int) -> None:
+    """Print each job's median time over that of the first one."""
+    seconds = measure_seconds(jobs, repeats)
+    first = next(iter(seconds.values()))
+    print_ratios(title, {name: each / first for name, each in seconds.items()}, goals)
+
+
+# ---- what is timed ----
 
 
 def parameters(shapes: list[torch.Size]) -> list[nn.Parameter]:
@@ -75,7 +114,7 @@ def compare_large(repeats: int) -> None:
     goals = {"IVON step(closure)": 2.6, "IVON context + step": 3.0}
     goals |= {"IVON compiled": 8.0, "IVON plain torch": 14.0}
     title = f"sample + update, {size / 1e6:.1f}M weights"
-    compare_seconds(title, make_steps(shapes), goals, repeats=repeats)
+    compare_seconds(title, make_steps(shapes), goals, repeats)
     with mock.patch.object(fused, "on_cpu", return_value=False):
         calls = operator_calls(STEPS["IVON plain torch"](parameters(shapes)))
     print(f"operator calls of a step in plain torch, as on an accelerator: {calls} (goal ≤ 100)")
@@ -95,28 +134,32 @@ def compare_small(repeats: int) -> None:
     size = sum(shape.numel() for shape in shapes)
     names = "AdamW foreach", "IVON step(closure)", "IVON context + step", "public IVON"
     title = f"sample + update, {len(shapes)} tensors, {size / 1e3:.0f}k weights"
-    compare_seconds(title, make_steps(shapes, *names), dict.fromkeys(names[1:3], 1.5), repeats=repeats)
+    compare_seconds(title, make_steps(shapes, *names), dict.fromkeys(names[1:3], 1.5), repeats)
+
+
+def make_training_step(make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> Callable[[], object]:
+    """A step of a ResNet-18, whose optimizer calls the loss as often as it needs."""
+    x, y = torch.randn(50, 3, 32, 32), torch.randint(10, (50,))
+    model = MODELS["resnet18"](num_classes=10)
+    optimizer = make(list(model.parameters()))
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = cross_entropy(model(x), y)
+        torch.autograd.backward(loss)
+        return loss
+
+    return partial(optimizer.step, closure)
 
 
 def compare_training_steps(repeats: int) -> None:
-    x, y = torch.randn(50, 3, 32, 32), torch.randint(10, (50,))
-    makers: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
-        "SGD": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
-        "AdamW": torch.optim.AdamW,
-        "IVON": ours,
-        "SAM": lambda p: SAM(p, torch.optim.SGD, lr=0.05, momentum=0.9),
+    jobs = {
+        "SGD": make_training_step(lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
+        "AdamW": make_training_step(torch.optim.AdamW),
+        "IVON": make_training_step(ours),
+        "SAM": make_training_step(lambda p: SAM(p, torch.optim.SGD, lr=0.05, momentum=0.9)),
     }
-    jobs = {}
-    for name, make in makers.items():
-        model = MODELS["resnet18"](num_classes=10)
-        loss = partial(compute_loss, model, x, y)
-        jobs[name] = partial(take_step, make(list(model.parameters())), loss)
-    goals = {"IVON": 1.05, "SAM": 2.1}
-    compare_seconds("training step, ResNet-18, batch 50", jobs, goals, repeats=repeats)
-
-
-def compute_loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(model(inputs), labels)
+    compare_seconds("training step, ResNet-18, batch 50", jobs, {"IVON": 1.05, "SAM": 2.1}, repeats)
 
 
 def print_memory() -> None:

@@ -31,15 +31,11 @@ from bayesmooth.data import load
 from benchmarks.training_networks import NETWORKS
 
 HELD_BACK = 0.2  # of the given labels, for validation
-PACKAGES = (
-    *("asyncio", "email", "http", "importlib", "logging"),
-    *("mailbox", "multiprocessing", "unittest", "urllib", "xml"),
-)
-INTENTS = (
-    *("card_arrival", "card_delivery_estimate", "card_not_working", "declined_card_payment"),
-    *("declined_cash_withdrawal", "declined_transfer", "failed_transfer", "pending_card_payment"),
-    *("pending_cash_withdrawal", "pending_transfer"),
-)
+PACKAGES = "asyncio email http importlib logging mailbox multiprocessing unittest urllib xml"
+INTENTS = """
+card_arrival card_delivery_estimate card_not_working declined_card_payment declined_cash_withdrawal declined_transfer
+failed_transfer pending_card_payment pending_cash_withdrawal pending_transfer
+"""
 
 
 @dataclass(frozen=True)
@@ -144,12 +140,11 @@ def problem(cell: Cell, seed: int) -> Problem:
     """The same for every method; the seed draws the examples, the noise, and the network."""
     data, order = _read(cell.data), np.random.default_rng(seed)
     count, classes = len(data.clean), int(data.clean.max()) + 1
-    fixed = np.random.default_rng(0).permutation(count)
-    trained = int(0.6 * count) if data.trained is None else data.trained
-    train, test = (
-        (fixed[:trained], fixed[trained:]) if data.trained is None else (np.arange(trained), np.arange(trained, count))
-    )
-    train, test = order.permutation(train)[: cell.examples], order.permutation(test)[:1000]
+    if data.trained is None:
+        whole, end = np.random.default_rng(0).permutation(count), int(0.6 * count)
+    else:
+        whole, end = np.arange(count), data.trained
+    train, test = order.permutation(whole[:end])[: cell.examples], order.permutation(whole[end:])[:1000]
     prepare, make = NETWORKS[cell.network]
     inputs = prepare(data.inputs, train, np.concatenate([train, test]))
     fit = len(train) - int(HELD_BACK * len(train))
@@ -243,21 +238,9 @@ def _digits() -> Data:
     return Data(pictures, torch.from_numpy(labels).long())
 
 
-def _synthetic() -> Data:
-    made = datasets.make_classification(
-        6000, 384, n_informative=20, n_redundant=0, n_classes=4, n_clusters_per_class=1,
-        class_sep=2, random_state=0,
-    )  # fmt: skip
-    return _table(*made)
-
-
 def _hastie() -> Data:
     rows, labels = datasets.make_hastie_10_2(8000, random_state=0)
     return _table(rows, labels > 0)
-
-
-def _quantiles() -> Data:
-    return _table(*datasets.make_gaussian_quantiles(n_samples=6000, n_features=12, n_classes=5, random_state=0))
 
 
 def _rows(pattern: str, **options: Any) -> list[dict[str, str]]:
@@ -302,7 +285,7 @@ def _titles(language: str) -> Data:
     return _texts([r["news_title"] for r in rows], [r["label"] for r in rows], given, len(clean))
 
 
-def _banking(names: tuple[str, ...] | None = None) -> Data:
+def _banking(names: Sequence[str] | None = None) -> Data:
     train, test = (
         [row for row in _rows(f"banking_data/{part}.csv") if names is None or row["category"] in names]
         for part in ("train", "test")
@@ -313,7 +296,7 @@ def _banking(names: tuple[str, ...] | None = None) -> Data:
 
 def _docstrings() -> Data:
     """Docstrings of ten packages of Python's library."""
-    said = [(words, name) for name in PACKAGES for words in _read_library(name, documentation=True)]
+    said = [(words, name) for name in PACKAGES.split() for words in _read_library(name, documentation=True)]
     return _texts([words for words, _ in said], [name for _, name in said])
 
 
@@ -346,6 +329,8 @@ def _read(name: str) -> Data:
     return DATA[name]()
 
 
+SYNTHETIC = {"n_informative": 20, "n_redundant": 0, "n_classes": 4, "n_clusters_per_class": 1, "class_sep": 2}
+QUANTILES = {"n_samples": 6000, "n_features": 12, "n_classes": 5}
 DATA: dict[str, Callable[[], Data]] = {
     "mnist": lambda: _pictures("mnist"),
     "fashion_mnist": lambda: _pictures("fashion_mnist"),
@@ -353,9 +338,9 @@ DATA: dict[str, Callable[[], Data]] = {
     "cifar20": lambda: _pictures("cifar100", coarse=True),
     "digits": _digits,
     "cancer": lambda: _table(*datasets.load_breast_cancer(return_X_y=True)),
-    "synthetic384": _synthetic,
+    "synthetic384": lambda: _table(*datasets.make_classification(6000, 384, **SYNTHETIC, random_state=0)),
     "hastie": _hastie,
-    "quantiles": _quantiles,
+    "quantiles": lambda: _table(*datasets.make_gaussian_quantiles(**QUANTILES, random_state=0)),
     "wicket": lambda: _embedded("defects_wicket"),
     "camel": lambda: _embedded("defects_camel"),
     "docstrings": _docstrings,
@@ -365,7 +350,7 @@ DATA: dict[str, Callable[[], Data]] = {
     "hausa": lambda: _titles("hausa"),
     "yoruba": lambda: _titles("yoruba"),
     "banking77": _banking,
-    "intents": lambda: _banking(INTENTS),
+    "intents": lambda: _banking(INTENTS.split()),
     "banking77-embedded": lambda: _embedded("banking_similar"),
     "news-embedded": lambda: _embedded("news_annotators"),
     "cifar10n-embedded": lambda: _embedded("cifar10n", "worse"),
