@@ -48,24 +48,10 @@ def read_records(name: str) -> pd.DataFrame:
     return pd.read_json(RESULTS / name, lines=True, precise_float=True)
 
 
-def read_columns(name: str, head: str) -> Lines:
-    """The table of a text file whose head contains a word; its columns are two or more spaces apart."""
-    lines = (RESULTS / name).read_text("utf-8").splitlines()
-    first = next(i for i, line in enumerate(lines) if head in line and not line.startswith("#"))
-    rows = []
-    for line in lines[first:]:
-        if not line.strip():
-            break
-        rows.append([cell.strip() for cell in re.split(r"\s{2,}", line.strip())])
-    if len(rows[0]) < len(rows[1]):
-        rows[0].insert(0, "")
-    return [[NAMES.get(row[0], row[0]), *row[1:]] for row in rows]
-
-
 def read_markdown(name: str, number: int = 0) -> Lines:
-    """One of the tables of a file of Markdown tables, its head first; what the file begins with says what they are."""
-    _, *tables = (RESULTS / name).read_text("utf-8").split("\n\n")
-    head, _, *rows = [line.strip("| ").split(" | ") for line in tables[number].splitlines()]
+    """One of the tables of a text file, its head first."""
+    tables = [part for part in (RESULTS / name).read_text("utf-8").split("\n\n") if part.startswith("|")]
+    head, _, *rows = [re.split(r" *\| *", line)[1:-1] for line in tables[number].splitlines()]
     return [head, *([NAMES.get(row[0], row[0]), *row[1:]] for row in rows)]
 
 
@@ -88,6 +74,16 @@ def embolden(cells: Iterable[str], best: Callable[[Iterable[float]], float] = ma
     return [f"**{cell}**" if numbers.get(cell) == top else cell for cell in cells]
 
 
+def embolden_rows(lines: Lines, first: int = 1, best: Callable[[Iterable[float]], float] = max) -> Lines:
+    """The best cell of every row in bold, from a column on."""
+    return [lines[0], *([*row[:first], *embolden(row[first:], best)] for row in lines[1:])]
+
+
+def list_lines(table: pd.DataFrame) -> Lines:
+    """The head and the rows of a table of words."""
+    return [list(table), *table.to_numpy().tolist()]
+
+
 # --- the audit -------------------------------------------------------------------------------------------------------
 
 
@@ -96,21 +92,20 @@ def compare_methods(kind: str, figure: str = "ap") -> Lines:
     records = read_records("audit.jsonl").query("kind == @kind")
     methods = list(records["method"].unique())
     table = records.pivot(index="data", columns="method", values=figure)[methods]
-    best = min if figure == "flagged" else max
     lines = [["data", "wrong", *methods]]
     for fact in records.drop_duplicates("data").itertuples():
         title = f"{NAMES.get(fact.data, fact.data)} ({fact.examples:,})"
-        scores = embolden(map(format_score, table.loc[fact.data]), best)
-        lines.append([title, f"{100 * fact.wrong:.0f} %", *scores])
-    return [*lines, [f"mean of {len(table)}", "", *embolden(map(format_score, table.mean()), best)]]
+        lines.append([title, f"{100 * fact.wrong:.0f} %", *map(format_score, table.loc[fact.data])])
+    lines.append([f"mean of {len(table)}", "", *map(format_score, table.mean())])
+    return embolden_rows(lines, 2, min if figure == "flagged" else max)
 
 
 def show_readers() -> Lines:
     """The rows and columns of the README."""
-    lines = compare_methods(REAL)
-    columns = [lines[0].index(name) for name in ("data", "wrong", OURS, "cleanlab, tuned", "AUM")]
-    first = ("data", "news", "tweets", "CIFAR-10N, a second", "Hausa", "mean")
-    return [[line[i] for i in columns] for line in lines if line[0].startswith(first)]
+    head, *rows = compare_methods(REAL)
+    table = pd.DataFrame(rows, columns=head)[["data", "wrong", OURS, "cleanlab, tuned", "AUM"]]
+    first = ("news", "tweets", "CIFAR-10N, a second", "Hausa", "mean")
+    return list_lines(table[table["data"].str.startswith(first)])
 
 
 def average_figures() -> Lines:
@@ -199,9 +194,8 @@ def compare_training() -> Lines:
 def show_demo() -> Lines:
     """Accuracy, memorised labels and likelihood of the demo, without the untuned rows."""
     head, *rows = read_study("demo", "demo")["table"]
-    columns = [head.index(name) for name in ("method", "accuracy", "memorised", "NLL")]
-    shown = [row for row in rows if "α = 0.1" not in row[0] and "averaged" not in row[0]]
-    return [[row[i] for i in columns] for row in [head, *shown]]
+    table = pd.DataFrame(rows, columns=head)[["method", "accuracy", "memorised", "NLL"]]
+    return list_lines(table[~table["method"].str.contains("α = 0.1|averaged")])
 
 
 def compare_costs() -> Lines:
@@ -226,9 +220,9 @@ def read_ratios(title: str) -> dict[str, str]:
 
 def compare_predictions() -> Lines:
     """The three ways to predict; the other lines of the file vary the loop."""
-    head, *rows = read_columns("choices/prediction.txt", "accuracy")
+    head, *rows = read_markdown("choices/prediction.txt")
     shown = [row[:4] for row in rows if "README: " in row[0]]
-    return [head, *([row[0].replace("README: ", ""), *row[1:]] for row in shown)]
+    return [head[:4], *([row[0].replace("README: ", ""), *row[1:]] for row in shown)]
 
 
 # --- the paper -------------------------------------------------------------------------------------------------------
@@ -243,77 +237,55 @@ def read_study(scale: str, name: str) -> Any:
     return json.loads((RESULTS / scale / f"{name}.json").read_text("utf-8"))
 
 
-def read_studies(scale: str) -> list[dict[str, Any]]:
-    """All studies of a scale."""
-    return [read_study(scale, path.stem) for path in sorted((RESULTS / scale).glob("*.json"))]
-
-
-def read_verdicts(own: bool) -> dict[tuple[str, str], dict[str, str]]:
-    """(study, sentence) → scale → verdict, of the paper's sentences or of our own."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for scale in SCALES:
-        for study in read_studies(scale):
-            for claim in study["claims"]:
-                if claim["own"] == own and claim["verdict"] in SHORT:
-                    row = found.setdefault((study["study"], claim["says"]), {})
-                    row.setdefault(LARGEST, claim["verdict"])
-                    row[scale] = claim["verdict"]
-    return found
+def read_verdicts(own: bool) -> pd.DataFrame:
+    """One row per sentence of the paper, or of our own, with its verdict by scale; first the largest that has one."""
+    claims = [
+        {"scale": scale, "study": path.stem, **claim}
+        for scale in SCALES
+        for path in (RESULTS / scale).glob("*.json")
+        for claim in read_study(scale, path.stem)["claims"]
+        if claim["own"] == own and claim["verdict"] in SHORT
+    ]
+    table = pd.DataFrame(claims).pivot(index=["study", "says"], columns="scale", values="verdict")
+    table = table.reindex(columns=list(SCALES)).sort_index()
+    table.insert(0, LARGEST, table.bfill(axis=1).iloc[:, 0])
+    return table
 
 
 def count_verdicts(own: bool) -> Lines:
     """How many sentences have which verdict, by scale, the largest first."""
-    rows = read_verdicts(own).values()
     lines = [["scale", "sentences", *SHORT]]
-    for scale in (LARGEST, *SCALES):
-        verdicts = [row[scale] for row in rows if scale in row]
-        counts = (str(verdicts.count(verdict)) for verdict in SHORT)
-        lines.append([scale, str(len(verdicts)), *counts])
+    for scale, verdicts in read_verdicts(own).items():
+        counts = (verdicts.eq(verdict).sum() for verdict in SHORT)
+        lines.append([str(scale), *map(str, (verdicts.count(), *counts))])
     return lines
 
 
 def list_verdicts() -> Lines:
     """Every sentence of the paper with its verdict at each scale."""
-    rows = [
-        [*claim, *(SHORT[row[scale]] if scale in row else "–" for scale in SCALES)]
-        for claim, row in read_verdicts(own=False).items()
-    ]
-    return [["study", "the paper says", *SCALES], *sorted(rows)]
+    table = read_verdicts(own=False).drop(columns=LARGEST)
+    return list_lines(table.replace(SHORT).fillna("–").reset_index().rename(columns={"says": "the paper says"}))
 
 
 def compare_accuracies() -> Lines:
     """Test accuracy by noise, with α, ρ, h₀ and the prediction chosen by noisy validation labels."""
-    shown = ["data", "noise", "SGD, stopped early", "LS, α by validation", "SAM, ρ by validation"]
+    shown = ["data", "noise", "SGD, stopped early", "LS, α by validation", "SAM, ρ by validation", "IVON"]
     beside = ["h₀, prediction", "IVON, h₀ of the recipe"]
-    lines = [["scale", *shown, "IVON", *beside]]
+    lines = [["scale", *shown, *beside]]
     for scale in SCALES:
-        for study in read_studies(scale):
-            head, *rows = study.get("table") or [[]]
+        for path in sorted((RESULTS / scale).glob("*.json")):
+            head, *rows = read_study(scale, path.stem).get("table") or [[]]
             if set(shown) <= set(head):
-                for row in rows:
-                    first, second, *cells = (row[head.index(name)] for name in [*shown, "IVON"])
-                    more = [row[head.index(name)] for name in beside]
-                    lines.append([scale, first, second, *embolden(cells), *more])
+                for row in pd.DataFrame(rows, columns=head)[shown + beside].to_numpy().tolist():
+                    lines.append([scale, *row[:2], *embolden(row[2:-2]), *row[-2:]])
     return lines
-
-
-def compare_votes() -> Lines:
-    """The ways to read votes, without their seconds, the best in bold."""
-    head, *rows = [row[:-2] for row in read_markdown("choices/annotators.txt")]
-    return [head, *([row[0], *embolden(row[1:])] for row in rows)]
-
-
-def correlate_ambiguity() -> Lines:
-    """How each measure goes with the disagreement of raters, the best in bold."""
-    head, *rows = read_markdown("choices/annotators.txt", 1)
-    return [head, *([row[0], *embolden(row[1:])] for row in rows)]
 
 
 def compare_other_model() -> Lines:
     """What another model that learned from 400 clean labels adds, the best of the three rankings in bold."""
     head, *rows = read_markdown("choices/predicted.txt")
-    some = ([*row[:2], row[3], *embolden(row[4:])] for row in rows if row[2] == "400")
-    return [[*head[:2], *head[3:]], *some]
+    some = [[*row[:2], *row[3:]] for row in rows if row[2] == "400"]
+    return embolden_rows([[*head[:2], *head[3:]], *some], first=3)
 
 
 TABLES: dict[str, Callable[[], Lines]] = {
@@ -326,11 +298,11 @@ TABLES: dict[str, Callable[[], Lines]] = {
     "reviews": show_reviews,
     "review found": show_found,
     "review reliability": show_reliability,
-    "audit speed": lambda: [row[:4] for row in read_columns("audit_speed.txt", "ratio") if row[4:]],
-    "annotators": compare_votes,
-    "ambiguity": correlate_ambiguity,
+    "audit speed": lambda: [row[:4] for row in read_markdown("audit_speed.txt") if row[3]],
+    "annotators": lambda: embolden_rows([row[:-2] for row in read_markdown("choices/annotators.txt")]),  # no seconds
+    "ambiguity": lambda: embolden_rows(read_markdown("choices/annotators.txt", 1)),
     "another model": compare_other_model,
-    "targets": lambda: read_columns("choices/targets.txt", "dropped"),
+    "targets": lambda: read_markdown("choices/targets.txt"),
     "training": compare_training,
     "demo": show_demo,
     "prediction": compare_predictions,
