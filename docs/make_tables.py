@@ -276,8 +276,8 @@ def compare_accuracies() -> Lines:
         for path in sorted((RESULTS / scale).glob("*.json")):
             head, *rows = read_study(scale, path.stem).get("table") or [[]]
             if set(shown) <= set(head):
-                for row in pd.DataFrame(rows, columns=head)[shown + beside].to_numpy().tolist():
-                    lines.append([scale, *row[:2], *embolden(row[2:-2]), *row[-2:]])
+                rows = list_lines(pd.DataFrame(rows, columns=head)[shown + beside])[1:]
+                lines += [[scale, *row[:2], *embolden(row[2:-2]), *row[-2:]] for row in rows]
     return lines
 
 
