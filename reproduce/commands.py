@@ -3,7 +3,7 @@
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,12 +20,12 @@ from reproduce import STUDIES
 from reproduce.datasets import embed_data as embed_data
 from reproduce.demo import summarise_demo
 from reproduce.page import write_page
-from reproduce.scale import SCALES, Scale, identify_data, run_flops, time_steps
+from reproduce.scale import SCALES, Scale, identify_data, run_flops
 from reproduce.study import NOISES, TEXTS, Cell, Finished, Study
 from reproduce.table import COLUMNS, EARLY, MEASURED, Row, Table, make_table, read_final, read_table, write_table
 
 FACTS = ("scale", "command", "runs", "missing", "diverged", "seconds")
-Finals = dict[tuple[str, bool], Row]
+Finals = Mapping[tuple[str, bool], Row]
 """The last figures of the runs, by hash; with True, those at the epoch where SGD stops early."""
 
 
@@ -42,11 +42,6 @@ class Job:
     seeds: int = 0  # so many; 0: all
     command: str = ""  # the line that makes these figures again
     device: str | None = None
-
-    @property
-    def csv(self) -> Path:
-        """The table of the study."""
-        return self.out / f"{self.study.name}.csv"
 
     def cells(self, table: Table | None = None) -> list[Cell]:
         """The first cells, which follow from the scale alone, or those that follow from their table."""
@@ -78,23 +73,29 @@ def run_study(job: Job, executor: Executor) -> list[Outcome]:
     continued on another machine, or noise by noise.
     """
     check_directory(job.out)  # before hours of training, not after them
-    cells = job.cells()
+    cells, csv = job.cells(), job.out / f"{job.study.name}.csv"
     # The paper's network starts from ImageNet, as all on this set do.
     if any(c.recipe.data.name == "clothing1m" and not c.recipe.model.weights for c in cells):
         raise InputError(
             "clothing1m without ImageNet weights: hundreds of hours from scratch, and no result of the paper; "
             "add --set model.weights=resnet50.pth --set model.new_head=true with torchvision's resnet50 weights"
         )
-    outcomes = train_missing(job, cells, executor)
-    table, finals = tabulate(job, cells)
+    kept: Finals = {
+        (row["hash"], row["method"] == EARLY): {
+            name: row[name] for name in MEASURED if name in row and row[name] == row[name]
+        }
+        for row in (() if job.study.measure else read_table(csv).to_dict("records"))
+    }
+    outcomes = train_missing(job, cells, kept, executor)
+    table, finals = tabulate(job, cells, kept)
     if more := job.cells(table):
         cells += more
-        outcomes += train_missing(job, more, executor)
-        table, finals = tabulate(job, cells)
+        outcomes += train_missing(job, more, kept, executor)
+        table, finals = tabulate(job, cells, kept)
     if cells and table.empty:
         first = outcomes[0].message if outcomes else "there is none"
         raise InputError(f"{job.study.name}: no run has finished; the first says: {first}")
-    write_table(table, job.csv)
+    write_table(table, csv)
     runs = {key: row for (key, _), row in finals.items()}
     missing = len({cell.recipe.hash for cell in cells} - {*runs})
     diverged, seconds = (sum(row.get(key) or 0 for row in runs.values()) for key in ("diverged", "seconds"))
@@ -103,47 +104,39 @@ def run_study(job: Job, executor: Executor) -> list[Outcome]:
     return outcomes
 
 
-def train_missing(job: Job, cells: Sequence[Cell], executor: Executor) -> list[Outcome]:
+def train_missing(job: Job, cells: Sequence[Cell], kept: Finals, executor: Executor) -> list[Outcome]:
     """Train the wanted cells that neither a finished run nor a row of an earlier table answers."""
-    answered = set() if job.study.measure else {*read_table(job.csv)["hash"]}
+    answered = {key for key, _ in kept}
     todo = [cell for cell in job.wanted(cells) if cell.recipe.hash not in answered]
     if not todo:
         return []
     # Two places may share a run; the first, which is the run as it ends, gives it its name.
     names = {cell.recipe.hash: "  ".join(map(str, cell.labels.values())) for cell in todo[::-1]}
-    recipes = [cell.recipe for cell in todo]
-    return sweep(recipes, job.runs, executor, names=names, device=job.device)
+    return sweep([cell.recipe for cell in todo], job.runs, executor, names=names, device=job.device)
 
 
-def tabulate(job: Job, cells: Sequence[Cell]) -> tuple[Table, Finals]:
+def tabulate(job: Job, cells: Sequence[Cell], kept: Finals) -> tuple[Table, Finals]:
     """The table of a study, and the last figures of the runs behind it.
 
     It has one row per cell that has a finished run, or a row in the earlier table with the same hash.
     """
-    earlier = make_table([]) if job.study.measure else read_table(job.csv)
-    finals: Finals = {
-        (row["hash"], row["method"] == EARLY): {
-            name: row[name] for name in MEASURED if name in row and row[name] == row[name]
-        }
-        for row in earlier.to_dict("records")
-    }
-    finished, rows, used = [], [], Finals()
+    finished, rows, used = [], [], dict[tuple[str, bool], Row]()
     for cell in cells:
         run, key = Run(job.runs / cell.recipe.title, cell.recipe), (cell.recipe.hash, cell.method == EARLY)
         if run.status in OVER:
             finished.append((cell, run))
-            finals[key] = read_final(run, early=key[1])
-        if key in finals:
-            used[key] = finals[key]
-            facts = {"data": identify_data(cell.recipe), **cell.labels, "hash": key[0]}
-            rows.append({**finals[key], **facts})
+            used[key] = read_final(run, early=key[1])
+        elif key in kept:
+            used[key] = kept[key]
+        if key in used:
+            rows.append({**used[key], "data": identify_data(cell.recipe), **cell.labels, "hash": key[0]})
     if job.study.measure is not None:
         return job.study.measure(Finished(finished, job.device, job.scale.noise_samples)), used
     table = make_table(rows)
     return table[[name for name in COLUMNS if name in table]], used
 
 
-def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
+def redraw(study: Study, out: Path, facts: Mapping[str, Any]) -> None:
     """Figure, claims and page, from the CSV alone; a part of the runs gives a verdict that is marked as such."""
     rows = read_table(out / f"{study.name}.csv")
     study.draw(rows, out / study.name)
@@ -168,37 +161,44 @@ def redraw(study: Study, out: Path, facts: dict[str, Any]) -> None:
 
 def reproduce(arguments: Namespace) -> int:
     """Reproduce a figure of the paper, or all of them."""
-    scale = find_scale(arguments.scale)
-    if arguments.seeds < 0:
-        raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1; leave it out for all of the scale")
-    chosen = list(scale.studies or STUDIES) if arguments.name == "all" else [arguments.name]
-    if unknown := [name for name in chosen if name not in STUDIES]:
-        raise InputError(f"study {unknown[0]!r}: must be all, or one of {', '.join(STUDIES)}")
-    out = arguments.out or Path("results") / scale.name
-    runs = arguments.runs or Path("runs") / scale.name
-    noises = [name for word in arguments.noises for name in find_noises(word)]
-    part = (arguments.settings, noises, arguments.seeds)
-    jobs = [Job(STUDIES[n], scale, out, runs, *part, write_command(n, arguments), arguments.device) for n in chosen]
-    if noises:
-        jobs = [job for job in jobs if job.wanted(job.cells())]
-    if not jobs:
-        raise InputError(f"--noises {' '.join(arguments.noises)}: no run of {', '.join(chosen)} has it")
-    if scale.name == "day":
-        announce(jobs, arguments.jobs)
-    outcomes, failed = [], False
+    jobs, outcomes, failed = list_jobs(arguments), [], False
     with make_executor(arguments) as where:
         for job in jobs:
             name = job.study.name
             try:
                 outcomes += run_study(job, where)
             except InputError as problem:
-                if len(chosen) == 1:
+                if arguments.name != "all":
                     raise
                 failed = True  # one study without its data does not stop the rest
                 print(f"{name}: {problem}", file=sys.stderr)
             else:
-                print(f"{name}: {out / name}.png .csv .json, {out / 'index.html'}")
+                print(f"{name}: {job.out / name}.png .csv .json, {job.out / 'index.html'}")
     return report_failures(outcomes) or int(failed)
+
+
+def list_jobs(arguments: Namespace) -> list[Job]:
+    """The studies that are asked for, with what is wanted of them."""
+    scale = find_scale(arguments.scale)
+    if arguments.seeds < 0:
+        raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1; leave it out for all of the scale")
+    chosen = list(scale.studies or STUDIES) if arguments.name == "all" else [arguments.name]
+    if unknown := [name for name in chosen if name not in STUDIES]:
+        raise InputError(f"study {unknown[0]!r}: must be all, or one of {', '.join(STUDIES)}")
+    out, runs = arguments.out or Path("results") / scale.name, arguments.runs or Path("runs") / scale.name
+    noises = [name for word in arguments.noises for name in find_noises(word)]
+    part = arguments.settings, noises, arguments.seeds
+    # The line that makes the figures again; where the data lies is a matter of the machine.
+    words = ["--scale", arguments.scale, *(word for each in arguments.settings for word in ("--set", each))]
+    words += ["--noises", *arguments.noises] if noises else []
+    words += ["--seeds", str(arguments.seeds)] if arguments.seeds else []
+    lines = {name: shlex.join(["bayesmooth", "reproduce", name, *words]) for name in chosen}
+    jobs = [Job(STUDIES[n], scale, out, runs, *part, line, arguments.device) for n, line in lines.items()]
+    if noises:
+        jobs = [job for job in jobs if job.wanted(job.cells())]
+    if not jobs:
+        raise InputError(f"--noises {' '.join(arguments.noises)}: no run of {', '.join(chosen)} has it")
+    return jobs
 
 
 def find_scale(name: str) -> Scale:
@@ -218,28 +218,6 @@ def find_noises(word: str) -> list[str]:
     if not named:
         raise InputError(f"--noises {word}: must be κ (0.4) or one of {', '.join(NOISES)}")
     return named
-
-
-def announce(jobs: Sequence[Job], at_once: int) -> None:
-    """Train a few steps of each method here, and say how long all runs will take."""
-    recipes = {cell.recipe.hash: cell.recipe for job in jobs for cell in job.wanted(job.cells())}
-    times = time_steps(recipes.values(), jobs[0].device)
-    total = sum(seconds * steps for seconds, steps in times.values())
-    words = (f"{name} {1000 * seconds:.0f} ms" for name, (seconds, _) in times.items())
-    print(f"a training step here: {', '.join(words)}")
-    print(
-        f"{len(recipes)} runs: about {format_duration(total / at_once)} of training with {at_once} at a time; finished "
-        "runs are skipped, and --noises and --seeds make it less",
-        flush=True,
-    )
-
-
-def write_command(name: str, arguments: Namespace) -> str:
-    """The line that makes these figures again; where the data lies is a matter of the machine."""
-    words = ["bayesmooth", "reproduce", name, "--scale", arguments.scale]
-    words += [word for each in arguments.settings for word in ("--set", each)]
-    words += ["--noises", *arguments.noises] if arguments.noises else []
-    return shlex.join(words + (["--seeds", str(arguments.seeds)] if arguments.seeds else []))
 
 
 def studies(arguments: Namespace) -> int:
@@ -265,10 +243,9 @@ def demo(arguments: Namespace) -> int:
     if arguments.seeds < 1:
         raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1")
     scale, out = replace(SCALES["demo"], seeds=tuple(range(arguments.seeds))), arguments.out
-    for name in scale.studies:
-        job = Job(STUDIES[name], scale, out, out / "runs", command="bayesmooth demo")
-        with Processes(arguments.jobs) as executor:
-            run_study(job, executor)
+    with Processes(arguments.jobs) as executor:
+        for name in scale.studies:
+            run_study(Job(STUDIES[name], scale, out, out / "runs", command="bayesmooth demo"), executor)
     rows = summarise_demo(read_table(out / "demo.csv"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -21,6 +21,7 @@ from reproduce.table import EARLY, Choice, Claim, Pair, Table, Verdict, ahead, c
 FIXED_IVON = "IVON"  # at the h₀ of its recipe
 TUNED_IVON = "IVON, h₀"  # over h₀, from which noisy validation labels choose
 BASELINES = ("LS", "SAM")
+PANELS = {method: [method] for method in BASELINES}
 SYMBOLS = {"LS": "α", "SAM": "ρ", "IVON": "h₀"}
 AXES = {"LS": "smoothing rate α", "SAM": "radius ρ", "IVON": "first Hessian $h_0$"}
 PREDICTIONS = {"accuracy": "averaged", "at_mean": "at its mean"}
@@ -50,13 +51,11 @@ def compare_methods(scale: Scale, task: str, noises: Sequence[str], seeds: Itera
 # ---- what is drawn ----
 
 
-def draw_panels(table: Table, out: Path) -> None:
-    """LS above, SAM below, one column per noise; IVON is the line across, its gain over the best in the title."""
-    draw_strengths(table, out, {method: [method] for method in BASELINES}, across=True)
+def draw_strengths(table: Table, out: Path, rows: Mapping[str, Sequence[str]] = PANELS, *, across: bool = True) -> None:
+    """One row of panels per kind of strength, LS above SAM; one column per noise.
 
-
-def draw_strengths(table: Table, out: Path, rows: Mapping[str, Sequence[str]], *, across: bool = False) -> None:
-    """One row of panels per kind of strength, one column per noise; `across` adds IVON and early stopping as lines."""
+    `across` adds IVON and early stopping as lines, and IVON's gain over the best in the title.
+    """
     noises = table["noise"].dropna().unique()
     first = next(iter(rows))
     size = {"width": max(PAGE * len(noises) / 3, 3.35), "height": 0.5 + 1.95 * len(rows)}
@@ -151,34 +150,6 @@ def judge(
     return Claim(says, "; ".join(words) or "nothing", verdict(pairs), own)
 
 
-def judge_best(table: Table, methods: Sequence[str], where: str = "") -> list[Claim]:
-    """IVON beats these methods at their best on test, as the paper says."""
-    return [judge(table, f"IVON outperforms {m} at its best {SYMBOLS[m]} on every noise{where}", m) for m in methods]
-
-
-def judge_own(table: Table) -> list[Claim]:
-    """The same where noisy validation labels choose for all methods, as a user would."""
-    others = {"LS": "LS, α", "SAM": "SAM, ρ", EARLY: "SGD stopped"}
-    return [
-        judge(table, f"IVON outperforms {name} by noisy validation", method, by="validation", own=True)
-        for method, name in others.items()
-        if table["validation"].notna().any() and method in table["method"].values
-    ]
-
-
-def judge_like_sam(table: Table, where: str = "") -> list[Claim]:
-    """IVON is comparable with SAM at its peak, and SAM depends on ρ."""
-    costs = find_costs(table[table["method"] == "SAM"])
-    return [
-        judge(table, f"IVON is comparable with SAM at its best ρ{where} (we allow: 1 point behind)", "SAM", comparable),
-        Claim(
-            f"SAM is sensitive to ρ{where} (we ask: the worst costs 5 points)",
-            f"from the best to the worst ρ: {describe_costs(costs)}",
-            holds([mean(cost) >= SENSITIVE for cost in costs.values()]),
-        ),
-    ]
-
-
 def find_costs(table: Table) -> dict[str, list[float]]:
     """By noise: what the worst strength costs against the best, one number per seed."""
     costs = {}
@@ -200,26 +171,45 @@ def describe_costs(costs: dict[str, list[float]]) -> str:
 # ---- the claims of each figure ----
 
 
+def judge_all(
+    table: Table, *more: Claim, beaten: Sequence[str] = BASELINES, like_sam: bool = True, where: str = ""
+) -> list[Claim]:
+    """IVON beats these methods at their best on test, as the paper says, and is like SAM, which depends on ρ.
+
+    At the end stands what we claim: IVON beats all where noisy validation labels choose for all, as a user would.
+    """
+    claims = [judge(table, f"IVON outperforms {m} at its best {SYMBOLS[m]} on every noise{where}", m) for m in beaten]
+    if like_sam:
+        says = f"IVON is comparable with SAM at its best ρ{where} (we allow: 1 point behind)"
+        costs = find_costs(table[table["method"] == "SAM"])
+        claims += [
+            judge(table, says, "SAM", comparable),
+            Claim(
+                f"SAM is sensitive to ρ{where} (we ask: the worst costs 5 points)",
+                f"from the best to the worst ρ: {describe_costs(costs)}",
+                holds([mean(cost) >= SENSITIVE for cost in costs.values()]),
+            ),
+        ]
+    own = [
+        judge(table, f"IVON outperforms {name} by noisy validation", method, by="validation", own=True)
+        for method, name in {"LS": "LS, α", "SAM": "SAM, ρ", EARLY: "SGD stopped"}.items()
+        if table["validation"].notna().any() and method in table["method"].values
+    ]
+    return [*claims, *more, *own]
+
+
 def judge_kappas(table: Table) -> list[Claim]:
     """All noise levels; the extreme ones, which only IVON can learn."""
     points = "κ = .4: IVON is about 50 points above the best LS (we ask: half of it)"
     extreme = [noise for noise in (HARD, HARDEST) if noise in table["noise"].values]
     best = {(noise, m): pick(table, noise, m) for noise in extreme for m in BASELINES}
-    return [
-        *judge_best(table, BASELINES),
-        judge(table[table["noise"] == HARD], points, "LS", partial(ahead, gain=0.5)),
-        Claim(
-            "κ = .4 and .5: LS and SAM only reach around 10 % (we ask: at most 20 %)",
-            "; ".join(f"{noise}: {describe(m, each)}" for (noise, m), each in best.items()) or "–",
-            holds([mean(each.values) <= COLLAPSED for each in best.values() if each.values]),
-        ),
-        *judge_own(table),
-    ]
-
-
-def judge_flips(table: Table) -> list[Claim]:
-    """IVON beats both, is comparable with SAM at its peak, and SAM depends on ρ."""
-    return [*judge_best(table, BASELINES), *judge_like_sam(table), *judge_own(table)]
+    collapse = Claim(
+        "κ = .4 and .5: LS and SAM only reach around 10 % (we ask: at most 20 %)",
+        "; ".join(f"{noise}: {describe(m, each)}" for (noise, m), each in best.items()) or "–",
+        holds([mean(each.values) <= COLLAPSED for each in best.values() if each.values]),
+    )
+    lead = judge(table[table["noise"] == HARD], points, "LS", partial(ahead, gain=0.5))
+    return judge_all(table, lead, collapse, like_sam=False)
 
 
 def judge_cifar100(table: Table) -> list[Claim]:
@@ -230,14 +220,14 @@ def judge_cifar100(table: Table) -> list[Claim]:
         judge(pairs, points.format(100 * gain, method), method, partial(ahead, gain=gain))
         for method, gain in {"LS": 0.091, "SAM": 0.133}.items()
     ]
-    return [*judge_best(table, BASELINES), *judge_like_sam(table), *numbers, *judge_own(table)]
+    return judge_all(table, *numbers)
 
 
 def judge_natural(table: Table) -> list[Claim]:
     """On Clothing1M the paper says no more than comparable to SAM."""
     stands_in = not table["data"].str.contains("clothing1m").any()
     where = "; CIFAR-10N stands in for Clothing1M" if stands_in else ""
-    return [*judge_best(table, ("LS",), where), *judge_like_sam(table, where), *judge_own(table)]
+    return judge_all(table, beaten=("LS",), where=where)
 
 
 # ---- the studies ----
@@ -248,7 +238,7 @@ def make_comparison(
     task: str,
     claims: Callable[[Table], list[Claim]],
     noises: Callable[[Scale], Sequence[str]] = lambda scale: scale.flips,
-    draw: Callable[[Table, Path], None] = draw_panels,
+    draw: Callable[[Table, Path], None] = draw_strengths,
 ) -> Study:
     """A study of all methods: whole grids, then more seeds at each strength that the grids chose."""
 
@@ -268,7 +258,7 @@ def make_comparison(
     return Study(name, cells, draw, claims, more=more, summarise=summarise)
 
 
-CIFAR10_NOISY = make_comparison("cifar10-noisy", "cifar10", judge_flips)
+CIFAR10_NOISY = make_comparison("cifar10-noisy", "cifar10", judge_all)
 CIFAR100_NOISY = make_comparison("cifar100-noisy", "cifar100", judge_cifar100)
 NATURAL_NOISE = make_comparison("natural-noise", "natural", judge_natural, lambda scale: [NATURAL])
 DATA_DEPENDENT = make_comparison(

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bayesmooth.data import Labels, Source, data_root, load
 from bayesmooth.data.catalog import Dataset, MissingError
@@ -68,17 +67,17 @@ def read_public(root: Path, name: str, file: str, verify: bool) -> tuple[bytes, 
 
 def mnist(split: str, root: Path, verify: bool = True) -> Source:
     """Handwritten digits, 60,000 and 10,000 of 28 × 28."""
-    inputs, labels = _read_mnist("mnist", split, root, tuple("0123456789"), verify)
-    return Source(inputs, labels, name=f"mnist/{split}", mean=(0.1307,), std=(0.3081,))
+    whole = _read_mnist("mnist", split, root, tuple("0123456789"), verify)
+    return replace(whole, mean=(0.1307,), std=(0.3081,))
 
 
 def fashion_mnist(split: str, root: Path, verify: bool = True) -> Source:
     """Pieces of clothing, 60,000 and 10,000 of 28 × 28."""
-    inputs, labels = _read_mnist("fashion_mnist", split, root, FASHION_NAMES, verify)
-    return Source(inputs, labels, name=f"fashion_mnist/{split}", mean=(0.2860,), std=(0.3530,))
+    whole = _read_mnist("fashion_mnist", split, root, FASHION_NAMES, verify)
+    return replace(whole, mean=(0.2860,), std=(0.3530,))
 
 
-def _read_mnist(name: str, split: str, root: Path, names: tuple[str, ...], verify: bool) -> tuple[Tensor, Labels]:
+def _read_mnist(name: str, split: str, root: Path, names: tuple[str, ...], verify: bool) -> Source:
     prefix = {"train": "train", "test": "t10k"}[split]
     data, path = read_public(root, name, f"{prefix}-images-idx3-ubyte", verify)
     with name_errors(path, "idx file", AGAIN):
@@ -88,7 +87,7 @@ def _read_mnist(name: str, split: str, root: Path, names: tuple[str, ...], verif
         labels = Labels(torch.from_numpy(parse_idx(data, 1)), names)
         if len(labels) != len(images):
             raise InputError(f"{len(labels)} labels for {len(images)} pictures")
-    return images, labels
+    return Source(images, labels, name=f"{name}/{split}")
 
 
 def parse_idx(data: bytes, dimensions: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -130,10 +129,8 @@ def _read_cifar(name: str, root: Path, files: Sequence[str], kind: str, verify: 
         data, path = read_public(root, name, file, verify)
         with name_errors(path, "CIFAR file", AGAIN):
             parts.append(parse_batch(data, f"{kind}labels", names))
-    inputs, labels = (
-        torch.cat(tensors) for tensors in zip(*((p.inputs, p.labels.numbers) for p in parts), strict=True)
-    )
-    return Source(inputs, Labels(labels, names), ids=tuple(chain.from_iterable(part.ids for part in parts)))
+    inputs, labels, ids = zip(*((part.inputs, part.labels.numbers, part.ids) for part in parts), strict=True)
+    return Source(torch.cat(inputs), Labels(torch.cat(labels), names), ids=tuple(chain.from_iterable(ids)))
 
 
 def parse_batch(data: bytes, key: str, names: tuple[str, ...]) -> Source:
@@ -267,8 +264,10 @@ def embed_data(
         splits[split] = examples.subset(torch.arange(count, device="cpu")) if count else examples
         rows[split] = embed_pictures(splits[split].inputs, encoder).rows.double()
     centre = rows["train"].mean(0)
-    axes = principal_axes(rows["train"] - centre, COMPONENTS)
-    size = ((rows["train"] - centre) @ axes).square().mean().sqrt()
+    centred = rows["train"] - centre
+    axes = torch.from_numpy(np.linalg.eigh((centred.T @ centred).numpy())[1]).flip(1)[:, :COMPONENTS]
+    axes *= axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()  # the largest entry of each is positive
+    size = (centred @ axes).square().mean().sqrt()
     folder = data_root(data_dir) / "features"
     folder.mkdir(parents=True, exist_ok=True)
     for split, examples in splits.items():
@@ -284,15 +283,3 @@ def embed_data(
         np.savez(content, **arrays)
         write_atomically(paths[-1], content.getvalue())
     return paths
-
-
-def principal_axes(centred: Tensor, count: int) -> Tensor:
-    """(D, count) orthonormal columns along which rows vary most, each with its largest entry positive.
-
-    >>> principal_axes(torch.tensor([[2.0, 0.1], [-2.0, -0.1]]), 1).abs().round()
-    tensor([[1.],
-            [0.]])
-    """
-    axes = torch.from_numpy(np.linalg.eigh((centred.T @ centred).numpy())[1]).flip(1)[:, :count]
-    signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
-    return axes * signs

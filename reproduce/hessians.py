@@ -36,7 +36,7 @@ def draw_hessians(table: Table, out: Path) -> None:
     """Accuracy over h₀ above, that of SAM over ρ below where the table has it, one column per noise."""
     there = {*table["method"]}
     rows = {"IVON": [m for m in (LEARNED, FIXED) if m in there], "SAM": ["SAM"]}
-    draw_strengths(table, out, {name: methods for name, methods in rows.items() if {*methods} & there})
+    draw_strengths(table, out, {name: methods for name, methods in rows.items() if {*methods} & there}, across=False)
 
 
 def judge_sensitivity(table: Table) -> list[Claim]:

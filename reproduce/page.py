@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,10 @@ def write_page(out: Path) -> None:
 def _section(study: dict[str, Any]) -> str:
     name, shows = escape(study["study"]), escape(study["shows"])
     head, *rows = study.get("table") or [[]]
-    numbers = _lines([head], "th") + _lines(rows, "td")
+    numbers = "".join(
+        f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
+        for tag, row in [("th", head), *(("td", row) for row in rows)]
+    )
     facts = [
         f"{study['scale']} scale",
         f"{study['runs']} runs",
@@ -86,11 +89,6 @@ def _section(study: dict[str, Any]) -> str:
         f"<p class='small'>{escape(' · '.join(facts))} · <a href='{name}.csv'>data</a> · "
         f"<code>{escape(study['command'])}</code></p></section>"
     )
-
-
-def _lines(rows: Iterable[Sequence[str]], tag: str) -> str:
-    cells = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for row in rows)
-    return "".join(f"<tr>{row}</tr>" for row in cells)
 
 
 def write_paper(results: Path) -> None:

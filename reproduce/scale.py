@@ -1,14 +1,13 @@
-"""How large a study is (scales.toml), and what that costs: counted operations, or the time of a few steps here."""
+"""How large a study is (scales.toml), and what that costs in counted operations."""
 
-import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bayesmooth.errors import InputError
-from bayesmooth.train import Recipe, override, train
+from bayesmooth.train import Recipe
 
 KAPPA, NATURAL = "κ = {:g}", "natural noise"
 Task = Mapping[str, Any]
@@ -44,16 +43,14 @@ class Scale:
         return self.tasks.get(f"{name}, {noise}", self.tasks[name])
 
 
-def read_scales() -> dict[str, Scale]:
-    """The scales by name, the smallest first."""
-    scales = {}
-    for name, tree in tomllib.loads((Path(__file__).parent / "scales.toml").read_text("utf-8")).items():
-        fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in tree.items()}
-        scales[name] = Scale(name, **fields)
-    return scales
+def read_scale(name: str, tree: Mapping[str, Any]) -> Scale:
+    """A table of scales.toml."""
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in tree.items()}
+    return Scale(name, **fields)
 
 
-SCALES = read_scales()
+TABLES = tomllib.loads((Path(__file__).parent / "scales.toml").read_text("utf-8"))
+SCALES = {name: read_scale(name, tree) for name, tree in TABLES.items()}  # the smallest first
 
 SIZES = {  # examples to train on, and to test with
     "digits": (1_438, 359),
@@ -69,8 +66,6 @@ SIZES = {  # examples to train on, and to test with
 # of a forward and a backward pass, per example, as torch's FlopCounterMode counts them at the usual size of inputs
 FLOPS = {"mlp": 8.1e5, "cnn": 1.1e7, "cnn_batchnorm": 1.5e7, "resnet34": 6.95e9, "resnet50": 2.43e10}
 PASSES = {"sam": 2}  # forward and backward passes per step; 1 for the others
-STEPS = 20  # that are timed, after two to warm up
-SLOW = 2.0  # seconds per step, above which the two will do
 
 
 def identify_data(recipe: Recipe) -> str:
@@ -85,37 +80,8 @@ def identify_data(recipe: Recipe) -> str:
 
 def run_flops(recipe: Recipe) -> float:
     """Those of a whole run: training, and the test at the end; a forward pass is a third."""
-    trained = recipe.train.epochs * count_examples(recipe) * PASSES.get(recipe.optimizer.name, 1)
+    known, tested = SIZES[identify_data(recipe)]
+    examples = round((recipe.data.limit or known) * (1 - recipe.data.validation))
+    trained = recipe.train.epochs * examples * PASSES.get(recipe.optimizer.name, 1)
     averaged = recipe.evaluate.samples if recipe.optimizer.name == "ivon" else 0
-    return FLOPS[recipe.model.name] * (trained + SIZES[identify_data(recipe)][1] * (1 + averaged) / 3)
-
-
-def count_examples(recipe: Recipe) -> int:
-    """How many examples it trains on."""
-    known = recipe.data.limit or SIZES[identify_data(recipe)][0]
-    return round(known * (1 - recipe.data.validation))
-
-
-def time_steps(recipes: Iterable[Recipe], device: str | None = None) -> dict[str, tuple[float, int]]:
-    """By optimizer: seconds of a step, measured on this machine by training a little, and the steps of all its runs."""
-    times: dict[str, tuple[float, int]] = {}
-    for recipe in recipes:
-        name = recipe.optimizer.name
-        seconds, before = times.get(name) or (time_step(recipe, device), 0)
-        times[name] = seconds, before + recipe.train.epochs * -(-count_examples(recipe) // recipe.train.batch_size)
-    return times
-
-
-def time_step(recipe: Recipe, device: str | None = None) -> float:
-    """Seconds of a training step: two steps to warm up, then more if they are short."""
-    seconds = 0.0
-    for steps in (2, STEPS):
-        few = steps * recipe.train.batch_size
-        short = [f"data.limit={few}", "data.validation=0.0", "train.epochs=1", "evaluate.every=1"]
-        short += ["evaluate.samples=1", "evaluate.test_limit=2", f"evaluate.batchnorm={few}"]
-        with tempfile.TemporaryDirectory() as folder:
-            small = Recipe.from_dict(override(recipe.to_dict(), short))
-            seconds = train(small, Path(folder) / "run", device=device, quiet=True).seconds() / steps
-        if seconds > SLOW:
-            break
-    return seconds
+    return FLOPS[recipe.model.name] * (trained + tested * (1 + averaged) / 3)

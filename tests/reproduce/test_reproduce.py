@@ -94,8 +94,12 @@ def elsewhere(smoke, tmp_path):
     return make
 
 
+def find_csv(job):
+    return job.out / f"{job.study.name}.csv"
+
+
 def read_json(job):
-    return json.loads(job.csv.with_suffix(".json").read_text())
+    return json.loads(find_csv(job).with_suffix(".json").read_text())
 
 
 @pytest.mark.parametrize("name", ["natural-noise", "mnist-noise"])
@@ -110,7 +114,7 @@ def test_the_same_figure_comes_from_the_csv_alone(name, smoke, tmp_path):
 def test_the_label_noise_of_a_run_is_measured_once(name, elsewhere, smoke, monkeypatch):
     monkeypatch.setattr("reproduce.label_noise.label_noise", None)
     run_study(job := elsewhere(name), None)
-    assert job.csv.read_text() == (smoke.out / f"{name}.csv").read_text()
+    assert find_csv(job).read_text() == (smoke.out / f"{name}.csv").read_text()
 
 
 def test_a_part_of_the_runs_is_judged_and_marked_and_reproduces_nothing(tmp_path):
@@ -134,7 +138,7 @@ def test_a_part_of_the_runs_is_judged_and_marked_and_reproduces_nothing(tmp_path
 def test_the_number_of_missing_runs_is_counted(elsewhere, smoke, tmp_path):
     job = elsewhere("natural-noise", runs=tmp_path / "runs")
     shutil.copytree(elsewhere("natural-noise").runs, job.runs)
-    whole = len({cell.recipe.hash for cell in [*job.cells(), *job.cells(read_table(smoke.out / job.csv.name))]})
+    whole = len({cell.recipe.hash for cell in [*job.cells(), *job.cells(read_table(smoke.out / find_csv(job).name))]})
     shutil.rmtree(job.runs / job.cells()[-1].recipe.title)
     run_study(replace(job, noises=["none"]), None)  # trains nothing
     content = read_json(job)
@@ -144,9 +148,9 @@ def test_the_number_of_missing_runs_is_counted(elsewhere, smoke, tmp_path):
 def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, elsewhere, tmp_path):
     job = elsewhere("natural-noise", runs=tmp_path / "runs")
     shutil.copy(smoke.out / "natural-noise.csv", tmp_path)
-    before = job.csv.read_text()
+    before = find_csv(job).read_text()
     run_study(job, None)  # nothing could train
-    assert job.csv.read_text() == before
+    assert find_csv(job).read_text() == before
 
 
 def test_a_table_grows_noise_by_noise_and_seed_by_seed(elsewhere, smoke, tmp_path):
@@ -154,13 +158,13 @@ def test_a_table_grows_noise_by_noise_and_seed_by_seed(elsewhere, smoke, tmp_pat
     seen = []
     for noises, seeds in ((["κ = 0.5"], 1), (["κ = 0.5"], 0), ([], 0)):
         part = replace(job, noises=noises, seeds=seeds)
-        for cell in part.wanted([*job.cells(), *job.cells(read_table(smoke.out / job.csv.name))]):
+        for cell in part.wanted([*job.cells(), *job.cells(read_table(smoke.out / find_csv(job).name))]):
             shutil.copytree(smoke.runs / cell.recipe.title, job.runs / cell.recipe.title, dirs_exist_ok=True)
         run_study(part, None)  # nothing else is trained
-        table = read_table(job.csv)
+        table = read_table(find_csv(job))
         seen.append((table["noise"].nunique(), table["seed"].nunique(), read_json(job)["missing"] == 0))
     assert seen == [(1, 1, False), (1, 2, False), (2, 2, True)]
-    assert job.csv.read_text() == (smoke.out / job.csv.name).read_text()
+    assert find_csv(job).read_text() == (smoke.out / find_csv(job).name).read_text()
 
 
 def test_a_diverged_run_counts_as_chance_and_is_told(elsewhere, tmp_path):
@@ -170,7 +174,7 @@ def test_a_diverged_run_counts_as_chance_and_is_told(elsewhere, tmp_path):
     Run.open(job.runs / cells[0].recipe.title).set_status("diverged")
     run_study(replace(job, noises=["none"]), None)  # trains nothing
     assert read_json(job)["diverged"] == 1
-    first = read_table(job.csv).iloc[0]
+    first = read_table(find_csv(job)).iloc[0]
     assert first["accuracy"] == pytest.approx(0.1)
     assert first["nll"] == pytest.approx(math.log(10), rel=1e-5)
 

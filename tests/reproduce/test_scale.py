@@ -1,7 +1,5 @@
 """What a scale trains, and what that costs."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -14,14 +12,8 @@ from reproduce import STUDIES
 from reproduce.scale import FLOPS, SCALES, SIZES, run_flops
 from reproduce.table import EARLY
 
-DAY, FEATURES, FULL, LAPTOP, OVERNIGHT, SMOKE = (
-    SCALES["day"],
-    SCALES["features"],
-    SCALES["full"],
-    SCALES["laptop"],
-    SCALES["overnight"],
-    SCALES["smoke"],
-)
+DAY, FEATURES, FULL = SCALES["day"], SCALES["features"], SCALES["full"]
+LAPTOP, OVERNIGHT = SCALES["laptop"], SCALES["overnight"]
 
 SYMMETRIC, HALF, PAIRS = "symmetric 20 %", "symmetric 40 %", "pairflip 20 %"
 APPENDIX = [  # study, noise, method, learning rate, weight decay
@@ -116,21 +108,6 @@ def test_a_day_is_a_part_of_full_scale_with_one_seed_of_six_runs_under_three_noi
         model, data, train = cell.recipe.model, cell.recipe.data, cell.recipe.train
         assert (model.name, data.limit, data.validation) == ("resnet34", 0, 0)
         assert (train.epochs, train.batch_size, train.seed) == (200, 50, 0)
-
-
-def test_a_day_says_how_long_it_will_take_before_it_starts(monkeypatch, capsys):
-    def start(job, executor):
-        printed.append(capsys.readouterr().out)
-        return []
-
-    printed = []
-    monkeypatch.setattr("reproduce.commands.run_study", start)
-    monkeypatch.setitem(SCALES, "day", replace(SMOKE, name="day", studies=("data-dependent",)))
-    assert main(["reproduce", "all", "--scale", "day", "--noises", "0.5", "--seeds", "1"]) == 0
-    first, second = printed[0].splitlines()
-    for method in ("sgd", "sam", "ivon"):
-        assert f"{method} " in first
-    assert second.startswith("5 runs: about ")
 
 
 def test_sam_costs_twice_sgd_and_the_counts_are_those_of_the_networks():
