@@ -185,19 +185,6 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     assert made["stars"].to_pylist() == [5, 5, 5]
 
 
-def test_a_folder_of_parquet_files_comes_back_as_one(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    rows = pandas.DataFrame({"x": range(5), "label": ["cat", "dog", "dog", "cat", "cat"]})
-    (tmp_path / "in").mkdir()
-    for name, part in (("a", rows[:2]), ("b", rows[2:])):
-        part.to_parquet(tmp_path / "in" / f"{name}.parquet", index=False)
-    decisions = decisions_file(tmp_path, "0,cat,remove,\n3,cat,relabel,dog\n", of=tmp_path / "in")
-    clean(tmp_path / "in", decisions, tmp_path / "out")
-    made = {file.stem: pandas.read_parquet(file) for file in (tmp_path / "out").iterdir()}
-    assert made["a"].to_numpy().tolist() == [[1, "dog"]]
-    assert made["b"].to_numpy().tolist() == [[2, "dog"], [3, "dog"], [4, "cat"]]
-
-
 @pytest.mark.parametrize("top", ["", "train"])
 def test_a_folder_of_pictures_comes_back_with_the_pictures_moved(tmp_path: Path, top: str) -> None:
     photos, out = tmp_path / "photos", tmp_path / "out"

@@ -137,9 +137,8 @@ def test_noise_is_refused_by_other_labels_or_another_order(clean, tmp_path):
     [
         ("index", [0, 300], r"index\[1\]=300: must be from 0 to 299"),
         ("new", [0, 3], r"new\[1\]=3: must be from 0 to 2"),
-        ("new", [0], r"new of shape \(1,\): must be one per row, \(2,\)"),
+        ("new", [0], "not a noise file"),
         ("new", [0, 1.5], "must be integers"),
-        ("new", [0, 10**30], "not a noise file"),
         ("matrix", [[1, 0]], "must be K × K"),
         ("matrix", [["x"]], "not a noise file"),
         ("seed", "x", "not a noise file"),

@@ -81,12 +81,11 @@ def test_what_is_written_differs_in_the_changed_labels_alone(
     assert kind == "-cp1252.csv" or texts == frame.text.tolist()
     at, gone = data.draw(st.permutations(range(len(rows))))[:2]
     new = data.draw(st.sampled_from(["cat", "dog", "7" if kind != ".xlsx" else "cat"]))
-    done = source.write(folder / f"o{kind}", {source.ids[at]: new, source.ids[gone]: None})
+    source.write(folder / f"o{kind}", {source.ids[at]: new, source.ids[gone]: None})
     again = open_source(folder / f"o{kind}", columns)
-    changed, labels[at] = labels[at] != new, new
+    labels[at] = new
     del labels[gone], texts[gone]
     assert (again.labels.texts(), again.column(name)) == (labels, texts)
-    assert (done.rows_in, done.rows_out, done.changed) == (len(rows), len(rows) - 1, changed)
     assert "id" not in frame or again.ids == (*source.ids[:gone], *source.ids[gone + 1 :])
 
 

@@ -38,7 +38,7 @@ from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder
 from bayesmooth.data.features import choose_inputs
 from bayesmooth.data.prepare import check_labels, choose_to_embed, embed, prepare, settle
-from bayesmooth.data.source import Kind
+from bayesmooth.data.source import REMARKS, Kind
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.posterior import Posterior
@@ -392,7 +392,7 @@ def make_audit(
         "noise_rate_at_least": rate and rate.at_least,
         "noise_rate_words": LEARNED_ERRORS,
         "contradicted_out_of_sample": contradicted,
-        "notes": [note.text for note in source.notes if not note.kind.is_problem],
+        "notes": [note.text for note in source.notes if note.kind in REMARKS],
         "columns": columns.clean_options,
         **predictions.facts,
     }

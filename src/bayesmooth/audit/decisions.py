@@ -92,7 +92,7 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
     """The labels of a source after the decisions; one that was made on other data is an error."""
     labels, found = source.labels, source.find([row.id for row in decisions])
     texts, twice = labels.texts(), {id for id, times in Counter(source.ids).items() if times > 1}
-    corrected, named = list(texts), labels.are_classes and source.names_classes
+    corrected, named = list(texts), labels.kind != "tags" and source.names_classes
     for row in decisions:
         if row.id in twice:
             raise InputError(f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again")

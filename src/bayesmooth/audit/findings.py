@@ -137,7 +137,7 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
     colours, odd = inspect_pictures(source)
     problems = (*source.problems, *odd)
     rare = np.zeros(len(given), bool)
-    if source.labels.are_classes:
+    if source.labels.kind != "tags":
         counts = np.bincount(given)
         rare = (counts < RARE_SHARE * len(given) / (counts > 0).sum())[given]
     if not embedded or len(given) < 3:

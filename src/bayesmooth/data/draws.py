@@ -77,10 +77,9 @@ class Corruption:
             matrix, count = np.array(content["matrix"], dtype=np.float64), int(content["count"])
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
                 raise InputError(f"matrix of shape {matrix.shape}: must be K × K")
-            moved = [torch.from_numpy(np.array(content[key])) for key in ("index", "old", "new")]
-            rows = len(moved[0])
-            index = as_class_numbers(moved[0], count, "index", rows).numpy()
-            old, new = (as_class_numbers(part, len(matrix), "old and new", rows).numpy() for part in moved[1:])
+            index, old, new = torch.from_numpy(np.array([content[key] for key in ("index", "old", "new")]))
+            index = as_class_numbers(index, count, "index").numpy()
+            old, new = (as_class_numbers(part, len(matrix), "old and new").numpy() for part in (old, new))
             return cls(str(content["kind"]), matrix, int(content["seed"]), index, old, new, count, str(content["hash"]))
 
     def __repr__(self) -> str:

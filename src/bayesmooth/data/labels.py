@@ -24,7 +24,6 @@ SEPARATOR = ";"  # of tags that were columns
 VALUES = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 OPPOSITES = {"0": "1", "0.0": "1.0", "False": "True", "false": "true", "FALSE": "TRUE"}
 OPPOSITES |= {on: off for off, on in OPPOSITES.items()}
-SHARE = re.compile(r"0?\.\d+([eE]-\d+)?|[01](\.0*)?")
 DIGITS = re.compile(r"[0-9]{1,15}")  # a class number as one writes it
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
@@ -155,14 +154,6 @@ def read_tag_cell(value: Any, separator: str) -> str:
     return text or NO_TAGS
 
 
-def switch_cell(cell: str, value: int, cells: Sequence[str]) -> str:
-    """A cell that says 0 or 1, as the column writes it."""
-    if VALUES[cell.strip().lower()] == value:
-        return cell
-    alike = (text for text in cells if VALUES.get(text.strip().lower()) == value)
-    return next(alike, OPPOSITES.get(cell.strip(), str(value)))
-
-
 @dataclass(frozen=True, eq=False)
 class Labels:
     """One label per example: `numbers` are positions in `names`."""
@@ -191,13 +182,6 @@ class Labels:
         >>> Labels.of_votes([(0, "ann", "cat"), (0, "bob", "dog"), (0, "eve", "dog")], None, "votes").texts()
         ['dog']
         """
-        labels = {label for _, _, label in votes}
-        share = next((label for label in labels if label.startswith(("0.", ".")) and label.strip("0.")), None)
-        if share is not None and all(label in MISSING or SHARE.fullmatch(label) for label in labels):
-            raise InputError(
-                f"votes such as {share}: probabilities are no votes; give the class that each annotator chose, or "
-                "audit them with bayesmooth.audit_probabilities (--probabilities)"
-            )
         counts: dict[int, Counter[str]] = {}
         for row, _, label in votes:
             counts.setdefault(row, Counter())[label] += 1
@@ -209,11 +193,6 @@ class Labels:
     def kind(self) -> str:
         """What a label is: a class, tags, or votes."""
         return "votes" if self.votes else "class" if self.vocabulary is None else "tags"
-
-    @property
-    def are_classes(self) -> bool:
-        """Whether each name is a class, which is learned from its own examples."""
-        return self.vocabulary is None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -281,7 +260,10 @@ class Labels:
         else:
             values = dict(zip(cells, words.table([*wanted.values()]).T.tolist(), strict=True))
             edited = {
-                name: {row: switch_cell(texts[row], v, texts) for row, v in zip(wanted, values[name], strict=True)}
+                name: {
+                    row: text if VALUES[text.strip().lower()] == value else OPPOSITES.get(text.strip(), str(value))
+                    for row, text, value in zip(wanted, map(texts.__getitem__, wanted), values[name], strict=True)
+                }
                 for name, texts in cells.items()
             }
         return {
@@ -401,11 +383,10 @@ def encode(
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")
 
 
-def as_class_numbers(labels: Tensor, classes: int, what: str, count: int | None = None) -> Tensor:
+def as_class_numbers(labels: Tensor, classes: int, what: str) -> Tensor:
     """Labels as int64, one per input, each in 0 … K−1."""
-    if labels.ndim != 1 or len(labels) != (len(labels) if count is None else count):
-        wanted = "N" if count is None else count
-        raise InputError(f"{what} of shape {tuple(labels.shape)}: must be one per row, ({wanted},)")
+    if labels.ndim != 1:
+        raise InputError(f"{what} of shape {tuple(labels.shape)}: must be one per row, (N,)")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(f"{what} are {labels.dtype}: must be integers from 0 to {classes - 1}")
     labels = labels.to(torch.int64)

@@ -52,7 +52,7 @@ def prepare(
     before, named = source, columns.class_names is not None
     settled = settle(source, texts=what == "texts", learned=not predicted, named=named)
     source = embed(settled, what, encoder, cache, device, judge)
-    if len(source) < len(settled) and source.labels.are_classes:
+    if len(source) < len(settled) and source.labels.kind != "tags":
         source = settle_classes(source, settled, learned=not predicted, named=named)
     check_share(source, before)
     return source
@@ -151,7 +151,7 @@ def choose_encoder(
     judge: Callable[[Source], float] | None,
 ) -> tuple[Encoder, str]:
     """The encoder with whose embeddings the judge likes a sample of the examples best, and a sentence about all."""
-    if judge is None or not encoders or not source.labels.are_classes:
+    if judge is None or not encoders or source.labels.kind == "tags":
         raise InputError("several encoders: one is chosen for an audit of classes; name one here")
     drawn = torch.randperm(len(source), generator=torch.Generator().manual_seed(0), device="cpu")
     some = source.subset(drawn[:CHOOSING].sort().values)
@@ -184,7 +184,7 @@ def settle(source: Source, *, texts: bool = False, learned: bool = False, named:
         empty = _as_mask(not text.strip() for text in source.texts or ())
         count = f"{int(empty.sum())} {'text is' if empty.sum() == 1 else 'texts are'}"
         source = source.leave_out(empty, Kind.EMPTY_TEXT, f"{count} empty and left out")
-    if source.labels.are_classes:
+    if source.labels.kind != "tags":
         for same, text in group_spellings(source.class_names, source.labels.counts()):
             rarer = torch.tensor(same[1:], dtype=torch.int64, device="cpu")
             concerned = torch.isin(source.labels.numbers, rarer)

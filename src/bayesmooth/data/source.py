@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ class Kind(StrEnum):
     ENCODER = "encoder"
     ENCODING = "encoding"
     SPLIT = "split"
-    # What is wrong with some examples other than their labels' meaning: a finding with its ids.
+    # What is wrong with some examples other than their labels' meaning: a problem, with their ids.
     MISSING_LABEL = "missing_label"
     MISSING_VECTOR = "missing_vector"
     NOT_A_NUMBER = "not_a_number"
@@ -78,11 +78,9 @@ class Kind(StrEnum):
     BLURRED = "blurred_picture"
     UNKNOWN_FORMAT = "unknown_format"
 
-    @property
-    def is_problem(self) -> bool:
-        """Whether it is a finding, and not only a word on what was done."""
-        kinds = list(Kind)
-        return kinds.index(self) >= kinds.index(Kind.MISSING_LABEL)
+
+REMARKS = {Kind.LEARNED, Kind.NOT_LEARNED, Kind.FILLED, Kind.ENCODER, Kind.ENCODING, Kind.SPLIT}
+"""The kinds that only say what was done."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,6 @@ class Columns:
         for name in ("features", "class_names", "tags"):
             if isinstance(getattr(self, name), str):
                 raise InputError(f"{name}={getattr(self, name)!r}: must be a list of names")
-        if self.separator == "":
-            raise InputError("separator='': must be what stands between two tags, such as ';'")
-        if self.tags is not None and not len(self.tags):
-            raise InputError("tags=[]: must name at least one column of 0 and 1")
         if self.annotator is not None and (self.tags is not None or self.separator is not None):
             raise InputError(
                 "annotator with several labels per example: votes are on one label: audit one tag at a time"
@@ -142,22 +136,13 @@ class Columns:
     @property
     def clean_options(self) -> dict[str, str]:
         """What `bayesmooth clean` has to be told again to find the same labels."""
-        names = {"label": self.label, "id": self.id, "tags": self.tags}
-        names |= {"separator": self.separator, "class-names": self.class_names}
-        names |= {"encoding": self.encoding}
+        names = {"label": self.label, "id": self.id, "tags": self.tags, "separator": self.separator}
+        names |= {"class-names": self.class_names, "encoding": self.encoding}
         return {
             option: name if isinstance(name, str) else ",".join(map(str, name))
             for option, name in names.items()
             if name is not None
         }
-
-
-class Written(NamedTuple):
-    """What went in and what came out."""
-
-    rows_in: int
-    rows_out: int
-    changed: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -232,7 +217,7 @@ class Source:
     @property
     def problems(self) -> tuple[Note, ...]:
         """The notes that are findings: what is wrong with which examples."""
-        return tuple(note for note in self.notes if note.kind.is_problem)
+        return tuple(note for note in self.notes if note.kind not in REMARKS)
 
     @property
     def path(self) -> Path | None:
@@ -319,13 +304,13 @@ class Source:
             at |= {name: moved[name.partition("-")[2]] for name in ids if name.partition("-")[2] in moved} | at
         return {name: at[name] for name in ids if name in at}
 
-    def write(self, out: Path, changes: Mapping[str, str | None]) -> Written:
+    def write(self, out: Path, changes: Mapping[str, str | None]) -> None:
         """Write it again in its own format, with other labels by id and without those that are None."""
         if self.table is None or self.rows is None:
             raise InputError(f"{self.name}: lies in no file, so it cannot be written again")
         where = self.find(list(changes))
         by_row = {int(self.rows[where[name]]): text for name, text in changes.items()}
-        return self.table.rewrite(out, self.labels, by_row)
+        self.table.rewrite(out, self.labels, by_row)
 
     def __repr__(self) -> str:
         kind = "streamed inputs"

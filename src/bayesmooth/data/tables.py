@@ -30,7 +30,7 @@ from bayesmooth.data.labels import (
     read_tag_cell,
     split_tags,
 )
-from bayesmooth.data.source import Columns, Inputs, Note, Written
+from bayesmooth.data.source import Columns, Inputs, Note
 from bayesmooth.errors import InputError
 from bayesmooth.files import make_folder
 from bayesmooth.optional import require
@@ -175,7 +175,7 @@ class Table:
             return None
         return (cells if types.is_string(kind) else arrow.array(self.texts(name), "string")).fill_null("")
 
-    def rewrite(self, out: Path, labels: Labels, by_row: Mapping[int, str | None]) -> Written:
+    def rewrite(self, out: Path, labels: Labels, by_row: Mapping[int, str | None]) -> None:
         """Write it with other labels by row, without those that are None."""
         if self.write is None:
             raise InputError(f"{self.where}: lies in memory, so it cannot be written again")
@@ -184,8 +184,6 @@ class Table:
         changes = labels.edit_cells(cells, wanted, self.numbered)
         rows = [row for row in range(len(self)) if by_row.get(row, "") is not None]
         self.write(out, changes, rows)
-        changed = {row for column in changes.values() for row in column}
-        return Written(len(self), len(rows), len(changed))
 
 
 Read = tuple[Sequence[int], Labels, Tensor | None]

@@ -4,7 +4,9 @@ What is not changed is written again to the byte.
 """
 
 import codecs
+import csv
 import gzip
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,11 +16,11 @@ from typing import Any
 
 from bayesmooth.data.labels import SEPARATOR, split_tags
 from bayesmooth.data.source import Columns, Kind, Note
-from bayesmooth.data.tables import Changes, Table, guard, make_cells, restore_types
+from bayesmooth.data.tables import Changes, Table, guard, make_cells, restore_types, unguard
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors, write_atomically
-from bayesmooth.optional import require
 
+LONGEST = 2**31 - 1  # field of a CSV; by itself the library stops at 128 kB
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
 MARKS = "“”„‘’‚«»–—…•€£§°©®™ \u00a0"  # that stand around words
 LOOKED_AT = 1 << 20  # bytes that decide on an encoding
@@ -111,125 +113,77 @@ def is_western(data: bytes) -> bool:
     return 4 * len({*wrong, *bare}) < len({*odd}) or not odd
 
 
-@dataclass(frozen=True)
-class CsvText:
-    """The text of a CSV, and what stands between its fields: a tab, a semicolon or a comma."""
-
-    file: TextFile
-    mark: str
-
-    @property
-    def field(self) -> str:
-        """The pattern of a field; one between quotation marks may have line breaks."""
-        return rf'(?:"[^"]*(?:""[^"]*)*"|[^"{self.mark}\r\n][^{self.mark}\r\n]*|)'
-
-    def split_lines(self) -> dict[int, tuple[int, int]]:
-        """Where each row that is not blank begins and ends, by its number in a spreadsheet."""
-        line = re.compile(rf"({self.field}(?:{self.mark}{self.field})*)(\r\n|\r|\n|\Z)")
-        rows, at, number, text = dict[int, tuple[int, int]](), 0, 0, self.file.text
-        while at < len(text):
-            number, matched = number + 1, line.match(text, at)
-            if matched is None:
-                raise InputError(
-                    f"{self.file.path}: row {number} has a stray quotation mark; double those inside of a field"
-                )
-            if matched[1].strip(" "):
-                rows[number] = matched.span(1)
-            at = matched.end()
-        return rows
-
-    def split_fields(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Where each field of a row begins and ends."""
-        pattern, spans = re.compile(self.field), list[tuple[int, int]]()
-        while start <= end and (matched := pattern.match(self.file.text, start, end)) is not None:
-            spans.append(matched.span())
-            start = matched.end() + 1
-        return spans
-
-    def read_field(self, start: int, end: int) -> str:
-        """What a field says."""
-        field = self.file.text[start:end]
-        return field[1:-1].replace('""', '"') if field.startswith('"') else field
-
-    def read_regular(self) -> tuple[list[str], list[Any], Sequence[int]] | None:
-        """The header, the columns and the numbers of the rows, by Arrow, which is fast; None where a line is odd: with
-        a stray quotation mark, blank, or of another length."""
-        text, m = self.file.text, self.mark
-        quoted = rf'"(?<![^{m}\r\n]")[^"]*(?:""[^"]*)*"(?=[{m}\r\n]|\Z)'
-        bare = re.sub(quoted, "", text) if '"' in text else text
-        if any(sign in bare for sign in ('"', "\n\n", "\n\r", "\r\r")) or m not in bare:
-            return None
-        arrow, reader = require("pyarrow", "data"), require("pyarrow.csv", "data")
-        # Arrow's own memory: a thread of Arrow that frees Python's while the process ends would abort it.
-        held = arrow.BufferOutputStream()
-        held.write(text.encode())
-        data = held.getvalue()
-        names = [f"f{at}" for at in range(re.split(r"[\r\n]", bare, maxsplit=1)[0].count(m) + 1)]
-        try:
-            table = reader.read_csv(
-                arrow.BufferReader(data),
-                read_options=reader.ReadOptions(use_threads=False, block_size=data.size, column_names=names),
-                parse_options=reader.ParseOptions(delimiter=m, newlines_in_values=True, ignore_empty_lines=False),
-                convert_options=reader.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
-            )
-        except (arrow.ArrowInvalid, OverflowError):
-            return None
-        header = [column[0].as_py() for column in table.columns]
-        return header, [column[1:] for column in table.columns], range(2, len(table) + 1)
-
-    def read_irregular(self) -> tuple[list[str], list[Any], Sequence[int]]:
-        """The same, line by line; short ones are filled up."""
-        lines = self.split_lines()
-        rows = {n: [self.read_field(*span) for span in self.split_fields(*line)] for n, line in lines.items()}
-        if not rows:
-            raise InputError(f"{self.file.path}: empty; its first line must name the columns")
-        header = rows.pop(min(rows))
-        for number, row in rows.items():
-            if len(row) > len(header):
-                raise InputError(
-                    f"{self.file.path}: row {number} has {len(row)} fields, the header {len(header)}; quote the field "
-                    f"that has a {self.mark!r} in it"
-                )
-            row += [""] * (len(header) - len(row))
-        arrow = require("pyarrow", "data")
-        columns = zip(*rows.values(), strict=True) if rows else [()] * len(header)
-        return header, [arrow.chunked_array([arrow.array(column, "string")]) for column in columns], [*rows]
-
-
 def read_csv(path: Path, columns: Columns | None = None) -> Table:
-    """A CSV or TSV, of the user or of an audit."""
+    """A CSV or TSV, of the user or of an audit. Blank lines are passed over, short ones filled up."""
     columns = columns or Columns()
     file = read_text(path, columns.encoding)
     first = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", file.text, maxsplit=1)[0])
-    csv = CsvText(file, max("\t;,", key=first.count) if first else ",")
-    header, cells, numbers = csv.read_regular() or csv.read_irregular()
-    names = [name or f"Unnamed: {at}" for at, name in enumerate(header)]
-    guarded = header[:3] == AUDIT
-    if guarded:
-        compute = require("pyarrow.compute", "data")
-        cells = [compute.replace_substring_regex(column, "^'", "") for column in cells]
+    mark = max("\t;,", key=first.count) if first else ","
+    csv.field_size_limit(LONGEST)
+    rows, number = dict[int, list[str]](), 0
+    try:
+        for number, row in enumerate(csv.reader(io.StringIO(file.text, newline=""), delimiter=mark, strict=True), 1):
+            if row:
+                rows[number] = row
+    except csv.Error:
+        raise InputError(
+            f"{path}: row {number + 1} has a stray quotation mark; double those inside of a field"
+        ) from None
+    if not rows:
+        raise InputError(f"{path}: empty; its first line must name the columns")
+    header = rows.pop(min(rows))
+    for number, row in rows.items():
+        if len(row) > len(header):
+            raise InputError(
+                f"{path}: row {number} has {len(row)} fields, the header {len(header)}; quote the field that has a "
+                f"{mark!r} in it"
+            )
+        row += [""] * (len(header) - len(row))
+    guarded, names = header[:3] == AUDIT, [name or f"Unnamed: {at}" for at, name in enumerate(header)]
+    cells = zip(*rows.values(), strict=True) if rows else [()] * len(header)
+    pairs = [(n, [*map(unguard, column)] if guarded else column) for n, column in zip(names, cells, strict=True)]
+    numbers = [*rows]
 
-    def write(out: Path, changes: Changes, rows: list[int]) -> None:
+    def write(out: Path, changes: Changes, kept: list[int]) -> None:
         """The text as it was, but for the values that changed and the lines that are left out."""
-        lines, text = csv.split_lines(), file.text
+        lines, text = split_lines(file.text, mark), file.text
         starts = [start for start, _ in lines.values()] + [len(text)]
         places = sorted(((names.index(name), changed) for name, changed in changes.items()), reverse=True)
         parts = [text[: starts[1]]]
-        for row in rows:
+        for row in kept:
             start, end = lines[numbers[row]]
             line = text[start : starts[row + 2]]
             for at, changed in places:  # the last first, so that the others stay
                 if row in changed:
-                    begin, stop = csv.split_fields(start, end)[at]
+                    begin, stop = split_fields(text[start:end], mark)[at]
                     value = guard(changed[row]) if guarded else changed[row]
-                    if text[begin : begin + 1] == '"' or any(sign in value for sign in (csv.mark, *'"\n\r')):
+                    if line[begin : begin + 1] == '"' or any(sign in value for sign in (mark, *'"\n\r')):
                         value = '"' + value.replace('"', '""') + '"'
-                    line = line[: begin - start] + value + line[stop - start :]
+                    line = line[:begin] + value + line[stop:]
             parts.append(line)
         file.write(out, "".join(parts))
 
-    made = make_cells(str(path), list(zip(names, cells, strict=True)))
-    return Table(str(path), columns, made, len(numbers), write, path, path.parent, numbers, file.notes)
+    return Table(
+        str(path), columns, make_cells(str(path), pairs), len(rows), write, path, path.parent, numbers, file.notes
+    )
+
+
+def match_field(mark: str) -> str:
+    """The pattern of a field; one between quotation marks may have line breaks."""
+    return rf'(?:"[^"]*(?:""[^"]*)*"|[^"{mark}\r\n][^{mark}\r\n]*|)'
+
+
+def split_lines(text: str, mark: str) -> dict[int, tuple[int, int]]:
+    """Where each row that is not blank begins and ends, by its number in a spreadsheet."""
+    field = match_field(mark)
+    lines = re.finditer(rf"({field}(?:{mark}{field})*)(?:\r\n|\r|\n|\Z)", text)
+    return {number: matched.span(1) for number, matched in enumerate(lines, 1) if matched[1]}
+
+
+def split_fields(line: str, mark: str) -> list[tuple[int, int]]:
+    """Where each field of a row begins and ends."""
+    fields = re.finditer(rf"(?:^|{mark})({match_field(mark)})", line)
+    return [matched.span(1) for matched in fields]
 
 
 def read_json(path: Path, columns: Columns) -> Table:
