@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from bayesmooth.data import Columns, open_source
-from bayesmooth.data.prepare import prepare
-from bayesmooth.data.textfiles import is_western
+from bayesmooth.data.formats import is_western
+from bayesmooth.data.opening import prepare
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")

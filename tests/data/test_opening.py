@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.data import Columns, open_source
 from bayesmooth.data.labels import as_text
-from bayesmooth.data.prepare import prepare
+from bayesmooth.data.opening import prepare
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")

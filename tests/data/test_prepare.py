@@ -15,7 +15,7 @@ from bayesmooth.audit import Audit, audit, audit_probabilities
 from bayesmooth.audit.decisions import clean
 from bayesmooth.cli import main
 from bayesmooth.data import Columns, Labels, Source, open_source, pictures
-from bayesmooth.data.prepare import prepare, settle
+from bayesmooth.data.opening import prepare, settle
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")

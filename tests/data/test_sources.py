@@ -11,7 +11,7 @@ import torch
 from bayesmooth.audit import Audit, audit, audit_probabilities
 from bayesmooth.cli import main
 from bayesmooth.data import Columns, open_source
-from bayesmooth.data.prepare import prepare
+from bayesmooth.data.opening import prepare
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import clean
 from bayesmooth.data import open_source
+from bayesmooth.data.formats import read_csv
 from bayesmooth.data.tables import guard, unguard
-from bayesmooth.data.textfiles import read_csv
 from bayesmooth.errors import InputError
 
 arrow = pytest.importorskip("pyarrow")
@@ -343,12 +343,12 @@ def test_a_csv_is_written_as_it_was_but_for_what_changed(tmp_path_factory, body:
         table = read_csv(path)
     except InputError:
         return
-    every, out = list(range(len(table))), path.with_name("out.csv")
+    every, out = list(range(table.count)), path.with_name("out.csv")
     table.write(out, {}, every)
     assert out.read_bytes() == path.read_bytes()
     table.write(out, {"label": dict.fromkeys(every, 'b"')}, every)
     again = read_csv(out)
-    assert again.values("label") == ['b"'] * len(table)
+    assert again.values("label") == ['b"'] * table.count
     assert [again.values(name) for name in again.names[1:]] == [table.values(name) for name in table.names[1:]]
 
 

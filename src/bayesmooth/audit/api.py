@@ -37,7 +37,7 @@ from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder
 from bayesmooth.data.features import choose_inputs
-from bayesmooth.data.prepare import check_labels, choose_to_embed, embed, prepare, settle
+from bayesmooth.data.opening import choose_to_embed, embed, prepare, settle
 from bayesmooth.data.source import REMARKS, Kind
 from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import label_noise
@@ -234,9 +234,8 @@ def audit_network(
             if noise.label is None:
                 raise InputError("the data has no labels to audit; give batches (inputs, labels)")
             given = Labels(noise.label, tuple(class_names or map(str, range(classes))))
-            check_labels(given.numbers, given.names)
             empty = torch.empty(len(given), 0, dtype=torch.float32, device="cpu")
-            source = Source(empty, given, ids=tuple(map(str, noise.index.tolist())), name="batches")
+            source = settle(Source(empty, given, ids=tuple(map(str, noise.index.tolist())), name="batches"))
         if source.num_classes != classes:
             raise InputError(f"{source.num_classes} class names for a model of {classes} classes")
         labels = source.labels.numbers
@@ -295,7 +294,7 @@ def read_beside(what: str, values: Any, opened: Source, source: Source) -> Array
         found = np.array([*values], np.float64)
     except ValueError:
         raise InputError(f"{what}: {values[0]!r} …; must be numbers from 0 to 1") from None
-    if opened.rows is not None and len(found) == len(opened.table or ()):
+    if opened.table is not None and opened.rows is not None and len(found) == opened.table.count:
         found = found[opened.rows.numpy()]
     if len(found) != len(opened) or not ((found >= 0) & (found <= 1)).all():
         raise InputError(f"{what}: must be numbers from 0 to 1, one row for each of {len(opened)} labels")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.data import Columns, Labels, Source, open_source
+from bayesmooth.data.formats import read_csv
 from bayesmooth.data.source import Kind
 from bayesmooth.data.tables import unguard
-from bayesmooth.data.textfiles import read_csv
 from bayesmooth.errors import InputError
 from bayesmooth.files import read_json
 

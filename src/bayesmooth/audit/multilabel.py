@@ -38,7 +38,7 @@ from bayesmooth.audit.predictors import (
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Labels, Source
 from bayesmooth.data.labels import Vocabulary
-from bayesmooth.data.prepare import group_spellings, quote_names
+from bayesmooth.data.opening import group_spellings, quote_names
 from bayesmooth.data.source import Kind
 from bayesmooth.errors import InputError
 from bayesmooth.progress import track

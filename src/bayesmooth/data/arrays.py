@@ -30,7 +30,7 @@ USUAL = (*LABELS, *EMBEDDINGS, *PREDICTED, "clean_labels", "ids", "texts", "imag
 def read_arrays(rows: Any, labels: Any, columns: Columns, predicted: bool = False) -> Table:
     """Rows N × D, texts or pictures, and one label each: a class, a set of tags, or 0 and 1 for each of T tags."""
     columns = replace(columns, label=None, id=None)
-    table = Table("arrays", columns, {}, 0, given=labels if isinstance(labels, Labels) else None)
+    table = Table("arrays", columns, {}, 0, given=labels if isinstance(labels, Labels) else None, is_chosen=True)
     items = _list_items(rows)
     if items and isinstance(items[0], str):
         table.meta, table.count = {"text": [as_text(text) for text in items]}, len(items)
@@ -49,8 +49,8 @@ def read_arrays(rows: Any, labels: Any, columns: Columns, predicted: bool = Fals
     if table.given is None and not _take_tags(table, labels):
         _take_classes(table, labels, rows, predicted)
     for cells in table.cells.values():
-        if len(cells) != len(table):
-            raise InputError(f"{len(cells)} labels for {len(table)} rows; give one label per row")
+        if len(cells) != table.count:
+            raise InputError(f"{len(cells)} labels for {table.count} rows; give one label per row")
     return table
 
 
@@ -65,7 +65,7 @@ def _take_classes(table: Table, labels: Any, rows: Any, predicted: bool) -> None
     names = tuple(map(str, table.columns.class_names or ()))
     given = as_array(labels, "labels")
     if given.ndim != 1:
-        raise InputError(f"labels of shape {given.shape}: must be one per row, ({len(table)},)")
+        raise InputError(f"labels of shape {given.shape}: must be one per row, ({table.count},)")
     whole, table.cells = given.dtype.kind in "iu", {"labels": given}
     if predicted and not names and table.inputs is not None:
         heads = tuple(map(str, getattr(rows, "columns", ())))
@@ -212,7 +212,8 @@ def open_npz(path: Path, columns: Columns) -> Table:
     usual = next((name for name in (columns.label, *USUAL) if name in arrays), None)
     if usual is not None and usual in (columns.label, *LABELS) and arrays[usual].ndim != 1:
         raise InputError(f"{path}: {usual} of shape {arrays[usual].shape}: must be N labels")
-    table = Table(str(path), columns, arrays, 0 if usual is None else len(arrays[usual]), path=path, folder=path.parent)
+    count = 0 if usual is None else len(arrays[usual])
+    table = Table(str(path), columns, arrays, count, path=path, folder=path.parent, is_chosen=True)
     table.write = lambda out, changes, rows: _write_npz(table, out, changes, rows)
     if "class_names" in arrays:
         table.class_names = tuple(_strings(table, "class_names"))
@@ -233,7 +234,7 @@ def open_npz(path: Path, columns: Columns) -> Table:
     known = [
         next((arrays[name] for name in names if name in arrays), None) for names in (EMBEDDINGS, ["texts"], ["images"])
     ]
-    table.known_by = [array for array in known if array is not None and array.shape[:1] == (len(table),)]
+    table.known_by = [array for array in known if array is not None and array.shape[:1] == (table.count,)]
     return table
 
 
@@ -242,8 +243,8 @@ def _numbers(table: Table, names: Sequence[str]) -> Tensor | None:
     if name is None:
         return None
     array = table.cells[name]
-    if array.ndim != 2 or len(array) != len(table):
-        raise InputError(f"{table.where}: {name} of shape {array.shape}: must be {len(table)} × D")
+    if array.ndim != 2 or len(array) != table.count:
+        raise InputError(f"{table.where}: {name} of shape {array.shape}: must be {table.count} × D")
     return as_finite(array, table.where, name)
 
 
@@ -257,7 +258,7 @@ def _strings(table: Table, name: str) -> list[str]:
 def _write_npz(table: Table, out: Path, changes: Changes, rows: list[int]) -> None:
     """All that is in the file, with these rows of the arrays that have one entry per example."""
     changed = {name: _change(table, name, some) for name, some in changes.items()}
-    if len(rows) < len(table):
+    if len(rows) < table.count:
         changed = {name: ({**table.cells} | changed)[name][rows] for name in _per_example(table)}
 
     def save(beside: Path) -> None:
@@ -286,11 +287,11 @@ def _change(table: Table, name: str, changed: Mapping[int, str]) -> Array:
 def _per_example(table: Table) -> list[str]:
     """The arrays that have one entry per example, by their names; nothing is cut if one is in doubt."""
     usual = {*table.label_columns, table.id_column, *USUAL}
-    long = [name for name, array in table.cells.items() if array.shape[:1] == (len(table),)]
+    long = [name for name, array in table.cells.items() if array.shape[:1] == (table.count,)]
     unsure = [name for name in long if name not in {*usual, "class_names"}]
     if unsure:
         raise InputError(
-            f"{table.where}: {unsure[0]} has as many rows as there are examples ({len(table)}), and may belong "
+            f"{table.where}: {unsure[0]} has as many rows as there are examples ({table.count}), and may belong "
             "to them or not; take it out of the file, or clean without its removals"
         )
     return [name for name in long if name in usual]
@@ -305,7 +306,7 @@ def open_npy(path: Path, columns: Columns, labels: Path | None, labelled: bool) 
     cells = {"labels": read_npy(labels or path)} if labelled else {}
     if alone and cells["labels"].ndim != 1:
         raise InputError(f"{path}: has no labels; name a .npy of them with labels (--labels)")
-    table = Table(str(path), columns, cells, len(cells["labels"] if rows is None else rows), path=path)
+    table = Table(str(path), columns, cells, len(cells["labels"] if rows is None else rows), path=path, is_chosen=True)
     table.write = lambda out, changes, kept: write_atomically(
         out, _npy(_change(table, "labels", changes["labels"])[kept])
     )

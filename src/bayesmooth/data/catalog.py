@@ -15,9 +15,8 @@ import torch
 from bayesmooth.data.encoders import PLAIN
 from bayesmooth.data.features import Reading
 from bayesmooth.data.labels import Labels
-from bayesmooth.data.opening import open_source, read_table
+from bayesmooth.data.opening import open_like, open_source, prepare, read_table
 from bayesmooth.data.pictures import ImageFiles, find_base, read_folder
-from bayesmooth.data.prepare import open_like, prepare
 from bayesmooth.data.source import Columns, Source
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require

@@ -157,7 +157,7 @@ class TableRows:
         if name not in self._cells:
             values = self.table.cells[find_column(self.where, self.names, (name,), "name another")]
             values = as_arrow(name, values) if isinstance(values, np.ndarray) else values
-            self._cells[name] = Cells(name, values if len(self.at) == len(self.table) else values.take(self.at))
+            self._cells[name] = Cells(name, values if len(self.at) == self.table.count else values.take(self.at))
         return self._cells[name]
 
     def place(self, row: int) -> str:

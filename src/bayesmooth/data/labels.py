@@ -182,6 +182,11 @@ class Labels:
         >>> Labels.of_votes([(0, "ann", "cat"), (0, "bob", "dog"), (0, "eve", "dog")], None, "votes").texts()
         ['dog']
         """
+        if share := next((label for _, _, label in votes if re.fullmatch(r"0?\.\d*[1-9]\d*", label)), None):
+            raise InputError(
+                f"votes such as {share}: probabilities are no votes; give the class that each annotator chose, or "
+                "audit them with bayesmooth.audit_probabilities (--probabilities)"
+            )
         counts: dict[int, Counter[str]] = {}
         for row, _, label in votes:
             counts.setdefault(row, Counter())[label] += 1

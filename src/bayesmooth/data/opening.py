@@ -1,31 +1,52 @@
-"""The door: whatever a data set is kept in becomes a `Source`. No other code looks at a suffix or a row's identity.
+"""The door: open → labels → prepare → embed. Whatever a data set is kept in becomes a `Source` to learn from.
 
-Frames, spreadsheets, Parquet files and data sets of Hugging Face are read here, and written again.
+`open_source` reads it, and `prepare` chooses its inputs, lists and leaves out dirt, and embeds texts and pictures. Dirt
+is a finding with its ids, and the rest goes on. Only what would make the result wrong is an error: fewer than two
+classes left, or most examples unusable.
 """
 
-from collections.abc import Sequence
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from bayesmooth.data.arrays import open_npy, open_npz, read_arrays, read_torch
-from bayesmooth.data.labels import LABELS, Labels, as_text
-from bayesmooth.data.pictures import read_folder
+from bayesmooth.data.encoders import TINY_SIDE, Encoder, embed_pictures, embed_texts
+from bayesmooth.data.features import PICTURES, Reading, TableRows, choose_inputs, open_pictures
+from bayesmooth.data.formats import (
+    make_records,
+    read_csv,
+    read_excel,
+    read_frame,
+    read_hugging_face,
+    read_json,
+    read_parquet,
+)
+from bayesmooth.data.labels import Labels, as_text
+from bayesmooth.data.pictures import ImageFiles, read_folder
 from bayesmooth.data.source import Columns, Kind, Note, Source, take
-from bayesmooth.data.tables import Changes, Table, as_arrow, make_cells, read_labels, restore_types, write_folder
-from bayesmooth.data.textfiles import make_records, read_csv, read_json
+from bayesmooth.data.tables import Table, as_arrow, find_column, read_labels
 from bayesmooth.errors import InputError
-from bayesmooth.files import name_errors, replace_with
-from bayesmooth.optional import require
 
 RUN = "recipe.toml"  # what makes a folder a run
 HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
 NO_COLUMNS = Columns()
 NUMBERS = ("int", "uin", "hal", "flo", "dou", "boo")  # how types of Arrow begin
+NAMED = 5  # ids or classes in a sentence
+MOST_LEFT_OUT = 0.5  # share of the examples; beyond it the audit would be one of other data
+CHOOSING = 2_000  # examples on which one of several encoders is chosen
+
+FILES: dict[str, Any] = {".csv": read_csv, ".tsv": read_csv}
+FILES |= {".jsonl": read_json, ".ndjson": read_json, ".json": read_json}
+TEXTS = tuple(FILES)  # which may be packed: .csv.gz
+FILES |= {".xlsx": read_excel, ".parquet": read_parquet, ".pq": read_parquet, ".npz": open_npz, ".npy": open_npy}
 
 
 def open_source(
@@ -56,6 +77,14 @@ def is_source(path: Path) -> bool:
     if path.is_dir():
         return not (path / RUN).is_file()
     return path.is_file() and get_kind(path) in FILES
+
+
+def is_frame(what: Any) -> bool:
+    """Whether it is a frame of pandas or polars, lazy or not, or a table of Arrow; no library is loaded to find out."""
+    kind = type(what)
+    return kind.__name__.endswith(("DataFrame", "LazyFrame")) or (
+        kind.__name__ == "Table" and kind.__module__.startswith("pyarrow")
+    )
 
 
 def get_kind(path: Path) -> str:
@@ -102,22 +131,22 @@ def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Tab
 
 def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> Source:
     """The rows that have a label; their inputs are those of arrays, else empty: `prepare` chooses them."""
-    if not len(table):
+    if not table.count:
         raise InputError(f"{table.where}: no rows; give a table with some")
     ids, notes, clean = table.ids(labelled), list(table.notes), None
-    kept: Sequence[int] = range(len(table))
+    kept: Sequence[int] = range(table.count)
     if not labelled:
-        names = table.columns.class_names or ("",)
-        labels = Labels(torch.zeros(len(table), dtype=torch.int64, device="cpu"), tuple(names))
+        numbers = torch.zeros(table.count, dtype=torch.int64, device="cpu")
+        labels = Labels(numbers, tuple(table.columns.class_names or ("",)))
     elif table.given is not None:
         labels = table.given
     else:
         kept, labels, clean = read_labels(table, predicted)
-    if len(kept) < len(table) and table.columns.annotator is None:
-        gone = sorted({*range(len(table))} - {*kept})
-        text = f"{len(gone)} of {len(table)} rows have no label and are left out"
+    if len(kept) < table.count and table.columns.annotator is None:
+        gone = sorted({*range(table.count)} - {*kept})
+        text = f"{len(gone)} of {table.count} rows have no label and are left out"
         notes.append(Note(Kind.MISSING_LABEL, text, tuple(ids[row] for row in gone)))
-    whole = len(kept) == len(table)
+    whole = len(kept) == table.count
     at, path = torch.tensor(kept, dtype=torch.int64, device="cpu"), Path(table.where)
     is_folder = table.path is not None and table.path.is_dir()
     empty = torch.empty(len(kept), 0, dtype=torch.float32, device="cpu")
@@ -136,139 +165,228 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     )
 
 
-def is_frame(what: Any) -> bool:
-    """Whether it is a frame of pandas or polars, lazy or not, or a table of Arrow; no library is loaded to find out."""
-    kind = type(what)
-    return kind.__name__.endswith(("DataFrame", "LazyFrame")) or (
-        kind.__name__ == "Table" and kind.__module__.startswith("pyarrow")
+def prepare(
+    source: Source,
+    columns: Columns,
+    *,
+    encoder: Encoder | Sequence[Encoder] = None,
+    cache: str | Path | None = None,
+    device: str | None = None,
+    judge: Callable[[Source], float] | None = None,
+    predicted: bool = False,
+) -> Source:
+    """The examples that can be learned from, with their inputs; every check comes before the first long computation.
+
+    Of several encoders it is the one that `judge` likes best. `predicted`: the numbers are probabilities that somebody
+    predicted, so a class may have one example.
+    """
+    source = choose_inputs(source, columns, predicted)
+    what = choose_to_embed(source, columns)
+    if what != "pictures":
+        source = _note_missing_pictures(source)
+    named = columns.class_names is not None
+    settled = settle(source, texts=what == "texts", learned=not predicted, named=named)
+    source = embed(settled, what, encoder, cache, device, judge)
+    if len(source) < len(settled):
+        check_share(source, settled)
+        if source.labels.kind != "tags":
+            source = settle_classes(source, settled, learned=not predicted, named=named)
+    return source
+
+
+def open_like(
+    what: Any,
+    reading: Reading,
+    class_names: Sequence[str] | None = None,
+    encoding: str | None = None,
+    id: str | None = None,
+    pixels: tuple[int, int | None] | None = None,
+) -> Source:
+    """New examples, read as those of a training were: the same columns, categories and encoder.
+
+    No labels are needed where the names of the classes are given, and none are read: all have that of the first class.
+    With `pixels`, (size, crop), the inputs are the pictures themselves.
+    """
+    source = open_source(what, Columns(class_names=class_names, encoding=encoding), labelled=False)
+    table = source.table
+    if id is not None and table is not None and id in table.names:
+        source = replace(source, ids=tuple(table.texts(id)))
+    if table is not None and not table.is_chosen:
+        rows = TableRows(source)
+        if reading.sources:
+            for name in reading.sources:
+                find_column(table.where, table.names, (name,), "the columns must be those of the training rows")
+            return reading.read(source, rows)
+        if reading.text is not None:
+            find_column(table.where, table.names, (reading.text,), "the run was trained on its texts")
+            source = replace(source, meta={"text": rows[reading.text].texts})
+        else:
+            named = PICTURES if reading.image is None else (reading.image,)
+            find_column(table.where, table.names, named, "the run was trained on pictures")
+            source = replace(source, pictures=open_pictures(rows, reading.image))
+    if pixels is not None and isinstance(source.pictures, ImageFiles):
+        size, crop = pixels
+        return replace(source, inputs=replace(source.pictures, size=size, crop=crop))
+    return embed(source, choose_to_embed(source, Columns(text=reading.text)), reading.encoder)
+
+
+def choose_to_embed(source: Source, columns: Columns) -> str:
+    """What is to be embedded: "pictures" or "texts" where there is nothing else to learn from, else ""."""
+    if source.input_shape != (0,) or source.predicted is not None:
+        return ""
+    if source.pictures is not None and columns.text is None:
+        return "pictures"
+    if source.texts is not None:
+        return "texts"
+    raise InputError(f"{source.name}: no embeddings, texts or pictures: nothing to learn from")
+
+
+def embed(
+    source: Source,
+    what: str,
+    encoder: Encoder | Sequence[Encoder] = None,
+    cache: str | Path | None = None,
+    device: str | None = None,
+    judge: Callable[[Source], float] | None = None,
+) -> Source:
+    """The examples with embeddings of their pictures or texts, without those whose picture cannot be read.
+
+    Of several encoders it is the one that `judge` likes best on a sample of the examples.
+    """
+    if not what:
+        return source
+    if isinstance(encoder, list | tuple):
+        encoder, words = choose_encoder(source, what, encoder, cache, device, judge)
+        source = source.note(Kind.ENCODER, words)
+    assert encoder is None or isinstance(encoder, str) or callable(encoder)
+    if what == "pictures" and source.pictures is not None:
+        made = embed_pictures(source.pictures, encoder, cache=cache, device=device)
+    else:
+        made = embed_texts(source.texts or (), encoder, cache=cache, device=device)
+    name = made.encoder if isinstance(made.encoder, str) else None  # of a function of the user
+    reading = replace(source.reading or Reading(), encoder=name)
+    embedded = replace(source, inputs=made.rows, reading=reading).note(Kind.ENCODER, made.note)
+    unreadable = made.rows.isnan().all(1)
+    share = f"{int(unreadable.sum())} of {len(source)} pictures"
+    text = f"{share} cannot be read, or have a side below {TINY_SIDE} pixels, and are left out"
+    return embedded.leave_out(unreadable, Kind.UNREADABLE, text)
+
+
+def choose_encoder(
+    source: Source,
+    what: str,
+    encoders: Sequence[Encoder],
+    cache: str | Path | None,
+    device: str | None,
+    judge: Callable[[Source], float] | None,
+) -> tuple[Encoder, str]:
+    """The encoder with whose embeddings the judge likes a sample of the examples best, and a sentence about all."""
+    if judge is None or not encoders or source.labels.kind == "tags":
+        raise InputError("several encoders: one is chosen for an audit of classes; name one here")
+    drawn = torch.randperm(len(source), generator=torch.Generator().manual_seed(0), device="cpu")
+    some = source.subset(drawn[:CHOOSING].sort().values)
+    some = replace(some, labels=some.labels.keep_names(some.labels.counts() > 0), clean=None)
+    scores = [judge(embed(some, what, encoder, cache, device)) for encoder in encoders]
+    names = [encoder if isinstance(encoder, str) else "your function" for encoder in encoders]
+    shown = ", ".join(f"{name} {score:.3f}" for name, score in zip(names, scores, strict=True))
+    return encoders[scores.index(max(scores))], (
+        f"of several encoders the one with which the given labels are likeliest, each left out: {shown}"
     )
 
 
-def read_frame(frame: Any, columns: Columns) -> Table:
-    """A frame in memory; a named index of pandas becomes a column."""
-    for convert in ("collect", "to_arrow"):
-        frame = getattr(frame, convert)() if hasattr(frame, convert) else frame
-    if hasattr(frame, "index"):
-        named = any(name is not None for name in frame.index.names)
-        frame = frame.reset_index(drop=not named)
-        pairs = [(name, frame.iloc[:, at]) for at, name in enumerate(frame.columns)]
-    else:
-        pairs = list(zip(frame.column_names, frame.columns, strict=True))
-    return Table("table", columns, make_cells("table", pairs), len(frame))
+def settle(source: Source, *, texts: bool = False, learned: bool = False, named: bool = False) -> Source:
+    """Without the examples that cannot be audited; they are in its `problems`, with spellings that look like slips.
+
+    `texts`: the texts are what is learned from, so empty ones are left out. `learned`: labels are learned from the
+    other examples of their class, so classes with one example are left out, and no longer classes unless the user
+    `named` them.
+    """
+    start, times = source, Counter(source.ids)
+    if len(times) < len(source):  # no decision could be applied with certainty
+        shared = _as_mask(times[name] > 1 for name in source.ids)
+        names = quote_names([name for name in times if times[name] > 1])
+        text = (
+            f"{int(shared.sum())} examples share their id with another and are left out: {names}; id (--id) names "
+            "another column"
+        )
+        source = source.leave_out(shared, Kind.DUPLICATE_ID, text)
+    if texts:
+        empty = _as_mask(not text.strip() for text in source.texts or ())
+        count = f"{int(empty.sum())} {'text is' if empty.sum() == 1 else 'texts are'}"
+        source = source.leave_out(empty, Kind.EMPTY_TEXT, f"{count} empty and left out")
+    if source.labels.kind != "tags":
+        for same, text in group_spellings(source.class_names, source.labels.counts()):
+            rarer = torch.tensor(same[1:], dtype=torch.int64, device="cpu")
+            concerned = torch.isin(source.labels.numbers, rarer)
+            source = source.note(Kind.LABEL_SPELLING, text, concerned)
+        source = settle_classes(source, start, learned=learned, named=named)
+    check_share(source, start)
+    return source
 
 
-def read_excel(path: Path, columns: Columns) -> Table:
-    """The first sheet of an .xlsx; what openpyxl does not keep (pictures, charts) is lost in writing."""
-    library = require("openpyxl", extra="data")
-    with name_errors(path, "workbook"):
-        sheet = library.load_workbook(path, data_only=True).worksheets[0]  # values, as they were computed
-        every = [list(row) for row in sheet.iter_rows(values_only=True)]
-    numbers = [at + 1 for at, row in enumerate(every) if any(value is not None for value in row)]
-    if not numbers:
-        raise InputError(f"{path}: empty; its first row must name the columns")
-    header, *rows = (every[number - 1] for number in numbers)
-    places = {str(name): at for at, name in enumerate(header) if name is not None}
-    named = [(header[at], [row[at] for row in rows]) for at in range(len(header)) if header[at] is not None]
-
-    def write(out: Path, changes: Changes, kept: list[int]) -> None:
-        """The workbook with other values in some cells, and without some rows."""
-        book = library.load_workbook(path)
-        sheet = book.worksheets[0]
-        for name, changed in changes.items():
-            values = [row[places[name]] for row in rows]
-            for row, value in restore_types(values, table.texts(name), changed, str(path)).items():
-                sheet.cell(numbers[row + 1], places[name] + 1).value = value
-        for row in sorted({*range(len(rows))} - {*kept}, reverse=True):
-            sheet.delete_rows(numbers[row + 1])
-        replace_with(out, book.save)
-
-    table = Table(str(path), columns, make_cells(str(path), named), len(rows), write, path, path.parent, numbers[1:])
-    return table
+def settle_classes(source: Source, before: Source, *, learned: bool, named: bool) -> Source:
+    """The examples without classes that have only one, where labels are learned; those classes that had examples
+    `before` and have none now are no longer classes. Two classes must be left."""
+    names, counts = source.class_names, source.labels.counts()
+    alone = [names[k] for k in (counts == 1).nonzero().flatten().tolist()]
+    if alone:
+        have, are = ("class has", "is") if len(alone) == 1 else ("classes have", "are")
+        what = f"{have} one example and {are} left out" if learned else f"{have} one example"
+        text, concerned = f"{len(alone)} {what}: {quote_names(alone)}", counts[source.labels.numbers] == 1
+        noted = source.note(Kind.SINGLE_EXAMPLE, text, concerned)
+        source = source.leave_out(concerned, Kind.SINGLE_EXAMPLE, text) if learned else noted
+    present = source.labels.counts() > 0
+    if int(present.sum()) < 2:
+        only = source.labels.texts()[0]
+        raise InputError(f"all {len(source)} labels are {only!r}: an audit needs at least two classes")
+    if not learned or named:
+        return source
+    clean, kept = source.clean, present | (before.labels.counts() == 0)
+    if clean is not None:
+        kept |= torch.bincount(clean, minlength=len(kept)) > 0
+        clean = (kept.cumsum(0) - 1)[clean]
+    return replace(source, labels=source.labels.keep_names(kept), clean=clean)
 
 
-def read_parquet(path: Path, columns: Columns) -> Table:
-    """A Parquet file."""
-    parquet = require("pyarrow.parquet", "data")
-    with name_errors(path, "table"):
-        data = parquet.ParquetFile(path).read()
-
-    def write(out: Path, changes: Changes, rows: list[int]) -> None:
-        changed = change_arrow(table, data, changes, rows)
-        replace_with(out, lambda beside: parquet.write_table(changed, beside))
-
-    cells = make_cells(str(path), zip(data.column_names, data.columns, strict=True))
-    table = Table(str(path), columns, cells, len(data), write, path, path.parent)
-    return table
+def check_share(source: Source, before: Source) -> None:
+    """Refuse data of which most had to be left out."""
+    left_out, count = len(before) - len(source), len(before)
+    if left_out > MOST_LEFT_OUT * count:
+        reasons = "; ".join(problem.text for problem in source.problems)
+        raise InputError(
+            f"{left_out} of {count} examples cannot be audited: {reasons}. Mend the data, or name other columns"
+        )
 
 
-def read_hugging_face(what: Any, columns: Columns) -> Table:
-    """A data set of Hugging Face, in memory or as `save_to_disk` wrote it; of several splits, the training split, else
-    the first."""
-    library = require("datasets", "huggingface")
-    path = what if isinstance(what, Path) else None
-    where = str(path or "data set")
-    with name_errors(where, "data set"):
-        whole = library.load_from_disk(str(path)) if path else what
-        splits = list(whole) if isinstance(whole, dict) else []
-        split = "train" if "train" in splits else "".join(splits[:1])
-        data = whole[split] if splits else whole
-        if isinstance(data, library.IterableDataset):
-            data = library.Dataset.from_list(list(data), features=data.features)
-        rows = data.with_format("arrow")[:]
-
-    def write(out: Path, changes: Changes, kept: list[int]) -> None:
-        """A folder of the same layout."""
-        changed = library.table.InMemoryTable(change_arrow(table, rows, changes, kept))
-        made: Any = library.Dataset(changed, info=data.info.copy())
-        if split:
-            made = library.DatasetDict({**whole, split: made})
-        library.disable_progress_bars()
-        write_folder(out, path, lambda beside: made.save_to_disk(str(beside)))
-
-    cells = make_cells(where, zip(rows.column_names, rows.columns, strict=True))
-    table = Table(where, columns, cells, len(rows), write, path, (path or Path()) / split)
-    if len(splits) > 1:
-        table.notes = (Note(Kind.SPLIT, f"this is the split {split!r}, of {', '.join(splits)}"),)
-        others = [whole[name] for name in splits if name != split]
-        table.join_others = lambda: library.concatenate_datasets(others)
-    kinds = [
-        data.features[name] for name in ((columns.label,) if columns.label else LABELS) if name in rows.column_names
-    ]
-    names = next((kind.names for kind in kinds if getattr(kind, "names", None)), None)
-    if names:
-        table.class_names, table.numbered = tuple(map(str, names)), True
-    return table
+def group_spellings(names: Sequence[str], counts: Tensor) -> Iterator[tuple[list[int], str]]:
+    """Names that occur and differ only in case or blanks, the most frequent first, and a sentence about them."""
+    groups = defaultdict(list)
+    for k in counts.nonzero().flatten().tolist():
+        groups[re.sub(r"\s+", "", names[k]).casefold()].append(k)
+    for same in groups.values():
+        if len(same) > 1:
+            same.sort(key=lambda k: -int(counts[k]))
+            shown = ", ".join([f"{names[k]!r} ({int(counts[k])})" for k in same][:NAMED])
+            yield same, f"labels differ only in case or blanks: {shown}"
 
 
-def change_arrow(table: Table, data: Any, changes: Changes, rows: Sequence[int]) -> Any:
-    """Rows of an Arrow table with other values, in the type they had: copied from a row that has them, or made."""
-    arrow = require("pyarrow", "data")
-    for name, changed in changes.items():
-        at = data.column_names.index(name)
-        field, column = data.schema.field(at), data[name]
-        row_of = {text: row for row, text in enumerate(table.texts(name))}
-        new = [text for text in dict.fromkeys(changed.values()) if text not in row_of]
-        row_of |= {text: len(data) + k for k, text in enumerate(new)}
-        index = np.arange(len(data))
-        index[list(changed)] = [row_of[text] for text in changed.values()]
-        if new:
-            chunks = [*column.chunks, _make_arrow(new, field.type, f"{table.where}: the labels in {name!r}")]
-            column = arrow.chunked_array(chunks, field.type).unify_dictionaries()
-        data = data.set_column(at, field, column.take(arrow.array(index)))
-    return data if len(rows) == len(data) else data.take(arrow.array(rows, arrow.int64()))
+def quote_names(names: Sequence[str]) -> str:
+    """The first few names, and that there are more.
+
+    >>> quote_names(["a", "b"]), quote_names("abcdefg")
+    ("'a', 'b'", "'a', 'b', 'c', 'd', 'e', …")
+    """
+    return ", ".join([*(repr(name[:80]) for name in names[:NAMED]), *["…"] * (len(names) > NAMED)])
 
 
-def _make_arrow(texts: Sequence[str], kind: Any, what: str) -> Any:
-    arrow = require("pyarrow", "data")
-    try:
-        inner = kind.value_type if arrow.types.is_dictionary(kind) else kind
-        made = arrow.array(texts, arrow.string()).cast(inner)
-        return made.dictionary_encode().cast(kind) if inner != kind else made
-    except (ValueError, TypeError, arrow.ArrowException):
-        raise InputError(f"{what} are {kind}; {texts[0]!r} is not one") from None
+def _note_missing_pictures(source: Source) -> Source:
+    """Files of pictures that are only shown, and that are not there."""
+    if not isinstance(pictures := source.pictures, ImageFiles):
+        return source
+    gone = _as_mask(isinstance(item, str) and not os.path.exists(pictures.root / item) for item in pictures.items)
+    text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing"
+    return source.note(Kind.MISSING_PICTURE, text, gone) if bool(gone.any()) else source
 
 
-FILES: dict[str, Any] = {".csv": read_csv, ".tsv": read_csv}
-FILES |= {".jsonl": read_json, ".ndjson": read_json, ".json": read_json}
-TEXTS = tuple(FILES)  # which may be packed: .csv.gz
-FILES |= {".xlsx": read_excel, ".parquet": read_parquet, ".pq": read_parquet, ".npz": open_npz, ".npy": open_npy}
+def _as_mask(flags: Iterable[bool]) -> Tensor:
+    return torch.tensor(list(flags), dtype=torch.bool, device="cpu")

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.labels import as_text
+from bayesmooth.data.labels import Labels, as_text, encode, name_classes
 from bayesmooth.data.source import Columns, Kind, Note
 from bayesmooth.data.tables import Changes, Table, write_folder
 from bayesmooth.errors import InputError
@@ -163,10 +163,13 @@ def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str 
     if labelled and base != path and (path / "test").is_dir() and split == "train":
         notes.append(Note(Kind.SPLIT, "these are the pictures in train; test can be audited by itself"))
     classes = [unicodedata.normalize("NFC", file.partition("/")[0]) for file in files]
+    names = tuple(columns.class_names or name_classes(classes))
+    given = Labels(encode(classes, names, str(path)), names) if labelled else None
     cells = {"label": np.array(classes, object), "id": np.array(files, object), "path": np.array(files, object)}
-    pictures = ImageFiles(base.absolute(), files, SHOWN_SIZE)
     write = partial(_write_folder, path, base, files)
-    return Table(str(path), columns, cells, len(files), write, path, notes=tuple(notes), pictures=pictures)
+    table = Table(str(path), columns, cells, len(files), write, path, notes=tuple(notes), given=given, is_chosen=True)
+    table.pictures = ImageFiles(base.absolute(), files, SHOWN_SIZE)
+    return table
 
 
 def find_base(top: Path, split: str = "train") -> Path:

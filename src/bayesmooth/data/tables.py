@@ -67,8 +67,9 @@ class Table:
     """Whether the labels are positions in the class names."""
     given: Labels | None = None
     """Labels that need not be read."""
+    is_chosen: bool = False
+    """Whether the format itself says what is learned from, as arrays and folders of pictures do."""
     inputs: Inputs | None = None
-    """What is learned from, where the format says so."""
     pictures: Inputs | None = None
     predicted: Tensor | None = None
     meta: dict[str, list[str]] = field(default_factory=dict)
@@ -76,9 +77,6 @@ class Table:
     """Arrays by which a row is known, instead of its cells."""
     join_others: Callable[[], Any] | None = None  # no lambda: an audit with its table is pickled
     """Gives the other splits of the same data set, as `open_source` takes them."""
-
-    def __len__(self) -> int:
-        return self.count
 
     @property
     def names(self) -> list[str]:
@@ -89,12 +87,6 @@ class Table:
     def names_rows(self) -> bool:
         """Whether a row is named by its content: that of a file, which may change, without a column of ids."""
         return self.path is not None and self.id_column is None
-
-    @property
-    def is_chosen(self) -> bool:
-        """Whether the format itself says what is learned from, as arrays and folders of pictures do."""
-        given = (self.inputs, self.pictures, self.predicted)
-        return bool(self.meta) or any(part is not None for part in given)
 
     def values(self, name: str) -> list[Any]:
         """The values of a column; missing ones are None."""
@@ -142,12 +134,12 @@ class Table:
         """The name of every row."""
         if (column := self.id_column) is not None:
             names = self.texts(column)
-            if len(names) != len(self):
-                raise InputError(f"{self.where}: {len(names)} ids for {len(self)} rows; give one each")
+            if len(names) != self.count:
+                raise InputError(f"{self.where}: {len(names)} ids for {self.count} rows; give one each")
             return names
         if self.path is None or not labelled:
-            return [str(row) for row in range(len(self))]
-        numbers = range(len(self)) if self.numbers is None else self.numbers
+            return [str(row) for row in range(self.count)]
+        numbers = range(self.count) if self.numbers is None else self.numbers
         return [f"{number}-{content}" for number, content in zip(numbers, self.digests(), strict=True)]
 
     def digests(self) -> list[str]:
@@ -160,7 +152,7 @@ class Table:
             names = [name for name in self.cells if name not in self.label_columns]
             columns = [cells for cells in map(self._plain_texts, names) if cells is not None]
             if not columns:
-                return [str(len(self))] * len(self)
+                return [str(self.count)] * self.count
             joined = require("pyarrow.compute", "data").binary_join_element_wise(*columns, "\x1f")
             contents = map(str.encode, joined.to_pylist())
         return [hashlib.blake2b(content, digest_size=DIGITS // 2).hexdigest() for content in contents]
@@ -182,7 +174,7 @@ class Table:
         cells = {name: self.texts(name) for name in self.label_columns}
         wanted = {row: text for row, text in by_row.items() if text is not None}
         changes = labels.edit_cells(cells, wanted, self.numbered)
-        rows = [row for row in range(len(self)) if by_row.get(row, "") is not None]
+        rows = [row for row in range(self.count) if by_row.get(row, "") is not None]
         self.write(out, changes, rows)
 
 

@@ -19,7 +19,7 @@ from bayesmooth import metrics
 from bayesmooth.calling import recompute_batchnorm, statistics_kept
 from bayesmooth.data import Corruption, Source, batches, corrupt, label_hash, load, split
 from bayesmooth.data.features import Reading
-from bayesmooth.data.prepare import open_like
+from bayesmooth.data.opening import open_like
 from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically

@@ -1,6 +1,6 @@
-"""Tables that are text: CSV and JSON, packed by gzip or not.
+"""The formats of tables, read and written: CSV and JSON, packed or not, Excel, Parquet, frames, Hugging Face.
 
-What is not changed is written again to the byte.
+What is not changed is written again as it was, text to the byte.
 """
 
 import codecs
@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.data.labels import SEPARATOR, split_tags
+import numpy as np
+
+from bayesmooth.data.labels import LABELS, SEPARATOR, split_tags
 from bayesmooth.data.source import Columns, Kind, Note
-from bayesmooth.data.tables import Changes, Table, guard, make_cells, restore_types, unguard
+from bayesmooth.data.tables import Changes, Table, guard, make_cells, restore_types, unguard, write_folder
 from bayesmooth.errors import InputError
-from bayesmooth.files import name_errors, write_atomically
+from bayesmooth.files import name_errors, replace_with, write_atomically
+from bayesmooth.optional import require
 
 LONGEST = 2**31 - 1  # field of a CSV; by itself the library stops at 128 kB
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
@@ -226,3 +229,127 @@ def make_records(where: str, rows: Sequence[Any]) -> dict[str, Any]:
             raise InputError(f"{where}: row {number} is {str(row)[:40]!r}; must be an object with names")
     names = dict.fromkeys(name for row in rows for name in row)
     return make_cells(where, [(name, [row.get(name) for row in rows]) for name in names])
+
+
+def read_frame(frame: Any, columns: Columns) -> Table:
+    """A frame in memory; a named index of pandas becomes a column."""
+    for convert in ("collect", "to_arrow"):
+        frame = getattr(frame, convert)() if hasattr(frame, convert) else frame
+    if hasattr(frame, "index"):
+        named = any(name is not None for name in frame.index.names)
+        frame = frame.reset_index(drop=not named)
+        pairs = [(name, frame.iloc[:, at]) for at, name in enumerate(frame.columns)]
+    else:
+        pairs = list(zip(frame.column_names, frame.columns, strict=True))
+    return Table("table", columns, make_cells("table", pairs), len(frame))
+
+
+def read_excel(path: Path, columns: Columns) -> Table:
+    """The first sheet of an .xlsx; what openpyxl does not keep (pictures, charts) is lost in writing."""
+    library = require("openpyxl", extra="data")
+    with name_errors(path, "workbook"):
+        sheet = library.load_workbook(path, data_only=True).worksheets[0]  # values, as they were computed
+        every = [list(row) for row in sheet.iter_rows(values_only=True)]
+    numbers = [at + 1 for at, row in enumerate(every) if any(value is not None for value in row)]
+    if not numbers:
+        raise InputError(f"{path}: empty; its first row must name the columns")
+    header, *rows = (every[number - 1] for number in numbers)
+    places = {str(name): at for at, name in enumerate(header) if name is not None}
+    named = [(header[at], [row[at] for row in rows]) for at in range(len(header)) if header[at] is not None]
+
+    def write(out: Path, changes: Changes, kept: list[int]) -> None:
+        """The workbook with other values in some cells, and without some rows."""
+        book = library.load_workbook(path)
+        sheet = book.worksheets[0]
+        for name, changed in changes.items():
+            values = [row[places[name]] for row in rows]
+            for row, value in restore_types(values, table.texts(name), changed, str(path)).items():
+                sheet.cell(numbers[row + 1], places[name] + 1).value = value
+        for row in sorted({*range(len(rows))} - {*kept}, reverse=True):
+            sheet.delete_rows(numbers[row + 1])
+        replace_with(out, book.save)
+
+    table = Table(str(path), columns, make_cells(str(path), named), len(rows), write, path, path.parent, numbers[1:])
+    return table
+
+
+def read_parquet(path: Path, columns: Columns) -> Table:
+    """A Parquet file."""
+    parquet = require("pyarrow.parquet", "data")
+    with name_errors(path, "table"):
+        data = parquet.ParquetFile(path).read()
+
+    def write(out: Path, changes: Changes, rows: list[int]) -> None:
+        changed = change_arrow(table, data, changes, rows)
+        replace_with(out, lambda beside: parquet.write_table(changed, beside))
+
+    cells = make_cells(str(path), zip(data.column_names, data.columns, strict=True))
+    table = Table(str(path), columns, cells, len(data), write, path, path.parent)
+    return table
+
+
+def read_hugging_face(what: Any, columns: Columns) -> Table:
+    """A data set of Hugging Face, in memory or as `save_to_disk` wrote it; of several splits, the training split, else
+    the first."""
+    library = require("datasets", "huggingface")
+    path = what if isinstance(what, Path) else None
+    where = str(path or "data set")
+    with name_errors(where, "data set"):
+        whole = library.load_from_disk(str(path)) if path else what
+        splits = list(whole) if isinstance(whole, dict) else []
+        split = "train" if "train" in splits else "".join(splits[:1])
+        data = whole[split] if splits else whole
+        if isinstance(data, library.IterableDataset):
+            data = library.Dataset.from_list(list(data), features=data.features)
+        rows = data.with_format("arrow")[:]
+
+    def write(out: Path, changes: Changes, kept: list[int]) -> None:
+        """A folder of the same layout."""
+        changed = library.table.InMemoryTable(change_arrow(table, rows, changes, kept))
+        made: Any = library.Dataset(changed, info=data.info.copy())
+        if split:
+            made = library.DatasetDict({**whole, split: made})
+        library.disable_progress_bars()
+        write_folder(out, path, lambda beside: made.save_to_disk(str(beside)))
+
+    cells = make_cells(where, zip(rows.column_names, rows.columns, strict=True))
+    table = Table(where, columns, cells, len(rows), write, path, (path or Path()) / split)
+    if len(splits) > 1:
+        table.notes = (Note(Kind.SPLIT, f"this is the split {split!r}, of {', '.join(splits)}"),)
+        others = [whole[name] for name in splits if name != split]
+        table.join_others = lambda: library.concatenate_datasets(others)
+    kinds = [
+        data.features[name] for name in ((columns.label,) if columns.label else LABELS) if name in rows.column_names
+    ]
+    names = next((kind.names for kind in kinds if getattr(kind, "names", None)), None)
+    if names:
+        table.class_names, table.numbered = tuple(map(str, names)), True
+    return table
+
+
+def change_arrow(table: Table, data: Any, changes: Changes, rows: Sequence[int]) -> Any:
+    """Rows of an Arrow table with other values, in the type they had: copied from a row that has them, or made."""
+    arrow = require("pyarrow", "data")
+    for name, changed in changes.items():
+        at = data.column_names.index(name)
+        field, column = data.schema.field(at), data[name]
+        row_of = {text: row for row, text in enumerate(table.texts(name))}
+        new = [text for text in dict.fromkeys(changed.values()) if text not in row_of]
+        row_of |= {text: len(data) + k for k, text in enumerate(new)}
+        index = np.arange(len(data))
+        index[list(changed)] = [row_of[text] for text in changed.values()]
+        if new:
+            chunks = [*column.chunks, _make_arrow(new, field.type, f"{table.where}: the labels in {name!r}")]
+            column = arrow.chunked_array(chunks, field.type).unify_dictionaries()
+        data = data.set_column(at, field, column.take(arrow.array(index)))
+    return data if len(rows) == len(data) else data.take(arrow.array(rows, arrow.int64()))
+
+
+def _make_arrow(texts: Sequence[str], kind: Any, what: str) -> Any:
+    arrow = require("pyarrow", "data")
+    try:
+        inner = kind.value_type if arrow.types.is_dictionary(kind) else kind
+        made = arrow.array(texts, arrow.string()).cast(inner)
+        return made.dictionary_encode().cast(kind) if inner != kind else made
+    except (ValueError, TypeError, arrow.ArrowException):
+        raise InputError(f"{what} are {kind}; {texts[0]!r} is not one") from None
