@@ -87,8 +87,8 @@ def test_a_terminal_or_a_notebook_gets_one_line_that_is_written_over_and_leaves_
         bar.update(30)  # too early
         clock[0] = 30.0
         bar.update(40)
-    drawn = [part.rstrip() for part in out.getvalue().split("\r")]
-    assert drawn[1:3] == ["embedding 10/100 · 2 min left", "embedding 20/100 · 80 s left"]
+    drawn = [part.strip() for part in out.getvalue().split("\r") if part.strip()]
+    assert drawn[:2] == ["embedding 10/100 · 2 min left", "embedding 20/100 · 80 s left"]
     assert out.getvalue().count("\n") == 1
-    assert drawn[-1] == "" == drawn[-2]  # nothing is left of the last one
+    assert out.getvalue().endswith(" \r")  # nothing is left of the last one
     assert "a line that stays" in drawn

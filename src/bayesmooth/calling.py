@@ -116,12 +116,12 @@ def statistics_kept(model: nn.Module, batches: Iterable[Any] | None = None) -> I
             f"batchnorm: a {type(batches).__name__} is empty after the first draw; give a list or a loader"
         )
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    buffers = [buffer for norm in _norms(model) for buffer in norm.buffers()]
     known: dict[int | None, list[Tensor]] = {}
 
     def use(draw: int | None) -> None:
         if batches is None:
             return
+        buffers = [buffer for norm in _norms(model) for buffer in norm.buffers()]
         if draw not in known:
             recompute_batchnorm(model, batches)
             known[draw] = [buffer.clone() for buffer in buffers]

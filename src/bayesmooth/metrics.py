@@ -104,7 +104,7 @@ def ood_auroc(inside: Any, outside: Any) -> float:
     1.0
     """
     sides = [_numbers(side, "scores") for side in (inside, outside)]
-    familiar, foreign = (_rows_that_sum_to_one(s).amax(1) if s.ndim == 2 else s for s in sides)
+    familiar, foreign = (side.amax(1) if side.ndim == 2 else side for side in sides)
     order = foreign.sort().values
     below, up_to = (torch.searchsorted(order, familiar, right=ties) for ties in (False, True))
     return float((below + up_to).sum()) / (2 * len(familiar) * len(foreign))  # a tie counts one half
@@ -112,7 +112,17 @@ def ood_auroc(inside: Any, outside: Any) -> float:
 
 def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
     """N×K probabilities in float64 and N labels, or an error that says what is wrong."""
-    probs = _rows_that_sum_to_one(_numbers(probs, "probs"))
+    probs = _numbers(probs, "probs")
+    if probs.ndim != 2:
+        raise InputError(f"probs of shape {tuple(probs.shape)}: must be examples × classes")
+    sums = probs.sum(1)
+    off = ((sums - 1).abs() > SUM_TOLERANCE) | (probs < 0).any(1)
+    if off.any():
+        row = int(off.nonzero()[0])
+        raise InputError(
+            f"probs[{row}] = {[round(float(p), 4) for p in probs[row, :5]]}…, sum {sums[row]:.4g}: "
+            "must be ≥ 0 and sum to one; pass logits.softmax(-1)"
+        )
     labels = torch.as_tensor(labels, device="cpu").detach()
     if labels.shape != probs.shape[:1] or labels.is_floating_point() or labels.is_complex():
         raise InputError(
@@ -124,20 +134,6 @@ def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
         first, last = int(labels.min()), int(labels.max())
         raise InputError(f"labels from {first} to {last}: must lie in 0 … {classes - 1}")
     return probs, labels.long()
-
-
-def _rows_that_sum_to_one(probs: Tensor) -> Tensor:
-    if probs.ndim != 2:
-        raise InputError(f"probs of shape {tuple(probs.shape)}: must be examples × classes")
-    sums = probs.sum(1)
-    off = ((sums - 1).abs() > SUM_TOLERANCE) | (probs < 0).any(1)
-    if off.any():
-        row = int(off.nonzero()[0])
-        raise InputError(
-            f"probs[{row}] = {[round(float(p), 4) for p in probs[row, :5]]}…, sum {sums[row]:.4g}: "
-            "must be ≥ 0 and sum to one; pass logits.softmax(-1)"
-        )
-    return probs
 
 
 def _numbers(values: Any, name: str) -> Tensor:

@@ -52,7 +52,8 @@ def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False
     try:
         yield shown
     finally:
-        shown.erase()
+        if shown.shown:
+            shown.line("", end="")
 
 
 class Bar:
@@ -80,17 +81,12 @@ class Bar:
             self.line(text)
             return
         text = text[: get_terminal_size().columns - 1]
-        print(f"\r{text:<{self.shown}}", end="", file=self.stream, flush=True)
+        self.line(text, end="")
         self.shown = len(text)
 
-    def line(self, text: str) -> None:
-        """Print a line that stays."""
+    def line(self, text: str, end: str = "\n") -> None:
+        """Print a line that stays, in the place of one that is written over."""
         if self.every != NOTHING:
-            self.erase()
-            print(text, file=self.stream, flush=True)
-
-    def erase(self) -> None:
-        """Delete the line that is written over."""
-        if self.shown:
-            print(f"\r{'':<{self.shown}}\r", end="", file=self.stream, flush=True)
+            clear = f"\r{'':<{self.shown}}\r" if self.shown else ""
+            print(clear + text, end=end, file=self.stream, flush=True)
             self.shown = 0

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from filelock import FileLock
 
 from bayesmooth.cli import main
 from bayesmooth.data import Corruption, load
@@ -159,7 +160,7 @@ def test_two_processes_do_not_train_in_one_directory_and_a_dead_one_leaves_no_lo
         run.set_status("running")
     hear, tell = os.pipe()
     if not (other := os.fork()):
-        with run.lock:
+        with FileLock(run.path / "lock"):
             os.write(tell, b"held")
             signal.pause()
     assert os.read(hear, 4) == b"held"

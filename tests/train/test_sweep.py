@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from filelock import FileLock
 
 from bayesmooth.errors import InputError
 from bayesmooth.executors import Processes
@@ -95,7 +96,7 @@ def test_a_failure_does_not_stop_the_rest_and_is_one_line_with_the_way_out_and_t
 def test_a_run_whose_other_process_stops_is_taken_over(run_all, tmp_path):
     (recipe,) = grid(TREE, [])
     (tmp_path / "runs" / recipe.title).mkdir(parents=True)
-    held = Run(tmp_path / "runs" / recipe.title, recipe).lock
+    held = FileLock(tmp_path / "runs" / recipe.title / "lock", thread_local=False)
     held.acquire()
     threading.Timer(0.5, held.release).start()
     assert [outcome.status for outcome in run_all([recipe])] == ["finished"]

@@ -123,8 +123,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(given: Sequence[str], hears: bool) -> int:
     """Parse, load, call; `--quiet` and `--data-dir` hold for all that is called, and warnings are for the user."""
     name = given[0] if given else "--help"
-    if name.startswith("-"):
-        explain_all().parse_args([name])
+    if name in ("--help", "-h"):
+        explain_all()
+        return 0
+    if name == "--version":
+        print(f"bayesmooth {__version__}")
+        return 0
     if name not in MODULES:
         raise InputError(f"unknown command '{name}'; {did_you_mean(name, MODULES)}")
     module = import_module(f"{__name__}.{MODULES[name]}")
@@ -168,19 +172,12 @@ def show_warning(message: Warning | str, *where: object) -> None:
     print(f"{clear}bayesmooth: warning: {message}", file=sys.stderr)
 
 
-def explain_all() -> ArgumentParser:
-    """The parser that lists the commands; it has no other use."""
-    lines = []
+def explain_all() -> None:
+    """Print the list of the commands."""
+    print(
+        "usage: bayesmooth COMMAND …\n\nTrain with labels that are partly wrong, and find the wrong ones.\n\ncommands:"
+    )
     for name, module in MODULES.items():
         about = getdoc(getattr(import_module(f"{__name__}.{module}"), name)) or ""
-        lines.append(f"  {name:10} {about.partition(chr(10))[0]}")
-    listed = "\n".join(lines)
-    parser = ArgumentParser(
-        prog="bayesmooth",
-        usage="bayesmooth COMMAND …",
-        description="Train with labels that are partly wrong, and find the wrong ones.",
-        epilog=f"commands:\n{listed}\n\n`bayesmooth COMMAND --help` has an example of each.",
-        formatter_class=RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"bayesmooth {__version__}")
-    return parser
+        print(f"  {name:10} {about.partition(chr(10))[0]}")
+    print("\n`bayesmooth COMMAND --help` has an example of each; `bayesmooth --version`.")

@@ -73,14 +73,9 @@ class Run:
             return "new"
         status = str(files.read_json(self.path / STATUS).get("status"))
         if status == "running":
-            with suppress(Timeout, PermissionError), self.lock.acquire(timeout=0):
+            with suppress(Timeout, PermissionError), FileLock(self.path / LOCK, timeout=0):
                 return "killed"
         return status
-
-    @property
-    def lock(self) -> FileLock:
-        """Held by the process that trains; the system releases it when that process ends, however it ends."""
-        return FileLock(self.path / LOCK, thread_local=False)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per epoch."""
@@ -198,7 +193,8 @@ class Run:
         if others and not place.is_file():
             raise InputError(f"{self.path}: holds {others[0]!r} and is not a run; choose another directory")
         try:
-            with self.lock.acquire(timeout=patience):
+            # The system releases it when this process ends, however it ends.
+            with FileLock(self.path / LOCK, timeout=patience):
                 if not place.is_file() or (self.status == "failed" and not (self.path / DATA).exists()):
                     files.write_atomically(place, self.recipe.to_toml())  # new, or refused before it began
                 elif place.read_text("utf-8") != self.recipe.to_toml():
