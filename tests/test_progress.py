@@ -91,4 +91,4 @@ def test_a_terminal_or_a_notebook_gets_one_line_that_is_written_over_and_leaves_
     assert drawn[:2] == ["embedding 10/100 · 2 min left", "embedding 20/100 · 80 s left"]
     assert out.getvalue().count("\n") == 1
     assert out.getvalue().endswith(" \r")  # nothing is left of the last one
-    assert "a line that stays" in drawn
+    assert "a line that stays\n" in out.getvalue()

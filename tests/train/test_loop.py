@@ -8,7 +8,6 @@ from bayesmooth.errors import InputError
 from bayesmooth.losses import LOSSES, Loss
 from bayesmooth.optim import OPTIMIZERS
 from bayesmooth.train import prepare, train
-from bayesmooth.train.evaluate import load_ahead
 from bayesmooth.train.loop import Loop
 
 
@@ -155,15 +154,3 @@ def test_no_step_reads_from_the_device(loss, optimizer, tiny):
     loop = Loop(recipe, prepare(recipe), torch.device("meta"))
     loop.batch = 1  # the loss of the first batch, and of every twentieth after it, is looked at
     assert len(list(loop.steps())) == 4
-
-
-def test_batches_for_an_accelerator_come_in_order_and_an_error_of_the_reader_is_heard():
-    def read():
-        for number in range(5):
-            yield (torch.full((number,), number),) * 3
-        raise OSError("the disk is gone")
-
-    got = load_ahead(read(), torch.device("meta"))
-    assert [len(index) for index, _, _ in islice(got, 5)] == [0, 1, 2, 3, 4]
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(got)

@@ -36,7 +36,7 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse several samples of a batch that comes once; let a GradScaler unscale before clipping."""
-        samples, batches = _setting(trainer, "mc_samples"), trainer.accumulate_grad_batches
+        samples, batches = _ivon(trainer).param_groups[0]["mc_samples"], trainer.accumulate_grad_batches
         if samples > 1 and batches > 1:
             raise InputError(
                 f"mc_samples={samples} with accumulate_grad_batches={batches}: a micro-batch is seen once only; "
@@ -53,8 +53,9 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """The weights become the sample of this step, which all of its micro-batches share."""
-        if pl_module.automatic_optimization and _setting(trainer, "mc_samples") == 1:
-            self._context.enter_context(_ivon(trainer).sampled_params(train=True, fresh=False))
+        ivon = _ivon(trainer)
+        if pl_module.automatic_optimization and ivon.param_groups[0]["mc_samples"] == 1:
+            self._context.enter_context(ivon.sampled_params(train=True, fresh=False))
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Between two micro-batches the weights are the mean: a validation may come there."""
@@ -104,8 +105,3 @@ def _ivon(trainer: Any) -> IVON:
             "with the Trainer that has fitted: the posterior is in its optimizer"
         )
     return found[0]
-
-
-def _setting(trainer: Any, name: str) -> int:
-    value: int = _ivon(trainer).param_groups[0][name]
-    return value

@@ -3,9 +3,7 @@
 Predictions are made at the mean of the weights, and averaged over samples of the posterior.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,10 +25,8 @@ from bayesmooth.optional import require
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.recipe import FILE, NONE, Recipe, find_builder
 
-Batch = tuple[Tensor, Tensor, Tensor]  # positions in the data set, inputs, labels
 SOURCE = "source"
 READABLE = (SOURCE, "folder")  # files of the user's: there can be more alike
-AHEAD = 2  # batches that are read while an accelerator is at work
 WRONG_LIMIT = 5000  # the share that is memorised is then known to 1.4 % (two standard errors)
 MEASURES = ("accuracy", "nll", "brier", "ece", "adaptive_ece")  # of the test set, in `metrics`
 
@@ -124,25 +120,6 @@ def open_new(what: Any, recipe: Recipe, facts: dict[str, Any]) -> Source:
     return replace(source, mean=mean, std=std)
 
 
-def load_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
-    """The batches on the device. For an accelerator a thread reads, augments and pins the next ones meanwhile."""
-    if device.type == "cpu":
-        yield from batches
-        return
-
-    def read() -> list[Tensor] | None:
-        batch = next(batches, None)
-        pin = device.type == "cuda"
-        return batch and [tensor.pin_memory() if pin else tensor for tensor in batch]
-
-    with ThreadPoolExecutor(1) as reader:
-        waiting = deque(reader.submit(read) for _ in range(AHEAD))
-        while (batch := waiting.popleft().result()) is not None:
-            waiting.append(reader.submit(read))
-            index, inputs, labels = (tensor.to(device, non_blocking=True) for tensor in batch)
-            yield index, inputs, labels
-
-
 @torch.no_grad()
 def probabilities(
     model: nn.Module,
@@ -162,16 +139,16 @@ def probabilities(
     they are those that training left. `tick` is called after every batch, or with a posterior after every draw.
     """
     model.eval()
-    parts = load_ahead(batches(examples, batch_size), next(model.parameters()).device)
+    device = next(model.parameters()).device
+    # Of one call over all batches, each draw computes its BatchNorm statistics once.
+    rows = (inputs.to(device) for _, inputs, _ in batches(examples, batch_size))
     if posterior is not None:
-        # One call over all batches: each draw computes its BatchNorm statistics once.
-        rows = (inputs for _, inputs, _ in parts)
         return posterior.predict(model, rows, samples, seed=seed, batchnorm=batchnorm, tick=tick).float().cpu()
     found = []
     with statistics_kept(model):
         if batchnorm is not None:
             recompute_batchnorm(model, batchnorm)
-        for _, inputs, _ in parts:
+        for inputs in rows:
             found.append(model(inputs).float().softmax(-1))
             tick()
     return torch.cat(found).cpu()

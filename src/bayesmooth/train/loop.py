@@ -23,9 +23,10 @@ from bayesmooth.losses import Loss
 from bayesmooth.models import load_weights, weights_from
 from bayesmooth.optim.schedule import LONG, scheduler, warn_if_nothing_is_learned
 from bayesmooth.posterior import Posterior
-from bayesmooth.train.evaluate import Batch, Splits, evaluate, is_frozen, load_ahead, statistics_batches
+from bayesmooth.train.evaluate import Splits, evaluate, is_frozen, statistics_batches
 from bayesmooth.train.recipe import BASE, Recipe, name_place
 
+Batch = tuple[Tensor, Tensor, Tensor]  # positions in the data set, inputs, labels
 Checkpoint = dict[str, Any]  # a loop as plain containers and tensors
 Record = dict[str, Any]  # the figures of an epoch
 
@@ -144,7 +145,8 @@ class Loop:
         order = {"seed": settings.seed, "epoch": self.epoch, "start": self.batch}
         augment = AUGMENTATIONS[self.recipe.data.augment]
         read = batches(self.splits.train, settings.batch_size, augment=augment, **order)
-        for index, inputs, labels in load_ahead(read, self.device):
+        for batch in read:
+            index, inputs, labels = (tensor.to(self.device) for tensor in batch)
             if settings.channels_last and inputs.ndim == 4:
                 inputs = inputs.contiguous(memory_format=torch.channels_last)
             self.step((index, inputs, labels))
