@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.audit import audit, report
 from bayesmooth.audit.findings import Findings
-from bayesmooth.audit.report import choose_pictures, find_usual, make_sheets, render
+from bayesmooth.audit.report import choose_pictures, make_sheets, render
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Labels, Source, open_source
 
@@ -157,20 +157,6 @@ def test_page_states_its_size_which_is_a_few_megabytes_at_most(made_up: Make) ->
     assert stated
     assert int(stated[1]) == pytest.approx(len(page.encode()) / 1e3, abs=2)
     assert len(render(made_up(count=100_000))) < 2.5e6
-
-
-def test_usual_values_follow_the_class_and_ignore_the_odd_one() -> None:
-    labels = np.repeat([0, 1], 50)
-    size = [*([3.0] * 25 + [4.0] * 24 + [90.0]), *[40.0 + i % 3 for i in range(50)]]
-    city = ["Lima"] * 49 + ["Rome"] + ["Rome"] * 50
-    columns = {"size": [str(x) for x in size], "name": [f"name {i}" for i in range(100)], "city": city}
-    usual = find_usual({**columns, "gap": [""] * 100}, labels, 2)
-    assert usual is not None
-    assert usual[0] == [(3.0, 5.5), None, ["Lima", "Rome"], None]
-    assert usual[1][2] == ["Rome"]
-    low, high = usual[1][0] or (0, 0)
-    assert low >= 37
-    assert high <= 45
 
 
 def test_scripts_leave_nothing_from_data_as_markup() -> None:

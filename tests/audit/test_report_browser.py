@@ -102,19 +102,6 @@ def test_evidence_and_buttons_are_in_sight_on_a_laptop(reader: Reader, content: 
         assert reader.js(right) <= size[0]  # the rows of the suggested class too
 
 
-def test_unusual_values_for_the_class_are_marked_and_come_first(reader: Reader) -> None:
-    cities = ["Rome", *["Lima"] * 7]
-    rows = [{"plain": 1, "size": 10 + i % 7, "city": cities[i % 8]} for i in range(300)]
-    data = reader.make()
-    first = int(wrong_examples(data)[0])
-    rows[first] |= {"size": 99, "city": "Oslo"}
-    reader.open("unusual", texts=rows)
-    assert reader.texts(".compare td.unusual") == ["99", "Oslo"]
-    usual = f"Usual for “{data.class_names[data.given[first]]}”: 10 to 21"
-    assert reader.find(".compare td.unusual").get_attribute("title") == usual
-    assert reader.text(".compare tbody th") == "size"
-
-
 def test_header_shows_the_rate_the_warning_the_notes_and_all_problems(reader: Reader) -> None:
     reader.open("plain")
     for part in ("#warning", "#remarks", "#problems"):
@@ -262,18 +249,6 @@ def test_class_that_nobody_has_used_can_be_chosen_unless_classes_are_named(reade
     assert reader.find("#chooser-none").text == "No class contains “tapir”."
 
 
-def test_spellings_of_a_label_are_merged_by_one_click(reader: Reader) -> None:
-    data = reader.make(class_names=("cat", "dog", "Cat ", "cow"))
-    given = np.where((data.given == 2) & (np.arange(300) > 20), 0, data.given)
-    reader.open("spellings", class_names=data.class_names, given=given)
-    assert reader.text("#problems p").startswith("Are “Cat ” and “cat” the same?")
-    reader.click("#problems button")
-    rows = read_decisions(reader.download())
-    assert {row.id: row.new_label for row in rows} == {str(i): "cat" for i in np.flatnonzero(given == 2)}
-    reader.press("u")
-    assert not reader.find("#save").is_enabled()
-
-
 def test_suggestions_of_a_list_are_accepted_and_taken_back_at_once(reader: Reader) -> None:
     data = reader.make()
     reader.open("bulk")
@@ -288,15 +263,11 @@ def test_suggestions_of_a_list_are_accepted_and_taken_back_at_once(reader: Reade
     reader.driver.refresh()
     reader.press("u")
     assert reader.text("#progress-text") == "1 of 30 reviewed"
-    assert reader.text("#hits") == ""  # what was accepted at once was not looked at
 
 
-def test_page_says_how_often_labels_were_wrong_and_when_all_are_reviewed(reader: Reader) -> None:
-    reader.open("hits")
-    reader.press(*"rrrrk")
-    assert reader.text("#hits") == "Of the last 5 you looked at, 4 were wrong."
-    reader.press(*"k" * 24)
-    assert reader.text("#hits").endswith("0 were wrong. Looking further hardly pays.")
+def test_page_says_when_all_are_reviewed(reader: Reader) -> None:
+    reader.open("all")
+    reader.press(*"k" * 29)
     assert not reader.find("#notice").is_displayed()
     reader.press("k")
     assert reader.text("#notice").startswith("Done: everything in this list is reviewed.")
@@ -331,7 +302,6 @@ def test_download_shows_the_command_that_applies_it(
 def test_arrows_move_and_the_keys_sleep_while_one_types(reader: Reader) -> None:
     reader.open("arrows")
     reader.show("all")
-    reader.click("#view-lines")
     reader.find("#list").send_keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_UP)
     assert reader.text(".where b") == "2"
     reader.press(Keys.END)
@@ -423,7 +393,6 @@ def test_hostile_names_are_shown_and_not_run(reader: Reader) -> None:
         "hostile", class_names=names, title="</title>" + boom, summary={boom: boom, "warning": boom},
         texts=[{boom: boom, "text": boom}] * 300, ids=tuple(f"{boom}{i}" for i in range(300)),
     )  # fmt: skip
-    reader.click("#view-lines")
     reader.click("#matrix button[data-row='1'][data-column='2']")
     assert reader.text(".bar.given b") == names[1]
     assert reader.text(".bar.suggested b") == names[2]

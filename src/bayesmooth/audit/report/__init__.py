@@ -36,11 +36,6 @@ LIKELIEST, WORST_TAGS = 3, 5  # classes, or tags, that are shown with their prob
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
 LONGEST = 160  # characters of a text in a notebook
 HEIGHT = 900  # pixels of the report inline
-MOST_USUAL = 20_000  # classes × columns of a table of which is said what is usual
-FENCE = 1.5  # interquartile ranges beyond the quartiles that are usual: Tukey's rule
-SELDOM = 0.02  # of a class: categories with less are unusual
-MOST_CATEGORIES = 50  # of a column: more are names
-FEWEST = 8  # values of a class that it takes to say what is usual
 SIZE, SMALL = 320, 112  # pixels of a picture to judge, and of one beside it
 BUDGET = 8_000_000  # bytes of pictures in a report: it can still be mailed
 SHEET = 4_000_000  # pixels, so that a sheet decodes at once
@@ -51,8 +46,6 @@ SCRIPTS = ("model.js", "review.js", "labels.js", "decisions.js", "list.js", "det
 """In this order, inside one function."""
 
 Array = NDArray[Any]
-Usual = tuple[float, float] | list[str] | None
-"""What is usual in a column: from … to, the categories, or unknown."""
 
 
 def render(audit: Audit, *, title: str = "", thumbnails: int = 500, created: str | None = None) -> str:
@@ -116,7 +109,7 @@ def make_payload(audit: Audit) -> dict[str, Any]:
     content = {
         "count": len(audit),
         "classes": list(audit.class_names),
-        "label": describe_label(audit, shown),
+        "label": describe_label(audit),
         "ids": None if all(name == str(i) for i, name in enumerate(audit.ids)) else list(audit.ids),
         "digested": source.table is not None and source.table.names_rows,
         "rows": source.meta.get(SHEET_ROW),
@@ -133,13 +126,12 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         | {"index": np.flatnonzero(mask).tolist()}
         for kind, mask in found.masks().items()
     }
-    problems = [one for one in found.list_problems() if not one["kind"].endswith("_spelling")]
     return {
         "key": hashlib.sha256(to_json(content).encode()).hexdigest()[:16],
         **content,
         "quadrants": list(QUADRANTS),
         "sure": SURE,
-        "findings": {**kinds, "problems": problems},
+        "findings": {**kinds, "problems": found.list_problems()},
         "truth": describe_truth(audit),
         "notes": audit.summary.get("notes", []),
         "summary": {key: value for key, value in audit.summary.items() if key != "notes"},
@@ -150,60 +142,20 @@ def make_payload(audit: Audit) -> dict[str, Any]:
     }
 
 
-def describe_label(audit: Audit, shown: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def describe_label(audit: Audit) -> dict[str, Any]:
     """What a label is, and what the page has to know to show and change one."""
-    names, counts = audit.class_names, np.bincount(audit.given, minlength=len(audit.class_names))
-    label: dict[str, Any] = {"kind": "class", "named": audit.examples.names_classes, "likeliest": None, "usual": None}
+    label: dict[str, Any] = {"kind": "class", "named": audit.examples.names_classes, "likeliest": None}
     ranked, shares, most = audit.probabilities, audit.probabilities, LIKELIEST
     if audit.tags is not None:
-        names, counts, most = audit.tags.vocabulary.names, audit.tags.given.sum(0), WORST_TAGS
-        ranked, shares = audit.tags.scores, audit.tags.probabilities
+        ranked, shares, most = audit.tags.scores, audit.tags.probabilities, WORST_TAGS
         label |= {"kind": "tags", "named": True, "worst": pack(audit.tags.worst), **audit.tags.vocabulary.describe()}
-    else:
-        label["usual"] = find_usual(shown, audit.given, len(names))
     if audit.consensus is not None:
         label |= {"kind": "votes", **audit.consensus.to_payload()}
     if ranked is not None and shares is not None:
-        best = torch.from_numpy(ranked).topk(min(most, len(names)), dim=1).indices.numpy()
+        best = torch.from_numpy(ranked).topk(min(most, ranked.shape[1]), dim=1).indices.numpy()
         likely = np.take_along_axis(shares, best, 1)
         label["likeliest"] = {"each": best.shape[1], "names": pack(best), "shares": pack_share(likely)}
-    groups = group_spellings(names, torch.from_numpy(counts))
-    return {**label, "spellings": [[names[k] for k in same] for same, _ in groups]}
-
-
-def find_usual(columns: Mapping[str, Sequence[str]], labels: Array, classes: int) -> list[list[Usual]] | None:
-    """What is usual for each class in each column of a table, so that the page can mark what is not; None where there
-    is no table, or too much to carry.
-
-    Numbers: Q₁ − 1.5 (Q₃ − Q₁) … Q₃ + 1.5 (Q₃ − Q₁), within what occurs. Categories: those of at least 2 % of a class.
-
-    >>> find_usual({"age": [str(i) for i in range(40)]}, np.zeros(40, int), 1)
-    [[(0.0, 39.0)]]
-    """
-    if not columns or [*columns] == ["text"] or len(columns) * classes > MOST_USUAL:
-        return None
-    usual: list[list[Usual]] = [[] for _ in range(classes)]
-    for cells in columns.values():
-        words = np.array(cells, str)
-        known, numbers, names = np.ones(len(words), bool), None, len({*cells}) > min(MOST_CATEGORIES, len(words) // 2)
-        try:
-            numbers = np.where(words == "", "nan", words).astype(np.float64)
-            known = np.isfinite(numbers)
-        except ValueError:
-            pass
-        for label, of_class in enumerate(usual):
-            some = (labels == label) & known
-            if some.sum() < FEWEST or (numbers is None and names):
-                of_class.append(None)
-            elif numbers is not None:
-                low, high = np.quantile(numbers[some], [0.25, 0.75])
-                spread = FENCE * (high - low)
-                lowest, highest = np.nanmin(numbers), np.nanmax(numbers)
-                of_class.append((float(max(low - spread, lowest)), float(min(high + spread, highest))))
-            else:
-                frequent, counts = np.unique(words[some], return_counts=True)
-                of_class.append(frequent[counts >= SELDOM * some.sum()].tolist())
-    return usual
+    return label
 
 
 def choose_texts(audit: Audit, columns: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:

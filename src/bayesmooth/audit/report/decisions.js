@@ -64,22 +64,6 @@ function undo() {
   return step[0][0];
 }
 
-// The labels that were judged one by one, in this order; skipped ones, and those decided on in bulk, were not looked at.
-function judged() {
-  const examples = steps.filter((step) => step.length === 1).map(([[example]]) => example);
-  return [...new Set(examples.reverse())].reverse().filter((i) => ['keep', 'relabel'].includes(decisions.get(i)?.name));
-}
-
-const LAST = 20; // decisions that the hit rate is told of
-
-function hitWords() {
-  const last = judged().slice(-LAST);
-  if (last.length < 5) return '';
-  const wrong = last.filter((i) => decisions.get(i).name === 'relabel').length;
-  const rare = last.length === LAST && wrong <= 1 ? ' Looking further hardly pays.' : '';
-  return `Of the last ${last.length} you looked at, ${wrong} ${wrong === 1 ? 'was' : 'were'} wrong.${rare}`;
-}
-
 const BADGES = { keep: 'Kept', relabel: 'Relabelled', remove: 'Removed', skip: 'Skipped' };
 const decisionWords = ({ name, label: text }) => (text ? `${BADGES[name]}: ${text}` : BADGES[name]);
 

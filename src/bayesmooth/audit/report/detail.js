@@ -78,16 +78,14 @@ function neighbours(i, { kind, name, some }) {
   return el('div', { class: `near ${kind}` }, el('h3', {}, ...label.nearWords(i, name)), el('div', { class: 'near-items' }, ...some.map(shownBeside)));
 }
 
-// A table row beside the rows most like it; what is unusual for its label comes first.
+// A table row beside the rows most like it.
 function comparison(i, groups) {
   const others = groups.flatMap(({ some }) => some);
   const heads = groups.map(({ kind, name, some }) => el('th', { colspan: some.length, scope: 'colgroup', class: kind }, ...label.nearWords(i, name)));
-  const line = (k) => el('tr', {}, el('th', { scope: 'row', text: texts.keys[k] }), el('td', unusualMark(i, k), worded(rowOf(i)[k])),
+  const line = (key, k) => el('tr', {}, el('th', { scope: 'row', text: key }), el('td', {}, worded(rowOf(i)[k])),
     ...others.map((other) => el('td', { text: worded(rowOf(other)?.[k]) })));
-  const order = columnsOf(i);
   return el('div', { class: 'compare', tabindex: '0' },
-    el('table', {}, el('thead', {}, el('tr', {}, el('td'), el('th', { scope: 'col', text: 'This row' }), ...heads)), el('tbody', {}, ...order.map(line))),
-    unusual(i, order[0]) ? el('p', { class: 'hint' }, el('span', { class: 'unusual', text: 'Marked' }), `: unusual for “${givenName(i)}”`) : null);
+    el('table', {}, el('thead', {}, el('tr', {}, el('td'), el('th', { scope: 'col', text: 'This row' }), ...heads)), el('tbody', {}, ...texts.keys.map(line))));
 }
 
 // What else was found about an example, its near duplicates to be opened.
@@ -156,15 +154,6 @@ function acceptAll() {
   const some = undecided();
   decide(Array.from(some, (i) => [i, decision('relabel', suggestedName(i))]));
   notice(`Relabelled ${number.format(some.length)} as suggested. Undo takes all of them back.`);
-}
-
-// The examples of rarer spellings of a label, and that label as it is mostly spelled.
-function respelled([kept, ...rarer]) {
-  const open = Array.from({ length: count }, (_, i) => i).filter((i) => decisions.get(i)?.name !== 'remove');
-  return open.map((i) => {
-    const text = decisions.get(i)?.label || givenName(i);
-    return [i, text, rarer.reduce((changed, name) => label.rename(changed, name, kept), text)];
-  }).filter(([, text, changed]) => text !== changed).map(([i, , changed]) => [i, decision('relabel', changed)]);
 }
 
 // ---- The chooser: type to narrow, arrows to move, Enter to take ----

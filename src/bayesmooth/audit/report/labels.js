@@ -68,7 +68,6 @@ class OneClass {
 
   // The label in a decisions file; null where no example can have it.
   read(text) { return text || null; }
-  rename(text, from, to) { return text === from ? to : text; }
 
   overview() {
     const chosen = mostConfused(MOST_CLASSES);
@@ -156,8 +155,6 @@ class TagSet extends OneClass {
     const tags = this.split(text);
     return text && [...tags].every((tag) => this.names.includes(tag)) ? this.write(tags) : null;
   }
-
-  rename(text, from, to) { return this.write(new Set([...this.split(text)].map((tag) => (tag === from ? to : tag)))); }
 
   // How many examples have each tag, should have it, and should not; those that change most first.
   overview() {

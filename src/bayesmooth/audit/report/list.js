@@ -79,7 +79,7 @@ function filterWords() {
 // ---- The list ----
 
 const PAGE = 60; // examples that are in the page at a time
-const list = { items: new Uint32Array(0), current: 0, view: hasContent ? 'cards' : 'lines' };
+const list = { items: new Uint32Array(0), current: 0 };
 const narrow = matchMedia('(max-width: 720px)'); // a phone: the example under review covers the page
 const scroller = byId('list');
 const inner = byId('list-inner');
@@ -117,7 +117,7 @@ function card(position) {
 function drawList() {
   const start = pageOf(list.current) * PAGE;
   const positions = Array.from({ length: Math.min(PAGE, list.items.length - start) }, (_, k) => start + k);
-  inner.className = `${list.view} ${pictured ? 'pictured' : ''}`;
+  inner.className = `${hasContent ? 'cards' : 'lines'} ${pictured ? 'pictured' : ''}`;
   inner.replaceChildren(...positions.map(card));
   byId('empty').hidden = list.items.length > 0;
   byId('empty').textContent = filters.state === 'open' ? 'Nothing is left to review here.' : 'No example passes these filters.';

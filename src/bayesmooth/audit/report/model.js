@@ -168,27 +168,6 @@ function thumbnail(example) {
 const rowOf = (example) => (texts ? texts.rows[example] : null);
 const isRow = (example) => Array.isArray(rowOf(example)) && !tileOf.has(example);
 
-// What is usual in column k for the class of an example: [low, high], a list of categories, or null; and whether its value is.
-const usualFor = (example, k) => audit.label.usual?.[given[example]]?.[k] ?? null;
-
-function unusual(example, k) {
-  const usual = usualFor(example, k);
-  const value = rowOf(example)[k];
-  if (!usual || value === null || value === '') return false;
-  return typeof usual[0] === 'number' ? Number(value) < usual[0] || Number(value) > usual[1] : !usual.includes(String(value));
-}
-
-// How a cell is marked where its value is unusual.
-function unusualMark(example, k) {
-  if (!unusual(example, k)) return {};
-  const usual = usualFor(example, k);
-  const range = typeof usual[0] === 'number' ? `${brief(usual[0])} to ${brief(usual[1])}` : usual.join(', ');
-  return { class: 'unusual', title: `Usual for “${givenName(example)}”: ${range || 'none'}` };
-}
-
-// The columns of a table row, those with unusual values first.
-const columnsOf = (example) => texts.keys.map((_, k) => k).sort((a, b) => unusual(example, b) - unusual(example, a) || a - b);
-
 const shown = (value) => (value === null || value === undefined ? '–' : String(value));
 const numeric = (value) => value !== '' && value !== null && Number.isFinite(Number(value));
 const worded = (value) => (numeric(value) && String(value).includes('.') ? String(Number(Number(value).toPrecision(5))) : shown(value));
@@ -205,8 +184,8 @@ function content(example, most = Infinity) {
   if (tileOf.has(example)) return thumbnail(example);
   const row = rowOf(example);
   if (Array.isArray(row)) {
-    return el('dl', { class: 'fields' }, ...columnsOf(example).slice(0, most).map((k) => el('div', unusualMark(example, k),
-      el('dt', { text: texts.keys[k] }), el('dd', { text: worded(row[k]) }))));
+    return el('dl', { class: 'fields' }, ...texts.keys.slice(0, most).map((key, k) => el('div', {},
+      el('dt', { text: key }), el('dd', { text: worded(row[k]) }))));
   }
   if (row) return el('p', { class: 'text', text: row });
   const missing = `No picture: only the first ${number.format(pictured)} have one, to keep this file small`;

@@ -63,7 +63,6 @@ function drawProgress() {
   byId('save').disabled = decisions.size === 0;
   byId('accept-all').disabled = open === 0;
   byId('accept-all').textContent = `Accept ${open === 1 ? 'the suggestion' : `all ${number.format(open)} suggestions`} in this list`;
-  byId('hits').textContent = hitWords();
   drawRate();
   const words = filterWords();
   byId('count').textContent = words ? `${number.format(total)} of ${number.format(count)} examples: ${words}` : `All ${number.format(count)} examples`;
@@ -86,7 +85,6 @@ function drawControls() {
   for (const key of ['given', 'suggested', 'state']) byId(`filter-${key}`).value = filters[key];
   byId('sort').value = sorting;
   if (byId('search').value.trim().toLowerCase() !== filters.search) byId('search').value = filters.search;
-  for (const view of ['cards', 'lines']) byId(`view-${view}`).setAttribute('aria-pressed', String(list.view === view));
   for (const chip of byId('shows').children) chip.setAttribute('aria-pressed', String(chip.dataset.show === filters.show));
   for (const node of document.querySelectorAll('[data-row]')) {
     node.setAttribute('aria-pressed', String(Number(node.dataset.row) === filters.given && Number(node.dataset.column) === filters.suggested));
@@ -111,7 +109,6 @@ function buildControls() {
     timer = setTimeout(() => change(() => { filters.search = event.target.value.trim().toLowerCase(); }), 150);
   });
   on('search', 'keydown', (event) => { if (event.key === 'Escape' || event.key === 'Enter') scroller.focus(); });
-  for (const view of ['cards', 'lines']) on(`view-${view}`, 'click', () => change(() => { list.view = view; }));
   on('filter-button', 'click', () => openFilters(byId('filters').hidden));
 }
 
@@ -184,13 +181,11 @@ function buildLead() {
   on('start', 'click', openDetail);
 }
 
-// Dirt in the data: what it is, which examples have it, and labels that are spelled in several ways, which one click merges.
+// Dirt in the data: what it is, and which examples have it.
 function buildProblems() {
-  const some = found.problems.length + audit.label.spellings.length;
-  byId('problems').hidden = some === 0;
-  byId('problems').open = audit.label.spellings.length > 0;
-  byId('problems').replaceChildren(el('summary', { text: `The data has ${plural(some, 'problem')} beside its labels` }),
-    ...found.problems.map(problemNote), ...audit.label.spellings.map(spellingNote));
+  byId('problems').hidden = found.problems.length === 0;
+  byId('problems').replaceChildren(el('summary', { text: `The data has ${plural(found.problems.length, 'problem')} beside its labels` }),
+    ...found.problems.map(problemNote));
 }
 
 const FIRST_IDS = 5;
@@ -198,17 +193,6 @@ function problemNote({ text, ids }) {
   if (ids.length <= FIRST_IDS) return el('p', {}, text, el('span', { class: 'hint', text: ` ${ids.join(', ')}` }));
   const first = ` ${ids.slice(0, FIRST_IDS).join(', ')} and ${number.format(ids.length - FIRST_IDS)} more`;
   return el('details', {}, el('summary', {}, text, el('span', { class: 'hint', text: first })), el('p', { class: 'hint', text: ids.join(', ') }));
-}
-
-function spellingNote(spellings) {
-  const [kept, ...rarer] = spellings;
-  const merge = () => {
-    const changes = respelled(spellings);
-    if (changes.length) decide(changes);
-    notice(`Relabelled ${plural(changes.length, 'example')} as “${kept}”. One Undo takes everything back.`);
-  };
-  return el('p', {}, `Are ${rarer.map((name) => `“${name}”`).join(', ')} and “${kept}” the same? `,
-    button({ class: 'merge', text: `Relabel all as “${kept}”`, onclick: merge }));
 }
 
 function buildAbout() {
