@@ -25,7 +25,7 @@ def show(code: str, session: dict) -> str:
         exec(compile(tree, "cell", "exec"), session)
         if last is not None:
             value = eval(compile(ast.Expression(last.value), "cell", "eval"), session)
-            print(value._repr_html_() if hasattr(value, "_repr_html_") else value)
+            print(value._repr_markdown_() if hasattr(value, "_repr_markdown_") else value)
     return printed.getvalue()
 
 

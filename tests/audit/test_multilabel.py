@@ -46,7 +46,7 @@ def test_wrong_pairs_come_first_with_the_tags_to_add_and_remove() -> None:
         assert (row["tags_to_add"], row["tags_to_remove"]) == ("; ".join(add), "; ".join(remove))
     assert made.disagreement == pytest.approx(made.tags.scores.max(1))
     assert made.headline.endswith("of 240 examples.")
-    assert made.headline in made._repr_html_()
+    assert made.headline in made._repr_markdown_()
 
 
 def test_what_is_suggested_moves_exactly_the_contradicted_pairs() -> None:

@@ -131,7 +131,7 @@ def clean(
     """Write `out`: the labels with the decisions applied, in the format they came in, all else as it was.
 
     `labels` is what was audited (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
-    pictures or of Parquet files) or the `audit.csv` of it. `columns` say what its columns mean, by the names of
+    pictures) or the `audit.csv` of it. `columns` say what its columns mean, by the names of
     `bayesmooth.data.Columns` (`label`, `id`, `class_names`, `encoding`, `tags`, `separator`); else those that were
     audited count, if the `audit` is at hand (a folder; by default that of the decisions, or `audit`), else the usual
     names. Rows without ids are known by their content. No input is ever written to.

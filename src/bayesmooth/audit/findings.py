@@ -98,15 +98,6 @@ class Findings:
         parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts().items() if count]
         return ", ".join(parts) or "nothing"
 
-    def positions(self) -> list[int]:
-        """The examples with findings, those with different labels first; rare classes do not count here."""
-        masks = self.masks()
-        found = [np.flatnonzero(masks.get(k, ())) for k in ("conflicts", "leaks", "duplicates")]
-        if self.outlier_score is not None:
-            outliers = np.argsort(-self.outlier_score, kind="stable")
-            found.append(outliers[: masks["outliers"].sum()])
-        return list(dict.fromkeys(np.concatenate(found).tolist()))
-
     def columns(self, ids: Sequence[str]) -> dict[str, list[Any]]:
         """The findings as columns of the table, with ids for positions."""
         table: dict[str, list[Any]] = {}

@@ -76,9 +76,12 @@ class TagAudit(Audit):
         """The tags."""
         return self.tags.vocabulary.names
 
-    def describe_wrong(self, wrong: int) -> str:
+    @property
+    def headline(self) -> str:
         """How many tags look wrong."""
-        changes = int(self.count_changes().sum())
+        if "error_rate" in self.summary:
+            return super().headline
+        changes, wrong = int(self.count_changes().sum()), int(self.contradicted.sum())
         return f"{changes:,} tags look wrong, on {wrong:,} of {len(self):,} examples."
 
     def count_changes(self) -> Array:

@@ -44,7 +44,7 @@ KINDS = ("contradicted", *QUADRANTS, *FINDINGS)
 of rare classes, leaks those that the other split holds too."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Audit:
     """Which labels of a data set are probably wrong, which examples are ambiguous, and what else is odd about them.
 
@@ -89,6 +89,21 @@ class Audit:
     tags: "Tags | None" = None
     """What is predicted of every tag, where an example has several labels: a class is then a set of tags."""
 
+    contradicted: Array = field(init=False)
+    """Which labels the prediction contradicts: hard ones too, as they are wrong as often (docs/audit-method.md)."""
+    quadrant: Array = field(init=False)
+    """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and close hard."""
+    order: Array = field(init=False)
+    """Positions from the label most likely wrong to the least."""
+    clean: Array | None = field(init=False)
+    """The true labels, where they are known."""
+
+    def __post_init__(self) -> None:
+        self.contradicted = np.not_equal(self.suggested, self.given)
+        self.quadrant = np.asarray(MISLABELLED * self.contradicted + AMBIGUOUS * self.close)  # both: HARD
+        self.order = np.argsort(-self.disagreement, kind="stable")
+        self.clean = None if self.examples.clean is None else self.examples.clean.numpy()
+
     def __len__(self) -> int:
         return len(self.given)
 
@@ -107,26 +122,6 @@ class Audit:
         return self.examples.ids
 
     @property
-    def clean(self) -> Array | None:
-        """The true labels, where they are known."""
-        return None if self.examples.clean is None else self.examples.clean.numpy()
-
-    @cached_property
-    def contradicted(self) -> Array:
-        """Which labels the prediction contradicts: hard ones too, as they are wrong as often (docs/audit-method.md)."""
-        return np.not_equal(self.suggested, self.given)
-
-    @cached_property
-    def quadrant(self) -> Array:
-        """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and close hard."""
-        return np.asarray(MISLABELLED * self.contradicted + AMBIGUOUS * self.close)  # both: HARD
-
-    @cached_property
-    def order(self) -> Array:
-        """Positions from the label most likely wrong to the least."""
-        return np.argsort(-self.disagreement, kind="stable")
-
-    @property
     def counts(self) -> dict[str, int]:
         """How many examples each quadrant holds."""
         numbers = np.bincount(self.quadrant, minlength=len(QUADRANTS)).tolist()
@@ -140,11 +135,8 @@ class Audit:
         if rate := self.summary.get("error_rate"):
             share, low, high = (format_percent(rate[key]) for key in ("estimate", "low", "high"))
             return f"{share} of the labels are wrong ({low} to {high}, by a review of {rate['draws']} drawn ones)."
-        return self.describe_wrong(int(self.contradicted.sum()))
-
-    def describe_wrong(self, wrong: int) -> str:
-        """How many labels look wrong."""
-        total, least = len(self), self.summary.get("noise_rate_at_least") or 0.0
+        total, wrong = len(self), int(self.contradicted.sum())
+        least = self.summary.get("noise_rate_at_least") or 0.0
         if wrong == 0:
             return f"None of the {total:,} labels looks wrong."
         verb = "looks" if wrong == 1 else "look"
@@ -270,10 +262,11 @@ class Audit:
         """
         return write_csv(self._columns)
 
-    def to_markdown(self, failures: Sequence[str] = ()) -> str:
-        """The headline, what was found and the ten worst labels, for the page of a job."""
-        lines = [f"## {'❌' if failures else '✅'} {self.summary.get('source', 'labels')}", ""]
-        lines += [self.headline, "", *(f"- **{failure}**" for failure in failures)]
+    def to_markdown(self, failures: Sequence[str] | None = None) -> str:
+        """The headline, what was found and the ten worst labels, for a notebook or the page of a job."""
+        mark = "" if failures is None else "❌ " if failures else "✅ "
+        lines = [f"## {mark}{self.summary.get('source', 'labels')}", "", self.headline, ""]
+        lines += [f"- **{text}**" for text in (self.summary.get("warning"), *(failures or ())) if text]
         lines += [f"- also found: {self.findings}", *(f"- {problem.text}" for problem in self.findings.problems)]
         lines += ["", "| id | label | looks like | how sure |", "| --- | --- | --- | --- |"]
         for row in self.top(WORST):
@@ -332,10 +325,8 @@ class Audit:
 
         show(self)
 
-    def _repr_html_(self) -> str:
-        from bayesmooth.audit.report import render_worst
-
-        return render_worst(self)
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
 
 
 def check_source_stays(directory: Path, source: Path | None) -> None:

@@ -20,7 +20,7 @@ OF_RUNS = ("decisions", "budget", "leave_out", "device")
 LOADED = ("bayesmooth.audit", "pandas", "sklearn.linear_model", "PIL.Image")
 KINDS = (
     "a file with labels (.csv, .tsv, .json, .jsonl, .ndjson, or one of these with .gz; .xlsx, .parquet, .pq, .npz, "
-    ".npy), a folder of pictures or of Parquet files, a Hugging Face data set on disk, or a run"
+    ".npy), a folder of pictures, a Hugging Face data set on disk, or a run"
 )
 FOUND = "duplicates, conflicts, leaks, outliers, rare"
 TAGS = option("--tags", metavar="COLUMN,…", type=split_names, help="columns of 0 and 1 for several labels, one per tag")

@@ -23,7 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from bayesmooth.audit.decisions import COLUMNS, DECISIONS
 from bayesmooth.audit.review import CONSTANTS, Review
-from bayesmooth.audit.table import QUADRANTS, SURE, WORST, Audit, format_sureness
+from bayesmooth.audit.table import QUADRANTS, SURE, Audit
 from bayesmooth.data.features import SHEET_ROW
 from bayesmooth.data.opening import group_spellings
 from bayesmooth.data.pictures import ImageFiles, as_bytes, as_rgb
@@ -34,7 +34,6 @@ from bayesmooth.words import format_percent
 
 LIKELIEST, WORST_TAGS = 3, 5  # classes, or tags, that are shown with their probabilities
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
-LONGEST = 160  # characters of a text in a notebook
 HEIGHT = 900  # pixels of the report inline
 SIZE, SMALL = 320, 112  # pixels of a picture to judge, and of one beside it
 BUDGET = 8_000_000  # bytes of pictures in a report: it can still be mailed
@@ -218,27 +217,22 @@ def write_clean_command(audit: Audit) -> tuple[str, str, str]:
     return "your data", shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
 
 
-def find_pictures(audit: Audit) -> Inputs | None:
-    """The pictures of the examples, where the data has any and Pillow is there to open them."""
-    examples = audit.examples
-    if not find_spec("PIL"):
-        return None
-    shape = examples.input_shape
-    drawn = examples.pictures is None and len(shape) == 3 and shape[0] in (1, 3)
-    return examples.inputs if drawn else examples.pictures
-
-
 def choose_pictures(audit: Audit, count: int) -> list[dict[str, Any]]:
     """Pictures of the sample to review, of the worst labels and of what was found; then small ones of their neighbours.
 
     None where the data has no pictures, or Pillow is not there to make them.
     """
-    pictures = find_pictures(audit)
-    if pictures is None or count < 1:
+    shape, pictures, found = audit.examples.input_shape, audit.examples.pictures, audit.findings
+    if pictures is None and len(shape) == 3 and shape[0] in (1, 3):
+        pictures = audit.examples.inputs
+    if pictures is None or count < 1 or not find_spec("PIL"):
         return []
-    found = audit.findings.positions()[: count // 2]
+    masks, score = found.masks(), found.outlier_score
+    odd = [np.flatnonzero(masks[kind]) for kind in ("conflicts", "leaks", "duplicates") if kind in masks]
+    odd += [] if score is None else [np.argsort(-score, kind="stable")[: masks["outliers"].sum()]]
+    first = list(dict.fromkeys(np.concatenate([*odd, []]).astype(int).tolist()))[: count // 2]
     queue = [] if audit.review is None else audit.review.queue.tolist()
-    large = make_sheets(pictures, list(dict.fromkeys([*queue, *audit.order[:count].tolist(), *found])))
+    large = make_sheets(pictures, list(dict.fromkeys([*queue, *audit.order[:count].tolist(), *first])))
     if audit.similar is None:
         return [large]
     shown = np.isin(audit.similar.examples, large["index"])
@@ -270,7 +264,8 @@ def make_sheets(pictures: Inputs, index: Sequence[int], size: int = SIZE, budget
         for i, picture in enumerate(shown):
             left, upper = (tile - picture.width) // 2, (tile - picture.height) // 2
             sheet.paste(picture, (i % columns * tile + left, i // columns * tile + upper))
-        content = encode_picture(sheet, tile <= CRISP)
+        sheet.save(file := io.BytesIO(), "WEBP", quality=82, lossless=tile <= CRISP)
+        content = file.getvalue()
         if sheets and sum(map(len, sheets)) + len(content) > budget:
             break
         sheets.append(content)
@@ -305,36 +300,6 @@ def shrink_picture(pictures: Inputs, number: int, size: int) -> Any:
         picture = module.new("L", (BLANK, BLANK))
     picture.thumbnail((size, size))
     return picture
-
-
-def encode_picture(picture: Any, lossless: bool) -> bytes:
-    """A PIL image as a WebP file."""
-    picture.save(file := io.BytesIO(), "WEBP", quality=82, lossless=lossless)
-    return file.getvalue()
-
-
-def render_worst(audit: Audit) -> str:
-    """The headline, the notes and the ten worst labels with their pictures or texts."""
-    worst, pictures, meta = audit.order[:WORST].tolist(), find_pictures(audit), audit.examples.meta
-    if pictures is not None:
-        coded = [encode_picture(shrink_picture(pictures, i, SMALL), True) for i in worst]
-        data = [f"data:image/webp;base64,{base64.b64encode(picture).decode()}" for picture in coded]
-        shown = [f'<img alt="" src="{source}" height="{SMALL}">' for source in data]
-    else:
-        texts = [", ".join(f"{name} {column[i]}" for name, column in meta.items()) for i in worst]
-        if "text" in meta:
-            texts = [meta["text"][i] for i in worst]
-        shown = [html.escape(text if len(text) <= LONGEST else f"{text[:LONGEST]} …") for text in texts]
-    notes = [audit.summary.get("warning"), *audit.summary.get("notes", ())]
-    paragraphs = "".join(f"<p>{html.escape(str(note))}</p>" for note in notes if note)
-    rows = ""
-    for row, content in zip(audit.top(WORST), shown, strict=True):
-        names = (row["id"], row["given"], row["suggested"], format_sureness(row["suggested_probability"]))
-        cells = "".join(f"<td>{html.escape(name)}</td>" for name in names)
-        rows += f'<tr>{cells}<td style="text-align:left">{content}</td></tr>'
-    head = "".join(f"<th>{name}</th>" for name in ("id", "label", "looks like", "", "example"))
-    title = f"<p><b>{html.escape(audit.headline)}</b></p>"
-    return f"<div>{title}{paragraphs}<table><tr>{head}</tr>{rows}</table></div>"
 
 
 def show(audit: Audit) -> None:
