@@ -25,7 +25,6 @@ from bayesmooth.audit.decisions import COLUMNS, DECISIONS
 from bayesmooth.audit.review import CONSTANTS, Review
 from bayesmooth.audit.table import QUADRANTS, SURE, Audit
 from bayesmooth.data.features import SHEET_ROW
-from bayesmooth.data.opening import group_spellings
 from bayesmooth.data.pictures import ImageFiles, as_bytes, as_rgb
 from bayesmooth.data.source import Inputs
 from bayesmooth.errors import InputError
