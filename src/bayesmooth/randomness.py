@@ -15,7 +15,7 @@ from torch import Tensor
 from bayesmooth.errors import InputError
 
 try:
-    from bayesmooth import _kernels
+    from bayesmooth import _kernels as _kernels
 except ImportError:  # installed without a compiler: torch does the work, more slowly
     _kernels = None  # type: ignore[assignment]
 

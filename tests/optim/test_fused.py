@@ -1,4 +1,4 @@
-"""C kernels, compiled torch and plain torch take the reference's steps from the same noise."""
+"""C kernels and plain torch take the reference's steps from the same noise."""
 
 import pytest
 import torch
@@ -17,14 +17,7 @@ OPTIONS = [
     {"mc_samples": 3, "hess_approx": "gradsq"},
     {"rescale_lr": False, "weight_decay": 0.0, "beta1": 0.0},
 ]
-GROUPS = [
-    {"weight_decay": 0.1},
-    {"weight_decay": 0.0},
-    {"beta1": 0.5, "beta2": 0.7, "ess": 300.0},
-    {"beta1": 0.2, "beta2": 0.99, "clip_radius": 0.01},
-    {"hess_approx": "gradsq", "debias": False},
-]
-BACKENDS = {"kernels": True, "torch": False, "compiled": "compile"}
+BACKENDS = {"kernels": True, "torch": False}
 
 
 def trained(task, fused, steps=3, dtype=torch.float32, **options):
@@ -52,39 +45,6 @@ def test_a_backend_takes_the_steps_of_the_reference(task, backend, options):
         torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor, about torch's own parts
-def test_compiled_by_inductor_they_are_the_same_steps(task, monkeypatch):
-    monkeypatch.setattr(fused.Compiled, "works", True)
-    for ours, plain in zip(trained(task, "compile"), trained_by_the_reference(task), strict=True):
-        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
-    assert fused.Compiled.works  # it did not fall back
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of inductor, about torch's own parts
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_compiled_every_group_has_its_own_numbers(dtype, monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    torch._dynamo.reset()
-
-    def train(fused):
-        params = [nn.Parameter(torch.linspace(-1, 1, 1000).to(dtype)) for _ in GROUPS]
-        groups = [{"params": [p], **own} for p, own in zip(params, GROUPS, strict=True)]
-        optimizer = IVON(groups, 0.1, 40, beta2=0.9, seed=3, fused=fused)
-        for step in range(3):
-            with optimizer.sampled_params(train=True):
-                for p in params:
-                    p.grad = 0.1 * p.detach()
-            optimizer.step()
-            optimizer.zero_grad()
-            optimizer.param_groups[0]["beta1"] = 0.5 + 0.1 * step
-        return [optimizer.state[p].get("mean", p.detach()) for p in params]
-
-    for ours, plain in zip(train("compile"), train(False), strict=True):
-        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_in_float64_the_reference_is_met_to_rounding(task, options):
     model = task.net(torch.float64)
@@ -102,19 +62,6 @@ def test_chunks_do_not_change_the_steps(task, monkeypatch, size):
     monkeypatch.setattr(fused, "CHUNK_ON_CPU", size)
     for ours, theirs in zip(trained(task, False, dtype=torch.float64), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
-
-
-def test_where_nothing_compiles_there_is_one_warning_and_the_same_steps(task, monkeypatch):
-    def fails(*args, **kwargs):
-        raise RuntimeError("no compiler\nand a long story")
-
-    monkeypatch.setattr(fused, "compile_line", lambda line: fails)
-    monkeypatch.setattr(fused.Compiled, "works", True)
-    with pytest.warns(UserWarning, match=r"RuntimeError: no compiler\);.*fused=False") as caught:
-        ours = trained(task, "compile")
-    assert len(caught) == 1
-    for compiled, lines in zip(ours, trained(task, False), strict=True):
-        assert torch.equal(compiled, lines)
 
 
 @pytest.mark.slow

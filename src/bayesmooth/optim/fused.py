@@ -1,4 +1,4 @@
-"""Who computes IVON's lines: plain torch, compiled torch or the C kernels, by the same calls `draw` and `update`.
+"""Who computes IVON's lines: plain torch or the C kernels, by the same calls `draw`, `exchange` and `update`.
 
 A chunk is a list of weights of one group, device and dtype. Torch packs their tensors into vectors, computes, and
 unpacks the results. The kernels need one pass over memory.
@@ -6,8 +6,8 @@ unpacks the results. The kernels need one pass over memory.
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,12 +18,7 @@ from bayesmooth import randomness
 from bayesmooth.errors import InputError
 from bayesmooth.optim.params import cut, noise_of
 from bayesmooth.optim.samples import Weight
-from bayesmooth.randomness import in_parts, torch_normal
-
-try:
-    from bayesmooth import _kernels
-except ImportError:  # installed without a compiler
-    _kernels = None  # type: ignore[assignment]
+from bayesmooth.randomness import _kernels, in_parts, torch_normal
 
 CHUNK_ON_CPU = 1 << 16  # elements of small tensors that are packed together: they stay in the cache
 CHUNK = 1 << 24  # elsewhere, where the number of calls is what counts
@@ -46,17 +41,10 @@ class Noise(NamedTuple):
 
 
 class Torch:
-    """Plain torch; `limit` is the number of elements in a chunk of several weights."""
+    """Plain torch, by the lines `sample`, `product` and `update`; `limit` is the size of a chunk of several weights."""
 
     def __init__(self, sample: Line, product: Line, update: Line, limit: float) -> None:
-        def update_from_sample(m: Tensor, g: Tensor, h: Tensor, ĝ: Tensor, θ: Tensor, **n: Any) -> Any:
-            return update(m, g, h, ĝ, product(ĝ, θ, m, n["squared"]), **n)
-
-        def add(Σĝ: Tensor, ΣĝΔ: Tensor, ĝ: Tensor, θ: Tensor, m: Tensor, squared: bool) -> Any:
-            return Σĝ + ĝ, ΣĝΔ + product(ĝ, θ, m, squared)
-
-        self.limit, self.sample, self.add = limit, sample, add
-        self.update_from_sums, self.update_from_sample = update, update_from_sample
+        self.sample, self.product, self.rule, self.limit = sample, product, update, limit
 
     def draw(self, chunk: list[Weight], noise: Noise, λ: float, δ: float) -> None:
         """θ into the parameters, m into the buffers (of parameters below float32: θ before rounding)."""
@@ -66,7 +54,7 @@ class Torch:
         for w in chunk:
             w.held = True
         columns = [[w.mean for w in chunk], [w.hess for w in chunk]]
-        self._run(self.sample, columns, [[w.sample for w in chunk]], e, λ=λ, δ=δ)
+        compute(lambda m, h, e: (self.sample(m, h, e, λ, δ),), columns, [[w.sample for w in chunk]], e)
         if narrow:
             torch._foreach_copy_([w.local for w in chunk], [w.buffer for w in chunk])
 
@@ -81,22 +69,17 @@ class Torch:
         if samples:
             torch._foreach_copy_(means, samples)
 
-    def add_up(self, chunk: list[Weight]) -> None:
-        """Pending gradients into the sums of ĝ and of ĝ·(θ − m), or ĝ²."""
-        sums = [list(column) for column in zip(*(w.sums for w in chunk if w.sums), strict=True)]
-        grads, samples = [w.gradient() for w in chunk], [w.sample for w in chunk]
-        columns = [*sums, grads, samples, [w.mean for w in chunk]]
-        self._run(self.add, columns, sums, squared=chunk[0].squared)
-
     def update(self, chunk: list[Weight], rates: list[float], samples: int, scale: float, **numbers: Any) -> None:
         """Lines 2 to 6, after one sample or from the sums over several.
 
         α is multiplied by each weight's rate, gradients are multiplied by `scale`.
         """
+        squared = numbers["squared"]
+        numbers["α"] = spread_rate(chunk, numbers["α"], rates)
         if sums := [w.sums for w in chunk if w.sums is not None]:
-            line, columns = self.update_from_sums, [[s for s, _ in sums], [s for _, s in sums]]
+            line, columns = self.rule, [[s for s, _ in sums], [s for _, s in sums]]
             torch._foreach_mul_(columns[0], scale / samples)
-            torch._foreach_mul_(columns[1], (scale**2 if numbers["squared"] else scale) / samples)
+            torch._foreach_mul_(columns[1], (scale**2 if squared else scale) / samples)
         else:
             line, grads = self.update_from_sample, [w.gradient() for w in chunk]
             if scale != 1.0:
@@ -104,66 +87,30 @@ class Torch:
             columns = [grads, [w.sample for w in chunk]]
         state = [[w.momentum for w in chunk], [w.hess for w in chunk]]
         new = [w.local if w.wide is None else w.wide for w in chunk]  # where θ may be still
-        numbers["α"] = spread_rate(chunk, numbers["α"], rates)
-        self._run(line, [[w.mean for w in chunk], *state, *columns], [new, *state], **numbers)
+        compute(partial(line, **numbers), [[w.mean for w in chunk], *state, *columns], [new, *state])
         for w in chunk:
             w.held = False
         if chunk[0].wide is not None:
             torch._foreach_copy_([w.local for w in chunk], new)
 
-    def compute(self, line: Line, *args: Any, **numbers: Any) -> Any:
-        """The results of a line."""
-        return line(*args, **numbers)
-
-    def _run(self, line: Line, read: Columns, write: Columns, *rows: Tensor, **numbers: Any) -> None:
-        """A line over columns of one tensor per weight, and `rows`, which are vectors; results go to `write`."""
-
-        def compute(*args: Tensor) -> tuple[Tensor, ...]:
-            values = self.compute(line, *args, **numbers)
-            return values if isinstance(values, tuple) else (values,)
-
-        dtype = write[0][0].dtype
-        vectors = [*(flatten(column).to(dtype) for column in read), *rows]
-        if len(write[0]) == 1 and all(column[0].is_contiguous() for column in write):
-            into = [column[0].view(-1) for column in write]
-            size = find_limit(into[0].device)
-            for pieces in zip(*(torch.split(v, size) for v in (*into, *vectors)), strict=True):
-                for target, value in zip(pieces, compute(*pieces[len(into) :]), strict=False):
-                    target.copy_(value)
-        else:
-            pairs = zip(compute(*vectors), write, strict=True)
-            torch._foreach_copy_([*chain(*write)], [*chain(*(unflatten(v, c) for v, c in pairs))])
+    def update_from_sample(self, m: Tensor, g: Tensor, h: Tensor, ĝ: Tensor, θ: Tensor, **numbers: Any) -> Any:
+        """Lines 2 to 6 from the gradient at θ."""
+        return self.rule(m, g, h, ĝ, self.product(ĝ, θ, m, numbers["squared"]), **numbers)
 
 
-class Compiled(Torch):
-    """The same, compiled by torch where this machine can."""
-
-    works = True  # until it fails
-
-    def compute(self, line: Line, *args: Any, **numbers: Any) -> Any:
-        """The results of a line."""
-        if not Compiled.works:
-            return line(*args, **numbers)
-        # A tensor may change without compiling again, a float may not.
-        changing = {n: numbers[n] for n in ("α", "debias") if isinstance(numbers.get(n), float)}
-        tensors = {n: args[0].new_tensor(value, device="cpu") for n, value in changing.items()}
-        try:
-            return compile_line(line)(*args, **numbers | tensors)
-        except Exception as problem:
-            Compiled.works = False
-            reason = next(iter(str(problem).strip().splitlines()), "no reason given")
-            warnings.warn(
-                f"IVON's update could not be compiled here ({type(problem).__name__}: {reason}); torch computes it "
-                "uncompiled, more slowly; fused=False silences this",
-                stacklevel=2,
-            )
-            return line(*args, **numbers)
-
-
-@functools.cache
-def compile_line(line: Line) -> Line:
-    """Compiled once for all chunks."""
-    return torch.compile(line, dynamic=True)
+def compute(line: Line, read: Columns, write: Columns, *rows: Tensor) -> None:
+    """A line over columns of one tensor per weight, and `rows`, which are vectors; results go to `write`."""
+    dtype = write[0][0].dtype
+    vectors = [*(flatten(column).to(dtype) for column in read), *rows]
+    if len(write[0]) == 1 and all(column[0].is_contiguous() for column in write):
+        into = [column[0].view(-1) for column in write]
+        size = find_limit(into[0].device)
+        for pieces in zip(*(torch.split(v, size) for v in (*into, *vectors)), strict=True):
+            for target, value in zip(pieces, line(*pieces[len(into) :]), strict=False):
+                target.copy_(value)
+    else:
+        pairs = zip(line(*vectors), write, strict=True)
+        torch._foreach_copy_([*chain(*write)], [*chain(*(unflatten(v, c) for v, c in pairs))])
 
 
 class Constants(NamedTuple):
@@ -246,10 +193,9 @@ def choose_backend(w: Weight, *lines: Line) -> Torch:
             "fused=True: the kernels need dense float32 weights on the CPU, and a compiler when bayesmooth was "
             f"installed; found {w.local.dtype} on {device}; use fused=None"
         )
-    if fits and fused in (None, True):
+    if fits and fused is not False:
         return make_backend(Kernels, *lines, math.inf)
-    compiled = fused == "compile" or (fused is None and device.type != "cpu")
-    return make_backend(Compiled if compiled else Torch, *lines, find_limit(device))
+    return make_backend(Torch, *lines, find_limit(device))
 
 
 @functools.cache

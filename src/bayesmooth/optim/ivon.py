@@ -66,7 +66,7 @@ def update(
     β2: float,
     α: float | Tensor,
     radius: float,
-    debias: float | Tensor,
+    debias: float,
     squared: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Lines 2 to 6: m, g and h after a step; ĝΔ is the `product` above, `debias` is 1 − β₁ᵗ."""
@@ -76,7 +76,7 @@ def update(
     d = (1 - β2) * (ĥ - h)  # so that no digits are lost to rounding where β₂ is close to 1
     h = (h + d).addcdiv(d * d, precision, value=0.5)
     ḡ = g / debias
-    step = (ḡ + δ * m) / (h + δ)  # not by `alpha`: compiled, torch 2.13 keeps its first value
+    step = (ḡ + δ * m) / (h + δ)
     m = m - α * (step.clamp(-radius, radius) if radius < math.inf else step)
     return m, g, h
 
@@ -129,8 +129,8 @@ class IVON(Optimizer):
         steps: of the run. `schedule` needs them, and β₂ follows from them.
         antithetic: draw the samples of a step in pairs mirrored about the mean.
         seed, generator: where the noise comes from; by default torch's seed. The global generator is not touched.
-        fused: None chooses: the C kernels for float32 on the CPU, torch.compile on an accelerator, plain torch
-            elsewhere. True: the kernels or an error. 'compile': torch.compile everywhere. False: plain torch.
+        fused: None chooses: the C kernels for float32 on the CPU, plain torch elsewhere. True: the kernels or an error.
+            False: plain torch.
     """
 
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
@@ -156,7 +156,7 @@ class IVON(Optimizer):
         noise: float | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
-        fused: bool | str | None = None,
+        fused: bool | None = None,
     ) -> None:
         if noise is not None and (hess_init != 1.0 or weight_decay or not rescale_lr):
             raise InputError(

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -29,16 +28,12 @@ RULES: dict[str, Rule] = {
     "mc_samples": (lambda x: isinstance(x, int) and x >= 1, "must be a whole number ≥ 1", "1 is usual"),
     "hess_approx": (lambda x: x in ("price", "gradsq"), "must be 'price' or 'gradsq'", "'price'"),
     "clip_radius": (lambda x: x > 0, "must be > 0", "inf does not clip"),
-    "sync": (
-        lambda x: x is False,
-        "must be False",
-        "wrap the model in DistributedDataParallel, which averages gradients",
-    ),
+    "sync": (lambda x: x is False, "must be False", "wrap the model in DistributedDataParallel"),
     "debias": SWITCH,
     "rescale_lr": SWITCH,
     "noise": (lambda x: x is None or 0 < x < math.inf, "must be > 0", "0.3 to 3 is usual"),
     "antithetic": SWITCH,
-    "fused": (lambda x: x in (None, True, False, "compile"), "must be None, True, False or 'compile'", "None chooses"),
+    "fused": (lambda x: x in (None, True, False), "must be None, True or False", "None chooses"),
     "momentum": (lambda x: x is None or 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
     "rho": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "use SGD for plain descent"),
     "s_init": (lambda x: 0 < x < math.inf, "must be > 0", "1 is usual"),
@@ -53,7 +48,6 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 def add_group(optimizer: Optimizer, group: dict[str, Any], *alike: str) -> None:
     """`Optimizer.add_param_group`, undone where a check refuses the group; `alike` must be the same in all groups."""
-    _refuse_zero_redundancy(optimizer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a parameter that is listed twice: it is refused
         Optimizer.add_param_group(optimizer, group)
@@ -70,18 +64,6 @@ def add_group(optimizer: Optimizer, group: dict[str, Any], *alike: str) -> None:
     except InputError:
         optimizer.param_groups.pop()
         raise
-
-
-def _refuse_zero_redundancy(optimizer: Optimizer) -> None:
-    """It gives each rank's optimizer a part of the weights, and the others would not be perturbed."""
-    frame: Any = sys._getframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "torch.distributed.optim.zero_redundancy_optimizer":
-            raise InputError(
-                f"ZeroRedundancyOptimizer({type(optimizer).__name__}): each rank would perturb its own part of the "
-                "weights only; shard the model with FSDP2 (fully_shard), or use DDP alone"
-            )
-        frame = frame.f_back
 
 
 def _check_values(group: dict[str, Any]) -> None:
@@ -172,11 +154,8 @@ def load_wide(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
     """
     check_state(loaded, optimizer)
     params = [param for group in optimizer.param_groups for param in group["params"]]
-    saved = [index for group in loaded["param_groups"] for index in group["params"]]
-    states = [
-        {key: value for key, value in loaded["state"].get(index, {}).items() if isinstance(value, Tensor)}
-        for index in saved
-    ]
+    saved = [loaded["state"].get(index, {}) for group in loaded["param_groups"] for index in group["params"]]
+    states = [{key: value for key, value in state.items() if isinstance(value, Tensor)} for state in saved]
     for number, (param, tensors) in enumerate(zip(params, states, strict=False)):
         for key, value in tensors.items():
             if value.shape != param.shape:
@@ -186,9 +165,8 @@ def load_wide(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
                 )
     Optimizer.load_state_dict(optimizer, loaded)
     for param, tensors in zip(params, states, strict=True):
-        if widen(param.dtype) != param.dtype:
-            for key, value in tensors.items():
-                optimizer.state[param][key] = value.to(param.device, torch.float32, copy=True)
+        for key, value in tensors.items():
+            optimizer.state[param][key] = value.to(param.device, widen(param.dtype), copy=True)
 
 
 def widen(dtype: torch.dtype) -> torch.dtype:
@@ -253,13 +231,9 @@ def measure_norms(tensors: list[Tensor]) -> Tensor:
     """
     if not tensors:
         return torch.zeros(0, dtype=torch.float32, device="cpu")
-    norms: dict[int, Any] = {}
-    for dtype in dict.fromkeys(t.dtype for t in tensors):
-        # Not by the norm's own dtype: for sharded tensors torch 2.15 takes it for the dimensions.
-        own = {i: t.to(widen(dtype)) for i, t in enumerate(tensors) if t.dtype == dtype}
-        norms |= zip(own, torch._foreach_norm(list(own.values()), 2), strict=True)
-    full = [n.full_tensor() if hasattr(n, "full_tensor") else n for _, n in sorted(norms.items())]
-    return torch.stack([n.to(full[0].device) for n in full])
+    # Not by the norm's own dtype: for sharded tensors torch 2.15 takes it for the dimensions.
+    norms = [whole(norm) for norm in torch._foreach_norm([t.to(widen(t.dtype)) for t in tensors], 2)]
+    return torch.stack([norm.to(norms[0].device) for norm in norms])
 
 
 def agree_on_seed(groups: list[dict[str, Any]]) -> None:

@@ -93,6 +93,15 @@ class Weight:
             dense(grad, self.param, self.group)
         return shard(grad) if self.sharded else grad
 
+    def add_up(self) -> None:
+        """The pending gradient into the sums."""
+        ĝ = self.gradient().to(self.hess.dtype)
+        if self.sums is None:
+            self.sums = torch.zeros_like(self.hess), torch.zeros_like(self.hess)
+        self.sums[0].add_(ĝ)
+        self.sums[1].add_(self.backend.product(ĝ, self.sample, self.mean, self.squared))
+        self.pending = None
+
     def average(self, count: int) -> Tensor:
         """The average gradient of several samples, as `.grad` shows it."""
         assert self.sums is not None
@@ -233,14 +242,9 @@ class Samples:
         return [w for w in self.weights if w.pending is not None or w.sums]
 
     def _sum_up(self) -> None:
-        pending = [w for w in self.weights if w.pending is not None]
-        for w in pending:
-            if w.sums is None:
-                w.sums = torch.zeros_like(w.hess), torch.zeros_like(w.hess)
-        for chunk in split_weights(pending):
-            chunk[0].backend.add_up(chunk)
-        for w in pending:
-            w.pending = None
+        for w in self.weights:
+            if w.pending is not None:
+                w.add_up()
         self.summed = True
 
 
