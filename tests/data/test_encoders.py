@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from bayesmooth.audit import audit
 from bayesmooth.data import encoders
 from bayesmooth.data.encoders import embed_pictures, embed_texts, plain_pictures
 from bayesmooth.data.pictures import ImageFiles
@@ -260,23 +259,6 @@ def test_a_device_that_is_not_there_is_refused_first() -> None:
         if torch.cuda.device_count() < 8:
             with pytest.raises(InputError, match=f"device='{re.escape(device)}': cannot be used"):
                 embed_texts(TEXTS, "a model", device=device)
-
-
-def test_of_several_encoders_the_one_that_tells_most_of_the_labels_is_taken(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    texts = [f"{'good' if i % 2 else 'bad'} {i}" for i in range(60)]
-
-    def blind(some: list[str]) -> Any:
-        return generator.normal(size=(len(some), 2))
-
-    def seeing(some: list[str]) -> Any:
-        return generator.normal(size=(len(some), 2)) + [[5.0 * text.startswith("good"), 0] for text in some]
-
-    labels = [i % 2 for i in range(60)]
-    for several in ([blind, seeing], [seeing, blind]):
-        made = audit(texts, labels, encoder=several, quiet=True)
-        assert "texts encoded by seeing" in made.summary["notes"]
-        assert any(note.startswith("of several encoders") for note in made.summary["notes"])
 
 
 @torch.no_grad()

@@ -30,7 +30,7 @@ from bayesmooth.audit.predictions import (
     estimate_noise_rate,
     predict_left_out,
 )
-from bayesmooth.audit.predictors import SAMPLE, Projection, measure_likelihood, predict_embedded, read_rows
+from bayesmooth.audit.predictors import SAMPLE, Projection, predict_embedded, read_rows
 from bayesmooth.audit.review import FROM_TOP, PLACES, describe, design, learn
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Labels, Source, open_source
@@ -74,7 +74,7 @@ def audit(
     budget: int | None = None,
     from_top: float = FROM_TOP,
     confidence: Any = None,
-    encoder: Encoder | Sequence[Encoder] = None,
+    encoder: Encoder = None,
     device: str | None = None,
     cache: str | Path | None = None,
     leave_out: bool = False,
@@ -101,7 +101,7 @@ def audit(
         confidence: what somebody has in each label, 0 to 1: an LLM's own probability, or a model's; an array, or the
             name of a column. A review learns what it is worth; before one it changes nothing.
         encoder: of texts and pictures: the best that is installed, "plain", the name or path of a model, or a function
-            from a batch to rows of numbers. Of a list, the one under which the given labels are likeliest, left out.
+            from a batch to rows of numbers.
         device: where the encoder runs; by default a GPU if there is one.
         cache: the folder where embeddings are kept.
         leave_out: judge each label by the posterior without its own example. By default it has seen all of them: a
@@ -122,14 +122,12 @@ def audit(
     start, named = time.perf_counter(), read_columns(columns, predicted, confidence)
     with silence(quiet):
         opened = open_source(data, named, labels)
-        source = prepare(opened, named, encoder=encoder, cache=cache, device=device, judge=measure_likelihood)
+        source = prepare(opened, named, encoder=encoder, cache=cache, device=device)
         if source.predicted is not None and source.input_shape == (0,):
             raise InputError(
                 f"{source.name}: has predicted probabilities and no embeddings; audit them with --probabilities, in "
                 "Python with audit_probabilities(path)"
             )
-        if isinstance(encoder, list | tuple) and source.reading is not None:
-            encoder = source.reading.encoder
         other = find_other_split(against, opened, source, named, encoder, cache)
         sure = None if confidence is None else read_beside("confidence", confidence, opened, source).ravel()
         foreign = None if predicted is None else read_predicted(predicted, opened, source)

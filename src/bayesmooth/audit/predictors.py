@@ -340,19 +340,6 @@ def predict_folds(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     return own
 
 
-def measure_likelihood(source: Source) -> float:
-    """How likely the given labels are by predictions that leave each of them out, as a mean of logarithms.
-
-    The inputs, or the encoder, under which it is larger tell more of the labels. Each probability is averaged with the
-    class's share, so that a few labels that are surely contradicted do not decide: they may be the wrong ones.
-    """
-    rows, labels = read_rows(source), source.labels.numbers
-    left_out = Predictors.of(rows, labels, source.num_classes).predict(rows, labels).left_out
-    own = left_out.gather(1, labels[:, None]).squeeze(1).double()
-    shares = (torch.bincount(labels).double() / len(labels))[labels]
-    return float(own.add(shares).div(2).log().mean())
-
-
 def decompose_rows(centred: Tensor) -> tuple[Tensor, Tensor]:
     """Mean squares of N centred rows along their principal axes, ascending, and the axes (D, min(N, D)), in float64.
 

@@ -35,7 +35,7 @@ def read_arrays(rows: Any, labels: Any, columns: Columns, predicted: bool = Fals
     if items and isinstance(items[0], str):
         table.meta, table.count = {"text": [as_text(text) for text in items]}, len(items)
     elif items and (isinstance(items[0], Path) or is_picture(items[0])):
-        files = [str(item) if isinstance(item, Path) else _save(item) for item in items]
+        files = [str(item) if isinstance(item, Path) else as_png(item) for item in items]
         table.pictures, table.count = ImageFiles(Path(), files, SHOWN_SIZE), len(files)
     else:
         tensor = as_tensor(rows, "the rows")
@@ -104,7 +104,8 @@ def is_picture(item: Any) -> bool:
     return hasattr(item, "convert") and hasattr(item, "save")
 
 
-def _save(picture: Any) -> bytes:
+def as_png(picture: Any) -> bytes:
+    """A picture of Pillow as a file."""
     content = io.BytesIO()
     picture.convert("RGB").save(content, "PNG")
     return content.getvalue()
@@ -136,10 +137,8 @@ def _read_set(number: int, tags: Any) -> set[str]:
 def read_torch(what: Any, columns: Columns) -> Table:
     """A data set of pairs (x, y), all of them in memory, in its own order; a loader's order does not count."""
     data: Any = what.dataset if isinstance(what, DataLoader) else what
-    pairs = [
-        _as_pair(item)
-        for item in (data if isinstance(data, IterableDataset) else map(data.__getitem__, range(len(data))))
-    ]
+    items = data if isinstance(data, IterableDataset) else map(data.__getitem__, range(len(data)))
+    pairs = [_as_pair(item) for item in items]
     if not pairs:
         raise InputError(f"{type(data).__name__}: holds no examples; give one with some")
     names = getattr(data, "classes", None)
@@ -147,13 +146,10 @@ def read_torch(what: Any, columns: Columns) -> Table:
         columns = replace(columns, class_names=tuple(map(str, names)))
     inputs: Any = [x for x, _ in pairs]
     if not isinstance(inputs[0], str) and not is_picture(inputs[0]):
-        shapes = {tuple(np.shape(x)) for x in inputs}
-        if len(shapes) > 1:
-            raise InputError(
-                f"{type(data).__name__}: its inputs have several shapes ({str(sorted(shapes))[:80]}); give them one, "
-                "or audit the folder of the pictures"
-            )
-        inputs = torch.stack([as_tensor(x, "an input") for x in inputs])
+        try:
+            inputs = torch.stack([as_tensor(x, "an input") for x in inputs])
+        except RuntimeError:
+            raise InputError(f"{type(data).__name__}: its inputs have several shapes; give them one") from None
     return read_arrays(inputs, [y.item() if hasattr(y, "item") else y for _, y in pairs], columns)
 
 
@@ -204,10 +200,6 @@ def as_array(values: Any, what: str) -> Array:
 def open_npz(path: Path, columns: Columns) -> Table:
     """A .npz: embeddings (or features, X), labels (or y), and, if there are any, clean_labels, class_names, ids, texts,
     images (paths, or pictures as bytes), and probabilities (or pred_probs) that a model predicted."""
-    if columns.tags is not None or columns.separator is not None:
-        raise InputError(
-            f"{path}: tags are read from tables; for arrays use Python, with labels N × T, or a list of sets"
-        )
     arrays = dict(sorted(read_npz(path).items()))
     usual = next((name for name in (columns.label, *USUAL) if name in arrays), None)
     if usual is not None and usual in (columns.label, *LABELS) and arrays[usual].ndim != 1:
@@ -231,10 +223,8 @@ def open_npz(path: Path, columns: Columns) -> Table:
             with name_errors(path, "picture"):
                 table.pictures = as_pictures(torch.from_numpy(images))
     table.inputs, table.predicted = _numbers(table, EMBEDDINGS), _numbers(table, PREDICTED)
-    known = [
-        next((arrays[name] for name in names if name in arrays), None) for names in (EMBEDDINGS, ["texts"], ["images"])
-    ]
-    table.known_by = [array for array in known if array is not None and array.shape[:1] == (table.count,)]
+    known = [arrays[name] for name in (*EMBEDDINGS, "texts", "images") if name in arrays]
+    table.known_by = [array for array in known if array.shape[:1] == (table.count,)]
     return table
 
 

@@ -108,7 +108,7 @@ def _embed(
     kept. The encoder is loaded for the first example that is not in the cache. Two functions of a user may have one
     name, so their rows are not kept, and they see each example, copies too.
     """
-    kept = Cache(encoder, cache_folder(cache)) if isinstance(encoder, str) else None
+    kept = Cache(encoder, cache) if isinstance(encoder, str) else None
     rows, keys = dict[bytes, Row](), list[bytes]()
     with bar(count, description="embedding") as shown, torch.inference_mode(), ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, count, step):
@@ -125,7 +125,7 @@ def _embed(
             if new:
                 encode = encoder if kept is None or callable(encoder) else load(encoder, kept.identity)
                 assert callable(encode)
-                made = dict(zip(new, _encode(encode, [*new.values()], encoder), strict=True))
+                made = dict(zip(new, _encode(encode, [*new.values()]), strict=True))
                 rows |= made
                 if kept is not None:
                     kept.write(made)
@@ -150,16 +150,9 @@ def _decode(files: ImageFiles, content: bytes) -> Tensor | None:
     return None
 
 
-def _encode(encode: Encode, items: list[Any], encoder: str | Encode) -> Row:
+def _encode(encode: Encode, items: list[Any]) -> Row:
     """The rows of some examples."""
-    try:
-        result = encode(torch.stack(items) if isinstance(items[0], Tensor) else items)
-    except Exception as error:
-        if not isinstance(encoder, str) or isinstance(error, InputError):
-            raise  # in a function of the user, who knows what it means
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-        what = "pictures" if isinstance(items[0], Tensor) else "texts"
-        raise InputError(f"encoder={encoder!r}: cannot encode {what} ({reason})") from None
+    result = encode(torch.stack(items) if isinstance(items[0], Tensor) else items)
     rows = np.asarray(result.cpu() if isinstance(result, Tensor) else result, np.float32)
     if rows.ndim != 2 or len(rows) != len(items) or not np.isfinite(rows).all():
         raise InputError(
@@ -169,26 +162,21 @@ def _encode(encode: Encode, items: list[Any], encoder: str | Encode) -> Row:
     return rows
 
 
-def cache_folder(cache: str | Path | None = None) -> Path:
-    """Where embeddings are kept: in `cache`, else in $BAYESMOOTH_CACHE, else in ~/.cache."""
-    if cache is not None:
-        return Path(cache)
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesmooth"
-    return Path(os.environ.get("BAYESMOOTH_CACHE") or usual).expanduser() / "embeddings"
-
-
 class Cache:
     """The rows of an encoder by the hash of an example; where it cannot be used, that costs time and nothing else.
 
-    The encoder is known by its name, and by the content of the file or folder that has this name.
+    The encoder is known by its name, and by the content of the file or folder that has this name. The rows are kept in
+    `folder`, else in $BAYESMOOTH_CACHE, else in ~/.cache.
     """
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: str | Path | None) -> None:
+        usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesmooth"
+        own = Path(os.environ.get("BAYESMOOTH_CACHE") or usual).expanduser() / "embeddings"
         place, self.identity = Path(name), name.encode()
         for file in sorted(file for file in (place, *place.rglob("*")) if file.is_file()):
             with file.open("rb") as stream:
                 self.identity += os.fsencode(file.name) + hashlib.file_digest(stream, "sha256").digest()
-        self.file = folder / f"{hashlib.sha256(self.identity).hexdigest()[:32]}.sqlite"
+        self.file = Path(folder or own) / f"{hashlib.sha256(self.identity).hexdigest()[:32]}.sqlite"
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
         """The rows that are kept under these keys, without those that are damaged."""

@@ -339,17 +339,12 @@ def change_arrow(table: Table, data: Any, changes: Changes, rows: Sequence[int])
         index = np.arange(len(data))
         index[list(changed)] = [row_of[text] for text in changed.values()]
         if new:
-            chunks = [*column.chunks, _make_arrow(new, field.type, f"{table.where}: the labels in {name!r}")]
-            column = arrow.chunked_array(chunks, field.type).unify_dictionaries()
+            inner = field.type.value_type if arrow.types.is_dictionary(field.type) else field.type
+            try:
+                made = arrow.array(new, arrow.string()).cast(inner)
+            except (ValueError, TypeError, arrow.ArrowException):
+                raise InputError(f"{table.where}: the labels in {name!r} are {inner}; {new[0]!r} is not one") from None
+            made = made if inner == field.type else made.dictionary_encode().cast(field.type)
+            column = arrow.chunked_array([*column.chunks, made], field.type).unify_dictionaries()
         data = data.set_column(at, field, column.take(arrow.array(index)))
     return data if len(rows) == len(data) else data.take(arrow.array(rows, arrow.int64()))
-
-
-def _make_arrow(texts: Sequence[str], kind: Any, what: str) -> Any:
-    arrow = require("pyarrow", "data")
-    try:
-        inner = kind.value_type if arrow.types.is_dictionary(kind) else kind
-        made = arrow.array(texts, arrow.string()).cast(inner)
-        return made.dictionary_encode().cast(kind) if inner != kind else made
-    except (ValueError, TypeError, arrow.ArrowException):
-        raise InputError(f"{what} are {kind}; {texts[0]!r} is not one") from None

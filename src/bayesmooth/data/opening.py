@@ -8,7 +8,7 @@ classes left, or most examples unusable.
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ NO_COLUMNS = Columns()
 NUMBERS = ("int", "uin", "hal", "flo", "dou", "boo")  # how types of Arrow begin
 NAMED = 5  # ids or classes in a sentence
 MOST_LEFT_OUT = 0.5  # share of the examples; beyond it the audit would be one of other data
-CHOOSING = 2_000  # examples on which one of several encoders is chosen
 
 FILES: dict[str, Any] = {".csv": read_csv, ".tsv": read_csv}
 FILES |= {".jsonl": read_json, ".ndjson": read_json, ".json": read_json}
@@ -169,16 +168,14 @@ def prepare(
     source: Source,
     columns: Columns,
     *,
-    encoder: Encoder | Sequence[Encoder] = None,
+    encoder: Encoder = None,
     cache: str | Path | None = None,
     device: str | None = None,
-    judge: Callable[[Source], float] | None = None,
     predicted: bool = False,
 ) -> Source:
     """The examples that can be learned from, with their inputs; every check comes before the first long computation.
 
-    Of several encoders it is the one that `judge` likes best. `predicted`: the numbers are probabilities that somebody
-    predicted, so a class may have one example.
+    `predicted`: the numbers are probabilities that somebody predicted, so a class may have one example.
     """
     source = choose_inputs(source, columns, predicted)
     what = choose_to_embed(source, columns)
@@ -186,7 +183,7 @@ def prepare(
         source = _note_missing_pictures(source)
     named = columns.class_names is not None
     settled = settle(source, texts=what == "texts", learned=not predicted, named=named)
-    source = embed(settled, what, encoder, cache, device, judge)
+    source = embed(settled, what, encoder, cache, device)
     if len(source) < len(settled):
         check_share(source, settled)
         if source.labels.kind != "tags":
@@ -242,23 +239,11 @@ def choose_to_embed(source: Source, columns: Columns) -> str:
 
 
 def embed(
-    source: Source,
-    what: str,
-    encoder: Encoder | Sequence[Encoder] = None,
-    cache: str | Path | None = None,
-    device: str | None = None,
-    judge: Callable[[Source], float] | None = None,
+    source: Source, what: str, encoder: Encoder = None, cache: str | Path | None = None, device: str | None = None
 ) -> Source:
-    """The examples with embeddings of their pictures or texts, without those whose picture cannot be read.
-
-    Of several encoders it is the one that `judge` likes best on a sample of the examples.
-    """
+    """The examples with embeddings of their pictures or texts, without those whose picture cannot be read."""
     if not what:
         return source
-    if isinstance(encoder, list | tuple):
-        encoder, words = choose_encoder(source, what, encoder, cache, device, judge)
-        source = source.note(Kind.ENCODER, words)
-    assert encoder is None or isinstance(encoder, str) or callable(encoder)
     if what == "pictures" and source.pictures is not None:
         made = embed_pictures(source.pictures, encoder, cache=cache, device=device)
     else:
@@ -270,28 +255,6 @@ def embed(
     share = f"{int(unreadable.sum())} of {len(source)} pictures"
     text = f"{share} cannot be read, or have a side below {TINY_SIDE} pixels, and are left out"
     return embedded.leave_out(unreadable, Kind.UNREADABLE, text)
-
-
-def choose_encoder(
-    source: Source,
-    what: str,
-    encoders: Sequence[Encoder],
-    cache: str | Path | None,
-    device: str | None,
-    judge: Callable[[Source], float] | None,
-) -> tuple[Encoder, str]:
-    """The encoder with whose embeddings the judge likes a sample of the examples best, and a sentence about all."""
-    if judge is None or not encoders or source.labels.kind == "tags":
-        raise InputError("several encoders: one is chosen for an audit of classes; name one here")
-    drawn = torch.randperm(len(source), generator=torch.Generator().manual_seed(0), device="cpu")
-    some = source.subset(drawn[:CHOOSING].sort().values)
-    some = replace(some, labels=some.labels.keep_names(some.labels.counts() > 0), clean=None)
-    scores = [judge(embed(some, what, encoder, cache, device)) for encoder in encoders]
-    names = [encoder if isinstance(encoder, str) else "your function" for encoder in encoders]
-    shown = ", ".join(f"{name} {score:.3f}" for name, score in zip(names, scores, strict=True))
-    return encoders[scores.index(max(scores))], (
-        f"of several encoders the one with which the given labels are likeliest, each left out: {shown}"
-    )
 
 
 def settle(source: Source, *, texts: bool = False, learned: bool = False, named: bool = False) -> Source:

@@ -144,28 +144,16 @@ class Table:
 
     def digests(self) -> list[str]:
         """The content of every row in a few letters, without the labels, vectors and pictures."""
-        contents: Iterable[bytes]
         if self.known_by:
             rows = zip(*map(np.ascontiguousarray, self.known_by), strict=True)
-            contents = (b"\x1f".join(np.asarray(cell).tobytes() for cell in row) for row in rows)
+            contents = [b"\x1f".join(np.asarray(cell).tobytes() for cell in row) for row in rows]
         else:
-            names = [name for name in self.cells if name not in self.label_columns]
-            columns = [cells for cells in map(self._plain_texts, names) if cells is not None]
+            others = {name: cells for name, cells in self.cells.items() if name not in self.label_columns}
+            columns = [self.texts(name) for name, cells in others.items() if is_plain(cells)]
             if not columns:
                 return [str(self.count)] * self.count
-            joined = require("pyarrow.compute", "data").binary_join_element_wise(*columns, "\x1f")
-            contents = map(str.encode, joined.to_pylist())
+            contents = ["\x1f".join(row).encode() for row in zip(*columns, strict=True)]
         return [hashlib.blake2b(content, digest_size=DIGITS // 2).hexdigest() for content in contents]
-
-    def _plain_texts(self, name: str) -> Any:
-        """A column of texts, numbers, truths or times as texts of Arrow, where missing ones are empty; else None."""
-        arrow, cells = require("pyarrow", "data"), self.cells[name]
-        if isinstance(cells, np.ndarray):
-            return arrow.array(self.texts(name), "string") if cells.ndim == 1 else None
-        kind, types = cells.type, arrow.types
-        if types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-            return None
-        return (cells if types.is_string(kind) else arrow.array(self.texts(name), "string")).fill_null("")
 
     def rewrite(self, out: Path, labels: Labels, by_row: Mapping[int, str | None]) -> None:
         """Write it with other labels by row, without those that are None."""
@@ -287,6 +275,13 @@ def as_arrow(name: str, values: Any) -> Any:
     except (ValueError, TypeError, OverflowError, arrow.ArrowException):
         made = arrow.array([as_text(value) or None for value in values], "string")
     return as_arrow(name, arrow.chunked_array([made]))
+
+
+def is_plain(cells: Any) -> bool:
+    """Whether a column holds no vectors and no bytes."""
+    if isinstance(cells, np.ndarray):
+        return cells.ndim == 1
+    return not require("pyarrow", "data").types.is_nested(cells.type) and "binary" not in str(cells.type)
 
 
 def find_column(where: object, names: Iterable[str], wanted: Sequence[str], way_out: str) -> str:
