@@ -111,7 +111,7 @@ def test_an_input_is_never_overwritten(labels: Path, tmp_path: Path) -> None:
     [
         (b"", "empty"),
         (b"id,name\na,cat\n", "no column 'label' or .* or 'given', only id, name"),
-        (b"id,label\na,\x81\n", "neither UTF-8 nor cp1252"),
+        (b"id,label\na,\x81\n", "cannot be read as utf-8"),
         (b"id,label\na,cat\na,dog\n", "decision on id 'a', which several rows have"),
     ],
 )

@@ -76,7 +76,7 @@ PLACE = (
 READING = (
     option("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)"),
     option("--class-names", metavar="NAME,…", type=split_names, help="classes in the order of their numbers"),
-    option("--encoding", help="encoding of a CSV or JSON (default: detected)"),
+    option("--encoding", help="encoding of a CSV or JSON (default: UTF-8 or UTF-16)"),
 )
 COLUMNS = (
     option("--label", metavar="COLUMN", help="column of labels (default: label)"),

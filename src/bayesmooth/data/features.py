@@ -62,23 +62,18 @@ class Cells:
 
     @cached_property
     def numbers(self) -> Array:
-        """As reals, NaN for what is none. A comma is a decimal point unless it may mean thousands, and 12% is 12."""
+        """As reals, NaN for what is none. A comma is a decimal point unless it may mean thousands."""
         if self.are_typed:
             return np.asarray(self.values.to_numpy(), np.float64)
         if not self.are_plain:
             return np.full(len(self), np.nan)
-        compute = require("pyarrow.compute", "data")
-        words = self.values if self.are_words else as_arrow(self.name, [text or None for text in self.texts])
-        try:
-            reals = words.cast("float64")
-        except ValueError:  # some are no plain numbers
-            words = compute.utf8_trim_whitespace(words)
-            if 2 * _match(words, "%$").sum() > self.known.sum():
-                words = compute.utf8_rtrim(words, "% ")
-            words = self._replace_commas(words)
-            plain = compute.if_else(_match(words, NUMBER), words, None)
-            reals = compute.utf8_ltrim(plain, "+").cast("float64")
-        return np.asarray(reals.to_numpy())
+        arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
+        words = self.values
+        if not self.are_words:
+            words = arrow.chunked_array([[text or None for text in self.texts]], "string")
+        words = self._replace_commas(compute.utf8_trim_whitespace(words))
+        plain = compute.if_else(_match(words, NUMBER), words, None)
+        return np.asarray(compute.utf8_ltrim(plain, "+").cast("float64").to_numpy())
 
     def _replace_commas(self, words: Any) -> Any:
         """Words with a point for a decimal comma."""

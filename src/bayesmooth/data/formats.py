@@ -25,8 +25,6 @@ from bayesmooth.optional import require
 
 LONGEST = 2**31 - 1  # field of a CSV; by itself the library stops at 128 kB
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
-MARKS = "“”„‘’‚«»–—…•€£§°©®™ \u00a0"  # that stand around words
-LOOKED_AT = 1 << 20  # bytes that decide on an encoding
 BY_MARK = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
@@ -43,7 +41,6 @@ class TextFile:
     packed: bool
     exact: bool
     """Whether the text in this codec is the file again."""
-    notes: tuple[Note, ...]
 
     def write(self, out: Path, text: str) -> None:
         """Another text in the same encoding, packed if this one was."""
@@ -60,60 +57,23 @@ class TextFile:
 
 
 def read_text(path: Path, encoding: str | None) -> TextFile:
-    """A text file, unpacked.
-
-    Without `encoding` it is UTF-8, UTF-16 with a mark, or cp1252, in which Excel saves a CSV, if that makes a Western
-    text. The rest is refused: letters read in a wrong encoding would be in every result.
-    """
+    """A text file, unpacked; without `encoding` it is UTF-8, or UTF-16 with a mark. No other encoding is guessed:
+    letters that are read wrong would be in every result."""
     with name_errors(path, "file"):
         data = path.read_bytes()
         if packed := data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-    codec = encoding or _detect_codec(data, path)
+    codec = encoding or BY_MARK.get(data[:2], "utf-8")
     try:
         text = data.decode(codec)
     except (LookupError, ValueError) as error:
         raise InputError(
-            f"{path}: cannot be read as {codec} ({error}); name its encoding with encoding (--encoding)"
+            f"{path}: cannot be read as {codec} ({error}); name its encoding with encoding (--encoding): Excel's is "
+            "often cp1252, or save it as UTF-8"
         ) from None
-    notes: tuple[Note, ...] = ()
-    if encoding is None and codec == "cp1252":
-        words = f"{path} is not UTF-8 and was read as cp1252; `encoding` (--encoding) names another"
-        notes = (Note(Kind.ENCODING, words),)
     exact = codec == "utf-8" or text.encode(codec) == data
     bare = text.removeprefix("\ufeff")
-    return TextFile(path, bare, codec, text[: len(text) - len(bare)], packed, exact, notes)
-
-
-def _detect_codec(data: bytes, path: Path) -> str:
-    if codec := BY_MARK.get(data[:2]):
-        return codec
-    try:
-        data.decode("utf-8")
-        return "utf-8"
-    except UnicodeDecodeError:
-        if is_western(data[:LOOKED_AT]):
-            return "cp1252"
-    raise InputError(
-        f"{path}: neither UTF-8 nor cp1252; name its encoding with encoding (--encoding), or save the file as UTF-8"
-    )
-
-
-def is_western(data: bytes) -> bool:
-    """Whether bytes read as cp1252 make words: accents stand among plain letters, and no signs inside of words.
-
-    >>> is_western("café; Müller".encode("cp1252")), is_western("кошка".encode("cp1251"))
-    (True, False)
-    """
-    try:
-        text = data.decode("cp1252")
-    except UnicodeDecodeError:
-        return False
-    words = re.findall(r"[^\W\d_]*[^\x00-\x7f]+[^\W\d_]*", text)
-    odd = [word for word in words if word.strip(MARKS)]
-    wrong = [w for w in odd if re.search(r"[^\x00-\x7f]{3}|[^\W_][¡-¿ˆ˜†‡¤×÷]+[^\W_]", w)]
-    bare = [w for w in odd if len(w.strip(MARKS)) > 1 and not re.search("[a-zA-Z]", w)]
-    return 4 * len({*wrong, *bare}) < len({*odd}) or not odd
+    return TextFile(path, bare, codec, text[: len(text) - len(bare)], packed, exact)
 
 
 def read_csv(path: Path, columns: Columns | None = None) -> Table:
@@ -166,9 +126,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
             parts.append(line)
         file.write(out, "".join(parts))
 
-    return Table(
-        str(path), columns, make_cells(str(path), pairs), len(rows), write, path, path.parent, numbers, file.notes
-    )
+    return Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, path.parent, numbers)
 
 
 def match_field(mark: str) -> str:
@@ -218,7 +176,7 @@ def read_json(path: Path, columns: Columns) -> Table:
             dumped = {row: json.dumps(value, ensure_ascii=ascii_only) for row, value in made.items()}
             file.write(out, "".join(dumped.get(row, lines[row]) + "\n" for row in kept))
 
-    table = Table(str(path), columns, cells, len(rows), write, path, path.parent, notes=file.notes)
+    table = Table(str(path), columns, cells, len(rows), write, path, path.parent)
     return table
 
 

@@ -60,7 +60,6 @@ class Kind(StrEnum):
     NOT_LEARNED = "not_learned_from"
     FILLED = "missing_number"
     ENCODER = "encoder"
-    ENCODING = "encoding"
     SPLIT = "split"
     # What is wrong with some examples other than their labels' meaning: a problem, with their ids.
     MISSING_LABEL = "missing_label"
@@ -79,7 +78,7 @@ class Kind(StrEnum):
     UNKNOWN_FORMAT = "unknown_format"
 
 
-REMARKS = {Kind.LEARNED, Kind.NOT_LEARNED, Kind.FILLED, Kind.ENCODER, Kind.ENCODING, Kind.SPLIT}
+REMARKS = {Kind.LEARNED, Kind.NOT_LEARNED, Kind.FILLED, Kind.ENCODER, Kind.SPLIT}
 """The kinds that only say what was done."""
 
 
@@ -121,7 +120,7 @@ class Columns:
     class_names: Sequence[str] | None = None
     """In the order of their numbers."""
     encoding: str | None = None
-    """Of a CSV, where it is neither UTF-8 nor UTF-16 nor cp1252."""
+    """Of a CSV or JSON that is neither UTF-8 nor UTF-16."""
 
     def __post_init__(self) -> None:
         """Refuse what no table can have, before anything is read."""
