@@ -81,7 +81,7 @@ def test_a_folder_appears_whole_and_never_replaces_another(tmp_path):
 @pytest.mark.parametrize("content", ["[]", "3", "", "[" * 100_000])
 def test_json_that_holds_no_object_is_refused(tmp_path, content):
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(InputError, match=r"a\.json: (holds a|not readable)"):
+    with pytest.raises(InputError, match=r"a\.json: (holds a|not a JSON object)"):
         files.read_json(tmp_path / "a.json")
 
 

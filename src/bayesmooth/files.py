@@ -126,20 +126,8 @@ def unwritable(path: Path, error: OSError) -> InputError:
 
 def records(path: Path) -> list[dict[str, Any]]:
     """The complete lines of a file as JSON objects; none where there is no file."""
-    if not path.exists():
-        return []
-    found = []
-    for number, line in enumerate(path.read_text("utf-8", "replace").split("\n")[:-1], 1):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            record = None
-        if not isinstance(record, dict):
-            raise InputError(
-                f"{path}, line {number}: {line[:40]!r} is not a JSON object; put the file back, or delete it"
-            )
-        found.append(record)
-    return found
+    lines = path.read_text("utf-8", "replace").split("\n")[:-1] if path.exists() else []
+    return [_read_object(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -149,14 +137,17 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object, or say which file holds none."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not readable as JSON: {error}") from None
-    if not isinstance(content, dict):
-        kind = type(content).__name__
-        raise InputError(f"{path}: holds a {kind}; must be a JSON object; put the file back")
-    return content
+    with name_errors(path, "JSON object"):
+        text = path.read_text("utf-8")
+    return _read_object(path, text)
+
+
+def _read_object(name: Path | str, text: str) -> dict[str, Any]:
+    with name_errors(name, "JSON object", "; put the file back, or delete it"):
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise InputError(f"holds a {type(content).__name__}, not a JSON object")
+        return content
 
 
 @contextmanager
@@ -167,7 +158,7 @@ def name_errors(name: Path | str, what: str, way_out: str = "") -> Iterator[None
     except InputError as error:
         raise InputError(f"{name}: {error}{way_out}") from None
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"[:200]
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
         problem = f"not a {what} that can be read ({reason})"
         if isinstance(error, OSError) and error.strerror:
             problem = f"cannot be read ({error.strerror})"

@@ -5,16 +5,14 @@ from difflib import get_close_matches
 from typing import Any
 
 NEAREST = 3  # names that are offered instead of one that does not exist
-WIDTH = 80  # columns of a terminal
 LINE = {
     "train.loss": "loss",
-    "train.accuracy": "train",
     "validation.accuracy": "validation",
     "test.accuracy": "test",
     "averaged.accuracy": "averaged",
     "memorised": "memorised",
 }
-"""The figures of an epoch's line. Where it is too long, the first of them are left out."""
+"""The figures of an epoch's line."""
 
 
 def format_percent(share: float) -> str:
@@ -41,11 +39,7 @@ def format_epoch(record: Mapping[str, Any], epochs: int) -> str:
     >>> format_epoch({"epoch": 3, "train.loss": 0.5, "test.accuracy": 0.931}, epochs=20)
     'epoch  3/20  loss 0.500  test 93.1 %'
     """
-    words = name_figures(record, LINE)
-    start = f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}"
-    while len("  ".join([start, *words])) > WIDTH:
-        words.pop(0)
-    return "  ".join([start, *words])
+    return "  ".join([f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}", *name_figures(record, LINE)])
 
 
 def name_figures(record: Mapping[str, Any], keys: Iterable[str]) -> list[str]:

@@ -8,7 +8,6 @@ run that is being trained from one whose process was killed.
 import io
 import json
 import os
-import pickle
 import platform
 import signal
 import sys
@@ -111,13 +110,8 @@ class Run:
         path = self.path / (MODEL if (self.path / MODEL).exists() else LAST)
         if not path.exists():
             raise InputError(f"{self.path}: has no checkpoint yet; `bayesmooth resume {self.path}` goes on")
-        try:
+        with files.name_errors(path, "checkpoint", "; put it back, or delete the run and train again"):
             saved: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-            reason = str(error).partition("\n")[0]
-            raise InputError(
-                f"{path}: not a checkpoint ({reason}); put it back, or delete the run and train again"
-            ) from None
         self.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
         return saved
 
@@ -274,7 +268,16 @@ def train(
         if run.status == "finished":
             return run
         torch.manual_seed(recipe.train.seed)
-        facts = describe_environment(where)
+        cpu = platform.processor() or "cpu"
+        facts: dict[str, Any] = {  # what another person needs to know to get the same bits
+            "python": sys.version.split()[0],
+            "platform": platform.platform(),
+            "packages": {p: found[0].version for p in PACKAGES if (found := [*distributions(name=p)])},
+            "device": torch.cuda.get_device_name(where) if where.type == "cuda" else cpu,
+            "threads": torch.get_num_threads(),
+            "process": os.getpid(),
+            "command": sys.argv,
+        }
         run.set_status("running", **facts)
         try:
             loop = _train_to_end(run, where, save_seconds, facts)
@@ -367,17 +370,3 @@ def handle_signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def describe_environment(device: torch.device) -> dict[str, Any]:
-    """Where a run happens: what another person needs to know to get the same bits."""
-    cpu = platform.processor() or "cpu"
-    return {
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "packages": {p: found[0].version for p in PACKAGES if (found := [*distributions(name=p)])},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
-        "threads": torch.get_num_threads(),
-        "process": os.getpid(),
-        "command": sys.argv,
-    }
