@@ -87,7 +87,7 @@ def by_hand(task):
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory):
-    """Run `two_processes.py`; what each rank ends with, weights and figures, by the script's function."""
+    """Run `two_processes.py`; what each rank ends with, weights and figures."""
 
     def run(framework, starts):
         place = tmp_path_factory.mktemp(framework)
@@ -107,9 +107,6 @@ def two_processes(tmp_path_factory):
             for process in running:
                 process.kill()
         assert not any(process.returncode for process in running), "\n".join(errors)
-        found = {}
-        for path in sorted(place.glob("out.*.[01]")):
-            found.setdefault(path.name.split(".")[1], []).append(torch.load(path, weights_only=True))
-        return found
+        return [torch.load(path, weights_only=True) for path in sorted(place.glob("out.[01]"))]
 
     return run

@@ -293,24 +293,17 @@ def environment(rank):
 def test_two_processes_of_trainer_are_one_on_the_joined_batch(task, ranks, by_hand):
     # batches go to the processes in turn, and two of each make a step
     alone = by_hand([task.parts()] * 3, clip=0.05)
-    for weights, _ in ranks["in_trainer"]:
+    for weights, _ in ranks:
         torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)
 
 
 @pytest.mark.slow
 def test_two_processes_evaluate_every_row_once(task, ranks):
-    for _, figures in ranks["in_trainer"]:
+    for _, figures in ranks:
         nll = nn.functional.nll_loss(figures["predicted"].log(), task.y)
         assert figures["eval_averaged_nll"] == pytest.approx(float(nll), rel=1e-5)
         right = (figures["predicted"].argmax(1) == task.y).float().mean()
         assert figures["eval_averaged_accuracy"] == pytest.approx(float(right))
-
-
-@pytest.mark.slow
-def test_two_processes_of_accelerate_are_one_on_the_joined_batch(task, ranks, by_hand):
-    alone = by_hand([task.parts()[:2], task.parts()[2:]] * 3, mc_samples=2)
-    for weights, _ in ranks["in_accelerate"]:
-        torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)
 
 
 def test_beta2_follows_from_the_steps_that_the_trainer_has(task, trainer):

@@ -195,7 +195,7 @@ def test_two_processes_are_one_on_the_joined_batch(task, by_hand, two_processes)
     dealt = [(task.x[rank::2].split(10), task.y[rank::2].split(10)) for rank in (0, 1)]
     step = [(x, y) for xs, ys in dealt for x, y in zip(xs, ys, strict=True)]
     alone = by_hand([step] * 3)
-    for weights, figures in two_processes("lightning", [{}])["in_lightning"]:
+    for weights, figures in two_processes("lightning", [{}]):
         torch.testing.assert_close(weights, [*alone.parameters()], atol=1e-5, rtol=0)
         nll = nn.functional.nll_loss(figures["predicted"].log(), task.y)
         assert float(figures["val_nll_averaged"]) == pytest.approx(float(nll), rel=1e-5)

@@ -8,7 +8,6 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from conftest import SETTINGS, make_data, make_net, make_task  # of this folder, where the script lies
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bayesmooth import IVON
@@ -78,39 +77,16 @@ def in_trainer(out):
     return model.net, figures | {"predicted": predicted}
 
 
-def in_accelerate(out):
-    import accelerate
-
-    accelerator = accelerate.Accelerator(cpu=True)
-    net = make_net()
-    net, optimizer, loader = accelerator.prepare(net, make_ivon(net, mc_samples=2), make_loader())
-    for x, y in [*loader] * 3:
-
-        def closure(x=x, y=y):
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(net(x), y)
-            accelerator.backward(loss)
-            return loss
-
-        optimizer.step(closure)
-    return accelerator.unwrap_model(net), {}
-
-
-FRAMEWORKS = {
-    "lightning": [in_lightning],  # starts its second process by itself
-    "huggingface": [in_accelerate, in_trainer],
-}
+FRAMEWORKS = {"lightning": in_lightning, "huggingface": in_trainer}  # Lightning starts its second process by itself
 
 
 def main(framework, out):
     warnings.simplefilter("ignore")
     if framework == "huggingface":
         dist.init_process_group("gloo", f"file://{out}.rendezvous", timedelta(seconds=60), world_size=2, rank=RANK)
-    for train in FRAMEWORKS[framework]:
-        net, figures = train(out)
-        weights = [p.detach().clone() for p in net.parameters()]
-        rank = dist.get_rank()
-        torch.save((weights, figures), f"{out}.{train.__name__}.{rank}")
+    net, figures = FRAMEWORKS[framework](out)
+    weights = [p.detach().clone() for p in net.parameters()]
+    torch.save((weights, figures), f"{out}.{dist.get_rank()}")
     dist.destroy_process_group()
 
 

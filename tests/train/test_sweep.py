@@ -11,7 +11,6 @@ import pytest
 from filelock import FileLock
 
 from bayesmooth.errors import InputError
-from bayesmooth.executors import Processes
 from bayesmooth.train import Run
 from bayesmooth.train.sweep import Outcome, export_rows, grid, name_recipes, sweep
 
@@ -144,22 +143,6 @@ def test_a_signal_stops_the_rest_also_while_a_line_is_printed(number, tmp_path, 
 
 
 # ---- whole programs ----
-
-
-@pytest.mark.slow
-def test_two_equal_sweeps_share_the_runs_and_both_have_all_results(tmp_path):
-    recipes = grid({**TREE, "train": {"epochs": 60}}, ["train.seed=0:2"])
-
-    def go():
-        with Processes(1) as executor:
-            return sweep(recipes, tmp_path, executor)
-
-    with ThreadPoolExecutor(2) as both:
-        answers = [future.result() for future in [both.submit(go), both.submit(go)]]
-    for outcomes in answers:
-        assert [(outcome.status, outcome.message) for outcome in outcomes] == [("finished", "")] * 2
-    for outcome in answers[0]:
-        assert [record["epoch"] for record in outcome.run.metrics()] == list(range(1, 61))
 
 
 @pytest.fixture
