@@ -10,7 +10,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.files import replace_with
 from bayesmooth.optional import require
 from bayesmooth.train.run import Run
-from bayesmooth.words import format_duration, format_figure, format_percent
+from bayesmooth.words import format_duration, format_figure
 
 OTHERS = ("memorised", "validation.accuracy")  # figures of a report beside those of the test set
 
@@ -55,22 +55,23 @@ def format_report(record: Mapping[str, Any], path: Path) -> str:
     memorised            10.0 %         –
     validation.accuracy  60.0 %    65.0 %
     """
-    names = {key: key.removeprefix("test.") for key in record if key.startswith("test.") or key in OTHERS}
     rows = []
-    for key, name in names.items():
-        averaged = record.get(f"averaged.{name}")
-        row = {"figure": name, "mean": format_figure(name, record[key])}
-        rows.append(row | {"averaged": averaged and format_figure(name, averaged)})
+    for key in record:
+        if key.startswith("test.") or key in OTHERS:
+            name = key.removeprefix("test.")
+            averaged = record.get(f"averaged.{name}")
+            row = {"figure": name, "mean": format_figure(name, record[key])}
+            rows.append(row | {"averaged": None if averaged is None else format_figure(name, averaged)})
     return f"{path}\n{format_table(rows)}" if rows else str(path)
 
 
 def compare_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One row per run: its name, status, epochs, and the last value of every figure that any of them has."""
+    """One row per run: its path, status, epochs, and the last value of every figure that any of them has."""
     figures = [{k: v for record in run.metrics() for k, v in record.items()} for run in runs]
     shown = [key for key in FIGURES if any(key in own for own in figures)]
     return [
         {"run": str(run.path), "status": run.status, "epoch": own.get("epoch")}
-        | {FIGURES[key]: own.get(key) for key in shown}
+        | {FIGURES[key]: format_figure(key, own[key]) if key in own else None for key in shown}
         | {"time": format_duration(run.seconds())}
         for run, own in zip(runs, figures, strict=True)
     ]
@@ -79,23 +80,14 @@ def compare_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def format_table(rows: Sequence[dict[str, Any]]) -> str:
     """Rows as aligned text.
 
-    >>> print(format_table([{"run": "a", "accuracy": 0.915, "NLL": 0.25}, {"run": "b", "accuracy": None, "NLL": 1.0}]))
-    run  accuracy    NLL
-    a      91.5 %  0.250
-    b           –  1.000
+    >>> print(format_table([{"run": "a", "accuracy": "91.5 %"}, {"run": "b", "accuracy": None}]))
+    run  accuracy
+    a      91.5 %
+    b           –
     """
-    columns = list(rows[0])
-    cells = [columns] + [[_cell(name, row[name]) for name in columns] for row in rows]
+    cells = [list(rows[0]), *(["–" if value is None else str(value) for value in row.values()] for row in rows)]
     first, *others = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join([name.ljust(first), *map(str.rjust, rest, others)]) for name, *rest in cells)
-
-
-def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.3f}" if "NLL" in name or "ECE" in name else format_percent(value)
-    return str(value)
 
 
 def draw_curves(runs: Sequence[Run], path: Path) -> None:
