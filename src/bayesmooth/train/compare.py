@@ -55,7 +55,7 @@ def format_report(record: Mapping[str, Any], path: Path) -> str:
     memorised            10.0 %         –
     validation.accuracy  60.0 %    65.0 %
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for key in record:
         if key.startswith("test.") or key in OTHERS:
             name = key.removeprefix("test.")
