@@ -15,7 +15,7 @@ from statistics import mean
 
 from reproduce.scale import KAPPA, NATURAL, Scale
 from reproduce.study import NOISES, Cell, Condition, Study
-from reproduce.style import PAGE, count_seeds, figure, legend_below, level, line, name_data
+from reproduce.style import PAGE, figure, legend_below, level, line, name_data
 from reproduce.table import EARLY, Choice, Claim, Pair, Table, Verdict, ahead, choose, comparable, format_mean, holds
 
 FIXED_IVON = "IVON"  # at the h₀ of its recipe
@@ -78,7 +78,7 @@ def draw_strengths(table: Table, out: Path, rows: Mapping[str, Sequence[str]] = 
                 axis.set_xlabel(AXES[name])
             panels[0].set_ylabel("test accuracy (%)")
         places = table.groupby(["noise", "method", "strength"], dropna=False)["accuracy"]
-        legend_below(*axes[:, 0], title=count_seeds(*(values for _, values in places)))
+        legend_below(axes[:, 0], [values for _, values in places])
 
 
 def draw_over_kappa(table: Table, out: Path) -> None:
@@ -94,7 +94,7 @@ def draw_over_kappa(table: Table, out: Path) -> None:
         axis.set(xlabel="noise κ (class $i$: κ + .05 $i$)", ylabel="test accuracy (%)")
         axis.set_title(f"{name_data(table)}, data-dependent noise")
         axis.set_xticks(list(kappas.values()))
-        legend_below(axis, title=count_seeds(*shown))
+        legend_below([axis], shown)
 
 
 # ---- what is chosen, and said ----

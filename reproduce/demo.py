@@ -5,7 +5,7 @@ from pathlib import Path
 from bayesmooth.train import Recipe, read_recipe
 from reproduce.scale import Scale
 from reproduce.study import Cell, Finished, Section, Study, merge
-from reproduce.style import COLOURS, PAGE, count_seeds, figure, legend_below
+from reproduce.style import COLOURS, PAGE, figure, legend_below
 from reproduce.table import EARLY, Claim, Row, Table, ahead, format_mean, make_table, read_final
 
 RECIPES: dict[str, tuple[str, dict[str, Section]]] = {
@@ -68,7 +68,7 @@ def draw_demo(table: Table, out: Path) -> None:
                 axis.plot(shares.index, shares, color=COLOURS[method], label=name)
             axis.set(xlabel="epoch", title=title)
             axis.margins(x=0)
-        legend_below(axes[0], title=count_seeds(epochs["seed"].unique()).partition(" ±")[0])
+        legend_below(axes[:1], [epochs["seed"].unique()], bars=False)
 
 
 def name_method(table: Table, method: str) -> str:

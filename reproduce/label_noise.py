@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from bayesmooth.data import Source
 from bayesmooth.labelnoise import LabelNoise, label_noise, smoothed_labels_by_class
@@ -19,7 +20,7 @@ from bayesmooth.train.evaluate import statistics_batches
 from bayesmooth.train.run import save_checkpoint
 from reproduce.scale import Scale
 from reproduce.study import Cell, Condition, Finished, Study
-from reproduce.style import COLOURS, DATA_NAMES, PAGE, count_seeds, figure, legend_below, look, name_data, picture
+from reproduce.style import COLOURS, DATA_NAMES, PAGE, figure, legend_below, look, name_data, picture
 from reproduce.table import Claim, Row, Table, format_mean, holds, make_table
 
 ALPHA = 0.1  # of the label smoothing that variational noise is shown beside
@@ -50,13 +51,6 @@ def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise
             noise = label_noise(model, run.posterior(), splits.train, samples=finished.samples, batchnorm=norms)
             save_checkpoint(kept, vars(noise))
         yield {"data": cell.recipe.data.name, "seed": cell.seed}, splits.train, noise
-
-
-def smoothing_noise(classes: int, label: int) -> Tensor:
-    """ε = α(u − y), the noise of label smoothing."""
-    noise = torch.full((classes,), ALPHA / classes, dtype=torch.float32, device="cpu")
-    noise[label] -= ALPHA
-    return noise
 
 
 # ---- every digit ----
@@ -115,7 +109,7 @@ def measure_digits(finished: Finished) -> Table:
             "id": range(len(examples)),
             "label": examples.labels.numbers.tolist(),
             "ivon_noise": noise.magnitude.tolist(),
-            "ls_noise": [float(smoothing_noise(examples.num_classes, 0).abs().sum() / 2)] * len(examples),
+            "ls_noise": [ALPHA * (1 - 1 / examples.num_classes)] * len(examples),
             "distance": own_kind_distance(pixels, examples.labels.numbers).tolist(),
         }
         for i in order:
@@ -182,7 +176,8 @@ def measure_sixes(finished: Finished) -> Table:
         sixes = (examples.labels.numbers == DIGIT).nonzero().flatten()
         pixels = examples.inputs[sixes].float().flatten(1)
         distance = own_kind_distance(pixels, examples.labels[sixes])
-        same = smoothing_noise(examples.num_classes, DIGIT)
+        label = one_hot(torch.tensor(DIGIT, device="cpu"), examples.num_classes)
+        same = ALPHA * (1 / examples.num_classes - label)  # α(u − y)
         for kind, place in zip(KINDS, (distance.argmin(), distance.argmax()), strict=True):
             at = int(sixes[place])
             text = write_picture(examples.inputs, at)
@@ -279,7 +274,7 @@ def draw_classes(table: Table, out: Path) -> None:
                 _panel(axis, rows[rows["class"] == name], others, ALPHA / len(names))
                 axis.set_title(f"{DATA_NAMES.get(data, data)}, given label: {name}")
             row[0].set_ylabel("smoothed label")
-        legend_below(*axes.flatten(), title=count_seeds(table["seed"].unique()))
+        legend_below(axes.flatten(), [table["seed"].unique()])
 
 
 def _panel(axis: Any, rows: Table, others: list[str], same: float) -> None:

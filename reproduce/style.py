@@ -1,6 +1,6 @@
 """One look for all figures: the width of a paper's column or page, one colour per method, safe for the colour-blind."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -78,34 +78,20 @@ def level(axis: Any, method: str, values: Sequence[float]) -> None:
             axis.axhspan(centre - half, centre + half, color=colour, alpha=0.18, linewidth=0)
 
 
-def count_seeds(*groups: Sequence[float]) -> str:
-    """How many seeds are behind the points of a figure, and what its bars are.
-
-    >>> count_seeds([0.1], [0.2, 0.3]), count_seeds([0.1])
-    ('mean of 1 to 2 seeds ± one standard deviation', 'one seed')
-    """
-    counts = sorted({len(group) for group in groups if len(group)})
-    if not counts or counts[-1] == 1:
-        return "one seed"
-    many = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    return f"mean of {many} seeds ± one standard deviation"
-
-
-def legend_below(*axes: Any, title: str = "") -> None:
-    """One legend for all panels, under them; its title says how many seeds a point has."""
+def legend_below(axes: Sequence[Any], groups: Iterable[Sequence[float]], bars: bool = True) -> None:
+    """One legend for all panels, under them; its title says how many seeds a point has, and what its bars are."""
     found: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
+    counts, title = sorted({len(group) for group in groups if len(group)}), "one seed"
+    if counts and counts[-1] > 1:
+        many = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+        title = f"mean of {many} seeds{' ± one standard deviation' * bars}"
     sheet = axes[0].figure
-    sheet.legend(
-        found.values(),
-        found.keys(),
-        loc="outside lower center",
-        ncols=min(len(found), 2 if sheet.get_figwidth() < PAGE / 2 else 5),
-        title=title,
-        title_fontsize=6.5,
-    )
+    columns = min(len(found), 2 if sheet.get_figwidth() < PAGE / 2 else 5)
+    style = {"loc": "outside lower center", "title_fontsize": 6.5}
+    sheet.legend(found.values(), found.keys(), ncols=columns, title=title, **style)
 
 
 def name_data(table: Table) -> str:
