@@ -57,14 +57,6 @@ class Job:
             )
         return [replace(cell, recipe=new) for new, cell in pairs]
 
-    def wanted(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Those of the wanted noises and seeds."""
-        return [
-            cell
-            for cell in cells
-            if (not self.noises or cell.noise in self.noises) and (not self.seeds or cell.seed < self.seeds)
-        ]
-
 
 def run_study(job: Job, executor: Executor) -> list[Outcome]:
     """Train what is missing, then write `name`.csv, .png and .json to `job.out`, and the page of all studies there.
@@ -105,9 +97,15 @@ def run_study(job: Job, executor: Executor) -> list[Outcome]:
 
 
 def train_missing(job: Job, cells: Sequence[Cell], kept: Finals, executor: Executor) -> list[Outcome]:
-    """Train the wanted cells that neither a finished run nor a row of an earlier table answers."""
+    """Train the cells of the wanted noises and seeds that no row of an earlier table answers."""
     answered = {key for key, _ in kept}
-    todo = [cell for cell in job.wanted(cells) if cell.recipe.hash not in answered]
+    todo = [
+        cell
+        for cell in cells
+        if cell.recipe.hash not in answered
+        and (not job.noises or cell.noise in job.noises)
+        and (not job.seeds or cell.seed < job.seeds)
+    ]
     if not todo:
         return []
     # Two places may share a run; the first, which is the run as it ends, gives it its name.
@@ -179,7 +177,7 @@ def reproduce(arguments: Namespace) -> int:
 
 def list_jobs(arguments: Namespace) -> list[Job]:
     """The studies that are asked for, with what is wanted of them."""
-    scale = find_scale(arguments.scale)
+    scale = SCALES[arguments.scale]
     if arguments.seeds < 0:
         raise InputError(f"--seeds {arguments.seeds}: must be ≥ 1; leave it out for all of the scale")
     chosen = list(scale.studies or STUDIES) if arguments.name == "all" else [arguments.name]
@@ -195,17 +193,10 @@ def list_jobs(arguments: Namespace) -> list[Job]:
     lines = {name: shlex.join(["bayesmooth", "reproduce", name, *words]) for name in chosen}
     jobs = [Job(STUDIES[n], scale, out, runs, *part, line, arguments.device) for n, line in lines.items()]
     if noises:
-        jobs = [job for job in jobs if job.wanted(job.cells())]
+        jobs = [job for job in jobs if any(cell.noise in noises for cell in job.cells())]
     if not jobs:
         raise InputError(f"--noises {' '.join(arguments.noises)}: no run of {', '.join(chosen)} has it")
     return jobs
-
-
-def find_scale(name: str) -> Scale:
-    """The scale of that name."""
-    if name not in SCALES:
-        raise InputError(f"scale {name!r}: must be one of {', '.join(SCALES)}")
-    return SCALES[name]
 
 
 def find_noises(word: str) -> list[str]:
@@ -222,7 +213,7 @@ def find_noises(word: str) -> list[str]:
 
 def studies(arguments: Namespace) -> int:
     """List the studies: what each shows, how many runs it needs, how long that takes."""
-    scale = find_scale(arguments.scale)
+    scale = SCALES[arguments.scale]
     print(f"{scale.name}: {scale.about}\n")
     seen, total = set[str](), 0.0
     for study in (STUDIES[name] for name in scale.studies or STUDIES):

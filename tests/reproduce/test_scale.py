@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bayesmooth.cli import main
 from bayesmooth.data import load
 from bayesmooth.models import MODELS
 from bayesmooth.train import Recipe
@@ -88,11 +87,6 @@ def test_full_scale_is_the_papers_appendix(study, noise, method, lr, decay):
             assert recipe.schedule.name == "steps"
     grids = {"LS": {0, 0.1, 0.3, 0.5, 0.7, 0.9}, "SAM": {0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.5}}
     assert {cell.strength for cell in cells} == grids.get(method, {None})
-
-
-def test_an_unknown_scale_is_refused(capsys):
-    assert main(["studies", "--scale", "huge"]) == 2
-    assert "must be one of smoke, demo, laptop, overnight, features, day, full" in capsys.readouterr().err
 
 
 def test_a_day_is_a_part_of_full_scale_with_one_seed_of_six_runs_under_three_noises():

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 LOADED = ("bayesmooth.train", "pandas", "matplotlib.figure", "sklearn.datasets")
 FAILED = 1
 CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-SCALES = "smoke, demo, laptop, overnight, features, day or full"
-SCALE = option("--scale", default="laptop", help=f"how much to train: {SCALES} (default: laptop)")
+SCALES = ("smoke", "demo", "laptop", "overnight", "features", "day", "full")
+SCALE = option("--scale", choices=SCALES, default="laptop", help="how much to train (default: laptop)")
 
 
 @command(
