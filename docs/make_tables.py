@@ -191,13 +191,6 @@ def compare_training() -> Lines:
     return lines
 
 
-def show_demo() -> Lines:
-    """Accuracy, memorised labels and likelihood of the demo, without the untuned rows."""
-    head, *rows = read_study("demo", "demo")["table"]
-    table = pd.DataFrame(rows, columns=head)[["method", "accuracy", "memorised", "NLL"]]
-    return list_lines(table[~table["method"].str.contains("α = 0.1|averaged")])
-
-
 def compare_costs() -> Lines:
     """A step of the optimizers alone, from `benchmarks optim`: time and memory."""
     times, memory = read_ratios("sample + update, 21"), read_ratios("peak memory")
@@ -216,13 +209,6 @@ def read_ratios(title: str) -> dict[str, str]:
     text = (RESULTS / "optim.txt").read_text("utf-8")
     rows = text[text.index(f"\n{title}") + 1 :].split("\n\n")[0]
     return dict(re.findall(r"^(\w[\w ()+]*?) +([\d.]+)×?(?: |$)", rows, re.M))
-
-
-def compare_predictions() -> Lines:
-    """The three ways to predict; the other lines of the file vary the loop."""
-    head, *rows = read_markdown("choices/prediction.txt")
-    shown = [row[:4] for row in rows if "README: " in row[0]]
-    return [head[:4], *([row[0].replace("README: ", ""), *row[1:]] for row in shown)]
 
 
 # --- the paper -------------------------------------------------------------------------------------------------------
@@ -281,13 +267,6 @@ def compare_accuracies() -> Lines:
     return lines
 
 
-def compare_other_model() -> Lines:
-    """What another model that learned from 400 clean labels adds, the best of the three rankings in bold."""
-    head, *rows = read_markdown("choices/predicted.txt")
-    some = [[*row[:2], *row[3:]] for row in rows if row[2] == "400"]
-    return embolden_rows([[*head[:2], *head[3:]], *some], first=3)
-
-
 TABLES: dict[str, Callable[[], Lines]] = {
     "audit": show_readers,
     "audit real errors": lambda: compare_methods(REAL),
@@ -301,11 +280,10 @@ TABLES: dict[str, Callable[[], Lines]] = {
     "audit speed": lambda: [row[:4] for row in read_markdown("audit_speed.txt") if row[3]],
     "annotators": lambda: embolden_rows([row[:-2] for row in read_markdown("choices/annotators.txt")]),  # no seconds
     "ambiguity": lambda: embolden_rows(read_markdown("choices/annotators.txt", 1)),
-    "another model": compare_other_model,
+    "another model": lambda: embolden_rows(read_markdown("choices/predicted.txt"), first=3),
     "targets": lambda: read_markdown("choices/targets.txt"),
     "training": compare_training,
-    "demo": show_demo,
-    "prediction": compare_predictions,
+    "prediction": lambda: read_markdown("choices/prediction.txt"),
     "costs": compare_costs,
     "training steps": compare_training_steps,
     "verdict counts": lambda: count_verdicts(own=False),
