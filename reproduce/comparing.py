@@ -10,6 +10,7 @@ sentences are judged that way; our own claims choose them as IVON's h₀.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import mean
 
@@ -30,22 +31,6 @@ COLLAPSED = 0.2  # "around 10 %": the paper's own figure has up to 18 % there
 PAIRFLIP, HARD, HARDEST = "pairflip 20 %", KAPPA.format(0.4), KAPPA.format(0.5)
 OVER_KAPPA = {"IVON": "IVON", "LS": "LS (best α)", "SAM": "SAM (best ρ)", EARLY: EARLY}
 Judge = Callable[[Sequence[Pair]], Verdict]
-
-
-# ---- what is trained ----
-
-
-def compare_methods(scale: Scale, task: str, noises: Sequence[str], seeds: Iterable[int]) -> Iterator[Cell]:
-    """IVON, SGD, LS over α, SAM over ρ and IVON over h₀: all noises with one seed before the next seed."""
-    grids = {"LS": scale.alphas, "SAM": scale.rhos, TUNED_IVON: scale.chosen_hessians}
-    for seed in seeds:
-        for noise in noises:
-            condition = Condition(scale, task, noise, seed)
-            yield (ivon := condition.cell(FIXED_IVON))
-            if ivon.recipe.data.validation:
-                yield condition.cell(EARLY)
-            for method, strengths in grids.items():
-                yield from (condition.cell(method, strength) for strength in strengths)
 
 
 # ---- what is drawn ----
@@ -240,19 +225,29 @@ def make_comparison(
     noises: Callable[[Scale], Sequence[str]] = lambda scale: scale.flips,
     draw: Callable[[Table, Path], None] = draw_strengths,
 ) -> Study:
-    """A study of all methods: whole grids, then more seeds at each strength that the grids chose."""
+    """IVON, SGD, LS over α, SAM over ρ and IVON over h₀: whole grids, then more seeds of what these chose."""
+
+    def compare(scale: Scale, seeds: Iterable[int]) -> Iterator[Cell]:
+        """All noises with one seed before the next seed."""
+        grids = {"LS": scale.alphas, "SAM": scale.rhos, TUNED_IVON: scale.chosen_hessians}
+        for seed, noise in product(seeds, noises(scale)):
+            condition = Condition(scale, task, noise, seed)
+            yield (ivon := condition.cell(FIXED_IVON))
+            if ivon.recipe.data.validation:
+                yield condition.cell(EARLY)
+            for method, strengths in grids.items():
+                yield from (condition.cell(method, strength) for strength in strengths)
 
     def cells(scale: Scale) -> list[Cell]:
-        grids = compare_methods(scale, task, noises(scale), scale.seeds)
-        again = compare_methods(scale, task, noises(scale), scale.more_seeds)
-        return [*grids, *(cell for cell in again if cell.strength is None)]
+        again = (cell for cell in compare(scale, scale.more_seeds) if cell.strength is None)
+        return [*compare(scale, scale.seeds), *again]
 
     def more(scale: Scale, table: Table) -> list[Cell]:
         # SGD always: early stopping has trained these runs already.
         chosen = {(noise, m, 0.0) for noise in table["noise"].unique() for m in BASELINES}
         for (noise, method), rows in table.groupby(["noise", "method"]):
             chosen |= {(noise, method, choose(rows, by).strength) for by in ("accuracy", "validation")}
-        again = compare_methods(scale, task, noises(scale), scale.more_seeds)
+        again = compare(scale, scale.more_seeds)
         return [cell for cell in again if (cell.noise, cell.method, cell.strength) in chosen]
 
     return Study(name, cells, draw, claims, more=more, summarise=summarise)

@@ -102,19 +102,13 @@ def measure_digits(finished: Finished) -> Table:
     """
     rows = []
     for facts, examples, noise in measure_noises(finished):
-        order = noise.magnitude.argsort().tolist()
-        extremes = {*order[:SHOWN], *order[-SHOWN:]}
-        pixels = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
-        table = {
-            "id": range(len(examples)),
-            "label": examples.labels.numbers.tolist(),
-            "ivon_noise": noise.magnitude.tolist(),
-            "ls_noise": [ALPHA * (1 - 1 / examples.num_classes)] * len(examples),
-            "distance": own_kind_distance(pixels, examples.labels.numbers).tolist(),
-        }
+        pixels, labels = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1), examples.labels.numbers
+        order, sizes = noise.magnitude.argsort().tolist(), noise.magnitude.tolist()
+        given, distance = labels.tolist(), own_kind_distance(pixels, labels).tolist()
+        extremes, same = {*order[:SHOWN], *order[-SHOWN:]}, ALPHA * (1 - 1 / examples.num_classes)
         for i in order:
-            shown = write_picture(examples.inputs, i) if i in extremes else ""
-            rows.append({**facts, **{name: values[i] for name, values in table.items()}, "pixels": shown})
+            own = {"id": i, "label": given[i], "ivon_noise": sizes[i], "ls_noise": same, "distance": distance[i]}
+            rows.append({**facts, **own, "pixels": write_picture(examples.inputs, i) if i in extremes else ""})
     return make_table(rows)
 
 
