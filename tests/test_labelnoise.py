@@ -13,12 +13,12 @@ import bayesmooth.calling as chunking
 from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
-from bayesmooth.labelnoise import exact_label_noise, label_noise, label_noise_chunks, smoothed_labels_by_class
+from bayesmooth.labelnoise import LabelNoise, label_noise, smoothed_labels_by_class
 from bayesmooth.losses import LOSSES
 from bayesmooth.models import MODELS
 from bayesmooth.posterior import Posterior
 from bayesmooth.theory.links import Categorical
-from bayesmooth.theory.noise import second_order_noise
+from bayesmooth.theory.noise import expected_noise, linearised_std
 
 K, D = 3, 4
 
@@ -39,6 +39,13 @@ def logit_variance(inputs: Tensor, std: float) -> Tensor:
     return (std**2 * (inputs.square().sum(1) + 1))[:, None].expand(-1, K).contiguous()
 
 
+def integrate(logits: Tensor, cov: Tensor, labels: Tensor | None = None) -> LabelNoise:
+    """The noise of logits N(logits, cov), as those of a linear model are: no sampling error."""
+    noise, std = expected_noise(logits, cov, Categorical()), linearised_std(logits, cov, Categorical())
+    index = torch.arange(len(logits))
+    return LabelNoise(index, logits, logits.softmax(-1) - noise, noise, cov, labels, linearised_std=std)
+
+
 def network(*layers: nn.Module) -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(D, 8), *layers, nn.ReLU(), nn.Linear(8, K))
@@ -47,7 +54,7 @@ def network(*layers: nn.Module) -> nn.Module:
 def test_on_a_linear_model_every_estimate_agrees_with_the_exact_expectation() -> None:
     model, x = linear()
     noise = label_noise(model, spread(model, 0.5), x, samples=2000, linearised=300, quiet=True)
-    exact = exact_label_noise(model(x).detach(), logit_variance(x, 0.5))
+    exact = integrate(model(x).detach(), logit_variance(x, 0.5))
     bound = 5 / 2000**0.5  # five standard errors of a variable within [−1, 1]
     assert (noise.expected - exact.expected).abs().max() < 0.3 * bound
     assert (noise.averaged - exact.averaged).abs().max() < 0.3 * bound
@@ -61,20 +68,8 @@ def test_the_sampled_noise_averages_to_the_expected_noise() -> None:
     model, x = linear()
     draws = [label_noise(model, spread(model, 0.5), x, samples=2, seed=s, quiet=True).sampled for s in range(200)]
     mean = torch.stack([d for d in draws if d is not None]).mean(0)
-    exact = exact_label_noise(model(x).detach(), logit_variance(x, 0.5)).expected
+    exact = integrate(model(x).detach(), logit_variance(x, 0.5)).expected
     assert (mean - exact).abs().max() < 5 * 0.35 / 200**0.5
-
-
-@pytest.mark.parametrize("std", [0.02, 0.01])
-def test_for_small_covariances_the_expected_noise_is_the_second_order_formula(std: float) -> None:
-    model, x = linear()
-    model, x = model.double(), x.double()
-    with torch.no_grad():
-        logits = model(x)
-    limit = second_order_noise(logits, logit_variance(x, std), Categorical())
-    noise = exact_label_noise(logits, logit_variance(x, std)).expected
-    # the next order is smaller by another variance
-    assert (noise - limit).abs().max() < 40 * std**2 * limit.abs().max()
 
 
 def test_the_linearised_draw_is_the_sampled_draw_to_first_order() -> None:
@@ -149,22 +144,6 @@ def test_cutting_the_data_otherwise_changes_nothing(batch: int, seed: int, chunk
     assert cut.index.equal(whole.index)
 
 
-def test_it_streams_without_reading_ahead_of_the_chunk() -> None:
-    model, x = linear()
-    read = 0
-
-    def batches() -> object:
-        nonlocal read
-        while True:
-            read += 1
-            yield x, torch.zeros(len(x), dtype=torch.int64), torch.arange(len(x)) + 7
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunking, "CHUNK_BYTES", 2 * x.numel() * 4)
-        first = next(label_noise_chunks(model, spread(model, 0.1), batches()))
-    assert (read, len(first), int(first.index[0])) == (2, 2 * len(x), 7)
-
-
 def test_noise_sums_to_zero_and_smoothed_labels_to_one() -> None:
     model, x = linear()
     examples = Source(x, Labels(torch.arange(len(x)) % K, ("a", "b", "c")))
@@ -178,14 +157,14 @@ def test_noise_sums_to_zero_and_smoothed_labels_to_one() -> None:
 
 def test_a_confident_correct_example_has_its_label_smoothed_below_one() -> None:
     logits = torch.tensor([[3.0, 0.0, -1.0]])
-    noise = exact_label_noise(logits, torch.ones(1, 3), torch.tensor([0]))
+    noise = integrate(logits, torch.ones(1, 3), torch.tensor([0]))
     torch.testing.assert_close(noise.expected, torch.tensor([[0.058, -0.040, -0.018]]), atol=1e-3, rtol=0)
     assert 0 < float(noise.smoothed[0, 0]) < 1
 
 
 def test_smoothed_labels_by_class_put_losses_and_the_posterior_on_one_axis() -> None:
     logits, labels = torch.randn(60, K), torch.arange(60) % K
-    noise = exact_label_noise(logits, torch.ones(60, K), labels)
+    noise = integrate(logits, torch.ones(60, K), labels)
     methods = {"ce": LOSSES["ce"](), "ls": LOSSES["ls"](alpha=0.3), "variational": noise}
     rows = smoothed_labels_by_class(methods, logits, labels)
     torch.testing.assert_close(rows["ce"], torch.eye(K), atol=1e-6, rtol=0)

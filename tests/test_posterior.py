@@ -11,7 +11,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.optim import IVON
 from bayesmooth.posterior import FORMAT, Posterior
-from bayesmooth.theory import Bernoulli, Categorical, Gaussian, Poisson
+from bayesmooth.theory import Bernoulli, Categorical, Gaussian
 
 
 def logit_network(outputs):
@@ -128,7 +128,7 @@ def test_averaged_probabilities_sum_to_one_whatever_the_models_dtype(model, dtyp
     assert 0 <= metrics.accuracy(averaged, torch.zeros(200, dtype=torch.int64)) <= 1
 
 
-@pytest.mark.parametrize("link", [Categorical(), Bernoulli(), Gaussian(), Poisson()], ids=lambda k: type(k).__name__)
+@pytest.mark.parametrize("link", [Categorical(), Bernoulli(), Gaussian()], ids=lambda k: type(k).__name__)
 def test_the_average_is_that_of_the_links_mean(link, gaussian):
     net, x = logit_network(3), torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     q, by_hand = gaussian(net), []

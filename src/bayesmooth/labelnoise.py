@@ -6,8 +6,9 @@ prediction at the mean is more certain than the averaged one.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import length_hint
 from typing import Any, NamedTuple
 
 import torch
@@ -28,10 +29,9 @@ from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import bar
 from bayesmooth.theory.links import Categorical
-from bayesmooth.theory.noise import effective_labels, expected_noise, linearised_std
+from bayesmooth.theory.noise import effective_labels
 
 TOGETHER = 8  # linearised draws that share one pass at the mean
-SAMPLES, BATCH_SIZE = 16, 256
 PIECE = 128 << 10  # bytes of pictures under them: their tangents stay in the cache, which takes half of the time
 
 
@@ -41,8 +41,6 @@ class LabelNoise:
 
     index: Tensor
     """Positions in the data."""
-    label: Tensor | None
-    """Given labels, where the data has any."""
     logits: Tensor
     """f(m), at the mean of the posterior."""
     averaged: Tensor
@@ -51,6 +49,8 @@ class LabelNoise:
     """ε = softmax(f(m)) − E_q softmax(f(θ))  (eq:labelnoiseGLMGD)."""
     logit_variance: Tensor
     """Var_q f_k(θ): how much the posterior moves each logit."""
+    label: Tensor | None = None
+    """Given labels, where the data has any."""
     sampled: Tensor | None = None
     """softmax(f(m)) − softmax(f(θ)), one draw θ: its mean over draws is ε."""
     linearised: Tensor | None = None
@@ -91,49 +91,20 @@ class LabelNoise:
         return self.label
 
 
-def label_noise(
-    model: nn.Module, posterior: Posterior, data: Any, *, quiet: bool = False, **settings: Any
-) -> LabelNoise:
-    """The label noise of every example of `data`, with the settings of `label_noise_chunks`.
-
-    >>> model = nn.Linear(2, 3)
-    >>> mean = {name: p.detach().clone() for name, p in model.named_parameters()}
-    >>> q = Posterior(mean, {name: torch.full_like(p, 0.1) for name, p in mean.items()})
-    >>> label_noise(model, q, torch.zeros(5, 2), quiet=True).expected.shape
-    torch.Size([5, 3])
-    """
-    rows = settings.get("batch_size", BATCH_SIZE) if _has_rows(data) else 1
-    passes = -(-_count(data) // rows) * (settings.get("samples", SAMPLES) + 1)
-    with bar(passes, description="label noise", quiet=quiet) as shown:
-        done = 0
-
-        def tick(batches: int) -> None:
-            nonlocal done
-            shown.update(done := done + batches)
-
-        parts = list(label_noise_chunks(model, posterior, data, tick=tick, **settings))
-    if not parts:
-        raise InputError("the data is empty; give at least one example")
-    columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(LabelNoise)}
-    return LabelNoise(
-        **{k: None if v[0] is None else torch.cat(v) for k, v in columns.items()}  # type: ignore[arg-type]
-    )
-
-
 @torch.no_grad()
-def label_noise_chunks(
+def label_noise(
     model: nn.Module,
     posterior: Posterior,
     data: Any,
     *,
-    samples: int = SAMPLES,
+    samples: int = 16,
     seed: int = 0,
     linearised: int = 0,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int = 256,
     batchnorm: Iterable[Any] | None = None,
-    tick: Callable[[int], None] = lambda batches: None,
-) -> Iterator[LabelNoise]:
-    """The label noise, one piece after the other, in memory that does not grow with the data.
+    quiet: bool = False,
+) -> LabelNoise:
+    """The label noise of every example of `data`.
 
     `data` is a `Source`, a tensor of inputs, or an iterable of batches in a fixed order: (inputs, labels),
     (inputs, labels, index), or dicts of the model's arguments with "labels" among them. `samples` draws of the
@@ -144,52 +115,56 @@ def label_noise_chunks(
     The model is in eval mode meanwhile: no dropout, and BatchNorm uses the running statistics that training left, for
     the mean and for every draw alike. With `batchnorm`, batches of training inputs (a list or a loader, read once per
     draw), the mean and each draw have their own; linearised draws keep the mean's.
+
+    >>> model = nn.Linear(2, 3)
+    >>> mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    >>> q = Posterior(mean, {name: torch.full_like(p, 0.1) for name, p in mean.items()})
+    >>> label_noise(model, q, torch.zeros(5, 2), quiet=True).expected.shape
+    torch.Size([5, 3])
     """
     if samples < 2 or samples % 2:
         raise InputError(f"samples={samples}: must be even and ≥ 2, as draws come in mirrored pairs")
-    with evaluating(model), statistics_kept(model, batchnorm) as use_statistics, posterior.at_mean(model):
+    passes = -(-length_hint(data) // (batch_size if _has_rows(data) else 1)) * (samples + 1)
+    done, parts = 0, []
+    with (
+        bar(passes, description="label noise", quiet=quiet) as shown,
+        evaluating(model),
+        statistics_kept(model, batchnorm) as use_statistics,
+        posterior.at_mean(model),
+    ):
+
+        def read_logits(inputs: list[Inputs], draw: int | None) -> Tensor:
+            """At the weights that the model has now: those of this draw, or the mean."""
+            nonlocal done
+            use_statistics(draw)
+            logits = torch.cat([take_logits(call_model(model, each)) for each in inputs])
+            if logits.ndim != 2 or logits.shape[1] < 2:
+                raise InputError(
+                    f"the model's output has the shape {tuple(logits.shape)}: must be (batch, classes ≥ 2)"
+                )
+            shown.update(done := done + len(inputs))
+            return logits.float()
+
+        def read_draws(inputs: list[Inputs]) -> Iterator[Tensor]:
+            for draw in range(samples):
+                with posterior.sample(model, draw, seed=seed):
+                    logits = read_logits(inputs, draw)
+                yield logits
+
         for chunk in read_chunks(_read_batches(data, batch_size), lambda batch: batch.inputs):
             placed = [move_inputs(batch.inputs, model) for batch in chunk]
-            use_statistics(None)
-            logits = _read_logits(model, placed)
-            tick(len(placed))
-
-            def draw(number: int, inputs: list[Inputs] = placed) -> Tensor:
-                with posterior.sample(model, number, seed=seed):
-                    use_statistics(number)
-                    drawn = _read_logits(model, inputs)
-                tick(len(inputs))
-                return drawn
-
-            columns = _average(logits, map(draw, range(samples)), samples)
+            logits = read_logits(placed, None)
+            columns = {"logits": logits} | _average(logits, read_draws(placed), samples)
             if linearised:
                 use_statistics(None)
                 columns |= _linearise(model, posterior, placed, logits, linearised, seed)
-            labels = [b.labels for b in chunk if b.labels is not None]
-            yield LabelNoise(
-                index=torch.cat([b.position for b in chunk]),
-                label=torch.cat(labels) if labels else None,
-                logits=logits.cpu(),
-                **{name: column.cpu() for name, column in columns.items()},
-            )
-
-
-def exact_label_noise(logits: Tensor, cov: Tensor, labels: Tensor | None = None) -> LabelNoise:
-    """The noise of logits that are Gaussian, N(logits, cov), as those of a linear model are: no sampling error.
-
-    `cov` is (N, K), or (N, K, K) where the logits of an example are correlated.
-    """
-    noise = expected_noise(logits, cov, Categorical())
-    correlated = cov.ndim > logits.ndim
-    return LabelNoise(
-        index=torch.arange(len(logits), device="cpu"),
-        label=labels,
-        logits=logits,
-        averaged=logits.softmax(-1) - noise,
-        expected=noise,
-        logit_variance=cov.diagonal(dim1=-2, dim2=-1) if correlated else cov,
-        linearised_std=linearised_std(logits, cov, Categorical()),
-    )
+            columns["index"] = torch.cat([batch.position for batch in chunk])
+            if labels := [batch.labels for batch in chunk if batch.labels is not None]:
+                columns["label"] = torch.cat(labels)
+            parts.append({name: column.cpu() for name, column in columns.items()})
+    if not parts:
+        raise InputError("the data is empty; give at least one example")
+    return LabelNoise(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
 
 def smoothed_labels_by_class(
@@ -227,14 +202,6 @@ def _has_rows(data: Any) -> bool:
     return isinstance(data, Tensor) or hasattr(data, "batch")
 
 
-def _count(data: Any) -> int:
-    """How many rows or batches there are; 0 where only reading will tell, as of a loader of a stream."""
-    try:
-        return len(data) if isinstance(data, Sized) else 0
-    except TypeError:
-        return 0
-
-
 def _read_batches(data: Any, batch_size: int) -> Iterator[Batch]:
     """Any data as batches with positions."""
     if _has_rows(data):
@@ -256,14 +223,6 @@ def _read_batches(data: Any, batch_size: int) -> Iterator[Batch]:
 
 
 # ---- draws over the data ----
-
-
-def _read_logits(model: nn.Module, inputs: list[Inputs]) -> Tensor:
-    """The logits of all inputs, at the weights that the model has now."""
-    logits = torch.cat([take_logits(call_model(model, each)) for each in inputs])
-    if logits.ndim != 2 or logits.shape[1] < 2:
-        raise InputError(f"the model's output has the shape {tuple(logits.shape)}: must be (batch, classes ≥ 2)")
-    return logits.float()
 
 
 def _average(logits: Tensor, draws: Iterable[Tensor], samples: int) -> dict[str, Tensor]:

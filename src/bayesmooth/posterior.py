@@ -112,7 +112,7 @@ class Posterior:
         "labels" are left out), or (inputs, labels, …) as a loader gives it. The model returns logits, or an object
         that has them as `.logits`; their last axis is that of the classes. `link` says what they mean:
         `Categorical()` is the softmax, `Bernoulli()` is for networks trained with binary cross-entropy,
-        `Gaussian()` for regression, `Poisson()` for counts (all in `bayesmooth.theory`).
+        `Gaussian()` for regression (all in `bayesmooth.theory`).
 
         Averages are float32, of a float64 model float64. Batches are read once, CHUNK_BYTES of them at a time, and
         all draws pass over these: memory grows neither with the samples nor with the inputs. `tick` is called after

@@ -19,8 +19,7 @@ from bayesmooth.audit.predictions import (
 )
 from bayesmooth.data.draws import draw_labels, pairflip, symmetric
 from bayesmooth.errors import InputError
-from bayesmooth.labelnoise import exact_label_noise
-from bayesmooth.theory.glm import fit_glm
+from bayesmooth.theory import Categorical, expected_noise, fit_glm
 
 N, D, K, PRIOR = 60, 2, 3, 1.0
 SETTINGS: dict[str, Any] = {"prior_precision": PRIOR, "classes": K, "tol": 1e-3}
@@ -92,9 +91,9 @@ def test_a_rounding_error_is_taken_out_of_probabilities_and_no_more() -> None:
 def predictions(count: int = 200, classes: int = 4, seed: int = 0) -> Predictions:
     generator = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(count, classes, generator=generator)
-    noise = exact_label_noise(logits, torch.ones(count, classes))
+    noise = expected_noise(logits, torch.ones(count, classes), Categorical())
     labels = torch.randint(classes, (count,), generator=generator)
-    return Predictions(labels, noise.averaged, noise.expected, "made up")
+    return Predictions(labels, logits.softmax(1) - noise, noise, "made up")
 
 
 def test_the_score_is_positive_exactly_where_another_class_is_preferred() -> None:

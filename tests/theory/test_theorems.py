@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from bayesmooth.theory.glm import fit_glm
-from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Poisson
-from bayesmooth.theory.noise import expected_noise, second_order_noise
+from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian
+from bayesmooth.theory.noise import expected_noise
 from bayesmooth.theory.updates import Covariance, Full, GLMProblem, gd_step, newton_step, variational_gd_step, von_step
 
 DOUBLE = {"dtype": torch.float64}
 FEATURES = torch.tensor([[1.0, 0], [1, 1], [1, 2], [1, -1]], **DOUBLE)
 LABELS = torch.tensor([0.0, 1, 1, 0], **DOUBLE)
-LINKS = {"bernoulli": Bernoulli(), "poisson": Poisson(), "categorical": Categorical()}
+LINKS = {"bernoulli": Bernoulli(), "categorical": Categorical()}
 
 
 def assert_close(actual, expected, atol=5e-7):
@@ -157,11 +157,12 @@ def test_softmax_noise_pulls_the_confident_class_beyond_its_label():
 
 @pytest.mark.parametrize("family", LINKS)
 def test_for_small_variance_the_expected_noise_is_its_second_order_formula(family):
-    mean = torch.tensor([[0.4, -1.1, 2.0]], **DOUBLE)
+    mean = torch.tensor([0.4, -1.1, 2.0], **DOUBLE)
+    second = torch.func.jacfwd(torch.func.jacfwd(LINKS[family].mean))(mean)  # ∂²A′ᵢ/∂fⱼ∂fₖ
     for variance, bound in ((1e-2, 2e-2), (1e-3, 2e-3)):
         cov = torch.full_like(mean, variance)
         exact = expected_noise(mean, cov, LINKS[family])
-        formula = second_order_noise(mean, cov, LINKS[family])
+        formula = -torch.einsum("ijj,j->i", second, cov) / 2
         assert (exact - formula).abs().max() < bound * formula.abs().max()
 
 
@@ -169,7 +170,7 @@ def test_a_gaussian_likelihood_has_no_label_noise():
     assert not expected_noise(torch.tensor([1.0]), torch.tensor([4.0]), Gaussian()).any()
 
 
-@pytest.mark.parametrize("link", [Bernoulli(), Poisson(), Gaussian()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("link", [Bernoulli(), Gaussian()], ids=lambda x: type(x).__name__)
 def test_with_one_output_a_full_covariance_is_its_only_block(link):
     problem = GLMProblem(FEATURES, LABELS[:, None], link)
     theta, block = start(problem)

@@ -1,7 +1,7 @@
 """The paper in code: pure functions on tensors, and a solver for generalised linear models."""
 
 from bayesmooth.theory.glm import GLMFit, fit_glm
-from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson, gaussian_expectation
+from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, gaussian_expectation
 from bayesmooth.theory.noise import (
     effective_labels,
     effective_noise,
@@ -10,7 +10,6 @@ from bayesmooth.theory.noise import (
     linearised_std,
     sam_noise,
     sampled_noise,
-    second_order_noise,
 )
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "GLMFit",
     "Gaussian",
     "Link",
-    "Poisson",
     "effective_labels",
     "effective_noise",
     "expected_noise",
@@ -29,5 +27,4 @@ __all__ = [
     "linearised_std",
     "sam_noise",
     "sampled_noise",
-    "second_order_noise",
 ]

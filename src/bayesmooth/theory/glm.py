@@ -10,17 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Poisson
+from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link
 from bayesmooth.theory.noise import expected_noise
 from bayesmooth.theory.solver import Solver
 from bayesmooth.theory.updates import COVARIANCES, Covariance, Diagonal, Full, GLMProblem
 
-FAMILIES: dict[str, Link] = {
-    "bernoulli": Bernoulli(),
-    "categorical": Categorical(),
-    "poisson": Poisson(),
-    "gaussian": Gaussian(),
-}
+FAMILIES: dict[str, Link] = {"bernoulli": Bernoulli(), "categorical": Categorical(), "gaussian": Gaussian()}
 MAX_ITER = {"newton": 100, "variational_gd": 10_000, "von": 200}
 FULL_LIMIT = 4_000  # parameters; their covariance has the square of it
 SUM_TOLERANCE = 1e-3  # of the sum of a soft label
@@ -39,7 +34,7 @@ class GLMFit:
     posterior: Covariance
     bias: bool
     prior_precision: float
-    elbo: float  # of the labels without their base measure (for counts, without −log y!)
+    elbo: float  # of the labels without their base measure
     converged: bool
     iterations: int
     message: str
@@ -96,10 +91,10 @@ def fit_glm(
 ) -> GLMFit:
     """Fit by Newton, variational GD or VON; see `docs/theory.md`.
 
-    family: 'categorical' (K classes), 'bernoulli', 'poisson', 'gaussian' (unit noise).
+    family: 'categorical' (K classes), 'bernoulli', 'gaussian' (unit noise).
     method: 'von' fits mean and covariance; 'newton' finds the mode, and gives Laplace's covariance there;
         'variational_gd' fits the mean under the fixed covariance init_variance·I.
-    labels: class numbers, counts or real numbers, one per example; soft labels are rows of probabilities (N, K), for
+    labels: class numbers or real numbers, one per example; soft labels are rows of probabilities (N, K), for
         'bernoulli' one probability per example. They may have their noise added, y + ε.
     covariance: 'full' (up to 4,000 parameters), 'block' (one block per class) or 'diagonal'.
     prior_precision: δ of the prior N(0, I/δ), also of the bias; 'elbo' finds the best (VON only).
@@ -196,7 +191,6 @@ def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) 
     usable, rule = {
         "bernoulli": (near, "0, 1 or between"),
         "categorical": (near & ((targets.sum(1, keepdim=True) - 1).abs() <= SUM_TOLERANCE), "shares that sum to one"),
-        "poisson": (targets >= 0, "a count ≥ 0"),
         "gaussian": (targets.isfinite(), "finite"),
     }[family]
     if not bool(usable.all()):

@@ -1,10 +1,10 @@
 """Exponential families: the log-partition A(f), its derivatives, and their expectations under a Gaussian f.
 
 A loss of the paper reads ℓ(f) = −yᵀf + A(f)  (eq:glm_loss), so A′ is the model's prediction and A″ its variance. Every
-formula is stable: |f| up to 1e4 gives neither NaN nor a lost digit, in float32 and float64 (Poisson's eᶠ overflows to
-inf where the number itself does). `moments` are E[A], E[A′] and E[A″], which the variational objective and its steps
-need: closed forms for Poisson and Gaussian, quadrature for Bernoulli (within 1e-7 at any variance), and averages over
-points for the softmax. All of it is batched and differentiable, on any device and floating dtype.
+formula is stable: |f| up to 1e4 gives neither NaN nor a lost digit, in float32 and float64. `moments` are E[A], E[A′]
+and E[A″], which the variational objective and its steps need: a closed form for Gaussian, quadrature for Bernoulli
+(within 1e-7 at any variance), and averages over points for the softmax. All of it is batched and differentiable, on any
+device and floating dtype.
 """
 
 from collections.abc import Callable
@@ -49,10 +49,6 @@ class Link(Protocol):
     def variance_times(self, f: Tensor, d: Tensor) -> Tensor:
         """A″(f) d, without a K×K matrix."""
         return self.variance(f) * d
-
-    def curvature(self, f: Tensor, cov: Tensor) -> Tensor:
-        """E[dᵀ∇²A′(f) d] for d ~ N(0, cov): A‴(f)·v for a scalar f."""
-        return torch.func.jvp(self.variance, (f,), (cov,))[1]  # type: ignore[no-any-return]
 
 
 class Bernoulli(Link):
@@ -99,26 +95,6 @@ class Categorical(Link):
         """p ∘ (d − pᵀd)."""
         p = torch.softmax(f, -1)
         return p * (d - (p * d).sum(-1, keepdim=True))
-
-    def curvature(self, f: Tensor, cov: Tensor) -> Tensor:
-        """p_i (V_ii − 2(Vp)_i + 2pᵀVp − Σ_k p_k V_kk), V the covariance."""
-        p = torch.softmax(f, -1)
-        matrix = cov.ndim == f.ndim + 1
-        diagonal = cov.diagonal(dim1=-2, dim2=-1) if matrix else cov
-        cov_p = (cov @ p.unsqueeze(-1)).squeeze(-1) if matrix else cov * p
-        shared = 2 * (p * cov_p).sum(-1, keepdim=True) - (p * diagonal).sum(-1, keepdim=True)
-        return p * (diagonal - 2 * cov_p + shared)
-
-
-class Poisson(Link):
-    """A(f) = eᶠ: counts with rate eᶠ."""
-
-    def log_partition(self, f: Tensor) -> Tensor:
-        """eᶠ."""
-        return torch.exp(f)
-
-    mean = log_partition
-    variance = log_partition
 
 
 class Gaussian(Link):
@@ -223,13 +199,10 @@ def moments(link: Link, mean: Tensor, cov: Tensor) -> Moments:
     """E[A], E[A′], E[A″] for f ~ N(mean, cov)."""
     if isinstance(link, Categorical):
         return softmax_moments(mean, cov)
-    if isinstance(link, Poisson):
-        rate = torch.exp(mean + cov / 2)
-        return Moments(rate, rate, rate)
-    if isinstance(link, Gaussian):
-        return Moments((mean.square() + cov) / 2, mean + 0 * cov, torch.ones_like(mean + cov))
     if isinstance(link, Bernoulli):
         return sigmoid_moments(mean, cov)
+    if isinstance(link, Gaussian):
+        return Moments((mean.square() + cov) / 2, mean + 0 * cov, torch.ones_like(mean + cov))
     return Moments(*(gaussian_expectation(g, mean, cov) for g in (link.log_partition, link.mean, link.variance)))
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.links import Bernoulli, Categorical, Link, Poisson, covariance_root, moments, softmax_moments
+from bayesmooth.theory.links import Bernoulli, Categorical, Link, covariance_root, moments, softmax_moments
 
 
 def expected_noise(mean: Tensor, cov: Tensor, link: Link, *, samples: int = 512, seed: int = 0) -> Tensor:
@@ -33,8 +33,6 @@ def expected_noise(mean: Tensor, cov: Tensor, link: Link, *, samples: int = 512,
     """
     if isinstance(link, Categorical):
         return link.mean(mean) - softmax_moments(mean, cov, samples, seed).mean
-    if isinstance(link, Poisson):
-        return -torch.exp(mean) * torch.expm1(cov / 2)
     # The noise of the sigmoid is odd in m: on the negative side no digit is lost to 1 − tiny.
     side = torch.where(mean > 0, -1.0, 1.0).to(mean.dtype) if isinstance(link, Bernoulli) else 1.0
     return side * (link.mean(side * mean) - moments(link, side * mean, cov).mean)
@@ -70,11 +68,6 @@ def linearised_std(mean: Tensor, cov: Tensor, link: Link) -> Tensor:
     response = link.variance(mean)
     spread = response @ root if cov.ndim > mean.ndim else response * root.unsqueeze(-2)
     return spread.square().sum(-1).sqrt()
-
-
-def second_order_noise(mean: Tensor, cov: Tensor, link: Link) -> Tensor:
-    """−½ Σ_jk ∂²A′/∂f_j∂f_k Σ_jk: the expected noise to first order in Σ, −½σ″(m)v if binary."""
-    return -link.curvature(mean, cov) / 2
 
 
 def effective_labels(loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
