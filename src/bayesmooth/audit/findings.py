@@ -195,31 +195,27 @@ class CentredRows(NamedTuple):
 
 def find_near_duplicates(rows: CentredRows) -> tuple[Array, float, Array]:
     """Distances (U, k) of the nearest, how close near duplicates are, and the first of each example's; −1 where it has
-    none."""
+    none.
+
+    Near duplicates are closer than a quarter of the usual distance to the nearest neighbour, or less. With density
+    uniform in d dimensions, t times the median distance or closer come a share of 1 − 2^(−t^d): in few dimensions a
+    quarter is nothing special, and t is lowered until that share is `CHANCE`. Medians throughout, so that the
+    duplicates themselves hardly move it.
+    """
     index, distance = rows.measure_nearest(min(NEAREST, len(rows.unit) - 1))
-    closest = duplicate_distance(distance)
+    different = distance[distance[:, 0] > ROUNDING] if distance.shape[1] else distance[:0]
+    closest = ROUNDING
+    if len(different):
+        spread = np.log(different[:, -1:] / different[:, :-1]).mean(1) if distance.shape[1] > 1 else 0.0
+        per_dimension = max(float(np.median(spread)), 1e-9)  # 1/d, by Levina and Bickel's estimate
+        share = min(CLOSE, float((CHANCE / np.log(2)) ** per_dimension))
+        closest = max(share * float(np.median(different[:, 0])), ROUNDING)
     one, ranks = np.nonzero(distance < closest)
     other, lengths = index[one, ranks], rows.lengths[rows.first]
     same = are_as_long(lengths[one], lengths[other], closest)
     joined = join_pairs(np.stack([one[same], other[same]]), rows.first)[rows.group]
     alone = np.bincount(joined, minlength=len(joined))[joined] == 1
     return distance, closest, np.where(alone, -1, joined)
-
-
-def duplicate_distance(distance: Array) -> float:
-    """Closer than this are near duplicates: a quarter of the usual distance to the nearest neighbour, or less.
-
-    With density uniform in d dimensions, t times the median distance or closer come a share of 1 − 2^(−t^d): in few
-    dimensions a quarter is nothing special, and t is lowered until that share is `CHANCE`. Medians throughout, so
-    that the duplicates themselves hardly move it.
-    """
-    different = distance[distance[:, 0] > ROUNDING] if distance.shape[1] else distance[:0]
-    if not len(different):
-        return ROUNDING
-    spread = np.log(different[:, -1:] / different[:, :-1]).mean(1) if distance.shape[1] > 1 else 0.0
-    per_dimension = max(float(np.median(spread)), 1e-9)  # 1/d, by Levina and Bickel's estimate
-    share = min(CLOSE, float((CHANCE / np.log(2)) ** per_dimension))
-    return max(share * float(np.median(different[:, 0])), ROUNDING)
 
 
 def are_as_long(one: Array, other: Array, closest: float) -> Array:

@@ -71,10 +71,9 @@ class TagAudit(Audit):
     unit = "tags"
     tags: Tags
 
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The tags."""
-        return self.tags.vocabulary.names
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.label_names = self.tags.vocabulary.names
 
     @property
     def headline(self) -> str:

@@ -10,7 +10,6 @@ not seen them; then q follows from p, and the label itself is held against q.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import log, pi
 from typing import Any, NamedTuple
 
@@ -128,7 +127,7 @@ class LeftOut(NamedTuple):
         return cls(own, best, best_class, CLOSE * best <= second, entropy, wrong)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Predictions:
     """Labels, averaged probabilities (N, K), and the noise where there is a posterior to have one."""
 
@@ -149,28 +148,25 @@ class Predictions:
     mixed: Tensor | None = None
     """Which examples have a copy with another label, where that is known."""
 
-    @cached_property
-    def left_out(self) -> LeftOut:
-        """The prediction that has not seen the example's label."""
-        return self.without_label or LeftOut.of(self.probabilities, self.labels)
+    left_out: LeftOut = field(init=False)
+    """The prediction that has not seen the example's label."""
+    weighed: Tensor = field(init=False)
+    """r (N, K) ∝ q_k T_ky^¼: the given label y is evidence of the true class too; q itself where no T was learned.
 
-    @cached_property
-    def weighed(self) -> Tensor:
-        """r (N, K) ∝ q_k T_ky^¼: the given label y is evidence of the true class too; q itself where no T was learned.
+    With the whole T_ky it would be Bayes' rule, and wrong labels that T makes likely would lose all their weight; T
+    is learned, and a quarter of it finds the most (docs/evidence-audit.md).
+    """
+    disagreement: Tensor = field(init=False)
+    """√max_{k≠y} r_k − √r_y, −1 … 1: higher, the label is more likely wrong (docs/evidence-audit.md)."""
 
-        With the whole T_ky it would be Bayes' rule, and wrong labels that T makes likely would lose all their weight; T
-        is learned, and a quarter of it finds the most (docs/evidence-audit.md).
-        """
-        if self.transitions is None:
-            return self.probabilities
-        weights = self.transitions.clamp_min(SMALLEST) ** LABEL_POWER
-        found = self.probabilities * weights.mT[self.labels]
-        return found / found.sum(1, keepdim=True).clamp_min(torch.finfo(found.dtype).tiny)
-
-    @cached_property
-    def disagreement(self) -> Tensor:
-        """√max_{k≠y} r_k − √r_y, −1 … 1: higher, the label is more likely wrong (docs/evidence-audit.md)."""
-        return measure_lead(self.weighed.clamp_min(0).sqrt(), self.labels)
+    def __post_init__(self) -> None:
+        self.left_out = self.without_label or LeftOut.of(self.probabilities, self.labels)
+        self.weighed = self.probabilities
+        if self.transitions is not None:
+            weights = self.transitions.clamp_min(SMALLEST) ** LABEL_POWER
+            found = self.probabilities * weights.mT[self.labels]
+            self.weighed = found / found.sum(1, keepdim=True).clamp_min(torch.finfo(found.dtype).tiny)
+        self.disagreement = measure_lead(self.weighed.clamp_min(0).sqrt(), self.labels)
 
     def judge(self) -> dict[str, Any]:
         """The columns of the table that follow.

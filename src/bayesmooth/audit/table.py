@@ -36,7 +36,6 @@ CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
 SURE = ((0.0, "hardly"), (0.1, "perhaps"), (0.5, "likely"), (0.9, "very likely"))
 """From which probability on a class is called so: percentages would promise more than they hold."""
 LEAST_TOLD = 0.0005  # of the labels: less would be told as 0.0 %
-MATRIX_CLASSES = 500  # up to which audit.json holds the matrices of pairs of classes
 WORST = 10  # labels that a job's page and a notebook show by themselves
 FILES = {"audit.csv", "audit.parquet", "audit.json", "audit.html", "annotators.csv", "label_again.csv"}
 KINDS = ("contradicted", *QUADRANTS, *FINDINGS)
@@ -95,13 +94,21 @@ class Audit:
     """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and close hard."""
     order: Array = field(init=False)
     """Positions from the label most likely wrong to the least."""
+    counts: dict[str, int] = field(init=False)
+    """How many examples each quadrant holds."""
+    ids: tuple[str, ...] = field(init=False)
     clean: Array | None = field(init=False)
     """The true labels, where they are known."""
+    label_names: tuple[str, ...] = field(init=False)
+    """What a label is chosen from."""
 
     def __post_init__(self) -> None:
         self.contradicted = np.not_equal(self.suggested, self.given)
         self.quadrant = np.asarray(MISLABELLED * self.contradicted + AMBIGUOUS * self.close)  # both: HARD
         self.order = np.argsort(-self.disagreement, kind="stable")
+        numbers = np.bincount(self.quadrant, minlength=len(QUADRANTS)).tolist()
+        self.counts = dict(zip(QUADRANTS, numbers, strict=True))
+        self.ids, self.label_names = self.examples.ids, self.class_names
         self.clean = None if self.examples.clean is None else self.examples.clean.numpy()
 
     def __len__(self) -> int:
@@ -110,22 +117,6 @@ class Audit:
     def __repr__(self) -> str:
         counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         return f"Audit({len(self):,} examples, {len(self.label_names)} {self.unit}: {counts})"
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """What a label is chosen from."""
-        return self.class_names
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The names of the examples."""
-        return self.examples.ids
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many examples each quadrant holds."""
-        numbers = np.bincount(self.quadrant, minlength=len(QUADRANTS)).tolist()
-        return dict(zip(QUADRANTS, numbers, strict=True))
 
     @property
     def headline(self) -> str:
@@ -147,7 +138,7 @@ class Audit:
         return f"{wrong:,} of {total:,} labels {verb} wrong ({share})."
 
     def describe_labels(self) -> dict[str, Any]:
-        """What audit.json says of every class and of pairs of them; no matrices that make a file of megabytes."""
+        """What audit.json says of every class."""
         names, k = self.class_names, len(self.class_names)
         given, wrong = (np.bincount(self.given, weights, k) for weights in (None, self.contradicted))
         unclear = np.bincount(self.given, self.ambiguity, k) / np.maximum(given, 1)
@@ -157,13 +148,8 @@ class Audit:
             "contradicted": wrong.astype(int).tolist(),
         }
         columns["ambiguity"] = [share if count else None for share, count in zip(unclear.tolist(), given, strict=True)]
-        matrices: dict[str, Any] = {"given_by_suggested": None, "given_by_true": None}
-        for key, other in zip(matrices, (self.suggested, self.clean), strict=True):
-            if other is not None and k <= MATRIX_CLASSES:
-                counts = np.bincount(self.given.astype(np.int64) * k + other, minlength=k * k)
-                matrices[key] = counts.reshape(k, k).tolist()
         classes = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        return {"class_names": list(names), "classes": classes, **matrices}
+        return {"class_names": list(names), "classes": classes}
 
     def pair_labels(self) -> tuple[Array, Array]:
         """The label of every example, and the likeliest other one."""
