@@ -499,11 +499,9 @@ def test_annotators_have_a_page_and_votes_are_on_every_card(reader: Reader) -> N
     assert reader.texts("#detail .votes span") == words
     reader.click("#annotators-link")
     assert reader.texts("#people tbody th") == [one["annotator"] for one in made.summary["annotators"]]
-    asked = reader.driver.find_elements("css selector", "#people button")
-    assert reader.count("#again .again") == sum(int(button.text) for button in asked) > 0
-    some = int(asked[0].text)
-    asked[0].click()
-    assert reader.count("#again .again") == some
+    assert reader.count("#again .again") > 0
+    reader.click("#again .again")
+    assert reader.seen("#detail .votes") == 1
 
 
 @pytest.fixture

@@ -376,7 +376,7 @@ def make_audit(
     left_out, labels = predictions.left_out, predictions.labels
     contradicted = float((left_out.best_class != labels).double().mean())
     weak = source.reading is not None and source.reading.encoder == PLAIN
-    rate = estimate_noise_rate(left_out, labels) if predictions.informative and not weak else None
+    rate = estimate_noise_rate(left_out, labels) if predictions.informative and not weak else (None, None)
     warning = NOTHING_TOLD if not predictions.informative else WEAK_WARNING if weak else None
     if predictions.informative and contradicted > WARN_ABOVE:
         warning = CONTRADICTED.format(contradicted)
@@ -385,8 +385,8 @@ def make_audit(
         "method": predictions.method,
         "warning": warning,
         "informative": predictions.informative,
-        "dropped_in_training": rate and rate.estimate,
-        "noise_rate_at_least": rate and rate.at_least,
+        "dropped_in_training": rate[0],
+        "noise_rate_at_least": rate[1],
         "noise_rate_words": LEARNED_ERRORS,
         "contradicted_out_of_sample": contradicted,
         "notes": [note.text for note in source.notes if note.kind in REMARKS],

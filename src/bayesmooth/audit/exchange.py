@@ -16,16 +16,13 @@ from bayesmooth.data.pictures import ImageFiles
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 
-TOOLS = ("label-studio",)
 REMOVE = "(remove)"  # what a reviewer chooses for an example that must go
 LOCAL = "/data/local-files/?d="  # where Label Studio serves files below its document root
 
 
-def export(audit: Audit, folder: Path, tool: str) -> Path:
+def export(audit: Audit, folder: Path) -> Path:
     """Write the contradicted labels, worst first, as tasks with a prediction (https://labelstud.io/guide/predictions),
     and the labelling interface beside them."""
-    if tool not in TOOLS:
-        raise InputError(f"{tool!r}: must be one of {', '.join(TOOLS)}")
     pictures, between = audit.examples.pictures, audit.tags and audit.tags.vocabulary.between
     paths = pictures.items if isinstance(pictures, ImageFiles) else ()
     kind = "image" if paths and all(isinstance(path, str) for path in paths) else "text"
@@ -49,8 +46,8 @@ def export(audit: Audit, folder: Path, tool: str) -> Path:
         f'<View>\n  <{kind.title()} name="{kind}" value="${kind}"/>\n  <Choices name="label" toName="{kind}" '
         f'choice="{"single" if between is None else "multiple"}">{choices}\n  </Choices>\n</View>\n'
     )
-    write_atomically(folder / f"{tool}.xml", view)
-    path = folder / f"{tool}.json"
+    write_atomically(folder / "label-studio.xml", view)
+    path = folder / "label-studio.json"
     write_atomically(path, json.dumps(tasks, indent=1, ensure_ascii=False) + "\n")
     return path
 

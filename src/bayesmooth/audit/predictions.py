@@ -251,20 +251,13 @@ def check_probabilities(probabilities: Tensor, count: int, classes: int) -> Tens
     return values / sums[:, None]
 
 
-class NoiseRate(NamedTuple):
-    """The share of wrong labels by the model's own account."""
+def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> tuple[float, float]:
+    """An estimate of the share of wrong labels, and its lower bound, from predictions that have not seen them.
 
-    estimate: float
-    at_least: float
-
-
-def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> NoiseRate:
-    """How many labels are wrong, from predictions that have not seen them.
-
-    at_least: the mean probability that a label is wrong (`LeftOut.wrong`), or how often labels contradict the most
+    Bound: the mean probability that a label is wrong (`LeftOut.wrong`), or how often labels contradict the most
     confident tenth of the predictions of each class if that is less (hardly any of these is the model's own error),
     less the 95 % sampling error.
-    estimate: confident learning (Northcutt et al. 2021), how often labels contradict predictions that are at least as
+    Estimate: confident learning (Northcutt et al. 2021), how often labels contradict predictions that are at least as
     sure of their class as they are, on average, of its examples.
     Neither is a bound from above: a model that has learned a systematic error does not contradict it.
     """
@@ -281,7 +274,7 @@ def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> NoiseRate:
     share = float((shares * every).sum() / every.sum())
     wrong = wilson(float(left_out.wrong.double().mean()), len(labels))[0]
     least = max(min(wrong, wilson(share, int(sure.sum()))[0]), 0.0)
-    return NoiseRate(max(estimate, least), least)
+    return max(estimate, least), least
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:

@@ -299,11 +299,11 @@ class Audit:
             (folder / name).unlink(missing_ok=True)
         return folder / "audit.html"
 
-    def export(self, directory: str | Path, tool: str) -> Path:
-        """Write the suggestions as tasks for "label-studio"; `clean` reads the answers."""
+    def export(self, directory: str | Path) -> Path:
+        """Write the suggestions as tasks for Label Studio; `clean` reads the answers."""
         from bayesmooth.audit.exchange import export
 
-        return export(self, Path(directory), tool)
+        return export(self, Path(directory))
 
     def show(self) -> None:
         """The report below the cell of a notebook; elsewhere in the browser."""

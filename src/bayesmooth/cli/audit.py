@@ -54,7 +54,7 @@ def read_share(text: str) -> float:
     option("--leave-out", action="store_const", const=True, help="judge a label by a posterior without its example"),
     option("--top", type=int, default=10, help="how many to print (default: 10)"),
     *DEVICE,
-    option("--export", metavar="TOOL", type=split_names, default=[], help="for label-studio, to review there"),
+    option("--export", choices=["label-studio"], help="write the suggestions for a tool, to review there"),
     option("--fail-above", metavar="SHARE", type=read_share, help="exit with 1 if at least 5%% (0.05) are wrong"),
     option("--fail-on", metavar="KIND,…", type=split_names, default=[], help=f"exit with 1 if any occur: {FOUND}"),
     option("--json", action="store_true", help="print audit.json and nothing else"),
@@ -76,14 +76,10 @@ def audit(arguments: Namespace) -> int:
     """
     from bayesmooth.audit import audit as audit_data
     from bayesmooth.audit import audit_probabilities
-    from bayesmooth.audit.exchange import TOOLS
     from bayesmooth.audit.findings import FINDINGS
     from bayesmooth.audit.table import check_source_stays
     from bayesmooth.data.opening import RUN
 
-    for tool in arguments.export:
-        if tool not in TOOLS:
-            raise InputError(f"--export {tool}: {did_you_mean(tool, TOOLS)}")
     for kind in arguments.fail_on:
         if kind not in FINDINGS:
             raise InputError(f"--fail-on {kind}: {did_you_mean(kind, FINDINGS)}")
@@ -102,8 +98,8 @@ def audit(arguments: Namespace) -> int:
         verb = audit_probabilities if arguments.probabilities else audit_data
         made = verb(arguments.source, **options)
     saved = made.save(arguments.out, title=arguments.title)
-    for tool in arguments.export:
-        print(made.export(arguments.out, tool), file=sys.stderr)
+    if arguments.export:
+        print(made.export(arguments.out), file=sys.stderr)
     failures = made.find_failures(arguments.fail_above, arguments.fail_on)
     if arguments.summary is not None:
         with arguments.summary.open("a", encoding="utf-8") as page:

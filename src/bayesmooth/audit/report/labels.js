@@ -196,25 +196,14 @@ class Votes extends OneClass {
   overview() {
     super.overview();
     byId('annotators').hidden = byId('annotators-link').hidden = false;
-    const { again } = audit.label;
     const people = audit.summary.annotators;
-    byId('people').replaceChildren(buildTable(['Annotator', 'Right', 'Votes', 'κ', 'Counts as', 'Takes', 'To ask'], people.map((one) => {
-      const asked = again.filter(([, , , who]) => who === one.annotator).length;
+    byId('people').replaceChildren(buildTable(['Annotator', 'Right', 'Votes', 'κ', 'Counts as', 'Takes'], people.map((one) => {
       const interval = el('span', { class: 'hint', text: ` ${percent(one.low)} to ${percent(one.high)}` });
       return [one.annotator, el('span', {}, el('b', { text: percent(one.quality) }), interval),
-        number.format(one.votes), one.kappa === null ? '–' : brief(one.kappa), brief(one.weight), el('span', { class: 'hint', text: one.confusions || '–' }),
-        asked ? button({ 'data-annotator': one.annotator, text: String(asked), onclick: () => this.listAgain(one.annotator) }) : ''];
+        number.format(one.votes), one.kappa === null ? '–' : brief(one.kappa), brief(one.weight), el('span', { class: 'hint', text: one.confusions || '–' })];
     })));
-    this.listAgain(null);
-  }
-
-  // The least certain examples, of all people or of the one that was clicked; a second click shows all again.
-  listAgain(name) {
-    this.asked = name === this.asked ? null : name;
-    byId('again-title').textContent = this.asked === null ? 'To label again' : `To label again by ${this.asked}`;
-    for (const node of document.querySelectorAll('#people button')) node.setAttribute('aria-pressed', String(node.dataset.annotator === this.asked));
-    const some = audit.label.again.filter(([, , , who]) => this.asked === null || who === this.asked);
-    byId('again').replaceChildren(some.length ? '' : 'None: the consensus is sure of every example.', ...some.map((row) => this.againLine(...row)));
+    const { again } = audit.label;
+    byId('again').replaceChildren(again.length ? '' : 'None: the consensus is sure of every example.', ...again.map((row) => this.againLine(...row)));
   }
 
   againLine(i, k, share, who) {
