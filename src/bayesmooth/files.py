@@ -127,7 +127,7 @@ def unwritable(path: Path, error: OSError) -> InputError:
 def records(path: Path) -> list[dict[str, Any]]:
     """The complete lines of a file as JSON objects; none where there is no file."""
     lines = path.read_text("utf-8", "replace").split("\n")[:-1] if path.exists() else []
-    return [_read_object(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
+    return [read_json(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -135,16 +135,10 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object, or say which file holds none."""
-    with name_errors(path, "JSON object"):
-        text = path.read_text("utf-8")
-    return _read_object(path, text)
-
-
-def _read_object(name: Path | str, text: str) -> dict[str, Any]:
-    with name_errors(name, "JSON object", "; put the file back, or delete it"):
-        content = json.loads(text)
+def read_json(place: Path | str, text: str | None = None) -> dict[str, Any]:
+    """The JSON object of a file, or the one that `text` of it holds."""
+    with name_errors(place, "JSON object", "; put the file back, or delete it"):
+        content = json.loads(Path(place).read_text("utf-8") if text is None else text)
         if not isinstance(content, dict):
             raise InputError(f"holds a {type(content).__name__}, not a JSON object")
         return content

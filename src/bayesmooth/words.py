@@ -39,12 +39,8 @@ def format_epoch(record: Mapping[str, Any], epochs: int) -> str:
     >>> format_epoch({"epoch": 3, "train.loss": 0.5, "test.accuracy": 0.931}, epochs=20)
     'epoch  3/20  loss 0.500  test 93.1 %'
     """
-    return "  ".join([f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}", *name_figures(record, LINE)])
-
-
-def name_figures(record: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
-    """Those of the figures that a record has, each behind its name."""
-    return [f"{LINE[key]} {format_figure(key, record[key])}" for key in keys if key in record]
+    figures = [f"{name} {format_figure(key, record[key])}" for key, name in LINE.items() if key in record]
+    return "  ".join([f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}", *figures])
 
 
 def format_duration(seconds: float) -> str:

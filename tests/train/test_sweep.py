@@ -127,7 +127,7 @@ def test_a_signal_stops_the_rest_also_while_a_line_is_printed(number, tmp_path, 
             stopped.append(cancel_futures)
             super().shutdown(wait, cancel_futures=cancel_futures)
 
-    monkeypatch.setattr("bayesmooth.train.sweep.name_figures", lambda *_: signal.raise_signal(number) or [])
+    monkeypatch.setattr("bayesmooth.train.sweep.format_epoch", lambda *_: signal.raise_signal(number) or "")
     with pytest.raises(KeyboardInterrupt, match="the same command goes on"), Recorded(1) as executor:
         sweep(grid(TREE, []), tmp_path / "runs", executor)
     assert stopped == [True, False]

@@ -5,7 +5,7 @@ Predictions are made at the mean of the weights, and averaged over samples of th
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,6 @@ class Splits:
     test: Source | None
     corruption: Corruption | None
     ood: Source | None = None  # another data set, to be distinguished from the test set
-
-    @cached_property
-    def wrong(self) -> Source | None:
-        """Training examples whose label is known to be wrong: `WRONG_LIMIT` of them at most."""
-        if self.train.clean is None:
-            return None
-        wrong = (self.train.labels.numbers != self.train.clean).nonzero().flatten()[:WRONG_LIMIT]
-        return self.train.subset(wrong) if len(wrong) else None
 
     def facts(self) -> dict[str, Any]:
         """What `data.json` says about them."""
@@ -206,8 +198,11 @@ def evaluate(
         probs, labels = predict(validation), validation.labels.numbers
         record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, labels)
         record[f"{whose}validation.nll"] = metrics.nll(probs, labels)
-    if (wrong := splits.wrong) is not None and posterior is None:
-        record["memorised"] = metrics.accuracy(predict(wrong), wrong.labels.numbers)
+    if (train := splits.train).clean is not None and posterior is None:
+        rows = (train.labels.numbers != train.clean).nonzero().flatten()[:WRONG_LIMIT]
+        if len(rows):
+            wrong = train.subset(rows)
+            record["memorised"] = metrics.accuracy(predict(wrong), wrong.labels.numbers)
     return record
 
 

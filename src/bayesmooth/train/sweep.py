@@ -27,10 +27,9 @@ from bayesmooth.train.evaluate import SOURCE, prepare
 from bayesmooth.train.loop import DivergedError, make_model
 from bayesmooth.train.recipe import Recipe, Tree, find_differences, override
 from bayesmooth.train.run import Run, StoppedError, handle_signals, train
-from bayesmooth.words import format_percent, name_figures
+from bayesmooth.words import format_epoch, format_percent
 
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
-SHOWN = ("test.accuracy", "averaged.accuracy", "memorised")
 
 
 @dataclass(frozen=True)
@@ -113,10 +112,9 @@ def sweep(
                 run, error = todo[future], future.exception()
                 outcome = Outcome.of(run.recipe, run.path, error) if error else future.result()
                 outcomes[run.recipe.hash] = outcome
-                last = (run.metrics() or [{}])[-1]
                 words = [f"[{len(outcomes)}/{len(runs)}]", f"{outcome.status:11}", called[run.recipe.hash]]
-                words.append(outcome.message or "  ".join(name_figures(last, SHOWN)))
-                bar.line("  ".join(filter(None, words)))
+                figures = [format_epoch(last, run.recipe.train.epochs) for last in run.metrics()[-1:]]
+                bar.line("  ".join([*words, *([outcome.message] if outcome.message else figures)]))
                 bar.update(len(outcomes))
         except KeyboardInterrupt:
             executor.shutdown(wait=True, cancel_futures=True)  # nothing is left running
