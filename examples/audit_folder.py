@@ -11,12 +11,11 @@ import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
 from PIL import Image
+from sklearn.metrics import average_precision_score
 
 import bayesmooth
 from bayesmooth.data import corrupt, load
-from bayesmooth.metrics import average_precision
 
 
 def main() -> None:
@@ -37,8 +36,8 @@ def main() -> None:
             Image.fromarray(picture.permute(1, 2, 0).numpy()).save(Path(top, name))
         for encoder in arguments.encoder:
             audit = bayesmooth.audit(top, encoder=encoder)
-            truth = torch.tensor([wrong[name] for name in audit.ids])
-            found = average_precision(torch.as_tensor(audit.disagreement), truth)
+            truth = [wrong[name] for name in audit.ids]
+            found = average_precision_score(truth, audit.disagreement)
             print(f"{encoder:14} average precision {found:.3f}, {audit.summary['seconds']} s")
 
 
