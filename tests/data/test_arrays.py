@@ -64,7 +64,7 @@ def test_predicted_probabilities_are_no_embeddings(tmp_path):
         ({"labels": np.array([{}, 1, 0, 1], dtype=object)}, "labels: not a numpy array that"),
         ({"class_names": ["a"]}, r"labels, row 1 \(counted from 0\): '1' is not one of the classes a"),
         ({"texts": [1, 2, 3, 4]}, "must be N strings"),
-        ({"images": X}, "images are float64 of shape .* must be paths"),
+        ({"images": X}, "neither N × D nor pictures"),
         ({"ids": ["a"]}, "1 ids for 4 rows"),
         ({"pred_probs": X[:3]}, "pred_probs of shape"),
         ({"pred_probs": X[0]}, "must be 4 × D"),

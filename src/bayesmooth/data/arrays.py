@@ -215,10 +215,6 @@ def open_npz(path: Path, columns: Columns) -> Table:
         if images.dtype.kind in "US":
             table.meta["path"] = _strings(table, "images")
             table.pictures = ImageFiles(path.parent, table.meta["path"], SHOWN_SIZE)
-        elif images.dtype != np.uint8:
-            raise InputError(
-                f"{path}: images are {images.dtype} of shape {images.shape}; must be paths, or bytes (uint8)"
-            )
         else:
             with name_errors(path, "picture"):
                 table.pictures = as_pictures(torch.from_numpy(images))

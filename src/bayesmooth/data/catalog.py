@@ -219,13 +219,9 @@ def load(name: str, split: str = "train", data_dir: str | Path | None = None, **
     try:
         return dataset.load(split, root, **options)
     except MissingError as missing:
-        if "path" in options:
-            raise MissingError(f"{name}: {missing}\n  files: {dataset.files}") from None
-        raise MissingError(
-            f"{name}: {missing}\n  files: {dataset.files}\n"
-            f"  to get them: {dataset.say_how(root)}\n"
-            "  if you have them elsewhere: --data-dir, or the variable BAYESMOOTH_DATA"
-        ) from None
+        how = f"  to get them: {dataset.say_how(root)}\n  if you have them elsewhere: --data-dir, or BAYESMOOTH_DATA"
+        text = f"{name}: {missing}\n  files: {dataset.files}"
+        raise MissingError(text if "path" in options else f"{text}\n{how}") from None
 
 
 def data_root(data_dir: str | Path | None) -> Path:

@@ -14,7 +14,7 @@ from bayesmooth.data.arrays import as_finite
 from bayesmooth.data.labels import MISSING, as_text
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Note, Source
-from bayesmooth.data.tables import Array, as_arrow, find_column
+from bayesmooth.data.tables import Array, as_arrow
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
 
@@ -150,8 +150,8 @@ class TableRows:
 
     def __getitem__(self, name: str) -> Cells:
         if name not in self._cells:
-            values = self.table.cells[find_column(self.where, self.names, (name,), "name another")]
-            values = as_arrow(name, values) if isinstance(values, np.ndarray) else values
+            values = self.table.cells[self.table.find(name)]
+            values = as_arrow(values) if isinstance(values, np.ndarray) else values
             self._cells[name] = Cells(name, values if len(self.at) == self.table.count else values.take(self.at))
         return self._cells[name]
 
@@ -319,7 +319,7 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
         return source
     rows, named = TableRows(source), [str(name) for name in columns.features or ()]
     for column in filter(None, (columns.text, columns.image, *named)):
-        find_column(table.where, table.names, (column,), "name another")
+        table.find(column)
     taken = {*table.label_columns, table.clean_column, columns.id, columns.annotator, "split"}
     taken |= {*(columns.predicted or ())}
     names = named or [name for name in rows.names if name not in {*taken, "id", *PICTURES}]

@@ -32,7 +32,7 @@ from bayesmooth.data.formats import (
 from bayesmooth.data.labels import Labels, as_text
 from bayesmooth.data.pictures import ImageFiles, read_folder
 from bayesmooth.data.source import Columns, Kind, Note, Source, take
-from bayesmooth.data.tables import Table, as_arrow, find_column, read_labels
+from bayesmooth.data.tables import Table, as_arrow, read_labels
 from bayesmooth.errors import InputError
 
 RUN = "recipe.toml"  # what makes a folder a run
@@ -66,7 +66,7 @@ def open_source(
     if is_frame(what) and not predicted:
         frame = read_frame(what, columns)
         if any(str(cells.type)[:3] not in NUMBERS for cells in frame.cells.values()):
-            cells = {**frame.cells, "label": as_arrow("label", list(labels))}
+            cells = {**frame.cells, "label": as_arrow(list(labels))}
             return read_table(replace(frame, cells=cells, columns=replace(columns, label="label")))
     return read_table(read_arrays(what, labels, columns, predicted), True, predicted)
 
@@ -141,6 +141,8 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
         labels = table.given
     else:
         kept, labels, clean = read_labels(table, predicted)
+        if not kept:
+            raise InputError(f"{table.where}: no row has a label in {', '.join(table.label_columns)}")
     if len(kept) < table.count and table.columns.annotator is None:
         gone = sorted({*range(table.count)} - {*kept})
         text = f"{len(gone)} of {table.count} rows have no label and are left out"
@@ -212,14 +214,14 @@ def open_like(
         rows = TableRows(source)
         if reading.sources:
             for name in reading.sources:
-                find_column(table.where, table.names, (name,), "the columns must be those of the training rows")
+                table.find(name, way_out="the columns must be those of the training rows")
             return reading.read(source, rows)
         if reading.text is not None:
-            find_column(table.where, table.names, (reading.text,), "the run was trained on its texts")
-            source = replace(source, meta={"text": rows[reading.text].texts})
+            text = table.find(reading.text, way_out="the run was trained on its texts")
+            source = replace(source, meta={"text": rows[text].texts})
         else:
             named = PICTURES if reading.image is None else (reading.image,)
-            find_column(table.where, table.names, named, "the run was trained on pictures")
+            table.find(*named, way_out="the run was trained on pictures")
             source = replace(source, pictures=open_pictures(rows, reading.image))
     if pixels is not None and isinstance(source.pictures, ImageFiles):
         size, crop = pixels

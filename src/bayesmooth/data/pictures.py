@@ -51,10 +51,6 @@ class ImageFiles:
     size: int
     crop: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.size < 1 or not 1 <= (self.crop or self.size) <= self.size:
-            raise InputError(f"size={self.size}, crop={self.crop}: need 1 ≤ crop ≤ size")
-
     def __len__(self) -> int:
         return len(self.items)
 

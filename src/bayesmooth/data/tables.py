@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -105,30 +105,36 @@ class Table:
         """Where a row stands, in words."""
         return f"row {row} (counted from 0)" if self.numbers is None else f"row {self.numbers[row]}"
 
-    def find(self, wanted: str | None, usual: Sequence[str]) -> str | None:
+    def find(self, *wanted: str, way_out: str = "name another") -> str:
+        """The first of these columns that is there."""
+        for name in wanted:
+            if name in self.cells:
+                return name
+        asked, there = " or ".join(map(repr, wanted)), ", ".join(self.cells)[:200]
+        raise InputError(f"{self.where}: no column {asked}, only {there}; {way_out}")
+
+    def find_usual(self, wanted: str | None, usual: Sequence[str]) -> str | None:
         """The column that is named, which must be there; else the first with a usual name."""
-        if wanted is not None and wanted not in self.cells:
-            find_column(self.where, self.cells, (wanted,), "name another")
-        return next((name for name in ((wanted,) if wanted is not None else usual) if name in self.cells), None)
+        return next((name for name in usual if name in self.cells), None) if wanted is None else self.find(wanted)
 
     @property
     def label_columns(self) -> tuple[str, ...]:
         """The columns that hold the labels: one, or one per tag."""
         if self.columns.tags is not None:
             way_out = "name the columns of 0 and 1 with tags (--tags)"
-            return tuple(find_column(self.where, self.cells, (str(n),), way_out) for n in self.columns.tags)
+            return tuple(self.find(str(name), way_out=way_out) for name in self.columns.tags)
         wanted = LABELS if self.columns.label is None else (self.columns.label,)
-        return (find_column(self.where, self.cells, wanted, "name the one of the labels with label (--label)"),)
+        return (self.find(*wanted, way_out="name the one of the labels with label (--label)"),)
 
     @property
     def clean_column(self) -> str | None:
         """The column of true labels."""
-        return self.find(self.columns.clean_label, CLEAN)
+        return self.find_usual(self.columns.clean_label, CLEAN)
 
     @property
     def id_column(self) -> str | None:
         """The column of ids."""
-        return self.find(self.columns.id, IDS)
+        return self.find_usual(self.columns.id, IDS)
 
     def ids(self, labelled: bool = True) -> list[str]:
         """The name of every row."""
@@ -190,8 +196,6 @@ def _read_classes(table: Table, values: Sequence[Any]) -> Read:
     names = tuple(table.columns.class_names or table.class_names or ())
     absent = {*MISSING, *(["-1"] if names else [])} - {*names} | ({"-1"} if table.numbered else set())
     kept = [row for row, value in enumerate(values) if as_text(value).strip() not in absent]
-    if not kept:
-        raise InputError(f"{where}: no row has a label in column {label!r}")
     columns = {label: values} | ({} if clean is None else {clean: table.values(clean)})
     texts = {name: label_texts([cells[row] for row in kept]) for name, cells in columns.items()}
     for name, cells in columns.items():
@@ -212,24 +216,18 @@ def _read_classes(table: Table, values: Sequence[Any]) -> Read:
 def _read_tags(table: Table) -> Read:
     """Sets of tags, in columns of 0 and 1 or in one column of texts or lists."""
     columns, labels = table.columns, table.label_columns
-    separator, truth = columns.separator or SEPARATOR, None
+    separator = columns.separator or SEPARATOR
     if columns.tags is not None:
         words = Vocabulary(tuple(map(str, columns.tags)), separator)
         texts = words.join_columns(map(table.texts, labels), table.where, table.place)
     else:
         given = [read_tag_cell(value, separator) for value in table.values(labels[0])]
-        if table.clean_column is not None:
-            truth = [read_tag_cell(value, separator) for value in table.values(table.clean_column)]
-        every = {tag for cell in (*given, *(truth or ())) for tag in split_tags(cell, separator)}
+        every = {tag for cell in given for tag in split_tags(cell, separator)}
         words = Vocabulary(tuple(map(str, columns.class_names or name_classes(every))), separator)
         where = f"{table.where}, {{}}, column {labels[0]!r}"
         texts = [cell and words.rewrite(cell, where.format(table.place(row))) for row, cell in enumerate(given)]
     kept = [row for row, text in enumerate(texts) if text]
-    if not kept:
-        raise InputError(f"{table.where}: no row has tags in {', '.join(labels)}")
-    true = [] if truth is None else [words.rewrite(truth[row], table.where) for row in kept]
-    both = Labels.of_tags([*(texts[row] for row in kept), *true], words)
-    return kept, replace(both, numbers=both.numbers[: len(kept)]), both.numbers[len(kept) :] if true else None
+    return kept, Labels.of_tags([texts[row] for row in kept], words), None
 
 
 def _read_votes(table: Table) -> Read:
@@ -243,8 +241,6 @@ def _read_votes(table: Table) -> Read:
     label = table.label_columns[0]
     ids, people, given = table.texts(key), table.texts(who), label_texts(table.values(label))
     rows = [row for row, text in enumerate(given) if text not in {*MISSING} - {*(names or ())}]
-    if not rows:
-        raise InputError(f"{table.where}: no row has a label in column {label!r}")
     first = {ids[row]: row for row in reversed(rows)}
     place = {id: at for at, id in enumerate(dict.fromkeys(ids[row] for row in rows))}
     votes = [(place[ids[row]], people[row], given[row]) for row in rows]
@@ -261,10 +257,10 @@ def make_cells(where: str, columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]
     twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
     if twice:
         raise InputError(f"{where}: the column {twice[0]!r} appears twice; rename one")
-    return {name: as_arrow(name, values) for name, values in pairs}
+    return {name: as_arrow(values) for name, values in pairs}
 
 
-def as_arrow(name: str, values: Any) -> Any:
+def as_arrow(values: Any) -> Any:
     """A column as an array of Arrow. Where its values have no common type, they become texts."""
     arrow = require("pyarrow", "data")
     if isinstance(values, arrow.ChunkedArray):
@@ -274,7 +270,7 @@ def as_arrow(name: str, values: Any) -> Any:
         made = arrow.array(values, from_pandas=True)
     except (ValueError, TypeError, OverflowError, arrow.ArrowException):
         made = arrow.array([as_text(value) or None for value in values], "string")
-    return as_arrow(name, arrow.chunked_array([made]))
+    return as_arrow(arrow.chunked_array([made]))
 
 
 def is_plain(cells: Any) -> bool:
@@ -282,16 +278,6 @@ def is_plain(cells: Any) -> bool:
     if isinstance(cells, np.ndarray):
         return cells.ndim == 1
     return not require("pyarrow", "data").types.is_nested(cells.type) and "binary" not in str(cells.type)
-
-
-def find_column(where: object, names: Iterable[str], wanted: Sequence[str], way_out: str) -> str:
-    """The first of the wanted names that is there."""
-    names = list(names)
-    for name in wanted:
-        if name in names:
-            return name
-    asked, there = " or ".join(map(repr, wanted)), ", ".join(map(str, names))[:200]
-    raise InputError(f"{where}: no column {asked}, only {there}; {way_out}")
 
 
 def restore_types(
