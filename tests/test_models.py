@@ -93,9 +93,9 @@ def test_weights_from_a_file_replace_all_but_a_new_head(tmp_path):
 
 def test_a_head_for_other_classes_is_said_to_be_one(tmp_path):
     torch.save({"fc.weight": torch.zeros(3, 2048), "fc.bias": torch.zeros(3)}, tmp_path / "w.pth")
-    with torch.device("meta"), pytest.raises(InputError, match=r"3 classes, the model 2; new_head=True"):
+    with torch.device("meta"), pytest.raises(InputError, match=r"of other classes: .*new_head=True"):
         load_weights(resnet50(2), tmp_path / "w.pth")
-    with torch.device("meta"), pytest.raises(InputError, match="another network: Missing key"):
+    with torch.device("meta"), pytest.raises(InputError, match=r"another network, .*: Missing key"):
         load_weights(resnet50(2), tmp_path / "w.pth", new_head=True)
 
 
@@ -107,7 +107,7 @@ class Hostile:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"conv1.weight": torch.zeros(1)}, "the weights are those of another network: Missing key"),
+        ({"conv1.weight": torch.zeros(1)}, r"the weights are those of another network, .*: Missing key"),
         ([1, 2], "does not hold a state dict"),
         ({"model": {"a": 1}}, "does not hold a state dict"),
         ({"a": Hostile()}, "cannot be read as a state dict"),

@@ -113,8 +113,6 @@ def test_nonsense_is_refused(model, gaussian):
         good.predict(model, torch.zeros(1, 4), 0)
     with pytest.raises(InputError, match="only a mean or only a std"):
         Posterior(good.mean, {})
-    with pytest.raises(InputError, match="negative entries"):
-        Posterior(good.mean, {name: -s for name, s in good.std.items()})
     with pytest.raises(InputError, match="must be equal"):
         Posterior(good.mean, {name: torch.zeros(1, 9) for name in good.std})
 
@@ -192,25 +190,20 @@ def test_weights_moved_inside_a_context_are_the_mean_afterwards(model, gaussian)
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "message"),
-    [
-        ("mean", float("nan"), "the mean has NaN or infinite entries"),
-        ("std", float("inf"), "the std has NaN or infinite entries"),
-        ("std", float("nan"), "the std has NaN or infinite entries"),
-    ],
+    ("part", "value"), [("mean", float("nan")), ("std", float("inf")), ("std", float("nan")), ("std", -1.0)]
 )
-def test_numbers_that_are_none_are_refused_also_in_a_file(model, tmp_path, part, value, message, gaussian):
+def test_numbers_that_are_none_are_refused_also_in_a_file(model, tmp_path, part, value, gaussian):
     from safetensors.torch import save_file
 
     good = gaussian(model)
     parts = {"mean": dict(good.mean), "std": dict(good.std)}
     parts[part]["weight"] = torch.full((3, 4), value)
-    with pytest.raises(InputError, match=f"weight: {message}"):
+    with pytest.raises(InputError, match="weight: mean and std must be finite"):
         Posterior(**parts)
     path = tmp_path / "q.safetensors"
     tensors = {f"{p}.{n}": t for p, values in parts.items() for n, t in values.items()}
     save_file(tensors, path, {"format": FORMAT})
-    with pytest.raises(InputError, match=rf"q\.safetensors: weight: {message}"):
+    with pytest.raises(InputError, match=r"q\.safetensors: weight: mean and std must be finite"):
         Posterior.load(path)
 
 

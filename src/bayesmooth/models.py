@@ -33,15 +33,14 @@ def weights_from(seed: int) -> Iterator[None]:
     ...     torch.equal(first.weight, nn.Linear(2, 2).weight)
     True
     """
-    before, dtype = torch.get_rng_state(), torch.get_default_dtype()
-    torch.default_generator.manual_seed(check_seed(seed))
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.device("cpu"):
+    dtype = torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(check_seed(seed))
+        torch.set_default_dtype(torch.float32)
+        try:
             yield
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_rng_state(before)
+        finally:
+            torch.set_default_dtype(dtype)
 
 
 def linear(num_classes: int = 10, *, input_shape: Sequence[int] = (1, 28, 28), seed: int = 0) -> nn.Module:
@@ -241,20 +240,8 @@ def resnet50(num_classes: int = 1000, *, input_shape: Sequence[int] = (3, 224, 2
 # ---- weights from a file ----
 
 
-def name_head(model: nn.Module) -> str:
-    """The name of the last layer: the linear one that was added last.
-
-    >>> name_head(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
-    '2'
-    """
-    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
-    if not linear:
-        raise InputError(f"{type(model).__name__} has no linear layer that could be the head")
-    return str(linear[-1])
-
-
 def load_weights(model: nn.Module, path: str | Path, new_head: bool = False) -> None:
-    """Read a state dict (.pt, .pth, .safetensors) into `model`; with `new_head` all but the last layer."""
+    """Read a state dict (.pt, .pth, .safetensors) into `model`; with `new_head` all but the last linear layer."""
     safe = require("safetensors.torch", extra="train") if Path(path).suffix == ".safetensors" else None
     try:
         state = safe.load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
@@ -263,20 +250,17 @@ def load_weights(model: nn.Module, path: str | Path, new_head: bool = False) -> 
         raise InputError(f"{path}: cannot be read as a state dict ({reason})") from None
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         raise InputError(f"{path}: does not hold a state dict; save model.state_dict()")
-    own, head = model.state_dict(), name_head(model)
-    if new_head:
-        state |= {name: own[name] for name in own if name.startswith(f"{head}.")}
-    theirs, ours = (len(part.get(f"{head}.weight", ())) for part in (state, own))
-    if theirs and theirs != ours:
-        raise InputError(
-            f"{path}: its head `{head}` has {theirs} classes, the model {ours}; "
-            "new_head=True reads the rest and starts the head afresh"
-        )
+    own, linear = model.state_dict(), [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    if new_head and linear:
+        state |= {name: own[name] for name in own if name.startswith(f"{linear[-1]}.")}
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
         why = "; ".join(line.strip() for line in str(error).splitlines()[1:])
-        raise InputError(f"{path}: the weights are those of another network: {why[:400]}") from None
+        raise InputError(
+            f"{path}: the weights are those of another network, or of other classes: {why[:400]}; "
+            "new_head=True starts the last layer afresh and reads the rest"
+        ) from None
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {

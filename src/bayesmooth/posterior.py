@@ -50,23 +50,17 @@ class Posterior:
     std: Mapping[str, Tensor]
 
     def __post_init__(self) -> None:
-        if not self.mean and not self.std:
-            raise InputError("a posterior without weights; give mean and std of one at least")
-        for name in [*self.mean, *self.std]:
-            if name not in self.mean or name not in self.std:
-                raise InputError(f"{name}: has only a mean or only a std; give both for every weight")
+        if not self.mean or self.mean.keys() != self.std.keys():
+            raise InputError("a weight with only a mean or only a std, or no weight at all; give both for every weight")
         for name, mean in self.mean.items():
             std = self.std[name]
-            for part, value in (("mean", mean), ("std", std)):
-                if not bool(value.isfinite().all()):
-                    raise InputError(
-                        f"{name}: the {part} has NaN or infinite entries; training has diverged, or the file is damaged"
-                    )
             if std.shape != mean.shape:
                 shapes = f"mean of shape {tuple(mean.shape)}, std of shape {tuple(std.shape)}"
                 raise InputError(f"{name}: {shapes}; they must be equal")
-            if not bool((std >= 0).all()):
-                raise InputError(f"{name}: the std has negative entries; it must be ≥ 0")
+            if not bool((mean.isfinite() & std.isfinite() & (std >= 0)).all()):
+                raise InputError(
+                    f"{name}: mean and std must be finite, and std ≥ 0; training has diverged, or the file is damaged"
+                )
 
     @contextmanager
     def sample(self, model: nn.Module, index: int = 0, *, seed: int = 0) -> Iterator[None]:

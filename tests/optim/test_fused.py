@@ -13,7 +13,7 @@ OPTIONS = [
     {},
     {"hess_approx": "gradsq"},
     {"clip_radius": 0.1, "debias": False},
-    {"mc_samples": 2, "antithetic": True},
+    {"mc_samples": 2},
     {"mc_samples": 3, "hess_approx": "gradsq"},
     {"rescale_lr": False, "weight_decay": 0.0, "beta1": 0.0},
 ]

@@ -258,23 +258,6 @@ def test_several_contexts_are_averaged_wherever_gradients_are_cleared(task, zero
     assert torch.allclose(weights_of(by_step), weights_of(by_hand), rtol=1e-9)
 
 
-def test_antithetic_samples_are_mirrored_about_the_mean(task):
-    model = task.net(torch.float64)
-    optimizer = IVON(model.parameters(), 0.1, 40, mc_samples=4, antithetic=True, seed=3)
-    mean, seen = weights_of(model), []
-
-    def closure():
-        seen.append(weights_of(model))
-        loss = F.cross_entropy(model(task.x.double()), task.y)
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    for first, second in (seen[:2], seen[2:]):
-        assert torch.allclose((first + second) / 2, mean, rtol=0, atol=1e-12)
-    assert not torch.allclose(seen[0], seen[2])
-
-
 # ---- the caller's tensors ----
 
 

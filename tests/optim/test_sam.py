@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.optim import LBFGS, SGD, AdamW
+from torch.optim import SGD, AdamW
 
 from bayesmooth.errors import InputError
 from bayesmooth.losses import LOSSES
@@ -160,7 +160,6 @@ def test_a_run_of_the_base_optimizer_goes_on_with_sam():
         (lambda w: SAM([w], SGD, rho=-1, lr=0.1), "rho=-1: must be ≥ 0; use SGD"),
         (lambda w: SAM([w], SGD, rho=float("nan"), lr=0.1), "rho=nan"),
         (lambda w: SAM([w], SGD([w], lr=0.1)), "must be the class of an optimizer"),
-        (lambda w: SAM([w], LBFGS), "LBFGS: needs a closure of its own"),
         (lambda w: SAM([("w", w.detach().cfloat())], SGD, lr=0.1), "parameter w: torch.complex64"),
         (lambda w: SAM([w.detach().to_sparse()], SGD, lr=0.1), "parameter #0: .*sparse"),
     ],

@@ -31,24 +31,15 @@ Columns = list[list[Tensor]]
 Job = tuple[Any, ...]
 
 
-class Noise(NamedTuple):
-    """The name of a chunk's draw; with a weight's position and step it names the weight's noise."""
-
-    seed: int
-    draw: int
-    step: int | None = None  # None is each weight's own
-    sign: float = 1.0
-
-
 class Torch:
     """Plain torch, by the lines `sample`, `product` and `update`; `limit` is the size of a chunk of several weights."""
 
     def __init__(self, sample: Line, product: Line, update: Line, limit: float) -> None:
         self.sample, self.product, self.rule, self.limit = sample, product, update, limit
 
-    def draw(self, chunk: list[Weight], noise: Noise, λ: float, δ: float) -> None:
+    def draw(self, chunk: list[Weight], seed: int, number: int, steps: list[int], λ: float, δ: float) -> None:
         """θ into the parameters, m into the buffers (of parameters below float32: θ before rounding)."""
-        e, narrow = draw_noise(chunk, noise), chunk[0].wide is not None
+        e, narrow = draw_noise(chunk, seed, number, steps), chunk[0].wide is not None
         if not narrow:
             torch._foreach_copy_([w.buffer for w in chunk], [w.local for w in chunk])
         for w in chunk:
@@ -131,12 +122,12 @@ class Constants(NamedTuple):
 class Kernels(Torch):
     """The C kernels, for dense float32 weights on the CPU; they repeat the lines, and a test holds the two equal."""
 
-    def draw(self, chunk: list[Weight], noise: Noise, λ: float, δ: float) -> None:
+    def draw(self, chunk: list[Weight], seed: int, number: int, steps: list[int], λ: float, δ: float) -> None:
         """θ into the parameters, m into the buffers."""
         for w in chunk:
             w.held = True
-        jobs = [make_job(w, w.state["step"] if noise.step is None else noise.step) for w in chunk]
-        run_kernel("sample", jobs, Constants(λ, δ, sign=noise.sign), noise.seed, noise.draw)
+        jobs = [make_job(w, step) for w, step in zip(chunk, steps, strict=True)]
+        run_kernel("sample", jobs, Constants(λ, δ), seed, number)
 
     def exchange(self, chunk: list[Weight]) -> None:
         """The mean back into the parameters, the sample into the buffers."""
@@ -222,20 +213,18 @@ def spread_rate(chunk: list[Weight], α: float, rates: list[float]) -> float | T
     return row.repeat_interleave(torch.tensor([w.local.numel() for w in chunk], dtype=torch.int64, device=row.device))
 
 
-def draw_noise(chunk: list[Weight], noise: Noise) -> Tensor:
-    """Standard normals for the elements of a chunk.
+def draw_noise(chunk: list[Weight], seed: int, number: int, steps: list[int]) -> Tensor:
+    """Standard normals for the elements of a chunk: draw `number` of these steps.
 
     On the CPU every weight's noise has its own name. Elsewhere there is one call for the whole chunk, named by its
     first weight; a rank with shards draws the noise of the whole tensors and keeps its own part.
     """
-    steps = [w.state["step"] if noise.step is None else noise.step for w in chunk]
     if on_cpu(chunk[0].local.device):
-        words: Any = {"seed": noise.seed, "draw": noise.draw, "sign": noise.sign}
-        pairs = zip(chunk, steps, strict=True)
-        return flatten([noise_of(w.param, w.momentum, stream=w.stream, step=step, **words) for w, step in pairs])
+        name, pairs = {"seed": seed, "draw": number}, zip(chunk, steps, strict=True)
+        return flatten([noise_of(w.param, w.momentum, stream=w.stream, step=step, **name) for w, step in pairs])
     sizes, like = [w.param.numel() for w in chunk], chunk[0].hess
-    row = torch_normal(sum(sizes), like.device, noise.seed, chunk[0].stream, max(steps), noise.draw).to(like.dtype)
+    row = torch_normal(sum(sizes), like.device, seed, chunk[0].stream, max(steps), number).to(like.dtype)
     if any(w.sharded for w in chunk):
         parts = zip(chunk, torch.split(row, sizes), strict=True)
         row = torch.cat([cut(w.param, part).reshape(-1) for w, part in parts])
-    return row if noise.sign == 1.0 else row.mul_(noise.sign)
+    return row

@@ -30,7 +30,7 @@ from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim import settings
-from bayesmooth.optim.fused import Noise, choose_backend
+from bayesmooth.optim.fused import choose_backend
 from bayesmooth.optim.params import add_group, agree_on_seed, call_closure, choose_seed, load_wide, whole
 from bayesmooth.optim.samples import Place, Samples, Weight, make_weight, split_weights, tell_autograd
 from bayesmooth.optim.schedule import RunSchedule, warn_if_rate_stays
@@ -127,7 +127,6 @@ class IVON(Optimizer):
             network (`settings.py` has the formulas): σ = noise × size/√L for each of L matrices. 0.3 to 3. More of it
             resists wrong labels, and needs a larger lr. It replaces hess_init, rescale_lr and weight_decay.
         steps: of the run. `schedule` needs them, and β₂ follows from them.
-        antithetic: draw the samples of a step in pairs mirrored about the mean.
         seed, generator: where the noise comes from; by default torch's seed. The global generator is not touched.
         fused: None chooses: the C kernels for float32 on the CPU, plain torch elsewhere. True: the kernels or an error.
             False: plain torch.
@@ -151,7 +150,6 @@ class IVON(Optimizer):
         debias: bool = True,
         rescale_lr: bool = True,
         *,
-        antithetic: bool = False,
         steps: int | None = None,
         noise: float | None = None,
         seed: int | None = None,
@@ -179,7 +177,6 @@ class IVON(Optimizer):
             "debias": debias,
             "rescale_lr": rescale_lr,
             "noise": noise,
-            "antithetic": antithetic,
             "fused": fused,
             "seed": choose_seed(seed, generator),
             "draws": 0,  # evaluation draws so far
@@ -299,7 +296,7 @@ class IVON(Optimizer):
             if param.requires_grad:
                 w, state = kept.get(param), self.state[param]
                 if w is None or not w.fits(group, state, stream):
-                    w = kept[param] = make_weight(param, group, state, stream, w)
+                    w = kept[param] = make_weight(param, group, state, stream)
                     w.backend = choose_backend(w, sample, product, update)
                 weights.append(w)
         if relative := [w for w in weights if w.group["noise"] is not None]:
@@ -310,14 +307,12 @@ class IVON(Optimizer):
     def _draw(self, weights: list[Weight], number: int | None) -> None:
         """θ into the parameters: sample `number` of this step, or one for evaluation."""
         for chunk in split_weights(weights):
-            group = chunk[0].group
+            group, λ, δ = chunk[0].group, float(chunk[0].group["ess"]), float(chunk[0].group["weight_decay"])
             if number is None:
-                noise = Noise(group["seed"], EVALUATION, step=group["draws"])
-            elif group["antithetic"]:
-                noise = Noise(group["seed"], number // 2, sign=1.0 - 2.0 * (number % 2))
+                name = EVALUATION, [group["draws"]] * len(chunk)
             else:
-                noise = Noise(group["seed"], number)
-            chunk[0].backend.draw(chunk, noise, float(group["ess"]), float(group["weight_decay"]))
+                name = number, [w.state["step"] for w in chunk]
+            chunk[0].backend.draw(chunk, group["seed"], *name, λ, δ)
         tell_autograd(weights)
 
     def _update(self, scale: float) -> None:

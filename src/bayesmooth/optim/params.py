@@ -32,14 +32,13 @@ RULES: dict[str, Rule] = {
     "debias": SWITCH,
     "rescale_lr": SWITCH,
     "noise": (lambda x: x is None or 0 < x < math.inf, "must be > 0", "0.3 to 3 is usual"),
-    "antithetic": SWITCH,
     "fused": (lambda x: x in (None, True, False), "must be None, True or False", "None chooses"),
     "momentum": (lambda x: x is None or 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
     "rho": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "use SGD for plain descent"),
     "s_init": (lambda x: 0 < x < math.inf, "must be > 0", "1 is usual"),
     "damping": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "0.1 is usual"),
 }
-SWITCHES = ("sync", "debias", "rescale_lr", "antithetic", "fused")
+SWITCHES = ("sync", "debias", "rescale_lr", "fused")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -211,15 +210,13 @@ def cut(tensor: Tensor, values: Tensor) -> Tensor:
     return values.view(tensor.shape)[locate_shard(tensor)[0]]
 
 
-def noise_of(
-    tensor: Tensor, like: Tensor, *, seed: int, stream: int, step: int, draw: int = 0, sign: float = 1.0
-) -> Tensor:
+def noise_of(tensor: Tensor, like: Tensor, *, seed: int, stream: int, step: int, draw: int = 0) -> Tensor:
     """What this rank's shard gets of the whole tensor's noise; `like` has the shard's shape."""
     name = {"seed": seed, "stream": stream, "step": step, "draw": draw}
     offset = locate_shard(tensor)[1]
     if offset is not None and (like.shape == tensor.shape or comes_in_slices(like)):
-        return standard_normal(like, offset=offset, sign=sign, **name)
-    return cut(tensor, standard_normal(like.new_empty(tensor.shape), sign=sign, **name))
+        return standard_normal(like, offset=offset, **name)
+    return cut(tensor, standard_normal(like.new_empty(tensor.shape), **name))
 
 
 @torch.no_grad()

@@ -28,14 +28,13 @@ class ReferenceIVON:
         clip_radius: float = float("inf"),
         debias: bool = True,
         rescale_lr: bool = True,
-        antithetic: bool = False,
         seed: int = 0,
     ) -> None:
         self.params = list(params)
         self.lr = lr * (hess_init + weight_decay) if rescale_lr else lr
         self.ess, self.decay, self.beta1, self.beta2 = ess, weight_decay, beta1, beta2
         self.samples, self.approx, self.radius = mc_samples, hess_approx, clip_radius
-        self.debias, self.antithetic, self.seed = debias, antithetic, seed
+        self.debias, self.seed = debias, seed
         self.momentum = [torch.zeros_like(p, requires_grad=False) for p in self.params]
         self.hess = [torch.full_like(p, hess_init, requires_grad=False) for p in self.params]
         self.steps = 0
@@ -71,7 +70,5 @@ class ReferenceIVON:
             p.copy_(means[i] - self.lr * step.clamp(-self.radius, self.radius))
 
     def _draw_noise(self, i: int, draw: int) -> Tensor:
-        """e ~ N(0, I) for parameter i; the second of a mirrored pair is minus the first."""
-        number, sign = (draw // 2, 1.0 - 2.0 * (draw % 2)) if self.antithetic else (draw, 1.0)
-        name = {"seed": self.seed, "stream": i, "step": self.steps, "draw": number}
-        return standard_normal(self.params[i].detach(), sign=sign, **name)
+        """e ~ N(0, I) for parameter i."""
+        return standard_normal(self.params[i].detach(), seed=self.seed, stream=i, step=self.steps, draw=draw)

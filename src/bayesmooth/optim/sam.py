@@ -1,6 +1,5 @@
 """Sharpness-aware minimisation: the gradient from the worst point nearby, the step from here."""
 
-import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -58,12 +57,6 @@ class SAM(Optimizer):
             raise InputError(
                 f"base_optimizer={base_optimizer!r}: must be the class of an optimizer; "
                 "write SAM(params, torch.optim.SGD, rho=0.05, lr=0.1)"
-            )
-        closure = inspect.signature(base_optimizer.step).parameters.get("closure")
-        if closure is not None and closure.default is inspect.Parameter.empty:
-            raise InputError(
-                f"base_optimizer={base_optimizer.__name__}: needs a closure of its own, and SAM hands "
-                "it one gradient; use SGD or AdamW"
             )
         super().__init__(params, {"rho": rho})
         self.base = base_optimizer(self.param_groups, **base_kwargs)

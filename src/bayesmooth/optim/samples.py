@@ -286,18 +286,12 @@ def split_weights(weights: Iterable[Weight], key: Callable[[Weight], object] = l
 
 
 @torch.inference_mode(False)  # an evaluation draw may be the first to come here; training follows
-def make_weight(
-    param: Tensor, group: dict[str, Any], state: dict[str, Any], stream: int, last: Weight | None
-) -> Weight:
-    """A parameter with its state; the buffer is the last one, if it has the right form."""
+def make_weight(param: Tensor, group: dict[str, Any], state: dict[str, Any], stream: int) -> Weight:
+    """A parameter with its state."""
     prepare_state(param, group, state)
     wide = shard(state["mean"]) if "mean" in state else None
     local, momentum, hess = (shard(t) for t in (param.data, state["momentum"], state["hess"]))
-    mean, buffer = local if wide is None else wide, last.buffer if last else None
-    form = mean.shape, mean.stride(), mean.dtype, mean.device
-    if buffer is None or (buffer.shape, buffer.stride(), buffer.dtype, buffer.device) != form:
-        buffer = torch.empty_like(momentum)
-    sharded = hasattr(param, "to_local")
+    buffer, sharded = torch.empty_like(momentum), hasattr(param, "to_local")
     return Weight(param, local, group, state, momentum, hess, wide, buffer, stream, sharded, locate_shard(param)[1])
 
 
