@@ -15,12 +15,11 @@ from bayesmooth.executors import Processes
 from bayesmooth.files import check_directory, write_json
 from bayesmooth.train import Recipe, Run, override
 from bayesmooth.train.sweep import OVER, Outcome, sweep
-from bayesmooth.words import format_duration
 from reproduce import STUDIES
 from reproduce.datasets import embed_data as embed_data
 from reproduce.demo import summarise_demo
 from reproduce.page import write_page
-from reproduce.scale import SCALES, Scale, identify_data, run_flops
+from reproduce.scale import SCALES, Scale
 from reproduce.study import NOISES, TEXTS, Cell, Finished, Study
 from reproduce.table import COLUMNS, EARLY, MEASURED, Row, Table, make_table, read_final, read_table, write_table
 
@@ -127,7 +126,7 @@ def tabulate(job: Job, cells: Sequence[Cell], kept: Finals) -> tuple[Table, Fina
         elif key in kept:
             used[key] = kept[key]
         if key in used:
-            rows.append({**used[key], "data": identify_data(cell.recipe), **cell.labels, "hash": key[0]})
+            rows.append({**used[key], "data": cell.data, **cell.labels, "hash": key[0]})
     if job.study.measure is not None:
         return job.study.measure(Finished(finished, job.device, job.scale.noise_samples)), used
     table = make_table(rows)
@@ -212,20 +211,17 @@ def find_noises(word: str) -> list[str]:
 
 
 def studies(arguments: Namespace) -> int:
-    """List the studies: what each shows, how many runs it needs, how long that takes."""
+    """List the studies: what each shows, and how many runs it needs."""
     scale = SCALES[arguments.scale]
     print(f"{scale.name}: {scale.about}\n")
-    seen, total = set[str](), 0.0
+    seen = set[str]()
     for study in (STUDIES[name] for name in scale.studies or STUDIES):
-        recipes = {cell.recipe.hash: cell.recipe for cell in study.cells(scale)}
-        new = {key: recipe for key, recipe in recipes.items() if key not in seen}
-        seconds = sum(map(run_flops, new.values())) / (scale.flops * scale.processes)
-        seen, total = seen | {*new}, total + seconds
-        shared = f" and {len(recipes) - len(new)} of studies above" if len(recipes) > len(new) else ""
-        texts = TEXTS[study.name]
-        facts = [texts.get("figure", "not in the paper"), f"{len(new)} runs{shared}", format_duration(seconds)]
-        print(f"{study.name:16} {texts['title']}: {texts['shows']}\n{'':16} {' · '.join(facts)}")
-    print(f"\nall: {len(seen)} runs, {format_duration(total)} expected with {scale.processes} at a time")
+        runs, texts = {cell.recipe.hash for cell in study.cells(scale)}, TEXTS[study.name]
+        shared = f" and {len(runs & seen)} of studies above" if runs & seen else ""
+        print(f"{study.name:16} {texts['title']}: {texts['shows']}")
+        print(f"{'':16} {texts.get('figure', 'not in the paper')} · {len(runs - seen)} runs{shared}")
+        seen |= runs
+    print(f"\nall: {len(seen)} runs")
     return 0
 
 

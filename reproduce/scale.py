@@ -1,4 +1,4 @@
-"""How large a study is (scales.toml), and what that costs in counted operations."""
+"""How large a study is (scales.toml)."""
 
 import tomllib
 from collections.abc import Mapping
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.errors import InputError
-from bayesmooth.train import Recipe
 
 KAPPA, NATURAL = "κ = {:g}", "natural noise"
 Task = Mapping[str, Any]
@@ -31,8 +30,6 @@ class Scale:
     chosen_hessians: tuple[float, ...] = ()  # from which validation chooses in each comparison
     rates_by_noise: tuple[str, ...] = ()  # tasks that take the paper's rates from its recipes
     noise_samples: int = 64  # of the posterior, to measure the label noise
-    flops: float = 1.0  # per second and process, measured; for the expected time
-    processes: int = 1  # at a time, in the expected time
     studies: tuple[str, ...] = ()  # for which the scale is meant; empty: all
 
     def task(self, name: str, noise: str) -> Task:
@@ -51,37 +48,3 @@ def read_scale(name: str, tree: Mapping[str, Any]) -> Scale:
 
 TABLES = tomllib.loads((Path(__file__).parent / "scales.toml").read_text("utf-8"))
 SCALES = {name: read_scale(name, tree) for name, tree in TABLES.items()}  # the smallest first
-
-SIZES = {  # examples to train on, and to test with
-    "digits": (1_438, 359),
-    "mnist": (60_000, 10_000),
-    "cifar10": (50_000, 10_000),
-    "cifar10n": (50_000, 10_000),
-    "cifar100": (50_000, 10_000),
-    "cifar10-10000": (10_000, 5_000),
-    "cifar10n-random1-10000": (10_000, 5_000),
-    "cifar100-10000": (10_000, 5_000),
-    "clothing1m": (1_000_000, 10_526),
-}
-# of a forward and a backward pass, per example, as torch's FlopCounterMode counts them at the usual size of inputs
-FLOPS = {"mlp": 8.1e5, "cnn": 1.1e7, "cnn_batchnorm": 1.5e7, "resnet34": 6.95e9, "resnet50": 2.43e10}
-PASSES = {"sam": 2}  # forward and backward passes per step; 1 for the others
-
-
-def identify_data(recipe: Recipe) -> str:
-    """The data set of a recipe; of embeddings, which: the name of their file.
-
-    >>> identify_data(Recipe.from_dict({"data": {"name": "source", "path": "features/pets-{split}.npz"}}))
-    'pets'
-    """
-    path = recipe.data.options.get("path")
-    return Path(path).stem.removesuffix("-{split}") if path else recipe.data.name
-
-
-def run_flops(recipe: Recipe) -> float:
-    """Those of a whole run: training, and the test at the end; a forward pass is a third."""
-    known, tested = SIZES[identify_data(recipe)]
-    examples = round((recipe.data.limit or known) * (1 - recipe.data.validation))
-    trained = recipe.train.epochs * examples * PASSES.get(recipe.optimizer.name, 1)
-    averaged = recipe.evaluate.samples if recipe.optimizer.name == "ivon" else 0
-    return FLOPS[recipe.model.name] * (trained + tested * (1 + averaged) / 3)

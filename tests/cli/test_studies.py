@@ -9,19 +9,12 @@ from reproduce.study import TEXTS
 
 
 @pytest.mark.parametrize("scale", [pytest.param(s, marks=[pytest.mark.slow] * (s == "full")) for s in SCALES])
-def test_studies_lists_what_each_shows_its_runs_and_its_time(scale, capsys):
+def test_studies_lists_what_each_shows_and_its_runs(scale, capsys):
     assert main(["studies", "--scale", scale]) == 0
     said = capsys.readouterr().out
     for name in SCALES[scale].studies or STUDIES:
         assert re.search(rf"^{name} +{re.escape(TEXTS[name]['title'])}: ", said, re.M)
-    assert re.search(r"all: \d+ runs, .+ expected", said)
-
-
-@pytest.mark.parametrize(("scale", "most"), [("laptop", 5), ("overnight", 12)])
-def test_a_scale_for_two_cores_is_expected_to_end_in_time(scale, most, capsys):
-    main(["studies", "--scale", scale])
-    hours = int(re.search(r"all: \d+ runs, (\d+) h", capsys.readouterr().out)[1])
-    assert hours < most
+    assert re.search(r"all: \d+ runs$", said, re.M)
 
 
 def test_reproduce_says_where_it_wrote(tmp_path, capsys):

@@ -1,14 +1,9 @@
-"""What a scale trains, and what that costs."""
+"""What a scale trains."""
 
 import pytest
-import torch
-from torch.utils.flop_counter import FlopCounterMode
 
-from bayesmooth.data import load
-from bayesmooth.models import MODELS
-from bayesmooth.train import Recipe
 from reproduce import STUDIES
-from reproduce.scale import FLOPS, SCALES, SIZES, run_flops
+from reproduce.scale import SCALES
 from reproduce.table import EARLY
 
 DAY, FEATURES, FULL = SCALES["day"], SCALES["features"], SCALES["full"]
@@ -102,19 +97,3 @@ def test_a_day_is_a_part_of_full_scale_with_one_seed_of_six_runs_under_three_noi
         model, data, train = cell.recipe.model, cell.recipe.data, cell.recipe.train
         assert (model.name, data.limit, data.validation) == ("resnet34", 0, 0)
         assert (train.epochs, train.batch_size, train.seed) == (200, 50, 0)
-
-
-def test_sam_costs_twice_sgd_and_the_counts_are_those_of_the_networks():
-    tree = {"data": {"name": "cifar10"}, "model": {"name": "resnet34"}, "evaluate": {"samples": 1}}
-    sgd, sam = (
-        run_flops(Recipe.from_dict({**tree, "optimizer": {"name": name, "lr": 0.1}})) for name in ("sgd", "sam")
-    )
-    assert sam / sgd == pytest.approx(2, rel=0.02)
-    counter = FlopCounterMode(display=False)
-    with counter:
-        MODELS["resnet34"](num_classes=10, input_shape=(3, 32, 32))(torch.empty(2, 3, 32, 32)).sum().backward()
-    assert counter.get_total_flops() / 2 == pytest.approx(FLOPS["resnet34"], rel=0.01)
-
-
-def test_the_facts_about_a_data_set_are_those_of_its_files():
-    assert (len(load("digits", "train")), len(load("digits", "test"))) == SIZES["digits"]

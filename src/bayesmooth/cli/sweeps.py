@@ -126,7 +126,7 @@ def reproduce(arguments: Namespace) -> int:
 
 @command(SCALE)
 def studies(arguments: Namespace) -> int:
-    """List the studies: what each shows, how many runs it needs, how long that takes.
+    """List the studies: what each shows, and how many runs it needs.
 
     example:
       bayesmooth studies --scale full
