@@ -6,7 +6,7 @@ from pathlib import Path
 from reproduce import STUDIES
 from reproduce.commands import FACTS, redraw
 from reproduce.page import count_claims, read_studies, write_paper
-from reproduce.scale import SCALES
+from reproduce.study import SCALES
 
 
 def main(results: Path) -> None:

@@ -14,8 +14,7 @@ from itertools import product
 from pathlib import Path
 from statistics import mean
 
-from reproduce.scale import KAPPA, NATURAL, Scale
-from reproduce.study import NOISES, Cell, Condition, Study
+from reproduce.study import KAPPA, NATURAL, NOISES, Cell, Condition, Scale, Study
 from reproduce.style import PAGE, figure, legend_below, level, line, name_data
 from reproduce.table import EARLY, Choice, Claim, Pair, Table, Verdict, ahead, choose, comparable, format_mean, holds
 

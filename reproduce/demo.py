@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from bayesmooth.train import Recipe, read_recipe
-from reproduce.scale import Scale
-from reproduce.study import Cell, Finished, Section, Study, merge
+from reproduce.study import Cell, Finished, Scale, Section, Study, merge
 from reproduce.style import COLOURS, PAGE, figure, legend_below
 from reproduce.table import EARLY, Claim, Row, Table, ahead, format_mean, make_table, read_final
 

@@ -5,8 +5,7 @@ from statistics import mean
 from typing import Any
 
 from reproduce.comparing import CIFAR100_NOISY, describe_costs, draw_strengths, find_costs
-from reproduce.scale import Scale
-from reproduce.study import Cell, Condition, Study
+from reproduce.study import Cell, Condition, Scale, Study
 from reproduce.table import Claim, Table, ahead, choose, format_mean, holds
 
 LEARNED, FIXED = "learned Σ", "fixed Σ"

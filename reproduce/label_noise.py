@@ -18,8 +18,7 @@ from bayesmooth.labelnoise import LabelNoise, label_noise, smoothed_labels_by_cl
 from bayesmooth.losses import OnlineLabelSmoothing
 from bayesmooth.train.evaluate import statistics_batches
 from bayesmooth.train.run import save_checkpoint
-from reproduce.scale import Scale
-from reproduce.study import Cell, Condition, Finished, Study
+from reproduce.study import Cell, Condition, Finished, Scale, Study
 from reproduce.style import COLOURS, DATA_NAMES, PAGE, figure, legend_below, look, name_data, picture
 from reproduce.table import Claim, Row, Table, format_mean, holds, make_table
 

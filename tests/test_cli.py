@@ -186,7 +186,7 @@ def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     from bayesmooth.data.opening import FILES
     from bayesmooth.fitting.choose import IVON_GRID
     from bayesmooth.optim.schedule import ENOUGH
-    from reproduce.scale import SCALES
+    from reproduce.study import SCALES
 
     def words(command):
         with pytest.raises(SystemExit):

@@ -4,8 +4,7 @@ import pytest
 
 from bayesmooth.cli import main
 from reproduce import STUDIES
-from reproduce.scale import SCALES
-from reproduce.study import TEXTS
+from reproduce.study import SCALES, TEXTS
 
 
 @pytest.mark.parametrize("scale", [pytest.param(s, marks=[pytest.mark.slow] * (s == "full")) for s in SCALES])

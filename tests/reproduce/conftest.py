@@ -7,7 +7,7 @@ import pytest
 from bayesmooth.progress import silence
 from reproduce import STUDIES
 from reproduce.commands import Job, run_study
-from reproduce.scale import SCALES
+from reproduce.study import SCALES
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from bayesmooth import cli
 from reproduce import STUDIES
 from reproduce.demo import summarise_demo
-from reproduce.scale import SCALES
+from reproduce.study import SCALES
 from reproduce.table import EARLY, read_table
 
 DEMO, SMOKE = (SCALES["demo"], SCALES["smoke"])

@@ -16,7 +16,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.train import Run
 from reproduce import STUDIES
 from reproduce.commands import redraw, run_study
-from reproduce.scale import SCALES
+from reproduce.study import SCALES
 from reproduce.table import make_table, read_table, write_table
 
 FULL = SCALES["full"]

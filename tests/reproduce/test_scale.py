@@ -3,7 +3,7 @@
 import pytest
 
 from reproduce import STUDIES
-from reproduce.scale import SCALES
+from reproduce.study import SCALES
 from reproduce.table import EARLY
 
 DAY, FEATURES, FULL = SCALES["day"], SCALES["features"], SCALES["full"]

@@ -9,8 +9,7 @@ from bayesmooth.train import Splits
 from bayesmooth.train.loop import Loop
 from reproduce import STUDIES
 from reproduce.page import write_paper
-from reproduce.scale import SCALES
-from reproduce.study import TEXTS
+from reproduce.study import SCALES, TEXTS
 from reproduce.table import read_table
 
 FULL, SMOKE = (SCALES["full"], SCALES["smoke"])

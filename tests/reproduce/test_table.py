@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.train import Run
 from reproduce import STUDIES
-from reproduce.scale import SCALES
+from reproduce.study import SCALES
 from reproduce.table import EARLY, ahead, choose, comparable, difference, make_table, read_table, write_table
 
 SMOKE = SCALES["smoke"]

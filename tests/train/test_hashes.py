@@ -7,7 +7,7 @@ import pytest
 from bayesmooth.randomness import KERNELS
 from bayesmooth.train import Recipe
 from reproduce import STUDIES
-from reproduce.scale import SCALES
+from reproduce.study import SCALES
 from reproduce.table import read_table
 
 RESULTS = Path(__file__).parents[2] / "results"
