@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from bayesmooth.fitting.predicted import TEMPERATURES, estimate_errors
+from bayesmooth.fitting.predicted import TEMPERATURES, Audited, estimate_errors, predict_labels
 
 
 def make(share, classes=5, sharpness=3.0, count=4000):
@@ -45,3 +45,29 @@ def test_a_given_label_that_was_not_learned_makes_predictions_better():
     errors = estimate_errors(logits, given)
     alone, both = (cross_entropy(p.log(), true) for p in (errors.predict(logits), errors.correct(logits, given)))
     assert both < alone - 0.3
+
+
+def test_an_audit_that_says_what_the_networks_say_changes_nothing():
+    logits, _, given = make(0.3)
+    train, held = logits[:2000].softmax(1), logits[2000:].softmax(1)
+    same = Audited(train, held, torch.eye(5))
+    alone, both = (predict_labels(train, held, given[2000:], audited) for audited in (None, same))
+    for one, two in zip(alone, both, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_transitions_that_the_audit_has_learned_are_taken_where_held_out_labels_follow_them(pairs):
+    logits, true, given = make(0.4)
+    moved = torch.rand(len(true), generator=torch.Generator().manual_seed(1)) < 0.4
+    if pairs:
+        given = torch.where(moved, (true + 1) % 5, true)
+    transitions = 0.6 * torch.eye(5) + 0.4 * torch.eye(5).roll(1, 1)
+    network = (logits / 2).softmax(1)
+    audited = Audited(*logits.softmax(1).split(2000), transitions)
+    aware, unaware = (
+        predict_labels(*network.split(2000), given[2000:], audited._replace(transitions=t))
+        for t in (transitions, torch.eye(5))
+    )
+    ours, others = (float(cross_entropy(held.log(), true[2000:])) for _, held in (aware, unaware))
+    assert ours < others - 0.1 if pairs else ours == pytest.approx(others, abs=1e-6)

@@ -5,14 +5,15 @@
 
 1. Six settings (GRID: IVON and AdamW) train for a quarter of the epochs, the best two of them for half.
 2. If the best one still learns, it goes on to the end. If held-out accuracy falls, it has begun to learn wrong labels;
-   then the second-best one studies for half of the epochs what the best three predict together: they have not learned
-   single wrong labels yet, and agree on little else than what is right.
+   then the second-best one studies for half of the epochs what the best three and the audit predict together: they have
+   not learned single wrong labels yet, and agree on little else than what is right.
 3. The best one studies for half of the epochs what all of these predict. Now the held-out labels have chosen, so they
    are learned, too: nobody has learned their errors, so the given label and the prediction say more than either does.
 
 That is three times the cost of one run. Held-out labels may be as wrong as the others: errors that a network cannot
-predict lower the accuracy of all settings alike. They choose the point to stop at, too, and say how flat wrong labels
-have made predictions (`predicted.py`). Everything is kept in a folder, so that a run that was stopped goes on.
+predict lower the accuracy of all settings alike. They choose the point to stop at, too, say how flat wrong labels have
+made predictions, and how much the audit counts (`predicted.py`). Everything is kept in a folder, so that a run that was
+stopped goes on.
 """
 
 import json
@@ -22,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,9 @@ from torch.optim import AdamW, Optimizer
 from bayesmooth import files, progress
 from bayesmooth.calling import read_logits, take_labels
 from bayesmooth.errors import InputError
+from bayesmooth.fitting.audited import audit_labels
 from bayesmooth.fitting.heldout import join, read_in_order, replace_labels, split_data
-from bayesmooth.fitting.predicted import estimate_errors
+from bayesmooth.fitting.predicted import Audited, predict_labels
 from bayesmooth.fitting.trial import PARTS, Loss, Plan, Setting, Trial, advance, standard_error
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
@@ -158,7 +160,7 @@ def fit(
         if not (teach and loss is nn.functional.cross_entropy and can_be_predicted(plan)):
             return finish(plan, trials, sort_by(best_two, run(best_two, PARTS))[0])
         best, second = sort_by(best_two, run(best_two, SECOND))
-        study = partial(learn_predictions, plan, quiet=quiet)
+        study = partial(learn_predictions, plan, cache(partial(ask_audit, plan, best, validation is None)), quiet=quiet)
         students = []
         if not overfits(plan, best):
             run([best], PARTS)
@@ -221,9 +223,15 @@ def count_held(plan: Plan) -> int:
 
 
 def learn_predictions(
-    plan: Plan, teachers: list[Trial], start: Trial, *students: Trial, quiet: bool, everything: bool = False
+    plan: Plan,
+    audited: Callable[[], Audited | None],
+    teachers: list[Trial],
+    start: Trial,
+    *students: Trial,
+    quiet: bool,
+    everything: bool = False,
 ) -> Trial:
-    """From the best weights of `start`, half a run on the labels that the teachers predict, and students, if any.
+    """From the best weights of `start`, half a run on labels that the audit, teachers, and students if any, predict.
 
     `everything`: the held-out examples are learned, too.
     """
@@ -231,19 +239,25 @@ def learn_predictions(
     student = Trial(start.setting, path, "predicted", start.path, everything)
     file = path.with_suffix(".labels")
     if not file.exists():
-        held = read_in_order(plan.held) or list(plan.held)  # once, as a loader may shuffle
+        train, held = read_in_order(plan.loader), read_in_order(plan.held) or list(plan.held)  # a loader may shuffle
         given = torch.cat([take_labels(batch) for batch in held]).cpu()
-        unseen, known = (
-            average_predictions(plan, teachers, students, batches) for batches in (held, read_in_order(plan.loader))
-        )
-        errors = estimate_errors(unseen.log(), given)
-        labels = [errors.predict(known.log())] + [errors.correct(unseen.log(), given)] * everything
-        torch.save(torch.cat(labels), file)
+        known, unseen = (average_predictions(plan, teachers, students, batches) for batches in (train, held))
+        labels = predict_labels(known, unseen, given, audited())
+        torch.save(torch.cat(labels[: 1 + everything]), file)
     loader = join(plan.loader, plan.held) if everything else plan.loader
     loader = replace_labels(loader, torch.load(file, weights_only=True))
     short = replace(plan, loader=loader, steps=max(round(STUDY * plan.steps), 1))
     advance_all(short, [student], PARTS, jobs=1, quiet=quiet)
     return student
+
+
+def ask_audit(plan: Plan, best: Trial, learn_held: bool) -> Audited | None:
+    """What the audit says of the labels, by the features of a trial."""
+    if not best.has_learned:
+        return None
+    with progress.silence():
+        held = read_in_order(plan.held) or plan.held
+        return audit_labels(load_best(plan, best), read_in_order(plan.loader), held, learn_held)
 
 
 def average_predictions(plan: Plan, teachers: Sequence[Trial], students: Sequence[Trial], batches: Any) -> Tensor:
@@ -258,9 +272,14 @@ def average_predictions(plan: Plan, teachers: Sequence[Trial], students: Sequenc
 
 def predict(plan: Plan, trial: Trial, batches: Any) -> Tensor:
     """The probabilities of a trial at its best part."""
+    return torch.cat([logits.softmax(-1).cpu() for logits, _ in read_logits(load_best(plan, trial), batches)])
+
+
+def load_best(plan: Plan, trial: Trial) -> nn.Module:
+    """The network of a trial at its best part."""
     model = plan.make_model()
     model.load_state_dict(trial.load()["best"]["model"])
-    return torch.cat([logits.softmax(-1).cpu() for logits, _ in read_logits(model, batches)])
+    return model
 
 
 def choose_last(plan: Plan, given: Trial, predicted: Trial) -> Trial:
