@@ -17,7 +17,7 @@ def audit_labels(model: nn.Module, train: Any, held: Any, learn_held: bool) -> A
     """Predictions of training and of held-out examples, each label left out.
 
     With `learn_held` the other held-out labels are learned too. None where the examples have no features, or where
-    these tell nothing of the held-out labels.
+    these tell nothing of the labels.
     """
     (rows, labels, classes), (others, unseen, _) = (read_features(model, batches) for batches in (train, held))
     if rows is None or others is None:
@@ -29,9 +29,11 @@ def audit_labels(model: nn.Module, train: Any, held: Any, learn_held: bool) -> A
         predictors = Predictors.of(rows, given, classes)
     except InputError:  # all rows are equal, or not finite
         return None
-    left_out = predictors.predict(rows, given).left_out
+    learned = predictors.predict(rows, given)
+    left_out = learned.left_out
     of_held = left_out[count:] if learn_held else predictors.predict(others, unseen).seen
-    if not beats_class_shares(of_held.gather(1, unseen[:, None]).squeeze(1), unseen):
+    own = of_held.gather(1, unseen[:, None]).squeeze(1)
+    if not (beats_class_shares(learned.voted, given) or beats_class_shares(own, unseen)):
         return None
     transitions = learn_transitions(left_out, given)
     parts = left_out[:count], of_held
