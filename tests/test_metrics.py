@@ -66,7 +66,8 @@ def test_adaptive_bins_split_the_sorted_confidences_evenly(seed, bins):
 @given(seeds)
 def test_ood_auroc_agrees_with_sklearn_ties_included(seed):
     scores, inside = ranking(seed)
-    assert metrics.ood_auroc(scores[inside], scores[~inside]) == pytest.approx(sk.roc_auc_score(inside, scores))
+    probs = torch.stack([1 + scores, 1 - scores], 1) / 2
+    assert metrics.ood_auroc(probs[inside], probs[~inside]) == pytest.approx(sk.roc_auc_score(inside, scores))
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=4))

@@ -98,13 +98,12 @@ def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False)
 def ood_auroc(inside: Any, outside: Any) -> float:
     """P(an example of the training distribution looks more familiar than one from outside).
 
-    Each side is N×K probabilities, scored by the largest one, or N scores of one's own.
+    Each side is N×K probabilities, scored by the largest one.
 
     >>> ood_auroc(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([[0.5, 0.5]]))
     1.0
     """
-    sides = [_numbers(side, "scores") for side in (inside, outside)]
-    familiar, foreign = (side.amax(1) if side.ndim == 2 else side for side in sides)
+    familiar, foreign = (_predictions(side, [0] * len(side))[0].amax(1) for side in (inside, outside))  # any label
     order = foreign.sort().values
     below, up_to = (torch.searchsorted(order, familiar, right=ties) for ties in (False, True))
     return float((below + up_to).sum()) / (2 * len(familiar) * len(foreign))  # a tie counts one half
@@ -112,7 +111,11 @@ def ood_auroc(inside: Any, outside: Any) -> float:
 
 def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
     """N×K probabilities in float64 and N labels, or an error that says what is wrong."""
-    probs = _numbers(probs, "probs")
+    probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu").detach()
+    if not probs.numel():
+        raise InputError(f"probs of shape {tuple(probs.shape)}: is empty; give at least one row")
+    if missing := int(probs.isnan().sum()):
+        raise InputError(f"probs: {missing} of {probs.numel()} values are NaN")
     if probs.ndim != 2:
         raise InputError(f"probs of shape {tuple(probs.shape)}: must be examples × classes")
     sums = probs.sum(1)
@@ -134,13 +137,3 @@ def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
         first, last = int(labels.min()), int(labels.max())
         raise InputError(f"labels from {first} to {last}: must lie in 0 … {classes - 1}")
     return probs, labels.long()
-
-
-def _numbers(values: Any, name: str) -> Tensor:
-    """A float64 tensor on the CPU without NaN, with something in it."""
-    numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
-    if not numbers.numel():
-        raise InputError(f"{name} of shape {tuple(numbers.shape)}: is empty; give at least one row")
-    if missing := int(numbers.isnan().sum()):
-        raise InputError(f"{name}: {missing} of {numbers.numel()} values are NaN")
-    return numbers

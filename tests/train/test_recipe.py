@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.errors import InputError
 from bayesmooth.train import Recipe, train
-from bayesmooth.train.recipe import expand, families, find_differences, recipe_text
+from bayesmooth.train.recipe import families, find_differences, recipe_text
 
 IVON = "[optimizer]\nname = 'ivon'\nlr = 0.2\n"
 
@@ -98,10 +98,12 @@ def test_every_recipe_loads_says_what_it_is_and_belongs_to_one_run(name):
     assert recipe.hash not in others
 
 
-def test_a_member_of_a_family_has_the_shared_lines_and_its_own_in_their_place():
+def test_a_member_of_a_family_has_the_shared_lines_and_its_own_in_their_place(tmp_path, monkeypatch):
     text = "# about\n\n[a]\nx = 1 # one\ny = 2\n\n[method.m.a]\nx = 3\n\n[method.n.a]\nz = 4\n"
-    assert expand(text, ["m"]) == "# about\n\n[a]\nx = 3\ny = 2\n"
-    assert expand(text, ["n"]) == "# about\n\n[a]\nx = 1 # one\ny = 2\nz = 4\n"
+    (tmp_path / "f.toml").write_text(text)
+    monkeypatch.setattr("bayesmooth.train.recipe.RECIPES", [tmp_path])
+    m, n = "# about\n\n[a]\nx = 3\ny = 2\n", "# about\n\n[a]\nx = 1 # one\ny = 2\nz = 4\n"
+    assert families.__wrapped__() == {"f-{m,n}": ("about", {"f-m": m, "f-n": n})}
 
 
 @pytest.mark.parametrize("name", ON_A_LAPTOP)

@@ -107,18 +107,18 @@ class Loop:
         self.optimizer: Optimizer = recipe.make("optimizer", **facts)
         self.schedule = scheduler(self.optimizer, recipe.schedule.name, self.total, **recipe.schedule.options)
 
-    def epochs(self, after_step: Callable[[], None], after_batch: Callable[[], None]) -> Iterator[Record]:
+    def epochs(self, check: Callable[..., None]) -> Iterator[Record]:
         """Train to the end; yield the figures of every epoch.
 
-        `after_step` is called between two steps, `after_batch` within an evaluation; either may raise, to stop.
+        `check(between_steps=True)` is called between two steps, `check()` within an evaluation; it may raise, to stop.
         """
         while self.epoch < self.recipe.train.epochs:
             start = time.monotonic()
             for _ in self.steps():
-                after_step()
+                check(between_steps=True)
             self.seconds += time.monotonic() - start
             self.check_weights()
-            record = self.measure(after_batch)
+            record = self.measure(check)
             done = record["step"]
             if done == self.total and self.statistics is not None:
                 # A finished model predicts at the mean, so BatchNorm's statistics become those of the mean.

@@ -425,28 +425,26 @@ def families() -> dict[str, tuple[str, dict[str, str]]]:
     """What is shipped, and in a clone also the recipes of the paper.
 
     By the name of the file with its axes, as in `digits-{ce,ivon}`: the comment in its first line, and the texts of
-    its recipes by name.
+    its recipes by name. Such a text has the sections for all and its own, under their plain names, with their comments.
     """
     found = {}
     for path in sorted(path for folder in RECIPES for path in folder.glob("*.toml")):
         text = path.read_text("utf-8")
         tree = tomllib.loads(text)
         axes = [list(tree[axis]) for axis in AXES if axis in tree]
-        members = {"-".join((path.stem, *member)): expand(text, member) for member in product(*axes)}
+        members = {}
+        for member in product(*axes):
+            sections: dict[str, dict[str, str]] = {"": {}}
+            lines = sections[""]
+            for line in filter(None, text.splitlines()):
+                if line.startswith("["):
+                    *path_to, section = line.strip("[]").split(".")
+                    mine = set(path_to) <= {*AXES, *member}
+                    lines = sections.setdefault(section, {}) if mine else {}
+                    line = f"[{section}]"
+                lines[line.partition("=")[0]] = line
+            joined = "\n\n".join("\n".join(lines.values()) for lines in sections.values())
+            members["-".join((path.stem, *member))] = f"{joined}\n"
         name = "-".join([path.stem, *(f"{{{','.join(axis)}}}" for axis in axes)])
         found[name] = (text.partition("\n")[0].lstrip("# "), members)
     return found
-
-
-def expand(text: str, member: Sequence[str]) -> str:
-    """One recipe of a family, with its comments: the sections for all and its own, under their plain names."""
-    sections: dict[str, dict[str, str]] = {"": {}}
-    lines = sections[""]
-    for line in filter(None, text.splitlines()):
-        if line.startswith("["):
-            *path, section = line.strip("[]").split(".")
-            mine = set(path) <= {*AXES, *member}
-            lines = sections.setdefault(section, {}) if mine else {}
-            line = f"[{section}]"
-        lines[line.partition("=")[0]] = line
-    return "\n\n".join("\n".join(lines.values()) for lines in sections.values()) + "\n"

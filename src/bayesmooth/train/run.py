@@ -312,7 +312,7 @@ def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: di
             (run.path / name).unlink(missing_ok=True)
         with progress.bar(loop.total, description="train", done=loop.schedule.last_epoch) as bar:
             try:
-                for record in loop.epochs(partial(saving.after_step, loop, bar), saving.check):
+                for record in loop.epochs(partial(saving.check, loop, bar)):
                     files.append_line(metrics, json.dumps(record))
                     bar.line(format_epoch(record, run.recipe.train.epochs))
             except StoppedError:  # here every context has put the weights and statistics back
@@ -336,21 +336,16 @@ class Saving:
             raise KeyboardInterrupt
         self.stop = True
 
-    def check(self) -> None:
-        """Stop where somebody asked."""
-        if self.stop:
-            raise StoppedError
-
-    def after_step(self, loop: Loop, bar: progress.Bar) -> None:
-        """Show how far the loop is; save it where it is time to, and stop where somebody asked."""
-        title = f"epoch {loop.epoch + 1}/{loop.recipe.train.epochs}"
+    def check(self, loop: Loop, bar: progress.Bar, between_steps: bool = False) -> None:
+        """Show how far the loop is, and stop where somebody asked; between two steps, save it where it is time to."""
         bar.update(
             loop.schedule.last_epoch,
-            title,
+            f"epoch {loop.epoch + 1}/{loop.recipe.train.epochs}",
             lambda: {name: format_figure(name, x) for name, x in loop.figures().items()},
         )
-        self.check()
-        if time.monotonic() - self.last >= self.seconds:
+        if self.stop:
+            raise StoppedError
+        if between_steps and time.monotonic() - self.last >= self.seconds:
             self.save(loop)
 
     def save(self, loop: Loop) -> None:
