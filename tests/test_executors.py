@@ -15,15 +15,9 @@ from bayesmooth.errors import InputError
 from bayesmooth.executors import LostError, Processes, RayTasks, keep_freed_memory
 from bayesmooth.train import Run
 from bayesmooth.train.sweep import grid, sweep
+from tests.train.test_sweep import TREE
 
-TREE = {
-    "data": {"name": "digits", "limit": 120, "validation": 0.2},
-    "corruption": {"name": "symmetric", "rate": 0.3},
-    "model": {"name": "mlp", "hidden": [8]},
-    "optimizer": {"name": "ivon", "lr": 0.1},
-    "train": {"epochs": 2},
-    "evaluate": {"samples": 2},
-}
+IVON = TREE | {"optimizer": {"name": "ivon", "lr": 0.1}, "train": {"epochs": 2}, "evaluate": {"samples": 2}}
 FILES = ("metrics.jsonl", "report.json", "noise.json", "recipe.toml")
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed (extra cluster)")
@@ -38,7 +32,7 @@ def test_ctrl_c_is_heard_by_the_parent_alone():
 
 @pytest.fixture(scope="module")
 def recipes():
-    return grid(TREE, ["train.seed=0:2"])
+    return grid(IVON, ["train.seed=0:2"])
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +96,7 @@ def two_nodes():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_ray_gives_the_same_runs_though_a_worker_is_killed(recipes, local, two_nodes, tmp_path):
-    (long,) = grid({**TREE, "train": {"epochs": 150}}, [])
+    (long,) = grid({**IVON, "train": {"epochs": 150}}, [])
     path = tmp_path / long.title
     killed = []
 
