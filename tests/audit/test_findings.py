@@ -275,18 +275,3 @@ def test_ordinary_pictures_raise_no_alarm() -> None:
     data = Source(torch.randn(60, 4), labels, pictures=pictures.permute(0, 3, 1, 2))
     with silence():
         assert not findings.find(data, labels.numbers).problems
-
-
-def test_leaks_into_the_other_splits_of_a_data_set_are_looked_for_unasked() -> None:
-    datasets = pytest.importorskip("datasets")
-    rows = np.random.default_rng(0).normal(size=(120, 6)).tolist()
-    labels = [str(i % 3) for i in range(120)]
-    part = lambda index: datasets.Dataset.from_dict(  # noqa: E731
-        {"vector": [rows[i] for i in index], "label": [labels[i] for i in index]}
-    )
-    whole = datasets.DatasetDict({"train": part(range(80)), "test": part(range(77, 120))})
-    made = audit(whole, quiet=True)
-    assert np.flatnonzero(made.findings.in_other_split != "").tolist() == [77, 78, 79]
-    texts = datasets.Dataset.from_dict({"text": [f"word{i} here" for i in range(12)], "label": [0, 1] * 6})
-    with pytest.warns(UserWarning, match="other splits are not looked for"):
-        audit(datasets.DatasetDict(train=texts, test=texts), encoder="plain", quiet=True)

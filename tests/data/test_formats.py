@@ -184,16 +184,13 @@ def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them(tmp_path: Pa
         open_source("t.csv", labels=Y)
 
 
-def test_of_several_splits_the_training_split_is_opened_and_the_others_are_at_hand(tmp_path: Path) -> None:
+def test_of_several_splits_the_training_split_is_opened(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     part = lambda word: datasets.Dataset.from_dict({"text": [word] * 3, "label": [0, 1, 1]})  # noqa: E731
     whole = datasets.DatasetDict({"test": part("t"), "train": part("a"), "valid": part("v")})
     whole.save_to_disk(tmp_path / "set")
     for what in (whole, tmp_path / "set"):
-        source = open_source(what)
-        assert source.column("text") == ["a"] * 3
-        assert open_source(source.other_splits()).column("text") == ["t"] * 3 + ["v"] * 3
-    assert open_source(part("x")).other_splits() is None
+        assert open_source(what).column("text") == ["a"] * 3
     streamed = part("x").to_iterable_dataset()
     for what in (streamed, datasets.IterableDatasetDict({"train": streamed})):
         assert open_source(what).column("text") == ["x"] * 3

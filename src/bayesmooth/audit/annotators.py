@@ -89,10 +89,6 @@ class Consensus:
             )
         return sorted(records, key=lambda one: -one["quality"])
 
-    def summarise(self, names: Sequence[str]) -> dict[str, Any]:
-        """What audit.json says of everybody."""
-        return {"annotators": self.annotators(names)}
-
     def to_payload(self) -> dict[str, Any]:
         """What the report shows beside that: the votes on every example, and what to label again."""
         again = [(i, k, round(share, 4), who) for i, k, share, who in self.list_again() if share < CERTAIN]

@@ -87,8 +87,7 @@ def audit(
         data: a folder of pictures, a table (.csv, .parquet, …), an .npz, a data frame, a Hugging Face data set on disk,
             a `Source`, or rows of numbers.
         labels: those of rows of numbers: one class per row; or several, as an array N × T of 0 and 1 or a list of sets.
-        against: another split, such as the test set, given as `data` is: the audit reports examples found in both. Of a
-            Hugging Face data set with several splits, these are the others.
+        against: another split, such as the test set, given as `data` is: the audit reports examples found in both.
         predicted: what another model says of the classes, which has not learned from these labels: an array N × K, or
             the columns of a table. It is one more predictor, and the only one that sees errors that are always made the
             same way.
@@ -128,7 +127,7 @@ def audit(
                 f"{source.name}: has predicted probabilities and no embeddings; audit them with --probabilities, in "
                 "Python with audit_probabilities(path)"
             )
-        other = find_other_split(against, opened, source, named, encoder, cache)
+        other = None if against is None else open_other_split(against, source, named, encoder, cache)
         sure = None if confidence is None else read_beside("confidence", confidence, opened, source).ravel()
         foreign = None if predicted is None else read_predicted(predicted, opened, source)
         kind, consensus = source.labels.kind, None
@@ -319,23 +318,11 @@ def find_known(source: Source, decisions: str | Path | None) -> dict[int, int]:
     return {i: names.index(name) for i, name in found.items() if name in names}
 
 
-def find_other_split(
-    against: Any, opened: Source, source: Source, columns: Columns, encoder: Any, cache: Any
-) -> Source | None:
-    """The split that is only compared with: what the user names, or the other splits of the same data set, which need
-    not be comparable. It is scaled as these examples are; its labels are not judged, so any will do."""
-    named = opened.other_splits() if against is None else against
-    if named is None:
-        return None
-    try:
-        other = choose_inputs(open_source(named, columns), columns)
-        other = embed(other, choose_to_embed(other, columns), encoder, cache)
-        check_comparable(source, other)
-    except InputError as error:
-        if against is not None:
-            raise
-        warnings.warn(f"leaks into the other splits are not looked for: {error}", stacklevel=3)
-        return None
+def open_other_split(against: Any, source: Source, columns: Columns, encoder: Any, cache: Any) -> Source:
+    """The split that is only compared with, scaled as these examples are; its labels are not judged, so any will do."""
+    other = choose_inputs(open_source(against, columns), columns)
+    other = embed(other, choose_to_embed(other, columns), encoder, cache)
+    check_comparable(source, other)
     return replace(other, mean=source.mean, std=source.std)
 
 
@@ -395,7 +382,7 @@ def make_audit(
     }
     found = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
     if consensus is not None:
-        summary |= consensus.summarise(source.class_names)
+        summary["annotators"] = consensus.annotators(source.class_names)
         source = replace(source, meta={**source.meta, "votes": consensus.votes.texts(source.class_names)})
     kind = TagAudit if isinstance(predictions, TagPredictions) else Audit
     return kind(examples=source, summary=summary, findings=found, consensus=consensus, **judged)

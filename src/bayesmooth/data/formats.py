@@ -274,8 +274,6 @@ def read_hugging_face(what: Any, columns: Columns) -> Table:
     table = Table(where, columns, cells, len(rows), write, path, (path or Path()) / split)
     if len(splits) > 1:
         table.notes = (Note(Kind.SPLIT, f"this is the split {split!r}, of {', '.join(splits)}"),)
-        others = [whole[name] for name in splits if name != split]
-        table.join_others = lambda: library.concatenate_datasets(others)
     kinds = [
         data.features[name] for name in ((columns.label,) if columns.label else LABELS) if name in rows.column_names
     ]

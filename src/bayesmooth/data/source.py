@@ -256,10 +256,6 @@ class Source:
         values = self.table.values(name)
         return values if self.rows is None else [values[i] for i in self.rows.tolist()]
 
-    def other_splits(self) -> Any:
-        """The other splits of the data set that it comes from, as `open_source` takes them; None where it has none."""
-        return self.table.join_others() if self.table and self.table.join_others else None
-
     def subset(self, index: Tensor | Sequence[int]) -> "Source":
         """The examples at these positions (or where a mask is true), in that order."""
         at = torch.as_tensor(index, device="cpu")

@@ -75,8 +75,6 @@ class Table:
     meta: dict[str, list[str]] = field(default_factory=dict)
     known_by: Sequence[Array] = ()
     """Arrays by which a row is known, instead of its cells."""
-    join_others: Callable[[], Any] | None = None  # no lambda: an audit with its table is pickled
-    """Gives the other splits of the same data set, as `open_source` takes them."""
 
     @property
     def names(self) -> list[str]:
