@@ -74,3 +74,14 @@ def make_clouds(rate: float, count: int = 2000, apart: float = 3.5) -> Source:
 @pytest.fixture(scope="session")
 def noisy_clouds() -> Callable[..., Source]:
     return make_clouds
+
+
+def make_tags(count: int = 240) -> tuple[Any, Any, Any]:
+    """Three independent tags, each a direction; some pairs flipped. Rows, given and true tags."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 2, (count, 3))
+    rows = 6.0 * (2 * true - 1) + rng.normal(size=(count, 3))
+    given = true.copy()
+    given[7, 1] ^= 1
+    given[20] ^= np.array([1, 0, 1])
+    return rows, given, true

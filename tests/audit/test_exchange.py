@@ -12,6 +12,7 @@ from bayesmooth import audit, cli
 from bayesmooth.audit.decisions import clean, read_decisions
 from bayesmooth.audit.exchange import REMOVE
 from bayesmooth.errors import InputError
+from tests.audit.conftest import make_tags
 
 WORDS = ("broken, bad, sent it back", "great, works well, love it")
 
@@ -71,21 +72,17 @@ def test_suggestions_have_their_scores_and_stand_worst_first(reviews: Path, tmp_
 
 
 def test_tags_go_and_come_back_as_lists(tmp_path: Path) -> None:
-    rng, names = np.random.default_rng(0), ("beach", "dog")
-    true = rng.integers(0, 2, (120, 2))
-    rows = 6.0 * (2 * true - 1) + rng.normal(size=(120, 2))
-    given = true.copy()
-    given[[5, 9], [0, 1]] ^= 1
-    lines = [f"{x},{y},{a},{b}" for (x, y), (a, b) in zip(rows, given, strict=True)]
+    names, (rows, given, true) = ("beach", "dog", "night"), make_tags(120)
+    lines = [",".join(map(str, [*x, *tags])) for x, tags in zip(rows, given, strict=True)]
     path = tmp_path / "photos.csv"
-    path.write_text("\n".join(["x,y,beach,dog", *lines]) + "\n")
+    path.write_text("\n".join(["x,y,z,beach,dog,night", *lines]) + "\n")
     made = audit(path, tags=names, quiet=True)
     items = json.loads(made.export(tmp_path).read_text())
     right = [[n for n, on in zip(names, row, strict=True) if on] for row in true]
-    choose = {made.ids[i]: right[i] for i in (5, 9) if right[i]}
+    choose = {made.ids[i]: right[i] for i in (7, 20) if right[i]}
     (tmp_path / "export.json").write_text(json.dumps(answer(items, choose)))
     clean(path, tmp_path / "export.json", tmp_path / "out.csv", tags=names)
-    after = [row.split(",")[2:] for row in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    after = [row.split(",")[3:] for row in (tmp_path / "out.csv").read_text().splitlines()[1:]]
     assert len(choose) == 2
     assert np.array_equal(np.array(after, int), true)
 

@@ -16,24 +16,14 @@ from bayesmooth.audit.predictors import FIT, Projection
 from bayesmooth.errors import InputError
 from bayesmooth.theory.glm import fit_glm
 from bayesmooth.theory.links import sigmoid_moments
+from tests.audit.conftest import make_tags
 
 NAMES = ("beach", "dog", "night")
 Array = np.ndarray[Any, Any]
 
 
-def make_data(count: int = 240) -> tuple[Array, Array, Array]:
-    """Three independent tags, each a direction; some pairs flipped. Rows, given and true tags."""
-    rng = np.random.default_rng(0)
-    true = rng.integers(0, 2, (count, 3))
-    rows = 6.0 * (2 * true - 1) + rng.normal(size=(count, 3))
-    given = true.copy()
-    given[7, 1] ^= 1
-    given[20] ^= np.array([1, 0, 1])
-    return rows, given, true
-
-
 def test_wrong_pairs_come_first_with_the_tags_to_add_and_remove() -> None:
-    rows, given, true = make_data()
+    rows, given, true = make_tags()
     made = audit(rows, given, class_names=NAMES, quiet=True)
     wrong = np.argwhere(given != true)
     assert {tuple(divmod(k, 3)) for k in np.argsort(-made.tags.scores.ravel())[:3]} == set(map(tuple, wrong.tolist()))
@@ -50,7 +40,7 @@ def test_wrong_pairs_come_first_with_the_tags_to_add_and_remove() -> None:
 
 
 def test_what_is_suggested_moves_exactly_the_contradicted_pairs() -> None:
-    rows, given, _ = make_data()
+    rows, given, _ = make_tags()
     made = audit(rows, given, class_names=NAMES, quiet=True)
     carried = made.tags.vocabulary.table(made.class_names).numpy()
     moved = carried[made.suggested] != given
@@ -87,7 +77,7 @@ def test_a_tag_left_out_is_as_likely_as_one_held_out_of_the_fit() -> None:
 
 
 def test_dirt_is_found_and_the_rest_is_audited(tmp_path: Path) -> None:
-    rows, given, _ = make_data()
+    rows, given, _ = make_tags()
     frame = pd.DataFrame(rows, columns=["x", "y", "z"])
     tags = [[n for n, on in zip(NAMES, row, strict=True) if on] for row in given]
     tags[0] = ["Dog", "rare"]
@@ -112,7 +102,7 @@ def test_dirt_is_found_and_the_rest_is_audited(tmp_path: Path) -> None:
 
 
 def test_columns_and_texts_are_one_data_set_and_tags_are_not_learned_from(tmp_path: Path) -> None:
-    rows, given, _ = make_data(120)
+    rows, given, _ = make_tags(120)
     frame = pd.DataFrame(rows, columns=["x", "y", "z"])
     columns = frame.assign(**{n: given[:, t] for t, n in enumerate(NAMES)})
     texts = frame.assign(tags=["|".join(n for n, on in zip(NAMES, row, strict=True) if on) for row in given])
@@ -126,7 +116,7 @@ def test_columns_and_texts_are_one_data_set_and_tags_are_not_learned_from(tmp_pa
 def test_the_round_from_audit_to_decisions_to_clean_to_audit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows, given, true = make_data()
+    rows, given, true = make_tags()
     frame = pd.DataFrame(rows, columns=["x", "y", "z"])
     path, out = tmp_path / "photos.csv", tmp_path / "out"
     frame.assign(**{n: given[:, t] for t, n in enumerate(NAMES)}).to_csv(path, index=False)
@@ -155,7 +145,7 @@ def test_the_round_from_audit_to_decisions_to_clean_to_audit(
 
 
 def test_a_review_tells_one_rate_of_examples_and_none_under_the_names_of_sets(tmp_path: Path) -> None:
-    rows, given, _ = make_data()
+    rows, given, _ = make_tags()
     made = audit(rows, given, class_names=NAMES, budget=60, quiet=True)
     assert made.review is not None
     kept = [
@@ -171,7 +161,7 @@ def test_a_review_tells_one_rate_of_examples_and_none_under_the_names_of_sets(tm
 
 
 def test_what_makes_no_sense_of_sets_says_what_does() -> None:
-    rows, given, _ = make_data(60)
+    rows, given, _ = make_tags(60)
     made = audit(rows, given, quiet=True)
     with pytest.raises(InputError, match=r"audit\.tags\.probabilities"):
         made.soft_labels()

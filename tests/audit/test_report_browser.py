@@ -20,6 +20,7 @@ from bayesmooth.data import Source
 from bayesmooth.data.labels import split_tags
 from bayesmooth.data.source import Kind, Note
 from tests.audit.browser import Reader, import_selenium
+from tests.audit.conftest import make_tags
 
 Keys = import_selenium("common.keys").Keys
 PICTURES = torch.from_numpy(np.random.default_rng(0).integers(0, 255, (300, 1, 16, 20), dtype=np.uint8))
@@ -429,12 +430,7 @@ TAGS = ("beach", "dog", "night")
 
 def open_tags(reader: Reader, path: Path) -> Audit:
     """Three tags, each a direction, in columns of a CSV; two examples with wrong ones."""
-    rng = np.random.default_rng(0)
-    true = rng.integers(0, 2, (120, 3))
-    rows = 6.0 * (2 * true - 1) + rng.normal(size=(120, 3))
-    given = true.copy()
-    given[7, 1] ^= 1
-    given[20, [0, 2]] ^= 1
+    rows, given, _ = make_tags(120)
     lines = [",".join(map(str, [*x, *tags])) for x, tags in zip(rows.tolist(), given, strict=True)]
     path.write_text("\n".join(["x,y,z,beach,dog,night", *lines]))
     made = audit(path, tags=TAGS, quiet=True)
