@@ -11,7 +11,6 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.audit import audit, report
 from bayesmooth.audit.findings import Findings
-from bayesmooth.audit.report import choose_pictures, make_sheets, render
+from bayesmooth.audit.report import choose_pictures, encode_pictures, render
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Labels, Source, open_source
 
@@ -190,13 +189,9 @@ def luminance(colour: str) -> float:
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
-def tile(sheets: dict[str, Any], i: int) -> np.ndarray:
-    """Tile i as the page cuts it out of its sheet."""
-    file = base64.b64decode(sheets["sheets"][i // sheets["perSheet"]])
-    sheet = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
-    place, size = i % sheets["perSheet"], sheets["tile"]
-    y, x = place // sheets["columns"] * size, place % sheets["columns"] * size
-    return sheet[y : y + size, x : x + size].astype(int)
+def decode(picture: tuple[int, int, int, str]) -> np.ndarray:
+    """The pixels of a picture as the page has it."""
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(picture[3]))).convert("RGB")).astype(int)
 
 
 def flat_images(count: int, side: int = 16) -> torch.Tensor:
@@ -205,36 +200,30 @@ def flat_images(count: int, side: int = 16) -> torch.Tensor:
     return greys[:, None, None, None].repeat(1, 1, side, side)
 
 
-def test_each_tile_shows_its_example_over_several_sheets_in_grey_colours_or_reals() -> None:
+def test_each_picture_shows_its_example_in_grey_colours_or_reals() -> None:
     images, index = flat_images(300), list(range(300))[::-1]
     for same in (images, images / 255.0, images.expand(-1, 3, -1, -1)):
-        sheets = make_sheets(same, index)
-        assert len(sheets["sheets"]) == 2
-        for i in (0, 17, 255, 256, 299):
-            assert abs(tile(sheets, i) - int(images[index[i], 0, 0, 0])).mean() < 4
+        shown = encode_pictures(same, index)
+        assert [picture[0] for picture in shown] == index
+        for i in (0, 17, 299):
+            assert abs(decode(shown[i]) - int(images[index[i], 0, 0, 0])).mean() < 4
 
 
 def test_large_images_shrink_with_their_proportions_and_small_ones_stay() -> None:
     wide = torch.full((1, 1, 100, 400), 255, dtype=torch.uint8)
-    sheets = make_sheets(wide, [0], size=96)
-    assert (sheets["tile"], sheets["sizes"]) == (96, [(96, 24)])
-    bright = tile(sheets, 0)[:, :, 0].max(axis=1) > 128
-    assert bright[36:60].all()
-    assert bright.sum() == 24
-    assert make_sheets(flat_images(3, side=8), range(3), size=96)["tile"] == 8
+    (shown,) = encode_pictures(wide, [0], size=96)
+    assert shown[1:3] == (96, 24)
+    assert (decode(shown) > 250).all()
+    assert encode_pictures(flat_images(3, side=8), range(3), size=96)[0][1:3] == (8, 8)
 
 
-@pytest.mark.slow
-def test_budget_ends_the_sheets_and_the_index_says_where() -> None:
-    noise = torch.randint(0, 255, (900, 1, 100, 100), dtype=torch.uint8)
-    every = make_sheets(noise, range(900), budget=10**9)
-    assert every["index"] == list(range(900))
-    half = sum(len(base64.b64decode(sheet)) for sheet in every["sheets"]) // 2
-    part = make_sheets(noise, range(900), budget=half)
-    assert 0 < len(part["sheets"]) < len(every["sheets"])
-    assert part["sheets"] == every["sheets"][: len(part["sheets"])]
-    assert len(part["index"]) == part["perSheet"] * len(part["sheets"])
-    assert len(make_sheets(noise, range(900), budget=1)["sheets"]) == 1
+def test_budget_ends_the_pictures() -> None:
+    noise = torch.randint(0, 255, (90, 1, 100, 100), dtype=torch.uint8)
+    every = encode_pictures(noise, range(90))
+    part = encode_pictures(noise, range(90), budget=sum(len(base64.b64decode(picture[3])) for picture in every) // 2)
+    assert 0 < len(part) < len(every) == 90
+    assert part == every[: len(part)]
+    assert len(encode_pictures(noise, range(90), budget=1)) == 1
 
 
 def test_pictures_are_those_of_the_worst_labels_what_was_found_and_the_sample(made_up: Make, tmp_path: Path) -> None:
@@ -247,15 +236,16 @@ def test_pictures_are_those_of_the_worst_labels_what_was_found_and_the_sample(ma
     found = Findings(duplicate_of=first, conflicting=first >= 0, outlier_score=np.zeros(40))
     made = made_up(40, examples=open_source(tmp_path / "pets.npz"), findings=found)
     (drawn,) = choose_pictures(made, 10)
-    assert drawn["index"] == [*made.order[:10], 38, 39]
-    for place, example in enumerate(drawn["index"]):
-        assert abs(tile(drawn, place) - int(greys[example])).mean() < 4
+    assert [picture[0] for picture in drawn] == [*made.order[:10], 38, 39]
+    for picture in drawn:
+        assert abs(decode(picture) - int(greys[picture[0]])).mean() < 4
     labels = Labels(torch.arange(60) % 3, tuple("abc"))
     rows = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)) + 3 * labels.numbers[:, None]
     made = audit(Source(rows, labels, pictures=flat_images(60)), budget=20, quiet=True)
-    large, small = choose_pictures(made, 1)
-    assert {*made.review.queue.tolist()} <= {*large["index"]}
-    assert not {*large["index"]} & {*small["index"]}
+    large, small = ({picture[0] for picture in some} for some in choose_pictures(made, 1))
+    assert {*made.review.queue.tolist()} <= large
+    assert small
+    assert not large & small
 
 
 def test_report_of_a_folder_names_pictures_below_it_only(tmp_path: Path) -> None:
@@ -266,7 +256,7 @@ def test_report_of_a_folder_names_pictures_below_it_only(tmp_path: Path) -> None
     page = render(audit(tmp_path, encoder="plain", cache=tmp_path / "cache", quiet=True), thumbnails=5)
     assert '"dark/0.png"' in page
     assert str(tmp_path) not in page
-    assert '"sizes":[[60,40],' in page  # whole pictures, not squares cut out of them
+    assert ',60,40,"' in page  # whole pictures, not squares cut out of them
 
 
 def test_a_notebook_shows_the_ten_worst_and_the_report_inline(made_up: Make, monkeypatch: pytest.MonkeyPatch) -> None:

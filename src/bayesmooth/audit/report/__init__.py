@@ -36,8 +36,6 @@ TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens
 HEIGHT = 900  # pixels of the report inline
 SIZE, SMALL = 320, 112  # pixels of a picture to judge, and of one beside it
 BUDGET = 8_000_000  # bytes of pictures in a report: it can still be mailed
-SHEET = 4_000_000  # pixels, so that a sheet decodes at once
-TILES_PER_SHEET = 256  # at most: one encoder header for 256 images
 CRISP = 64  # pixels up to which pictures keep every pixel as it is
 BLANK = 8  # pixels of the square that stands for a picture that cannot be read
 SCRIPTS = ("model.js", "review.js", "labels.js", "decisions.js", "list.js", "detail.js", "page.js")
@@ -59,7 +57,7 @@ def render(audit: Audit, *, title: str = "", thumbnails: int = 500, created: str
     payload = {**make_payload(audit), "created": created or now, "thumbnails": choose_pictures(audit, thumbnails)}
     values = {
         "policy": f"default-src 'none'; script-src {scripts}; style-src {styles}; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'",
+        "img-src data:; base-uri 'none'; form-action 'none'",
         "title": html.escape(name.encode("utf-8", "replace").decode()),
         "headline": html.escape(audit.headline),
         "style": style,
@@ -216,7 +214,7 @@ def write_clean_command(audit: Audit) -> tuple[str, str, str]:
     return "your data", shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
 
 
-def choose_pictures(audit: Audit, count: int) -> list[dict[str, Any]]:
+def choose_pictures(audit: Audit, count: int) -> list[list[tuple[int, int, int, str]]]:
     """Pictures of the sample to review, of the worst labels and of what was found; then small ones of their neighbours.
 
     None where the data has no pictures, or Pillow is not there to make them.
@@ -231,74 +229,45 @@ def choose_pictures(audit: Audit, count: int) -> list[dict[str, Any]]:
     odd += [] if score is None else [np.argsort(-score, kind="stable")[: masks["outliers"].sum()]]
     first = list(dict.fromkeys(np.concatenate([*odd, []]).astype(int).tolist()))[: count // 2]
     queue = [] if audit.review is None else audit.review.queue.tolist()
-    large = make_sheets(pictures, list(dict.fromkeys([*queue, *audit.order[:count].tolist(), *first])))
+    large = encode_pictures(pictures, list(dict.fromkeys([*queue, *audit.order[:count].tolist(), *first])))
     if audit.similar is None:
         return [large]
-    shown = np.isin(audit.similar.examples, large["index"])
+    drawn = [picture[0] for picture in large]
+    shown = np.isin(audit.similar.examples, drawn)
     near = np.concatenate([audit.similar.given[shown], audit.similar.suggested[shown]], axis=1).ravel()
-    small = list(dict.fromkeys(near[(near >= 0) & ~np.isin(near, large["index"])].tolist()))
-    return [large, make_sheets(pictures, small, SMALL, BUDGET // 4)] if small else [large]
+    small = list(dict.fromkeys(near[(near >= 0) & ~np.isin(near, drawn)].tolist()))
+    return [large, encode_pictures(pictures, small, SMALL, BUDGET // 4)]
 
 
-def make_sheets(pictures: Inputs, index: Sequence[int], size: int = SIZE, budget: int = BUDGET) -> dict[str, Any]:
-    """Sheets of the pictures at these positions, as the page reads them: square tiles, filled row by row.
+def encode_pictures(
+    pictures: Inputs, index: Sequence[int], size: int = SIZE, budget: int = BUDGET
+) -> list[tuple[int, int, int, str]]:
+    """Position, width, height and WebP file of these pictures, in grey or colours, at most `size` pixels wide and high.
 
-    Each picture is at most `size` pixels wide and high and stands in the middle of its tile; nothing is enlarged.
-    Sheets are made until the next one would exceed `budget` bytes, so `index` of the result may be shorter; there is
-    always one sheet.
+    They are whole, not cut to a square, and none is enlarged. The list ends before it would exceed `budget` bytes;
+    there is always one. A picture that cannot be read is among the problems, and blank here.
     """
     module = require("PIL.Image", extra="data")
-    first = [shrink_picture(pictures, i, size) for i in index[: max(1, SHEET // size**2)]]
-    tile = max(max(picture.size) for picture in first)
-    per_sheet = max(1, min(SHEET // tile**2, TILES_PER_SHEET))
-    columns = int(np.ceil(np.sqrt(min(len(index), per_sheet))))
-    sheets, sizes = list[bytes](), list[tuple[int, int]]()
-    for start in range(0, len(index), per_sheet):
-        end = min(start + per_sheet, len(index))
-        shown = first[start:end]
-        if end > len(first):
-            shown = [shrink_picture(pictures, i, tile) for i in index[start:end]]
-        mode = "L" if all(picture.mode == "L" for picture in shown) else "RGB"
-        sheet = module.new(mode, (columns * tile, -(-len(shown) // columns) * tile))
-        for i, picture in enumerate(shown):
-            left, upper = (tile - picture.width) // 2, (tile - picture.height) // 2
-            sheet.paste(picture, (i % columns * tile + left, i // columns * tile + upper))
-        sheet.save(file := io.BytesIO(), "WEBP", quality=82, lossless=tile <= CRISP)
-        content = file.getvalue()
-        if sheets and sum(map(len, sheets)) + len(content) > budget:
+    encoded, total = list[tuple[int, int, int, str]](), 0
+    for i in index:
+        try:
+            if isinstance(pictures, ImageFiles):
+                with pictures.open(i) as opened:
+                    opened.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
+                    picture = as_rgb(opened)
+            else:
+                (one,) = pictures[torch.tensor([i], dtype=torch.int64, device="cpu")]
+                pixels = as_bytes(one.cpu().numpy()).transpose(1, 2, 0)
+                picture = module.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+        except InputError:
+            picture = module.new("L", (BLANK, BLANK))
+        picture.thumbnail((size, size))
+        picture.save(file := io.BytesIO(), "WEBP", quality=82, lossless=max(picture.size) <= CRISP)
+        total += file.tell()
+        if encoded and total > budget:
             break
-        sheets.append(content)
-        sizes.extend(picture.size for picture in shown)
-    return {
-        "index": [int(i) for i in index[: len(sizes)]],
-        "tile": tile,
-        "columns": columns,
-        "perSheet": per_sheet,
-        "type": "image/webp",
-        "sizes": None if {*sizes} == {(tile, tile)} else sizes,
-        "sheets": [base64.b64encode(sheet).decode() for sheet in sheets],
-    }
-
-
-def shrink_picture(pictures: Inputs, number: int, size: int) -> Any:
-    """One picture as a PIL image in grey or RGB of at most `size` pixels wide and high, whole and not cut to a square.
-
-    One that cannot be read is among the problems, and blank here.
-    """
-    module = require("PIL.Image", extra="data")
-    try:
-        if isinstance(pictures, ImageFiles):
-            with pictures.open(number) as opened:
-                opened.draft("RGB", (SIZE, SIZE))  # a JPEG is decoded at a fraction of its size
-                picture = as_rgb(opened)
-        else:
-            (one,) = pictures[torch.tensor([number], dtype=torch.int64, device="cpu")]
-            pixels = as_bytes(one.cpu().numpy()).transpose(1, 2, 0)
-            picture = module.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-    except InputError:
-        picture = module.new("L", (BLANK, BLANK))
-    picture.thumbnail((size, size))
-    return picture
+        encoded.append((int(i), *picture.size, base64.b64encode(file.getvalue()).decode()))
+    return encoded
 
 
 def show(audit: Audit) -> None:

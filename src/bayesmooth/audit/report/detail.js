@@ -62,7 +62,7 @@ function drawStage(i) {
   stage.hidden = !hasContent || isRow(i);
   if (stage.hidden) return;
   const zoom = () => { byId('zoom').replaceChildren(thumbnail(i), el('p', { class: 'hint', text: nameOf(i) })); byId('zoom').showModal(); };
-  stage.replaceChildren(...(tileOf.has(i) ? [
+  stage.replaceChildren(...(pictureOf.has(i) ? [
     button({ class: 'zoom', 'aria-label': 'Enlarge the picture', onclick: zoom }, thumbnail(i)),
     plainText(i) ? el('p', { class: 'text', text: plainText(i) }) : ''] : [content(i)]));
 }
@@ -92,7 +92,7 @@ function comparison(i, groups) {
 const MOST_COPIES = 8;
 function findingNotes(i) {
   const note = (title, ...words) => el('p', {}, el('b', { text: title }), ...words);
-  const copyOf = (other) => button({ class: 'copy', onclick: () => showExample(other) }, tileOf.has(other) ? thumbnail(other) : null,
+  const copyOf = (other) => button({ class: 'copy', onclick: () => showExample(other) }, pictureOf.has(other) ? thumbnail(other) : null,
     el('span', {}, `${nameOf(other)}: `, el('b', { text: givenName(other) })));
   const all = [];
   const others = copiesOf(i);

@@ -209,7 +209,7 @@ class Votes extends OneClass {
   againLine(i, k, share, who) {
     const words = el('span', { class: 'again-words' }, el('b', { text: nameOf(i) }),
       el('span', { class: 'hint', text: ` ${sureWords(share)} ${classes[k]}` }), this.voters(i));
-    return button({ class: 'again', onclick: () => showExample(i) }, tileOf.has(i) ? thumbnail(i) : null, words,
+    return button({ class: 'again', onclick: () => showExample(i) }, pictureOf.has(i) ? thumbnail(i) : null, words,
       el('span', {}, 'ask ', el('b', { text: who })));
   }
 }

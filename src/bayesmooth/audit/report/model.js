@@ -136,37 +136,18 @@ const findingWords = (i) => [
 // ---- What an example looks like: its thumbnail, its text, or its table row ----
 
 const texts = audit.texts;
-const tileOf = new Map(audit.thumbnails.flatMap((sheets) => sheets.index.map((example, tile) => [example, { sheets, tile }])).reverse());
-const pictured = audit.thumbnails[0]?.index.length ?? 0; // examples that have a large picture
+const pictureOf = new Map(audit.thumbnails.flat().map(([example, ...picture]) => [example, picture]));
+const pictured = audit.thumbnails[0]?.length ?? 0; // examples that have a large picture
 const hasContent = Boolean(pictured || texts);
-const sheetImages = new Map();
-
-// A sheet is decoded when one of its tiles is first seen.
-function sheetImage(sheets, position) {
-  const data = sheets.sheets[position];
-  if (!sheetImages.has(data)) {
-    const image = new Image();
-    image.src = URL.createObjectURL(new Blob([decodeBase64(data)], { type: sheets.type }));
-    sheetImages.set(data, image.decode().then(() => image));
-  }
-  return sheetImages.get(data);
-}
 
 function thumbnail(example) {
-  const { sheets, tile } = tileOf.get(example);
-  const [width, height] = sheets.sizes?.[tile] ?? [sheets.tile, sheets.tile];
-  const looks = sheets.tile <= 64 ? 'thumb crisp' : 'thumb';
-  const canvas = el('canvas', { width, height, role: 'img', class: looks, 'aria-label': `Image ${nameOf(example)}` });
-  const place = tile % sheets.perSheet;
-  const x = (place % sheets.columns) * sheets.tile + Math.floor((sheets.tile - width) / 2);
-  const y = Math.floor(place / sheets.columns) * sheets.tile + Math.floor((sheets.tile - height) / 2);
-  sheetImage(sheets, Math.floor(tile / sheets.perSheet))
-    .then((image) => canvas.getContext('2d').drawImage(image, x, y, width, height, 0, 0, width, height));
-  return canvas;
+  const [width, height, data] = pictureOf.get(example);
+  const looks = Math.max(width, height) <= 64 ? 'thumb crisp' : 'thumb';
+  return el('img', { width, height, class: looks, alt: `Image ${nameOf(example)}`, src: `data:image/webp;base64,${data}` });
 }
 
 const rowOf = (example) => (texts ? texts.rows[example] : null);
-const isRow = (example) => Array.isArray(rowOf(example)) && !tileOf.has(example);
+const isRow = (example) => Array.isArray(rowOf(example)) && !pictureOf.has(example);
 
 const shown = (value) => (value === null || value === undefined ? '–' : String(value));
 const numeric = (value) => value !== '' && value !== null && Number.isFinite(Number(value));
@@ -181,7 +162,7 @@ function plainText(example) {
 
 // `most` limits the fields of a table row: a card shows the first few.
 function content(example, most = Infinity) {
-  if (tileOf.has(example)) return thumbnail(example);
+  if (pictureOf.has(example)) return thumbnail(example);
   const row = rowOf(example);
   if (Array.isArray(row)) {
     return el('dl', { class: 'fields' }, ...texts.keys.slice(0, most).map((key, k) => el('div', {},
