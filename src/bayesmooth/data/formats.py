@@ -9,8 +9,7 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,64 +27,51 @@ AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts a
 BY_MARK = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """The content of a file, and how to write such a file again."""
+def read_text(path: Path, encoding: str | None) -> tuple[str, Callable[[Path, str], None]]:
+    """The content of a text file, packed or not, and a function that writes another text as this one is written.
 
-    path: Path
-    text: str
-    """Without a byte order mark."""
-    codec: str
-    mark: str
-    """The byte order mark, where the file has one."""
-    packed: bool
-    exact: bool
-    """Whether the text in this codec is the file again."""
-
-    def write(self, out: Path, text: str) -> None:
-        """Another text in the same encoding, packed if this one was."""
-        if not self.exact:
-            raise InputError(f"{self.path}: as {self.codec} it cannot be written again as it was; save it as UTF-8")
-        try:
-            data = (self.mark + text).encode(self.codec)
-        except UnicodeEncodeError as error:
-            odd = error.object[error.start : error.end]
-            raise InputError(
-                f"{self.path}: its encoding {self.codec} has no {odd!r}; save the file as UTF-8 first"
-            ) from None
-        write_atomically(out, gzip.compress(data, mtime=0) if self.packed else data)
-
-
-def read_text(path: Path, encoding: str | None) -> TextFile:
-    """A text file, unpacked; without `encoding` it is UTF-8, or UTF-16 with a mark. No other encoding is guessed:
-    letters that are read wrong would be in every result."""
+    Without `encoding` it is UTF-8, or UTF-16 with a mark. No other encoding is guessed: letters that are read wrong
+    would be in every result.
+    """
     with name_errors(path, "file"):
         data = path.read_bytes()
         if packed := data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     codec = encoding or BY_MARK.get(data[:2], "utf-8")
     try:
-        text = data.decode(codec)
+        whole = data.decode(codec)
     except (LookupError, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read as {codec} ({error}); name its encoding with encoding (--encoding): Excel's is "
             "often cp1252, or save it as UTF-8"
         ) from None
-    exact = codec == "utf-8" or text.encode(codec) == data
-    bare = text.removeprefix("\ufeff")
-    return TextFile(path, bare, codec, text[: len(text) - len(bare)], packed, exact)
+    exact = codec == "utf-8" or whole.encode(codec) == data
+    text = whole.removeprefix("\ufeff")
+    mark = whole[: len(whole) - len(text)]
+
+    def write(out: Path, new: str) -> None:
+        if not exact:
+            raise InputError(f"{path}: as {codec} it cannot be written again as it was; save it as UTF-8")
+        try:
+            made = (mark + new).encode(codec)
+        except UnicodeEncodeError as error:
+            odd = error.object[error.start : error.end]
+            raise InputError(f"{path}: its encoding {codec} has no {odd!r}; save the file as UTF-8 first") from None
+        write_atomically(out, gzip.compress(made, mtime=0) if packed else made)
+
+    return text, write
 
 
 def read_csv(path: Path, columns: Columns | None = None) -> Table:
     """A CSV or TSV, of the user or of an audit. Blank lines are passed over, short ones filled up."""
     columns = columns or Columns()
-    file = read_text(path, columns.encoding)
-    first = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", file.text, maxsplit=1)[0])
+    text, write_text = read_text(path, columns.encoding)
+    first = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", text, maxsplit=1)[0])
     mark = max("\t;,", key=first.count) if first else ","
     csv.field_size_limit(LONGEST)
     rows, number = dict[int, list[str]](), 0
     try:
-        for number, row in enumerate(csv.reader(io.StringIO(file.text, newline=""), delimiter=mark, strict=True), 1):
+        for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True), 1):
             if row:
                 rows[number] = row
     except csv.Error:
@@ -109,7 +95,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
 
     def write(out: Path, changes: Changes, kept: list[int]) -> None:
         """The text as it was, but for the values that changed and the lines that are left out."""
-        lines, text = split_lines(file.text, mark), file.text
+        lines = split_lines(text, mark)
         starts = [start for start, _ in lines.values()] + [len(text)]
         places = sorted(((names.index(name), changed) for name, changed in changes.items()), reverse=True)
         parts = [text[: starts[1]]]
@@ -124,7 +110,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
                         value = '"' + value.replace('"', '""') + '"'
                     line = line[:begin] + value + line[stop:]
             parts.append(line)
-        file.write(out, "".join(parts))
+        write_text(out, "".join(parts))
 
     return Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, path.parent, numbers)
 
@@ -149,11 +135,11 @@ def split_fields(line: str, mark: str) -> list[tuple[int, int]]:
 
 def read_json(path: Path, columns: Columns) -> Table:
     """A file of JSON: one object per line (.jsonl), or one list of objects (.json)."""
-    file = read_text(path, columns.encoding)
-    is_list = file.text.lstrip()[:1] == "["
-    lines = [] if is_list else [line for line in file.text.split("\n") if line.strip()]
+    text, write_text = read_text(path, columns.encoding)
+    is_list = text.lstrip()[:1] == "["
+    lines = [] if is_list else [line for line in text.split("\n") if line.strip()]
     with name_errors(path, "list of objects, or one object per line"):
-        rows = json.loads(file.text) if is_list else [*map(json.loads, lines)]
+        rows = json.loads(text) if is_list else [*map(json.loads, lines)]
         if len(rows) == 1 and isinstance(rows[0], dict) and all(isinstance(v, list | dict) for v in rows[0].values()):
             raise InputError("one object of columns; write one per row: pandas has orient='records'")
     cells = make_records(str(path), rows)
@@ -167,14 +153,14 @@ def read_json(path: Path, columns: Columns) -> Table:
             for row, value in restore_types(values, table.texts(name), changed, str(path)).items():
                 tags = isinstance(values[row], list)
                 made.setdefault(row, {**rows[row]})[name] = split_tags(changed[row], separator) if tags else value
-        ascii_only = file.text.isascii()
+        ascii_only = text.isascii()
         if is_list:
             every = [made.get(row, rows[row]) for row in kept]
-            indent = 2 if "\n" in file.text.strip() else None
-            file.write(out, json.dumps(every, ensure_ascii=ascii_only, indent=indent) + "\n")
+            indent = 2 if "\n" in text.strip() else None
+            write_text(out, json.dumps(every, ensure_ascii=ascii_only, indent=indent) + "\n")
         else:
             dumped = {row: json.dumps(value, ensure_ascii=ascii_only) for row, value in made.items()}
-            file.write(out, "".join(dumped.get(row, lines[row]) + "\n" for row in kept))
+            write_text(out, "".join(dumped.get(row, lines[row]) + "\n" for row in kept))
 
     table = Table(str(path), columns, cells, len(rows), write, path, path.parent)
     return table

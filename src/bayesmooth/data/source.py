@@ -199,9 +199,7 @@ class Source:
     @property
     def names_classes(self) -> bool:
         """Whether the user or the data set named the classes, so that there are no others."""
-        table = self.table
-        named = table is not None and (table.columns.class_names or table.class_names)
-        return bool(named)
+        return self.table is not None and bool(self.table.columns.class_names or self.table.class_names)
 
     @property
     def num_classes(self) -> int:
