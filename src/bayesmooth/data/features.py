@@ -340,25 +340,18 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
 
 def _take_texts(source: Source, rows: TableRows, columns: Columns, taken: set[str | None]) -> Source:
     """With pictures or texts, to be embedded: those of the named column, else pictures, else the longest texts."""
-    label = rows.table.label_columns[0]
     source = replace(source, pictures=open_pictures(rows, columns.image))
     shown = [name for name in rows.names if name not in taken and rows[name].are_texts]
-    if columns.text is not None or columns.image is not None:
-        reading = Reading(label, columns.text, columns.image)
-        names = {"text": columns.text} if columns.text else {name: name for name in shown}
-        text = f"learned from column {columns.text or columns.image!r} alone"
-        source = source.note(Kind.LEARNED, text)
-    elif source.pictures is not None:
-        reading, names = Reading(label), {name: name for name in shown}
-    else:
+    text, image = columns.text, columns.image
+    if text is None and source.pictures is None:
         lengths = {name: sum(map(len, rows[name].texts)) for name in shown if name != "id"}
         if not lengths:
             raise InputError(f"{rows.where}: no column of numbers, texts or pictures: nothing to learn from")
-        longest = max(lengths, key=lambda name: lengths[name])
-        reading, names = Reading(label, text=longest), {"text": longest}
-        source = source.note(Kind.LEARNED, f"learned from the texts in column {longest!r} alone")
-    meta = {key: rows[name].texts for key, name in names.items()}
-    return replace(source, meta=meta, reading=reading)
+        text = max(lengths, key=lambda name: lengths[name])
+    if text or image:
+        source = source.note(Kind.LEARNED, f"learned from column {text or image!r} alone")
+    meta = {"text": rows[text].texts} if text else {name: rows[name].texts for name in shown}
+    return replace(source, meta=meta, reading=Reading(rows.table.label_columns[0], text, image))
 
 
 def _show(source: Source, rows: TableRows, taken: set[str | None]) -> Source:

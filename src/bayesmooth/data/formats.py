@@ -1,4 +1,4 @@
-"""The formats of tables, read and written: CSV and JSON, packed or not, Excel, Parquet, frames, Hugging Face.
+"""The formats of tables, read and written: CSV and JSON, packed or not, Parquet, frames, Hugging Face.
 
 What is not changed is written again as it was, text to the byte.
 """
@@ -68,26 +68,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
     text, write_text = read_text(path, columns.encoding)
     first = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", text, maxsplit=1)[0])
     mark = max("\t;,", key=first.count) if first else ","
-    csv.field_size_limit(LONGEST)
-    rows, number = dict[int, list[str]](), 0
-    try:
-        for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True), 1):
-            if row:
-                rows[number] = row
-    except csv.Error:
-        raise InputError(
-            f"{path}: row {number + 1} has a stray quotation mark; double those inside of a field"
-        ) from None
-    if not rows:
-        raise InputError(f"{path}: empty; its first line must name the columns")
-    header = rows.pop(min(rows))
-    for number, row in rows.items():
-        if len(row) > len(header):
-            raise InputError(
-                f"{path}: row {number} has {len(row)} fields, the header {len(header)}; quote the field that has a "
-                f"{mark!r} in it"
-            )
-        row += [""] * (len(header) - len(row))
+    header, rows = split_rows(path, text, mark)
     guarded, names = header[:3] == AUDIT, [name or f"Unnamed: {at}" for at, name in enumerate(header)]
     cells = zip(*rows.values(), strict=True) if rows else [()] * len(header)
     pairs = [(n, [*map(unguard, column)] if guarded else column) for n, column in zip(names, cells, strict=True)]
@@ -113,6 +94,31 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
         write_text(out, "".join(parts))
 
     return Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, path.parent, numbers)
+
+
+def split_rows(path: Path, text: str, mark: str) -> tuple[list[str], dict[int, list[str]]]:
+    """The header, and the rows that are not blank by their numbers in a spreadsheet, all as long as the header."""
+    csv.field_size_limit(LONGEST)
+    rows, number = dict[int, list[str]](), 0
+    try:
+        for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True), 1):
+            if row:
+                rows[number] = row
+    except csv.Error:
+        raise InputError(
+            f"{path}: row {number + 1} has a stray quotation mark; double those inside of a field"
+        ) from None
+    if not rows:
+        raise InputError(f"{path}: empty; its first line must name the columns")
+    header = rows.pop(min(rows))
+    for number, row in rows.items():
+        if len(row) > len(header):
+            raise InputError(
+                f"{path}: row {number} has {len(row)} fields, the header {len(header)}; quote the field that has a "
+                f"{mark!r} in it"
+            )
+        row += [""] * (len(header) - len(row))
+    return header, rows
 
 
 def match_field(mark: str) -> str:
@@ -186,35 +192,6 @@ def read_frame(frame: Any, columns: Columns) -> Table:
     else:
         pairs = list(zip(frame.column_names, frame.columns, strict=True))
     return Table("table", columns, make_cells("table", pairs), len(frame))
-
-
-def read_excel(path: Path, columns: Columns) -> Table:
-    """The first sheet of an .xlsx; what openpyxl does not keep (pictures, charts) is lost in writing."""
-    library = require("openpyxl", extra="data")
-    with name_errors(path, "workbook"):
-        sheet = library.load_workbook(path, data_only=True).worksheets[0]  # values, as they were computed
-        every = [list(row) for row in sheet.iter_rows(values_only=True)]
-    numbers = [at + 1 for at, row in enumerate(every) if any(value is not None for value in row)]
-    if not numbers:
-        raise InputError(f"{path}: empty; its first row must name the columns")
-    header, *rows = (every[number - 1] for number in numbers)
-    places = {str(name): at for at, name in enumerate(header) if name is not None}
-    named = [(header[at], [row[at] for row in rows]) for at in range(len(header)) if header[at] is not None]
-
-    def write(out: Path, changes: Changes, kept: list[int]) -> None:
-        """The workbook with other values in some cells, and without some rows."""
-        book = library.load_workbook(path)
-        sheet = book.worksheets[0]
-        for name, changed in changes.items():
-            values = [row[places[name]] for row in rows]
-            for row, value in restore_types(values, table.texts(name), changed, str(path)).items():
-                sheet.cell(numbers[row + 1], places[name] + 1).value = value
-        for row in sorted({*range(len(rows))} - {*kept}, reverse=True):
-            sheet.delete_rows(numbers[row + 1])
-        replace_with(out, book.save)
-
-    table = Table(str(path), columns, make_cells(str(path), named), len(rows), write, path, path.parent, numbers[1:])
-    return table
 
 
 def read_parquet(path: Path, columns: Columns) -> Table:
