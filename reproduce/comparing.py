@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from statistics import mean
 
-from reproduce.study import KAPPA, NATURAL, NOISES, Cell, Condition, Scale, Study
+from reproduce.study import KAPPA, NATURAL, NOISES, Cell, Scale, Study
 from reproduce.style import PAGE, figure, legend_below, level, line, name_data
 from reproduce.table import EARLY, Choice, Claim, Pair, Table, Verdict, ahead, choose, comparable, format_mean, holds
 
@@ -230,12 +230,12 @@ def make_comparison(
         """All noises with one seed before the next seed."""
         grids = {"LS": scale.alphas, "SAM": scale.rhos, TUNED_IVON: scale.chosen_hessians}
         for seed, noise in product(seeds, noises(scale)):
-            condition = Condition(scale, task, noise, seed)
-            yield (ivon := condition.cell(FIXED_IVON))
+            cell = partial(scale.cell, task, noise, seed)
+            yield (ivon := cell(FIXED_IVON))
             if ivon.recipe.data.validation:
-                yield condition.cell(EARLY)
+                yield cell(EARLY)
             for method, strengths in grids.items():
-                yield from (condition.cell(method, strength) for strength in strengths)
+                yield from (cell(method, strength) for strength in strengths)
 
     def cells(scale: Scale) -> list[Cell]:
         again = (cell for cell in compare(scale, scale.more_seeds) if cell.strength is None)

@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Any
 
 from reproduce.comparing import CIFAR100_NOISY, describe_costs, draw_strengths, find_costs
-from reproduce.study import Cell, Condition, Scale, Study
+from reproduce.study import Cell, Scale, Study
 from reproduce.table import Claim, Table, ahead, choose, format_mean, holds
 
 LEARNED, FIXED = "learned Σ", "fixed Σ"
@@ -17,7 +17,7 @@ def list_hessians(scale: Scale, *methods: str) -> list[Cell]:
     """IVON over h₀, with Σ learned or fixed (β₂ = 1), on CIFAR-100 under three kinds of noise."""
     fixed: dict[str, dict[str, Any]] = {LEARNED: {}, FIXED: {"beta2": 1.0}}
     return [
-        Condition(scale, "cifar100", noise, seed).cell(method, h0, **fixed[method])
+        scale.cell("cifar100", noise, seed, method, h0, **fixed[method])
         for noise in scale.flips
         for seed in scale.seeds
         for method in methods

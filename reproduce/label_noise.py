@@ -18,7 +18,7 @@ from bayesmooth.labelnoise import LabelNoise, label_noise, smoothed_labels_by_cl
 from bayesmooth.losses import OnlineLabelSmoothing
 from bayesmooth.train.evaluate import statistics_batches
 from bayesmooth.train.run import save_checkpoint
-from reproduce.study import Cell, Condition, Finished, Scale, Study
+from reproduce.study import Cell, Finished, Scale, Study
 from reproduce.style import COLOURS, DATA_NAMES, PAGE, figure, legend_below, look, name_data, picture
 from reproduce.table import Claim, Row, Table, format_mean, holds, make_table
 
@@ -28,9 +28,7 @@ NAMES = {"LS": f"LS, α = {ALPHA}", "IVON": "variational (IVON)"}
 
 def list_ivon(scale: Scale, task: str = "mnist") -> list[Cell]:
     """IVON on clean labels."""
-    return [
-        Cell(recipe=Condition(scale, task, seed=seed).recipe("ivon"), method="IVON", seed=seed) for seed in scale.seeds
-    ]
+    return [Cell(recipe=scale.recipe(task, "ivon", seed=seed), method="IVON", seed=seed) for seed in scale.seeds]
 
 
 def measure_noises(finished: Finished) -> Iterator[tuple[Row, Source, LabelNoise]]:
@@ -228,7 +226,7 @@ def list_with_ols(scale: Scale) -> list[Cell]:
     cells = []
     for task in ("cifar10", "cifar100"):
         for ivon in list_ivon(scale, task):
-            recipe = Condition(scale, task, seed=ivon.seed).recipe("ls", loss={"name": "ols", "alpha": 0.5})
+            recipe = scale.recipe(task, "ls", seed=ivon.seed, loss={"name": "ols", "alpha": 0.5})
             cells += [ivon, Cell(recipe=recipe, method="OLS", seed=ivon.seed)]
     return list({cell.recipe.hash: cell for cell in cells}.values())  # at smoke scale both tasks are the same
 

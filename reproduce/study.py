@@ -1,11 +1,12 @@
 """What a figure is: its cells with their recipes, its drawing, its claims; and how large it is, its scale.
 
-A cell is a place in a figure: noise, method, its strength, seed; `Condition` knows the recipe that fills it.
+A cell is a place in a figure: noise, method, its strength, seed; `Scale` knows the recipe that fills it.
 """
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,41 +35,17 @@ LOOKS = 15  # at the validation split: where the best epoch is stopped at
 TUNED_BY_PAPER = ("lr", "weight_decay", "hess_init")  # what its table of CIFAR-100 gives by noise
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What all studies of a size share; `tasks` by the name that studies use."""
+def merge(tree: Mapping[str, Section], *changes: Mapping[str, Section]) -> Tree:
+    """A copy of a recipe's sections with keys put in.
 
-    name: str
-    about: str
-    tasks: Mapping[str, Task]
-    seeds: tuple[int, ...]  # of whole grids
-    more_seeds: tuple[int, ...] = ()  # of SGD, IVON, and LS and SAM at the strength that was chosen
-    alphas: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
-    rhos: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.5)  # the union of the paper's two lists
-    kappas: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
-    flips: tuple[str, ...] = ("symmetric 20 %", "symmetric 40 %", "pairflip 20 %")
-    hessians: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.5, 0.9)  # of the curves over h₀
-    chosen_hessians: tuple[float, ...] = ()  # from which validation chooses in each comparison
-    rates_by_noise: tuple[str, ...] = ()  # tasks that take the paper's rates from its recipes
-    noise_samples: int = 64  # of the posterior, to measure the label noise
-    studies: tuple[str, ...] = ()  # for which the scale is meant; empty: all
-
-    def task(self, name: str, noise: str) -> Task:
-        """A task, with its own recipes for a kind of noise where the paper has such."""
-        if name not in self.tasks:
-            wanted = ", ".join(self.studies)
-            raise InputError(f"scale {self.name!r} has no {name}; it is for {wanted}; use another --scale")
-        return self.tasks.get(f"{name}, {noise}", self.tasks[name])
-
-
-def read_scale(name: str, tree: Mapping[str, Any]) -> Scale:
-    """A table of scales.toml."""
-    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in tree.items()}
-    return Scale(name, **fields)
-
-
-TABLES = tomllib.loads((Path(__file__).parent / "scales.toml").read_text("utf-8"))
-SCALES = {name: read_scale(name, tree) for name, tree in TABLES.items()}  # the smallest first
+    >>> merge({"loss": {"name": "ls"}}, {"loss": {"alpha": 0.1}}, {"train": {"seed": 3}})
+    {'loss': {'name': 'ls', 'alpha': 0.1}, 'train': {'seed': 3}}
+    """
+    merged = {name: dict(section) for name, section in tree.items()}
+    for change in changes:
+        for name, section in change.items():
+            merged.setdefault(name, {}).update(section)
+    return merged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +68,80 @@ class Cell:
     def labels(self) -> dict[str, Any]:
         """What a table and the display call it by."""
         return {key: value for key, value in vars(self).items() if key != "recipe" and value is not None}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What all studies of a size share; `tasks` by the name that studies use."""
+
+    name: str
+    about: str
+    tasks: Mapping[str, Task]
+    seeds: tuple[int, ...]  # of whole grids
+    more_seeds: tuple[int, ...] = ()  # of SGD, IVON, and LS and SAM at the strength that was chosen
+    alphas: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
+    rhos: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.5)  # the union of the paper's two lists
+    kappas: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
+    flips: tuple[str, ...] = ("symmetric 20 %", "symmetric 40 %", "pairflip 20 %")
+    hessians: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.5, 0.9)  # of the curves over h₀
+    chosen_hessians: tuple[float, ...] = ()  # from which validation chooses in each comparison
+    rates_by_noise: tuple[str, ...] = ()  # tasks that take the paper's rates from its recipes
+    noise_samples: int = 64  # of the posterior, to measure the label noise
+    studies: tuple[str, ...] = ()  # for which the scale is meant; empty: all
+
+    def recipe(
+        self, task: str, method: str, noise: str = "none", seed: int = 0, loss: Section | None = None, **keys: Section
+    ) -> Recipe:
+        """The shipped recipe of a method (ls, sam or ivon) with these keys, another loss, and the looks it needs."""
+        if task not in self.tasks:
+            wanted = ", ".join(self.studies)
+            raise InputError(f"scale {self.name!r} has no {task}; it is for {wanted}; use another --scale")
+        # The paper has recipes of its own for some kinds of noise.
+        own, paper = (dict(tasks.get(f"{task}, {noise}", tasks[task])) for tasks in (self.tasks, SCALES["full"].tasks))
+        tree = merge(read_recipe(f"{own.pop('recipe')}-{method}"), own)
+        if task in self.rates_by_noise:
+            given = read_recipe(f"{paper['recipe']}-{method}")["optimizer"]
+            tree["optimizer"] |= {key: given[key] for key in TUNED_BY_PAPER if key in given}
+        # Digits come with the right labels, so at smoke scale some are flipped.
+        flipped = self.name == "smoke" and noise == NATURAL
+        tree["corruption"] = dict(NOISES["symmetric 40 %" if flipped else noise])
+        if loss is not None:
+            tree["loss"] = dict(loss)
+        tree = merge(tree, keys, {"train": {"seed": seed}})
+        stoppable = (tree["optimizer"]["name"], tree["loss"]["name"]) == ("sgd", "ce")
+        looks = LOOKS if stoppable and tree["data"].get("validation", 0) else 1
+        return Recipe.from_dict(merge(tree, {"evaluate": {"every": max(tree["train"]["epochs"] // looks, 1)}}))
+
+    def cell(
+        self, task: str, noise: str, seed: int, method: str, strength: float | None = None, **optimizer: Any
+    ) -> Cell:
+        """A method of the paper: LS with α, SAM with ρ, IVON with h₀; without a strength SGD, and IVON as it comes.
+
+        At α = 0 and ρ = 0 it is SGD, at the learning rate of LS and of SAM: one run where these are the same.
+        """
+        make = partial(self.recipe, task, noise=noise, seed=seed)
+        if strength is not None and method not in ("LS", "SAM"):
+            optimizer |= {"hess_init": strength}
+        if optimizer or "IVON" in method:
+            recipe = make("ivon", optimizer=optimizer)
+        elif method == "LS" and strength:
+            recipe = make("ls", loss={"name": "ls", "alpha": strength})
+        elif method == "SAM" and strength:
+            recipe = make("sam", optimizer={"rho": strength})
+        else:
+            rate = make("sam" if method == "SAM" else "ls").optimizer.options["lr"]
+            recipe = make("ls", loss={"name": "ce"}, optimizer={"lr": rate})
+        return Cell(recipe=recipe, noise=noise, method=method, strength=strength, seed=seed)
+
+
+def read_scale(name: str, tree: Mapping[str, Any]) -> Scale:
+    """A table of scales.toml."""
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in tree.items()}
+    return Scale(name, **fields)
+
+
+TABLES = tomllib.loads((Path(__file__).parent / "scales.toml").read_text("utf-8"))
+SCALES = {name: read_scale(name, tree) for name, tree in TABLES.items()}  # the smallest first
 
 
 @dataclass(frozen=True)
@@ -118,62 +169,3 @@ class Study:
     measure: Callable[[Finished], Table] | None = None
     more: Callable[[Scale, Table], list[Cell]] = lambda scale, table: []
     summarise: Callable[[Table], list[list[str]]] | None = None  # a table for people, head first
-
-
-def merge(tree: Mapping[str, Section], *changes: Mapping[str, Section]) -> Tree:
-    """A copy of a recipe's sections with keys put in.
-
-    >>> merge({"loss": {"name": "ls"}}, {"loss": {"alpha": 0.1}}, {"train": {"seed": 3}})
-    {'loss': {'name': 'ls', 'alpha': 0.1}, 'train': {'seed': 3}}
-    """
-    merged = {name: dict(section) for name, section in tree.items()}
-    for change in changes:
-        for name, section in change.items():
-            merged.setdefault(name, {}).update(section)
-    return merged
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A task of a scale under one noise and seed, which methods are compared on."""
-
-    scale: Scale
-    task: str
-    noise: str = "none"
-    seed: int = 0
-
-    def recipe(self, method: str, *, loss: Section | None = None, **changes: Section) -> Recipe:
-        """The shipped recipe of a method (ls, sam or ivon) with these keys, another loss, and the looks it needs."""
-        own = dict(self.scale.task(self.task, self.noise))
-        tree = merge(read_recipe(f"{own.pop('recipe')}-{method}"), own)
-        if self.task in self.scale.rates_by_noise:
-            paper = SCALES["full"].task(self.task, self.noise)["recipe"]
-            given = read_recipe(f"{paper}-{method}")["optimizer"]
-            tree["optimizer"] |= {key: given[key] for key in TUNED_BY_PAPER if key in given}
-        # Digits come with the right labels, so at smoke scale some are flipped.
-        flipped = self.scale.name == "smoke" and self.noise == NATURAL
-        tree["corruption"] = dict(NOISES["symmetric 40 %" if flipped else self.noise])
-        if loss is not None:
-            tree["loss"] = dict(loss)
-        tree = merge(tree, changes, {"train": {"seed": self.seed}})
-        stoppable = (tree["optimizer"]["name"], tree["loss"]["name"]) == ("sgd", "ce")
-        looks = LOOKS if stoppable and tree["data"].get("validation", 0) else 1
-        return Recipe.from_dict(merge(tree, {"evaluate": {"every": max(tree["train"]["epochs"] // looks, 1)}}))
-
-    def cell(self, method: str, strength: float | None = None, **optimizer: Any) -> Cell:
-        """A method of the paper: LS with α, SAM with ρ, IVON with h₀; without a strength SGD, and IVON as it comes.
-
-        At α = 0 and ρ = 0 it is SGD, at the learning rate of LS and of SAM: one run where these are the same.
-        """
-        if strength is not None and method not in ("LS", "SAM"):
-            optimizer |= {"hess_init": strength}
-        if optimizer or "IVON" in method:
-            recipe = self.recipe("ivon", optimizer=optimizer)
-        elif method == "LS" and strength:
-            recipe = self.recipe("ls", loss={"name": "ls", "alpha": strength})
-        elif method == "SAM" and strength:
-            recipe = self.recipe("sam", optimizer={"rho": strength})
-        else:
-            rate = self.recipe("sam" if method == "SAM" else "ls").optimizer.options["lr"]
-            recipe = self.recipe("ls", loss={"name": "ce"}, optimizer={"lr": rate})
-        return Cell(recipe=recipe, noise=self.noise, method=method, strength=strength, seed=self.seed)
