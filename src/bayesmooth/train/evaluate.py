@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import metrics
-from bayesmooth.calling import recompute_batchnorm, statistics_kept
+from bayesmooth.calling import statistics_kept
 from bayesmooth.data import Corruption, Source, batches, corrupt, label_hash, load, split
 from bayesmooth.data.features import Reading
 from bayesmooth.data.opening import open_like
@@ -137,9 +137,8 @@ def probabilities(
     if posterior is not None:
         return posterior.predict(model, rows, samples, seed=seed, batchnorm=batchnorm, tick=tick).float().cpu()
     found = []
-    with statistics_kept(model):
-        if batchnorm is not None:
-            recompute_batchnorm(model, batchnorm)
+    with statistics_kept(model, batchnorm) as use_statistics:
+        use_statistics(None)
         for inputs in rows:
             found.append(model(inputs).float().softmax(-1))
             tick()
