@@ -40,6 +40,7 @@ TYPES[Any] = "a number, a text, true or false, or a list"
 Builders = Mapping[str, Callable[..., Any]]
 NONE, FILE = "none", "file"  # corruptions that draw nothing: there is none, or that of a noise.json
 CHOSEN = ("hess_init", "beta2")  # settings of IVON that follow from the weights and the run
+RETIRED = {"ivon": {"antithetic": False}}  # options that went: their defaults stand in hashes and files
 BASE = SGD  # what SAM wraps; an optimizer's `**` arguments are those of this class
 
 # section → (what is meant when it names nothing, the table)
@@ -198,7 +199,9 @@ class Recipe:
             if left and CHOSEN[0] in parameters(builder):
                 constants = {k: v for k, v in vars(settings).items() if k.isupper() and type(v) in (int, float)}
                 beyond |= {"chosen": left, "constants": constants}
-        text = json.dumps(self.to_dict() | {"beyond": beyond}, sort_keys=True)
+        tree = self.to_dict() | {"beyond": beyond}
+        tree["optimizer"] |= RETIRED.get(self.optimizer.name, {})
+        text = json.dumps(tree, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -232,8 +235,9 @@ def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: 
         with name_place(where):
             options = list_options(section, str(name), own)
         known |= {key: (p.annotation, p.default, {}) for key, p in options.items()}
-    for key in given:
-        if key not in known:
+    retired = RETIRED.get(str(given.get("name")), {}).items()
+    for key, value in given.items():
+        if key not in known and (key, value) not in retired:
             raise InputError(f"{source}: unknown key '{key}' in [{section}]; {did_you_mean(key, known)}")
     values = {}
     for key, (annotation, default, rule) in known.items():
