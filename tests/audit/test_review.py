@@ -61,23 +61,16 @@ def test_labels_are_drawn_as_often_as_their_probabilities_say_suspicious_ones_mo
     assert (np.diff(review.drawn[np.argsort(traits.score)]) >= 0).all()
 
 
-def test_nothing_in_the_order_of_the_queue_tells_the_most_suspicious_from_the_drawn() -> None:
-    traits, _ = make_traits(0)
-    first = [design(traits, 90, seed, from_top=1 / 3) for seed in range(300)]
-    share = np.mean([(review.drawn[review.queue[:30]] == 1).mean() for review in first])
-    assert share == pytest.approx(1 / 3, abs=0.05)
-
-
 def covers(reviews: list[Review], wrong: Array, members: Array) -> float:
     """How often the interval holds the true share among some labels."""
     rates = [review.rate(members) for review in reviews]
     return float(np.mean([rate.low <= wrong[members].mean() <= rate.high for rate in rates if rate]))
 
 
-@pytest.mark.parametrize(("from_top", "looked"), [(0, 100), (0, 60), (1 / 3, 100)])
-def test_the_interval_covers_the_share_of_wrong_labels_and_of_those_in_a_class(from_top: float, looked: int) -> None:
+@pytest.mark.parametrize("looked", [100, 60])
+def test_the_interval_covers_the_share_of_wrong_labels_and_of_those_in_a_class(looked: int) -> None:
     traits, wrong = make_traits(1, effect=1.0)
-    reviews = [judge(design(traits, 100, seed, from_top), wrong, looked) for seed in range(150)]
+    reviews = [judge(design(traits, 100, seed), wrong, looked) for seed in range(150)]
     every = np.ones(COUNT, bool)
     assert covers(reviews, wrong, every) >= 0.93
     assert covers(reviews, wrong, traits.given == 0) >= 0.93
@@ -113,20 +106,6 @@ def test_what_is_thought_of_a_label_without_its_decision_is_what_the_other_decis
     np.testing.assert_array_equal(review.taught.left_out[rest], review.chance[rest])
 
 
-def test_the_share_from_the_top_is_the_readers_choice() -> None:
-    traits, wrong = make_traits(0)
-    first = np.argsort(-traits.score, kind="stable")[:60]
-    top = design(traits, 60, from_top=1)
-    assert {*top.queue.tolist()} == {*first.tolist()}
-    assert judge(top, wrong).rate() is None  # nothing was drawn
-    assert int((design(traits, 60, from_top=0.5).drawn == 1).sum()) == 30
-    assert (design(traits, 60, from_top=0).drawn < 1).all()
-    with pytest.raises(InputError, match="from_top=2"):
-        design(traits, 60, from_top=2)
-    with pytest.raises(InputError, match="budget=0"):
-        design(traits, 0)
-
-
 def test_a_column_of_confidence_is_read_beside_texts_and_never_learned_from(tmp_path: Path) -> None:
     words = ("goal team win match", "soup oven bread salt")
     rows = ["id,text,label,p"]
@@ -142,6 +121,8 @@ def test_a_column_of_confidence_is_read_beside_texts_and_never_learned_from(tmp_
 def test_a_share_needs_draws_and_of_all_labels_it_is_exact() -> None:
     traits, wrong = make_traits(3)
     assert design(traits, 100).rate() is None
+    with pytest.raises(InputError, match="budget=0"):
+        design(traits, 0)
     assert judge(design(traits, 9), wrong).rate() is None
     told = judge(design(traits, COUNT), wrong).rate()
     assert told is not None

@@ -31,7 +31,7 @@ from bayesmooth.audit.predictions import (
     predict_left_out,
 )
 from bayesmooth.audit.predictors import SAMPLE, Projection, predict_embedded, read_rows
-from bayesmooth.audit.review import FROM_TOP, PLACES, describe, design, learn
+from bayesmooth.audit.review import PLACES, describe, design, learn
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
@@ -72,7 +72,6 @@ def audit(
     predicted: Any = None,
     decisions: str | Path | None = None,
     budget: int | None = None,
-    from_top: float = FROM_TOP,
     confidence: Any = None,
     encoder: Encoder = None,
     device: str | None = None,
@@ -95,8 +94,6 @@ def audit(
             again, and if the queue was reviewed, the share of wrong labels is told with its interval.
         budget: how many labels the queue for the review holds (`Audit.review`; 100). If it is given, the report opens
             with the queue.
-        from_top: the share of the queue that are the most suspicious labels; the others are drawn from everywhere. With
-            1 nothing is drawn, and no share of wrong labels follows.
         confidence: what somebody has in each label, 0 to 1: an LLM's own probability, or a model's; an array, or the
             name of a column. A review learns what it is worth; before one it changes nothing.
         encoder: of texts and pictures: the best that is installed, "plain", the name or path of a model, or a function
@@ -143,7 +140,7 @@ def audit(
         else:
             predictions = predict_embedded(source, leave_out, foreign)
         made = make_audit(source, predictions, named, embedded=True, against=other, consensus=consensus)
-        made = add_review(made, start, decisions, budget, from_top, embedded=True, confidence=sure)
+        made = add_review(made, start, decisions, budget, embedded=True, confidence=sure)
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
     return made
@@ -393,7 +390,6 @@ def add_review(
     start: float,
     decisions: str | Path | None = None,
     budget: int | None = None,
-    from_top: float = FROM_TOP,
     *,
     embedded: bool,
     confidence: Array | None = None,
@@ -403,7 +399,7 @@ def add_review(
     if embedded and len(source) <= SAMPLE:
         rows = read_rows(source)
         components = Projection.of(rows, PLACES).features(rows)[:, :-1].numpy()
-    review = design(describe(made, components, confidence), budget, from_top=from_top)
+    review = design(describe(made, components, confidence), budget)
     made = replace(made, review=review)
     if decisions is not None:
         made = learn(made, read_decisions(decisions))

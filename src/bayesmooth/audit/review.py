@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 BUDGET = 100  # labels in a queue where nobody says how many
-FROM_TOP = 0.0  # of the queue: the most suspicious labels
 EVENLY = 0.5  # of the draws go everywhere alike, the rest where labels are likely wrong
 INTERCEPT, SLOPE = 0.36, 1.4  # of the log-odds to be wrong, in the score, before any review
 SPREAD = (1.0, 0.5)  # standard deviations of these two among data sets
@@ -155,8 +154,8 @@ class Review:
         return estimate_rate(verdicts, self.control.left_out[seen], self.drawn[seen], self.control.chance[some])
 
 
-def design(traits: Traits, budget: int | None = None, seed: int = 0, from_top: float = FROM_TOP) -> Review:
-    """A queue of `budget` labels in random order: a share are the most suspicious, the rest drawn.
+def design(traits: Traits, budget: int | None = None, seed: int = 0) -> Review:
+    """A queue of `budget` labels in random order, drawn from all.
 
     A label is drawn with a probability that is half the same for all, half as the chance that it is wrong. One pass
     over the labels in random order draws as many as are asked for (Hartley and Rao 1962).
@@ -165,12 +164,8 @@ def design(traits: Traits, budget: int | None = None, seed: int = 0, from_top: f
     budget = min(BUDGET if budget is None else budget, count)
     if budget < 1:
         raise InputError(f"budget={budget}: must be a number of labels to review, from 1")
-    if not 0 <= from_top <= 1:
-        raise InputError(f"from_top={from_top}: must be a share of the queue, 0 to 1")
-    top, rest = np.split(np.argsort(-traits.score, kind="stable"), [round(from_top * budget)])
-    drawn, random = np.ones(count), np.random.default_rng(seed)
-    chance = predict_chance(traits)[rest]
-    drawn[rest] = share_out(EVENLY / max(len(rest), 1) + (1 - EVENLY) * chance / chance.sum(), budget - len(top))
+    chance, random = predict_chance(traits), np.random.default_rng(seed)
+    drawn = share_out(EVENLY / count + (1 - EVENLY) * chance / chance.sum(), budget)
     mixed, sure = random.permutation(np.flatnonzero(drawn < 1)), np.flatnonzero(drawn == 1)
     points = random.random() + np.arange(budget - len(sure))
     at = np.searchsorted(np.cumsum(drawn[mixed]), points, side="right")

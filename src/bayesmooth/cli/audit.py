@@ -39,7 +39,6 @@ def read_share(text: str) -> float:
     option("source", type=Path, metavar="SOURCE", help=KINDS),
     option("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)"),
     option("--budget", metavar="N", type=int, help="how many labels to ask about (default: 100)"),
-    option("--from-top", metavar="SHARE", type=read_share, help="share of these that rank first: 50%% (default: none)"),
     option("--decisions", metavar="FILE", type=Path, help="decisions that a report exported, to learn from"),
     option("--title", default="", help="title of the report"),
     *COLUMNS,
