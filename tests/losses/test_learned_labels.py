@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 
 from bayesmooth.losses import ELR, SOP, CrossEntropy, LowRankSmoothing
-from bayesmooth.theory.noise import effective_labels
 
 # ---- ELR ----
 
@@ -19,15 +18,6 @@ def test_the_average_is_that_of_the_examples_own_predictions():
     loss(SECOND, Y, index=HERE)
     expected = 0.6 * 0.4 * FIRST.exp() + 0.4 * SECOND.exp()
     torch.testing.assert_close(loss.averages, torch.cat([torch.zeros(1, 3), expected]))
-
-
-def test_the_label_moves_to_the_class_that_the_model_believed_early():
-    loss = ELR(2, 3)
-    for _ in range(20):
-        loss(FIRST, Y, index=HERE)
-    label = effective_labels(loss, SECOND, Y, index=HERE)
-    assert label[0, 0] > 0.1
-    torch.testing.assert_close(label.sum(1), torch.ones(1))
 
 
 # ---- SOP ----
@@ -86,13 +76,6 @@ def batch(K=5, B=7):
     generator = torch.Generator().manual_seed(K)
     z = torch.randn(B, K, generator=generator, dtype=torch.float64)
     return z, torch.randint(K, (B,), generator=generator)
-
-
-def test_the_embedding_starts_where_the_learned_label_is_uniform():
-    loss = LowRankSmoothing(5, beta=1.0, eta=0.0, dropout=0.0, reduction="none")
-    z, y = batch()
-    log_p = z.log_softmax(1)
-    torch.testing.assert_close(loss(z, y), -log_p[torch.arange(7), y] - log_p.mean(1))
 
 
 def test_dropout_follows_its_seed_and_not_the_global_one():

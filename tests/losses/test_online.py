@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from bayesmooth.losses import CrossEntropy, LabelSmoothing, OnlineLabelSmoothing
+from bayesmooth.losses import OnlineLabelSmoothing
 
 Y = torch.tensor([1, 0, 0, 1])
 P = torch.tensor([[0.3, 0.6, 0.1], [0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.7, 0.1]])
@@ -40,23 +40,6 @@ def test_soft_labels_wait_for_the_end_of_the_epoch():
 @pytest.mark.parametrize(("empty", "row"), [("zero", [0, 0, 0]), ("uniform", [1 / 3] * 3), ("keep", [0.05, 0.05, 0.9])])
 def test_a_class_without_correct_predictions(empty, row):
     torch.testing.assert_close(after_an_epoch(empty=empty).soft[2], torch.tensor(row).float())
-
-
-def test_an_empty_class_left_at_zero_is_pulled_to_the_prediction():
-    """L = (1−α)·CE has t = (1−α)y + αp."""
-    z = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True)
-    loss = after_an_epoch(alpha=0.3)
-    loss(z, torch.tensor([2])).backward()
-    p, y = z.softmax(1).detach(), torch.tensor([[0.0, 0.0, 1.0]])
-    torch.testing.assert_close(p - z.grad - y, 0.3 * (p - y))
-
-
-def test_first_epoch_is_half_label_smoothing_or_half_nothing():
-    z = torch.randn(4, 3)
-    half = 0.5 * CrossEntropy()(z, Y)
-    smoothed = LabelSmoothing(0.2, form="others")(z, Y)
-    torch.testing.assert_close(OnlineLabelSmoothing(3, init="zeros")(z, Y), half)
-    torch.testing.assert_close(OnlineLabelSmoothing(3, smoothing=0.2)(z, Y), half + 0.5 * smoothed)
 
 
 RANK = """

@@ -108,13 +108,3 @@ def test_the_posterior_is_named_after_the_model(task, step):
     assert same(posterior.mean.values(), values(model))
     with pytest.raises(InputError, match="names"):
         optimizer.posterior()
-
-
-def test_a_step_without_a_closure_is_an_error_unless_there_is_nothing_to_lose(task):
-    model = task.net()
-    optimizer, before = bsam(model), values(model)
-    optimizer.step()  # as checkpointing does to build the state
-    cross_entropy(model(task.x), task.y).backward()
-    with pytest.raises(InputError, match=r"give step\(closure\)"):
-        optimizer.step()
-    assert same(values(model), before)

@@ -237,6 +237,17 @@ def test_a_closure_that_forgets_its_backward_pass_is_told(task, name):
     assert same(weights_of(model), before)
 
 
+@pytest.mark.parametrize("name", ["sam", "bsam"])
+def test_a_step_without_a_closure_is_an_error_unless_there_is_nothing_to_lose(task, name):
+    model = task.net()
+    optimizer, before = MAKE[name](model.parameters()), weights_of(model)
+    optimizer.step()  # as checkpointing does to build the state
+    nn.functional.cross_entropy(model(task.x), task.y).backward()
+    with pytest.raises(InputError, match=r"two points; give step\(closure\)"):
+        optimizer.step()
+    assert same(weights_of(model), before)
+
+
 @pytest.mark.parametrize(("name", "call"), [(name, call + 1) for name in MAKE for call in range(CALLS.get(name, 1))])
 def test_an_exception_in_the_closure_leaves_the_weights_as_they_were(task, name, call):
     model, calls = task.net(), []

@@ -5,13 +5,14 @@ import torch
 from torch import nn
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim import BSAM, IVON
+from bayesmooth.optim import BSAM, IVON, SAM
 
 MAKERS = {
     "ivon": lambda model: IVON(model.parameters(), 0.1, 40, seed=0),
     "bsam": lambda model: BSAM(model.parameters(), 0.1, 40, seed=0),
 }
 each = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+SAM_OVER_SGD = pytest.param(lambda model: SAM(model.parameters(), lr=0.1, momentum=0.9), id="sam")
 
 
 def trained(make, model, steps=2):
@@ -42,11 +43,11 @@ def test_state_of_another_shape_is_refused_and_nothing_is_lost(make):
         assert torch.equal(optimizer.state[model.weight][key], value)
 
 
-@each
+@pytest.mark.parametrize("make", [*MAKERS.values(), SAM_OVER_SGD])
 def test_another_optimizers_state_is_refused(make):
     model = nn.Linear(6, 2)
     saved = trained(lambda m: torch.optim.AdamW(m.parameters()), model).state_dict()
-    with pytest.raises(InputError, match=r"no '.*': it is not that of (IVON|BSAM)"):
+    with pytest.raises(InputError, match=r"no '.*': it is not that of (IVON|BSAM|SGD)"):
         make(model).load_state_dict(saved)
 
 

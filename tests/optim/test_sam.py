@@ -121,20 +121,6 @@ def test_statistics_are_kept_inside_a_compiled_model(backend):
     assert close(values(model), values(reference), atol=1e-6)
 
 
-# ---- without a closure ----
-
-
-def test_a_step_with_one_gradient_is_an_error_that_leaves_the_weights_alone():
-    model = network()
-    optimizer, before = sam(model), values(model)
-    cross_entropy(model(INPUTS), LABELS).backward()
-    with pytest.raises(InputError, match=r"two points; give step\(closure\)"):
-        optimizer.step()
-    assert same(values(model), before)
-    optimizer.zero_grad(set_to_none=False)
-    optimizer.step()  # the second gradient of a zero gradient is that gradient
-
-
 # ---- state ----
 
 
@@ -167,14 +153,6 @@ def test_a_run_of_the_base_optimizer_goes_on_with_sam():
 def test_bad_arguments_say_the_rule_and_the_way_out(make, message):
     with pytest.raises(InputError, match=message):
         make(nn.Parameter(torch.ones(2)))
-
-
-def test_the_state_of_another_base_is_refused():
-    model = nn.Linear(2, 2)
-    saved = torch.optim.AdamW(model.parameters()).state_dict()
-    optimizer = SAM(model.parameters(), torch.optim.SGD, rho=0.1, lr=0.1, momentum=0.9)
-    with pytest.raises(InputError, match=r"no '.*': it is not that of SGD"):
-        optimizer.load_state_dict(saved)
 
 
 # ---- what layers and losses collect, they collect once ----

@@ -1,4 +1,3 @@
-import math
 import warnings
 
 import pytest
@@ -10,7 +9,7 @@ from bayesmooth import IVON
 from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.errors import InputError
 from bayesmooth.models import mlp
-from bayesmooth.optim.schedule import SCHEDULES, cosine, scheduler, steps
+from bayesmooth.optim.schedule import SCHEDULES, scheduler
 
 
 def sgd(lr=0.2):
@@ -25,21 +24,6 @@ def rates(optimizer, schedule, count):
         optimizer.step()
         schedule.step()
     return seen
-
-
-@pytest.mark.parametrize(
-    ("progress", "factor"),
-    [(0, 0.2), (0.0125, 0.6), (0.025, 1), (0.26875, (1 + math.sqrt(0.5)) / 2), (0.5125, 0.5), (1, 0)],
-)
-def test_the_variational_recipe_warms_up_from_a_fifth_and_ends_at_zero(progress, factor):
-    assert cosine(progress, warmup=5 / 200, start=1 / 5) == pytest.approx(factor, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("progress", "factor"), [(0, 1), (0.4999, 1), (0.5, 0.1), (0.7499, 0.1), (0.75, 0.01), (1, 0.01)]
-)
-def test_the_rate_falls_tenfold_at_a_half_and_at_three_quarters(progress, factor):
-    assert steps(progress) == pytest.approx(factor)
 
 
 def test_cosine_agrees_with_torch_schedulers_step_by_step():

@@ -1,4 +1,5 @@
 import math
+from operator import setitem
 
 import pytest
 import torch
@@ -102,14 +103,6 @@ def test_a_run_goes_on_from_its_state():
 # ---- it does not matter how a network is written ----
 
 
-def scaled_before_norm(factor):
-    model = net()
-    with torch.no_grad():
-        model[0].weight.mul_(factor)
-        model[0].bias.mul_(factor)
-    return model
-
-
 class Split(nn.Module):
     """The first layer as two matrices."""
 
@@ -126,24 +119,6 @@ class Split(nn.Module):
         return self.head(self.rest(self.left(x[:, :6]) + self.right(x[:, 6:])))
 
 
-def zero_head():
-    model = net()
-    nn.init.zeros_(model[-1].weight)
-    return model
-
-
-def filled_biases():
-    model = net()
-    nn.init.constant_(model[0].bias, 0.01)
-    return model
-
-
-def with_scale():
-    model = net()
-    model.insert(2, LayerScale())
-    return model
-
-
 class LayerScale(nn.Module):
     def __init__(self):
         super().__init__()
@@ -153,27 +128,28 @@ class LayerScale(nn.Module):
         return self.gain * x
 
 
-def with_prelu():
+def changed(change, *arguments):
+    """The network after a change in place."""
     model = net()
-    model[2] = nn.PReLU(16)
+    with torch.no_grad():
+        change(model, *arguments)
     return model
 
 
-def with_weight_norm():
-    model = net()
-    model[0] = weight_norm(model[0])
-    return model
+def scale(model, factor):
+    model[0].weight.mul_(factor)
+    model[0].bias.mul_(factor)
 
 
 WRITTEN = {
-    "larger": lambda: scaled_before_norm(30.0),
-    "smaller": lambda: scaled_before_norm(0.02),
+    "larger": lambda: changed(scale, 30.0),
+    "smaller": lambda: changed(scale, 0.02),
     "split, head first": Split,
-    "zero head": zero_head,
-    "filled biases": filled_biases,
-    "LayerScale": with_scale,
-    "PReLU": with_prelu,
-    "weight_norm": with_weight_norm,
+    "zero head": lambda: changed(lambda model: model[-1].weight.zero_()),
+    "filled biases": lambda: changed(lambda model: model[0].bias.fill_(0.01)),
+    "LayerScale": lambda: changed(lambda model: model.insert(2, LayerScale())),
+    "PReLU": lambda: changed(lambda model: setitem(model, 2, nn.PReLU(16))),
+    "weight_norm": lambda: changed(lambda model: weight_norm(model[0])),
 }
 
 
@@ -188,7 +164,7 @@ def test_the_same_settings_train_a_network_however_it_is_written(name):
 
 def test_a_layer_in_other_units_before_a_normalisation_gives_the_same_network():
     """Up to the normalisation's ε and the bias, whose size counts as a vector's."""
-    models = [net(), scaled_before_norm(8.0)]
+    models = [net(), changed(scale, 8.0)]
     for model in models:
         model[1].eps = 0.0
         model[0].bias.requires_grad_(False)
