@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
-from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.optim import params as shared
@@ -27,7 +26,7 @@ from bayesmooth.posterior import Posterior, name_parameters
 Weight = tuple[dict[str, Any], Tensor, dict[str, Any]]  # a parameter's group, itself and its state
 
 
-class BSAM(Optimizer):
+class BSAM(shared.CheckedOptimizer):
     """SAM whose radius follows the curvature, with a posterior of variance 1/(ess·s) around w.
 
     `step(closure)` calls the closure twice: at a sample from the posterior, whose loss it returns,
@@ -134,14 +133,6 @@ class BSAM(Optimizer):
         named = [(names[w], group, w, state) for group, w, state in self._weights() if w in names and w.requires_grad]
         means = {name: whole(w) for name, _, w, _ in named}
         return Posterior(means, {name: whole(sigma(group, state)) for name, group, _, state in named})
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, with options of their own."""
-        shared.add_group(self, param_group)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken, bit for bit."""
-        shared.load_wide(self, state_dict)
 
 
 def move_weight(group: dict[str, Any], w: Tensor, state: dict[str, Any], g: Tensor, perturbed: Tensor) -> None:

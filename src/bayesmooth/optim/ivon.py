@@ -25,13 +25,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
-from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim import settings
 from bayesmooth.optim.fused import choose_backend
-from bayesmooth.optim.params import add_group, agree_on_seed, call_closure, choose_seed, load_wide, whole
+from bayesmooth.optim.params import CheckedOptimizer, agree_on_seed, call_closure, choose_seed, whole
 from bayesmooth.optim.samples import Place, Samples, Weight, make_weight, split_weights, tell_autograd
 from bayesmooth.optim.schedule import RunSchedule, warn_if_rate_stays
 from bayesmooth.posterior import Posterior, name_parameters
@@ -81,7 +80,7 @@ def update(
     return m, g, h
 
 
-class IVON(Optimizer):
+class IVON(CheckedOptimizer):
     """A drop-in for Adam or SGD that learns mean and variance of every weight.
 
     Let `step` draw the samples:
@@ -132,6 +131,7 @@ class IVON(Optimizer):
             False: plain torch.
     """
 
+    alike = ("mc_samples",)
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
 
     def __init__(
@@ -227,12 +227,9 @@ class IVON(Optimizer):
 
     def _call_at_samples(self, closure: Callable[[], Any]) -> Any:
         """Mean loss over the samples of this step, or at that of the training context that `step` is called in."""
-        samples, count, losses = self._samples, self.param_groups[0]["mc_samples"], []
+        samples, losses = self._samples, []
         inside = samples.place is Place.TRAINING
-        if inside and count > 1:
-            raise InputError(
-                f"step(closure) inside a sampling context takes one sample, not mc_samples={count}: call it outside"
-            )
+        count = 1 if inside else self.param_groups[0]["mc_samples"]
         _, overflow = [vars(self).pop(name, None) for name in ("grad_scale", "found_inf")]  # or they stay for ever
         if overflow is not None:
             raise InputError(
@@ -395,14 +392,10 @@ class IVON(Optimizer):
             {w: sigma(w.hess, float(w.group["ess"]), w.group["weight_decay"]) for w in weights}
         )
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, once their values and tensors have passed the checks."""
-        add_group(self, param_group, "mc_samples")
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch, with the state of 16-bit parameters in float32."""
         self._samples.check_outside("load_state_dict()")
-        load_wide(self, state_dict)
+        super().load_state_dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"steps": self.steps}

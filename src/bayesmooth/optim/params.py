@@ -4,7 +4,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -42,27 +42,48 @@ SWITCHES = ("sync", "debias", "rescale_lr", "fused")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-# ---- groups ----
+class CheckedOptimizer(Optimizer):
+    """It refuses what it cannot train with, and keeps states in float32 at least."""
 
+    alike: ClassVar[tuple[str, ...]] = ()  # settings that must be the same in all groups
 
-def add_group(optimizer: Optimizer, group: dict[str, Any], *alike: str) -> None:
-    """`Optimizer.add_param_group`, undone where a check refuses the group; `alike` must be the same in all groups."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about a parameter that is listed twice: it is refused
-        Optimizer.add_param_group(optimizer, group)
-    first, new = optimizer.param_groups[0], optimizer.param_groups[-1]
-    try:
-        _check_values(new)
-        for name in alike:
-            if new[name] != first[name]:
-                raise InputError(
-                    f"{name}={new[name]!r} in a group, {first[name]!r} in the first: must be the same in all; "
-                    "give it to the optimizer"
-                )
-        _check_memory(optimizer.param_groups)
-    except InputError:
-        optimizer.param_groups.pop()
-        raise
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, with options of their own, if their values and tensors pass the checks."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about a parameter that is listed twice: it is refused
+            super().add_param_group(param_group)
+        first, new = self.param_groups[0], self.param_groups[-1]
+        try:
+            _check_values(new)
+            for name in self.alike:
+                if new[name] != first[name]:
+                    raise InputError(
+                        f"{name}={new[name]!r} in a group, {first[name]!r} in the first: must be the same in all; "
+                        "give it to the optimizer"
+                    )
+            _check_memory(self.param_groups)
+        except InputError:
+            self.param_groups.pop()
+            raise
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As in torch, which casts loaded state to each parameter's dtype, and looks at neither shapes nor names."""
+        check_state(state_dict, self)
+        params = [param for group in self.param_groups for param in group["params"]]
+        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
+        saved = [state_dict["state"].get(index, {}) for index in indices]
+        states = [{key: value for key, value in state.items() if isinstance(value, Tensor)} for state in saved]
+        for number, (param, tensors) in enumerate(zip(params, states, strict=False)):
+            for key, value in tensors.items():
+                if value.shape != param.shape:
+                    raise InputError(
+                        f"parameter #{number}: {key} of shape {tuple(value.shape)} for weights of shape "
+                        f"{tuple(param.shape)}; the state is another model's; leave a new layer's out of it"
+                    )
+        super().load_state_dict(state_dict)
+        for param, tensors in zip(params, states, strict=True):
+            for key, value in tensors.items():
+                self.state[param][key] = value.to(param.device, widen(param.dtype), copy=True)
 
 
 def _check_values(group: dict[str, Any]) -> None:
@@ -130,9 +151,6 @@ def dense(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
     return grad
 
 
-# ---- saved states ----
-
-
 def check_state(loaded: dict[str, Any], optimizer: Optimizer) -> None:
     """Refuse the state of another kind of optimizer: one without the settings that this one's constructor takes.
 
@@ -144,28 +162,6 @@ def check_state(loaded: dict[str, Any], optimizer: Optimizer) -> None:
             raise InputError(
                 f"the state has no {name!r}: it is not that of {type(optimizer).__name__}; start without it"
             )
-
-
-def load_wide(optimizer: Optimizer, loaded: dict[str, Any]) -> None:
-    """`Optimizer.load_state_dict` with its checks, and state in float32 at least.
-
-    torch casts loaded state to each parameter's dtype, and looks at neither shapes nor names.
-    """
-    check_state(loaded, optimizer)
-    params = [param for group in optimizer.param_groups for param in group["params"]]
-    saved = [loaded["state"].get(index, {}) for group in loaded["param_groups"] for index in group["params"]]
-    states = [{key: value for key, value in state.items() if isinstance(value, Tensor)} for state in saved]
-    for number, (param, tensors) in enumerate(zip(params, states, strict=False)):
-        for key, value in tensors.items():
-            if value.shape != param.shape:
-                raise InputError(
-                    f"parameter #{number}: {key} of shape {tuple(value.shape)} for weights of shape "
-                    f"{tuple(param.shape)}; the state is another model's; leave a new layer's out of it"
-                )
-    Optimizer.load_state_dict(optimizer, loaded)
-    for param, tensors in zip(params, states, strict=True):
-        for key, value in tensors.items():
-            optimizer.state[param][key] = value.to(param.device, widen(param.dtype), copy=True)
 
 
 def widen(dtype: torch.dtype) -> torch.dtype:

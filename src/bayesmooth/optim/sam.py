@@ -14,13 +14,13 @@ from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
-from bayesmooth.optim.params import add_group, call_closure, check_state, dense, measure_norms, shard
+from bayesmooth.optim.params import CheckedOptimizer, call_closure, check_state, dense, measure_norms, shard
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
 COMPILED_HOOK = r"Using `torch.compile\(module\)` when there are global hooks"  # a warning of what is wanted here
 
 
-class SAM(Optimizer):
+class SAM(CheckedOptimizer):
     r"""Any optimizer, fed with the gradient at the worst point within ρ.
 
     $$ g = ∇L(w), \qquad ŵ = w + ρ\,g / (‖g‖₂ + 10^{-12}), \qquad w ← \text{base}(w, ∇L(ŵ)) $$
@@ -93,14 +93,10 @@ class SAM(Optimizer):
                 closure()
         return loss
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, with options of their own: the base optimizer's and `rho`."""
-        add_group(self, param_group)
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch; a state of SAM, or of its base optimizer alone."""
         check_state(state_dict, self.base)
-        super().load_state_dict(state_dict)
+        Optimizer.load_state_dict(self, state_dict)  # at the width that the base optimizer gives its state
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"base": self.base}
