@@ -73,7 +73,7 @@ class ALASCA(Loss):
                 raise InputError("ALASCA has no heads yet; call attach(model, example_input) with a batch")
             with evaluating(model), torch.enable_grad():
                 model(example_input[:1])
-            self._build_heads({name: tap.take() for name, tap in self.taps.items()})
+            self._build_heads({name: tap.output for name, tap in self.taps.items()})
 
     def _build_heads(self, features: dict[str, Tensor | None]) -> None:
         """Heads of the paper's ResNet: strides 8, 4, 2, and twice the last stage's width."""
@@ -93,12 +93,12 @@ class ALASCA(Loss):
         """Cross-entropy of the main output, and of the heads with smoothed labels in training mode."""
         self.check_classes(logits, self.ema.shape[1])
         main = F.cross_entropy(logits, labels, reduction="none")
-        features = [tap.take() for tap in self.taps.values()]
         if not self.training:
             return main
         index = self.check_index(index, labels, len(self.ema))
         if epoch is None:
             raise InputError("epoch=None: ALASCA needs it; pass epoch=the epochs so far")
+        features = [tap.output for tap in self.taps.values()]
         seen = [feature for feature in features if feature is not None and len(feature) == len(labels)]
         if not self.heads or len(seen) < len(features):
             raise InputError(
@@ -119,18 +119,12 @@ class ALASCA(Loss):
         ready = 1.0 if epoch >= self.warmup else epoch / self.warmup
         return ready * confidence + (1 - ready)
 
-    def __copy__(self) -> "ALASCA":
-        """A shallow copy may take the same features once; the original keeps them."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__, taps={name: Tap(tap.output) for name, tap in self.taps.items()})
-        return twin
-
 
 class Tap:
     """A forward hook that keeps the last output of the stage it listens to; a copy listens to none."""
 
-    def __init__(self, output: Tensor | None = None) -> None:
-        self.output = output
+    def __init__(self) -> None:
+        self.output: Tensor | None = None
         self.handle: torch.utils.hooks.RemovableHandle | None = None
 
     def listen(self, stage: nn.Module) -> None:
@@ -142,11 +136,6 @@ class Tap:
     def __call__(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
         """Keep the output if it has gradients: an evaluation pass must not hold on to its features."""
         self.output = output if self.handle is not None and torch.is_grad_enabled() else None
-
-    def take(self) -> Tensor | None:
-        """The output, once."""
-        output, self.output = self.output, None
-        return output
 
     def __reduce__(self) -> tuple[type["Tap"], tuple[()]]:
         return Tap, ()
